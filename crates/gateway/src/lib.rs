@@ -1,0 +1,1 @@
+//! What is on offer, and what happens to every call of it.

@@ -1,0 +1,1 @@
+//! What the tests share: wire peers and the official schemas.

@@ -1,0 +1,1 @@
+//! MCP over lines of byte streams.
