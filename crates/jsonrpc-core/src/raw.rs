@@ -30,6 +30,17 @@ impl RawJson {
         serde_json::to_vec(value).map(|bytes| Self(bytes.into()))
     }
 
+    /// Trusts `bytes` to be what serde_json has just written.
+    ///
+    /// For encoders that put a value together from serialized parts; checked in debug builds.
+    pub fn from_serialized(bytes: Vec<u8>) -> Self {
+        debug_assert!(
+            serde_json::from_slice::<&RawValue>(&bytes).is_ok(),
+            "what was serialized is JSON"
+        );
+        Self(bytes.into())
+    }
+
     /// Accepts `bytes` if they are one JSON value.
     ///
     /// # Errors

@@ -1,1 +1,24 @@
 //! The Model Context Protocol as data, for every released revision.
+//!
+//! Handlers speak one version-neutral vocabulary, [`model`], which follows the newest revision. What
+//! an older or newer peer must see instead is decided in exactly three places: the rows of
+//! [`method`] (which methods exist when), [`encode`] (what a result or notification looks like when)
+//! and [`ProtocolError::to_error_object`] (which code a failure has when).
+//!
+//! This crate performs no I/O, spawns nothing and reads no clock.
+
+pub mod encode;
+mod error;
+pub mod method;
+pub mod model;
+mod session;
+mod version;
+
+pub use crate::{
+    encode::{Encoder, encode_notification},
+    error::ProtocolError,
+    method::{decode_notification, decode_request},
+    session::Session,
+    version::{Era, ProtocolVersion, RequestedVersion},
+};
+pub use jsonrpc_core::{ErrorCode, ErrorObject, Id, RawJson};

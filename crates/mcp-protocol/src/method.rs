@@ -1,0 +1,254 @@
+//! Which methods exist in which revisions.
+
+use crate::{
+    ProtocolError, ProtocolVersion,
+    ProtocolVersion::{V2024_11_05, V2025_11_25, V2026_07_28},
+    model::{CallTool, ClientNotification, ClientRequest, ServerCapabilities, SubscriptionFilter},
+};
+use jsonrpc_core::{Id, RawJson};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+use std::{borrow::Cow, ops::RangeInclusive};
+
+/// One method: its name, the revisions that have it, what a server must offer for it to exist, and
+/// how its parameters are read.
+struct Row {
+    name: &'static str,
+    versions: RangeInclusive<ProtocolVersion>,
+    offered: fn(&ServerCapabilities) -> bool,
+    decode: fn(&RawJson) -> Result<ClientRequest, String>,
+}
+
+const fn row(
+    name: &'static str,
+    first: ProtocolVersion,
+    last: ProtocolVersion,
+    offered: fn(&ServerCapabilities) -> bool,
+    decode: fn(&RawJson) -> Result<ClientRequest, String>,
+) -> Row {
+    Row {
+        name,
+        versions: first..=last,
+        offered,
+        decode,
+    }
+}
+
+#[rustfmt::skip]
+const REQUESTS: &[Row] = &[
+    row("tools/call",               V2024_11_05, V2026_07_28, tools,     |raw| call_tool(raw)),
+    row("tools/list",               V2024_11_05, V2026_07_28, tools,     |raw| read(raw).map(ClientRequest::ListTools)),
+    row("resources/read",           V2024_11_05, V2026_07_28, resources, |raw| read(raw).map(ClientRequest::ReadResource)),
+    row("resources/list",           V2024_11_05, V2026_07_28, resources, |raw| read(raw).map(ClientRequest::ListResources)),
+    row("resources/templates/list", V2024_11_05, V2026_07_28, resources, |raw| read(raw).map(ClientRequest::ListResourceTemplates)),
+    row("resources/subscribe",      V2024_11_05, V2025_11_25, subscribe, |raw| uri(raw).map(ClientRequest::Subscribe)),
+    row("resources/unsubscribe",    V2024_11_05, V2025_11_25, subscribe, |raw| uri(raw).map(ClientRequest::Unsubscribe)),
+    row("initialize",               V2024_11_05, V2025_11_25, always,    |raw| read(raw).map(ClientRequest::Initialize)),
+    row("ping",                     V2024_11_05, V2025_11_25, always,    |_| Ok(ClientRequest::Ping)),
+    row("server/discover",          V2026_07_28, V2026_07_28, always,    |_| Ok(ClientRequest::Discover)),
+    row("subscriptions/listen",     V2026_07_28, V2026_07_28, listen,    |raw| listen_filter(raw).map(ClientRequest::Listen)),
+];
+
+fn always(_: &ServerCapabilities) -> bool {
+    true
+}
+
+fn tools(offer: &ServerCapabilities) -> bool {
+    offer.tools
+}
+
+fn resources(offer: &ServerCapabilities) -> bool {
+    offer.resources.is_some()
+}
+
+fn subscribe(offer: &ServerCapabilities) -> bool {
+    offer.resources.is_some_and(|resources| resources.subscribe)
+}
+
+fn listen(offer: &ServerCapabilities) -> bool {
+    tools(offer) || resources(offer)
+}
+
+/// Reads a request.
+///
+/// # Errors
+///
+/// [`ProtocolError::MethodNotFound`] when `version` has no such method or `offer` nothing it could
+/// be about, and [`ProtocolError::InvalidParams`] when the method exists and `params` do not fit:
+/// never the one for the other.
+pub fn decode_request(
+    version: ProtocolVersion,
+    offer: &ServerCapabilities,
+    method: &str,
+    params: &RawJson,
+) -> Result<ClientRequest, ProtocolError> {
+    let row = REQUESTS
+        .iter()
+        .find(|row| row.name == method)
+        .filter(|row| row.versions.contains(&version) && (row.offered)(offer))
+        .ok_or_else(|| ProtocolError::MethodNotFound {
+            method: shortened(method),
+        })?;
+    let invalid = |reason| ProtocolError::InvalidParams {
+        method: row.name,
+        reason,
+    };
+    // serde reads a struct from an array, too.
+    if !params.as_str().starts_with('{') {
+        return Err(invalid("`params` must be an object".to_owned()));
+    }
+    (row.decode)(params).map_err(invalid)
+}
+
+/// Reads a notification; `None` for one we do not know, or cannot read, which is to be ignored.
+pub fn decode_notification(method: &str, params: &RawJson) -> Option<ClientNotification> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Cancelled {
+        request_id: Id,
+        reason: Option<String>,
+    }
+    match method {
+        "notifications/initialized" => Some(ClientNotification::Initialized),
+        "notifications/cancelled" => {
+            let Cancelled {
+                request_id: request,
+                reason,
+            } = params.parse().ok()?;
+            Some(ClientNotification::Cancelled { request, reason })
+        }
+        _ => None,
+    }
+}
+
+/// What is echoed of a client's text is bounded.
+fn shortened(text: &str) -> String {
+    const MOST: usize = 128;
+    text.chars().take(MOST).collect()
+}
+
+fn read<T: DeserializeOwned>(params: &RawJson) -> Result<T, String> {
+    params.parse().map_err(|error| error.to_string())
+}
+
+fn uri(params: &RawJson) -> Result<String, String> {
+    #[derive(Deserialize)]
+    struct Uri {
+        uri: String,
+    }
+    read::<Uri>(params).map(|params| params.uri)
+}
+
+fn call_tool(params: &RawJson) -> Result<ClientRequest, String> {
+    #[derive(Deserialize)]
+    struct Wire<'a> {
+        #[serde(borrow)]
+        name: Cow<'a, str>,
+        #[serde(borrow, default)]
+        arguments: Option<&'a RawValue>,
+    }
+    let wire: Wire<'_> = params.parse().map_err(|error| error.to_string())?;
+    let arguments = match wire.arguments {
+        None => RawJson::EMPTY_OBJECT,
+        Some(raw) if raw.get().starts_with('{') => params.child(raw),
+        Some(_) => return Err("`arguments` must be an object".to_owned()),
+    };
+    Ok(ClientRequest::CallTool(CallTool {
+        name: wire.name.into_owned(),
+        arguments,
+    }))
+}
+
+fn listen_filter(params: &RawJson) -> Result<SubscriptionFilter, String> {
+    #[derive(Deserialize)]
+    struct Wire<'a> {
+        #[serde(borrow)]
+        notifications: &'a RawValue,
+    }
+    let wire: Wire<'_> = params.parse().map_err(|error| error.to_string())?;
+    if !wire.notifications.get().starts_with('{') {
+        return Err("`notifications` must be an object".to_owned());
+    }
+    serde_json::from_str(wire.notifications.get()).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ResourcesCapability;
+
+    fn offer() -> ServerCapabilities {
+        ServerCapabilities {
+            tools: true,
+            resources: Some(ResourcesCapability { subscribe: true }),
+            ..ServerCapabilities::default()
+        }
+    }
+
+    fn code(
+        version: ProtocolVersion,
+        offer: &ServerCapabilities,
+        method: &str,
+        params: &str,
+    ) -> i32 {
+        let params = RawJson::from_bytes(params.to_owned().into()).unwrap();
+        match decode_request(version, offer, method, &params) {
+            Ok(_) => 0,
+            Err(error) => error.to_error_object().code.0,
+        }
+    }
+
+    #[test]
+    fn unknown_removed_and_malformed_are_told_apart() {
+        #[rustfmt::skip]
+        let rows = [
+            (V2026_07_28, "tools/call", r#"{"name":"x"}"#, 0),
+            (V2026_07_28, "tools/call", r#"{"name":"x","arguments":null}"#, 0),
+            (V2026_07_28, "tools/call", r#"{"name":7}"#, -32602),
+            (V2026_07_28, "tools/call", r#"{}"#, -32602),
+            (V2026_07_28, "tools/call", r#"["x"]"#, -32602),
+            (V2026_07_28, "tools/call", r#"{"name":"x","arguments":[1]}"#, -32602),
+            (V2026_07_28, "tools/list", r#"{"cursor":5}"#, -32602),
+            (V2026_07_28, "tools/list", r#"{"cursor":null}"#, -32602),
+            (V2026_07_28, "resources/read", r#"{}"#, -32602),
+            (V2026_07_28, "resources/read", r#"{"uri":"x","range":{"offset":-1}}"#, -32602),
+            (V2026_07_28, "subscriptions/listen", r#"{}"#, -32602),
+            (V2026_07_28, "subscriptions/listen", r#"{"notifications":[]}"#, -32602),
+            (V2026_07_28, "subscriptions/listen", r#"{"notifications":{"toolsListChanged":true}}"#, 0),
+            (V2026_07_28, "nope", "{}", -32601),
+            (V2026_07_28, "ping", "{}", -32601),
+            (V2026_07_28, "initialize", "{}", -32601),
+            (V2026_07_28, "resources/subscribe", r#"{"uri":"x"}"#, -32601),
+            (V2025_11_25, "ping", "{}", 0),
+            (V2025_11_25, "server/discover", "{}", -32601),
+            (V2025_11_25, "prompts/list", "{}", -32601),
+        ];
+        for (version, method, params, expected) in rows {
+            assert_eq!(
+                code(version, &offer(), method, params),
+                expected,
+                "{version} {method} {params}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_offered_does_not_exist() {
+        let nothing = ServerCapabilities::default();
+        for version in ProtocolVersion::ALL {
+            for method in [
+                "tools/list",
+                "tools/call",
+                "resources/list",
+                "resources/read",
+                "subscriptions/listen",
+            ] {
+                assert_eq!(
+                    code(version, &nothing, method, "{}"),
+                    -32601,
+                    "{version} {method}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,34 @@
+use serde::Serialize;
+
+/// How long a client may keep a result, and for whom (2026-07-28, server/utilities/caching).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheHint {
+    /// Milliseconds; zero says not to keep it.
+    pub ttl_ms: u64,
+    /// Who may be answered from the copy.
+    pub scope: CacheScope,
+}
+
+/// Who may be answered from a cached copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheScope {
+    /// Anybody.
+    Public,
+    /// Only who asked.
+    Private,
+}
+
+impl CacheHint {
+    /// Not to be kept, by anybody: the safe answer.
+    pub const NONE: Self = Self {
+        ttl_ms: 0,
+        scope: CacheScope::Private,
+    };
+}
+
+impl Default for CacheHint {
+    fn default() -> Self {
+        Self::NONE
+    }
+}

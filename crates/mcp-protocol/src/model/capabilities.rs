@@ -1,0 +1,150 @@
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// What a client says it can be asked for.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ClientCapabilities {
+    /// It can list its roots.
+    #[serde(deserialize_with = "flag")]
+    pub roots: bool,
+    /// It can sample from its model.
+    pub sampling: Option<SamplingCapability>,
+    /// It can ask its user.
+    #[serde(deserialize_with = "elicitation")]
+    pub elicitation: Option<ElicitationCapability>,
+    /// Extensions by name, with their settings.
+    pub extensions: BTreeMap<String, Value>,
+}
+
+/// How a client can sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct SamplingCapability {
+    /// With context of servers.
+    #[serde(deserialize_with = "flag")]
+    pub context: bool,
+    /// With tools.
+    #[serde(deserialize_with = "flag")]
+    pub tools: bool,
+}
+
+/// How a client can ask its user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ElicitationCapability {
+    /// By a form.
+    pub form: bool,
+    /// By sending the user to a URL.
+    pub url: bool,
+}
+
+/// A capability is declared by an object; its absence, or null, declares nothing.
+fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Option::<Map<String, Value>>::deserialize(deserializer).map(|declared| declared.is_some())
+}
+
+fn elicitation<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<ElicitationCapability>, D::Error> {
+    let Some(modes) = Option::<Map<String, Value>>::deserialize(deserializer)? else {
+        return Ok(None);
+    };
+    let declared = |mode| modes.get(mode).is_some_and(Value::is_object);
+    let url = declared("url");
+    // 2025-11-25: an empty object means the form mode, the only one there was before.
+    let form = declared("form") || !url;
+    Ok(Some(ElicitationCapability { form, url }))
+}
+
+impl Serialize for ClientCapabilities {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let modes = |pairs: &[(&str, bool)]| {
+            let declared = pairs.iter().filter(|(_, declared)| *declared);
+            Value::Object(
+                declared
+                    .map(|(mode, _)| ((*mode).to_owned(), json!({})))
+                    .collect(),
+            )
+        };
+        let mut map = serializer.serialize_map(None)?;
+        if self.roots {
+            map.serialize_entry("roots", &json!({}))?;
+        }
+        if let Some(sampling) = self.sampling {
+            let declared = modes(&[("context", sampling.context), ("tools", sampling.tools)]);
+            map.serialize_entry("sampling", &declared)?;
+        }
+        if let Some(elicitation) = self.elicitation {
+            let declared = modes(&[("form", elicitation.form), ("url", elicitation.url)]);
+            map.serialize_entry("elicitation", &declared)?;
+        }
+        if !self.extensions.is_empty() {
+            map.serialize_entry("extensions", &self.extensions)?;
+        }
+        map.end()
+    }
+}
+
+/// What a server offers. A method that belongs to something it does not offer does not exist.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerCapabilities {
+    /// It has tools, and says when their list changes.
+    pub tools: bool,
+    /// It has resources.
+    pub resources: Option<ResourcesCapability>,
+    /// Extensions by name, with their settings.
+    pub extensions: BTreeMap<String, Value>,
+    /// What no revision has standardised, by name.
+    pub experimental: BTreeMap<String, Value>,
+}
+
+/// What a server offers about its resources, besides saying when their list changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResourcesCapability {
+    /// Clients can subscribe to single resources.
+    pub subscribe: bool,
+}
+
+impl Serialize for ServerCapabilities {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        if self.tools {
+            map.serialize_entry("tools", &json!({ "listChanged": true }))?;
+        }
+        if let Some(resources) = self.resources {
+            let declared = json!({ "listChanged": true, "subscribe": resources.subscribe });
+            map.serialize_entry("resources", &declared)?;
+        }
+        if !self.extensions.is_empty() {
+            map.serialize_entry("extensions", &self.extensions)?;
+        }
+        if !self.experimental.is_empty() {
+            map.serialize_entry("experimental", &self.experimental)?;
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elicitation_without_modes_means_forms() {
+        let read = |text| {
+            serde_json::from_str::<ClientCapabilities>(text)
+                .unwrap()
+                .elicitation
+        };
+        let mode = |form, url| Some(ElicitationCapability { form, url });
+        assert_eq!(read("{}"), None);
+        assert_eq!(read(r#"{"elicitation":{}}"#), mode(true, false));
+        assert_eq!(read(r#"{"elicitation":{"url":{}}}"#), mode(false, true));
+        assert_eq!(
+            read(r#"{"elicitation":{"form":{},"url":{}}}"#),
+            mode(true, true)
+        );
+        assert!(serde_json::from_str::<ClientCapabilities>(r#"{"roots":true}"#).is_err());
+    }
+}

@@ -1,0 +1,59 @@
+use super::{CacheHint, ClientCapabilities, ServerCapabilities, object};
+use serde::{Deserialize, Serialize};
+
+/// Who a peer says it is. Never a credential, and never a reason to behave differently.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Implementation {
+    /// The program's name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Its name for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+}
+
+/// `initialize`: opens a legacy session.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Initialize {
+    /// The version the client would like to speak.
+    pub protocol_version: String,
+    /// What the client says it can do. Required by the schema; clients exist that forget it.
+    #[serde(default, deserialize_with = "object_or_default")]
+    pub capabilities: ClientCapabilities,
+    /// Who the client says it is. Required by the schema; clients exist that forget it.
+    #[serde(default, deserialize_with = "object_or_default")]
+    pub client_info: Implementation,
+}
+
+fn object_or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    object(deserializer).map(Option::unwrap_or_default)
+}
+
+/// The answer to `initialize`.
+#[derive(Clone, Debug)]
+pub struct InitializeResult {
+    /// The version in force from now on.
+    pub protocol_version: &'static str,
+    /// What the server offers.
+    pub capabilities: ServerCapabilities,
+    /// How to use it, for the model.
+    pub instructions: Option<String>,
+}
+
+/// The answer to `server/discover`.
+#[derive(Clone, Debug)]
+pub struct DiscoverResult {
+    /// What the server offers.
+    pub capabilities: ServerCapabilities,
+    /// How to use it, for the model.
+    pub instructions: Option<String>,
+    /// How long the client may keep this.
+    pub cache: CacheHint,
+}

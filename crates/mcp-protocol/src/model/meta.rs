@@ -1,0 +1,200 @@
+use super::{ClientCapabilities, object, present};
+use crate::{ProtocolError, RequestedVersion};
+use jsonrpc_core::{Id, RawJson};
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+/// The `_meta` of a request: what it says about itself.
+#[derive(Clone, Debug, Default)]
+pub struct RequestMeta {
+    /// The version this one request is written in; absent from legacy peers.
+    pub protocol_version: Option<RequestedVersion>,
+    /// What the client can be asked for while this one request is handled.
+    pub client_capabilities: Option<ClientCapabilities>,
+    /// From which severity on the client wants to hear log messages about this request.
+    pub log_level: Option<LoggingLevel>,
+    /// Ties progress notifications to the request: a string or an integer of the client's choice.
+    pub progress_token: Option<Id>,
+    /// W3C trace context of the caller, not checked.
+    pub traceparent: Option<Box<str>>,
+    /// All of it, as it was sent.
+    pub raw: Option<RawJson>,
+}
+
+/// How bad a log message is, mildest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "named by RFC 5424")]
+pub enum LoggingLevel {
+    Debug,
+    Info,
+    Notice,
+    Warning,
+    Error,
+    Critical,
+    Alert,
+    Emergency,
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, default, rename = "_meta")]
+    meta: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Wire<'a> {
+    #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
+    protocol_version: Option<Cow<'a, str>>,
+    #[serde(
+        default,
+        rename = "io.modelcontextprotocol/clientCapabilities",
+        deserialize_with = "object"
+    )]
+    client_capabilities: Option<ClientCapabilities>,
+    #[serde(
+        borrow,
+        default,
+        rename = "io.modelcontextprotocol/clientInfo",
+        deserialize_with = "object"
+    )]
+    client_info: Option<ClientInfo<'a>>,
+    #[serde(
+        default,
+        rename = "io.modelcontextprotocol/logLevel",
+        deserialize_with = "present"
+    )]
+    log_level: Option<LoggingLevel>,
+    #[serde(default, rename = "progressToken", deserialize_with = "present")]
+    progress_token: Option<Id>,
+    // Not ours to refuse: a trace context that is no string is no trace context.
+    #[serde(borrow, default)]
+    traceparent: Option<&'a RawValue>,
+}
+
+/// Checked, and then forgotten: nothing may depend on it (2026-07-28, basic/index).
+#[derive(Deserialize)]
+#[expect(dead_code, reason = "reading them is the check")]
+struct ClientInfo<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    version: Cow<'a, str>,
+}
+
+impl RequestMeta {
+    /// Reads the `_meta` of `params`; a missing one is empty.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtocolError::InvalidMeta`] when `params` is no object or a key reserved by the protocol
+    /// holds something else: such a request must not be mistaken for a legacy one.
+    pub fn of(params: &RawJson) -> Result<Self, ProtocolError> {
+        let invalid = |reason: String| ProtocolError::InvalidMeta { reason };
+        // serde reads a struct from an array, too.
+        if !params.as_str().starts_with('{') {
+            return Err(invalid("`params` must be an object".to_owned()));
+        }
+        let envelope: Envelope<'_> = params.parse().map_err(|error| invalid(error.to_string()))?;
+        let Some(raw) = envelope.meta else {
+            return Ok(Self::default());
+        };
+        if !raw.get().starts_with('{') {
+            return Err(invalid("it must be an object".to_owned()));
+        }
+        let wire: Wire<'_> =
+            serde_json::from_str(raw.get()).map_err(|error| invalid(error.to_string()))?;
+        drop(wire.client_info);
+        Ok(Self {
+            protocol_version: wire.protocol_version.as_deref().map(RequestedVersion::from),
+            client_capabilities: wire.client_capabilities,
+            log_level: wire.log_level,
+            progress_token: wire.progress_token,
+            traceparent: wire
+                .traceparent
+                .and_then(|raw| serde_json::from_str(raw.get()).ok()),
+            raw: Some(params.child(raw)),
+        })
+    }
+}
+
+/// The `_meta` of a result, in the order it was put together.
+#[derive(Clone, Debug, Default)]
+pub struct ResultMeta(Vec<(Cow<'static, str>, RawJson)>);
+
+impl ResultMeta {
+    /// Adds an entry. A value that cannot be serialized is left out: a result must not fail for its
+    /// trimmings.
+    pub fn insert<T: Serialize + ?Sized>(&mut self, key: impl Into<Cow<'static, str>>, value: &T) {
+        if let Ok(value) = RawJson::from_value(value) {
+            self.insert_raw(key, value);
+        }
+    }
+
+    /// Adds an entry that is serialized already.
+    pub fn insert_raw(&mut self, key: impl Into<Cow<'static, str>>, value: RawJson) {
+        self.0.push((key.into(), value));
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The entries.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &RawJson)> {
+        self.0.iter().map(|(key, value)| (&**key, value))
+    }
+}
+
+impl Serialize for ResultMeta {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (key, value) in &self.0 {
+            map.serialize_entry(key, value)?;
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(params: &str) -> Result<RequestMeta, ProtocolError> {
+        RequestMeta::of(&RawJson::from_bytes(params.to_owned().into()).unwrap())
+    }
+
+    #[test]
+    fn what_the_protocol_reserves_is_checked() {
+        for bad in [
+            "[]",
+            r#"{"_meta":7}"#,
+            r#"{"_meta":[]}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":7}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/clientCapabilities":null}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/clientCapabilities":[]}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/clientInfo":{"name":"x"}}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/logLevel":"loud"}}"#,
+            r#"{"_meta":{"progressToken":1.5}}"#,
+            r#"{"_meta":{"progressToken":null}}"#,
+        ] {
+            assert!(
+                matches!(read(bad), Err(ProtocolError::InvalidMeta { .. })),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn everything_else_is_kept_and_nothing_is_required() {
+        assert!(read("{}").unwrap().raw.is_none());
+        assert!(read(r#"{"_meta":null}"#).unwrap().raw.is_none());
+        let meta =
+            read(r#"{"_meta":{"progressToken":"t","traceparent":7,"com.example/x":[1]}}"#).unwrap();
+        assert_eq!(meta.progress_token, Some("t".into()));
+        assert_eq!(meta.traceparent, None);
+        assert!(meta.raw.unwrap().as_str().contains("com.example/x"));
+    }
+}

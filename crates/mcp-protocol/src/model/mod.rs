@@ -1,0 +1,102 @@
+//! The version-neutral vocabulary, one file per feature.
+
+mod cache;
+mod capabilities;
+mod content;
+mod lifecycle;
+mod meta;
+mod notifications;
+mod resources;
+mod subscriptions;
+mod tools;
+
+pub use self::{
+    cache::{CacheHint, CacheScope},
+    capabilities::{
+        ClientCapabilities, ElicitationCapability, ResourcesCapability, SamplingCapability,
+        ServerCapabilities,
+    },
+    content::{Content, ResourceContents},
+    lifecycle::{DiscoverResult, Implementation, Initialize, InitializeResult},
+    meta::{LoggingLevel, RequestMeta, ResultMeta},
+    notifications::{ClientNotification, ServerNotification},
+    resources::{
+        ByteRange, ListResourceTemplatesResult, ListResources, ListResourcesResult, ReadResource,
+        ReadResourceResult, Resource, ResourceTemplate,
+    },
+    subscriptions::SubscriptionFilter,
+    tools::{CallTool, CallToolResult, ListToolsResult, Tool, ToolAnnotations},
+};
+
+use jsonrpc_core::RawJson;
+
+/// What a client can ask of a server, in any revision.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each variant documents its payload")]
+pub enum ClientRequest {
+    Initialize(Initialize),
+    Discover,
+    Ping,
+    ListTools(Page),
+    CallTool(CallTool),
+    ListResources(ListResources),
+    ListResourceTemplates(Page),
+    ReadResource(ReadResource),
+    /// `resources/subscribe`, of one URI.
+    Subscribe(String),
+    /// `resources/unsubscribe`, of one URI.
+    Unsubscribe(String),
+    /// `subscriptions/listen`.
+    Listen(SubscriptionFilter),
+}
+
+/// What a server can answer, before it is shaped for a revision.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each variant documents its payload")]
+pub enum ServerResult {
+    Empty,
+    Initialize(InitializeResult),
+    Discover(DiscoverResult),
+    ListTools(ListToolsResult),
+    CallTool(CallToolResult),
+    ListResources(ListResourcesResult),
+    ListResourceTemplates(ListResourceTemplatesResult),
+    ReadResource(ReadResourceResult),
+    /// A result that [`crate::Encoder::result`] has already shaped for the request's revision, such
+    /// as a list that is the same for many requests.
+    Encoded(RawJson),
+}
+
+/// Which page of a list is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+pub struct Page {
+    /// Where to go on; opaque. `None` for the first page.
+    #[serde(default, deserialize_with = "present")]
+    pub cursor: Option<String>,
+}
+
+/// An optional member that may be absent but, if it is there, must not be null.
+pub(crate) fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: serde::Deserialize<'de>,
+{
+    T::deserialize(deserializer).map(Some)
+}
+
+/// An optional member that, if it is there, must be an object. serde would read a struct from an
+/// array, too.
+pub(crate) fn object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: serde::Deserialize<'de>,
+{
+    use serde::de::{Deserialize, Error};
+    let raw = <&'de serde_json::value::RawValue>::deserialize(deserializer)?;
+    if !raw.get().starts_with('{') {
+        return Err(D::Error::custom("expected an object"));
+    }
+    serde_json::from_str(raw.get())
+        .map(Some)
+        .map_err(D::Error::custom)
+}

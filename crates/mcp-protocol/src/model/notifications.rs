@@ -1,0 +1,53 @@
+use super::SubscriptionFilter;
+use jsonrpc_core::Id;
+
+/// What a client can tell a server, in any revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientNotification {
+    /// The client has seen the answer to `initialize`.
+    Initialized,
+    /// The client does not want the answer to a request any more.
+    Cancelled {
+        /// Which.
+        request: Id,
+        /// Why, for people.
+        reason: Option<String>,
+    },
+}
+
+/// What a server can tell a client, in any revision.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ServerNotification {
+    /// How far a request has come.
+    Progress {
+        /// The token the client chose for it.
+        token: Id,
+        /// How far; greater than in the notification before.
+        progress: f64,
+        /// How far it will have to come, if known.
+        total: Option<f64>,
+        /// What is going on, for people; since 2025-03-26.
+        message: Option<String>,
+    },
+    /// The list of tools has changed.
+    ToolsListChanged,
+    /// The list of resources has changed.
+    ResourcesListChanged,
+    /// A resource has changed.
+    ResourceUpdated {
+        /// Which.
+        uri: String,
+    },
+    /// `subscriptions/listen` is in effect; since 2026-07-28.
+    SubscriptionsAcknowledged {
+        /// What the client will hear of.
+        accepted: SubscriptionFilter,
+    },
+    /// The server ends a request of the client's by itself.
+    Cancelled {
+        /// Which.
+        request: Id,
+        /// Why, for people.
+        reason: Option<String>,
+    },
+}
