@@ -1,1 +1,69 @@
 //! Who may do what, how often, and at what cost.
+//!
+//! Deciding is pure: [`Policy`] is a function of its arguments and of nothing else. Counting is a
+//! [`QuotaStore`]'s. [`Governor`] joins the two and yields a [`Permit`], the proof that a call was
+//! allowed and has been counted. Nothing here knows about MCP, a clock, a runtime or a file: time
+//! comes in as a [`Timestamp`], rules as plain structs.
+//!
+//! Capabilities are named `kind/name`: `tool/transfer`, `resource/skill://shop/refunds`.
+//!
+//! ```
+//! use governance::*;
+//! use std::sync::Arc;
+//!
+//! # fn ready<F: Future>(future: F) -> F::Output {
+//! #     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+//! #     match std::pin::pin!(future).poll(&mut cx) {
+//! #         std::task::Poll::Ready(output) => output,
+//! #         std::task::Poll::Pending => unreachable!("the memory store never waits"),
+//! #     }
+//! # }
+//! let policy = Policy::new(PolicySpec {
+//!     version: 1,
+//!     default: Rules {
+//!         deny: vec!["tool/admin.*".to_owned()],
+//!         quota: Quota { max_calls_per_minute: Some(1), ..Quota::default() },
+//!         ..Rules::default()
+//!     },
+//!     ..PolicySpec::default()
+//! })?;
+//! let governor = Governor::new(policy, Arc::new(MemoryQuota::default()));
+//! let ask = Ask {
+//!     principal: "alice",
+//!     capability: "tool/transfer",
+//!     kind: Kind::Tool,
+//!     estimate: None,
+//!     now: Timestamp(0),
+//! };
+//! ready(governor.admit(ask))?.settle("0.05".parse()?);
+//! let denial = ready(governor.admit(ask)).unwrap_err();
+//! assert_eq!(denial.reason, Reason::RateMinute);
+//! assert!(denial.retry_after.is_some());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod money;
+mod time;
+
+mod pattern;
+mod policy;
+mod spec;
+
+mod denial;
+mod quota;
+
+mod governor;
+mod memory;
+mod meter;
+
+pub use crate::{
+    denial::{Denial, Reason, Remaining},
+    governor::{Governor, Permit, Settlement},
+    memory::{DEFAULT_MAX_PRINCIPALS, MemoryQuota, MemoryReservation, Seed},
+    money::{Micros, ParseMicrosError},
+    pattern::PatternError,
+    policy::{Ask, Hints, Policy, PolicyError, ViewId},
+    quota::{Charges, QuotaStore, ReserveError, UnavailableError, Usage},
+    spec::{CapabilityFacts, Kind, PolicySpec, Quota, RateLimits, Rules},
+    time::{Calendar, CalendarError, Month, Timestamp},
+};

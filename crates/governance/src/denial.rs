@@ -1,0 +1,215 @@
+use crate::Micros;
+use std::{fmt, time::Duration};
+
+/// Why something was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// It does not exist for this principal, and must be reported as if it did not exist at all.
+    NotVisible,
+    /// It exists, but not for this principal to use.
+    Permission,
+    /// The month's budget is spent.
+    Budget,
+    /// One call is expected to cost more than any may.
+    CostPerCall,
+    /// Too many in the last minute.
+    RateMinute,
+    /// Too many in the last 24 hours.
+    RateDay,
+    /// Its risk asks for a confirmation that has not been given.
+    Confirmation,
+    /// It failed too often of late and is resting.
+    CircuitOpen,
+    /// The call cannot be recorded, so it may not happen.
+    LedgerUnavailable,
+    /// Use cannot be counted, so there may be none.
+    StoreUnavailable,
+}
+
+/// A refusal, with what the refused can do about it. Nothing was used up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// Why.
+    pub reason: Reason,
+    /// How long until the same call will be admitted if nothing else is called meanwhile; `None`
+    /// when waiting alone does not help or nobody knows.
+    pub retry_after: Option<Duration>,
+    /// What is left, where limits were looked at. Boxed, so that the common outcome stays small.
+    pub remaining: Box<Remaining>,
+}
+
+/// What a principal has left. `None` means that there is no such limit.
+///
+/// Where both the principal and the capability have a limit on the rate, the one with less left is
+/// shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Remaining {
+    /// What may still be spent this month, running calls counted at their estimates.
+    pub budget: Option<Micros>,
+    /// Of which amount.
+    pub budget_limit: Option<Micros>,
+    /// Until the budget starts over.
+    pub budget_resets: Option<Duration>,
+    /// Calls left in the current minute.
+    pub minute: Option<u32>,
+    /// Of how many.
+    pub minute_limit: Option<u32>,
+    /// Until all of them are back.
+    pub minute_resets: Option<Duration>,
+    /// Calls left in the current 24 hours.
+    pub day: Option<u32>,
+    /// Of how many.
+    pub day_limit: Option<u32>,
+    /// Until all of them are back.
+    pub day_resets: Option<Duration>,
+}
+
+impl Reason {
+    /// Every reason there is.
+    pub const ALL: [Self; 10] = [
+        Self::NotVisible,
+        Self::Permission,
+        Self::Budget,
+        Self::CostPerCall,
+        Self::RateMinute,
+        Self::RateDay,
+        Self::Confirmation,
+        Self::CircuitOpen,
+        Self::LedgerUnavailable,
+        Self::StoreUnavailable,
+    ];
+
+    /// Its name in error data, logs and the ledger. `not_visible` must never reach a client.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotVisible => "not_visible",
+            Self::Permission => "permission",
+            Self::Budget => "budget",
+            Self::CostPerCall => "cost_per_call",
+            Self::RateMinute => "rate_minute",
+            Self::RateDay => "rate_day",
+            Self::Confirmation => "confirmation",
+            Self::CircuitOpen => "circuit_open",
+            Self::LedgerUnavailable => "ledger_unavailable",
+            Self::StoreUnavailable => "store_unavailable",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Denial {
+    /// A refusal that knows no more than its reason.
+    #[must_use]
+    pub fn new(reason: Reason) -> Self {
+        Self {
+            reason,
+            retry_after: None,
+            remaining: Box::default(),
+        }
+    }
+
+    /// The same refusal, ending after `wait`.
+    #[must_use]
+    pub fn with_retry_after(self, wait: Duration) -> Self {
+        Self {
+            retry_after: Some(wait),
+            ..self
+        }
+    }
+
+    /// Whether the same call may succeed later without anybody changing a rule or the call.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self.reason {
+            Reason::NotVisible
+            | Reason::Permission
+            | Reason::CostPerCall
+            | Reason::Confirmation => false,
+            // A call that costs more than a whole month's budget can never be admitted.
+            Reason::Budget | Reason::RateMinute | Reason::RateDay => self.retry_after.is_some(),
+            Reason::CircuitOpen | Reason::LedgerUnavailable | Reason::StoreUnavailable => true,
+        }
+    }
+}
+
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let left = &self.remaining;
+        match self.reason {
+            Reason::NotVisible => f.write_str("there is no such capability")?,
+            Reason::Permission => f.write_str("permission is missing for this capability")?,
+            Reason::Budget => {
+                f.write_str("the monthly budget does not cover this call")?;
+                if let (Some(rest), Some(limit)) = (left.budget, left.budget_limit) {
+                    write!(f, " ({rest} of {limit} left)")?;
+                }
+            }
+            Reason::CostPerCall => {
+                f.write_str("the expected cost is above the limit for one call")?;
+            }
+            Reason::RateMinute => {
+                f.write_str("too many calls in a minute")?;
+                if let Some(limit) = left.minute_limit {
+                    write!(f, " (limit {limit})")?;
+                }
+            }
+            Reason::RateDay => {
+                f.write_str("too many calls in 24 hours")?;
+                if let Some(limit) = left.day_limit {
+                    write!(f, " (limit {limit})")?;
+                }
+            }
+            Reason::Confirmation => f.write_str("this call needs a confirmation")?,
+            Reason::CircuitOpen => f.write_str("it failed too often and is resting")?,
+            Reason::LedgerUnavailable => f.write_str("the call cannot be recorded at present")?,
+            Reason::StoreUnavailable => f.write_str("use cannot be counted at present")?,
+        }
+        match self.retry_after {
+            Some(wait) => write!(f, "; try again in {} s", ceiling_seconds(wait)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Denial {}
+
+/// Rounded up: a caller that comes back after this many whole seconds must not be too early.
+fn ceiling_seconds(wait: Duration) -> u64 {
+    wait.as_secs()
+        .saturating_add(u64::from(0 < wait.subsec_nanos()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_own_name_and_the_words_say_what_to_do() {
+        let names: std::collections::BTreeSet<_> =
+            Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+        assert_eq!(names.len(), Reason::ALL.len());
+        let denial = Denial {
+            reason: Reason::Budget,
+            retry_after: Some(Duration::from_millis(1_001)),
+            remaining: Box::new(Remaining {
+                budget: Some(Micros(20_000)),
+                budget_limit: Some(Micros::units(500)),
+                ..Remaining::default()
+            }),
+        };
+        assert_eq!(
+            denial.to_string(),
+            "the monthly budget does not cover this call (0.02 of 500 left); try again in 2 s"
+        );
+        assert!(denial.is_retryable());
+        assert!(!Denial::new(Reason::Budget).is_retryable());
+        assert!(Denial::new(Reason::LedgerUnavailable).is_retryable());
+        assert!(!Denial::new(Reason::Permission).is_retryable());
+    }
+}

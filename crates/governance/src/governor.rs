@@ -1,0 +1,191 @@
+use crate::{
+    Ask, Denial, Kind, Micros, Policy, QuotaStore, Reason, Remaining, ReserveError, Timestamp,
+    UnavailableError, Usage, ViewId,
+};
+use arc_swap::ArcSwap;
+use std::sync::Arc;
+
+/// A policy and the counters it is enforced with.
+#[derive(Debug)]
+pub struct Governor<Q> {
+    policy: ArcSwap<Policy>,
+    quota: Arc<Q>,
+}
+
+/// Proof that a call was allowed and has been counted.
+///
+/// Only [`Governor::admit`] makes one. Say what the call really cost with [`Permit::settle`]; a
+/// permit dropped without it has cost its estimate, because nobody knows how far the call got.
+#[derive(Debug)]
+#[must_use = "a permit that is not used has still been charged for"]
+pub struct Permit<Q: QuotaStore> {
+    quota: Arc<Q>,
+    reservation: Option<Q::Reservation>,
+    reserved: Micros,
+    remaining: Remaining,
+    policy_version: u64,
+}
+
+/// What a call has cost in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// The final cost.
+    pub cost: Micros,
+    /// What was left when the call was admitted, corrected by its final cost.
+    pub remaining: Remaining,
+}
+
+impl<Q: QuotaStore> Governor<Q> {
+    /// A governor.
+    #[must_use]
+    pub fn new(policy: Policy, quota: Arc<Q>) -> Self {
+        Self {
+            policy: ArcSwap::from_pointee(policy),
+            quota,
+        }
+    }
+
+    /// The policy in force.
+    #[must_use]
+    pub fn policy(&self) -> Arc<Policy> {
+        self.policy.load_full()
+    }
+
+    /// Puts another policy in force, from the next question on. What was counted stays counted, and
+    /// calls already admitted go on.
+    pub fn replace_policy(&self, policy: Policy) {
+        self.policy.store(Arc::new(policy));
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn quota(&self) -> &Arc<Q> {
+        &self.quota
+    }
+
+    /// Whether `capability` exists for `principal`.
+    #[must_use]
+    pub fn visible(&self, principal: &str, capability: &str) -> bool {
+        self.policy.load().visible(principal, capability)
+    }
+
+    /// The version of the policy in force, and what the lists of `principal` look like under it.
+    #[must_use]
+    pub fn view_of(&self, principal: &str) -> (u64, ViewId) {
+        let policy = self.policy.load();
+        (policy.version(), policy.view_of(principal))
+    }
+
+    /// Checks the policy, then counts budget and rates together.
+    ///
+    /// # Errors
+    ///
+    /// A [`Denial`]; nothing has been counted then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future before it is ready counts nothing.
+    pub async fn admit(&self, ask: Ask<'_>) -> Result<Permit<Q>, Denial> {
+        let policy = self.policy.load_full();
+        let charges = policy.check(ask)?;
+        match self.quota.reserve(charges).await {
+            Ok((reservation, remaining)) => Ok(Permit {
+                quota: Arc::clone(&self.quota),
+                reservation: Some(reservation),
+                reserved: charges.cost,
+                remaining,
+                policy_version: policy.version(),
+            }),
+            Err(ReserveError::Exhausted(denial)) => Err(denial),
+            Err(ReserveError::Unavailable(_)) => Err(Denial::new(Reason::StoreUnavailable)),
+        }
+    }
+
+    /// What `principal` has left of its own limits on tools or resources, whichever `kind` says.
+    ///
+    /// # Errors
+    ///
+    /// [`UnavailableError`] when the counters cannot be reached.
+    pub async fn remaining(
+        &self,
+        principal: &str,
+        kind: Kind,
+        now: Timestamp,
+    ) -> Result<Remaining, UnavailableError> {
+        let policy = self.policy.load_full();
+        let ask = Ask {
+            principal,
+            capability: "",
+            kind,
+            estimate: Some(Micros::ZERO),
+            now,
+        };
+        self.quota.remaining(policy.charges_of(ask)).await
+    }
+
+    /// What every known principal has used, in order of their names.
+    ///
+    /// # Errors
+    ///
+    /// [`UnavailableError`] when the counters cannot be reached.
+    pub async fn usage(&self, now: Timestamp) -> Result<Vec<Usage>, UnavailableError> {
+        let policy = self.policy.load_full();
+        self.quota.usage(policy.calendar(), now).await
+    }
+}
+
+impl<Q: QuotaStore> Permit<Q> {
+    /// Replaces the estimate by what the call really cost.
+    pub fn settle(mut self, actual: Micros) -> Settlement {
+        if let Some(reservation) = self.reservation.take() {
+            self.quota.settle(reservation, actual);
+        }
+        Settlement {
+            cost: actual,
+            remaining: self.remaining_after(actual),
+        }
+    }
+
+    /// The call never ran, because its arguments were wrong: it costs nothing, and still counts as
+    /// a call.
+    pub fn settle_at_zero(self) -> Settlement {
+        self.settle(Micros::ZERO)
+    }
+
+    /// What has been reserved for the call: its estimate.
+    #[must_use]
+    pub fn reserved(&self) -> Micros {
+        self.reserved
+    }
+
+    /// What was left just after the call was admitted.
+    #[must_use]
+    pub fn remaining(&self) -> Remaining {
+        self.remaining
+    }
+
+    /// The version of the policy that admitted the call.
+    #[must_use]
+    pub fn policy_version(&self) -> u64 {
+        self.policy_version
+    }
+
+    fn remaining_after(&self, actual: Micros) -> Remaining {
+        let budget = self
+            .remaining
+            .budget
+            .map(|left| left.saturating_add(self.reserved).saturating_sub(actual));
+        Remaining {
+            budget,
+            ..self.remaining
+        }
+    }
+}
+
+impl<Q: QuotaStore> Drop for Permit<Q> {
+    fn drop(&mut self) {
+        if let Some(reservation) = self.reservation.take() {
+            self.quota.settle(reservation, self.reserved);
+        }
+    }
+}

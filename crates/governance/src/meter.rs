@@ -1,0 +1,412 @@
+//! What is counted for one principal.
+
+use crate::{
+    Calendar, Charges, Denial, Kind, Micros, Month, RateLimits, Reason, Remaining, ReserveError,
+    Timestamp, Usage,
+};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
+
+/// Differences in time up to this are callers that read the clock before others and came later;
+/// a larger step back is the clock itself being set.
+const MAX_JITTER_MS: u64 = 5_000;
+
+/// A month that begins this much after the present was begun by a clock that ran wild.
+const MAX_MONTH_AHEAD_MS: u64 = 32 * 24 * 60 * 60 * 1_000;
+
+/// A sliding window, counted in buckets. A bucket counts until all that may be in it is older than
+/// the window, so that no true window ever holds more than the limit; the price is that the last
+/// unit comes back up to one bucket's width late.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    length_ms: u64,
+    width_ms: u64,
+}
+
+const MINUTE: Span = Span {
+    length_ms: 60_000,
+    width_ms: 1_000,
+};
+const DAY: Span = Span {
+    length_ms: 24 * 60 * 60 * 1_000,
+    width_ms: 5 * 60 * 1_000,
+};
+
+impl Span {
+    fn bucket(self, now_ms: u64) -> u64 {
+        now_ms / self.width_ms
+    }
+
+    /// When what is in `bucket` no longer counts.
+    fn expiry_ms(self, bucket: u64) -> u64 {
+        bucket
+            .saturating_add(1)
+            .saturating_mul(self.width_ms)
+            .saturating_add(self.length_ms)
+    }
+}
+
+/// The non-empty buckets, oldest first. There are never more than a window has, and one.
+#[derive(Debug, Default)]
+struct Window {
+    buckets: VecDeque<(u64, u32)>,
+    total: u32,
+}
+
+impl Window {
+    fn expire(&mut self, span: Span, now_ms: u64) {
+        while let Some(&(bucket, count)) = self.buckets.front()
+            && span.expiry_ms(bucket) <= now_ms
+        {
+            self.total -= count;
+            self.buckets.pop_front();
+        }
+    }
+
+    /// `total` never overflows: what does not fit is not counted, and no limit is higher.
+    fn add(&mut self, span: Span, at_ms: u64, count: u32) {
+        let bucket = span.bucket(at_ms);
+        let count = count.min(u32::MAX - self.total);
+        self.total += count;
+        let position = match self.buckets.back() {
+            Some(&(last, _)) if bucket <= last => self
+                .buckets
+                .partition_point(|&(earlier, _)| earlier < bucket),
+            _ => self.buckets.len(),
+        };
+        match self.buckets.get_mut(position) {
+            Some(existing) if existing.0 == bucket => existing.1 += count,
+            _ => self.buckets.insert(position, (bucket, count)),
+        }
+    }
+
+    /// How long until one more fits under `limit`; zero when it does now, `None` when it never will.
+    fn wait(&self, span: Span, limit: Option<u32>, now_ms: u64) -> Option<Duration> {
+        let Some(limit) = limit else {
+            return Some(Duration::ZERO);
+        };
+        if self.total < limit {
+            return Some(Duration::ZERO);
+        }
+        let mut left = self.total;
+        for &(bucket, count) in &self.buckets {
+            left -= count;
+            if left < limit {
+                return Some(Duration::from_millis(span.expiry_ms(bucket) - now_ms));
+            }
+        }
+        None
+    }
+
+    fn resets(&self, span: Span, now_ms: u64) -> Duration {
+        self.buckets.back().map_or(Duration::ZERO, |&(bucket, _)| {
+            Duration::from_millis(span.expiry_ms(bucket).saturating_sub(now_ms))
+        })
+    }
+}
+
+/// A minute and a day.
+#[derive(Debug, Default)]
+struct Rate {
+    minute: Window,
+    day: Window,
+}
+
+impl Rate {
+    fn expire(&mut self, now_ms: u64) {
+        self.minute.expire(MINUTE, now_ms);
+        self.day.expire(DAY, now_ms);
+    }
+
+    fn add(&mut self, at_ms: u64, now_ms: u64, count: u32) {
+        if now_ms < MINUTE.expiry_ms(MINUTE.bucket(at_ms)) {
+            self.minute.add(MINUTE, at_ms, count);
+        }
+        if now_ms < DAY.expiry_ms(DAY.bucket(at_ms)) {
+            self.day.add(DAY, at_ms, count);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.minute.total == 0 && self.day.total == 0
+    }
+}
+
+/// All counters of one principal.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    /// The clock when it was last looked at.
+    wall_ms: u64,
+    /// The time that has passed, which is the clock's until that is set back, and never decreases.
+    elapsed_ms: u64,
+    month: Month,
+    spent: Micros,
+    previous: Option<(Month, Micros)>,
+    calls: Rate,
+    reads: Rate,
+    /// Only of capabilities that have limits of their own, so the policy bounds them.
+    capabilities: HashMap<Box<str>, Rate>,
+    calls_total: u64,
+    reads_total: u64,
+}
+
+impl Meter {
+    pub(crate) fn new(calendar: &Calendar, now: Timestamp) -> Self {
+        Self {
+            wall_ms: now.0,
+            elapsed_ms: now.0,
+            month: calendar.month_of(now),
+            spent: Micros::ZERO,
+            previous: None,
+            calls: Rate::default(),
+            reads: Rate::default(),
+            capabilities: HashMap::new(),
+            calls_total: 0,
+            reads_total: 0,
+        }
+    }
+
+    /// Counts everything or nothing. Tells the month that the cost was counted in.
+    pub(crate) fn reserve(
+        &mut self,
+        charges: &Charges<'_>,
+    ) -> Result<(Month, Remaining), ReserveError> {
+        self.advance(charges.calendar, charges.now);
+        self.expire(charges);
+        if let Some((reason, retry_after)) = self.obstacle(charges) {
+            let remaining = Box::new(self.remaining_of(charges));
+            return Err(ReserveError::Exhausted(Denial {
+                reason,
+                retry_after,
+                remaining,
+            }));
+        }
+        self.count(charges, self.elapsed_ms, 1);
+        self.spent = self.spent.saturating_add(charges.cost);
+        Ok((self.month, self.remaining_of(charges)))
+    }
+
+    /// Corrects a cost, unless the month it was counted in is over.
+    pub(crate) fn settle(&mut self, month: Month, reserved: Micros, actual: Micros) {
+        if self.month == month {
+            self.spent = self.spent.saturating_sub(reserved).saturating_add(actual);
+        }
+    }
+
+    /// Counts what happened before this process began.
+    pub(crate) fn seed(&mut self, charges: &Charges<'_>, at: Timestamp, calls: u32) {
+        self.advance(charges.calendar, charges.now);
+        // What is dated in the future was recorded before the clock was set back: it counts from now.
+        let at_ms = at.0.min(self.elapsed_ms);
+        self.count(charges, at_ms, calls);
+        if self.month.start <= at || charges.now < at {
+            self.spent = self.spent.saturating_add(charges.cost);
+        }
+    }
+
+    pub(crate) fn remaining(&mut self, charges: &Charges<'_>) -> Remaining {
+        self.advance(charges.calendar, charges.now);
+        self.expire(charges);
+        self.remaining_of(charges)
+    }
+
+    pub(crate) fn usage(&mut self, principal: &str, calendar: &Calendar, now: Timestamp) -> Usage {
+        self.advance(calendar, now);
+        self.calls.expire(self.elapsed_ms);
+        self.reads.expire(self.elapsed_ms);
+        Usage {
+            principal: principal.to_owned(),
+            spent: self.spent,
+            calls_minute: self.calls.minute.total,
+            calls_day: self.calls.day.total,
+            reads_minute: self.reads.minute.total,
+            reads_day: self.reads.day.total,
+            calls_total: self.calls_total,
+            reads_total: self.reads_total,
+        }
+    }
+
+    /// Whether forgetting it would free nothing.
+    pub(crate) fn is_forgettable(&mut self, calendar: &Calendar, now: Timestamp) -> bool {
+        self.advance(calendar, now);
+        let elapsed_ms = self.elapsed_ms;
+        let rates = [&mut self.calls, &mut self.reads];
+        self.spent == Micros::ZERO
+            && rates
+                .into_iter()
+                .chain(self.capabilities.values_mut())
+                .all(|rate| {
+                    rate.expire(elapsed_ms);
+                    rate.is_empty()
+                })
+    }
+
+    /// Lets time pass. A clock that is set back stops time for the windows and never brings an
+    /// earlier month's budget back, so that it frees nothing.
+    fn advance(&mut self, calendar: &Calendar, now: Timestamp) {
+        if self.wall_ms <= now.0 {
+            self.elapsed_ms = self.elapsed_ms.saturating_add(now.0 - self.wall_ms);
+            self.wall_ms = now.0;
+        } else if MAX_JITTER_MS < self.wall_ms - now.0 {
+            self.wall_ms = now.0;
+        }
+        let now = Timestamp(self.wall_ms);
+        if self.month.end <= now {
+            self.previous = Some((self.month, self.spent));
+            self.month = calendar.month_of(now);
+            self.spent = Micros::ZERO;
+        } else if MAX_MONTH_AHEAD_MS < self.month.start.0.saturating_sub(now.0) {
+            // Waiting for a month in the far future would block the principal for good.
+            self.month = calendar.month_of(now);
+            if let Some((month, spent)) = self.previous.take()
+                && month == self.month
+            {
+                self.spent = self.spent.saturating_add(spent);
+            }
+        }
+    }
+
+    fn rate(&self, kind: Kind) -> &Rate {
+        match kind {
+            Kind::Tool => &self.calls,
+            Kind::Resource => &self.reads,
+        }
+    }
+
+    fn expire(&mut self, charges: &Charges<'_>) {
+        match charges.kind {
+            Kind::Tool => self.calls.expire(self.elapsed_ms),
+            Kind::Resource => self.reads.expire(self.elapsed_ms),
+        }
+        if !charges.capability_rates.is_unlimited()
+            && let Some(rate) = self.capabilities.get_mut(charges.capability)
+        {
+            rate.expire(self.elapsed_ms);
+        }
+    }
+
+    /// The rates that `charges` counts for, with the limits on each.
+    fn limited(&self, charges: &Charges<'_>) -> [Option<(&Rate, RateLimits)>; 2] {
+        let own = if charges.capability_rates.is_unlimited() {
+            None
+        } else {
+            let rate = self.capabilities.get(charges.capability);
+            Some((rate.unwrap_or(&NOTHING), charges.capability_rates))
+        };
+        [Some((self.rate(charges.kind), charges.rates)), own]
+    }
+
+    /// The limit that stands in the way longest, and for how long.
+    fn obstacle(&self, charges: &Charges<'_>) -> Option<(Reason, Option<Duration>)> {
+        let now_ms = self.elapsed_ms;
+        let mut worst = None;
+        let mut consider = |reason, wait: Option<Duration>| {
+            // `None` is forever, which no wait is longer than.
+            let longer = match (&worst, wait) {
+                (_, Some(Duration::ZERO)) | (Some((_, None)), _) => false,
+                (Some((_, Some(known))), Some(wait)) => *known < wait,
+                (None, _) | (_, None) => true,
+            };
+            if longer {
+                worst = Some((reason, wait));
+            }
+        };
+        consider(Reason::Budget, self.budget_wait(charges));
+        for (rate, limits) in self.limited(charges).into_iter().flatten() {
+            consider(Reason::RateDay, rate.day.wait(DAY, limits.per_day, now_ms));
+            consider(
+                Reason::RateMinute,
+                rate.minute.wait(MINUTE, limits.per_minute, now_ms),
+            );
+        }
+        worst
+    }
+
+    /// Free calls go on when the budget is spent: they spend nothing.
+    fn budget_wait(&self, charges: &Charges<'_>) -> Option<Duration> {
+        match charges.budget {
+            Some(limit) if charges.cost != Micros::ZERO => {
+                if self
+                    .spent
+                    .0
+                    .checked_add(charges.cost.0)
+                    .is_some_and(|sum| sum <= limit.0)
+                {
+                    Some(Duration::ZERO)
+                } else if charges.cost <= limit {
+                    Some(self.budget_resets())
+                } else {
+                    None
+                }
+            }
+            _ => Some(Duration::ZERO),
+        }
+    }
+
+    fn budget_resets(&self) -> Duration {
+        Duration::from_millis(self.month.end.0.saturating_sub(self.wall_ms))
+    }
+
+    fn count(&mut self, charges: &Charges<'_>, at_ms: u64, calls: u32) {
+        let now_ms = self.elapsed_ms;
+        let (rate, total) = match charges.kind {
+            Kind::Tool => (&mut self.calls, &mut self.calls_total),
+            Kind::Resource => (&mut self.reads, &mut self.reads_total),
+        };
+        rate.add(at_ms, now_ms, calls);
+        *total = total.saturating_add(u64::from(calls));
+        if !charges.capability_rates.is_unlimited() {
+            match self.capabilities.get_mut(charges.capability) {
+                Some(rate) => rate.add(at_ms, now_ms, calls),
+                None => {
+                    let mut rate = Rate::default();
+                    rate.add(at_ms, now_ms, calls);
+                    self.capabilities.insert(charges.capability.into(), rate);
+                }
+            }
+        }
+    }
+
+    fn remaining_of(&self, charges: &Charges<'_>) -> Remaining {
+        let now_ms = self.elapsed_ms;
+        let mut remaining = Remaining {
+            budget: charges.budget.map(|limit| limit.saturating_sub(self.spent)),
+            budget_limit: charges.budget,
+            budget_resets: charges.budget.map(|_| self.budget_resets()),
+            ..Remaining::default()
+        };
+        for (rate, limits) in self.limited(charges).into_iter().flatten() {
+            if let Some(limit) = limits.per_minute {
+                let left = limit.saturating_sub(rate.minute.total);
+                if remaining.minute.is_none_or(|known| left < known) {
+                    remaining.minute = Some(left);
+                    remaining.minute_limit = Some(limit);
+                    remaining.minute_resets = Some(rate.minute.resets(MINUTE, now_ms));
+                }
+            }
+            if let Some(limit) = limits.per_day {
+                let left = limit.saturating_sub(rate.day.total);
+                if remaining.day.is_none_or(|known| left < known) {
+                    remaining.day = Some(left);
+                    remaining.day_limit = Some(limit);
+                    remaining.day_resets = Some(rate.day.resets(DAY, now_ms));
+                }
+            }
+        }
+        remaining
+    }
+}
+
+/// What a capability that has not been used has counted.
+static NOTHING: Rate = Rate {
+    minute: Window {
+        buckets: VecDeque::new(),
+        total: 0,
+    },
+    day: Window {
+        buckets: VecDeque::new(),
+        total: 0,
+    },
+};

@@ -1,0 +1,163 @@
+use std::collections::HashSet;
+
+/// A pattern that can match nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a pattern must not be empty")]
+pub struct PatternError;
+
+/// Patterns, sorted by how they are looked up: most are exact names or prefixes.
+///
+/// `*` stands for any text, `/` included, anywhere in a pattern.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PatternSet {
+    all: bool,
+    exact: HashSet<Box<str>>,
+    prefixes: Vec<Box<str>>,
+    globs: Vec<Glob>,
+}
+
+/// A pattern with a `*` elsewhere than at its end.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Glob {
+    first: Box<str>,
+    middle: Box<[Box<str>]>,
+    last: Box<str>,
+}
+
+impl PatternSet {
+    /// Sorts the patterns. Equal sets of patterns give equal values, whatever their order.
+    pub(crate) fn new<'a>(
+        patterns: impl IntoIterator<Item = &'a String>,
+    ) -> Result<Self, PatternError> {
+        let mut set = Self::default();
+        for pattern in patterns {
+            match pattern.split_once('*') {
+                None if pattern.is_empty() => return Err(PatternError),
+                None => {
+                    set.exact.insert(pattern.as_str().into());
+                }
+                Some((first, rest)) if rest.bytes().all(|byte| byte == b'*') => {
+                    set.prefixes.push(first.into());
+                }
+                Some((first, rest)) => set.globs.push(Glob::new(first, rest)),
+            }
+        }
+        set.all = set.prefixes.iter().any(|prefix| prefix.is_empty());
+        if set.all {
+            // Nothing else can add to everything.
+            return Ok(Self {
+                all: true,
+                ..Self::default()
+            });
+        }
+        set.prefixes.sort_unstable();
+        set.prefixes.dedup();
+        set.globs.sort_unstable();
+        set.globs.dedup();
+        Ok(set)
+    }
+
+    pub(crate) fn matches(&self, name: &str) -> bool {
+        self.all
+            || (!self.exact.is_empty() && self.exact.contains(name))
+            || self
+                .prefixes
+                .iter()
+                .any(|prefix| name.starts_with(&**prefix))
+            || self.globs.iter().any(|glob| glob.matches(name))
+    }
+}
+
+impl Glob {
+    fn new(first: &str, rest: &str) -> Self {
+        let mut middle: Vec<Box<str>> = rest.split('*').map(Box::from).collect();
+        let last = middle.pop().unwrap_or_default();
+        middle.retain(|part| !part.is_empty());
+        Self {
+            first: first.into(),
+            middle: middle.into(),
+            last,
+        }
+    }
+
+    /// Takes the first place each part fits: with only `*` for a wildcard that is never wrong, and
+    /// it makes the time linear in the name, whatever a peer sends.
+    fn matches(&self, name: &str) -> bool {
+        let Some(mut rest) = name.strip_prefix(&*self.first) else {
+            return false;
+        };
+        for part in &self.middle {
+            let Some(position) = rest.find(&**part) else {
+                return false;
+            };
+            rest = &rest[position + part.len()..];
+        }
+        rest.ends_with(&*self.last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn set(patterns: &[&str]) -> PatternSet {
+        let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.into()).collect();
+        PatternSet::new(&patterns).unwrap()
+    }
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        let rows = [
+            ("tool/add", "tool/add", true),
+            ("tool/add", "tool/adder", false),
+            ("tool/add", "tool/ad", false),
+            ("tool/*", "tool/add", true),
+            ("tool/*", "tool/", true),
+            ("tool/*", "resource/add", false),
+            ("*", "", true),
+            ("**", "anything", true),
+            ("resource/skill://shop/*", "resource/skill://shop/a/b", true),
+            ("tool/*.read", "tool/files.read", true),
+            ("tool/*.read", "tool/files.write", false),
+            ("tool/a*a", "tool/a", false),
+            ("tool/a*a", "tool/aa", true),
+            ("*b*b*", "tool/abcb", true),
+            ("*b*b*", "tool/abc", false),
+            ("*.é*", "tool/x.é", true),
+        ];
+        for (pattern, name, expected) in rows {
+            assert_eq!(set(&[pattern]).matches(name), expected, "{pattern} {name}");
+        }
+        assert!(!set(&[]).matches(""));
+        assert_eq!(PatternSet::new(&[String::new()]), Err(PatternError));
+    }
+
+    #[test]
+    fn equal_sets_are_equal_in_any_order() {
+        assert_eq!(set(&["a", "b*", "*c*d"]), set(&["*c*d", "b*", "b**", "a"]));
+        assert_eq!(set(&["a", "*"]), set(&["*"]));
+        assert_ne!(set(&["a"]), set(&["a*"]));
+    }
+
+    /// The definition, as slow as it is plain.
+    fn plain(pattern: &[u8], name: &[u8]) -> bool {
+        match (pattern.split_first(), name.split_first()) {
+            (None, None) => true,
+            (Some((b'*', rest)), None) => plain(rest, name),
+            (Some((b'*', rest)), Some((_, tail))) => plain(rest, name) || plain(pattern, tail),
+            (Some((byte, rest)), Some((head, tail))) => byte == head && plain(rest, tail),
+            _ => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_the_definition(pattern in "[ab*]{1,8}", name in "[ab]{0,10}") {
+            prop_assert_eq!(
+                set(&[&pattern]).matches(&name),
+                plain(pattern.as_bytes(), name.as_bytes())
+            );
+        }
+    }
+}

@@ -1,0 +1,109 @@
+use crate::{Calendar, Denial, Kind, Micros, RateLimits, Remaining, Timestamp};
+use std::{error::Error, fmt::Debug};
+
+/// All that one call counts against: taken together or not at all.
+#[derive(Clone, Copy, Debug)]
+pub struct Charges<'a> {
+    /// Whose counters.
+    pub principal: &'a str,
+    /// What is used, as `kind/name`.
+    pub capability: &'a str,
+    /// Which of the principal's two sets of rates it counts for.
+    pub kind: Kind,
+    /// What it is expected to cost.
+    pub cost: Micros,
+    /// The most the principal may spend in a month.
+    pub budget: Option<Micros>,
+    /// The principal's limits on everything of this kind.
+    pub rates: RateLimits,
+    /// The principal's limits on this capability alone.
+    pub capability_rates: RateLimits,
+    /// Where months begin.
+    pub calendar: &'a Calendar,
+    /// When.
+    pub now: Timestamp,
+}
+
+/// What one principal has used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Who.
+    pub principal: String,
+    /// Spent in the current month, running calls counted at their estimates.
+    pub spent: Micros,
+    /// Tool calls in the last minute.
+    pub calls_minute: u32,
+    /// Tool calls in the last 24 hours.
+    pub calls_day: u32,
+    /// Resource reads in the last minute.
+    pub reads_minute: u32,
+    /// Resource reads in the last 24 hours.
+    pub reads_day: u32,
+    /// Tool calls admitted since the store began to count for this principal.
+    pub calls_total: u64,
+    /// Resource reads admitted since then.
+    pub reads_total: u64,
+}
+
+/// Why charges were not counted. None of them was.
+#[derive(Debug, thiserror::Error)]
+pub enum ReserveError {
+    /// At least one would go over its limit. The reason is the limit that takes longest to clear,
+    /// and the time to wait is until all of them have room.
+    #[error("a limit has been reached")]
+    Exhausted(#[source] Denial),
+    /// Nothing can be counted.
+    #[error(transparent)]
+    Unavailable(#[from] UnavailableError),
+}
+
+/// The counters cannot be reached, or there is no room for another principal's.
+#[derive(Debug, thiserror::Error)]
+#[error("use cannot be counted")]
+pub struct UnavailableError(#[source] pub Box<dyn Error + Send + Sync>);
+
+/// Counters, which several processes may share.
+pub trait QuotaStore: Send + Sync + 'static {
+    /// Charges that have been counted and whose cost is not yet final.
+    type Reservation: Debug + Send + 'static;
+
+    /// Counts all of `charges` or none, atomically: two callers can never both take the last unit.
+    /// What remains is told as of just after it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReserveError`]; nothing was counted then.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future dropped before it is ready must count nothing, or undo what it counted.
+    fn reserve(
+        &self,
+        charges: Charges<'_>,
+    ) -> impl Future<Output = Result<(Self::Reservation, Remaining), ReserveError>> + Send;
+
+    /// Replaces the cost that was reserved by `actual`. Rates stay counted. It must not block and
+    /// may be carried out later, since it is called from a `Drop`.
+    fn settle(&self, reservation: Self::Reservation, actual: Micros);
+
+    /// What is left of the limits in `charges`, counting nothing; its cost is ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`UnavailableError`] when the counters cannot be reached.
+    fn remaining(
+        &self,
+        charges: Charges<'_>,
+    ) -> impl Future<Output = Result<Remaining, UnavailableError>> + Send;
+
+    /// What every known principal has used, in order of their names.
+    ///
+    /// # Errors
+    ///
+    /// [`UnavailableError`] when the counters cannot be reached.
+    fn usage(
+        &self,
+        calendar: &Calendar,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Vec<Usage>, UnavailableError>> + Send;
+}
