@@ -1,1 +1,64 @@
-//! Tools: what they look like, how they run, and the set of them on offer.
+//! Tools: what they look like, how they are run, and the set of them on offer.
+//!
+//! A tool is a description and an [`Executor`]. Rust functions ([`Tool::native`]) are one kind;
+//! whoever else can carry out calls implements `Executor`. Nothing here knows about clients,
+//! transports or governance.
+//!
+//! ```
+//! use adapter_tools::{Tool, ToolCx, ToolError, ToolSet};
+//! use bytes::Bytes;
+//!
+//! #[derive(serde::Deserialize, schemars::JsonSchema)]
+//! struct Add {
+//!     /// The first summand.
+//!     a: i64,
+//!     b: i64,
+//! }
+//!
+//! let add = Tool::native("add", |_cx, Add { a, b }| async move {
+//!     a.checked_add(b).ok_or_else(|| ToolError::failed("the sum is out of range"))
+//! })
+//! .describe("Adds two integers.")
+//! .with_timeout(std::time::Duration::from_secs(5));
+//!
+//! let tools = ToolSet::new([add])?;
+//! let add = tools.get("add").expect("it was just put there");
+//! assert_eq!(add.input_schema()["properties"]["a"]["description"], "The first summand.");
+//!
+//! // Arguments can only be had by checking them, so no tool ever sees any that do not fit.
+//! let refused = add.check(Bytes::from_static(br#"{"a": "one", "b": 2}"#)).unwrap_err();
+//! assert_eq!(refused.violations()[0].to_string(), r#"/a: expected integer, found string "one""#);
+//!
+//! # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+//! # runtime.block_on(async {
+//! let arguments = add.check(Bytes::from_static(br#"{"a": 1, "b": 2}"#))?;
+//! let output = add.execute(ToolCx::new("anna", "call-1"), arguments).await?;
+//! assert_eq!(output.content, [adapter_tools::Content::text("3")]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod arguments;
+mod content;
+mod context;
+mod error;
+mod native;
+mod output;
+mod schema;
+mod set;
+mod tool;
+mod violation;
+
+pub use crate::{
+    arguments::{Arguments, InvalidArguments, MAX_ARGUMENT_BYTES, MAX_ARGUMENT_DEPTH},
+    content::{Content, EmbeddedResource, ResourceBody, ResourceLink},
+    context::{CallMeter, Progress, ProgressSink, ToolCx},
+    error::{Failure, ToolError},
+    native::{NoArguments, ToolInput},
+    output::{IntoOutput, ToolOutput},
+    schema::{MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, SchemaError},
+    set::{ToolProblem, ToolProblemReason, ToolSet},
+    tool::{Annotations, Executor, Tool},
+    violation::Violation,
+};

@@ -1,0 +1,292 @@
+use crate::violation::{Violation, violations_of};
+use bytes::Bytes;
+use jsonschema::Validator;
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+use std::{fmt, sync::Arc};
+
+/// The most bytes that the arguments of one call may have.
+pub const MAX_ARGUMENT_BYTES: usize = 8 * 1024 * 1024;
+/// The deepest that the arguments of one call may be nested, the object itself counted.
+pub const MAX_ARGUMENT_DEPTH: usize = 64;
+
+/// The arguments of one call, known to fit the schema of the tool that checked them. There is no
+/// other way to get them than [`Tool::check`](crate::Tool::check).
+#[derive(Clone)]
+pub struct Arguments {
+    raw: Bytes,
+    value: Value,
+    checked_by: Arc<CheckedSchema>,
+}
+
+/// Why arguments do not fit. At most [`InvalidArguments::MAX_VIOLATIONS`] are told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the arguments do not fit the tool's schema")]
+pub struct InvalidArguments {
+    violations: Vec<Violation>,
+    is_truncated: bool,
+}
+
+/// A schema, ready to check with.
+#[derive(Debug)]
+pub(crate) struct CheckedSchema(pub(crate) Validator);
+
+impl Arguments {
+    /// The text of the JSON object, exactly as the caller wrote it.
+    pub fn raw(&self) -> &Bytes {
+        &self.raw
+    }
+
+    /// The object.
+    pub fn as_object(&self) -> &Map<String, Value> {
+        self.value
+            .as_object()
+            .expect("`check` lets only objects through")
+    }
+
+    /// Whether `schema` is what these were checked with.
+    pub(crate) fn were_checked_by(&self, schema: &Arc<CheckedSchema>) -> bool {
+        Arc::ptr_eq(&self.checked_by, schema)
+    }
+}
+
+impl fmt::Debug for Arguments {
+    /// Tells the size only: arguments do not belong into logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arguments")
+            .field("bytes", &self.raw.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl InvalidArguments {
+    /// How many violations are told at most.
+    pub const MAX_VIOLATIONS: usize = 20;
+
+    pub(crate) fn because(message: impl Into<String>) -> Self {
+        Self {
+            violations: vec![Violation::new("", message)],
+            is_truncated: false,
+        }
+    }
+
+    /// What does not fit; never empty.
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// Whether there are more violations than are told.
+    pub fn is_truncated(&self) -> bool {
+        self.is_truncated
+    }
+}
+
+/// Parses `raw` and checks it. Nothing (no bytes at all) stands for `{}`.
+pub(crate) fn check(
+    raw: Bytes,
+    schema: &Arc<CheckedSchema>,
+) -> Result<Arguments, InvalidArguments> {
+    if MAX_ARGUMENT_BYTES < raw.len() {
+        let message = format!(
+            "expected at most {MAX_ARGUMENT_BYTES} bytes, found {}",
+            raw.len()
+        );
+        return Err(InvalidArguments::because(message));
+    }
+    let raw = if raw.is_empty() {
+        Bytes::from_static(b"{}")
+    } else {
+        raw
+    };
+    let value = parse(&raw).map_err(|error| InvalidArguments::because(error.to_string()))?;
+    if !value.is_object() {
+        let found = crate::violation::describe(&value);
+        let message = format!("expected an object, found {found}");
+        return Err(InvalidArguments::because(message));
+    }
+    // The errors are asked for only when there are some: telling yes from no is far cheaper.
+    if !schema.0.is_valid(&value) {
+        let (violations, is_truncated) =
+            violations_of(&schema.0, &value, InvalidArguments::MAX_VIOLATIONS);
+        return Err(InvalidArguments {
+            violations,
+            is_truncated,
+        });
+    }
+    let checked_by = Arc::clone(schema);
+    Ok(Arguments {
+        raw,
+        value,
+        checked_by,
+    })
+}
+
+/// Parses JSON that means one thing only: a member that is given twice is an error, because the
+/// executor might read the raw text and take the other one than the check did.
+fn parse(raw: &[u8]) -> Result<Value, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_slice(raw);
+    let value = Unambiguous {
+        depth: MAX_ARGUMENT_DEPTH,
+    }
+    .deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(value)
+}
+
+/// Any JSON value in which no member is given twice.
+#[derive(Clone, Copy)]
+struct Unambiguous {
+    /// How many levels may still be opened.
+    depth: usize,
+}
+
+impl Unambiguous {
+    fn deeper<E: Error>(self) -> Result<Self, E> {
+        let depth = self.depth.checked_sub(1).ok_or_else(|| {
+            E::custom(format!(
+                "expected at most {MAX_ARGUMENT_DEPTH} levels of nesting"
+            ))
+        })?;
+        Ok(Self { depth })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Unambiguous {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Unambiguous {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let deeper = self.deeper()?;
+        let mut array = Vec::new();
+        while let Some(item) = items.next_element_seed(deeper)? {
+            array.push(item);
+        }
+        Ok(Value::Array(array))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let deeper = self.deeper()?;
+        let mut object = Map::new();
+        while let Some(key) = members.next_key::<String>()? {
+            let value = members.next_value_seed(deeper)?;
+            match object.entry(key) {
+                serde_json::map::Entry::Vacant(vacant) => vacant.insert(value),
+                serde_json::map::Entry::Occupied(twice) => {
+                    let name: String = twice.key().chars().take(64).collect();
+                    return Err(A::Error::custom(format!(
+                        "the member `{name}` is given twice"
+                    )));
+                }
+            };
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn any_object() -> Arc<CheckedSchema> {
+        Arc::new(CheckedSchema(
+            crate::schema::compile(&json!({"type": "object"})).unwrap(),
+        ))
+    }
+
+    fn refusal(raw: &str) -> String {
+        let error = check(Bytes::copy_from_slice(raw.as_bytes()), &any_object()).unwrap_err();
+        error.violations()[0].message().to_owned()
+    }
+
+    #[test]
+    fn what_is_no_plain_object_is_refused() {
+        let nested =
+            |levels: usize| format!("{{\"a\":{}{}}}", "[".repeat(levels), "]".repeat(levels));
+        let rows = [
+            (
+                "[1]".to_owned(),
+                "expected an object, found array of 1 item",
+            ),
+            ("null".to_owned(), "expected an object, found null"),
+            ("{\"a\":1".to_owned(), "EOF"),
+            ("{} {}".to_owned(), "trailing"),
+            ("{\"a\":NaN}".to_owned(), "expected value"),
+            ("{\"a\":\"\\ud800\"}".to_owned(), "hex escape"),
+            (
+                "{\"a\":1,\"a\":2}".to_owned(),
+                "the member `a` is given twice",
+            ),
+            (
+                "{\"b\":[{\"a\":1,\"\\u0061\":2}]}".to_owned(),
+                "the member `a` is given twice",
+            ),
+            (nested(MAX_ARGUMENT_DEPTH), "levels of nesting"),
+            (nested(1_000_000), "levels of nesting"),
+            (
+                format!("{{\"a\":\"{}\"}}", "x".repeat(MAX_ARGUMENT_BYTES)),
+                "bytes",
+            ),
+        ];
+        for (raw, why) in rows {
+            let message = refusal(&raw);
+            assert!(message.contains(why), "{why}: {message}");
+        }
+        let deepest = nested(MAX_ARGUMENT_DEPTH - 1);
+        check(Bytes::from(deepest), &any_object()).unwrap();
+    }
+
+    #[test]
+    fn nothing_at_all_stands_for_no_arguments() {
+        let arguments = check(Bytes::new(), &any_object()).unwrap();
+        assert!(arguments.as_object().is_empty());
+        assert_eq!(arguments.raw(), &Bytes::from_static(b"{}"));
+    }
+
+    #[test]
+    fn the_raw_text_is_kept_to_the_letter() {
+        let raw = Bytes::from_static(b" {\"n\": 12345678901234567890123, \"f\":1.0 }");
+        let arguments = check(raw.clone(), &any_object()).unwrap();
+        assert_eq!(arguments.raw(), &raw);
+        assert!(!format!("{arguments:?}").contains("1234"));
+    }
+}

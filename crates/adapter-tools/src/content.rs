@@ -1,0 +1,182 @@
+use serde::{Deserialize, Serialize};
+
+/// One block of what a tool says. It serialises to the shape that the protocol gives it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    tag = "type",
+    rename_all = "snake_case",
+    rename_all_fields = "camelCase"
+)]
+pub enum Content {
+    /// Text, for the model to read.
+    Text {
+        /// The text.
+        text: String,
+    },
+    /// A picture.
+    Image {
+        /// Its bytes in Base64.
+        data: String,
+        /// Its media type, such as `image/png`.
+        mime_type: String,
+    },
+    /// Sound. Known to the protocol since 2025-03-26.
+    Audio {
+        /// Its bytes in Base64.
+        data: String,
+        /// Its media type, such as `audio/wav`.
+        mime_type: String,
+    },
+    /// A pointer to a resource that can be read. Known to the protocol since 2025-06-18.
+    ResourceLink(ResourceLink),
+    /// A resource, carried along.
+    Resource {
+        /// The resource.
+        resource: EmbeddedResource,
+    },
+}
+
+/// A pointer to a resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceLink {
+    /// Where it is.
+    pub uri: String,
+    /// What programs call it.
+    pub name: String,
+    /// What people call it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// What it is, for the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Its media type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mime_type: Option<String>,
+    /// Its size in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+}
+
+/// A resource with its content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EmbeddedResource {
+    /// Where it is.
+    pub uri: String,
+    /// Its media type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mime_type: Option<String>,
+    /// What is in it.
+    #[serde(flatten)]
+    pub body: ResourceBody,
+}
+
+/// What is in a resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ResourceBody {
+    /// Text.
+    Text(String),
+    /// Bytes, in Base64.
+    Blob(String),
+}
+
+impl Content {
+    /// A block of text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text { text: text.into() }
+    }
+
+    /// A picture, its bytes given in Base64.
+    pub fn image(data: impl Into<String>, mime_type: impl Into<String>) -> Self {
+        let (data, mime_type) = (data.into(), mime_type.into());
+        Self::Image { data, mime_type }
+    }
+
+    /// Sound, its bytes given in Base64.
+    pub fn audio(data: impl Into<String>, mime_type: impl Into<String>) -> Self {
+        let (data, mime_type) = (data.into(), mime_type.into());
+        Self::Audio { data, mime_type }
+    }
+
+    /// A pointer to the resource at `uri`; title, media type and so on can be set in the
+    /// [`ResourceLink`].
+    pub fn link(uri: impl Into<String>, name: impl Into<String>) -> Self {
+        Self::ResourceLink(ResourceLink {
+            uri: uri.into(),
+            name: name.into(),
+            title: None,
+            description: None,
+            mime_type: None,
+            size: None,
+        })
+    }
+
+    /// A resource that is text, carried along.
+    pub fn embedded_text(
+        uri: impl Into<String>,
+        mime_type: impl Into<String>,
+        text: impl Into<String>,
+    ) -> Self {
+        Self::embedded(uri, mime_type, ResourceBody::Text(text.into()))
+    }
+
+    /// A resource that is bytes, given in Base64, carried along.
+    pub fn embedded_blob(
+        uri: impl Into<String>,
+        mime_type: impl Into<String>,
+        blob: impl Into<String>,
+    ) -> Self {
+        Self::embedded(uri, mime_type, ResourceBody::Blob(blob.into()))
+    }
+
+    fn embedded(uri: impl Into<String>, mime_type: impl Into<String>, body: ResourceBody) -> Self {
+        Self::Resource {
+            resource: EmbeddedResource {
+                uri: uri.into(),
+                mime_type: Some(mime_type.into()),
+                body,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn every_block_has_the_shape_the_protocol_gives_it() {
+        let rows: Vec<(Content, Value)> = vec![
+            (Content::text("hi"), json!({"type": "text", "text": "hi"})),
+            (
+                Content::image("AA==", "image/png"),
+                json!({"type": "image", "data": "AA==", "mimeType": "image/png"}),
+            ),
+            (
+                Content::audio("AA==", "audio/wav"),
+                json!({"type": "audio", "data": "AA==", "mimeType": "audio/wav"}),
+            ),
+            (
+                Content::link("skill://a/b", "b"),
+                json!({"type": "resource_link", "uri": "skill://a/b", "name": "b"}),
+            ),
+            (
+                Content::embedded_text("test://t", "text/plain", "x"),
+                json!({"type": "resource",
+                       "resource": {"uri": "test://t", "mimeType": "text/plain", "text": "x"}}),
+            ),
+            (
+                Content::embedded_blob("test://b", "image/png", "AA=="),
+                json!({"type": "resource",
+                       "resource": {"uri": "test://b", "mimeType": "image/png", "blob": "AA=="}}),
+            ),
+        ];
+        for (content, shape) in rows {
+            assert_eq!(serde_json::to_value(&content).unwrap(), shape);
+            assert_eq!(serde_json::from_value::<Content>(shape).unwrap(), content);
+        }
+    }
+}

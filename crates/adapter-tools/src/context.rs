@@ -1,0 +1,194 @@
+use std::{
+    fmt,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+/// Where progress goes. It is called on the tool's own path and must neither block nor panic.
+pub type ProgressSink = Arc<dyn Fn(Progress) + Send + Sync>;
+
+/// What an executor may know of the call it carries out, and whom it may tell what.
+///
+/// A call is given up by dropping the executor's future; only a function on a blocking thread has to
+/// look at [`is_cancelled`](Self::is_cancelled).
+#[derive(Clone)]
+pub struct ToolCx {
+    /// Who calls: the principal that governs quotas.
+    pub principal: Arc<str>,
+    /// Which call this is, unique among the server's calls.
+    pub request_id: Arc<str>,
+    /// When the answer is no longer wanted.
+    pub deadline: Option<Instant>,
+    /// The W3C trace context of the caller.
+    pub traceparent: Option<Arc<str>>,
+    progress: Option<ProgressSink>,
+    meter: Arc<CallMeter>,
+}
+
+/// How far a call has come.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    /// Grows from report to report.
+    pub progress: f64,
+    /// What it grows towards, if that is known.
+    pub total: Option<f64>,
+    /// What is being done.
+    pub message: Option<String>,
+}
+
+/// What a call has used up so far. It outlives the executor's future, so that a call that was given
+/// up is settled too: keep a handle from [`ToolCx::meter`] before the call.
+#[derive(Debug, Default)]
+pub struct CallMeter {
+    cost_micros: AtomicU64,
+    tokens_in: AtomicU64,
+    tokens_out: AtomicU64,
+    metered: AtomicBool,
+    cancelled: AtomicBool,
+    model: OnceLock<Box<str>>,
+}
+
+impl ToolCx {
+    /// The context of the call `request_id` by `principal`, without deadline, trace or progress.
+    pub fn new(principal: impl Into<Arc<str>>, request_id: impl Into<Arc<str>>) -> Self {
+        Self {
+            principal: principal.into(),
+            request_id: request_id.into(),
+            deadline: None,
+            traceparent: None,
+            progress: None,
+            meter: Arc::default(),
+        }
+    }
+
+    /// Sets when the answer is no longer wanted.
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Sets the caller's trace context.
+    #[must_use]
+    pub fn with_traceparent(mut self, traceparent: impl Into<Arc<str>>) -> Self {
+        self.traceparent = Some(traceparent.into());
+        self
+    }
+
+    /// Sets where progress goes; without it progress goes nowhere.
+    #[must_use]
+    pub fn with_progress(mut self, sink: ProgressSink) -> Self {
+        self.progress = Some(sink);
+        self
+    }
+
+    /// Reports progress to the caller, if it asked for that. Never blocks.
+    pub fn progress(&self, progress: f64, total: Option<f64>, message: Option<String>) {
+        if let Some(sink) = &self.progress {
+            sink(Progress {
+                progress,
+                total,
+                message,
+            });
+        }
+    }
+
+    /// Adds to what this call costs, in millionths of the configured currency.
+    pub fn add_cost_micros(&self, micros: u64) {
+        self.meter.add_cost_micros(micros);
+    }
+
+    /// What the call has used up so far.
+    pub fn meter(&self) -> &Arc<CallMeter> {
+        &self.meter
+    }
+
+    /// Whether the caller has given the call up. An asynchronous function is dropped then and need
+    /// not ask; one that runs on a blocking thread cannot be stopped and should ask now and then.
+    pub fn is_cancelled(&self) -> bool {
+        self.meter.cancelled.load(Ordering::Relaxed)
+            || self
+                .deadline
+                .is_some_and(|deadline| deadline <= Instant::now())
+    }
+}
+
+impl fmt::Debug for ToolCx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolCx")
+            .field("principal", &self.principal)
+            .field("request_id", &self.request_id)
+            .field("deadline", &self.deadline)
+            .field("traceparent", &self.traceparent)
+            .field("meter", &self.meter)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CallMeter {
+    /// Adds to what the call costs, in millionths of the configured currency. Saturates.
+    pub fn add_cost_micros(&self, micros: u64) {
+        self.metered.store(true, Ordering::Relaxed);
+        saturating_add(&self.cost_micros, micros);
+    }
+
+    /// Adds tokens that the call's own use of a language model took.
+    pub fn add_tokens(&self, tokens_in: u64, tokens_out: u64) {
+        saturating_add(&self.tokens_in, tokens_in);
+        saturating_add(&self.tokens_out, tokens_out);
+    }
+
+    /// Notes which language model the call itself used; the first one stays.
+    pub fn note_model(&self, model: &str) {
+        self.model.get_or_init(|| model.into());
+    }
+
+    /// What the call has cost, in millionths of the configured currency; `None` if nobody said, in
+    /// which case the estimate is all that is known.
+    pub fn cost_micros(&self) -> Option<u64> {
+        let metered = self.metered.load(Ordering::Relaxed);
+        metered.then(|| self.cost_micros.load(Ordering::Relaxed))
+    }
+
+    /// Tokens read and tokens written by language models on behalf of the call.
+    pub fn tokens(&self) -> (u64, u64) {
+        let tokens_in = self.tokens_in.load(Ordering::Relaxed);
+        (tokens_in, self.tokens_out.load(Ordering::Relaxed))
+    }
+
+    /// The language model that the call used first.
+    pub fn model(&self) -> Option<&str> {
+        self.model.get().map(AsRef::as_ref)
+    }
+
+    pub(crate) fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+}
+
+fn saturating_add(counter: &AtomicU64, more: u64) {
+    let add = |value: u64| Some(value.saturating_add(more));
+    // The closure always gives a value, so this cannot fail.
+    let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_add_up_and_outlive_the_context() {
+        let cx = ToolCx::new("anna", "1");
+        let meter = Arc::clone(cx.meter());
+        assert_eq!(meter.cost_micros(), None);
+        cx.add_cost_micros(3);
+        cx.clone().add_cost_micros(4);
+        drop(cx);
+        assert_eq!(meter.cost_micros(), Some(7));
+        meter.add_cost_micros(u64::MAX);
+        assert_eq!(meter.cost_micros(), Some(u64::MAX));
+    }
+}

@@ -1,0 +1,99 @@
+use crate::InvalidArguments;
+use serde_json::Value;
+use std::{error::Error, time::Duration};
+
+/// Why a tool did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolError {
+    /// It ran and failed. The model is told why, so that it can do better.
+    #[error("{0}")]
+    Failed(Failure),
+    /// It refused arguments that fit its schema, and did not run.
+    #[error("the tool refused the arguments")]
+    Rejected(#[source] InvalidArguments),
+    /// What ran it died or vanished. The client is told `message` and whether to try again; `detail`
+    /// is for the log.
+    #[error("{message}")]
+    Crashed {
+        /// One sentence for the client.
+        message: String,
+        /// Whether the same call may succeed when it is repeated.
+        retryable: bool,
+        /// What is known beyond that, such as the process's last words; not for the client.
+        detail: String,
+    },
+    /// The deadline of the call passed.
+    #[error("the tool did not answer in time")]
+    TimedOut,
+    /// There are too many calls already; this one was not begun.
+    #[error("the tool is busy")]
+    Busy {
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// It could not run, which no model can help. The client is told only that.
+    #[error("the tool could not run")]
+    Broken(#[source] Box<dyn Error + Send + Sync>),
+}
+
+/// How a tool that ran has failed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// For the model: what went wrong.
+    pub message: String,
+    /// More of the same, for programs.
+    pub details: Option<Value>,
+    /// Where in the tool's code it happened. Shown in development mode only.
+    pub traceback: Option<String>,
+}
+
+impl ToolError {
+    /// The tool ran and failed because of `why`.
+    pub fn failed(why: impl Into<String>) -> Self {
+        Self::Failed(Failure {
+            message: why.into(),
+            details: None,
+            traceback: None,
+        })
+    }
+
+    /// The tool ran and failed because of `why`, with `details` for programs.
+    pub fn failed_with(why: impl Into<String>, details: Value) -> Self {
+        Self::Failed(Failure {
+            message: why.into(),
+            details: Some(details),
+            traceback: None,
+        })
+    }
+
+    /// The tool could not run because of `why`, which only an operator is told.
+    pub fn broken(why: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Broken(why.into())
+    }
+
+    /// Where in the tool's code it happened: for the log, and for clients in development mode only.
+    pub fn traceback(&self) -> Option<&str> {
+        match self {
+            Self::Failed(failure) => failure.traceback.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Whether the same call may succeed when it is repeated.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Failed(_) | Self::Rejected(_) | Self::Broken(_) => false,
+            Self::Crashed { retryable, .. } => *retryable,
+            Self::TimedOut | Self::Busy { .. } => true,
+        }
+    }
+
+    /// When to try again, if that is known.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Busy { retry_after } => Some(*retry_after),
+            _ => None,
+        }
+    }
+}

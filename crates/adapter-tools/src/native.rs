@@ -1,0 +1,176 @@
+use crate::{
+    Arguments, Executor, IntoOutput, InvalidArguments, Tool, ToolCx, ToolError, ToolOutput,
+};
+use futures_util::future::BoxFuture;
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+use std::{borrow::Cow, marker::PhantomData, sync::Arc};
+use tokio::task::JoinHandle;
+
+/// What a native tool function may take: anything that deserialises from an object and has a schema.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the arguments of a tool",
+    label = "not the arguments of a tool",
+    note = "a tool function takes `(ToolCx, Input)` and returns a future of `Result<Output, ToolError>`",
+    note = "derive `serde::Deserialize` and `schemars::JsonSchema` for the input, which must be a struct with named fields that owns its data"
+)]
+pub trait ToolInput: DeserializeOwned + JsonSchema + Send + 'static {}
+
+impl<T: DeserializeOwned + JsonSchema + Send + 'static> ToolInput for T {}
+
+/// The arguments of a tool that takes none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NoArguments {}
+
+impl Tool {
+    /// A tool that is an asynchronous Rust function. The schemas are those of its types; comments on
+    /// fields become descriptions.
+    pub fn native<I, O, F, Fut>(name: impl Into<Cow<'static, str>>, function: F) -> Self
+    where
+        I: ToolInput,
+        O: IntoOutput + 'static,
+        F: Fn(ToolCx, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, ToolError>> + Send + 'static,
+    {
+        let types = PhantomData;
+        Self::new(name, input_schema::<I>(), Native { function, types })
+            .with_sure_output_schema(O::output_schema())
+    }
+
+    /// A tool that is a synchronous Rust function, which may block: it runs on a thread for that, and
+    /// calls run beside each other. A call that is given up runs on unless the function looks at
+    /// [`ToolCx::is_cancelled`].
+    pub fn native_blocking<I, O, F>(name: impl Into<Cow<'static, str>>, function: F) -> Self
+    where
+        I: ToolInput,
+        O: IntoOutput + 'static,
+        F: Fn(ToolCx, I) -> Result<O, ToolError> + Send + Sync + 'static,
+    {
+        let (function, types) = (Arc::new(function), PhantomData);
+        Self::new(name, input_schema::<I>(), Blocking { function, types })
+            .with_sure_output_schema(O::output_schema())
+    }
+}
+
+/// An asynchronous function as an executor.
+struct Native<F, I, O> {
+    function: F,
+    types: PhantomData<fn(I) -> O>,
+}
+
+impl<I, O, F, Fut> Executor for Native<F, I, O>
+where
+    I: ToolInput,
+    O: IntoOutput,
+    F: Fn(ToolCx, I) -> Fut + Send + Sync,
+    Fut: Future<Output = Result<O, ToolError>> + Send,
+{
+    fn execute<'a>(
+        &'a self,
+        cx: ToolCx,
+        arguments: Arguments,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        Box::pin(async move {
+            let input = read(&arguments)?;
+            // The function has what it needs; do not keep a second copy while it runs.
+            drop(arguments);
+            (self.function)(cx, input).await?.into_output()
+        })
+    }
+}
+
+/// A synchronous function as an executor.
+struct Blocking<F, I, O> {
+    function: Arc<F>,
+    types: PhantomData<fn(I) -> O>,
+}
+
+impl<I, O, F> Executor for Blocking<F, I, O>
+where
+    I: ToolInput,
+    O: IntoOutput + 'static,
+    F: Fn(ToolCx, I) -> Result<O, ToolError> + Send + Sync + 'static,
+{
+    fn execute<'a>(
+        &'a self,
+        cx: ToolCx,
+        arguments: Arguments,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        let function = Arc::clone(&self.function);
+        Box::pin(async move {
+            let input = read(&arguments)?;
+            drop(arguments);
+            let inner_cx = cx.clone();
+            let run = move || function(inner_cx, input)?.into_output();
+            let mut call = GiveUp {
+                cx,
+                call: tokio::task::spawn_blocking(run),
+            };
+            match (&mut call.call).await {
+                Ok(answer) => answer,
+                // Where panics are answered is decided further out, for all kinds of tools alike.
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                Err(error) => Err(ToolError::broken(error)),
+            }
+        })
+    }
+}
+
+/// Tells a blocking call when nobody waits for it any more, and takes it back if it has not begun.
+struct GiveUp<T> {
+    cx: ToolCx,
+    call: JoinHandle<T>,
+}
+
+impl<T> Drop for GiveUp<T> {
+    fn drop(&mut self) {
+        if !self.call.is_finished() {
+            self.cx.meter().cancel();
+            self.call.abort();
+        }
+    }
+}
+
+/// The schema lets a little more through than the types do, such as `1.0` for an integer.
+fn read<I: ToolInput>(arguments: &Arguments) -> Result<I, ToolError> {
+    serde_json::from_slice(arguments.raw())
+        .map_err(|error| ToolError::Rejected(InvalidArguments::because(error.to_string())))
+}
+
+fn input_schema<I: ToolInput>() -> Value {
+    schema_of::<I>(SchemaSettings::for_deserialize)
+}
+
+/// The schema of `T` in one piece, without what only schemars would need.
+pub(crate) fn schema_of<T: JsonSchema>(direction: fn(SchemaSettings) -> SchemaSettings) -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut schema = direction(settings)
+        .into_generator()
+        .into_root_schema_for::<T>()
+        .to_value();
+    if let Value::Object(root) = &mut schema {
+        // The name of the Rust type.
+        root.remove("title");
+        // An enum of structs is an object whichever variant it is, and the protocol wants that said.
+        let branches = root
+            .get("oneOf")
+            .or_else(|| root.get("anyOf"))
+            .and_then(Value::as_array);
+        let is_object =
+            |branch: &Value| branch.get("type").and_then(Value::as_str) == Some("object");
+        if !root.contains_key("type")
+            && branches.is_some_and(|all| !all.is_empty() && all.iter().all(is_object))
+        {
+            root.insert("type".to_owned(), "object".into());
+        }
+    }
+    schema
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+use crate::{SchemaError, Tool, tool::SchemaProblem};
+use std::{collections::HashMap, sync::Arc};
+
+/// An immutable set of tools with distinct, legal names and usable schemas. A change of the tools on
+/// offer is a new set. Cheap to clone.
+///
+/// The order is the one in which the tools were given, and so the same whenever the same tools are
+/// given in the same order; whoever collects them from somewhere unordered sorts them first.
+#[derive(Clone, Debug, Default)]
+pub struct ToolSet(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    tools: Vec<Tool>,
+    by_name: HashMap<String, usize>,
+}
+
+/// Why a tool cannot be part of a set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the tool `{name}` cannot be offered")]
+pub struct ToolProblem {
+    /// The tool's name, as it was given.
+    pub name: String,
+    /// Where its code is, if that is known.
+    pub tool_source: Option<String>,
+    /// What is wrong with it.
+    #[source]
+    pub reason: ToolProblemReason,
+}
+
+/// What is wrong with a tool.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ToolProblemReason {
+    /// An earlier one has the same name.
+    #[error("another tool has the same name")]
+    Duplicate,
+    /// Its name is not 1 to 128 of `A-Z a-z 0-9 _ . -`.
+    #[error("a tool's name is 1 to 128 of the characters A-Z a-z 0-9 _ . -")]
+    IllegalName,
+    /// The schema of its arguments cannot be used.
+    #[error("the schema of its arguments cannot be used")]
+    InputSchema(#[source] SchemaError),
+    /// The schema of its answers cannot be used.
+    #[error("the schema of its answers cannot be used")]
+    OutputSchema(#[source] SchemaError),
+}
+
+impl ToolSet {
+    /// The most characters in a tool's name.
+    pub const MAX_NAME: usize = 128;
+
+    /// Makes a set of all of `tools`, in the order given.
+    ///
+    /// # Errors
+    ///
+    /// The first [`ToolProblem`]: a set is never silently incomplete.
+    pub fn new(tools: impl IntoIterator<Item = Tool>) -> Result<Self, ToolProblem> {
+        let (set, problems) = Self::collect(tools);
+        match problems.into_iter().next() {
+            None => Ok(set),
+            Some(problem) => Err(problem),
+        }
+    }
+
+    /// Makes a set of those of `tools` that can be offered, in the order given, and tells why the
+    /// others cannot. Of two with the same name the first one is offered.
+    pub fn collect(tools: impl IntoIterator<Item = Tool>) -> (Self, Vec<ToolProblem>) {
+        let mut set = Inner::default();
+        let mut problems = Vec::new();
+        for tool in tools {
+            match problem(&set, &tool) {
+                None => {
+                    set.by_name.insert(tool.name().to_owned(), set.tools.len());
+                    set.tools.push(tool);
+                }
+                Some(reason) => problems.push(ToolProblem {
+                    name: tool.name().to_owned(),
+                    tool_source: tool.source().map(ToOwned::to_owned),
+                    reason,
+                }),
+            }
+        }
+        (Self(Arc::new(set)), problems)
+    }
+
+    /// The tool named `name`.
+    pub fn get(&self, name: &str) -> Option<&Tool> {
+        self.0.by_name.get(name).map(|&index| &self.0.tools[index])
+    }
+
+    /// All tools, in the order in which they were given.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Tool> {
+        self.0.tools.iter()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.tools.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.tools.is_empty()
+    }
+}
+
+fn problem(set: &Inner, tool: &Tool) -> Option<ToolProblemReason> {
+    let name = tool.name();
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    if name.is_empty() || ToolSet::MAX_NAME < name.len() || !name.bytes().all(legal) {
+        return Some(ToolProblemReason::IllegalName);
+    }
+    if set.by_name.contains_key(name) {
+        return Some(ToolProblemReason::Duplicate);
+    }
+    tool.schema_problem().map(|problem| match problem {
+        SchemaProblem::Input(error) => ToolProblemReason::InputSchema(error),
+        SchemaProblem::Output(error) => ToolProblemReason::OutputSchema(error),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{NoArguments, ToolCx};
+    use serde_json::json;
+
+    fn tool(name: &str) -> Tool {
+        Tool::native(name.to_owned(), |_: ToolCx, _: NoArguments| async {
+            Ok("x")
+        })
+    }
+
+    #[test]
+    fn a_set_keeps_the_order_and_finds_by_name() {
+        let set = ToolSet::new([tool("b"), tool("a.c"), tool("A-1_")]).unwrap();
+        let names: Vec<_> = set.iter().map(Tool::name).collect();
+        assert_eq!(names, ["b", "a.c", "A-1_"]);
+        assert_eq!(set.get("a.c").unwrap().name(), "a.c");
+        assert!(set.get("c").is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_offered_is_told_and_the_others_are_offered() {
+        let long = "x".repeat(ToolSet::MAX_NAME + 1);
+        let broken = tool("broken").with_output_schema(json!({"type": "object", "$ref": "#/no"}));
+        let tools = [
+            tool("a"),
+            tool(""),
+            tool("ä"),
+            tool("a b"),
+            tool(&long),
+            tool("a"),
+            broken,
+        ];
+        let (set, problems) = ToolSet::collect(tools.into_iter().chain([tool("z")]));
+        let names: Vec<_> = set.iter().map(Tool::name).collect();
+        assert_eq!(names, ["a", "z"]);
+        let named: Vec<_> = problems
+            .iter()
+            .map(|problem| problem.name.as_str())
+            .collect();
+        assert_eq!(named, ["", "ä", "a b", long.as_str(), "a", "broken"]);
+        assert_eq!(problems[4].reason, ToolProblemReason::Duplicate);
+        assert!(matches!(
+            problems[5].reason,
+            ToolProblemReason::OutputSchema(_)
+        ));
+        assert!(ToolSet::new([tool("a"), tool("a")]).is_err());
+    }
+}

@@ -1,0 +1,342 @@
+use crate::{
+    Arguments, InvalidArguments, SchemaError, ToolCx, ToolError, ToolOutput,
+    arguments::{self, CheckedSchema},
+    schema,
+};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::{
+    borrow::Cow,
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+/// Carries out calls of one tool. Boxed, because tools of all kinds share one set.
+///
+/// Dropping the future gives the call up: whatever must happen then is up to a `Drop` in it.
+pub trait Executor: Send + Sync {
+    /// Carries out one call, with arguments that fit the tool's schema.
+    fn execute<'a>(
+        &'a self,
+        cx: ToolCx,
+        arguments: Arguments,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>>;
+}
+
+/// A tool on offer: what clients are told of it, and what carries it out. Cheap to clone.
+#[derive(Clone)]
+pub struct Tool {
+    name: Cow<'static, str>,
+    title: Option<Cow<'static, str>>,
+    description: Cow<'static, str>,
+    input: Arc<Schema>,
+    output: Option<Arc<Schema>>,
+    /// Whether answers fit the output schema by construction.
+    output_is_sure: bool,
+    annotations: Annotations,
+    timeout: Option<Duration>,
+    estimated_cost_micros: Option<u64>,
+    is_async: bool,
+    source: Option<Cow<'static, str>>,
+    meta: Map<String, Value>,
+    executor: Arc<dyn Executor>,
+}
+
+/// Hints about what a tool does. They are the tool's word about itself, and no reason for trust.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Annotations {
+    /// It changes nothing.
+    #[serde(rename = "readOnlyHint", skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// What it changes may be lost.
+    #[serde(rename = "destructiveHint", skip_serializing_if = "Option::is_none")]
+    pub destructive: Option<bool>,
+    /// Twice does no more than once.
+    #[serde(rename = "idempotentHint", skip_serializing_if = "Option::is_none")]
+    pub idempotent: Option<bool>,
+    /// It deals with a world that is not closed, such as the web.
+    #[serde(rename = "openWorldHint", skip_serializing_if = "Option::is_none")]
+    pub open_world: Option<bool>,
+}
+
+/// A schema, compiled once: when it is first asked for, which a `ToolSet` does when it is made.
+#[derive(Debug)]
+struct Schema {
+    value: Arc<Value>,
+    compiled: OnceLock<Result<Arc<CheckedSchema>, SchemaError>>,
+}
+
+impl Schema {
+    fn new(value: Value) -> Arc<Self> {
+        Arc::new(Self {
+            value: Arc::new(value),
+            compiled: OnceLock::new(),
+        })
+    }
+
+    fn compiled(&self) -> Result<&Arc<CheckedSchema>, &SchemaError> {
+        let compile = || schema::compile(&self.value).map(|schema| Arc::new(CheckedSchema(schema)));
+        self.compiled.get_or_init(compile).as_ref()
+    }
+}
+
+impl Tool {
+    /// A tool whose arguments are described by `input_schema` (JSON Schema 2020-12, its root of type
+    /// `object`) and that is carried out by `executor`. Whether name and schema are usable is checked
+    /// when it becomes part of a [`ToolSet`](crate::ToolSet).
+    pub fn new(
+        name: impl Into<Cow<'static, str>>,
+        input_schema: Value,
+        executor: impl Executor + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            title: None,
+            description: Cow::Borrowed(""),
+            input: Schema::new(input_schema),
+            output: None,
+            output_is_sure: false,
+            annotations: Annotations::default(),
+            timeout: None,
+            estimated_cost_micros: None,
+            is_async: true,
+            source: None,
+            meta: Map::new(),
+            executor: Arc::new(executor),
+        }
+    }
+
+    /// Sets what the model is told of it.
+    #[must_use]
+    pub fn describe(mut self, description: impl Into<Cow<'static, str>>) -> Self {
+        self.description = description.into();
+        self
+    }
+
+    /// Adds a paragraph to what the model is told of it.
+    #[must_use]
+    pub fn describe_further(mut self, paragraph: &str) -> Self {
+        let description = self.description.to_mut();
+        if !description.is_empty() && !paragraph.is_empty() {
+            description.push_str("\n\n");
+        }
+        description.push_str(paragraph);
+        self
+    }
+
+    /// Sets what people call it.
+    #[must_use]
+    pub fn with_title(mut self, title: impl Into<Cow<'static, str>>) -> Self {
+        self.title = Some(title.into());
+        self
+    }
+
+    /// Sets the schema of its structured answers. From then on an answer that does not fit it is
+    /// [`ToolError::Failed`], since clients may rely on it.
+    #[must_use]
+    pub fn with_output_schema(mut self, schema: Value) -> Self {
+        self.output = Some(Schema::new(schema));
+        self.output_is_sure = false;
+        self
+    }
+
+    pub(crate) fn with_sure_output_schema(mut self, schema: Option<Value>) -> Self {
+        self.output = schema.map(Schema::new);
+        self.output_is_sure = true;
+        self
+    }
+
+    /// Sets the hints about what it does.
+    #[must_use]
+    pub fn with_annotations(mut self, annotations: Annotations) -> Self {
+        self.annotations = annotations;
+        self
+    }
+
+    /// Sets how long one call may take; without it the server's own bound holds.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Sets what one call is likely to cost, in millionths of the configured currency.
+    #[must_use]
+    pub fn with_estimated_cost_micros(mut self, micros: u64) -> Self {
+        self.estimated_cost_micros = Some(micros);
+        self
+    }
+
+    /// Sets whether calls of it run beside each other; one that blocks what runs it does not.
+    #[must_use]
+    pub fn with_async(mut self, is_async: bool) -> Self {
+        self.is_async = is_async;
+        self
+    }
+
+    /// Sets where its code is, such as `orders.py:12`. For operators; clients are not told.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Cow<'static, str>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Sets an entry of its `_meta`.
+    #[must_use]
+    pub fn with_meta(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.meta.insert(key.into(), value.into());
+        self
+    }
+
+    /// What programs call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What people call it.
+    pub fn title(&self) -> Option<&str> {
+        self.title.as_deref()
+    }
+
+    /// What the model is told of it; may be empty.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// The schema of its arguments.
+    pub fn input_schema(&self) -> &Arc<Value> {
+        &self.input.value
+    }
+
+    /// The schema of its structured answers, if it promises any.
+    pub fn output_schema(&self) -> Option<&Arc<Value>> {
+        self.output.as_ref().map(|schema| &schema.value)
+    }
+
+    /// The hints about what it does.
+    pub fn annotations(&self) -> Annotations {
+        self.annotations
+    }
+
+    /// How long one call may take, if the tool has a bound of its own.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    /// What one call is likely to cost, in millionths of the configured currency.
+    pub fn estimated_cost_micros(&self) -> Option<u64> {
+        self.estimated_cost_micros
+    }
+
+    /// Whether calls of it run beside each other.
+    pub fn is_async(&self) -> bool {
+        self.is_async
+    }
+
+    /// Where its code is.
+    pub fn source(&self) -> Option<&str> {
+        self.source.as_deref()
+    }
+
+    /// What goes into its `_meta`.
+    pub fn meta(&self) -> &Map<String, Value> {
+        &self.meta
+    }
+
+    /// Checks the arguments of one call: `raw` is the text of a JSON object, or nothing, which
+    /// stands for `{}`. This is the only way to [`Arguments`].
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArguments`] when `raw` is larger than [`MAX_ARGUMENT_BYTES`](crate::MAX_ARGUMENT_BYTES),
+    /// nested deeper than [`MAX_ARGUMENT_DEPTH`](crate::MAX_ARGUMENT_DEPTH), not a JSON object, gives
+    /// a member twice, or does not fit the schema; and always when the schema itself is unusable.
+    pub fn check(&self, raw: Bytes) -> Result<Arguments, InvalidArguments> {
+        match self.input.compiled() {
+            Ok(schema) => arguments::check(raw, schema),
+            Err(_) => Err(InvalidArguments::because(
+                "the tool's own schema cannot be used",
+            )),
+        }
+    }
+
+    /// Carries out one call with what [`check`](Self::check) of this tool let through.
+    ///
+    /// # Errors
+    ///
+    /// [`ToolError`], saying whom to tell; [`ToolError::Broken`] if `arguments` come from the check of
+    /// another tool.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives the call up; the executor sees to what has to be undone.
+    pub async fn execute(&self, cx: ToolCx, arguments: Arguments) -> Result<ToolOutput, ToolError> {
+        match self.input.compiled() {
+            Ok(schema) if arguments.were_checked_by(schema) => {}
+            _ => {
+                return Err(ToolError::broken(
+                    "the arguments were checked by another tool",
+                ));
+            }
+        }
+        let output = self.executor.execute(cx, arguments).await?;
+        match &self.output {
+            Some(schema) if !self.output_is_sure && !output.is_error => {
+                check_output(schema, &output)?;
+            }
+            _ => {}
+        }
+        Ok(output)
+    }
+
+    /// Why the tool's schemas cannot be used, if so. Compiles them.
+    pub(crate) fn schema_problem(&self) -> Option<SchemaProblem> {
+        if let Err(error) = self.input.compiled() {
+            return Some(SchemaProblem::Input(error.clone()));
+        }
+        let output = self.output.as_ref()?.compiled();
+        output
+            .err()
+            .map(|error| SchemaProblem::Output(error.clone()))
+    }
+}
+
+pub(crate) enum SchemaProblem {
+    Input(SchemaError),
+    Output(SchemaError),
+}
+
+/// Clients may check structured answers themselves and then show nothing of one that does not fit:
+/// better that the tool is seen to be at fault.
+fn check_output(schema: &Schema, output: &ToolOutput) -> Result<(), ToolError> {
+    let compiled = schema
+        .compiled()
+        .map_err(|error| ToolError::broken(error.clone()))?;
+    let Some(raw) = &output.structured else {
+        return Err(ToolError::failed(
+            "the tool promises an object, and its answer is none",
+        ));
+    };
+    let value = serde_json::from_str(raw.get()).map_err(ToolError::broken)?;
+    if compiled.0.is_valid(&value) {
+        return Ok(());
+    }
+    let (violations, _) = crate::violation::violations_of(&compiled.0, &value, 5);
+    let told: Vec<_> = violations.iter().map(ToString::to_string).collect();
+    let told = told.join("; ");
+    Err(ToolError::failed(format!(
+        "the tool's answer does not fit its own schema: {told}"
+    )))
+}
+
+impl fmt::Debug for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tool")
+            .field("name", &self.name)
+            .field("source", &self.source)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,319 @@
+use jsonschema::{
+    ValidationError, Validator,
+    error::{TypeKind, ValidationErrorKind},
+};
+use serde::Serialize;
+use serde_json::Value;
+use std::fmt;
+
+/// One thing about the arguments that does not fit the schema.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Violation {
+    pointer: String,
+    message: String,
+}
+
+/// How much of a name, an expectation or a found value is told, in characters.
+const MAX_SHOWN: usize = 80;
+/// How much of a whole message or pointer is told, in characters.
+const MAX_MESSAGE: usize = 400;
+
+impl Violation {
+    pub(crate) fn new(pointer: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            pointer: shorten(pointer.into(), MAX_MESSAGE),
+            message: shorten(message.into(), MAX_MESSAGE),
+        }
+    }
+
+    /// Where in the arguments, as a JSON pointer; empty for the arguments as a whole.
+    pub fn pointer(&self) -> &str {
+        &self.pointer
+    }
+
+    /// What was expected there and what was found; of bounded length.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pointer.as_str() {
+            "" => write!(f, "arguments: {}", self.message),
+            pointer => write!(f, "{pointer}: {}", self.message),
+        }
+    }
+}
+
+/// The first `max` things about `value` that do not fit, and whether there are more.
+pub(crate) fn violations_of(
+    validator: &Validator,
+    value: &Value,
+    max: usize,
+) -> (Vec<Violation>, bool) {
+    let mut errors = validator.iter_errors(value);
+    let mut violations: Vec<_> = errors
+        .by_ref()
+        .take(max)
+        .map(|error| violation(&error))
+        .collect();
+    if violations.is_empty() {
+        // The two ways of asking disagree; the value was refused, so it stays refused.
+        violations.push(Violation::new("", "expected what the schema describes"));
+    }
+    (violations, errors.next().is_some())
+}
+
+fn violation(error: &ValidationError<'_>) -> Violation {
+    let found = || describe(error.instance());
+    let message = match error.kind() {
+        ValidationErrorKind::Type {
+            kind: TypeKind::Single(expected),
+        } => {
+            format!("expected {expected}, found {}", found())
+        }
+        ValidationErrorKind::Type {
+            kind: TypeKind::Multiple(expected),
+        } => {
+            let names: Vec<_> = expected.iter().map(|kind| kind.as_str()).collect();
+            format!("expected {}, found {}", names.join(" or "), found())
+        }
+        ValidationErrorKind::Required { property } => {
+            format!("expected the member {}, which is missing", show(property))
+        }
+        ValidationErrorKind::AdditionalProperties { unexpected }
+        | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
+            let names: Vec<_> = unexpected
+                .iter()
+                .take(5)
+                .map(|name| show(&Value::from(name.as_str())))
+                .collect();
+            format!("expected no other members, found {}", names.join(", "))
+        }
+        ValidationErrorKind::Enum { options } => {
+            let shown = match options.as_array() {
+                Some(options) if options.len() <= 12 => {
+                    let shown: Vec<_> = options.iter().map(show).collect();
+                    shown.join(", ")
+                }
+                _ => show(options),
+            };
+            format!("expected one of {shown}, found {}", found())
+        }
+        ValidationErrorKind::Constant { expected_value } => {
+            format!("expected {}, found {}", show(expected_value), found())
+        }
+        ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
+            let expected = alternatives(context);
+            format!("expected {expected}, found {}", found())
+        }
+        ValidationErrorKind::OneOfMultipleValid { .. } => {
+            format!(
+                "expected exactly one of the alternatives to fit, found several for {}",
+                found()
+            )
+        }
+        ValidationErrorKind::Minimum { limit } => {
+            format!(
+                "expected a number of at least {}, found {}",
+                show(limit),
+                found()
+            )
+        }
+        ValidationErrorKind::Maximum { limit } => {
+            format!(
+                "expected a number of at most {}, found {}",
+                show(limit),
+                found()
+            )
+        }
+        ValidationErrorKind::ExclusiveMinimum { limit } => {
+            format!("expected a number above {}, found {}", show(limit), found())
+        }
+        ValidationErrorKind::ExclusiveMaximum { limit } => {
+            format!("expected a number below {}, found {}", show(limit), found())
+        }
+        ValidationErrorKind::MultipleOf { multiple_of } => {
+            format!("expected a multiple of {multiple_of}, found {}", found())
+        }
+        ValidationErrorKind::MinLength { limit } => {
+            format!("expected at least {limit} characters, found {}", found())
+        }
+        ValidationErrorKind::MaxLength { limit } => {
+            format!("expected at most {limit} characters, found {}", found())
+        }
+        ValidationErrorKind::MinItems { limit } => {
+            format!("expected at least {limit} items, found {}", found())
+        }
+        ValidationErrorKind::MaxItems { limit } => {
+            format!("expected at most {limit} items, found {}", found())
+        }
+        ValidationErrorKind::MinProperties { limit } => {
+            format!("expected at least {limit} members, found {}", found())
+        }
+        ValidationErrorKind::MaxProperties { limit } => {
+            format!("expected at most {limit} members, found {}", found())
+        }
+        ValidationErrorKind::UniqueItems => {
+            format!("expected items that differ, found {}", found())
+        }
+        ValidationErrorKind::Pattern { pattern } => {
+            let pattern = shorten(pattern.clone(), MAX_SHOWN);
+            format!("expected a match of `{pattern}`, found {}", found())
+        }
+        ValidationErrorKind::Format { format } => {
+            format!("expected the format `{format}`, found {}", found())
+        }
+        ValidationErrorKind::FalseSchema => format!("expected nothing here, found {}", found()),
+        other => format!(
+            "expected what `{}` asks for, found {}",
+            other.keyword(),
+            found()
+        ),
+    };
+    Violation::new(error.instance_path().to_string(), message)
+}
+
+/// What the branches of an `anyOf` ask for, where that is a type each; else that there are branches.
+fn alternatives(branches: &[Vec<ValidationError<'static>>]) -> String {
+    let types: Option<Vec<_>> = branches
+        .iter()
+        .map(|errors| match errors.first().map(ValidationError::kind) {
+            Some(ValidationErrorKind::Type {
+                kind: TypeKind::Single(kind),
+            }) => Some(kind.as_str()),
+            _ => None,
+        })
+        .collect();
+    match types {
+        Some(types) if !types.is_empty() => types.join(" or "),
+        _ => "a value that fits one of the alternatives".to_owned(),
+    }
+}
+
+/// What `value` is, in few words. Recursion and cost are bounded: containers tell their size only.
+pub(crate) fn describe(value: &Value) -> String {
+    let plural = |count: usize, one: &str| match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {one}s"),
+    };
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => format!("boolean {value}"),
+        Value::Number(number) => format!("number {number}"),
+        Value::String(_) => format!("string {}", show(value)),
+        Value::Array(items) => format!("array of {}", plural(items.len(), "item")),
+        Value::Object(members) => format!("object of {}", plural(members.len(), "member")),
+    }
+}
+
+/// The JSON of `value`, shortened.
+fn show(value: &Value) -> String {
+    match value {
+        // A long string is cut before it is written, not after.
+        Value::String(text) if MAX_SHOWN < text.len() => {
+            Value::from(shorten(text.clone(), MAX_SHOWN)).to_string()
+        }
+        _ => shorten(value.to_string(), MAX_SHOWN),
+    }
+}
+
+/// The first `max` characters of `text`, and a sign that there were more.
+fn shorten(mut text: String, max: usize) -> String {
+    if let Some((end, _)) = text.char_indices().nth(max) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_violation_says_where_what_was_expected_and_what_was_found() {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "n": {"type": "integer", "minimum": 1},
+                "s": {"type": ["string", "null"], "maxLength": 3},
+                "c": {"enum": ["red", "green"]},
+                "u": {"anyOf": [{"type": "integer"}, {"type": "boolean"}]},
+                "l": {"type": "array", "items": {"type": "string"}, "maxItems": 2},
+                "p": {"type": "string", "pattern": "^a+$"},
+            },
+            "required": ["n"],
+            "additionalProperties": false,
+        });
+        let validator = crate::schema::compile(&schema).unwrap();
+        let rows = [
+            (
+                json!({}),
+                r#"arguments: expected the member "n", which is missing"#,
+            ),
+            (
+                json!({"n": "x"}),
+                r#"/n: expected integer, found string "x""#,
+            ),
+            (
+                json!({"n": 0}),
+                "/n: expected a number of at least 1, found number 0",
+            ),
+            (
+                json!({"n": 1, "z": 2}),
+                r#"arguments: expected no other members, found "z""#,
+            ),
+            (
+                json!({"n": 1, "s": true}),
+                "/s: expected null or string, found boolean true",
+            ),
+            (
+                json!({"n": 1, "s": "abcd"}),
+                r#"/s: expected at most 3 characters, found string "abcd""#,
+            ),
+            (
+                json!({"n": 1, "c": "blue"}),
+                r#"/c: expected one of "red", "green", found string "blue""#,
+            ),
+            (
+                json!({"n": 1, "u": "x"}),
+                r#"/u: expected integer or boolean, found string "x""#,
+            ),
+            (
+                json!({"n": 1, "l": ["a", {}]}),
+                "/l/1: expected string, found object of 0 members",
+            ),
+            (
+                json!({"n": 1, "l": ["a", "b", "c"]}),
+                "/l: expected at most 2 items, found array of 3 items",
+            ),
+            (
+                json!({"n": 1, "p": "b"}),
+                r#"/p: expected a match of `^a+$`, found string "b""#,
+            ),
+        ];
+        for (value, told) in rows {
+            let (violations, more) = violations_of(&validator, &value, 20);
+            assert_eq!(violations[0].to_string(), told);
+            assert!(!more);
+        }
+    }
+
+    #[test]
+    fn what_is_told_is_bounded_in_number_and_length() {
+        let schema = json!({"type": "object", "additionalProperties": {"type": "integer"}});
+        let validator = crate::schema::compile(&schema).unwrap();
+        let long = "ä".repeat(100_000);
+        let members = (0..1000).map(|i| (format!("{i}{long}"), Value::from(long.as_str())));
+        let value = Value::Object(members.take(30).collect());
+        let (violations, more) = violations_of(&validator, &value, 20);
+        assert_eq!(violations.len(), 20);
+        assert!(more);
+        for violation in violations {
+            assert!(violation.to_string().chars().count() < 2 * MAX_MESSAGE + 10);
+        }
+    }
+}
