@@ -1,1 +1,32 @@
-//! What the tests share: wire peers and the official schemas.
+//! What the tests share: wire peers and the official schemas. Never shipped.
+//!
+//! [`StdioServer`] and [`HttpServer`] drive a real child process, [`LinePeer`] and [`HttpClient`]
+//! a server in the same process. All of them look at every message they receive through
+//! [`Schemas`] as soon as they know the revision that is spoken, so a test about anything is also
+//! a test that what was said is well-formed. A failed expectation panics, as an assertion does,
+//! and says what the server wrote to its stderr.
+//!
+//! Deliberately absent: a client that forgives. Nothing here retries, reconnects or guesses.
+
+mod child;
+mod conversation;
+mod dialogue;
+mod examples;
+mod http;
+mod port;
+mod schema;
+mod stdio;
+mod wait;
+
+pub use child::ChildProcess;
+pub use conversation::{Conversation, Reply, Voice};
+pub use dialogue::Dialogue;
+pub use examples::{Example, examples};
+pub use http::{
+    Answer, Body, HttpClient, HttpConnection, HttpRequest, HttpResponse, HttpServer, OldSse,
+    SseEvent, SseParser, SseStream, encode_header_value,
+};
+pub use port::{Port, free_port};
+pub use schema::{MODERN, REVISIONS, Schemas};
+pub use stdio::{LinePeer, StdioServer};
+pub use wait::{GENEROUS, wait_until};
