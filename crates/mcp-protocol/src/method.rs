@@ -36,7 +36,7 @@ const fn row(
 
 #[rustfmt::skip]
 const REQUESTS: &[Row] = &[
-    row("tools/call",               V2024_11_05, V2026_07_28, tools,     |raw| call_tool(raw)),
+    row("tools/call",               V2024_11_05, V2026_07_28, tools,     call_tool),
     row("tools/list",               V2024_11_05, V2026_07_28, tools,     |raw| read(raw).map(ClientRequest::ListTools)),
     row("resources/read",           V2024_11_05, V2026_07_28, resources, |raw| read(raw).map(ClientRequest::ReadResource)),
     row("resources/list",           V2024_11_05, V2026_07_28, resources, |raw| read(raw).map(ClientRequest::ListResources)),

@@ -1,1 +1,35 @@
 //! The seam between transports and handlers.
+//!
+//! A transport hands over *one frame and the place its answers go*: stdio is many exchanges that
+//! share a connection, a modern HTTP POST is one exchange by itself. [`Engine`] turns each request
+//! into one call of a [`Service`]; whatever acts on every request is a [`Layer`] around that
+//! service, so a batch element, a legacy call and a modern one all pass the same layers.
+//!
+//! Three rules hold for every transport:
+//!
+//! * An exchange is a future and not a task. Whoever polls it may drop it, and dropping it *is* the
+//!   cancellation: nothing is sent afterwards. What must happen all the same happens in a `Drop`.
+//! * A request is registered as in flight while its frame is accepted, before it is first polled:
+//!   its cancellation may be the very next frame.
+//! * A panic in a service is caught, answered with `-32603` and logged; the connection lives on.
+
+mod connection;
+mod context;
+mod engine;
+mod error;
+mod exchange;
+mod outbox;
+mod service;
+mod subscriptions;
+
+pub use crate::{
+    connection::{Connection, TransportKind},
+    context::{Principal, ProgressReporter, RequestCx},
+    engine::{Engine, EngineLimits, ServerIdentity},
+    error::McpError,
+    exchange::{Accepted, Answer, Exchange, Reply},
+    outbox::{Outbox, OutboxError},
+    service::Service,
+    subscriptions::{Change, SubscriptionLimits, Subscriptions, TooManySubscriptions},
+};
+pub use tower_layer::Layer;

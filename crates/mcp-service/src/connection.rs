@@ -1,0 +1,142 @@
+use crate::{Outbox, Principal, subscriptions::Subscription};
+use futures_util::future::AbortHandle;
+use jsonrpc_core::Id;
+use mcp_protocol::Session;
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// How a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TransportKind {
+    /// Over the standard streams, or another pair of byte streams.
+    Stdio,
+    /// Over HTTP.
+    Http,
+}
+
+impl TransportKind {
+    /// Its name in configuration, logs and the ledger.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stdio => "stdio",
+            Self::Http => "http",
+        }
+    }
+}
+
+/// What is known of one peer while it stays connected: a process on stdio, or a legacy session on
+/// HTTP. A modern HTTP request has none.
+#[derive(Debug)]
+pub struct Connection {
+    pub(crate) principal: Principal,
+    pub(crate) transport: TransportKind,
+    pub(crate) session_id: Option<Arc<str>>,
+    outbox: Outbox,
+    session: Mutex<Session>,
+    in_flight: Mutex<HashMap<Id, AbortHandle>>,
+    subscription: Mutex<Option<Subscription>>,
+}
+
+impl Connection {
+    /// A connection on which nothing has been agreed yet. `session_id` names it in the ledger and in
+    /// logs; `outbox` takes what is said without having been asked.
+    pub fn new(
+        principal: Principal,
+        transport: TransportKind,
+        session_id: Option<Arc<str>>,
+        outbox: Outbox,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            principal,
+            transport,
+            session_id,
+            outbox,
+            session: Mutex::default(),
+            in_flight: Mutex::default(),
+            subscription: Mutex::default(),
+        })
+    }
+
+    /// Who is at the other end.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// Where messages go that belong to no request.
+    pub fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    /// What has been agreed on.
+    pub fn session(&self) -> MutexGuard<'_, Session> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many requests have been read and not yet answered.
+    pub fn in_flight(&self) -> usize {
+        self.requests().len()
+    }
+
+    /// Cancels every request and says nothing more.
+    pub fn close(&self) {
+        for request in self.requests().values() {
+            request.abort();
+        }
+        *self.subscription() = None;
+        self.outbox.close();
+    }
+
+    pub(crate) fn subscription(&self) -> MutexGuard<'_, Option<Subscription>> {
+        self.subscription
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers a request until the returned guard is dropped; `None` if its id is taken.
+    pub(crate) fn begin(self: &Arc<Self>, id: &Id, abort: AbortHandle) -> Option<InFlight> {
+        match self.requests().entry(id.clone()) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(entry) => {
+                entry.insert(abort);
+                Some(InFlight {
+                    connection: Arc::clone(self),
+                    id: id.clone(),
+                })
+            }
+        }
+    }
+
+    /// Cancels a request; one that is unknown or done is ignored, as the protocol asks.
+    pub(crate) fn cancel(&self, id: &Id) {
+        if let Some(request) = self.requests().get(id) {
+            request.abort();
+        }
+    }
+
+    fn requests(&self) -> MutexGuard<'_, HashMap<Id, AbortHandle>> {
+        self.in_flight
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that has been read and not yet answered.
+pub(crate) struct InFlight {
+    connection: Arc<Connection>,
+    id: Id,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.connection.requests().remove(&self.id);
+    }
+}
+
+impl fmt::Debug for InFlight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("InFlight").field(&self.id).finish()
+    }
+}

@@ -1,0 +1,185 @@
+use crate::{Outbox, TransportKind};
+use jsonrpc_core::{Frame, Id, Message};
+use mcp_protocol::{
+    ProtocolVersion, encode_notification,
+    model::{ClientCapabilities, RequestMeta, ServerNotification},
+};
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// Who is calling, as the transport established it. Never taken from a message (decision D7).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Principal(pub Arc<str>);
+
+impl Principal {
+    /// The most bytes in a principal's name.
+    pub const MAX_LENGTH: usize = 256;
+
+    /// The principal `name`.
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self(name.into())
+    }
+
+    /// Its name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Everything about a request that is not its parameters.
+#[derive(Debug)]
+pub struct RequestCx {
+    /// The revision this request is written in.
+    pub version: ProtocolVersion,
+    /// Who is calling.
+    pub principal: Principal,
+    /// How the request came.
+    pub transport: TransportKind,
+    /// The legacy session it came in, if there is one.
+    pub session: Option<Arc<str>>,
+    /// The id its sender gave it.
+    pub id: Id,
+    /// What the request says about itself.
+    pub meta: RequestMeta,
+    /// What the client can be asked for: declared by this request in the modern era, by
+    /// `initialize` in the legacy era.
+    pub capabilities: ClientCapabilities,
+    outbox: Option<Outbox>,
+    active: Arc<AtomicBool>,
+    hints: Mutex<Vec<(&'static str, String)>>,
+}
+
+/// Where a request comes from.
+pub(crate) struct Origin {
+    pub(crate) principal: Principal,
+    pub(crate) transport: TransportKind,
+    pub(crate) session: Option<Arc<str>>,
+}
+
+impl RequestCx {
+    pub(crate) fn new(
+        version: ProtocolVersion,
+        origin: Origin,
+        id: Id,
+        meta: RequestMeta,
+        capabilities: ClientCapabilities,
+        outbox: Option<Outbox>,
+    ) -> Self {
+        Self {
+            version,
+            principal: origin.principal,
+            transport: origin.transport,
+            session: origin.session,
+            id,
+            meta,
+            capabilities,
+            outbox,
+            active: Arc::new(AtomicBool::new(true)),
+            hints: Mutex::default(),
+        }
+    }
+
+    /// A context without a peer, for tests of services.
+    pub fn detached(version: ProtocolVersion, principal: &str) -> Self {
+        Self::new(
+            version,
+            Origin {
+                principal: Principal::new(principal),
+                transport: TransportKind::Stdio,
+                session: None,
+            },
+            Id::Number(1),
+            RequestMeta::default(),
+            ClientCapabilities::default(),
+            None,
+        )
+    }
+
+    /// Reports how far the request has come, if the client wants to know.
+    pub fn progress_reporter(&self) -> Option<ProgressReporter> {
+        Some(ProgressReporter {
+            token: self.meta.progress_token.clone()?,
+            version: self.version,
+            outbox: self.outbox.clone()?,
+            active: Arc::clone(&self.active),
+            last: Arc::new(Mutex::new(f64::NEG_INFINITY)),
+        })
+    }
+
+    /// Leaves a remark for the transport to put beside the answer where it can: on HTTP, a header.
+    pub fn hint(&self, name: &'static str, value: String) {
+        self.hints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((name, value));
+    }
+
+    pub(crate) fn take_hints(&self) -> Vec<(&'static str, String)> {
+        std::mem::take(&mut *self.hints.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn outbox(&self) -> Option<&Outbox> {
+        self.outbox.as_ref()
+    }
+}
+
+impl Drop for RequestCx {
+    /// Answered or given up: from here on nothing more is said about the request.
+    fn drop(&mut self) {
+        self.active.store(false, Ordering::Release);
+    }
+}
+
+/// Reports how far one request has come. Clones report on the same request.
+#[derive(Clone, Debug)]
+pub struct ProgressReporter {
+    token: Id,
+    version: ProtocolVersion,
+    outbox: Outbox,
+    active: Arc<AtomicBool>,
+    last: Arc<Mutex<f64>>,
+}
+
+impl ProgressReporter {
+    /// Sends one notification. Left out, as the protocol asks: a value that is no number or does
+    /// not exceed the last one, and anything once the request is answered or cancelled. Left out as
+    /// well when the peer reads too slowly: the next one says more anyway.
+    pub fn report(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
+        if !progress.is_finite() || !self.active.load(Ordering::Acquire) {
+            return;
+        }
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if progress <= *last {
+            return;
+        }
+        *last = progress;
+        let notification = ServerNotification::Progress {
+            token: self.token.clone(),
+            progress,
+            total: total.filter(|total| total.is_finite()),
+            message: message.map(str::to_owned),
+        };
+        let notification = encode_notification(self.version, &notification, None);
+        let frame = Frame::message(&Message::Notification(notification)).into_bytes();
+        if let Err(error) = self.outbox.push(frame) {
+            tracing::debug!(token = ?self.token, %error, "progress left out");
+        }
+    }
+}

@@ -1,0 +1,652 @@
+use crate::context::Origin;
+use crate::{
+    Accepted, Answer, Change, Connection, Exchange, McpError, Outbox, Principal, Reply, RequestCx,
+    Service, SubscriptionLimits, Subscriptions, TooManySubscriptions, TransportKind,
+};
+use bytes::Bytes;
+use futures_util::{
+    FutureExt,
+    future::{AbortHandle, Abortable, join_all},
+};
+use jsonrpc_core::{
+    ErrorCode, ErrorObject, Frame, Id, Invalid, Limits, Message, Notification, Payload, RawJson,
+    Request, Response, decode,
+};
+use mcp_protocol::{
+    Encoder, Era, ProtocolError, ProtocolVersion, Session, decode_notification, decode_request,
+    encode_notification,
+    model::{
+        CacheHint, CacheScope, ClientNotification, ClientRequest, DiscoverResult, Implementation,
+        Initialize, InitializeResult, RequestMeta, ServerCapabilities, ServerNotification,
+        ServerResult, SubscriptionFilter,
+    },
+};
+use serde_json::json;
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+use tokio::sync::{Semaphore, watch};
+
+/// Bounds on what one engine does at once.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineLimits {
+    /// What a frame may be.
+    pub frames: Limits,
+    /// The most requests being handled.
+    pub max_in_flight: usize,
+    /// The most requests waiting for one of those places; more are refused at once.
+    pub max_waiting: usize,
+    /// Who may listen for changes.
+    pub subscriptions: SubscriptionLimits,
+}
+
+impl Default for EngineLimits {
+    fn default() -> Self {
+        Self {
+            frames: Limits::default(),
+            max_in_flight: 1_024,
+            max_waiting: 4_096,
+            subscriptions: SubscriptionLimits::default(),
+        }
+    }
+}
+
+/// Who the server is and what it offers.
+#[derive(Clone, Debug)]
+pub struct ServerIdentity {
+    /// Its name and version.
+    pub info: Implementation,
+    /// What it offers.
+    pub capabilities: ServerCapabilities,
+    /// How to use it, for the model.
+    pub instructions: Option<String>,
+    /// How long a client may keep what `server/discover` says, in milliseconds.
+    pub discover_ttl_ms: u64,
+}
+
+/// Drives a service: decodes, correlates, cancels, bounds and encodes.
+#[derive(Debug)]
+pub struct Engine<S> {
+    service: S,
+    identity: ServerIdentity,
+    encoder: Encoder,
+    /// `server/discover` is the same for everybody.
+    discover: RawJson,
+    limits: EngineLimits,
+    places: Semaphore,
+    accepted: AtomicUsize,
+    subscriptions: Arc<Subscriptions>,
+    closing: watch::Sender<bool>,
+}
+
+impl<S> Engine<S>
+where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+{
+    /// An engine around `service`.
+    pub fn new(service: S, identity: ServerIdentity, limits: EngineLimits) -> Arc<Self> {
+        Self::with_subscriptions(
+            service,
+            identity,
+            limits,
+            Subscriptions::new(limits.subscriptions),
+        )
+    }
+
+    /// An engine around `service`, which publishes its changes to `subscriptions`.
+    pub fn with_subscriptions(
+        service: S,
+        identity: ServerIdentity,
+        limits: EngineLimits,
+        subscriptions: Arc<Subscriptions>,
+    ) -> Arc<Self> {
+        let encoder = Encoder::new(&identity.info);
+        let discover = ServerResult::Discover(DiscoverResult {
+            capabilities: identity.capabilities.clone(),
+            instructions: identity.instructions.clone(),
+            cache: CacheHint {
+                ttl_ms: identity.discover_ttl_ms,
+                scope: CacheScope::Public,
+            },
+        });
+        let discover = encoder
+            .result(ProtocolVersion::V2026_07_28, &discover)
+            .expect("a tree of values serializes");
+        Arc::new(Self {
+            service,
+            identity,
+            encoder,
+            discover,
+            limits,
+            places: Semaphore::new(limits.max_in_flight),
+            accepted: AtomicUsize::new(0),
+            subscriptions,
+            closing: watch::Sender::new(false),
+        })
+    }
+
+    /// The service.
+    pub fn service(&self) -> &S {
+        &self.service
+    }
+
+    /// The bounds in force.
+    pub fn limits(&self) -> &EngineLimits {
+        &self.limits
+    }
+
+    /// How results are shaped.
+    pub fn encoder(&self) -> &Encoder {
+        &self.encoder
+    }
+
+    /// Where changes are published.
+    pub fn subscriptions(&self) -> &Arc<Subscriptions> {
+        &self.subscriptions
+    }
+
+    /// Tells everybody of a change of the lists.
+    pub fn publish(&self, change: &Change) {
+        self.subscriptions.publish(change, |_| true);
+    }
+
+    /// How many requests have been accepted and not yet answered.
+    pub fn in_flight(&self) -> usize {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Ends every subscription gracefully. Transports stop reading by themselves.
+    pub fn close(&self) {
+        self.closing.send_replace(true);
+    }
+
+    /// Whether [`Engine::close`] has been called; resolves when it is.
+    pub async fn closed(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
+    }
+
+    /// Takes one frame of a connection.
+    ///
+    /// Notifications and cancellations have taken effect when this returns, and requests are
+    /// registered; nothing has been waited for. What is said about a request before it is answered
+    /// goes to `outbox`.
+    pub fn accept(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        frame: &Bytes,
+        outbox: &Outbox,
+    ) -> Accepted {
+        match decode(frame, self.limits.frames) {
+            Err(error) => Answer::error(None, error.to_error_object(), 400).into(),
+            Ok(payload) => self.accept_payload(connection, payload, outbox),
+        }
+    }
+
+    /// Takes what a frame of a connection holds; see [`Engine::accept`].
+    pub fn accept_payload(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        payload: Payload,
+        outbox: &Outbox,
+    ) -> Accepted {
+        match payload {
+            Payload::Single(message) => self.accept_message(connection, message, outbox, false),
+            Payload::Batch(messages) => self.accept_batch(connection, messages, outbox),
+        }
+    }
+
+    /// Takes one modern request that belongs to no connection: a POST of HTTP. Dropping the exchange
+    /// is its cancellation.
+    pub fn accept_modern(
+        self: &Arc<Self>,
+        principal: &Principal,
+        transport: TransportKind,
+        request: Request,
+        meta: RequestMeta,
+        outbox: Option<Outbox>,
+    ) -> Accepted {
+        let Request { id, method, params } = request;
+        let version = match Session::default().version_of(&meta) {
+            Ok(version) => version,
+            Err(error) => return refuse(id, &error, Era::Modern),
+        };
+        let capabilities = meta.client_capabilities.clone().unwrap_or_default();
+        let cx = RequestCx::new(
+            version,
+            Origin {
+                principal: principal.clone(),
+                transport,
+                session: None,
+            },
+            id,
+            meta,
+            capabilities,
+            outbox,
+        );
+        match self.begin(cx, &method, &params, None) {
+            Begun::Done(answer) => answer.into(),
+            Begun::Handle(cx, request, place) => {
+                let engine = Arc::clone(self);
+                Accepted::Pending(Exchange::new(async move {
+                    Reply::One(engine.handle(cx, request, place, None).await)
+                }))
+            }
+        }
+    }
+
+    /// A batch is nothing but its messages: each goes the way of a single one, so no layer can be
+    /// passed by. Only the answers are gathered.
+    fn accept_batch(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        messages: Vec<Result<Message, Invalid>>,
+        outbox: &Outbox,
+    ) -> Accepted {
+        let version = connection.session().version();
+        if !version.allows_batches() {
+            let why = format!("batches are not part of protocol version {version}");
+            let error = ErrorObject::new(ErrorCode::INVALID_REQUEST, why);
+            return Answer::error(None, error, 400).into();
+        }
+        let parts: Vec<_> = messages
+            .into_iter()
+            .map(|message| self.accept_message(connection, message, outbox, true))
+            .filter(|part| !matches!(part, Accepted::Done(Reply::Nothing)))
+            .collect();
+        if parts.is_empty() {
+            return Accepted::Done(Reply::Nothing);
+        }
+        Accepted::Pending(Exchange::new(async move {
+            let replies = join_all(parts.into_iter().map(|part| async move {
+                match part {
+                    Accepted::Done(reply) => reply,
+                    Accepted::Pending(exchange) => exchange.await,
+                }
+            }));
+            let mut answers = Vec::new();
+            for reply in replies.await {
+                match reply {
+                    Reply::Nothing => {}
+                    Reply::One(answer) => answers.push(answer),
+                    Reply::Batch(more) => answers.extend(more),
+                }
+            }
+            if answers.is_empty() {
+                Reply::Nothing
+            } else {
+                Reply::Batch(answers)
+            }
+        }))
+    }
+
+    fn accept_message(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        message: Result<Message, Invalid>,
+        outbox: &Outbox,
+        in_batch: bool,
+    ) -> Accepted {
+        match message {
+            Ok(Message::Notification(notification)) => {
+                notified(connection, &notification);
+                Accepted::Done(Reply::Nothing)
+            }
+            Ok(Message::Response(response)) => {
+                tracing::debug!(id = ?response.id, "an answer to nothing we asked");
+                Accepted::Done(Reply::Nothing)
+            }
+            Err(Invalid { id, error }) => Answer::error(id, error, 400).into(),
+            Ok(Message::Request(request)) => {
+                self.accept_request(connection, request, outbox, in_batch)
+            }
+        }
+    }
+
+    fn accept_request(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        request: Request,
+        outbox: &Outbox,
+        in_batch: bool,
+    ) -> Accepted {
+        let Request { id, method, params } = request;
+        let invalid_request = |why| ErrorObject::new(ErrorCode::INVALID_REQUEST, why);
+        let meta = match RequestMeta::of(&params) {
+            Ok(meta) => meta,
+            Err(error) => return refuse(id, &error, Era::Legacy),
+        };
+        let (version, capabilities) = {
+            let session = connection.session();
+            match session.version_of(&meta) {
+                Ok(version) if version.era() == Era::Modern => (
+                    version,
+                    meta.client_capabilities.clone().unwrap_or_default(),
+                ),
+                Ok(version) => (version, session.capabilities()),
+                Err(error) => return refuse(id, &error, Era::Modern),
+            }
+        };
+        if in_batch && (version.era() == Era::Modern || method == "initialize") {
+            let error = invalid_request("this request must not be part of a batch");
+            return Answer::error(Some(id), error, 400).into();
+        }
+        let (abort, registration) = AbortHandle::new_pair();
+        let Some(in_flight) = connection.begin(&id, abort) else {
+            let error = invalid_request("a request with this id is in flight");
+            return Answer::error(Some(id), error, 400).into();
+        };
+        let cx = RequestCx::new(
+            version,
+            Origin {
+                principal: connection.principal.clone(),
+                transport: connection.transport,
+                session: connection.session_id.clone(),
+            },
+            id,
+            meta,
+            capabilities,
+            Some(outbox.clone()),
+        );
+        match self.begin(cx, &method, &params, Some(connection)) {
+            Begun::Done(answer) => answer.into(),
+            Begun::Handle(cx, request, place) => {
+                let (engine, connection) = (Arc::clone(self), Arc::clone(connection));
+                let handled = Abortable::new(
+                    async move { engine.handle(cx, request, place, Some(&connection)).await },
+                    registration,
+                );
+                Accepted::Pending(Exchange::new(async move {
+                    let reply = match handled.await {
+                        Ok(answer) => Reply::One(answer),
+                        // Nothing is sent after a cancellation.
+                        Err(futures_util::future::Aborted) => Reply::Nothing,
+                    };
+                    drop(in_flight);
+                    reply
+                }))
+            }
+        }
+    }
+
+    /// Everything that can be settled without waiting.
+    fn begin(
+        self: &Arc<Self>,
+        cx: RequestCx,
+        method: &str,
+        params: &RawJson,
+        connection: Option<&Arc<Connection>>,
+    ) -> Begun<S> {
+        let era = cx.version.era();
+        let request = match decode_request(cx.version, &self.identity.capabilities, method, params)
+        {
+            Ok(request) => request,
+            Err(error) => {
+                let status = error.http_status(era);
+                return Begun::Done(Answer::error(
+                    Some(cx.id.clone()),
+                    error.to_error_object(),
+                    status,
+                ));
+            }
+        };
+        match request {
+            ClientRequest::Initialize(initialize) => {
+                Begun::Done(self.initialize(&cx, &initialize, connection))
+            }
+            ClientRequest::Discover => Begun::Done(answered(&cx, Ok(self.discover.clone()))),
+            ClientRequest::Ping => {
+                let pong = self.encoder.result(cx.version, &ServerResult::Empty);
+                let pong = pong.map_err(|error| McpError::internal(&error).0);
+                Begun::Done(answered(&cx, pong))
+            }
+            request => match Place::take(self) {
+                Some(place) => Begun::Handle(cx, request, place),
+                None => {
+                    let error = ErrorObject::new(
+                        ErrorCode::INTERNAL_ERROR,
+                        "the server is busy; too many requests are waiting",
+                    )
+                    .with(&json!({ "retryable": true, "retry_after": 1 }));
+                    Begun::Done(answered(&cx, Err(error)))
+                }
+            },
+        }
+    }
+
+    fn initialize(
+        self: &Arc<Self>,
+        cx: &RequestCx,
+        initialize: &Initialize,
+        connection: Option<&Arc<Connection>>,
+    ) -> Answer {
+        let Some(connection) = connection else {
+            let error =
+                ErrorObject::new(ErrorCode::METHOD_NOT_FOUND, "method not found: initialize");
+            return Answer::error(Some(cx.id.clone()), error, 404);
+        };
+        let (protocol_version, version) = {
+            let mut session = connection.session();
+            match session.open(initialize) {
+                Ok(answer) => (answer, session.version()),
+                Err(error) => {
+                    return Answer::error(Some(cx.id.clone()), error.to_error_object(), 400);
+                }
+            }
+        };
+        tracing::debug!(
+            principal = %cx.principal,
+            client = initialize.client_info.name,
+            version = protocol_version,
+            "session opened"
+        );
+        // Legacy clients hear of changed lists without asking.
+        let filter = SubscriptionFilter {
+            tools_list_changed: self.identity.capabilities.tools,
+            resources_list_changed: self.identity.capabilities.resources.is_some(),
+            resource_subscriptions: Vec::new(),
+        };
+        let subscription = self.subscriptions.add(
+            cx.principal.clone(),
+            filter,
+            version,
+            None,
+            connection.outbox().clone(),
+        );
+        match subscription {
+            Ok(subscription) => *connection.subscription() = Some(subscription),
+            Err(error) => return answered(cx, Err(too_many(error))),
+        }
+        let result = ServerResult::Initialize(InitializeResult {
+            protocol_version,
+            capabilities: self.identity.capabilities.clone(),
+            instructions: self.identity.instructions.clone(),
+        });
+        let result = self.encoder.result(version, &result);
+        answered(cx, result.map_err(|error| McpError::internal(&error).0))
+    }
+
+    async fn handle(
+        self: Arc<Self>,
+        cx: RequestCx,
+        request: ClientRequest,
+        place: Place<S>,
+        connection: Option<&Arc<Connection>>,
+    ) -> Answer {
+        // A subscription would hold its place for as long as it lives; it has a bound of its own.
+        if let ClientRequest::Listen(filter) = request {
+            drop(place);
+            return self.listen(&cx, filter).await;
+        }
+        let permit = self.places.acquire().await;
+        let called = AssertUnwindSafe(self.call(&cx, request, connection)).catch_unwind();
+        let outcome = match called.await {
+            Ok(Ok(result)) => Ok(result),
+            Ok(Err(McpError(error))) => Err(error),
+            Err(panic) => {
+                tracing::error!(
+                    id = %cx.id,
+                    principal = %cx.principal,
+                    panic = panic_text(&*panic),
+                    "a handler panicked"
+                );
+                Err(ErrorObject::new(
+                    ErrorCode::INTERNAL_ERROR,
+                    "internal error",
+                ))
+            }
+        };
+        drop((permit, place));
+        answered(&cx, outcome)
+    }
+
+    async fn call(
+        &self,
+        cx: &RequestCx,
+        request: ClientRequest,
+        connection: Option<&Arc<Connection>>,
+    ) -> Result<RawJson, McpError> {
+        let watched = match &request {
+            ClientRequest::Subscribe(uri) => Some((uri.clone(), true)),
+            ClientRequest::Unsubscribe(uri) => Some((uri.clone(), false)),
+            _ => None,
+        };
+        let result = self.service.call(cx, request).await?;
+        if let (Some((uri, watch)), Some(connection)) = (watched, connection)
+            && let Some(subscription) = &*connection.subscription()
+        {
+            if watch {
+                subscription
+                    .watch(uri)
+                    .map_err(|error| McpError(too_many(error)))?;
+            } else {
+                subscription.unwatch(&uri);
+            }
+        }
+        self.encoder
+            .result(cx.version, &result)
+            .map_err(|error| McpError::internal(&error))
+    }
+
+    /// `subscriptions/listen`: stays open until the client drops it or the server closes.
+    async fn listen(&self, cx: &RequestCx, filter: SubscriptionFilter) -> Answer {
+        let Some(outbox) = cx.outbox() else {
+            let error =
+                ErrorObject::new(ErrorCode::INTERNAL_ERROR, "this transport has no streams");
+            return answered(cx, Err(error));
+        };
+        let offer = &self.identity.capabilities;
+        let accepted = SubscriptionFilter {
+            tools_list_changed: filter.tools_list_changed && offer.tools,
+            resources_list_changed: filter.resources_list_changed && offer.resources.is_some(),
+            resource_subscriptions: match offer.resources {
+                Some(resources) if resources.subscribe => filter.resource_subscriptions,
+                _ => Vec::new(),
+            },
+        };
+        // Registered first and acknowledged second: a change in between must not be missed. It
+        // cannot overtake the acknowledgement either, which would be the first thing queued if
+        // nothing had changed; so hold changes back until it is.
+        let staging = Outbox::default();
+        let subscription = self.subscriptions.add(
+            cx.principal.clone(),
+            accepted.clone(),
+            cx.version,
+            Some(cx.id.clone()),
+            staging.clone(),
+        );
+        let _subscription = match subscription {
+            Ok(subscription) => subscription,
+            Err(error) => return answered(cx, Err(too_many(error))),
+        };
+        let acknowledged = encode_notification(
+            cx.version,
+            &ServerNotification::SubscriptionsAcknowledged { accepted },
+            Some(&cx.id),
+        );
+        let frame = Frame::message(&Message::Notification(acknowledged)).into_bytes();
+        if let Err(error) = outbox.push(frame) {
+            tracing::debug!(%error, "a subscription could not be acknowledged");
+        }
+        let forward = std::future::poll_fn(|task| {
+            while let std::task::Poll::Ready(Some(frame)) = staging.poll_next(task) {
+                if let Err(error) = outbox.push(frame) {
+                    tracing::debug!(%error, "a change was not announced");
+                }
+            }
+            std::task::Poll::<()>::Pending
+        });
+        futures_util::future::select(std::pin::pin!(forward), std::pin::pin!(self.closed())).await;
+        answered(cx, Ok(self.encoder.listen_ended(&cx.id)))
+    }
+}
+
+/// What [`Engine::begin`] could settle.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "moved once, into the exchange that is boxed anyway"
+)]
+enum Begun<S> {
+    Done(Answer),
+    Handle(RequestCx, ClientRequest, Place<S>),
+}
+
+/// One of the places for requests that run or wait.
+struct Place<S>(Arc<Engine<S>>);
+
+impl<S> Place<S> {
+    fn take(engine: &Arc<Engine<S>>) -> Option<Self> {
+        let most = engine.limits.max_in_flight + engine.limits.max_waiting;
+        let before = engine.accepted.fetch_add(1, Ordering::Relaxed);
+        let place = Self(Arc::clone(engine));
+        (before < most).then_some(place)
+    }
+}
+
+impl<S> Drop for Place<S> {
+    fn drop(&mut self) {
+        self.0.accepted.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn answered(cx: &RequestCx, outcome: Result<RawJson, ErrorObject>) -> Answer {
+    Answer {
+        response: Response {
+            id: Some(cx.id.clone()),
+            outcome,
+        },
+        http_status: 200,
+        hints: cx.take_hints(),
+    }
+}
+
+fn refuse(id: Id, error: &ProtocolError, era: Era) -> Accepted {
+    Answer::error(Some(id), error.to_error_object(), error.http_status(era)).into()
+}
+
+fn too_many(error: TooManySubscriptions) -> ErrorObject {
+    ErrorObject::new(ErrorCode::INTERNAL_ERROR, error.to_string())
+        .with(&json!({ "retryable": true }))
+}
+
+fn notified(connection: &Connection, notification: &Notification) {
+    match decode_notification(&notification.method, &notification.params) {
+        Some(ClientNotification::Cancelled { request, reason }) => {
+            tracing::debug!(%request, reason, "cancelled by its sender");
+            connection.cancel(&request);
+        }
+        Some(ClientNotification::Initialized) | None => {}
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}

@@ -1,0 +1,26 @@
+use jsonrpc_core::{ErrorCode, ErrorObject};
+use std::borrow::Cow;
+
+/// What a client is told of a failure, and nothing else: causes stay in the log.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{}", .0.message)]
+pub struct McpError(pub ErrorObject);
+
+impl McpError {
+    /// An error without data.
+    pub fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
+        Self(ErrorObject::new(code, message))
+    }
+
+    /// A fault of ours. The cause goes to the log, and to nobody else.
+    pub fn internal(cause: &(dyn std::error::Error + 'static)) -> Self {
+        tracing::error!(error = cause, "internal error");
+        Self::new(ErrorCode::INTERNAL_ERROR, "internal error")
+    }
+}
+
+impl From<ErrorObject> for McpError {
+    fn from(error: ErrorObject) -> Self {
+        Self(error)
+    }
+}

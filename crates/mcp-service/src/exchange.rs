@@ -1,0 +1,103 @@
+use bytes::{BufMut, BytesMut};
+use jsonrpc_core::{ErrorObject, Frame, Id, Message, Response, encode};
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+/// What became of a frame so far.
+#[derive(Debug)]
+pub enum Accepted {
+    /// All there is to say, or nothing.
+    Done(Reply),
+    /// Somebody must poll this; dropping it cancels what it stands for.
+    Pending(Exchange),
+}
+
+/// Requests being handled: resolves to what is to be sent.
+pub struct Exchange(Pin<Box<dyn Future<Output = Reply> + Send>>);
+
+/// What is to be sent for a frame.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// Nothing: there were only notifications, or everything was cancelled.
+    Nothing,
+    /// The answer to one request.
+    One(Answer),
+    /// The answers to a batch; never empty.
+    Batch(Vec<Answer>),
+}
+
+/// The answer to one request.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// What is sent.
+    pub response: Response,
+    /// The status it has on HTTP, where it is the only answer to a POST.
+    pub http_status: u16,
+    /// What services have left for the transport to put beside it; on HTTP, headers.
+    pub hints: Vec<(&'static str, String)>,
+}
+
+impl Exchange {
+    pub(crate) fn new(future: impl Future<Output = Reply> + Send + 'static) -> Self {
+        Self(Box::pin(future))
+    }
+}
+
+impl Future for Exchange {
+    type Output = Reply;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Exchange")
+    }
+}
+
+impl Answer {
+    /// An error, with the status it has on HTTP.
+    pub fn error(id: Option<Id>, error: ErrorObject, http_status: u16) -> Self {
+        Self {
+            response: Response {
+                id,
+                outcome: Err(error),
+            },
+            http_status,
+            hints: Vec::new(),
+        }
+    }
+}
+
+impl From<Answer> for Accepted {
+    fn from(answer: Answer) -> Self {
+        Self::Done(Reply::One(answer))
+    }
+}
+
+impl Reply {
+    /// The frame to send, if there is something to send.
+    pub fn into_frame(self) -> Option<Frame> {
+        match self {
+            Self::Nothing => None,
+            Self::One(answer) => Some(Frame::response(&answer.response)),
+            Self::Batch(answers) => {
+                let mut out = BytesMut::new();
+                out.put_u8(b'[');
+                for (index, answer) in answers.into_iter().enumerate() {
+                    if 0 < index {
+                        out.put_u8(b',');
+                    }
+                    encode(&Message::Response(answer.response), &mut out);
+                }
+                out.put_u8(b']');
+                Some(Frame::whole(out.freeze()))
+            }
+        }
+    }
+}

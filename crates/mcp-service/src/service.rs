@@ -1,0 +1,37 @@
+use crate::RequestCx;
+
+/// An asynchronous function from a request, in a context, to a response.
+///
+/// Unlike tower's, it takes `&self` and has no readiness: a transport must stay free to read a
+/// cancellation while every handler is busy, so bounds live in the [`crate::Engine`].
+///
+/// # Cancel safety
+///
+/// Dropping the future cancels the call, at any point where it waits. Implementations put whatever
+/// must happen regardless into a `Drop`.
+pub trait Service<Req>: Send + Sync {
+    /// What a call results in.
+    type Response;
+    /// [`crate::McpError`] at the top; errors of the domain below it.
+    type Error;
+
+    /// Handles one request.
+    fn call(
+        &self,
+        cx: &RequestCx,
+        request: Req,
+    ) -> impl Future<Output = Result<Self::Response, Self::Error>> + Send;
+}
+
+impl<Req, S: Service<Req>> Service<Req> for std::sync::Arc<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+
+    fn call(
+        &self,
+        cx: &RequestCx,
+        request: Req,
+    ) -> impl Future<Output = Result<Self::Response, Self::Error>> + Send {
+        S::call(self, cx, request)
+    }
+}

@@ -1,0 +1,236 @@
+use crate::{Outbox, Principal};
+use jsonrpc_core::{Frame, Id, Message};
+use mcp_protocol::{
+    ProtocolVersion, encode_notification,
+    model::{ServerNotification, SubscriptionFilter},
+};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// Something clients may want to hear of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The list of tools is another one.
+    Tools,
+    /// The list of resources is another one.
+    Resources,
+    /// What is at this URI is something else.
+    Resource(String),
+}
+
+/// Bounds on who may listen.
+#[derive(Clone, Copy, Debug)]
+pub struct SubscriptionLimits {
+    /// The most subscriptions there can be.
+    pub max_total: usize,
+    /// The most one principal can have.
+    pub max_per_principal: usize,
+    /// The most single resources one subscription can name.
+    pub max_resources: usize,
+}
+
+impl Default for SubscriptionLimits {
+    fn default() -> Self {
+        Self {
+            max_total: 20_000,
+            max_per_principal: 10_000,
+            max_resources: 1_000,
+        }
+    }
+}
+
+/// A bound on subscriptions is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many subscriptions; at most {max} {what}")]
+pub struct TooManySubscriptions {
+    max: usize,
+    what: &'static str,
+}
+
+/// Everybody who wants to hear of changes: one list, so that an open stream costs an entry and no
+/// task.
+#[derive(Debug, Default)]
+pub struct Subscriptions {
+    limits: SubscriptionLimits,
+    next: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    subscribers: HashMap<u64, Subscriber>,
+    per_principal: HashMap<Principal, usize>,
+}
+
+#[derive(Debug)]
+struct Subscriber {
+    principal: Principal,
+    filter: SubscriptionFilter,
+    version: ProtocolVersion,
+    /// The listen request; legacy notifications belong to none.
+    request: Option<Id>,
+    outbox: Outbox,
+}
+
+impl Subscriptions {
+    /// An empty list with these bounds.
+    pub fn new(limits: SubscriptionLimits) -> Arc<Self> {
+        Arc::new(Self {
+            limits,
+            ..Self::default()
+        })
+    }
+
+    /// How many subscriptions there are.
+    pub fn len(&self) -> usize {
+        self.lock().subscribers.len()
+    }
+
+    /// Whether nobody listens.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Tells everybody who asked for it, and who `may_know`, of a change.
+    pub fn publish(&self, change: &Change, may_know: impl Fn(&Principal) -> bool) {
+        for subscriber in self.lock().subscribers.values() {
+            if subscriber.wants(change) && may_know(&subscriber.principal) {
+                subscriber.tell(change);
+            }
+        }
+    }
+
+    /// Adds a subscriber until the returned guard is dropped.
+    pub(crate) fn add(
+        self: &Arc<Self>,
+        principal: Principal,
+        filter: SubscriptionFilter,
+        version: ProtocolVersion,
+        request: Option<Id>,
+        outbox: Outbox,
+    ) -> Result<Subscription, TooManySubscriptions> {
+        self.check_resources(filter.resource_subscriptions.len())?;
+        let mut state = self.lock();
+        let too_many = |max, what| Err(TooManySubscriptions { max, what });
+        if self.limits.max_total <= state.subscribers.len() {
+            return too_many(self.limits.max_total, "are served at once");
+        }
+        let of_principal = state.per_principal.entry(principal.clone()).or_default();
+        if self.limits.max_per_principal <= *of_principal {
+            return too_many(
+                self.limits.max_per_principal,
+                "per client are served at once",
+            );
+        }
+        *of_principal += 1;
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        let subscriber = Subscriber {
+            principal,
+            filter,
+            version,
+            request,
+            outbox,
+        };
+        state.subscribers.insert(key, subscriber);
+        Ok(Subscription {
+            list: Arc::clone(self),
+            key,
+        })
+    }
+
+    fn check_resources(&self, count: usize) -> Result<(), TooManySubscriptions> {
+        if self.limits.max_resources < count {
+            return Err(TooManySubscriptions {
+                max: self.limits.max_resources,
+                what: "resources can be subscribed to at once",
+            });
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Subscriber {
+    fn wants(&self, change: &Change) -> bool {
+        match change {
+            Change::Tools => self.filter.tools_list_changed,
+            Change::Resources => self.filter.resources_list_changed,
+            Change::Resource(uri) => self.filter.resource_subscriptions.contains(uri),
+        }
+    }
+
+    fn tell(&self, change: &Change) {
+        let notification = match change {
+            Change::Tools => ServerNotification::ToolsListChanged,
+            Change::Resources => ServerNotification::ResourcesListChanged,
+            Change::Resource(uri) => ServerNotification::ResourceUpdated { uri: uri.clone() },
+        };
+        let notification = encode_notification(self.version, &notification, self.request.as_ref());
+        let frame = Frame::message(&Message::Notification(notification)).into_bytes();
+        if let Err(error) = self.outbox.push(frame) {
+            tracing::debug!(principal = %self.principal, %error, "a change was not announced");
+        }
+    }
+}
+
+/// A place in the list of subscribers; dropping it gives it up.
+pub(crate) struct Subscription {
+    list: Arc<Subscriptions>,
+    key: u64,
+}
+
+impl Subscription {
+    /// Adds a resource to what is heard of.
+    pub(crate) fn watch(&self, uri: String) -> Result<(), TooManySubscriptions> {
+        let mut state = self.list.lock();
+        let Some(subscriber) = state.subscribers.get_mut(&self.key) else {
+            return Ok(());
+        };
+        let watched = &mut subscriber.filter.resource_subscriptions;
+        if !watched.contains(&uri) {
+            self.list.check_resources(watched.len() + 1)?;
+            watched.push(uri);
+        }
+        Ok(())
+    }
+
+    /// Takes a resource from what is heard of.
+    pub(crate) fn unwatch(&self, uri: &str) {
+        if let Some(subscriber) = self.list.lock().subscribers.get_mut(&self.key) {
+            subscriber
+                .filter
+                .resource_subscriptions
+                .retain(|watched| watched != uri);
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut state = self.list.lock();
+        let Some(subscriber) = state.subscribers.remove(&self.key) else {
+            return;
+        };
+        if let Some(count) = state.per_principal.get_mut(&subscriber.principal) {
+            *count -= 1;
+            if *count == 0 {
+                state.per_principal.remove(&subscriber.principal);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Subscription").field(&self.key).finish()
+    }
+}
