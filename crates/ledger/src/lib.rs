@@ -1,1 +1,57 @@
-//! The append-only record of what was called, by whom, and how it ended.
+//! An append-only record of what was called, by whom, and how it ended.
+//!
+//! Every call is two entries: a [`Start`] before it runs and an [`End`] after. A start without an
+//! end is a call that a crash cut short, which one entry at the end would lose.
+//!
+//! [`Recorder::begin`] hands over the start and, unless durability is [`Durability::Relaxed`],
+//! waits until it is on disk; [`OpenCall::finish`] hands over the end without waiting, and so does
+//! dropping the [`OpenCall`]. Entries are written as bytes into one buffer, which a thread of its
+//! own commits in groups to a [`LedgerStore`]: [`SqliteLedger`] or [`MemoryLedger`]. While the
+//! store fails, no call can begin; it is tried again until it works, and nothing is lost.
+//!
+//! ```
+//! use ledger::*;
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! let ledger = MemoryLedger::default();
+//! let recorder = Recorder::spawn(ledger.clone(), RecorderOptions::default())?;
+//! let at_us = system_now_us();
+//! let start = Start {
+//!     arguments: r#"{"to":"bob"}"#,
+//!     ..Start::new(CallId::new(at_us), at_us, "alice", Kind::Tool, "tool/transfer")
+//! };
+//! let call = recorder.begin(&start).await?; // on disk now: the call may run
+//! call.finish(&End { result: "true", ..End::new(Outcome::Succeeded) }).await?;
+//! recorder.close().await?;
+//! assert_eq!(ledger.entries().len(), 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod codec;
+mod entry;
+mod id;
+
+mod memory;
+mod store;
+
+mod queue;
+mod recorder;
+mod writer;
+
+pub use crate::{
+    codec::DecodeError,
+    entry::{
+        Clipped, Cut, Digest, End, Ended, Entry, Event, Kind, MAX_ARGUMENTS_BYTES,
+        MAX_MESSAGE_BYTES, MAX_RESULT_BYTES, MAX_TEXT_BYTES, Outcome, Start, Started,
+    },
+    id::{CallId, ParseCallIdError},
+    memory::MemoryLedger,
+    queue::{Health, MAX_UNWRITTEN_BYTES},
+    recorder::{
+        CloseError, DEFAULT_MAX_UNWRITTEN, Durability, Finished, OpenCall, RecordError, Recorder,
+        RecorderOptions, system_now_us,
+    },
+    store::{Group, Interrupted, LedgerStore, StoreError, Tail},
+};

@@ -1,0 +1,268 @@
+use crate::CallId;
+use std::fmt;
+
+/// The most bytes of a call's arguments that are kept; of longer ones the beginning and a digest.
+pub const MAX_ARGUMENTS_BYTES: usize = 16 * 1024;
+
+/// The most bytes of a call's result that are kept; of longer ones the beginning and a digest.
+pub const MAX_RESULT_BYTES: usize = 16 * 1024;
+
+/// The most bytes of an error message that are kept.
+pub const MAX_MESSAGE_BYTES: usize = 4 * 1024;
+
+/// The most bytes of any other text that are kept.
+pub const MAX_TEXT_BYTES: usize = 1024;
+
+/// A SHA-256 digest.
+pub type Digest = [u8; 32];
+
+/// What a call uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A tool is called.
+    Tool,
+    /// A resource is read.
+    Resource,
+    /// Anything else that is governed.
+    Other,
+}
+
+/// A call as it begins. Longer texts than the bounds of this module are cut.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// Names the call.
+    pub call: CallId,
+    /// When: microseconds since the epoch, UTC.
+    pub at_us: u64,
+    /// Who called, as governance knows them.
+    pub principal: &'a str,
+    /// Who the caller says it is. Never used for decisions.
+    pub client_label: Option<&'a str>,
+    /// What kind of thing is used.
+    pub kind: Kind,
+    /// What is used, as `kind/name`.
+    pub capability: &'a str,
+    /// The JSON-RPC id of the request, as JSON text.
+    pub request_id: &'a str,
+    /// The JSON-RPC method.
+    pub method: &'a str,
+    /// How the request came: `stdio`, `http`.
+    pub transport: &'a str,
+    /// The protocol revision it was made in.
+    pub protocol_version: &'a str,
+    /// The session it belongs to, where there is one.
+    pub session: Option<&'a str>,
+    /// The W3C trace it belongs to, where the caller gave one.
+    pub trace_id: Option<&'a str>,
+    /// The version of the policy that is to decide on it.
+    pub policy_version: u64,
+    /// The arguments as JSON text, already redacted.
+    pub arguments: &'a str,
+    /// A digest of the arguments before redaction, if one is to be kept.
+    pub arguments_digest: Option<Digest>,
+    /// What the call is expected to cost, in millionths of the currency.
+    pub estimated_cost_micros: u64,
+}
+
+/// A call as it ended. Longer texts than the bounds of this module are cut.
+#[derive(Clone, Copy, Debug)]
+pub struct End<'a> {
+    /// How.
+    pub outcome: Outcome<&'a str>,
+    /// The JSON-RPC error code that was answered, if any.
+    pub error_code: Option<i32>,
+    /// What the caller or the operator was told about a failure.
+    pub message: Option<&'a str>,
+    /// Whether the answer was a tool result that says `isError`.
+    pub is_error: bool,
+    /// The result as JSON text, already redacted; empty when there was none.
+    pub result: &'a str,
+    /// How long the call took, in microseconds.
+    pub duration_us: u64,
+    /// What it cost in the end, in millionths of the currency.
+    pub cost_micros: u64,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome<S> {
+    /// It ran and succeeded.
+    Succeeded,
+    /// It ran and failed.
+    Failed,
+    /// It was refused and never ran.
+    Denied {
+        /// Why, as governance names it.
+        reason: S,
+    },
+    /// Its arguments were wrong and it never ran.
+    Invalid,
+    /// It ran out of time.
+    TimedOut,
+    /// Its caller took it back.
+    Cancelled,
+    /// Nobody said how it ended: its future was dropped.
+    Abandoned,
+    /// This process ended first, so nobody can say.
+    Unknown,
+}
+
+/// One line of the ledger, as read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its place in the ledger, from 1, without gaps.
+    pub sequence: u64,
+    /// The call it is about.
+    pub call: CallId,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What happened to a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It was asked for; whether it was allowed shows at its end.
+    Started(Started),
+    /// It ended.
+    Ended(Ended),
+}
+
+/// A [`Start`], as read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are those of `Start`")]
+pub struct Started {
+    pub at_us: u64,
+    pub principal: String,
+    pub client_label: Option<String>,
+    pub kind: Kind,
+    pub capability: String,
+    pub request_id: String,
+    pub method: String,
+    pub transport: String,
+    pub protocol_version: String,
+    pub session: Option<String>,
+    pub trace_id: Option<String>,
+    pub policy_version: u64,
+    pub arguments: Clipped,
+    pub arguments_digest: Option<Digest>,
+    pub estimated_cost_micros: u64,
+}
+
+/// An [`End`], as read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are those of `End`")]
+pub struct Ended {
+    pub outcome: Outcome<String>,
+    pub error_code: Option<i32>,
+    pub message: Option<String>,
+    pub is_error: bool,
+    pub result: Clipped,
+    pub duration_us: u64,
+    pub cost_micros: u64,
+}
+
+/// Text of which perhaps only the beginning was kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Clipped {
+    /// What was kept.
+    pub text: String,
+    /// How long the whole was and what its digest is, when this is only its beginning.
+    pub cut: Option<Cut>,
+}
+
+/// What is known of a text that was too long to keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The bytes of the whole.
+    pub whole_bytes: u64,
+    /// The digest of the whole.
+    pub digest: Digest,
+}
+
+impl<'a> Start<'a> {
+    /// A start that says who, what and when, and leaves the rest empty.
+    #[must_use]
+    pub fn new(
+        call: CallId,
+        at_us: u64,
+        principal: &'a str,
+        kind: Kind,
+        capability: &'a str,
+    ) -> Self {
+        Self {
+            call,
+            at_us,
+            principal,
+            client_label: None,
+            kind,
+            capability,
+            request_id: "",
+            method: "",
+            transport: "",
+            protocol_version: "",
+            session: None,
+            trace_id: None,
+            policy_version: 0,
+            arguments: "",
+            arguments_digest: None,
+            estimated_cost_micros: 0,
+        }
+    }
+}
+
+impl<'a> End<'a> {
+    /// An end that says how, and leaves the rest empty.
+    #[must_use]
+    pub fn new(outcome: Outcome<&'a str>) -> Self {
+        Self {
+            outcome,
+            error_code: None,
+            message: None,
+            is_error: false,
+            result: "",
+            duration_us: 0,
+            cost_micros: 0,
+        }
+    }
+}
+
+impl<S> Outcome<S> {
+    /// Its name, the same in the store, in logs and in metrics.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Denied { .. } => "denied",
+            Self::Invalid => "invalid",
+            Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
+            Self::Abandoned => "abandoned",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Whether the call counts against rates: all do, but those that were refused.
+    #[must_use]
+    pub fn counts_as_call(&self) -> bool {
+        !matches!(self, Self::Denied { .. })
+    }
+}
+
+impl<S> fmt::Display for Outcome<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Kind {
+    /// Its name in the store.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Resource => "resource",
+            Self::Other => "other",
+        }
+    }
+}
