@@ -4,6 +4,8 @@
 Anywhere else, under OwlClaw itself or in a test, there is nobody to tell.
 """
 
+from decimal import Decimal
+
 try:
     import owlclaw_worker
 except ImportError:
@@ -16,7 +18,7 @@ def report_progress(done: float, total: float, message: str) -> None:
         owlclaw_worker.progress(done, total, message)
 
 
-def report_cost(amount_usd: float) -> None:
+def report_cost(amount_usd: Decimal) -> None:
     """Says what this call has really cost, in US dollars."""
     if owlclaw_worker is not None:
         owlclaw_worker.cost(amount_usd)

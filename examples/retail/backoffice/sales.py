@@ -3,13 +3,14 @@
 import random
 import time
 from collections import defaultdict
+from decimal import Decimal
 from typing import Any, Dict, List, Literal, Optional
 
 from . import store
 from .application import app
 from .metering import report_cost, report_progress
 
-SIMULATION_USD_PER_1000_RUNS = 0.02
+SIMULATION_USD_PER_RUN = Decimal("0.00002")
 
 
 @app.handler("sales-report")
@@ -103,7 +104,7 @@ def margin_simulation(discount_percent: float, runs: int = 1000, category: Optio
         demand = 1 + discount_percent / 100 * chance.uniform(0.5, 2.0)
         price = product["price_cents"] * (1 - discount_percent / 100)
         margins.append((price - product["cost_cents"]) * demand)
-    report_cost(runs / 1000 * SIMULATION_USD_PER_1000_RUNS)
+    report_cost(runs * SIMULATION_USD_PER_RUN)
     margins.sort()
     return {
         "runs": runs,

@@ -1,0 +1,104 @@
+"""Carries out a plan of steps with the official Python SDK 2.x, one JSON line per outcome.
+
+``drive.py PLAN.json``. What a plan and an outcome look like is said in ../plan.md;
+whether an outcome is right is decided elsewhere, alike for every client.
+"""
+
+import asyncio
+import base64
+import json
+import sys
+
+import httpx2
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+# The revision is negotiated: a modern server must be found to be one.
+MODES = {"legacy": "legacy", "modern": "auto"}
+
+
+def say(outcome):
+    print(json.dumps(outcome, ensure_ascii=True), flush=True)
+
+
+def plain(model):
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def content_bytes(part):
+    text = getattr(part, "text", None)
+    return base64.b64encode(text.encode()).decode() if text is not None else part.blob
+
+
+async def every_page(fetch, field):
+    found, cursor = [], None
+    while True:
+        page = await fetch(cursor=cursor)
+        found += [plain(item) for item in getattr(page, field)]
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+async def carry_out(client, step):
+    match step["do"]:
+        case "tools":
+            return {"tools": await every_page(client.list_tools, "tools")}
+        case "resources":
+            return {"resources": await every_page(client.list_resources, "resources")}
+        case "read":
+            read = await client.read_resource(step["uri"])
+            return {
+                "contents": [
+                    {"uri": str(part.uri), "mimeType": part.mime_type, "base64": content_bytes(part)}
+                    for part in read.contents
+                ]
+            }
+        case "call":
+            progress = []
+
+            async def on_progress(done, total, message):
+                progress.append([done, total, message])
+
+            result = await client.call_tool(
+                step["tool"], step["arguments"], progress_callback=on_progress if step.get("progress") else None
+            )
+            texts = [part.text for part in result.content if part.type == "text"]
+            return {
+                "isError": bool(result.is_error),
+                "text": "\n".join(texts),
+                "structured": result.structured_content,
+                "progress": progress,
+            }
+    raise ValueError(f"unknown step {step}")
+
+
+async def complain(message):
+    # What is no message at all, a stray line on standard output for example, comes as an exception.
+    if isinstance(message, Exception):
+        say({"complaint": repr(message)[:500]})
+
+
+async def run(plan):
+    if plan["transport"] == "stdio":
+        command, *arguments = plan["command"]
+        server = stdio_client(StdioServerParameters(command=command, args=arguments, env=plan["env"], cwd=plan["cwd"]))
+    else:
+        http = httpx2.AsyncClient(headers=plan["headers"], timeout=plan["timeout"])
+        server = streamable_http_client(plan["url"], http_client=http)
+    mode = MODES[plan["era"]]
+    async with Client(server, mode=mode, read_timeout_seconds=plan["timeout"], message_handler=complain) as client:
+        say({"connected": client.protocol_version})
+        for step in plan["steps"]:
+            try:
+                outcome = await asyncio.wait_for(carry_out(client, step), plan["timeout"])
+            except MCPError as error:
+                outcome = {"error": {"code": error.code, "message": error.message, "data": error.data}}
+            say({"id": step["id"], **outcome})
+    say({"closed": True})
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], encoding="utf-8") as file:
+        asyncio.run(run(json.load(file)))

@@ -1,0 +1,117 @@
+"""Carries out a plan of steps with the official Python SDK 1.x, one JSON line per outcome.
+
+``drive_v1.py PLAN.json``; see ../plan.md. Also speaks HTTP with SSE, the transport of 2024-11-05.
+"""
+
+import asyncio
+import base64
+import json
+import sys
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from mcp import ClientSession, McpError, StdioServerParameters
+from mcp.client.sse import sse_client
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamablehttp_client
+from pydantic import AnyUrl
+
+
+def say(outcome):
+    print(json.dumps(outcome, ensure_ascii=True), flush=True)
+
+
+def plain(model):
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def content_bytes(part):
+    text = getattr(part, "text", None)
+    return base64.b64encode(text.encode()).decode() if text is not None else part.blob
+
+
+async def every_page(fetch, field):
+    found, cursor = [], None
+    while True:
+        page = await fetch(cursor)
+        found += [plain(item) for item in getattr(page, field)]
+        cursor = page.nextCursor
+        if cursor is None:
+            return found
+
+
+async def carry_out(session, step):
+    match step["do"]:
+        case "tools":
+            return {"tools": await every_page(session.list_tools, "tools")}
+        case "resources":
+            return {"resources": await every_page(session.list_resources, "resources")}
+        case "read":
+            read = await session.read_resource(AnyUrl(step["uri"]))
+            return {
+                "contents": [
+                    {"uri": str(part.uri), "mimeType": part.mimeType, "base64": content_bytes(part)}
+                    for part in read.contents
+                ]
+            }
+        case "call":
+            progress = []
+
+            async def on_progress(done, total, message):
+                progress.append([done, total, message])
+
+            result = await session.call_tool(
+                step["tool"], step["arguments"], progress_callback=on_progress if step.get("progress") else None
+            )
+            texts = [part.text for part in result.content if part.type == "text"]
+            return {
+                "isError": bool(result.isError),
+                "text": "\n".join(texts),
+                "structured": result.structuredContent,
+                "progress": progress,
+            }
+    raise ValueError(f"unknown step {step}")
+
+
+@asynccontextmanager
+async def streams(plan):
+    if plan["transport"] == "stdio":
+        command, *arguments = plan["command"]
+        parameters = StdioServerParameters(command=command, args=arguments, env=plan["env"], cwd=plan["cwd"])
+        async with stdio_client(parameters) as (read, write):
+            yield read, write
+    elif plan["transport"] == "sse":
+        async with sse_client(plan["url"], headers=plan["headers"]) as (read, write):
+            yield read, write
+    else:
+        async with streamablehttp_client(plan["url"], headers=plan["headers"]) as (read, write, _session_id):
+            yield read, write
+
+
+async def complain(message):
+    # What is no message at all, a stray line on standard output for example, comes as an exception.
+    if isinstance(message, Exception):
+        say({"complaint": repr(message)[:500]})
+
+
+async def run(plan):
+    timeout = timedelta(seconds=plan["timeout"])
+    async with (
+        streams(plan) as (read, write),
+        ClientSession(read, write, timeout, message_handler=complain) as session,
+    ):
+        initialized = await session.initialize()
+        say({"connected": initialized.protocolVersion})
+        for step in plan["steps"]:
+            try:
+                outcome = await asyncio.wait_for(carry_out(session, step), plan["timeout"])
+            except McpError as failure:
+                error = failure.error
+                outcome = {"error": {"code": error.code, "message": error.message, "data": error.data}}
+            say({"id": step["id"], **outcome})
+    say({"closed": True})
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], encoding="utf-8") as file:
+        asyncio.run(run(json.load(file)))

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Runs the official MCP clients against a server binary.
+#
+#   tests/clients/run.sh BINARY [--config FILE] [--only NAME]...
+#
+# NAME is a client: python-2, python-1, typescript-2, typescript-1, inspector.
+# Installs what it needs below ${OWLCLAW_TEST_CACHE:-<repository>/.cache}.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+repository=$(cd "$here/../.." && pwd)
+cache=${OWLCLAW_TEST_CACHE:-$repository/.cache}
+
+if [ $# -lt 1 ]; then
+    sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    exit 2
+fi
+binary=$(realpath "$1")
+shift
+
+# shellcheck source=install.sh
+. "$here/install.sh"
+install_node "$cache"
+install_python_venv "$cache/clients/python-2" "$here/python/requirements.txt"
+install_python_venv "$cache/clients/python-1" "$here/python/requirements-v1.txt"
+install_npm_package "$cache/clients/typescript" "$here/typescript"
+install_npm_package "$cache/clients/inspector" "$here/inspector"
+
+exec python3 "$here/check.py" --binary "$binary" --cache "$cache/clients" "$@"

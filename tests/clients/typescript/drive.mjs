@@ -1,0 +1,23 @@
+// Carries out a plan of steps with the official TypeScript SDK 2.x, one JSON line per outcome.
+//   node drive.mjs PLAN.json
+// ../plan.md says what a plan and an outcome look like.
+import { Client, ProtocolError, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
+import { readPlan, run } from './steps.mjs';
+
+const plan = readPlan();
+const [command, ...args] = plan.command;
+const transport =
+  plan.transport === 'stdio'
+    ? new StdioClientTransport({ command, args, env: plan.env, cwd: plan.cwd })
+    : new StreamableHTTPClientTransport(new URL(plan.url), { requestInit: { headers: plan.headers } });
+// The revision is negotiated: a modern server must be found to be one.
+const client = new Client(
+  { name: 'owlclaw-client-runs', version: '0.1.0' },
+  { versionNegotiation: { mode: plan.era === 'modern' ? 'auto' : 'legacy' } }
+);
+await run(plan, client, transport, {
+  revision: () => client.getNegotiatedProtocolVersion(),
+  call: (parameters, options) => client.callTool(parameters, options),
+  isRefusal: error => error instanceof ProtocolError
+});

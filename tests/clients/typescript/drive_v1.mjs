@@ -1,0 +1,31 @@
+// Carries out a plan of steps with the official TypeScript SDK 1.x, one JSON line per outcome.
+//   node drive_v1.mjs PLAN.json
+// ../plan.md says what a plan and an outcome look like. Also speaks HTTP with SSE, the transport of 2024-11-05.
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { SSEClientTransport } from '@modelcontextprotocol/sdk/client/sse.js';
+import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
+import { McpError } from '@modelcontextprotocol/sdk/types.js';
+import { readPlan, run } from './steps.mjs';
+
+const plan = readPlan();
+const [command, ...args] = plan.command;
+const http = { requestInit: { headers: plan.headers } };
+const transport = {
+  stdio: () => new StdioClientTransport({ command, args, env: plan.env, cwd: plan.cwd }),
+  http: () => new StreamableHTTPClientTransport(new URL(plan.url), http),
+  sse: () => new SSEClientTransport(new URL(plan.url), http)
+}[plan.transport]();
+
+let revision;
+transport.setProtocolVersion = (set => version => {
+  revision = version;
+  set?.call(transport, version);
+})(transport.setProtocolVersion);
+
+const client = new Client({ name: 'owlclaw-client-runs', version: '0.1.0' });
+await run(plan, client, transport, {
+  revision: () => revision,
+  call: (parameters, options) => client.callTool(parameters, undefined, options),
+  isRefusal: error => error instanceof McpError
+});
