@@ -1,0 +1,91 @@
+"""What a handler may tell the server while it runs.
+
+A handler imports this package if it wants to; it is always importable inside a worker. Outside a call,
+for instance in the application's own tests, every function here does nothing:
+
+    import owlclaw_worker
+
+    @app.handler("reindex")
+    def reindex(session):
+        for done, page in enumerate(pages):
+            index(page)
+            owlclaw_worker.progress(done, total=len(pages), message=page.title)
+        owlclaw_worker.cost("0.002", model="some-model", tokens_in=900, tokens_out=120)
+
+Calls from threads count when the thread runs in a copy of the handler's context, as with
+`asyncio.to_thread`.
+"""
+
+import math
+from contextvars import ContextVar
+from decimal import Decimal, InvalidOperation
+
+__all__ = ["progress", "cost", "log", "cancelled"]
+
+LEVELS = ("debug", "info", "warning", "error")
+
+# The call that the running code belongs to; set by the serving loop.
+_current_call = ContextVar("owlclaw_worker_current_call", default=None)
+
+
+def progress(progress, total=None, message=None):
+    """Report how far the call has come: `progress` out of `total`, both finite numbers."""
+    frame = {"type": "progress", "id": 0, "progress": _number("progress", progress)}
+    if total is not None:
+        frame["total"] = _number("total", total)
+    if message is not None:
+        frame["message"] = str(message)
+    _emit(frame)
+
+
+def cost(usd, model=None, tokens_in=None, tokens_out=None):
+    """Add `usd` (a decimal string, Decimal, int or float; not negative) to what the call has cost."""
+    try:
+        amount = Decimal(str(usd))
+    except InvalidOperation:
+        raise ValueError("usd is not a decimal number: %r" % (usd,)) from None
+    if not amount.is_finite() or amount < 0:
+        raise ValueError("usd must be finite and not negative: %r" % (usd,))
+    frame = {"type": "cost", "id": 0, "usd": format(amount, "f")}
+    if model is not None:
+        frame["model"] = str(model)
+    for name, tokens in (("tokens_in", tokens_in), ("tokens_out", tokens_out)):
+        if tokens is None:
+            continue
+        if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens < 2**63:
+            raise ValueError("%s must be a count: %r" % (name, tokens))
+        frame[name] = tokens
+    _emit(frame)
+
+
+def log(message, level="info"):
+    """Write `message` to the server's log, attributed to this call."""
+    if level not in LEVELS:
+        raise ValueError("level must be one of %s: %r" % (", ".join(LEVELS), level))
+    _emit({"type": "log", "id": 0, "level": level, "message": str(message)})
+
+
+def cancelled():
+    """Whether the caller has given up on this call. For loops in threads, which nothing can interrupt."""
+    call = _current_call.get()
+    return call is not None and call.cancel_requested
+
+
+def _emit(frame):
+    call = _current_call.get()
+    if call is not None:
+        frame["id"] = call.id
+        call.emit(frame)
+
+
+def _number(name, value):
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        raise TypeError("%s must be a number: %r" % (name, value))
+    # Also refuses integers too large for a float, which no client could read.
+    try:
+        finite = math.isfinite(value)
+    except OverflowError:
+        finite = False
+    if not finite:
+        raise ValueError("%s must be finite: %r" % (name, value))
+    return float(value) if isinstance(value, Decimal) else value

@@ -1,0 +1,399 @@
+"""JSON values as the types that hints ask for.
+
+A converter exists only where JSON and the hint differ: a parameter hinted `str`, `dict` or `list[str]`
+gets its value as it came. Arguments have been validated against the published schema by the server, so
+plain types are not checked again, except where a union has to choose between its members.
+"""
+
+import collections
+import collections.abc
+import dataclasses
+import datetime
+import decimal
+import enum
+import ipaddress
+import pathlib
+import re
+import typing
+import uuid
+
+from . import hints
+from .schema import enum_members
+
+
+class InvalidArgument(Exception):
+    """A value does not suit its hint; `str()` says where and why."""
+
+    def __init__(self, path, reason):
+        super().__init__("%s: %s" % (path, reason))
+
+
+def converter(hint):
+    """A function of `(value, path)` that converts, or None where there is nothing to convert."""
+    return _Builder().build(hint, False)
+
+
+class _Builder:
+    def __init__(self):
+        self._classes = {}
+        self._depth = 0
+
+    def build(self, hint, strict):
+        """`strict` converters also refuse what is not of the hinted type, and are never None."""
+        if self._depth > 50:
+            return _as_is if strict else None
+        self._depth += 1
+        try:
+            hint, _ = hints.peel(hint)
+            made = self._make(hint, strict)
+        finally:
+            self._depth -= 1
+        return _as_is if made is None and strict else made
+
+    def _make(self, hint, strict):
+        if hint is None:
+            hint = type(None)
+        if hints.is_union(hint):
+            return self._union(typing.get_args(hint), strict)
+        if typing.get_origin(hint) is typing.Literal:
+            return _literal(typing.get_args(hint), strict)
+        cls = hints.class_of(hint)
+        if cls is None or cls is object:
+            return None
+        if cls is int:
+            return _strict_integer if strict else _integer
+        if cls in _PLAIN:
+            return _expect(*_PLAIN[cls]) if strict else None
+        if issubclass(cls, enum.Enum):
+            return _enum(cls)
+        for known, make in _FROM_TEXT:
+            if issubclass(cls, known):
+                return _from_text(make(cls), cls)
+        if hints.is_pydantic(cls):
+            return _pydantic(cls)
+        if dataclasses.is_dataclass(cls):
+            return self._once(cls, self._dataclass)
+        if hints.is_typed_dict(cls):
+            return self._once(cls, self._typed_dict)
+        arguments = typing.get_args(hint)
+        if hints.is_named_tuple(cls):
+            return self._named_tuple(cls)
+        if issubclass(cls, tuple):
+            return self._tuple(arguments)
+        if issubclass(cls, collections.abc.Mapping):
+            return self._mapping(arguments, strict)
+        return self._array(cls, arguments, strict)
+
+    def _once(self, cls, make):
+        """A recursive class is built once; inside it, it stands for itself."""
+        if cls not in self._classes:
+            self._classes[cls] = None
+            self._classes[cls] = make(cls)
+        elif self._classes[cls] is None:
+            return lambda value, path: self._classes[cls](value, path)
+        return self._classes[cls]
+
+    def _union(self, members, strict):
+        if not strict and all(self.build(member, False) is None for member in members):
+            return None
+        concrete = [member for member in members if hints.peel(member)[0] not in (None, type(None))]
+        branches = [self.build(member, True) for member in concrete]
+        allows_none = len(concrete) < len(members)
+        # Where every member is plain JSON, the schema has judged; where one is not, a value that suits
+        # none of them would surprise the handler.
+        only_plain = not strict and all(self.build(member, False) in (None, _integer) for member in concrete)
+
+        def convert(value, path):
+            if value is None and allows_none:
+                return None
+            reason = None
+            for branch in branches:
+                try:
+                    return branch(value, path)
+                except InvalidArgument as error:
+                    reason = error
+            if only_plain:
+                return value
+            if len(branches) == 1 and reason is not None:
+                raise reason
+            raise InvalidArgument(path, "suits no member of its union; the last said: %s" % reason)
+
+        return convert
+
+    def _array(self, cls, arguments, strict):
+        if cls in (set, collections.abc.Set, collections.abc.MutableSet):
+            wrap = set
+        elif cls is frozenset:
+            wrap = frozenset
+        elif cls is collections.deque:
+            wrap = collections.deque
+        elif cls is list or cls.__module__ == "collections.abc" and issubclass(cls, collections.abc.Iterable):
+            wrap = None
+        else:
+            return None  # A class we know nothing about.
+        item = self.build(arguments[0], False) if len(arguments) == 1 else None
+        if strict and len(arguments) == 1:
+            item = self.build(arguments[0], True)
+        if item is None and wrap is None:
+            return _expect("array", list) if strict else None
+
+        def convert(value, path):
+            if not isinstance(value, list):
+                raise InvalidArgument(path, "expected an array")
+            items = value if item is None else [item(one, "%s[%d]" % (path, at)) for at, one in enumerate(value)]
+            try:
+                return items if wrap is None else wrap(items)
+            except TypeError as error:
+                raise InvalidArgument(path, str(error)) from error
+
+        return convert
+
+    def _tuple(self, arguments):
+        if not arguments or arguments == ((),):
+            fixed, rest = [], None
+        elif len(arguments) == 2 and arguments[1] is Ellipsis:
+            fixed, rest = [], self.build(arguments[0], False)
+        else:
+            fixed, rest = [self.build(argument, False) for argument in arguments], None
+
+        def convert(value, path):
+            if not isinstance(value, list):
+                raise InvalidArgument(path, "expected an array")
+            if fixed and len(value) != len(fixed):
+                raise InvalidArgument(path, "expected %d items" % len(fixed))
+            converters = fixed or [rest] * len(value)
+            return tuple(
+                one if item is None else item(one, "%s[%d]" % (path, at))
+                for at, (item, one) in enumerate(zip(converters, value))
+            )
+
+        return convert
+
+    def _named_tuple(self, cls):
+        fields = hints.of_class(cls)
+        items = [self.build(fields.get(name, hints.MISSING), False) for name in cls._fields]
+
+        def convert(value, path):
+            if not isinstance(value, list) or len(value) > len(items):
+                raise InvalidArgument(path, "expected an array of at most %d items" % len(items))
+            converted = [
+                one if item is None else item(one, "%s[%d]" % (path, at))
+                for at, (item, one) in enumerate(zip(items, value))
+            ]
+            return _made(cls, path, lambda: cls(*converted))
+
+        return convert
+
+    def _mapping(self, arguments, strict):
+        key = self.build(arguments[0], False) if len(arguments) == 2 else None
+        if len(arguments) == 2 and hints.peel(arguments[0])[0] is int:
+            key = _from_text(int, int)
+        value_of = self.build(arguments[1], strict) if len(arguments) == 2 else None
+        if key is None and value_of is None:
+            return _expect("object", dict) if strict else None
+
+        def convert(value, path):
+            if not isinstance(value, dict):
+                raise InvalidArgument(path, "expected an object")
+            return {
+                (name if key is None else key(name, "%s.%s" % (path, name))): (
+                    one if value_of is None else value_of(one, "%s.%s" % (path, name))
+                )
+                for name, one in value.items()
+            }
+
+        return convert
+
+    def _members(self, members):
+        return {member.name: self.build(member.hint, False) for member in members}
+
+    def _dataclass(self, cls):
+        taken = hints.constructor_parameters(cls)
+        converters = self._members(taken)
+        required = [member.name for member in taken if member.default is hints.MISSING]
+
+        def convert(value, path):
+            _check_members(value, path, required)
+            unknown = [name for name in value if name not in converters]
+            if unknown:
+                raise InvalidArgument("%s.%s" % (path, unknown[0]), "%s has no such member" % cls.__name__)
+            members = _convert_members(value, path, converters)
+            return _made(cls, path, lambda: cls(**members))
+
+        return convert
+
+    def _typed_dict(self, cls):
+        resolved = hints.of_class(cls)
+        converters = {name: self.build(hint, False) for name, hint in resolved.items()}
+        required = hints.required_keys(cls)
+
+        def convert(value, path):
+            _check_members(value, path, required)
+            return _convert_members(value, path, converters)
+
+        return convert
+
+
+def _check_members(value, path, required):
+    if not isinstance(value, dict):
+        raise InvalidArgument(path, "expected an object")
+    for name in required:
+        if name not in value:
+            raise InvalidArgument("%s.%s" % (path, name), "is missing")
+
+
+def _convert_members(value, path, converters):
+    members = {}
+    for name, one in value.items():
+        convert = converters.get(name)
+        members[name] = one if convert is None else convert(one, "%s.%s" % (path, name))
+    return members
+
+
+def _made(cls, path, make):
+    try:
+        return make()
+    except Exception as error:  # A constructor is the application's code.
+        raise InvalidArgument(path, "%s refused it: %s: %s" % (cls.__name__, type(error).__name__, error)) from error
+
+
+def _as_is(value, path):
+    return value
+
+
+def _integer(value, path):
+    """JSON makes no difference between 3 and 3.0, and `integer` admits both; Python code does."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _strict_integer(value, path):
+    value = _integer(value, path)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidArgument(path, "expected an integer")
+    return value
+
+
+_PLAIN = {
+    str: ("string", str),
+    float: ("number", int, float),
+    bool: ("boolean", bool),
+    type(None): ("null", type(None)),
+}
+
+
+def _expect(name, *types):
+    def check(value, path):
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            raise InvalidArgument(path, "expected %s" % name)
+        return value
+
+    return check
+
+
+def _literal(values, strict):
+    members = {value.value: value for value in values if isinstance(value, enum.Enum)}
+    members.update((value.decode("utf-8", "replace"), value) for value in values if isinstance(value, bytes))
+    if not members and not strict:
+        return None
+
+    def convert(value, path):
+        if isinstance(value, (str, int)) and value in members:
+            return members[value]
+        for literal in values:
+            if literal == value and isinstance(literal, bool) == isinstance(value, bool):
+                return literal
+        raise InvalidArgument(path, "is none of the allowed values")
+
+    return convert
+
+
+def _enum(cls):
+    if issubclass(cls, enum.Flag):
+
+        def convert_flag(value, path):
+            return _made(cls, path, lambda: cls(_strict_integer(value, path)))
+
+        return convert_flag
+    members = enum_members(cls)
+
+    def convert(value, path):
+        if isinstance(value, (str, int, float)) and not isinstance(value, bool) and value in members:
+            return members[value]
+        allowed = ", ".join(repr(member) for member in list(members)[:20])
+        raise InvalidArgument(path, "expected one of %s" % allowed)
+
+    return convert
+
+
+def _pydantic(cls):
+    def convert(value, path):
+        return _made(cls, path, lambda: cls.model_validate(value))
+
+    return convert
+
+
+def _from_text(make, cls):
+    def convert(value, path):
+        if not isinstance(value, str):
+            if not issubclass(cls, decimal.Decimal) or isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise InvalidArgument(path, "expected a string")
+            # By way of its shortest text: 0.1 is meant, not the double nearest to it.
+            value = repr(value)
+        try:
+            return make(value)
+        except Exception as error:
+            raise InvalidArgument(path, "%r is no %s" % (value[:100], cls.__name__)) from error
+
+    return convert
+
+
+_FRACTION = re.compile(r"(?<=:\d\d)[.,](\d+)")
+
+
+def _iso_text(text):
+    """What `fromisoformat` understood before Python 3.11: no `Z`, and six digits of fraction."""
+    if text[-1:] in ("Z", "z"):
+        text = text[:-1] + "+00:00"
+    return _FRACTION.sub(lambda match: "." + match.group(1)[:6].ljust(6, "0"), text)
+
+
+_DURATION = re.compile(
+    r"(?P<sign>[+-]?)P(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
+    r"(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:[.,]\d+)?)S)?)?"
+)
+
+
+def _duration(text):
+    match = _DURATION.fullmatch(text)
+    parts = {} if match is None else {k: v for k, v in match.groupdict().items() if v and k != "sign"}
+    if not parts:
+        raise ValueError("not an ISO 8601 duration: %r" % text)
+    length = datetime.timedelta(**{name: float(value.replace(",", ".")) for name, value in parts.items()})
+    return -length if match.group("sign") == "-" else length
+
+
+def _parse_datetime(cls):
+    def parse(text):
+        if len(text) < 11:
+            raise ValueError("a date without a time")
+        return cls.fromisoformat(_iso_text(text))
+
+    return parse
+
+
+# In this order: a datetime is a date.
+_FROM_TEXT = (
+    (datetime.datetime, _parse_datetime),
+    (datetime.date, lambda cls: cls.fromisoformat),
+    (datetime.time, lambda cls: lambda text: cls.fromisoformat(_iso_text(text))),
+    (datetime.timedelta, lambda cls: _duration),
+    (decimal.Decimal, lambda cls: cls),
+    (uuid.UUID, lambda cls: cls),
+    (pathlib.PurePath, lambda cls: cls),
+    (ipaddress.IPv4Address, lambda cls: cls),
+    (ipaddress.IPv6Address, lambda cls: cls),
+    (re.Pattern, lambda cls: re.compile),
+    ((bytes, bytearray), lambda cls: lambda text: cls(text, "utf-8")),
+)

@@ -1,0 +1,93 @@
+"""Descriptions of the tools of an application, for the `ready` frame."""
+
+import inspect
+import os
+
+from . import hints, protocol, schema
+from .docstring import parse as parse_docstring
+
+# A docstring longer than this is cut: it is for a model to read.
+MAX_DOC = 64 * 1024
+
+
+def describe(handler, root, warnings):
+    """The description of one handler; what could not be understood is appended to `warnings`."""
+    signature = handler.signature
+    warnings.extend("tool %r: %s" % (handler.name, problem) for problem in signature.problems)
+    doc = _docstring(handler.function)
+    documented = parse_docstring(doc, [parameter.name for parameter in signature.parameters])
+    description = getattr(handler.function, "description", None)
+    if not isinstance(description, str) or not description.strip():
+        description = documented.prose
+    return {
+        "name": handler.name,
+        "description": protocol.shortened(description, MAX_DOC),
+        "input_schema": _input_schema(handler, documented.parameters, warnings),
+        "output_schema": _output_schema(handler, warnings),
+        "async": handler.is_async,
+        "source": _source(handler.function, root),
+        "doc": None if doc is None else protocol.shortened(doc, MAX_DOC),
+    }
+
+
+def _input_schema(handler, documented, warnings):
+    declared = declared_schema(handler.function)
+    if declared is not None:
+        try:
+            plain = protocol.to_plain(declared)
+        except protocol.Unserializable as error:
+            warnings.append("tool %r: its own input schema is ignored: %s" % (handler.name, error))
+        else:
+            if plain.setdefault("type", "object") == "object":
+                return plain
+            warnings.append("tool %r: its own input schema is ignored: it is not of type object" % handler.name)
+    try:
+        return schema.input_schema(handler.signature, documented)
+    except Exception as error:  # Hints are the application's objects: anything may happen.
+        warnings.append(
+            "tool %r: no schema could be made of its hints: %s: %s" % (handler.name, type(error).__name__, error)
+        )
+        return {"type": "object", "properties": {}, "additionalProperties": True}
+
+
+def _output_schema(handler, warnings):
+    try:
+        return schema.output_schema(handler.signature.returns)
+    except Exception as error:
+        warnings.append(
+            "tool %r: no schema could be made of its result: %s: %s" % (handler.name, type(error).__name__, error)
+        )
+        return None
+
+
+def declared_schema(function):
+    """The schema that a handler brings along: a tool made from a declaration, or a function given one."""
+    for attribute in ("input_schema", "parameters_schema"):
+        declared = getattr(function, attribute, None)
+        if isinstance(declared, dict) and declared:
+            return declared
+    return None
+
+
+def _docstring(function):
+    target = hints.underlying(function)
+    for candidate in (function, target):
+        # Not the docstring of `functools.partial`, nor of the class of a callable object.
+        if inspect.isroutine(candidate) or isinstance(candidate, type):
+            doc = inspect.getdoc(candidate)
+            if doc:
+                return doc
+    own = vars(type(function)).get("__doc__") if not inspect.isroutine(function) else None
+    module = type(function).__module__
+    return inspect.cleandoc(own) if isinstance(own, str) and module not in ("functools", "builtins") else None
+
+
+def _source(function, root):
+    code = getattr(hints.underlying(function), "__code__", None)
+    if code is None:
+        return ""
+    path = code.co_filename
+    if os.path.isabs(path):
+        inside = os.path.relpath(path, root)
+        path = path if inside.startswith(os.pardir) else inside
+    return "%s:%d" % (path, code.co_firstlineno)

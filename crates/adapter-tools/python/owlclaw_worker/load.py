@@ -1,0 +1,322 @@
+"""Finding and loading the application.
+
+    path.py[:attr]   module[:attr]   either with :factory()
+
+Without an attribute the application object is looked for: among the module's globals, from its
+factories, among the objects made while it was imported, and at last by calling its `main()` with
+`run` patched to stop instead of serving.
+"""
+
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import sys
+
+FACTORIES = ("create_app", "_create_app", "build_app", "make_app")
+
+# Methods that would start serving: reaching one of them means that the application is complete.
+_STARTERS = ("run", "run_once", "start")
+
+
+class LoadError(Exception):
+    """The application could not be found; `str()` is for whoever wrote the configuration."""
+
+
+class _Started(BaseException):
+    """The application called `run()`. Not an Exception, so that its own handlers let it pass."""
+
+
+class Application:
+    """A loaded application."""
+
+    def __init__(self, app, owlclaw, warnings):
+        self.app = app
+        self.owlclaw = owlclaw  # "real" or "bundled"
+        self.warnings = warnings
+        self.name = str(getattr(app, "name", "") or "")
+
+    def handlers(self):
+        """The registered handlers by tool name."""
+        return _registered(self.app, "handlers")
+
+    def states(self):
+        """The registered state providers by name."""
+        return _registered(self.app, "states")
+
+
+def load(spec, root, await_it):
+    """Load the application that `spec` names. `await_it` runs a coroutine to its end."""
+    target, attribute, call = _split(spec, root)
+    _put_first(root)
+    owlclaw = _provide_owlclaw()
+    module_class = importlib.import_module("owlclaw")
+    app_class = getattr(module_class, "OwlClaw", None)
+    if not isinstance(app_class, type):
+        raise LoadError("the package owlclaw at %s has no class OwlClaw" % getattr(module_class, "__file__", "?"))
+    arguments = sys.argv
+    # A main() that parses its command line shall see an empty one.
+    sys.argv = [target if _is_path(target, root) else spec]
+    try:
+        with _Watch(app_class) as watch:
+            module, stopped = _run_module(target, root)
+            if attribute is not None:
+                app = _named(module, spec, attribute, call, await_it)
+                warnings = []
+            else:
+                app, warnings = _search(module, app_class, watch, stopped, await_it, spec)
+    finally:
+        sys.argv = arguments
+    if not _is_app(app, app_class):
+        raise LoadError("%s is a %s, not an OwlClaw application" % (spec, type(app).__name__))
+    application = Application(app, owlclaw, warnings)
+    if not application.handlers():
+        application.warnings.append("the application has registered no handlers")
+    return application
+
+
+def _registered(app, kind):
+    registry = getattr(app, "registry", None)
+    found = getattr(registry, kind, None)
+    if not isinstance(found, dict):
+        found = getattr(app, "_" + kind, None)
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def _is_app(candidate, app_class):
+    if isinstance(candidate, app_class):
+        return True
+    # An object that was named and quacks like one, such as a wrapper around the real thing.
+    return not isinstance(candidate, type) and bool(_registered(candidate, "handlers"))
+
+
+# The specification
+
+_ATTRIBUTE = re.compile(r"^[^\W\d]\w*(\.[^\W\d]\w*)*(\(\))?$")
+
+
+def _split(spec, root):
+    target, colon, attribute = spec.strip().rpartition(":")
+    # A colon may also belong to the path.
+    if not colon or not _ATTRIBUTE.match(attribute) or os.path.isfile(os.path.join(root, spec)):
+        target, attribute = spec.strip(), ""
+    if not target:
+        raise LoadError("no application is named; expected path.py[:attr] or module[:attr]")
+    call = attribute.endswith("()")
+    return target, attribute[:-2] if call else attribute or None, call
+
+
+def _is_path(target, root):
+    return target.endswith(".py") or os.sep in target or os.path.isfile(os.path.join(root, target))
+
+
+def _put_first(*directories):
+    for directory in reversed(directories):
+        sys.path[:] = [entry for entry in sys.path if entry != directory]
+        sys.path.insert(0, directory)
+
+
+def _provide_owlclaw():
+    """Make `import owlclaw` work, with the real package wherever there is one."""
+    spec = importlib.util.find_spec("owlclaw")
+    # A mere directory of that name, without code, is found as a namespace.
+    if spec is not None and spec.origin not in (None, "namespace"):
+        return "real"
+    stand_in = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "owlclaw_stand_in")
+    sys.path.append(stand_in)
+    importlib.invalidate_caches()
+    return "bundled"
+
+
+# Running the module
+
+
+def _run_module(target, root):
+    """Import it. Returns the module, and whether it reached `run()` while being imported."""
+    if _is_path(target, root):
+        name, spec = _spec_of_path(os.path.join(root, target), root)
+    else:
+        name, spec = target, _spec_of_module(target)
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        return loaded, False
+    module = importlib.util.module_from_spec(spec)
+    # Known before it runs: modules that it imports may import it in turn.
+    sys.modules[name] = module
+    parent, _, child = name.rpartition(".")
+    try:
+        spec.loader.exec_module(module)
+    except _Started:
+        return module, True
+    finally:
+        if parent in sys.modules:
+            setattr(sys.modules[parent], child, module)
+    return module, False
+
+
+def _spec_of_module(target):
+    try:
+        spec = importlib.util.find_spec(target)
+    except ModuleNotFoundError as error:
+        if error.name and (target == error.name or target.startswith(error.name + ".")):
+            raise LoadError("there is no module %s (searched: %s)" % (target, ", ".join(sys.path))) from error
+        raise
+    if spec is None or spec.loader is None or not hasattr(spec.loader, "exec_module"):
+        raise LoadError("there is no module %s (searched: %s)" % (target, ", ".join(sys.path)))
+    return spec
+
+
+def _spec_of_path(path, root):
+    path = os.path.abspath(path)
+    if not os.path.isfile(path):
+        raise LoadError("there is no file %s" % path)
+    directory = os.path.dirname(path)
+    parts = [os.path.splitext(os.path.basename(path))[0]]
+    top = directory
+    # Inside a package the file is imported as a member of it, so that its relative imports work.
+    while os.path.isfile(os.path.join(top, "__init__.py")) and os.path.basename(top).isidentifier():
+        parts.insert(0, os.path.basename(top))
+        top = os.path.dirname(top)
+    _put_first(root, top, directory)
+    if len(parts) > 1 and parts[-1].isidentifier():
+        if parts[-1] == "__init__":
+            parts.pop()
+        name = ".".join(parts)
+        importlib.import_module(name.rpartition(".")[0]) if "." in name else None
+    else:
+        name = parts[-1]
+        known = sys.modules.get(name)
+        if not name.isidentifier() or known is not None:
+            name = "owlclaw_application_" + re.sub(r"\W", "_", name)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise LoadError("%s is not a Python file" % path)
+    return name, spec
+
+
+# Looking for the application object
+
+
+class _Watch:
+    """Records the applications that are made, and stops those that would start."""
+
+    def __init__(self, app_class):
+        self.made = []
+        self._class = app_class
+        self._replaced = {}
+
+    def __enter__(self):
+        original = self._class.__init__
+
+        def recording(app, *args, **kwargs):
+            if not any(app is other for other in self.made):
+                self.made.append(app)
+            original(app, *args, **kwargs)
+
+        recording.__wrapped__ = original
+        self._replace("__init__", recording)
+        for name in _STARTERS:
+            method = getattr(self._class, name, None)
+            if method is not None:
+                self._replace(name, _stopper(name))
+        return self
+
+    def _replace(self, name, value):
+        self._replaced[name] = self._class.__dict__.get(name)
+        setattr(self._class, name, value)
+
+    def __exit__(self, *_):
+        for name, original in self._replaced.items():
+            if original is None:
+                delattr(self._class, name)
+            else:
+                setattr(self._class, name, original)
+
+
+def _stopper(name):
+    def stop(*_args, **_kwargs):
+        raise _Started(name)
+
+    return stop
+
+
+def _named(module, spec, attribute, call, await_it):
+    found = module
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            raise LoadError("%s: %r has no attribute %r" % (spec, getattr(found, "__name__", found), name))
+        found = getattr(found, name)
+    is_factory = inspect.isroutine(found) and not hasattr(found, "registry")
+    return _called(found, await_it) if call or is_factory else found
+
+
+def _called(factory, await_it):
+    made = factory()
+    return await_it(made) if inspect.isawaitable(made) else made
+
+
+def _search(module, app_class, watch, stopped, await_it, spec):
+    candidates = _in_globals(module, app_class)
+    complete = [app for app in candidates if _registered(app, "handlers")]
+    if complete:
+        return _the_one(complete, module, spec), []
+    warnings = []
+    if not candidates:
+        for name in FACTORIES:
+            factory = getattr(module, name, None)
+            if not callable(factory) or not _needs_nothing(factory):
+                continue
+            made = _called(factory, await_it)
+            if isinstance(made, app_class):
+                return made, warnings
+            warnings.append("%s() returned a %s, not an application" % (name, type(made).__name__))
+    recorded = [app for app in watch.made if _registered(app, "handlers")]
+    if recorded:
+        return _the_one(recorded, module, spec), warnings
+    main = getattr(module, "main", None)
+    if not stopped and callable(main) and _needs_nothing(main):
+        try:
+            _called(main, await_it)
+        except _Started:
+            pass
+        except SystemExit as exit_:
+            if exit_.code not in (None, 0):
+                warnings.append("main() exited with %r" % (exit_.code,))
+    made = [app for app in watch.made if _registered(app, "handlers")] or candidates or watch.made
+    if made:
+        return _the_one(made, module, spec), warnings
+    raise LoadError(
+        "no OwlClaw application was found in %s: it has no global of that class, no %s, and main() made none; "
+        "name it as %s:attribute" % (spec, ", ".join(name + "()" for name in FACTORIES), spec)
+    )
+
+
+def _in_globals(module, app_class):
+    found = []
+    for value in list(vars(module).values()):
+        if isinstance(value, app_class) and not any(value is other for other in found):
+            found.append(value)
+    return found
+
+
+def _the_one(apps, module, spec):
+    if len(apps) == 1:
+        return apps[0]
+    for name in ("app", "application"):
+        preferred = vars(module).get(name)
+        if any(preferred is app for app in apps):
+            return preferred
+    names = [name for name, value in vars(module).items() if any(value is app for app in apps)]
+    raise LoadError(
+        "%s has %d applications%s; name one as %s:attribute"
+        % (spec, len(apps), " (%s)" % ", ".join(names) if names else "", spec)
+    )
+
+
+def _needs_nothing(function):
+    try:
+        inspect.signature(function).bind()
+    except (TypeError, ValueError):
+        return False
+    return True

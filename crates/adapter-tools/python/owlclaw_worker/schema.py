@@ -1,0 +1,508 @@
+"""Type hints as JSON Schema 2020-12.
+
+Two dialects: what a handler accepts (`Generator()`), and what its result looks like once it is written
+as JSON (`Generator(output=True)`). A hint that says nothing we understand becomes `{}`, which admits
+everything: refusing a caller because of an exotic annotation would be worse.
+"""
+
+import collections
+import collections.abc
+import dataclasses
+import datetime
+import decimal
+import enum
+import ipaddress
+import json
+import math
+import pathlib
+import re
+import typing
+import uuid
+
+from . import hints, protocol
+from .docstring import parse as parse_docstring
+
+_SCALARS = {
+    type(None): {"type": "null"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    str: {"type": "string"},
+    bytes: {"type": "string"},
+    bytearray: {"type": "string"},
+    datetime.datetime: {"type": "string", "format": "date-time"},
+    datetime.date: {"type": "string", "format": "date"},
+    datetime.time: {"type": "string", "format": "time"},
+    datetime.timedelta: {"type": "string", "format": "duration"},
+    uuid.UUID: {"type": "string", "format": "uuid"},
+    ipaddress.IPv4Address: {"type": "string", "format": "ipv4"},
+    ipaddress.IPv6Address: {"type": "string", "format": "ipv6"},
+    re.Pattern: {"type": "string", "format": "regex"},
+}
+
+_DECIMAL_INPUT = {"type": ["string", "number"], "pattern": r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"}
+
+_ARRAYS = (list, set, frozenset, collections.deque, collections.abc.Iterable)
+_SETS = (set, frozenset, collections.abc.Set)
+
+_LITERAL_STRING = getattr(typing, "LiteralString", str)
+
+
+def input_schema(signature, documented):
+    """The schema of the arguments of a handler.
+
+    `documented` maps parameter names to what the docstring says about them.
+    """
+    generator = Generator()
+    properties = {}
+    required = []
+    for parameter in signature.parameters:
+        schema = generator.schema(parameter.hint)
+        if parameter.default is hints.MISSING:
+            required.append(parameter.name)
+        elif parameter.default is None:
+            schema = nullable(schema)
+        text = documented.get(parameter.name)
+        if text and "description" not in schema:
+            schema = {**schema, "description": text}
+        properties[parameter.name] = with_default(schema, parameter.default)
+    root = {"type": "object", "properties": properties}
+    if required:
+        root["required"] = required
+    if signature.open:
+        rest = {} if signature.open_hint is typing.NoReturn else generator.schema(signature.open_hint)
+        root["additionalProperties"] = False if signature.open_hint is typing.NoReturn else rest or True
+    else:
+        # A handler of nothing but `session` takes whatever it is given.
+        root["additionalProperties"] = signature.session is not None and not properties
+    if generator.definitions:
+        root["$defs"] = generator.definitions
+    return root
+
+
+def output_schema(hint):
+    """The schema of a result, or None where the hint does not promise an object of known shape."""
+    if hint is hints.MISSING:
+        return None
+    hint, _ = hints.peel(hint)
+    cls = hints.class_of(hint)
+    if cls is None:
+        return None
+    if issubclass(cls, collections.abc.Mapping) and not hints.is_typed_dict(cls):
+        arguments = typing.get_args(hint)
+        if len(arguments) != 2 or hints.peel(arguments[1])[0] in (typing.Any, object):
+            return None
+    elif not (dataclasses.is_dataclass(cls) or hints.is_typed_dict(cls) or hints.is_pydantic(cls)):
+        return None
+    generator = Generator(output=True)
+    schema = generator.schema(hint)
+    definitions = dict(generator.definitions)
+    if "$ref" in schema:
+        # MCP wants an object at the root, not a reference to one.
+        name = schema["$ref"][len("#/$defs/") :]
+        schema = dict(definitions[name])
+        if not _mentions(definitions, "#/$defs/" + name):
+            del definitions[name]
+    if schema.get("type") != "object":
+        return None
+    if definitions:
+        schema["$defs"] = definitions
+    return schema
+
+
+def nullable(schema):
+    """`schema`, admitting null as well."""
+    if not schema or "null" in (schema.get("type") or ()):
+        return schema
+    kind = schema.get("type")
+    if kind is not None and "const" not in schema:
+        widened = {**schema, "type": [*([kind] if isinstance(kind, str) else kind), "null"], "nullable": True}
+        if "enum" in schema:
+            widened["enum"] = [*schema["enum"], None]
+        return widened
+    for keyword in ("anyOf", "oneOf"):
+        if keyword in schema and "$ref" not in schema:
+            if {"type": "null"} in schema[keyword]:
+                return {**schema, "nullable": True}
+            return {**schema, keyword: [*schema[keyword], {"type": "null"}], "nullable": True}
+    notes = {key: schema[key] for key in ("description", "default") if key in schema}
+    rest = {key: value for key, value in schema.items() if key not in notes}
+    return {"anyOf": [rest, {"type": "null"}], "nullable": True, **notes}
+
+
+def with_default(schema, default):
+    """`schema` with `default`, if that can be written as JSON."""
+    if default is hints.MISSING or default is Ellipsis:
+        return schema
+    try:
+        if isinstance(default, enum.Enum) and not isinstance(default, enum.Flag):
+            default = next(text for text, member in enum_members(type(default)).items() if member is default)
+        plain = protocol.to_plain(default)
+    except Exception:  # A default is the application's object: anything may happen.
+        return schema
+    return {**schema, "default": plain}
+
+
+class Generator:
+    """Makes schemas and collects the definitions they refer to."""
+
+    def __init__(self, output=False):
+        self.definitions = {}
+        self._output = output
+        self._names = {}
+        self._depth = 0
+
+    def schema(self, hint):
+        """The schema of one hint, with references into `self.definitions`."""
+        # Only a hint that expands into ever new hints gets this deep; classes are defined once.
+        if self._depth > 50:
+            return {}
+        self._depth += 1
+        try:
+            hint, metadata = hints.peel(hint)
+            return _annotated(self._bare(hint), metadata)
+        finally:
+            self._depth -= 1
+
+    def _bare(self, hint):
+        if hint is hints.MISSING or hint is typing.Any or hint is object:
+            return {}
+        if hint is None:
+            return {"type": "null"}
+        if hints.is_union(hint):
+            return self._union(typing.get_args(hint))
+        if typing.get_origin(hint) is typing.Literal:
+            return _enumeration(typing.get_args(hint))
+        if hint is _LITERAL_STRING:
+            return {"type": "string"}
+        cls = hints.class_of(hint)
+        if cls is None:
+            return {}
+        return self._class(cls, typing.get_args(hint))
+
+    def _class(self, cls, arguments):
+        if issubclass(cls, enum.Enum):
+            return self._define(cls, lambda: _enum(cls, self._output))
+        if cls in _SCALARS:
+            return dict(_SCALARS[cls])
+        if issubclass(cls, decimal.Decimal):
+            return {"type": "string"} if self._output else dict(_DECIMAL_INPUT)
+        if hints.is_pydantic(cls):
+            return self._pydantic(cls)
+        if dataclasses.is_dataclass(cls):
+            return self._define(cls, lambda: self._dataclass(cls))
+        if hints.is_typed_dict(cls):
+            return self._define(cls, lambda: self._typed_dict(cls))
+        if hints.is_named_tuple(cls):
+            return self._named_tuple(cls)
+        if issubclass(cls, tuple):
+            return self._tuple(arguments)
+        if issubclass(cls, collections.abc.Mapping):
+            return self._mapping(arguments)
+        if issubclass(cls, pathlib.PurePath) or issubclass(cls, str):
+            return {"type": "string"}
+        for scalar in (datetime.datetime, datetime.date, bool, int, float, bytes):
+            if issubclass(cls, scalar):
+                return dict(_SCALARS[scalar])
+        if issubclass(cls, _ARRAYS) and (cls.__module__ in ("builtins", "collections", "collections.abc") or arguments):
+            schema = {"type": "array"}
+            if arguments:
+                items = self.schema(arguments[0])
+                if items:
+                    schema["items"] = items
+            if issubclass(cls, _SETS):
+                schema["uniqueItems"] = True
+            return schema
+        return {}
+
+    def _union(self, members):
+        branches = []
+        null = False
+        for member in members:
+            branch = self.schema(member)
+            if not branch:
+                return {}
+            if branch == {"type": "null"}:
+                null = True
+            elif branch not in branches:
+                branches.append(branch)
+        if not branches:
+            return {"type": "null"}
+        if len(branches) == 1:
+            schema = branches[0]
+        else:
+            schema = {"oneOf" if self._disjoint(branches) else "anyOf": branches}
+        return nullable(schema) if null else schema
+
+    def _disjoint(self, branches):
+        """Whether no value can satisfy two of them, judged by JSON type alone."""
+        seen = set()
+        for branch in branches:
+            types = self._types(branch)
+            if types is None or types & seen:
+                return False
+            seen |= types
+        return True
+
+    def _types(self, schema):
+        if "$ref" in schema:
+            return self._types(self.definitions.get(schema["$ref"][len("#/$defs/") :], {}))
+        kind = schema.get("type")
+        if kind is not None:
+            kinds = {kind} if isinstance(kind, str) else set(kind)
+            # Every integer is a number too, and 3.0 is an integer.
+            return kinds | {"integer"} if "number" in kinds else kinds
+        for keyword in ("anyOf", "oneOf"):
+            if keyword in schema:
+                parts = [self._types(branch) for branch in schema[keyword]]
+                return None if None in parts else set().union(*parts)
+        return None
+
+    def _tuple(self, arguments):
+        if not arguments:
+            return {"type": "array"}
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            items = self.schema(arguments[0])
+            return {"type": "array", "items": items} if items else {"type": "array"}
+        if arguments == ((),):  # tuple[()] before Python 3.11
+            arguments = ()
+        return _fixed([self.schema(argument) for argument in arguments], len(arguments))
+
+    def _named_tuple(self, cls):
+        fields = hints.of_class(cls)
+        defaults = cls._field_defaults
+        items = [
+            with_default(self.schema(fields.get(name, hints.MISSING)), defaults.get(name, hints.MISSING))
+            for name in cls._fields
+        ]
+        return _fixed(items, len(items) - (0 if self._output else len(defaults)))
+
+    def _mapping(self, arguments):
+        schema = {"type": "object"}
+        if len(arguments) != 2:
+            return schema
+        key, _ = hints.peel(arguments[0])
+        values = self.schema(arguments[1])
+        if values:
+            schema["additionalProperties"] = values
+        if key is int:
+            schema["propertyNames"] = {"pattern": "^-?[0-9]+$"}
+        elif typing.get_origin(key) is typing.Literal or (isinstance(key, type) and issubclass(key, enum.Enum)):
+            names = self.schema(key)
+            if self._types(names) == {"string"}:
+                schema["propertyNames"] = names
+        return schema
+
+    def _define(self, cls, make):
+        name = self._names.get(cls)
+        if name is None:
+            name = self._names[cls] = self._free_name(cls)
+            # In place before its members are visited, which may refer back to it.
+            self.definitions[name] = {"type": "object"}
+            self.definitions[name] = make()
+        return {"$ref": "#/$defs/" + name}
+
+    def _free_name(self, cls):
+        base = re.sub(r"\W", "_", cls.__name__)
+        name = base
+        count = 1
+        while name in self.definitions:
+            count += 1
+            name = "%s_%d" % (base, count)
+        return name
+
+    def _dataclass(self, cls):
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        if self._output:
+            resolved = hints.of_class(cls)
+            members = [
+                hints.Parameter(name, resolved.get(name, hints.MISSING), hints.MISSING, False) for name in fields
+            ]
+        else:
+            members = hints.constructor_parameters(cls)
+        documented = parse_docstring(own_docstring(cls), [member.name for member in members])
+        properties = {}
+        required = []
+        for member in members:
+            schema = self.schema(member.hint)
+            if member.default is hints.MISSING:
+                required.append(member.name)
+            elif member.default is None:
+                schema = nullable(schema)
+            field = fields.get(member.name)
+            text = field.metadata.get("description") if field is not None else None
+            text = text if isinstance(text, str) else documented.parameters.get(member.name)
+            if text and "description" not in schema:
+                schema = {**schema, "description": text}
+            properties[member.name] = with_default(schema, member.default)
+        result = {"type": "object", "properties": properties}
+        if documented.prose:
+            result["description"] = documented.prose
+        if required:
+            result["required"] = required
+        if not self._output:
+            # A constructor refuses names it does not know; a result may be a subclass with more of them.
+            result["additionalProperties"] = False
+        return result
+
+    def _typed_dict(self, cls):
+        resolved = hints.of_class(cls)
+        required = hints.required_keys(cls)
+        documented = parse_docstring(own_docstring(cls), list(resolved))
+        properties = {}
+        for name, hint in resolved.items():
+            schema = self.schema(hint)
+            text = documented.parameters.get(name)
+            properties[name] = {**schema, "description": text} if text and "description" not in schema else schema
+        result = {"type": "object", "properties": properties}
+        if documented.prose:
+            result["description"] = documented.prose
+        if required:
+            result["required"] = [name for name in resolved if name in required]
+        return result
+
+    def _pydantic(self, cls):
+        if cls in self._names:
+            return {"$ref": "#/$defs/" + self._names[cls]}
+        name = self._names[cls] = self._free_name(cls)
+        self.definitions[name] = {}
+        try:
+            # Its own definitions get names with a dot, which no class of ours has.
+            schema = cls.model_json_schema(
+                ref_template="#/$defs/" + name + ".{model}", mode="serialization" if self._output else "validation"
+            )
+            schema = protocol.to_plain(schema)
+        except Exception:
+            # A model with members that pydantic itself cannot describe.
+            schema = {"type": "object"}
+        for key, value in schema.pop("$defs", {}).items():
+            self.definitions["%s.%s" % (name, key)] = value
+        reference = schema.get("$ref")
+        if reference is not None and set(schema) == {"$ref"}:
+            # A recursive model is a reference to itself.
+            schema = self.definitions[reference[len("#/$defs/") :]]
+        self.definitions[name] = schema
+        return {"$ref": "#/$defs/" + name}
+
+
+def own_docstring(cls):
+    """What somebody wrote about the class itself, not what `dataclass` or `Enum` generated."""
+    text = cls.__dict__.get("__doc__")
+    if not isinstance(text, str) or text.startswith(cls.__name__ + "("):
+        return None
+    return text
+
+
+def enum_members(cls):
+    """What stands for each member of an Enum in JSON: the values, or the names where a value is no scalar."""
+    values = {}
+    for member in cls:
+        value = member.value
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            return {member.name: member for member in cls}
+        if isinstance(value, float) and not math.isfinite(value):
+            return {member.name: member for member in cls}
+        values[value] = member
+    return values
+
+
+def _enum(cls, output):
+    if issubclass(cls, enum.Flag):
+        return {"type": "integer"}  # Any combination of the members is a value.
+    # A result is written as the member's value, whatever that is.
+    schema = _enumeration([member.value for member in cls] if output else list(enum_members(cls)))
+    text = own_docstring(cls)
+    if text and text != "An enumeration.":
+        schema["description"] = parse_docstring(text, []).prose
+    return schema
+
+
+def _enumeration(values):
+    plain = []
+    kinds = []
+    for value in values:
+        try:
+            value = protocol.to_plain(value)
+        except protocol.Unserializable:
+            return {}
+        if not any(value == other and type(value) is type(other) for other in plain):
+            plain.append(value)
+        kind = _KINDS.get(type(value))
+        if kind is not None and kind not in kinds:
+            kinds.append(kind)
+    if plain == [None]:
+        return {"type": "null"}
+    schema = {"enum": plain}
+    if kinds:
+        schema["type"] = kinds[0] if len(kinds) == 1 else kinds
+    if "null" in kinds:
+        schema["nullable"] = True
+    return schema
+
+
+_KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+
+
+def _fixed(items, least):
+    schema = {"type": "array", "items": False, "minItems": least, "maxItems": len(items)}
+    if items:
+        schema["prefixItems"] = items
+    return schema
+
+
+_NUMBER_BOUNDS = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+    "multiple_of": "multipleOf",
+}
+_LENGTHS = {
+    "string": ("minLength", "maxLength"),
+    "array": ("minItems", "maxItems"),
+    "object": ("minProperties", "maxProperties"),
+}
+
+
+def _annotated(schema, metadata):
+    """Adds what the members of an `Annotated` say, recognised by the names of their attributes."""
+    if not metadata:
+        return schema
+    schema = dict(schema)
+    notes = list(metadata)
+    for note in metadata:
+        nested = getattr(note, "metadata", None)  # pydantic's Field keeps its constraints there
+        if isinstance(nested, (list, tuple)):
+            notes.extend(nested)
+    for note in notes:
+        if isinstance(note, str):
+            schema.setdefault("description", note)
+            continue
+        if isinstance(note, type):
+            continue
+        for attribute in ("description", "documentation"):
+            text = getattr(note, attribute, None)
+            if isinstance(text, str) and text:
+                schema.setdefault("description", text)
+        kind = schema.get("type")
+        if kind in ("integer", "number"):
+            for attribute, keyword in _NUMBER_BOUNDS.items():
+                bound = getattr(note, attribute, None)
+                if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not math.isfinite(bound):
+                    continue
+                if keyword != "multipleOf" or bound > 0:
+                    schema[keyword] = bound
+        elif isinstance(kind, str) and kind in _LENGTHS:
+            for attribute, keyword in zip(("min_length", "max_length"), _LENGTHS[kind]):
+                length = getattr(note, attribute, None)
+                if isinstance(length, int) and not isinstance(length, bool) and length >= 0:
+                    schema[keyword] = length
+        pattern = getattr(note, "pattern", None)
+        # Python's named groups and possessive forms mean nothing to other validators.
+        if kind == "string" and isinstance(pattern, str) and "(?" not in pattern:
+            schema["pattern"] = pattern
+    return schema
+
+
+def _mentions(definitions, reference):
+    return json.dumps(reference) in json.dumps(definitions)

@@ -1,0 +1,594 @@
+"""The worker itself: one socket, one event loop, one main thread.
+
+Asynchronous handlers are tasks of the loop. Synchronous ones run inline on the main thread, as OwlClaw
+runs them: code that is bound to its thread or its loop keeps working. While one runs the loop stands
+still, so a cancellation comes with a signal, whose handler reads the socket and raises `Interrupted`
+inside the application's code, and nowhere else: `_Call.interruptible` says when that is allowed.
+"""
+
+import asyncio
+import atexit
+import collections
+import contextvars
+import faulthandler
+import gc
+import inspect
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+
+import owlclaw_worker
+
+from . import describe, load, protocol
+from .call import Handler
+from .convert import InvalidArgument
+
+# One read from the socket.
+READ_SIZE = 256 * 1024
+
+# Bytes that may wait to be written before whoever adds more has to wait too.
+MAX_BACKLOG = 2 * protocol.MAX_FRAME
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Interrupted(BaseException):
+    """The caller gave up on the call that is running. Not an Exception, so that handlers let it pass."""
+
+
+class _Call:
+    """One call in progress."""
+
+    __slots__ = (
+        "id",
+        "name",
+        "handler",
+        "arguments",
+        "context",
+        "task",
+        "started",
+        "finished",
+        "cancel_requested",
+        "interruptible",
+        "interrupted",
+        "_worker",
+    )
+
+    def __init__(self, worker, frame, handler):
+        self.id = frame["id"]
+        self.name = frame.get("name")
+        self.handler = handler  # a Handler, or the provider of a state
+        self.arguments = frame.get("arguments")
+        self.context = frame.get("ctx") or {}
+        self.task = None
+        self.started = False
+        self.finished = False
+        self.cancel_requested = False
+        # Whether the application's code is running, so that `Interrupted` may be raised in it.
+        self.interruptible = False
+        # `Interrupted` is raised at most once per call: code that catches it has to be able to clean up.
+        self.interrupted = False
+        self._worker = worker
+
+    def emit(self, frame):
+        """Send a frame on behalf of this call; too late is not an error. Callable from any thread."""
+        if not self.finished:
+            self._worker.emit(self, frame)
+
+    def invoke(self):
+        """Call the handler. May return an awaitable."""
+        if isinstance(self.handler, Handler):
+            positional, keywords = self.handler.bind(self.arguments, self.context)
+            return self.handler.function(*positional, **keywords)
+        return self.handler()
+
+    @property
+    def is_state(self):
+        return not isinstance(self.handler, Handler)
+
+
+class Worker:
+    """Serves the calls that arrive on one socket."""
+
+    def __init__(self, connection, loop):
+        self._socket = connection
+        self._loop = loop
+        self._reader = protocol.FrameReader()
+        self._main_thread = threading.get_ident()
+        self._forked = False
+        self._handlers = {}
+        self._states = {}
+        self._active = {}
+        self._waiting = collections.deque()  # synchronous calls, bounded by what the server has in flight
+        self._deferred = []  # frames read by the signal handler, for the loop
+        self._context = contextvars.copy_context()
+        self._running = None  # the synchronous call that holds the main thread
+        self._reading_in_signal = False
+        self._signalled = False
+        self._critical = 0  # above zero while the main thread is inside `emit`
+        self._shutting_down = False
+        self._trace_context = None
+        # What waits to be written. The lock orders writers of all threads.
+        self._lock = threading.Lock()
+        self._outgoing = bytearray()
+        self._writer_armed = False
+        self._replies = []
+        self._flush_scheduled = False
+
+    # Life
+
+    def start(self):
+        """Take part in signals and forks, and watch for the end of the server."""
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+        threading.Thread(target=_exit_on_hang_up, args=(self._socket,), daemon=True).start()
+        self.install_signals()
+
+    def install_signals(self):
+        """Own the signals; once more after loading, in case the application took them."""
+        # A terminal or service manager sends these to the whole group. The server decides what they mean
+        # for calls in progress. A function, not SIG_IGN, which child processes would inherit.
+        for name in ("SIGINT", "SIGTERM"):
+            signal.signal(getattr(signal, name), lambda *_: None)
+        if hasattr(signal, "SIGUSR1"):
+            signal.signal(signal.SIGUSR1, self._on_signal)
+
+    def serve(self, handlers, states):
+        """Serve until told to shut down."""
+        self._handlers = handlers
+        self._states = states
+        langfuse = sys.modules.get("owlclaw.integrations.langfuse")
+        self._trace_context = getattr(langfuse, "TraceContext", None)
+        self._socket.setblocking(False)
+        self._loop.add_reader(self._socket.fileno(), self._on_readable)
+        while not (self._shutting_down and not self._active and not self._waiting):
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt) as error:
+                # A task that a handler left behind wants to end the process. That is not its decision.
+                print("ignored %r from a background task" % error, file=sys.stderr)
+        self._flush()
+        self._drain()
+
+    def _after_fork(self):
+        # A child that kept the socket open would hide this worker's death from the server.
+        self._forked = True
+        self._active.clear()
+        try:
+            self._socket.close()
+        except OSError:
+            pass
+
+    # Reading
+
+    def _on_readable(self):
+        self._signalled = False
+        data = self._receive()
+        if data:
+            self._accept(self._feed(data))
+
+    def _receive(self):
+        try:
+            data = self._socket.recv(READ_SIZE)
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError:
+            data = b""
+        if not data:
+            os._exit(0)
+        return data
+
+    def _feed(self, data):
+        try:
+            return self._reader.feed(data)
+        except protocol.ProtocolError as error:
+            _give_up(error)
+
+    def _accept(self, frames):
+        self._take_all(frames)
+        while self._waiting:
+            self._run_sync(self._waiting.popleft())
+            deferred, self._deferred = self._deferred, []
+            self._take_all(deferred)
+        self._maybe_stop()
+
+    def _accept_deferred(self):
+        deferred, self._deferred = self._deferred, []
+        self._accept(deferred)
+
+    def _take_all(self, frames):
+        try:
+            for frame in frames:
+                self._take(frame)
+        except (KeyError, TypeError) as error:
+            _give_up("a frame without its members: %r" % error)
+
+    def _take(self, frame):
+        kind = frame["type"]
+        if kind == "call":
+            self._start(frame, self._handlers.get(frame["name"]))
+        elif kind == "cancel":
+            self._cancel(frame["id"])
+        elif kind == "state":
+            self._start(frame, self._states.get(frame["name"]))
+        elif kind == "ping":
+            self._reply(protocol.encode_frame({"type": "pong"}))
+        elif kind == "shutdown":
+            self._shutting_down = True
+        elif kind == "unreadable":
+            reason = "the arguments cannot be read: %s" % frame["reason"]
+            self._reply(protocol.error_frame(frame["id"], "invalid_arguments", message=reason))
+
+    def _start(self, frame, handler):
+        if handler is None:
+            what = "state" if frame["type"] == "state" else "tool"
+            message = "there is no %s named %r" % (what, frame["name"])
+            self._reply(protocol.error_frame(frame["id"], "no_such_tool", message=message))
+            return
+        call = _Call(self, frame, handler)
+        if self._shutting_down:
+            self._reply(protocol.error_frame(call.id, "cancelled", message="the worker is shutting down"))
+            return
+        self._active[call.id] = call
+        if getattr(handler, "is_async", False):
+            call.task = self._loop.create_task(self._run_async(call))
+        else:
+            self._waiting.append(call)
+
+    def _maybe_stop(self):
+        if self._shutting_down and not self._active:
+            self._loop.stop()
+
+    # Running
+
+    def _enter(self, call):
+        owlclaw_worker._current_call.set(call)
+        if self._trace_context is not None:
+            try:
+                self._trace_context.set_current(self._trace_context(trace_id=str(call.context.get("request_id"))))
+            except Exception:  # A convenience for correlation; never a reason to fail a call.
+                self._trace_context = None
+
+    async def _run_async(self, call):
+        self._enter(call)
+        await self._finish_later(call, call.invoke)
+
+    async def _finish_later(self, call, produce):
+        """Answer a call with what `produce` returns, or with what the awaitable that it returns yields."""
+        call.started = True
+        if call.cancel_requested:
+            self._finish(call, None, asyncio.CancelledError())
+            return
+        value = error = None
+        # Two levels, because `Interrupted` may strike between an exception and the line that handles it.
+        try:
+            try:
+                call.interruptible = True
+                value = produce()
+                if inspect.isawaitable(value):
+                    value = await value
+                call.interruptible = False
+            except BaseException as raised:
+                call.interruptible = False
+                error = raised
+        except Interrupted as raised:
+            error = raised
+        self._finish(call, value, error)
+        # Else the exception's traceback and this frame would keep each other alive.
+        error = None
+
+    def _run_sync(self, call):
+        if call.cancel_requested:
+            self._finish(call, None, asyncio.CancelledError())
+            return
+        self._flush()
+        context = contextvars.copy_context()
+        call.started = True
+        self._critical = 0
+        self._running = call
+        try:
+            value, error = context.run(self._invoke_sync, call)
+        except Interrupted as raised:
+            value, error = None, raised
+        self._running = None
+        if error is None and type(value) is not dict and inspect.isawaitable(value):
+            # A plain function that returned a coroutine, as decorators do.
+            call.started = False
+            call.task = context.run(self._loop.create_task, self._finish_later(call, lambda: value))
+        else:
+            self._finish(call, value, error)
+        error = None
+
+    def _invoke_sync(self, call):
+        self._enter(call)
+        try:
+            call.interruptible = True
+            if self._signalled:
+                # It came between reading the socket and this line.
+                self._look_for_cancel(call)
+            value = call.invoke()
+            call.interruptible = False
+            return value, None
+        except BaseException as raised:
+            call.interruptible = False
+            return None, raised
+
+    def _finish(self, call, value, error):
+        call.finished = True
+        self._active.pop(call.id, None)
+        if self._forked:
+            # The handler forked, and this is the child, which has no business here.
+            os._exit(0)
+        self._reply(_answer(call, value, error))
+        if self._shutting_down:
+            self._maybe_stop()
+
+    # Cancelling
+
+    def _cancel(self, call_id):
+        call = self._active.get(call_id)
+        if call is None or call.cancel_requested:
+            return
+        call.cancel_requested = True
+        if call.task is not None and call.started:
+            call.task.cancel()
+
+    def _on_signal(self, _number, _frame):
+        self._signalled = True
+        call = self._running
+        if call is None:
+            # An asynchronous handler that blocks its loop can be reached all the same.
+            try:
+                task = asyncio.current_task(self._loop)
+            except RuntimeError:
+                return
+            if task is None:
+                return  # The loop is about to read the socket itself.
+            call = next((one for one in self._active.values() if one.task is task), None)
+        # A second signal may interrupt this very function; the first one's turn then reads for both.
+        if call is not None and call.interruptible and not self._reading_in_signal:
+            self._look_for_cancel(call)
+
+    def _look_for_cancel(self, call):
+        self._reading_in_signal = True
+        while self._signalled:
+            self._signalled = False
+            data = self._receive()
+            while data is not None:
+                for frame in self._feed(data):
+                    if frame["type"] == "cancel":
+                        self._cancel(frame["id"])
+                    else:
+                        self._deferred.append(frame)
+                data = self._receive()
+        self._reading_in_signal = False
+        if self._deferred and self._running is None:
+            # Not in the context of the handler that was interrupted, which new calls would inherit.
+            self._loop.call_soon(self._accept_deferred, context=self._context)
+        if call.cancel_requested and not call.interrupted and not self._critical:
+            call.interrupted = True
+            raise Interrupted()
+
+    # Writing
+
+    def emit(self, call, frame):
+        """Send a frame while a handler runs."""
+        if self._forked:
+            return
+        for text in ("message", "model"):
+            if text in frame:
+                frame[text] = protocol.shortened(frame[text], protocol.MAX_MESSAGE)
+        if threading.get_ident() != self._main_thread:
+            self._send(protocol.encode_frame(frame))
+            return
+        self._critical += 1
+        try:
+            self._send(protocol.encode_frame(frame))
+        finally:
+            self._critical -= 1
+        if call.cancel_requested and call.interruptible and not call.interrupted and self._running is call:
+            call.interrupted = True
+            raise Interrupted()
+
+    def _reply(self, data):
+        """Send from the loop. Answers of one round of the loop share a write."""
+        self._replies.append(data)
+        if not self._active:
+            self._flush()
+        elif self._running is not None or self._waiting:
+            self._flush()
+        elif not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self):
+        self._flush_scheduled = False
+        replies, self._replies = self._replies, []
+        if replies:
+            self._send(replies[0] if len(replies) == 1 else b"".join(replies))
+
+    def _send(self, data):
+        with self._lock:
+            if not self._outgoing:
+                data = data[self._try_write(data) :]
+            if data:
+                self._outgoing += data
+                self._write_outgoing()
+            backlog = len(self._outgoing)
+        if backlog > MAX_BACKLOG:
+            self._drain()
+        elif backlog:
+            if threading.get_ident() == self._main_thread:
+                self._arm_writer()
+            else:
+                self._loop.call_soon_threadsafe(self._arm_writer)
+
+    def _try_write(self, data):
+        try:
+            return self._socket.send(data)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError:
+            os._exit(0)
+
+    def _write_outgoing(self):
+        while self._outgoing:
+            written = self._try_write(self._outgoing)
+            if not written:
+                return
+            del self._outgoing[:written]
+
+    def _arm_writer(self):
+        if not self._writer_armed:
+            self._writer_armed = True
+            self._loop.add_writer(self._socket.fileno(), self._on_writable)
+
+    def _on_writable(self):
+        with self._lock:
+            self._write_outgoing()
+            done = not self._outgoing
+        if done:
+            self._writer_armed = False
+            self._loop.remove_writer(self._socket.fileno())
+
+    def _drain(self):
+        """Write everything, however long the server takes to read it."""
+        while True:
+            with self._lock:
+                self._write_outgoing()
+                if not self._outgoing:
+                    return
+            poll = select.poll()
+            poll.register(self._socket.fileno(), select.POLLOUT)
+            poll.poll()
+
+
+def _give_up(reason):
+    """End the process because the server cannot be understood."""
+    os.write(2, ("the server broke the worker protocol: %s\n" % reason).encode("utf-8", "replace"))
+    os._exit(70)
+
+
+def _answer(call, value, error):
+    """The frame that ends a call."""
+    if error is None and call.is_state and not isinstance(value, dict):
+        error = TypeError("the provider of state %r returned a %s, not a dict" % (call.name, type(value).__name__))
+    if error is None:
+        try:
+            return protocol.encode_result(call.id, value)
+        except protocol.Unserializable as problem:
+            kind, text = "unserializable", str(problem)
+        except protocol.TooLarge as problem:
+            kind, text = "too_large", "the result is too large: %s" % problem
+        except BaseException as problem:  # Encoding runs the application's code: properties, model_dump.
+            return protocol.error_frame(call.id, "unserializable", problem)
+        return protocol.error_frame(call.id, kind, message=text, exception=type(value).__name__)
+    if isinstance(error, InvalidArgument):
+        return protocol.error_frame(call.id, "invalid_arguments", error)
+    if call.cancel_requested:
+        return protocol.error_frame(call.id, "cancelled", error, message="the call was cancelled")
+    return protocol.error_frame(call.id, "raised", error)
+
+
+def _exit_on_hang_up(connection):
+    """End the process with its server, whatever the main thread is doing."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0))
+    while True:
+        for _, event in poll.poll():
+            if event:
+                os._exit(0)
+
+
+def _die_with_parent(parent):
+    """Ask the kernel to kill this process when the thread that started it ends (Linux only)."""
+    if not sys.platform.startswith("linux"):
+        return
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    except (ImportError, OSError, AttributeError):
+        return
+    if os.getppid() != int(parent):
+        os._exit(0)  # It died before we asked.
+
+
+def run(socket_path, nonce, app, root, parent=None):
+    """Run a worker to its end. Returns the exit status."""
+    faulthandler.enable()
+    # A character that the log's encoding lacks shall not fail the call that printed it.
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    if parent:
+        _die_with_parent(parent)
+    connection = _connect(socket_path)
+    root = os.path.abspath(root)
+    connection.sendall(
+        protocol.encode_frame({"type": "hello", "protocol": protocol.PROTOCOL, "nonce": nonce, "pid": os.getpid()})
+    )
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    worker = Worker(connection, loop)
+    worker.start()
+    started = time.monotonic()
+    try:
+        os.chdir(root)
+        application = load.load(app, root, loop.run_until_complete)
+        frame, handlers = _ready(application, root, started)
+    except BaseException as error:  # SystemExit of an application that misses its settings included.
+        connection.sendall(_fatal(error))
+        return 1
+    asyncio.set_event_loop(loop)
+    worker.install_signals()
+    connection.sendall(frame)
+    # What the application imported stays; the collector need not look at it again and again.
+    gc.collect()
+    gc.freeze()
+    worker.serve(handlers, application.states())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            pass
+    atexit._run_exitfuncs()
+    # Not a return: threads that the application left running must not hold the process up.
+    os._exit(0)
+
+
+def _connect(path):
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(path)
+    return connection
+
+
+def _ready(application, root, started):
+    handlers = {name: Handler(name, function) for name, function in application.handlers().items()}
+    warnings = list(application.warnings)
+    tools = [describe.describe(handler, root, warnings) for handler in handlers.values()]
+    frame = {
+        "type": "ready",
+        "app": application.name,
+        "python": "%d.%d.%d" % sys.version_info[:3],
+        "owlclaw": application.owlclaw,
+        "import_ms": int((time.monotonic() - started) * 1000),
+        "tools": tools,
+        "states": sorted(str(name) for name in application.states()),
+        "warnings": warnings,
+    }
+    return protocol.encode_frame(frame), handlers
+
+
+def _fatal(error):
+    message = str(error) if isinstance(error, load.LoadError) else "%s: %s" % (type(error).__name__, error)
+    return protocol.encode_frame(
+        {
+            "type": "fatal",
+            "message": protocol.shortened(message, protocol.MAX_MESSAGE),
+            "traceback": protocol.user_traceback(error),
+        }
+    )
