@@ -1,8 +1,9 @@
 //! Tools: what they look like, how they are run, and the set of them on offer.
 //!
-//! A tool is a description and an [`Executor`]. Rust functions ([`Tool::native`]) are one kind;
-//! whoever else can carry out calls implements `Executor`. Nothing here knows about clients,
-//! transports or governance.
+//! A tool is a description and an [`Executor`]. Rust functions ([`Tool::native`]) and the handlers of
+//! a Python application (`python::PythonApp`, on Unix) are the two kinds in this crate; whoever else
+//! can carry out calls implements `Executor`. Nothing here knows about clients, transports or
+//! governance.
 //!
 //! ```
 //! use adapter_tools::{Tool, ToolCx, ToolError, ToolSet};
@@ -45,6 +46,8 @@ mod context;
 mod error;
 mod native;
 mod output;
+#[cfg(unix)]
+pub mod python;
 mod schema;
 mod set;
 mod tool;

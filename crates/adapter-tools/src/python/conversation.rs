@@ -1,0 +1,193 @@
+//! What is said between the server and one worker while it lives.
+
+use super::{
+    frames::{CostFrame, ErrorFrame, Head, LogFrame, ProgressFrame, put_shutdown},
+    money,
+    process::{Ending, Worker, send},
+    scheduler::{Answer, Scheduler},
+};
+use crate::{Failure, InvalidArguments, ToolError, ToolOutput};
+use bytes::{Bytes, BytesMut};
+use serde_json::{json, value::RawValue};
+use std::{fmt::Display, time::Duration};
+
+/// Why a conversation is over.
+#[derive(Debug)]
+pub(super) enum Over {
+    /// The worker closed the socket, usually by dying.
+    Closed,
+    /// The worker said what it must not say.
+    Nonsense(String),
+    /// A cancelled call did not end in time.
+    Stuck,
+    /// The server wants no worker any more.
+    Stopped,
+}
+
+impl Worker {
+    /// Talks to the worker until one of both is gone, or `stop` is done.
+    pub(super) async fn talk(
+        &mut self,
+        scheduler: &Scheduler,
+        stop: impl Future<Output = ()>,
+    ) -> Over {
+        let Self {
+            reader,
+            writer,
+            process,
+        } = self;
+        let read = async {
+            loop {
+                match reader.next().await {
+                    Ok(Some(frame)) => {
+                        if let Err(why) = hear(scheduler, &frame) {
+                            return Over::Nonsense(why);
+                        }
+                    }
+                    Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                        return Over::Nonsense(error.to_string());
+                    }
+                    Ok(None) | Err(_) => return Over::Closed,
+                }
+            }
+        };
+        let write = async {
+            loop {
+                let mut outgoing = scheduler.next_outgoing().await;
+                if send(writer, &mut outgoing.frames).await.is_err() {
+                    // The worker is gone, but what it said before may not have been read yet.
+                    return std::future::pending().await;
+                }
+                if outgoing.interrupt {
+                    process.interrupt();
+                }
+            }
+        };
+        tokio::select! {
+            over = read => over,
+            over = write => over,
+            () = scheduler.expired() => Over::Stuck,
+            () = stop => Over::Stopped,
+        }
+    }
+
+    /// Sees the worker off.
+    pub(super) async fn end(mut self, over: &Over, grace: Duration) -> Ending {
+        match over {
+            Over::Closed => self.process.wait_for_end().await,
+            Over::Nonsense(_) | Over::Stuck => self.process.kill().await,
+            Over::Stopped => {
+                let mut frames = BytesMut::new();
+                put_shutdown(&mut frames);
+                // A worker that does not listen is killed below.
+                let _ = tokio::time::timeout(grace, send(&mut self.writer, &mut frames)).await;
+                self.process.wait(grace).await
+            }
+        }
+    }
+}
+
+/// Takes note of what the worker says.
+fn hear(scheduler: &Scheduler, frame: &Bytes) -> Result<(), String> {
+    let head: Head<'_> = serde_json::from_slice(frame).map_err(unreadable)?;
+    let id = || {
+        head.id
+            .ok_or_else(|| format!("`{:.32}` without an id", head.kind))
+    };
+    match &*head.kind {
+        "result" => {
+            let value = head.value.ok_or("a result without a value")?;
+            scheduler.answered(id()?, || Ok(output(value)));
+        }
+        "error" => {
+            let error: ErrorFrame = serde_json::from_slice(frame).map_err(unreadable)?;
+            scheduler.answered(id()?, || failure(error));
+        }
+        "progress" => {
+            let report: ProgressFrame = serde_json::from_slice(frame).map_err(unreadable)?;
+            if let Some(cx) = scheduler.context(id()?) {
+                cx.progress(report.progress, report.total, report.message);
+            }
+        }
+        "cost" => {
+            let cost: CostFrame = serde_json::from_slice(frame).map_err(unreadable)?;
+            add(scheduler, id()?, &cost);
+        }
+        "log" => {
+            let entry: LogFrame = serde_json::from_slice(frame).map_err(unreadable)?;
+            let request_id = head
+                .id
+                .and_then(|id| scheduler.context(id))
+                .map(|cx| cx.request_id);
+            log(&entry, request_id.as_deref());
+        }
+        "pong" => {}
+        other => return Err(format!("a frame `{other:.32}`")),
+    }
+    Ok(())
+}
+
+fn unreadable(error: impl Display) -> String {
+    format!("a frame that cannot be read: {error}")
+}
+
+fn output(value: &RawValue) -> ToolOutput {
+    ToolOutput::from_raw(value.to_owned())
+}
+
+fn failure(error: ErrorFrame) -> Answer {
+    let ErrorFrame {
+        kind,
+        exception,
+        message,
+        traceback,
+    } = error;
+    match kind.as_str() {
+        "no_such_tool" => {
+            let why = format!("the application has no such handler: {message}");
+            return Err(ToolError::broken(why));
+        }
+        // Annotations can say more than the schema made from them.
+        "invalid_arguments" => {
+            return Err(ToolError::Rejected(InvalidArguments::because(message)));
+        }
+        _ => {}
+    }
+    let message = match (exception.as_str(), message.as_str()) {
+        // As Python shows an exception: the message alone may be no more than a name or a number.
+        ("", _) => message,
+        (_, "") => exception.clone(),
+        _ => format!("{exception}: {message}"),
+    };
+    let details = json!({ "kind": kind, "exception": exception });
+    let traceback = Some(traceback).filter(|traceback| !traceback.is_empty());
+    Err(ToolError::Failed(Failure {
+        message,
+        details: Some(details),
+        traceback,
+    }))
+}
+
+fn add(scheduler: &Scheduler, id: u64, cost: &CostFrame) {
+    let Some(micros) = money::micros(&cost.usd) else {
+        tracing::warn!("a handler reported a cost that is no amount of money");
+        return;
+    };
+    scheduler.with_meter(id, |meter| {
+        meter.add_cost_micros(micros);
+        meter.add_tokens(cost.tokens_in.unwrap_or(0), cost.tokens_out.unwrap_or(0));
+        if let Some(model) = &cost.model {
+            meter.note_model(model);
+        }
+    });
+}
+
+fn log(entry: &LogFrame, request_id: Option<&str>) {
+    let LogFrame { level, message } = entry;
+    match level.as_str() {
+        "error" | "critical" => tracing::error!(target: "python", request_id, "{message}"),
+        "warning" => tracing::warn!(target: "python", request_id, "{message}"),
+        "debug" => tracing::debug!(target: "python", request_id, "{message}"),
+        _ => tracing::info!(target: "python", request_id, "{message}"),
+    }
+}

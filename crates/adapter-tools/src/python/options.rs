@@ -1,0 +1,80 @@
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// How to run a Python application.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PythonOptions {
+    /// The interpreter: a path, or a name to be found on `PATH`.
+    pub interpreter: PathBuf,
+    /// What to load: `path.py[:attribute]`, `module[:attribute]` or `…:factory()`.
+    pub app: String,
+    /// The application's working directory, first on its `sys.path`.
+    pub root: PathBuf,
+    /// Environment variables on top of the server's own.
+    pub env: Vec<(OsString, OsString)>,
+    /// How long it may take from the start of the interpreter until the application is loaded.
+    pub start_timeout: Duration,
+    /// How long a handler may go on after its call was cancelled, and a worker after it was asked to
+    /// end, before the worker is killed.
+    pub grace: Duration,
+    /// How long to wait before a lost worker is started again; doubled from time to time while it
+    /// goes on being lost.
+    pub min_backoff: Duration,
+    /// The longest to wait before a lost worker is started again.
+    pub max_backoff: Duration,
+    /// How many calls run in a worker at once.
+    pub max_concurrent: usize,
+    /// How many calls wait for their turn, or for a worker to come back, before further ones are
+    /// refused.
+    pub max_waiting: usize,
+    /// How many bytes the arguments of waiting calls have together, before further ones are refused.
+    pub max_waiting_bytes: usize,
+    /// A directory with the package `owlclaw_worker` to use instead of the bundled one.
+    pub package: Option<PathBuf>,
+}
+
+impl PythonOptions {
+    /// `app` in `root`, run by the `python3` on `PATH`.
+    pub fn new(app: impl Into<String>, root: impl AsRef<Path>) -> Self {
+        Self {
+            interpreter: PathBuf::from("python3"),
+            app: app.into(),
+            root: root.as_ref().to_owned(),
+            env: Vec::new(),
+            start_timeout: Duration::from_secs(60),
+            grace: Duration::from_secs(2),
+            min_backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(10),
+            max_concurrent: 256,
+            max_waiting: 1024,
+            max_waiting_bytes: 64 * 1024 * 1024,
+            package: None,
+        }
+    }
+
+    /// How long to wait before the worker is started again after it was lost `times` times in a row.
+    pub(super) fn backoff(&self, times: u32) -> Duration {
+        let doublings = times.saturating_sub(1).min(31);
+        self.min_backoff
+            .saturating_mul(1 << doublings)
+            .min(self.max_backoff)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_doubles_up_to_its_bound() {
+        let options = PythonOptions::new("app.py", ".");
+        let waits: Vec<_> = [1, 2, 3, 7, 8, 1000]
+            .map(|times| options.backoff(times).as_millis())
+            .into();
+        assert_eq!(waits, [100, 200, 400, 6400, 10_000, 10_000]);
+    }
+}
