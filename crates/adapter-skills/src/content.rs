@@ -1,0 +1,274 @@
+//! Bytes from disk, exactly as they are there.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read},
+    ops::Range,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use sha2::{Digest, Sha256};
+
+/// A file as it was when it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// Byte for byte what is on disk.
+    pub bytes: Vec<u8>,
+    /// The SHA-256 of the bytes, 64 lower-case hexadecimal digits; an HTTP `ETag` once quoted.
+    pub etag: String,
+    /// When the file was last modified, where the file system says so.
+    pub last_modified: Option<SystemTime>,
+    /// Whether the bytes are UTF-8 without NUL, and may be sent as text.
+    pub is_text: bool,
+    /// Of this kind.
+    pub mime_type: &'static str,
+}
+
+/// Some bytes of a content, asked for by a reader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByteRange {
+    /// The first byte, counted from 0.
+    pub offset: u64,
+    /// How many bytes; to the end if absent, or if there are fewer.
+    pub length: Option<u64>,
+}
+
+/// A range holds no byte of a content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RangeError {
+    /// It begins at the end or after it.
+    #[error("the range starts at byte {offset}, but there are only {size} bytes")]
+    OutOfBounds {
+        /// As asked for.
+        offset: u64,
+        /// What there is.
+        size: u64,
+    },
+    /// It is empty.
+    #[error("the range has length 0")]
+    Empty,
+}
+
+/// A part of a content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part<'a> {
+    /// The bytes asked for, as far as there are any.
+    pub bytes: &'a [u8],
+    /// Where they start.
+    pub offset: u64,
+    /// The size of the whole, in bytes.
+    pub size: u64,
+    /// Whether these bytes alone may be sent as text. A range can cut a character in two.
+    pub is_text: bool,
+}
+
+/// A file of the catalogue cannot be read any more.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It was deleted or moved since it was found.
+    #[error("the file is gone")]
+    Vanished,
+    /// Something else is in its place: a symbolic link, a directory, a pipe.
+    #[error("the file was replaced by something that is not a file")]
+    Replaced,
+    /// It grew beyond the bound that scans have.
+    #[error("the file has become larger than {max_bytes} bytes")]
+    TooLarge {
+        /// The bound.
+        max_bytes: u64,
+    },
+    /// The system refuses.
+    #[error("the file cannot be read")]
+    Io(#[source] io::Error),
+}
+
+impl ByteRange {
+    /// The indices meant, in a content of `size` bytes. The start of an empty content is in bounds.
+    ///
+    /// # Errors
+    ///
+    /// [`RangeError`], if there are none.
+    pub fn within(self, size: usize) -> Result<Range<usize>, RangeError> {
+        if self.length == Some(0) {
+            return Err(RangeError::Empty);
+        }
+        let out_of_bounds = RangeError::OutOfBounds {
+            offset: self.offset,
+            size: size as u64,
+        };
+        let start = usize::try_from(self.offset).map_err(|_| out_of_bounds)?;
+        if start >= size && start > 0 {
+            return Err(out_of_bounds);
+        }
+        let left = size - start;
+        let length = self.length.map_or(left, |length| {
+            usize::try_from(length).map_or(left, |length| length.min(left))
+        });
+        Ok(start..start + length)
+    }
+}
+
+impl Content {
+    /// The size of the whole, in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// A part of it.
+    ///
+    /// # Errors
+    ///
+    /// [`RangeError`], if `range` holds no byte of it.
+    pub fn part(&self, range: ByteRange) -> Result<Part<'_>, RangeError> {
+        let range = range.within(self.bytes.len())?;
+        let bytes = &self.bytes[range.clone()];
+        Ok(Part {
+            bytes,
+            offset: range.start as u64,
+            size: self.size(),
+            is_text: self.is_text && is_text(bytes),
+        })
+    }
+}
+
+/// Where a file was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Below the root as it was given.
+    pub(crate) path: PathBuf,
+    /// With all symbolic links resolved, below the root so resolved.
+    pub(crate) resolved: PathBuf,
+    /// Of which no more than this is read, in bytes.
+    pub(crate) max_bytes: u64,
+}
+
+/// What a file holds, without its kind.
+#[derive(Debug)]
+pub(crate) struct RawContent {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) last_modified: Option<SystemTime>,
+}
+
+impl Place {
+    /// Reads the file, provided that it still is the one that was found: the path leads where it
+    /// led, and a regular file is there.
+    pub(crate) fn read(&self) -> Result<RawContent, ReadError> {
+        let max_bytes = self.max_bytes;
+        // Opening a pipe would wait for its writer, so what it is comes first.
+        let metadata = fs::symlink_metadata(&self.resolved).map_err(read_error)?;
+        if !metadata.is_file() {
+            return Err(ReadError::Replaced);
+        }
+        let file = File::open(&self.resolved).map_err(read_error)?;
+        let opened = file.metadata().map_err(read_error)?;
+        // Where the path leads is asked after opening: what was swapped before is seen now, and
+        // what is swapped later cannot change what is open.
+        if fs::canonicalize(&self.path).map_err(read_error)? != self.resolved
+            || !opened.is_file()
+            || !is_same_file(&opened, &self.resolved)?
+        {
+            return Err(ReadError::Replaced);
+        }
+        if opened.len() > max_bytes {
+            return Err(ReadError::TooLarge { max_bytes });
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(opened.len()).unwrap_or_default());
+        // It may grow while it is read.
+        let mut bounded = file.take(max_bytes.saturating_add(1));
+        bounded.read_to_end(&mut bytes).map_err(ReadError::Io)?;
+        if bytes.len() as u64 > max_bytes {
+            return Err(ReadError::TooLarge { max_bytes });
+        }
+        Ok(RawContent {
+            bytes,
+            last_modified: opened.modified().ok(),
+        })
+    }
+}
+
+#[cfg(unix)]
+fn is_same_file(opened: &fs::Metadata, path: &Path) -> Result<bool, ReadError> {
+    use std::os::unix::fs::MetadataExt;
+    let there = fs::symlink_metadata(path).map_err(read_error)?;
+    Ok((there.dev(), there.ino()) == (opened.dev(), opened.ino()))
+}
+
+#[cfg(not(unix))]
+fn is_same_file(_opened: &fs::Metadata, path: &Path) -> Result<bool, ReadError> {
+    // No identity to compare without unsafe code; at least it is no link.
+    Ok(fs::symlink_metadata(path).map_err(read_error)?.is_file())
+}
+
+fn read_error(error: io::Error) -> ReadError {
+    match error.kind() {
+        // A parent may have become a file.
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ReadError::Vanished,
+        _ => ReadError::Io(error),
+    }
+}
+
+/// The SHA-256 in lower-case hexadecimal digits.
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    let mut hex = String::with_capacity(64);
+    for byte in Sha256::digest(bytes) {
+        write!(hex, "{byte:02x}").expect("writing to a string cannot fail");
+    }
+    hex
+}
+
+pub(crate) fn is_text(bytes: &[u8]) -> bool {
+    !bytes.contains(&0) && std::str::from_utf8(bytes).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_cut_at_the_end_and_refused_beyond_it() {
+        let out = |offset, size| Err(RangeError::OutOfBounds { offset, size });
+        let rows = [
+            (0, None, 10, Ok(0..10)),
+            (3, Some(4), 10, Ok(3..7)),
+            (3, Some(40), 10, Ok(3..10)),
+            (9, Some(u64::MAX), 10, Ok(9..10)),
+            (10, None, 10, out(10, 10)),
+            (u64::MAX, Some(u64::MAX), 10, out(u64::MAX, 10)),
+            (0, None, 0, Ok(0..0)),
+            (1, None, 0, out(1, 0)),
+            (0, Some(0), 10, Err(RangeError::Empty)),
+        ];
+        for (offset, length, size, expected) in rows {
+            let range = ByteRange { offset, length };
+            assert_eq!(range.within(size), expected, "{range:?} of {size}");
+        }
+    }
+
+    #[test]
+    fn a_part_that_cuts_a_character_is_no_text() {
+        let content = Content {
+            bytes: "交易".into(),
+            etag: digest("交易".as_bytes()),
+            last_modified: None,
+            is_text: true,
+            mime_type: "text/plain",
+        };
+        let is_text = |offset, length| {
+            let length = Some(length);
+            content.part(ByteRange { offset, length }).unwrap().is_text
+        };
+        assert!(is_text(0, 6) && is_text(3, 3));
+        assert!(!is_text(0, 4) && !is_text(1, 5));
+    }
+
+    #[test]
+    fn digests_are_those_of_sha_256() {
+        assert_eq!(
+            digest(b"abc"),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
+}

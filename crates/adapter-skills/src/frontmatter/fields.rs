@@ -1,0 +1,180 @@
+//! Reading fields that may not be what they should.
+
+use serde_json::{Map, Value};
+
+/// A field whose value is not what it should be. The skill is served all the same.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{field}` should be {expected}; {consequence}")]
+pub struct BadField {
+    /// From the top, joined by dots.
+    pub field: String,
+    /// What it should have been.
+    pub expected: &'static str,
+    /// What is done instead.
+    pub consequence: &'static str,
+}
+
+/// Consequence of a field that only describes.
+pub(super) const IGNORED: &str = "it is ignored";
+
+/// Consequence of a field that governs: what cannot be read is never read as permission.
+pub(super) const CONFIRMATION: &str = "calls need confirmation until it is";
+
+/// One map, and where complaints about it go.
+#[derive(Debug)]
+pub(super) struct Fields<'a, 'b> {
+    pub(super) map: &'a Map<String, Value>,
+    /// With a dot at the end, unless it is the top.
+    pub(super) prefix: &'static str,
+    pub(super) complaints: &'b mut Vec<BadField>,
+}
+
+impl Fields<'_, '_> {
+    pub(super) fn complain(
+        &mut self,
+        field: &str,
+        expected: &'static str,
+        consequence: &'static str,
+    ) {
+        self.complaints.push(BadField {
+            field: format!("{}{field}", self.prefix),
+            expected,
+            consequence,
+        });
+    }
+
+    /// The value, unless it is absent or null.
+    pub(super) fn get(&self, field: &str) -> Option<&Value> {
+        self.map.get(field).filter(|value| !value.is_null())
+    }
+
+    /// Text; numbers and booleans are taken as they would be written.
+    pub(super) fn text(&mut self, field: &str) -> Option<String> {
+        let text = scalar_text(self.get(field)?);
+        if text.is_none() {
+            self.complain(field, "text", IGNORED);
+        }
+        text.filter(|text| !text.is_empty())
+    }
+
+    /// A list of texts. One text alone is a list too, separated by commas.
+    pub(super) fn texts(&mut self, field: &str) -> Vec<String> {
+        let Some(value) = self.get(field) else {
+            return Vec::new();
+        };
+        let mut texts = Vec::new();
+        let mut is_bad = false;
+        match value {
+            Value::Array(items) => {
+                for item in items {
+                    match scalar_text(item) {
+                        Some(text) => texts.push(text),
+                        None => is_bad = true,
+                    }
+                }
+            }
+            Value::String(text) => {
+                texts.extend(text.split(',').map(|item| item.trim().to_owned()));
+            }
+            _ => is_bad = true,
+        }
+        if is_bad {
+            self.complain(field, "a list of texts", "what is not is ignored");
+        }
+        texts.retain(|text| !text.is_empty());
+        texts
+    }
+
+    /// A boolean, also in the words of YAML 1.1. `Err` if it is something else.
+    pub(super) fn boolean(&mut self, field: &str) -> Result<Option<bool>, ()> {
+        let Some(value) = self.get(field) else {
+            return Ok(None);
+        };
+        let boolean = match value {
+            Value::Bool(boolean) => Some(*boolean),
+            Value::String(word) => match word.to_ascii_lowercase().as_str() {
+                "true" | "yes" | "on" | "y" => Some(true),
+                "false" | "no" | "off" | "n" => Some(false),
+                _ => None,
+            },
+            _ => None,
+        };
+        if boolean.is_none() {
+            self.complain(field, "true or false", CONFIRMATION);
+            return Err(());
+        }
+        Ok(boolean)
+    }
+
+    /// A whole number, not negative. `Err` if it is something else.
+    pub(super) fn whole_number(&mut self, field: &str) -> Result<Option<u64>, ()> {
+        let Some(value) = self.get(field) else {
+            return Ok(None);
+        };
+        let number = match value {
+            Value::Number(number) => number.as_u64(),
+            Value::String(digits) => digits.trim().parse().ok(),
+            _ => None,
+        };
+        if number.is_none() {
+            self.complain(field, "a whole number, not negative", CONFIRMATION);
+            return Err(());
+        }
+        Ok(number)
+    }
+
+    /// An amount as decimal digits, not negative and without exponent. `Err` if it is something
+    /// else.
+    pub(super) fn decimal(&mut self, field: &str) -> Result<Option<String>, ()> {
+        let Some(value) = self.get(field) else {
+            return Ok(None);
+        };
+        let text = match value {
+            // The shortest digits that denote the same number, which are those that were written
+            // wherever an amount has fewer than 16 of them.
+            Value::Number(number) => match number.as_u64() {
+                Some(whole) => Some(whole.to_string()),
+                None => number.as_f64().map(|it| it.to_string()),
+            },
+            Value::String(text) => Some(text.trim().to_owned()),
+            _ => None,
+        };
+        match text.filter(|text| is_decimal(text)) {
+            Some(text) => Ok(Some(text)),
+            None => {
+                self.complain(field, "a decimal amount, not negative", CONFIRMATION);
+                Err(())
+            }
+        }
+    }
+
+    /// A map; anything else is complained about.
+    pub(super) fn map(
+        &mut self,
+        field: &str,
+        consequence: &'static str,
+    ) -> Option<Map<String, Value>> {
+        match self.get(field)? {
+            Value::Object(map) => Some(map.clone()),
+            _ => {
+                self.complain(field, "a map", consequence);
+                None
+            }
+        }
+    }
+}
+
+fn scalar_text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.trim().to_owned()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(boolean) => Some(boolean.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+fn is_decimal(text: &str) -> bool {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    text.len() <= 40 && digits(whole) && digits(fraction)
+}

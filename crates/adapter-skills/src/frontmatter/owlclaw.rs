@@ -1,0 +1,220 @@
+//! The `owlclaw:` block: how a skill's calls are governed.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::fields::{BadField, CONFIRMATION, Fields, IGNORED};
+
+/// What an `owlclaw:` block says. Without such a block, the default.
+///
+/// A value that governs and cannot be read is reported, and then taken as the strictest it could
+/// have been: [`requires_confirmation`](Self::requires_confirmation) is set, and an unknown
+/// `risk_level` is [`RiskLevel::Critical`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OwlclawBlock {
+    /// `spec_version`.
+    pub spec_version: Option<String>,
+    /// `task_type`, which the ledger records.
+    pub task_type: Option<String>,
+    /// `constraints`.
+    pub constraints: Constraints,
+    /// `risk_level`.
+    pub risk_level: RiskLevel,
+    /// `requires_confirmation`, here or under `constraints` (where examples have it). If neither is
+    /// given, true from [`RiskLevel::High`] on; if both are, true when either is.
+    pub requires_confirmation: bool,
+    /// `focus`, one text or a list.
+    pub focus: Vec<String>,
+    /// `trigger`, as written: `cron("0 9 * * 1-5")`. Nothing here acts on it.
+    pub trigger: Option<String>,
+    /// `prerequisites`, or those at the top of the front matter.
+    pub prerequisites: Prerequisites,
+    /// `binding` as it is, for whoever runs such tools.
+    pub binding: Option<Value>,
+}
+
+/// `owlclaw.constraints`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Constraints {
+    /// Calls are allowed in trading hours only.
+    pub trading_hours_only: bool,
+    /// The most calls a day.
+    pub max_daily_calls: Option<u64>,
+    /// The least time between two calls; `cooldown_seconds` in the file, which are whole.
+    pub cooldown: Option<Duration>,
+    /// What a call costs, in the configured currency, as decimal digits: `0.05`.
+    pub estimated_cost: Option<String>,
+}
+
+/// How much harm a call can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RiskLevel {
+    /// The default.
+    #[default]
+    Low,
+    /// Between the two.
+    Medium,
+    /// Calls need confirmation unless the skill says otherwise.
+    High,
+    /// As high, and worse.
+    Critical,
+}
+
+/// What must be there for a skill to be of use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prerequisites {
+    /// Environment variables that must be set and not empty.
+    pub env: Vec<String>,
+    /// Programs that must be found on the search path.
+    pub bins: Vec<String>,
+    /// Operating systems, one of which this must be; any if there are none.
+    pub os: Vec<String>,
+    /// Python packages. Only noted: which interpreter would import them is not known here.
+    pub python_packages: Vec<String>,
+    /// Keys of the application's configuration. Only noted, for the same reason.
+    pub config: Vec<String>,
+}
+
+impl RiskLevel {
+    /// The word in files and on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Critical => "critical",
+        }
+    }
+
+    fn from_word(word: &str) -> Option<Self> {
+        [Self::Low, Self::Medium, Self::High, Self::Critical]
+            .into_iter()
+            .find(|level| level.as_str().eq_ignore_ascii_case(word))
+    }
+}
+
+impl OwlclawBlock {
+    pub(super) fn read(top: &Map<String, Value>, complaints: &mut Vec<BadField>) -> Self {
+        let no_complaints = complaints.len();
+        let mut top = Fields {
+            map: top,
+            prefix: "",
+            complaints,
+        };
+        let block = top.map("owlclaw", CONFIRMATION);
+        let top_prerequisites = top.map("prerequisites", IGNORED);
+        let Some(block) = block else {
+            // Absent, or no map at all: then nothing is known of what it was to forbid.
+            let is_unreadable =
+                top.complaints.len() > no_complaints && top.get("owlclaw").is_some();
+            return Self {
+                requires_confirmation: is_unreadable,
+                prerequisites: Prerequisites::read(top_prerequisites.as_ref(), complaints),
+                ..Self::default()
+            };
+        };
+        let mut fields = Fields {
+            map: &block,
+            prefix: "owlclaw.",
+            complaints,
+        };
+        let (risk_level, risk_is_unreadable) = read_risk(&mut fields);
+        let asked_for = fields.boolean("requires_confirmation");
+        let read = Self {
+            spec_version: fields.text("spec_version"),
+            task_type: fields.text("task_type"),
+            risk_level,
+            focus: fields.texts("focus"),
+            trigger: fields.text("trigger"),
+            binding: fields.get("binding").cloned(),
+            ..Self::default()
+        };
+        let constraints = fields.map("constraints", CONFIRMATION);
+        let constraints_are_missing = constraints.is_none() && fields.get("constraints").is_some();
+        let prerequisites = fields.map("prerequisites", IGNORED).or(top_prerequisites);
+        let prerequisites = Prerequisites::read(prerequisites.as_ref(), complaints);
+        let (constraints, asked_for_there) =
+            Constraints::read(&constraints.unwrap_or_default(), complaints);
+        let requires_confirmation = match (asked_for, asked_for_there) {
+            _ if constraints_are_missing || risk_is_unreadable => true,
+            (Err(()), _) | (_, Err(())) => true,
+            (Ok(Some(true)), _) | (_, Ok(Some(true))) => true,
+            (Ok(Some(false)), _) | (_, Ok(Some(false))) => false,
+            (Ok(None), Ok(None)) => risk_level >= RiskLevel::High,
+        };
+        Self {
+            constraints,
+            prerequisites,
+            requires_confirmation,
+            ..read
+        }
+    }
+}
+
+/// The level, and whether one was given that cannot be read.
+fn read_risk(fields: &mut Fields<'_, '_>) -> (RiskLevel, bool) {
+    let Some(value) = fields.get("risk_level") else {
+        return (RiskLevel::default(), false);
+    };
+    match value.as_str().map(str::trim).and_then(RiskLevel::from_word) {
+        Some(level) => (level, false),
+        None => {
+            let expected = "low, medium, high or critical";
+            fields.complain("risk_level", expected, "it is taken as critical");
+            (RiskLevel::Critical, true)
+        }
+    }
+}
+
+impl Constraints {
+    /// The second is whether confirmation is asked for; `Err` if any constraint is unreadable.
+    fn read(
+        map: &Map<String, Value>,
+        complaints: &mut Vec<BadField>,
+    ) -> (Self, Result<Option<bool>, ()>) {
+        let mut fields = Fields {
+            map,
+            prefix: "owlclaw.constraints.",
+            complaints,
+        };
+        let trading_hours_only = fields.boolean("trading_hours_only");
+        let max_daily_calls = fields.whole_number("max_daily_calls");
+        let cooldown = fields.whole_number("cooldown_seconds");
+        let estimated_cost = fields.decimal("estimated_cost");
+        let confirmation = fields.boolean("requires_confirmation");
+        let is_readable = trading_hours_only.is_ok()
+            && max_daily_calls.is_ok()
+            && cooldown.is_ok()
+            && estimated_cost.is_ok();
+        let constraints = Self {
+            trading_hours_only: trading_hours_only.map_or(true, |it| it.unwrap_or(false)),
+            max_daily_calls: max_daily_calls.unwrap_or_default(),
+            cooldown: cooldown.unwrap_or_default().map(Duration::from_secs),
+            estimated_cost: estimated_cost.unwrap_or_default(),
+        };
+        let confirmation = if is_readable { confirmation } else { Err(()) };
+        (constraints, confirmation)
+    }
+}
+
+impl Prerequisites {
+    fn read(map: Option<&Map<String, Value>>, complaints: &mut Vec<BadField>) -> Self {
+        let Some(map) = map else {
+            return Self::default();
+        };
+        let mut fields = Fields {
+            map,
+            prefix: "prerequisites.",
+            complaints,
+        };
+        Self {
+            env: fields.texts("env"),
+            bins: fields.texts("bins"),
+            os: fields.texts("os"),
+            python_packages: fields.texts("python_packages"),
+            config: fields.texts("config"),
+        }
+    }
+}

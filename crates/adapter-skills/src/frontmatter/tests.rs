@@ -1,0 +1,278 @@
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::*;
+
+const ENGLISH: &str = r#"---
+name: reorder-decision
+description: >
+  Decides whether an item is ordered again,
+  and how much of it.
+title: Reorder decision
+license: MIT
+industry: retail
+tags: [inventory, procurement]
+metadata:
+  author: supply-team
+  version: 1.0
+  tags: [retail, inventory]
+  tools_schema:
+    reorder-decision:
+      description: Decides on one item.
+      parameters:
+        item_id: string
+        on_hand: integer
+owlclaw:
+  spec_version: "1.0"
+  task_type: decision
+  risk_level: medium
+  trigger: cron("0 9 * * 1-5")
+  focus: [stock, suppliers]
+  constraints:
+    max_daily_calls: 20
+    cooldown_seconds: 300
+    estimated_cost: 0.10
+    requires_confirmation: true
+  prerequisites:
+    env: [ERP_TOKEN]
+    python_packages: [numpy]
+---
+# Reorder decision
+"#;
+
+const CHINESE: &str = "\u{feff}---\r\n\
+name: entry-monitor\r\n\
+description: 监控入场机会，并在满足条件时提醒\r\n\
+tags:\r\n  - 交易\r\n  - 监控\r\n\
+owlclaw:\r\n\
+\x20 task_type: trading_decision\r\n\
+\x20 trigger: cron(\"*/60 * * * * *\")\r\n\
+\x20 focus: 入场\r\n\
+\x20 risk_level: high\r\n\
+\x20 constraints: {trading_hours_only: yes, max_daily_calls: 50}\r\n\
+---\r\n# 入场监控\r\n";
+
+fn parse(text: &str) -> (Frontmatter, Vec<String>) {
+    let (frontmatter, complaints) = Frontmatter::parse(text).unwrap();
+    let complaints = complaints.iter().map(ToString::to_string).collect();
+    (frontmatter, complaints)
+}
+
+fn with(fields: &str) -> String {
+    format!("---\nname: a\ndescription: b\n{fields}\n---\n")
+}
+
+#[test]
+fn a_full_front_matter_is_read() {
+    let (read, complaints) = parse(ENGLISH);
+    assert_eq!(complaints, [""; 0]);
+    assert_eq!(read.name, "reorder-decision");
+    assert_eq!(
+        read.description,
+        "Decides whether an item is ordered again, and how much of it."
+    );
+    assert_eq!(read.title.as_deref(), Some("Reorder decision"));
+    assert_eq!(read.author.as_deref(), Some("supply-team"));
+    assert_eq!(read.version.as_deref(), Some("1.0"));
+    assert_eq!(read.license.as_deref(), Some("MIT"));
+    assert_eq!(read.industry.as_deref(), Some("retail"));
+    assert_eq!(read.tags, ["retail", "inventory", "procurement"]);
+    assert_eq!(
+        read.tools["reorder-decision"].parameters,
+        Some(json!({
+            "type": "object",
+            "properties": {"item_id": {"type": "string"}, "on_hand": {"type": "integer"}},
+            "required": ["item_id", "on_hand"],
+        }))
+    );
+    let block = &read.owlclaw;
+    assert_eq!(block.task_type.as_deref(), Some("decision"));
+    assert_eq!(block.trigger.as_deref(), Some(r#"cron("0 9 * * 1-5")"#));
+    assert_eq!(block.focus, ["stock", "suppliers"]);
+    assert_eq!(block.risk_level, RiskLevel::Medium);
+    assert!(block.requires_confirmation);
+    let constraints = Constraints {
+        trading_hours_only: false,
+        max_daily_calls: Some(20),
+        cooldown: Some(Duration::from_secs(300)),
+        estimated_cost: Some("0.1".to_owned()),
+    };
+    assert_eq!(block.constraints, constraints);
+    assert_eq!(block.prerequisites.env, ["ERP_TOKEN"]);
+    assert_eq!(block.prerequisites.python_packages, ["numpy"]);
+    assert_eq!(read.raw["owlclaw"]["constraints"]["max_daily_calls"], 20);
+    assert_eq!(read.raw["metadata"]["version"], json!(1.0));
+}
+
+#[test]
+fn a_chinese_file_with_windows_line_ends_is_read() {
+    let (read, complaints) = parse(CHINESE);
+    assert_eq!(complaints, [""; 0]);
+    assert_eq!(read.description, "监控入场机会，并在满足条件时提醒");
+    assert_eq!(read.tags, ["交易", "监控"]);
+    assert_eq!(read.owlclaw.focus, ["入场"]);
+    assert!(read.owlclaw.constraints.trading_hours_only);
+    // High risk, and nothing said about it.
+    assert!(read.owlclaw.requires_confirmation);
+}
+
+#[test]
+fn without_an_owlclaw_block_nothing_is_guessed() {
+    let (read, complaints) = parse("---\nname: a\ndescription: \"b: c\"\n---\n");
+    assert_eq!(complaints, [""; 0]);
+    assert_eq!(read.owlclaw, OwlclawBlock::default());
+}
+
+#[test]
+fn bad_front_matter_says_where_and_why() {
+    let rows = [
+        ("# A skill\n", Some((1, None)), "`---` line"),
+        ("---\nname: a\n", None, "not closed"),
+        ("---\n- a\n---\n", None, "not a map"),
+        ("---\n\n---\n", None, "not a map"),
+        ("---\ndescription: b\n---\n", None, "`name` is missing"),
+        ("---\nname: a\n---\n", None, "`description` is missing"),
+        (
+            "---\nname: a\ndescription:\n---\n",
+            Some((3, None)),
+            "empty",
+        ),
+        (
+            "---\nname: '  '\ndescription: b\n---\n",
+            Some((2, None)),
+            "empty",
+        ),
+        (
+            "---\nname: 7\ndescription: b\n---\n",
+            Some((2, None)),
+            "not a text",
+        ),
+        (
+            "---\nname: \"a\\n\"\ndescription: [b]\n---\n",
+            Some((3, None)),
+            "not a text",
+        ),
+        (
+            "---\nname: \"a\\x07b\"\ndescription: b\n---\n",
+            Some((2, None)),
+            "control",
+        ),
+        (
+            "---\nname: a\ndescription: b: c\n---\n",
+            Some((3, Some(15))),
+            "cannot be read",
+        ),
+        (
+            "---\r\nname: a\r\ntags: [x\r\n---\r\n",
+            Some((3, Some(7))),
+            "cannot be read",
+        ),
+        (
+            "---\nname: a\nname: b\ndescription: c\n---\n",
+            Some((3, Some(1))),
+            "name",
+        ),
+    ];
+    for (text, position, message) in rows {
+        let error = Frontmatter::parse(text).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains(message), "{text:?}: {said}");
+        assert_eq!(error.position(), position, "{text:?}: {said}");
+        assert!(!error.hint().is_empty());
+    }
+}
+
+#[test]
+fn confirmation_is_asked_for_in_either_place() {
+    let rows = [
+        ("{}", false),
+        ("{risk_level: low}", false),
+        ("{risk_level: HIGH}", true),
+        ("{risk_level: critical}", true),
+        (
+            "{risk_level: critical, requires_confirmation: false}",
+            false,
+        ),
+        ("{requires_confirmation: on}", true),
+        ("{constraints: {requires_confirmation: true}}", true),
+        (
+            "{requires_confirmation: false, constraints: {requires_confirmation: true}}",
+            true,
+        ),
+        (
+            "{requires_confirmation: true, constraints: {requires_confirmation: false}}",
+            true,
+        ),
+        (
+            "{risk_level: high, constraints: {requires_confirmation: no}}",
+            false,
+        ),
+    ];
+    for (block, expected) in rows {
+        let (read, complaints) = parse(&with(&format!("owlclaw: {block}")));
+        assert_eq!(read.owlclaw.requires_confirmation, expected, "{block}");
+        assert_eq!(complaints, [""; 0], "{block}");
+    }
+}
+
+#[test]
+fn what_governs_and_cannot_be_read_is_taken_as_the_strictest() {
+    for block in [
+        "{risk_level: hihg}",
+        "{risk_level: 3, requires_confirmation: false}",
+        "{requires_confirmation: perhaps}",
+        "{requires_confirmation: perhaps, constraints: {requires_confirmation: false}}",
+        "{constraints: none}",
+        "{constraints: {max_daily_calls: lots}}",
+        "{constraints: {max_daily_calls: -1}}",
+        "{constraints: {cooldown_seconds: 1.5}}",
+        "{constraints: {estimated_cost: -0.1}, requires_confirmation: false}",
+        "{constraints: {estimated_cost: .inf}}",
+        "{constraints: {trading_hours_only: 1}}",
+        "[risk_level, low]",
+    ] {
+        let (read, complaints) = parse(&with(&format!("owlclaw: {block}")));
+        assert!(read.owlclaw.requires_confirmation, "{block}");
+        assert_eq!(complaints.len(), 1, "{block}: {complaints:?}");
+    }
+    let (read, _) = parse(&with("owlclaw: {constraints: {trading_hours_only: 1}}"));
+    assert!(read.owlclaw.constraints.trading_hours_only);
+    let (read, _) = parse(&with("owlclaw: {risk_level: hihg}"));
+    assert_eq!(read.owlclaw.risk_level, RiskLevel::Critical);
+}
+
+#[test]
+fn costs_are_decimal_digits() {
+    for (written, expected) in [
+        ("0.05", "0.05"),
+        ("1e-7", "0.0000001"),
+        ("3", "3"),
+        ("'0.10'", "0.10"),
+        ("123456789.123", "123456789.123"),
+    ] {
+        let block = format!("owlclaw: {{constraints: {{estimated_cost: {written}}}}}");
+        let (read, _) = parse(&with(&block));
+        let cost = read.owlclaw.constraints.estimated_cost;
+        assert_eq!(cost.as_deref(), Some(expected), "{written}");
+    }
+}
+
+#[test]
+fn fields_that_only_describe_are_ignored_when_bad() {
+    let (read, complaints) = parse(&with("license: {a: b}\ntags: [1, [x], y]\nmetadata: 3"));
+    assert_eq!(
+        (read.license, read.tags),
+        (None, vec!["1".to_owned(), "y".to_owned()])
+    );
+    assert_eq!(complaints.len(), 3, "{complaints:?}");
+    let (read, _) = parse(&with("tags: 交易, b,\n"));
+    assert_eq!(read.tags, ["交易", "b"]);
+}
+
+#[test]
+fn prerequisites_may_stand_at_the_top() {
+    let (read, _) = parse(&with("prerequisites: {bins: git, os: [linux]}"));
+    assert_eq!(read.owlclaw.prerequisites.bins, ["git"]);
+    assert_eq!(read.owlclaw.prerequisites.os, ["linux"]);
+}

@@ -1,0 +1,298 @@
+//! From a directory to its skills.
+
+use std::{
+    collections::HashMap,
+    fs,
+    ops::Bound,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    content::{Place, ReadError},
+    frontmatter::{BadField, Document, Frontmatter, excerpt_at_line},
+    host::Host,
+    media,
+    problem::{Problem, ProblemKind},
+    skill::{Facts, MAX_KEPT_BODY_BYTES, Skill, SkillFile},
+    uri::{BadSegment, SKILL_FILE_NAME, SkillUri, check_segment},
+    walk::{self, Listing},
+};
+
+/// The category of flat skills where the skills directory has no name that could be one, as `/`.
+pub const FALLBACK_CATEGORY: &str = "skills";
+
+/// What to scan.
+#[derive(Clone, Debug)]
+pub struct ScanOptions {
+    root: PathBuf,
+    flat_category: Option<String>,
+    /// Bounds.
+    pub limits: Limits,
+    /// What prerequisites are compared with.
+    pub host: Host,
+}
+
+/// Bounds of a scan. Whatever lies beyond one is a [`Problem`] and is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How many directories deep a skill may lie below the skills directory.
+    pub max_depth: usize,
+    /// The most files and directories that are looked at.
+    pub max_entries: usize,
+    /// The most skills.
+    pub max_skills: usize,
+    /// The most files in a skill's directory and below, `SKILL.md` included.
+    pub max_files_per_skill: usize,
+    /// The size of a skill's files together, `SKILL.md` included, in bytes.
+    pub max_bytes_per_skill: u64,
+    /// The size of a `SKILL.md`, in bytes.
+    pub max_document_bytes: u64,
+}
+
+impl Default for Limits {
+    /// 512 files and 16 MiB per skill are what the skills extension tells servers not to exceed.
+    fn default() -> Self {
+        Self {
+            max_depth: 16,
+            max_entries: 100_000,
+            max_skills: 10_000,
+            max_files_per_skill: 512,
+            max_bytes_per_skill: 16 * 1024 * 1024,
+            max_document_bytes: 1024 * 1024,
+        }
+    }
+}
+
+impl ScanOptions {
+    /// The directory `root`, with default bounds, on the present [`Host`].
+    #[must_use]
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            flat_category: None,
+            limits: Limits::default(),
+            host: Host::current(),
+        }
+    }
+
+    /// With this category, one segment, for skills directly under the skills directory.
+    ///
+    /// # Errors
+    ///
+    /// [`BadSegment`], if it cannot be a segment.
+    pub fn with_flat_category(mut self, category: &str) -> Result<Self, BadSegment> {
+        check_segment(category)?;
+        self.flat_category = Some(category.to_owned());
+        Ok(self)
+    }
+
+    /// The skills directory.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The category of skills directly under the skills directory: the one configured, or the
+    /// directory's own name, or [`FALLBACK_CATEGORY`].
+    #[must_use]
+    pub fn flat_category(&self) -> String {
+        let name_of = |path: &Path| {
+            let name = path.file_name()?.to_str()?;
+            check_segment(name).ok().map(|()| name.to_owned())
+        };
+        // The name that people see comes first; `.` and `..` have none.
+        self.flat_category
+            .clone()
+            .or_else(|| name_of(&self.root))
+            .or_else(|| name_of(&fs::canonicalize(&self.root).ok()?))
+            .unwrap_or_else(|| FALLBACK_CATEGORY.to_owned())
+    }
+}
+
+/// Skills in the order of their paths.
+pub(crate) fn scan(options: &ScanOptions, problems: &mut Vec<Problem>) -> Vec<Skill> {
+    let listing = walk::list(&options.root, &options.limits, problems);
+    let mut scan = Scan {
+        options,
+        flat_category: options.flat_category(),
+        listing: &listing,
+        facts: HashMap::new(),
+        problems,
+    };
+    let mut skills: Vec<Skill> = Vec::new();
+    let mut names: HashMap<String, PathBuf> = HashMap::new();
+    let mut uris: HashMap<SkillUri, PathBuf> = HashMap::new();
+    let documents = listing
+        .keys()
+        .filter(|path| path.file_name().is_some_and(|it| it == SKILL_FILE_NAME));
+    for document in documents {
+        let path = options.root.join(document);
+        if skills.len() >= options.limits.max_skills {
+            let max_skills = options.limits.max_skills;
+            scan.report(path, ProblemKind::TooManySkills { max_skills });
+            break;
+        }
+        let (skill, complaints) = match scan.skill(document) {
+            Ok(read) => read,
+            Err(kind) => {
+                scan.report(path, kind);
+                continue;
+            }
+        };
+        if let Some(kept) = names.get(skill.name()) {
+            let (name, kept) = (skill.name().to_owned(), kept.clone());
+            scan.report(path, ProblemKind::DuplicateName { name, kept });
+        } else if let Some(kept) = uris.get(&skill.uri) {
+            let (uri, kept) = (skill.uri, kept.clone());
+            scan.report(path, ProblemKind::DuplicateUri { uri, kept });
+        } else {
+            names.insert(skill.name().to_owned(), path.clone());
+            uris.insert(skill.uri.clone(), path);
+            scan.warn(&skill, complaints);
+            skills.push(scan.with_files(skill, document));
+        }
+    }
+    skills
+}
+
+struct Scan<'a> {
+    options: &'a ScanOptions,
+    flat_category: String,
+    listing: &'a Listing,
+    /// Of files other than a skill's own document. A nested skill's files belong to every skill
+    /// above it too, and are read once.
+    facts: HashMap<&'a Path, Facts>,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl<'a> Scan<'a> {
+    fn report(&mut self, path: impl Into<PathBuf>, kind: ProblemKind) {
+        self.problems.push(Problem::new(path, kind));
+    }
+
+    fn place(&self, relative: &Path, max_bytes: u64) -> Result<Place, ReadError> {
+        let entry = self.listing.get(relative).ok_or(ReadError::Vanished)?;
+        Ok(Place {
+            path: self.options.root.join(relative),
+            resolved: entry.resolved.clone(),
+            max_bytes,
+        })
+    }
+
+    /// The skill of a `SKILL.md`, without its other files, and what is odd about it.
+    fn skill(&self, document: &Path) -> Result<(Skill, Vec<BadField>), ProblemKind> {
+        let directory = document.parent().unwrap_or(Path::new(""));
+        if directory.as_os_str().is_empty() {
+            return Err(ProblemKind::SkillInRoot);
+        }
+        let uri = SkillUri::from_relative_directory(directory, &self.flat_category)
+            .map_err(ProblemKind::NoUri)?;
+        uri.join(Path::new(SKILL_FILE_NAME))
+            .map_err(ProblemKind::NoUri)?;
+        let place = self
+            .place(document, self.options.limits.max_document_bytes)
+            .map_err(ProblemKind::Unreadable)?;
+        let raw = place.read().map_err(ProblemKind::Unreadable)?;
+        let text = std::str::from_utf8(&raw.bytes).map_err(|error| ProblemKind::NotUtf8 {
+            valid_up_to: error.valid_up_to(),
+        })?;
+        let parts = Document::split(text).map_err(|it| ProblemKind::Frontmatter(it.into()))?;
+        let (frontmatter, complaints) =
+            Frontmatter::parse_document(&parts).map_err(ProblemKind::Frontmatter)?;
+        let unmet = self.options.host.unmet(&frontmatter.owlclaw.prerequisites);
+        if !unmet.is_empty() {
+            return Err(ProblemKind::Unmet { unmet });
+        }
+        let body = excerpt_at_line(
+            parts.body.trim_start_matches(['\r', '\n']),
+            MAX_KEPT_BODY_BYTES,
+        );
+        let skill = Skill {
+            uri,
+            frontmatter,
+            body: body.text.to_owned(),
+            body_is_cut: body.is_cut,
+            facts: Facts::of(&raw.bytes, raw.last_modified),
+            files: Vec::new(),
+            place,
+        };
+        Ok((skill, complaints))
+    }
+
+    fn warn(&mut self, skill: &Skill, complaints: Vec<BadField>) {
+        for complaint in complaints {
+            self.report(skill.path(), ProblemKind::Field(complaint));
+        }
+        if skill.uri.name() != skill.name() {
+            let name = skill.name().to_owned();
+            self.report(skill.path(), ProblemKind::OtherName { name });
+        }
+    }
+
+    fn with_files(&mut self, mut skill: Skill, document: &Path) -> Skill {
+        let limits = self.options.limits;
+        let directory = document.parent().unwrap_or(Path::new(""));
+        let mut bytes_left = limits.max_bytes_per_skill.saturating_sub(skill.size());
+        let listing = self.listing;
+        let below = listing
+            .range::<Path, _>((Bound::Excluded(directory), Bound::Unbounded))
+            .map(|(path, _)| path.as_path())
+            .take_while(|path| path.starts_with(directory))
+            .filter(|path| *path != document);
+        for path in below {
+            let full_path = self.options.root.join(path);
+            // `SKILL.md` is one of them.
+            if skill.files.len() + 1 >= limits.max_files_per_skill {
+                let max_files = limits.max_files_per_skill;
+                self.report(full_path, ProblemKind::TooManyFiles { max_files });
+                break;
+            }
+            match self.file(&skill, path, directory, bytes_left) {
+                Ok(file) => {
+                    bytes_left = bytes_left.saturating_sub(file.size());
+                    skill.files.push(file);
+                }
+                Err(kind) => self.report(full_path, kind),
+            }
+        }
+        skill
+    }
+
+    fn file(
+        &mut self,
+        skill: &Skill,
+        path: &'a Path,
+        directory: &Path,
+        bytes_left: u64,
+    ) -> Result<SkillFile, ProblemKind> {
+        let relative = path.strip_prefix(directory).unwrap_or(path);
+        let uri = skill.uri.join(relative).map_err(ProblemKind::NoUri)?;
+        let max_bytes = self.options.limits.max_bytes_per_skill;
+        let mut place = self
+            .place(path, bytes_left)
+            .map_err(ProblemKind::Unreadable)?;
+        let facts = match self.facts.get(path) {
+            Some(facts) if facts.size > bytes_left => {
+                return Err(ProblemKind::TooManyBytes { max_bytes });
+            }
+            Some(facts) => facts.clone(),
+            None => {
+                let raw = place.read().map_err(|error| match error {
+                    ReadError::TooLarge { .. } => ProblemKind::TooManyBytes { max_bytes },
+                    error => ProblemKind::Unreadable(error),
+                })?;
+                let facts = Facts::of(&raw.bytes, raw.last_modified);
+                self.facts.insert(path, facts.clone());
+                facts
+            }
+        };
+        // It may grow by a little until it is read.
+        place.max_bytes = max_bytes;
+        Ok(SkillFile {
+            uri,
+            mime_type: media::guess(path, facts.is_text),
+            facts,
+            place,
+        })
+    }
+}

@@ -1,0 +1,177 @@
+//! Which files there are below the skills directory.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs, io,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use walkdir::{DirEntry, WalkDir};
+
+use crate::{
+    problem::{Problem, ProblemKind},
+    scan::Limits,
+    uri::SKILL_FILE_NAME,
+};
+
+/// Regular files by their path relative to the root, in the order of the paths' components.
+pub(crate) type Listing = BTreeMap<PathBuf, Entry>;
+
+/// A regular file, unread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// With symbolic links resolved.
+    pub(crate) resolved: PathBuf,
+    size: u64,
+    modified: Option<SystemTime>,
+    /// When anything about the file changed, its permissions included.
+    changed: Option<(i64, i64)>,
+}
+
+/// Lists what may be served. Whatever has a name that starts with a dot is left out, with all below
+/// it: `.git` and `.env` are nothing to show to clients. Symbolic links are followed as long as they
+/// stay inside the root.
+pub(crate) fn list(root: &Path, limits: &Limits, problems: &mut Vec<Problem>) -> Listing {
+    let mut listing = Listing::new();
+    // A link as root is fine, as are links above it; only what lies below is held to stay inside.
+    let opened = fs::canonicalize(root).and_then(|it| fs::read_dir(&it).map(|_| it));
+    let resolved_root = match opened {
+        Ok(resolved_root) => resolved_root,
+        Err(error) => {
+            problems.push(Problem::new(root, ProblemKind::NoDirectory(error)));
+            return listing;
+        }
+    };
+    let mut entries = WalkDir::new(root)
+        .follow_links(true)
+        .max_depth(limits.max_depth.saturating_add(1))
+        .sort_by_file_name()
+        .into_iter();
+    let mut count = 0;
+    while let Some(entry) = entries.next() {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                problems.extend(walk_problem(root, error));
+                continue;
+            }
+        };
+        if entry.depth() == 0 {
+            continue;
+        }
+        count += 1;
+        if count > limits.max_entries {
+            let max_entries = limits.max_entries;
+            let kind = ProblemKind::TooManyEntries { max_entries };
+            problems.push(Problem::new(entry.path(), kind));
+            break;
+        }
+        match consider(&entry, &resolved_root, limits) {
+            Ok(Considered::File(found)) => {
+                if let Ok(relative) = entry.path().strip_prefix(root) {
+                    listing.insert(relative.to_owned(), found);
+                }
+            }
+            Ok(Considered::Directory) => {}
+            Ok(Considered::Skipped) => skip(&mut entries, &entry),
+            Err(kind) => {
+                problems.push(Problem::new(entry.path(), kind));
+                // What lies below a directory that is only oddly named is looked at.
+                if entry.path_is_symlink() {
+                    skip(&mut entries, &entry);
+                }
+            }
+        }
+    }
+    listing
+}
+
+enum Considered {
+    File(Entry),
+    Directory,
+    Skipped,
+}
+
+fn consider(
+    entry: &DirEntry,
+    resolved_root: &Path,
+    limits: &Limits,
+) -> Result<Considered, ProblemKind> {
+    if is_hidden(entry.file_name()) {
+        return Ok(Considered::Skipped);
+    }
+    if entry.path_is_symlink() {
+        let target = fs::canonicalize(entry.path());
+        if !target.is_ok_and(|target| target.starts_with(resolved_root)) {
+            return Err(ProblemKind::LinkOutside);
+        }
+    }
+    let kind = entry.file_type();
+    if kind.is_dir() {
+        if entry.file_name() == SKILL_FILE_NAME {
+            return Err(ProblemKind::NotAFile);
+        }
+        if entry.depth() > limits.max_depth {
+            let max_depth = limits.max_depth;
+            return Err(ProblemKind::TooDeep { max_depth });
+        }
+        return Ok(Considered::Directory);
+    }
+    if !kind.is_file() {
+        return Err(ProblemKind::NotAFile);
+    }
+    let unlistable = |error| ProblemKind::Unlistable(error);
+    let resolved = fs::canonicalize(entry.path()).map_err(unlistable)?;
+    if !resolved.starts_with(resolved_root) {
+        return Err(ProblemKind::LinkOutside);
+    }
+    let metadata = fs::metadata(&resolved).map_err(unlistable)?;
+    Ok(Considered::File(Entry {
+        resolved,
+        size: metadata.len(),
+        modified: metadata.modified().ok(),
+        changed: changed(&metadata),
+    }))
+}
+
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().first() == Some(&b'.')
+}
+
+fn skip(entries: &mut walkdir::IntoIter, entry: &DirEntry) {
+    // For anything else it would skip the rest of the directory that the entry is in.
+    if entry.file_type().is_dir() {
+        entries.skip_current_dir();
+    }
+}
+
+/// A link that leads nowhere, or to a directory above it, or a directory that may not be read.
+/// Nothing for what was deleted meanwhile, or is hidden.
+fn walk_problem(root: &Path, error: walkdir::Error) -> Option<Problem> {
+    let path = error.path().unwrap_or(root).to_owned();
+    if path.file_name().is_some_and(is_hidden) {
+        return None;
+    }
+    let is_link = fs::symlink_metadata(&path).is_ok_and(|it| it.is_symlink());
+    if is_link && error.loop_ancestor().is_none() {
+        return Some(Problem::new(path, ProblemKind::LinkOutside));
+    }
+    let cause = io::Error::from(error);
+    if cause.kind() == io::ErrorKind::NotFound {
+        return None;
+    }
+    Some(Problem::new(path, ProblemKind::Unlistable(cause)))
+}
+
+#[cfg(unix)]
+fn changed(metadata: &fs::Metadata) -> Option<(i64, i64)> {
+    use std::os::unix::fs::MetadataExt;
+    Some((metadata.ctime(), metadata.ctime_nsec()))
+}
+
+#[cfg(not(unix))]
+fn changed(_metadata: &fs::Metadata) -> Option<(i64, i64)> {
+    None
+}

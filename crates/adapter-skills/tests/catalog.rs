@@ -1,0 +1,416 @@
+//! A directory with skills, seen through the public interface.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use adapter_skills::{
+    ByteRange, Host, ProblemKind, ReadError, ResolveError, ScanOptions, Severity, SkillCatalog,
+    SkillFilter,
+};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+struct Tree {
+    directory: TempDir,
+}
+
+impl Tree {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("capabilities")).unwrap();
+        Self { directory }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.directory.path().join("capabilities")
+    }
+
+    fn write(&self, path: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.root().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn skill(&self, directory: &str, fields: &str) -> PathBuf {
+        let name = Path::new(directory).file_name().unwrap().to_str().unwrap();
+        let text = format!("---\nname: {name}\ndescription: Does {name}.\n{fields}---\nBody\n");
+        self.write(&format!("{directory}/SKILL.md"), text)
+    }
+
+    fn options(&self) -> ScanOptions {
+        ScanOptions::new(self.root())
+    }
+
+    fn scan(&self) -> (SkillCatalog, Vec<String>) {
+        let (catalog, problems) = SkillCatalog::scan(&self.options());
+        let root = format!("{}/", self.root().display());
+        let problems = problems.iter().map(|it| it.to_string().replace(&root, ""));
+        (catalog, problems.collect())
+    }
+
+    fn clean_scan(&self) -> SkillCatalog {
+        let (catalog, problems) = self.scan();
+        assert_eq!(problems, [""; 0]);
+        catalog
+    }
+}
+
+fn uris(catalog: &SkillCatalog) -> Vec<String> {
+    catalog.iter().map(|it| it.uri().to_string()).collect()
+}
+
+#[test]
+fn skills_are_found_at_any_depth_in_the_order_of_their_uris() {
+    let tree = Tree::new();
+    for directory in [
+        "workflow/b",
+        "entry",
+        "a/b/c/deep",
+        "交易/监控",
+        "analytics/x y",
+    ] {
+        tree.skill(directory, "");
+    }
+    let catalog = tree.clean_scan();
+    assert_eq!(
+        uris(&catalog),
+        [
+            "skill://a/b/c/deep",
+            "skill://analytics/x%20y",
+            "skill://capabilities/entry",
+            "skill://workflow/b",
+            "skill://%E4%BA%A4%E6%98%93/%E7%9B%91%E6%8E%A7",
+        ]
+    );
+    assert_eq!(catalog.by_name("监控").unwrap().category(), "交易");
+    assert!(catalog.by_name("nobody").is_none());
+}
+
+#[test]
+fn the_category_of_flat_skills_is_the_directory_or_configured() {
+    let tree = Tree::new();
+    tree.skill("entry", "");
+    let category = |options: &ScanOptions| {
+        let (catalog, _) = SkillCatalog::scan(options);
+        catalog.iter().next().unwrap().category()
+    };
+    assert_eq!(category(&tree.options()), "capabilities");
+    let options = tree.options().with_flat_category("my skills").unwrap();
+    assert_eq!(category(&options), "my skills");
+    assert!(tree.options().with_flat_category("a/b").is_err());
+    assert_eq!(
+        category(&ScanOptions::new(tree.root().join("."))),
+        "capabilities"
+    );
+    let above = tree.root().join("entry/..");
+    assert_eq!(category(&ScanOptions::new(above)), "capabilities");
+}
+
+#[test]
+fn metadata_describes_the_file() {
+    let tree = Tree::new();
+    let path = tree.skill("shop/order", "title: Order\ntags: [x]\nlicense: MIT\n");
+    let catalog = tree.clean_scan();
+    let skill = catalog.by_name("order").unwrap();
+    assert_eq!(skill.description(), "Does order.");
+    assert_eq!(skill.title(), Some("Order"));
+    assert_eq!(skill.tags(), ["x"]);
+    assert_eq!(skill.mime_type(), "text/markdown");
+    let metadata = fs::metadata(&path).unwrap();
+    assert_eq!(skill.size(), metadata.len());
+    assert_eq!(skill.last_modified(), metadata.modified().ok());
+    assert_eq!(skill.etag().len(), 64);
+    assert_eq!(skill.etag(), skill.read().unwrap().etag);
+    assert_eq!(skill.path(), path);
+    assert_eq!(skill.frontmatter().raw["license"], "MIT");
+    let excerpt = skill.excerpt_at_line(8 * 1024);
+    assert_eq!((excerpt.text, excerpt.is_cut), ("Body\n", false));
+}
+
+#[test]
+fn long_bodies_are_kept_in_part_and_cut_at_a_line() {
+    let tree = Tree::new();
+    let body = "0123456789abcde\n".repeat(2_000);
+    let text = format!("---\nname: long\ndescription: d\n---\n\n\n{body}");
+    tree.write("a/long/SKILL.md", text);
+    let catalog = tree.clean_scan();
+    let skill = catalog.by_name("long").unwrap();
+    let excerpt = skill.excerpt_at_line(8 * 1024 + 5);
+    assert_eq!((excerpt.text, excerpt.is_cut), (&body[..8 * 1024], true));
+    let all_kept = skill.excerpt_at_line(usize::MAX);
+    assert!(all_kept.is_cut && body.starts_with(all_kept.text));
+}
+
+#[test]
+fn filters_combine() {
+    let tree = Tree::new();
+    tree.skill("ecommerce/order", "tags: [Urgent, shop]\n");
+    tree.skill("ecommerce/eu/refund", "tags: [urgent]\n");
+    tree.skill("ecommerce2/other", "tags: [urgent]\n");
+    let catalog = tree.clean_scan();
+    let names = |category: Option<&str>, tag: Option<&str>, uri: Option<&str>| {
+        let filter = SkillFilter {
+            category: category.map(str::to_owned),
+            tag: tag.map(str::to_owned),
+            uri: uri.map(|it| it.parse().unwrap()),
+        };
+        let found = catalog.matching(&filter).map(|it| it.name().to_owned());
+        found.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(names(None, None, None), "refund order other");
+    assert_eq!(names(Some("ecommerce"), None, None), "refund order");
+    assert_eq!(names(Some("ecommerce/eu"), None, None), "refund");
+    assert_eq!(names(Some("ecom"), None, None), "");
+    assert_eq!(names(None, Some("URGENT"), None), "refund order other");
+    assert_eq!(names(None, Some("shop"), None), "order");
+    assert_eq!(
+        names(None, None, Some("skill://ecommerce/*")),
+        "refund order"
+    );
+    assert_eq!(
+        names(None, Some("urgent"), Some("skill://*/other")),
+        "other"
+    );
+    assert_eq!(names(Some("ecommerce2"), Some("shop"), None), "");
+}
+
+#[test]
+fn every_file_of_a_skill_has_a_uri() {
+    let tree = Tree::new();
+    tree.skill("a/s", "");
+    tree.write("a/s/references/x.md", "# X");
+    tree.write("a/s/scripts/run me.py", "print()");
+    tree.write("a/s/assets/logo.PNG", b"\x89PNG\0");
+    tree.write("a/s/.env", "SECRET=1");
+    tree.write("a/s/.git/config", "");
+    tree.write("a/unrelated.md", "");
+    tree.skill("a/s/nested", "");
+    let catalog = tree.clean_scan();
+
+    let files = catalog.by_name("s").unwrap().files().iter().map(|file| {
+        let uri = file.uri().to_string();
+        (uri, file.mime_type(), file.size(), file.is_text())
+    });
+    let expected = [
+        ("skill://a/s/assets/logo.PNG", "image/png", 5, false),
+        ("skill://a/s/nested/SKILL.md", "text/markdown", 52, true),
+        ("skill://a/s/references/x.md", "text/markdown", 3, true),
+        ("skill://a/s/scripts/run%20me.py", "text/x-python", 7, true),
+    ];
+    let expected = expected.map(|(uri, kind, size, text)| (uri.to_owned(), kind, size, text));
+    assert_eq!(files.collect::<Vec<_>>(), expected);
+
+    let name = |uri: &str| {
+        let found = catalog.resolve(uri).unwrap();
+        (found.skill.name().to_owned(), found.file.is_some())
+    };
+    assert_eq!(name("skill://a/s"), ("s".to_owned(), false));
+    assert_eq!(name("skill://a/s/SKILL.md"), ("s".to_owned(), false));
+    assert_eq!(name("SKILL://a/%73"), ("s".to_owned(), false));
+    assert_eq!(name("skill://a/s/nested"), ("nested".to_owned(), false));
+    // The nested skill itself, not the file of the one above: its permissions are what counts.
+    assert_eq!(
+        name("skill://a/s/nested/SKILL.md"),
+        ("nested".to_owned(), false)
+    );
+    assert_eq!(
+        name("skill://a/s/scripts/run me.py".replace(' ', "%20").as_str()).0,
+        "s"
+    );
+    let found = catalog.resolve("skill://a/s/references/x.md").unwrap();
+    assert_eq!(found.read().unwrap().bytes, b"# X");
+    assert_eq!((found.size(), found.mime_type()), (3, "text/markdown"));
+
+    for absent in [
+        "skill://a/t",
+        "skill://a/s/.env",
+        "skill://a/s/.git/config",
+        "skill://a/s/references",
+        "skill://a/unrelated.md",
+        "skill://a/s/skill.md",
+    ] {
+        let error = catalog.resolve(absent).unwrap_err();
+        assert!(matches!(error, ResolveError::NotFound(_)), "{absent}");
+    }
+    for bad in [
+        "",
+        "skill://a",
+        "skill://a/s/../../etc/passwd",
+        "file:///etc/passwd",
+    ] {
+        let error = catalog.resolve(bad).unwrap_err();
+        assert!(matches!(error, ResolveError::Invalid(_)), "{bad}");
+    }
+}
+
+#[test]
+fn the_first_of_two_skills_of_one_name_is_kept() {
+    let tree = Tree::new();
+    tree.write(
+        "b/one/SKILL.md",
+        "---\nname: twin\ndescription: second\n---\n",
+    );
+    tree.write(
+        "a/one/SKILL.md",
+        "---\nname: twin\ndescription: first\n---\n",
+    );
+    let (catalog, problems) = tree.scan();
+    assert_eq!(catalog.by_name("twin").unwrap().description(), "first");
+    assert_eq!(uris(&catalog), ["skill://a/one"]);
+    let told = problems.iter().find(|it| it.starts_with("b/one/SKILL.md"));
+    assert!(
+        told.unwrap().contains("taken by a/one/SKILL.md"),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn the_first_of_two_skills_of_one_uri_is_kept() {
+    let tree = Tree::new();
+    tree.skill("x", "");
+    tree.write(
+        "capabilities/x/SKILL.md",
+        "---\nname: y\ndescription: d\n---\n",
+    );
+    let (catalog, problems) = SkillCatalog::scan(&tree.options());
+    assert_eq!(uris(&catalog), ["skill://capabilities/x"]);
+    let lost = problems.iter().find(|it| it.severity() == Severity::Error);
+    let ProblemKind::DuplicateUri { kept, .. } = &lost.unwrap().kind else {
+        panic!("{problems:?}");
+    };
+    assert_eq!(*kept, tree.root().join("capabilities/x/SKILL.md"));
+}
+
+#[test]
+fn a_skill_with_unmet_prerequisites_is_not_loaded() {
+    let tree = Tree::new();
+    tree.skill("a/needy", "owlclaw: {prerequisites: {env: [ERP_TOKEN]}}\n");
+    let mut options = tree.options();
+    options.host = Host::default();
+    let (catalog, problems) = SkillCatalog::scan(&options);
+    assert!(catalog.is_empty());
+    assert!(
+        problems[0].to_string().contains("`ERP_TOKEN` is not set"),
+        "{problems:?}"
+    );
+    options.host.variables.insert("ERP_TOKEN".to_owned());
+    let (catalog, problems) = SkillCatalog::scan(&options);
+    assert_eq!((catalog.len(), problems.len()), (1, 0));
+}
+
+#[test]
+fn a_bad_file_is_reported_with_its_place_and_costs_nothing_else() {
+    let tree = Tree::new();
+    tree.skill("a/good", "");
+    tree.write("a/bad/SKILL.md", "---\nname: bad\ndescription: b: c\n---\n");
+    tree.write("a/latin/SKILL.md", b"---\nname: caf\xe9\n---\n");
+    tree.write("SKILL.md", "---\nname: root\ndescription: d\n---\n");
+    let (catalog, problems) = tree.scan();
+    assert_eq!(uris(&catalog), ["skill://a/good"]);
+    for start in [
+        "SKILL.md: not served, because the skills directory itself",
+        "a/bad/SKILL.md:3:15: not served: the front matter cannot be read",
+        "a/latin/SKILL.md: not served, because it is not UTF-8 from byte 13",
+    ] {
+        assert!(
+            problems.iter().any(|it| it.starts_with(start)),
+            "{start}: {problems:#?}"
+        );
+    }
+    assert_eq!(problems.len(), 3);
+}
+
+#[test]
+fn warnings_do_not_cost_the_skill() {
+    let tree = Tree::new();
+    tree.write(
+        "a/dir/SKILL.md",
+        "---\nname: other\ndescription: d\nowlclaw: {risk_level: hihg}\n---\n",
+    );
+    let (catalog, problems) = SkillCatalog::scan(&tree.options());
+    let skill = catalog.by_name("other").unwrap();
+    assert!(skill.frontmatter().owlclaw.requires_confirmation);
+    assert_eq!(problems.len(), 2);
+    assert!(problems.iter().all(|it| it.severity() == Severity::Warning));
+    assert!(problems.iter().all(|it| !it.hint().is_empty()));
+}
+
+#[test]
+fn without_a_directory_there_are_no_skills_and_one_problem() {
+    let tree = Tree::new();
+    let (catalog, problems) = SkillCatalog::scan(&ScanOptions::new(tree.root().join("nowhere")));
+    assert!(catalog.is_empty());
+    assert!(matches!(problems[..], [ref one] if matches!(one.kind, ProblemKind::NoDirectory(_))));
+    let file = tree.write("file", "");
+    let (_, problems) = SkillCatalog::scan(&ScanOptions::new(file));
+    assert!(matches!(problems[..], [ref one] if matches!(one.kind, ProblemKind::NoDirectory(_))));
+}
+
+#[test]
+fn a_changed_file_is_read_as_it_is_and_a_vanished_one_is_gone() {
+    let tree = Tree::new();
+    let path = tree.skill("a/s", "");
+    let catalog = tree.clean_scan();
+    let skill = catalog.by_name("s").unwrap();
+    let text = "---\nname: s\ndescription: d\n---\nNew\n";
+    fs::write(&path, text).unwrap();
+    let content = skill.read().unwrap();
+    assert_eq!(content.bytes, text.as_bytes());
+    assert_ne!(content.etag, skill.etag());
+    assert!(catalog != tree.clean_scan());
+    fs::remove_dir_all(tree.root()).unwrap();
+    assert!(matches!(skill.read(), Err(ReadError::Vanished)));
+}
+
+#[test]
+fn parts_are_cut_from_the_bytes() {
+    let tree = Tree::new();
+    let path = tree.skill("a/s", "");
+    let catalog = tree.clean_scan();
+    let content = catalog.by_name("s").unwrap().read().unwrap();
+    let whole = fs::read(path).unwrap();
+    let range = ByteRange {
+        offset: 4,
+        length: Some(7),
+    };
+    let part = content.part(range).unwrap();
+    assert_eq!(part.bytes, &whole[4..11]);
+    assert_eq!((part.offset, part.size), (4, whole.len() as u64));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Property 7: what is read is what is on disk, whatever the line ends.
+    #[test]
+    fn content_is_byte_for_byte_that_of_the_file(
+        bom in any::<bool>(),
+        line_end in prop_oneof![Just("\n"), Just("\r\n")],
+        body in "(\\PC|\r\n|\n|\r|\t|\0|\u{feff}|---\n){0,64}",
+        asset in prop::collection::vec(any::<u8>(), 0..256),
+    ) {
+        let tree = Tree::new();
+        let head = ["---", "name: s", "description: d", "---", ""].join(line_end);
+        let text = format!("{}{head}{body}", if bom { "\u{feff}" } else { "" });
+        let path = tree.write("c/s/SKILL.md", &text);
+        tree.write("c/s/assets/a.bin", &asset);
+        let catalog = tree.clean_scan();
+
+        let found = catalog.resolve("skill://c/s").unwrap();
+        let content = found.read().unwrap();
+        prop_assert_eq!(&content.bytes, &fs::read(path).unwrap());
+        prop_assert_eq!(&content.bytes, &text.into_bytes());
+        prop_assert_eq!(content.mime_type, "text/markdown");
+        prop_assert_eq!(content.etag.as_str(), found.etag());
+        prop_assert_eq!(content.size(), found.size());
+
+        let found = catalog.resolve("skill://c/s/assets/a.bin").unwrap();
+        let content = found.read().unwrap();
+        prop_assert_eq!(content.is_text, found.file.unwrap().is_text());
+        prop_assert_eq!(content.bytes, asset);
+    }
+}
