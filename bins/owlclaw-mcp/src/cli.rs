@@ -1,0 +1,233 @@
+//! The command line, as a type.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::{Overrides, Transport};
+
+/// Under which name the program was installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// `owlclaw-mcp start …`
+    OwlclawMcp,
+    /// `owlclaw mcp-server start …`
+    Owlclaw,
+}
+
+/// Parses `arguments`, the program's name first.
+pub(crate) fn parse(
+    program: Program,
+    arguments: impl IntoIterator<Item = OsString>,
+) -> Result<Command, clap::Error> {
+    Ok(match program {
+        Program::OwlclawMcp => OwlclawMcp::try_parse_from(arguments)?.command,
+        Program::Owlclaw => {
+            let Word::McpServer(server) = Owlclaw::try_parse_from(arguments)?.word;
+            server.command
+        }
+    })
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  success
+  1  the command failed
+  2  wrong usage, or a configuration that is not valid";
+
+const START_HELP: &str = "\
+Flags win over environment variables (MCP_SERVER_<SECTION>__<KEY>), and those over the file.
+
+Exit codes:
+  0  the client or a signal ended the server
+  1  the server could not start, or failed
+  2  wrong usage, or a configuration that is not valid";
+
+/// Serves business functions and skills over the Model Context Protocol, governed and recorded
+#[derive(Debug, Parser)]
+#[command(name = "owlclaw-mcp", version, propagate_version = true, after_help = EXIT_CODES)]
+struct OwlclawMcp {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The OwlClaw command
+#[derive(Debug, Parser)]
+#[command(name = "owlclaw", version, propagate_version = true, after_help = EXIT_CODES)]
+struct Owlclaw {
+    #[command(subcommand)]
+    word: Word,
+}
+
+#[derive(Debug, Subcommand)]
+enum Word {
+    /// Serves business functions and skills over the Model Context Protocol
+    #[command(after_help = EXIT_CODES)]
+    McpServer(Server),
+}
+
+#[derive(Debug, Args)]
+struct Server {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What the program is asked to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Starts the server
+    #[command(after_help = START_HELP)]
+    Start(Settings),
+    /// Looks at the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Looks at the tools on offer
+    #[command(subcommand)]
+    Tools(ToolsCommand),
+    /// Looks at the resources on offer
+    #[command(subcommand)]
+    Resources(ResourcesCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Checks the configuration that `start` would use, and says everything that is wrong with it
+    #[command(after_help = EXIT_CODES)]
+    Validate {
+        #[command(flatten)]
+        settings: Settings,
+        /// How to print
+        #[arg(long, value_enum, default_value_t)]
+        format: ReportFormat,
+    },
+    /// Prints every setting in force, and where it comes from
+    #[command(after_help = EXIT_CODES)]
+    Show {
+        #[command(flatten)]
+        settings: Settings,
+        /// How to print
+        #[arg(long, value_enum, default_value_t)]
+        format: ReportFormat,
+    },
+    /// Prints the JSON Schema of the configuration file, for editors
+    Schema,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ToolsCommand {
+    /// Lists the tools
+    #[command(after_help = EXIT_CODES)]
+    List {
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        view: View,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ResourcesCommand {
+    /// Lists the resources
+    #[command(after_help = EXIT_CODES)]
+    List {
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        view: View,
+        /// Only those of this category
+        #[arg(long, value_name = "CATEGORY")]
+        category: Option<String>,
+        /// Only those with this tag
+        #[arg(long, value_name = "TAG")]
+        tag: Option<String>,
+    },
+}
+
+/// What the command line says about the configuration.
+#[derive(Debug, Args)]
+pub(crate) struct Settings {
+    /// The configuration file [default: mcp-server.yaml, if it exists]
+    #[arg(long, value_name = "PATH")]
+    config: Option<PathBuf>,
+    /// How clients reach the server [default: stdio]
+    #[arg(long, value_enum)]
+    transport: Option<TransportName>,
+    /// The address to listen on [default: 127.0.0.1]
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+    /// The port to listen on [default: 8080]
+    #[arg(long, value_name = "N")]
+    port: Option<u16>,
+    /// The directory with the skills [default: ./capabilities]
+    #[arg(long, value_name = "PATH")]
+    skills_dir: Option<String>,
+    /// The Python application: module[:attribute] or path.py[:attribute]
+    #[arg(long, value_name = "SPEC")]
+    app: Option<String>,
+}
+
+/// For whom and how to list.
+#[derive(Debug, Args)]
+pub(crate) struct View {
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: ListFormat,
+    /// Only what this client may see [default: everything]
+    #[arg(long = "as", value_name = "CLIENT")]
+    pub(crate) client: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub(crate) enum ReportFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub(crate) enum ListFormat {
+    /// For people
+    #[default]
+    Table,
+    /// For programs
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum TransportName {
+    /// One client, over standard input and output
+    Stdio,
+    /// Many clients, over HTTP
+    Http,
+}
+
+impl Settings {
+    pub(crate) fn into_overrides(self) -> Overrides {
+        Overrides {
+            config: self.config,
+            transport: self.transport.map(|name| match name {
+                TransportName::Stdio => Transport::Stdio,
+                TransportName::Http => Transport::Http,
+            }),
+            host: self.host,
+            port: self.port,
+            skills_dir: self.skills_dir,
+            app: self.app,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definitions_are_sound() {
+        OwlclawMcp::command().debug_assert();
+        Owlclaw::command().debug_assert();
+    }
+}

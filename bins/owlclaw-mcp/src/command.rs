@@ -1,0 +1,225 @@
+//! Carries out what the command line asks, and decides what goes to which stream.
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::cli::{
+    self, Command, ConfigCommand, ListFormat, Program, ReportFormat, ResourcesCommand, Settings,
+    ToolsCommand,
+};
+use crate::config::{self, Environment, Loaded, Problem, Rejected, Severity};
+use crate::listing::{self, ResourceFilter};
+use crate::logging::Log;
+use crate::{Failure, serve};
+
+/// The command did not do what it was asked for.
+const FAILED: u8 = 1;
+/// The command line, or the configuration, makes no sense.
+const UNUSABLE: u8 = 2;
+
+/// Runs the program to its end and gives the code to exit with; `--help` lists the codes.
+///
+/// `arguments` begin with the program's name.
+pub fn run(program: Program, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let command = match cli::parse(program, arguments) {
+        Ok(command) => command,
+        Err(error) => {
+            // `--help` and `--version` come this way too. A reader that has gone is no failure.
+            let _ = error.print();
+            return u8::try_from(error.exit_code()).unwrap_or(UNUSABLE).into();
+        }
+    };
+    match carry_out(command) {
+        Ok(code) => code,
+        Err(Stop::Rejected(rejected)) => {
+            complain(&rejected.problems);
+            tell(&format!(
+                "error: the configuration is not valid ({})",
+                count(&rejected.problems)
+            ));
+            UNUSABLE.into()
+        }
+        // `| head` has seen enough.
+        Err(Stop::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(Stop::Output(error)) => {
+            tell(&format!(
+                "error: standard output cannot be written: {error}"
+            ));
+            FAILED.into()
+        }
+        Err(Stop::Failed(failure)) => {
+            tell(&format!("error: {}", explain(&*failure)));
+            FAILED.into()
+        }
+    }
+}
+
+/// Why a command ended early.
+enum Stop {
+    Rejected(Rejected),
+    Output(io::Error),
+    Failed(Failure),
+}
+
+fn carry_out(command: Command) -> Result<ExitCode, Stop> {
+    match command {
+        Command::Start(settings) => start(try_load(settings)?.map_err(Stop::Rejected)?),
+        Command::Config(ConfigCommand::Validate { settings, format }) => validate(settings, format),
+        Command::Config(ConfigCommand::Show { settings, format }) => show(settings, format),
+        Command::Config(ConfigCommand::Schema) => print_json(&config::schema()),
+        Command::Tools(ToolsCommand::List { settings, view }) => {
+            let loaded = load(settings)?;
+            let log = Log::start(&loaded.config.logging);
+            let rows = serve::tools_list(loaded.config, view.client).map_err(Stop::Failed)?;
+            log.flush();
+            match view.format {
+                ListFormat::Json => print_json(&rows),
+                ListFormat::Table => print(&listing::tools_table(&rows)),
+            }
+        }
+        Command::Resources(ResourcesCommand::List {
+            settings,
+            view,
+            category,
+            tag,
+        }) => {
+            let loaded = load(settings)?;
+            let log = Log::start(&loaded.config.logging);
+            let filter = ResourceFilter { category, tag };
+            let rows =
+                serve::resources_list(loaded.config, view.client, filter).map_err(Stop::Failed)?;
+            log.flush();
+            match view.format {
+                ListFormat::Json => print_json(&rows),
+                ListFormat::Table => print(&listing::resources_table(&rows)),
+            }
+        }
+    }
+}
+
+/// From the first line on everything goes through the log, so that a reader of standard error that
+/// does not read cannot hold the server up.
+fn start(loaded: Loaded) -> Result<ExitCode, Stop> {
+    let log = Log::start(&loaded.config.logging);
+    log.announce("configuration", &loaded.summary());
+    for warning in &loaded.warnings {
+        tracing::warn!(
+            problem = warning.message,
+            origin = %warning.origin,
+            hint = warning.hint,
+            "the configuration is odd"
+        );
+    }
+    serve::start(loaded.config).or_else(|failure| {
+        let causes = explain(&*failure);
+        tracing::error!(error = causes, "the server failed");
+        Ok(FAILED.into())
+    })
+}
+
+fn validate(settings: Settings, format: ReportFormat) -> Result<ExitCode, Stop> {
+    let result = try_load(settings)?;
+    match format {
+        ReportFormat::Json => {
+            let is_ok = result.is_ok();
+            let report = match &result {
+                Ok(loaded) => json!({
+                    "ok": true,
+                    "file": loaded.file,
+                    "problems": loaded.warnings,
+                    "summary": loaded.summary(),
+                }),
+                Err(rejected) => json!({ "ok": false, "problems": rejected.problems }),
+            };
+            print_json(&report)?;
+            Ok(if is_ok {
+                ExitCode::SUCCESS
+            } else {
+                UNUSABLE.into()
+            })
+        }
+        ReportFormat::Text => {
+            let loaded = result.map_err(Stop::Rejected)?;
+            complain(&loaded.warnings);
+            print(&format!("ok\n{}", loaded.summary().join("\n")))
+        }
+    }
+}
+
+fn show(settings: Settings, format: ReportFormat) -> Result<ExitCode, Stop> {
+    let settings = load(settings)?.settings();
+    match format {
+        ReportFormat::Json => print_json(&settings),
+        ReportFormat::Text => {
+            let lines: Vec<String> = settings.iter().map(ToString::to_string).collect();
+            print(&lines.join("\n"))
+        }
+    }
+}
+
+/// The configuration, if it can be used, its warnings told.
+fn load(settings: Settings) -> Result<Loaded, Stop> {
+    let loaded = try_load(settings)?.map_err(Stop::Rejected)?;
+    complain(&loaded.warnings);
+    Ok(loaded)
+}
+
+fn try_load(settings: Settings) -> Result<Result<Loaded, Rejected>, Stop> {
+    let directory = std::env::current_dir()
+        .map_err(|error| Stop::Failed(format!("there is no current directory: {error}").into()))?;
+    Ok(config::load(
+        &settings.into_overrides(),
+        &Environment::of_process(),
+        &directory,
+    ))
+}
+
+fn print(text: &str) -> Result<ExitCode, Stop> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "{text}")
+        .and_then(|()| output.flush())
+        .map_err(Stop::Output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_json(value: &impl serde::Serialize) -> Result<ExitCode, Stop> {
+    let text = serde_json::to_string_pretty(value).expect("rows and reports are plain data");
+    print(&text)
+}
+
+/// To standard error; there is nobody left to tell if that fails.
+fn tell(message: &str) {
+    let _ = writeln!(io::stderr().lock(), "{message}");
+}
+
+fn complain(problems: &[Problem]) {
+    for problem in problems {
+        tell(&format!("{problem}\n"));
+    }
+}
+
+fn count(problems: &[Problem]) -> String {
+    match problems
+        .iter()
+        .filter(|problem| problem.severity == Severity::Error)
+        .count()
+    {
+        1 => "1 error".to_owned(),
+        errors => format!("{errors} errors"),
+    }
+}
+
+/// The failure and what caused it, the nearest cause first.
+fn explain(failure: &(dyn Error + 'static)) -> String {
+    let mut text = failure.to_string();
+    let mut cause = failure.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

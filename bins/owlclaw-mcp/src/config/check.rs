@@ -1,0 +1,34 @@
+//! What only the whole configuration can show.
+
+use super::layer::Origins;
+use super::model::{Config, Transport};
+use super::problem::{Origin, Problem};
+
+pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
+    let error = |key: &str, message: String| {
+        let origin = origins.get(key).cloned().unwrap_or(Origin::Default);
+        Problem::error(origin, message).key(key)
+    };
+    let http = &config.http;
+    let is_open = config.transport == Transport::Http && !http.host.is_loopback();
+    if is_open && !http.allow_anonymous {
+        let message = format!(
+            "other machines can reach `http.host` {}, and clients are not authenticated",
+            http.host
+        );
+        let hint = "listen on 127.0.0.1, or set `http.allow_anonymous: true` to serve anybody";
+        problems.push(error("http.host", message).hint(hint));
+    }
+    // To ignore these would leave a listener open that the operator believes to be closed.
+    let promises = [
+        ("http.tls.enabled", http.tls.enabled),
+        ("http.tls.verify_client", http.tls.verify_client),
+    ];
+    for (key, is_asked_for) in promises {
+        if is_asked_for {
+            let message = format!("`{key}: true` is not supported in this version");
+            let hint = "let a reverse proxy on the same machine end TLS";
+            problems.push(error(key, message).hint(hint));
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! One text to one value: the same rules for the file, the environment and the command line.
+
+use std::path::{Component, Path, PathBuf};
+
+use figment::value::Value;
+
+use super::host;
+use super::money::{Micros, ParseMicrosError};
+use super::nearest::nearest;
+use super::shape::{Format, Leaf};
+
+/// Why a text does not fit; completes the sentence that begins with the key.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Misfit {
+    /// "must be …"
+    pub(super) expected: String,
+    pub(super) hint: Option<String>,
+}
+
+impl Misfit {
+    fn new(expected: impl Into<String>) -> Self {
+        Self {
+            expected: expected.into(),
+            hint: None,
+        }
+    }
+
+    fn hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+}
+
+impl Leaf {
+    /// "an integer from 1 to 10", without knowing any value.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Leaf::Boolean => "`true` or `false`".into(),
+            Leaf::Integer { min, max } => format!("an integer from {min} to {max}"),
+            Leaf::Amount { .. } => "an amount such as 12.50".into(),
+            Leaf::Choice(names) => match names.as_slice() {
+                [only] => format!("`{only}`"),
+                names => format!("one of `{}`", names.join("`, `")),
+            },
+            Leaf::Text(format) => match format {
+                Format::Path => "a path".into(),
+                Format::Program => "the path or name of a program".into(),
+                Format::Application => "`module[:attribute]` or `path.py[:attribute]`".into(),
+                Format::Host => "an IP address or `localhost`".into(),
+                Format::Authority => "a host name, optionally with a port".into(),
+                Format::Origin => "an origin such as `https://app.example.com`".into(),
+                Format::OriginOrAny => "`*` or an origin such as `https://app.example.com`".into(),
+                Format::Token => "a name without spaces or separators".into(),
+                Format::Currency => "three capital letters such as `USD`".into(),
+                Format::Pattern => "a pattern that is not empty".into(),
+                Format::Name => "a text that is not empty".into(),
+            },
+        }
+    }
+
+    /// `base` is where relative paths begin; it is absolute.
+    pub(super) fn coerce(&self, text: &str, base: &Path) -> Result<Value, Misfit> {
+        let misfit = || Misfit::new(format!("must be {}", self.describe()));
+        match self {
+            Leaf::Boolean => match text {
+                "true" | "True" | "TRUE" => Ok(true.into()),
+                "false" | "False" | "FALSE" => Ok(false.into()),
+                _ => Err(misfit()),
+            },
+            Leaf::Integer { min, max } => {
+                let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+                let number = is_number.then(|| text.parse::<u64>().ok()).flatten();
+                match number.filter(|number| (min..=max).contains(&number)) {
+                    Some(number) => Ok(number.into()),
+                    None if text == "0" => Err(misfit().hint("leave the key out for its default")),
+                    None => Err(misfit()),
+                }
+            }
+            Leaf::Amount { is_zero_allowed } => match Micros::parse(text) {
+                Ok(amount) if amount.get() == 0 && !is_zero_allowed => {
+                    Err(Misfit::new("must be more than zero")
+                        .hint("to forbid calls, use `deny` or `hide`"))
+                }
+                Ok(amount) => Ok(amount.to_string().into()),
+                Err(ParseMicrosError::NotDecimal) => {
+                    Err(misfit().hint("write digits with at most one decimal point"))
+                }
+                Err(error) => Err(misfit().hint(error.to_string())),
+            },
+            Leaf::Choice(names) => match names.iter().find(|n| n.eq_ignore_ascii_case(text)) {
+                Some(name) => Ok(name.clone().into()),
+                None if text == "stdout" && names.iter().any(|name| name == "stderr") => {
+                    Err(misfit().hint("standard output belongs to the protocol"))
+                }
+                None => Err(match nearest(text, names.iter().map(String::as_str)) {
+                    Some(name) if names.len() > 1 => {
+                        misfit().hint(format!("did you mean `{name}`?"))
+                    }
+                    _ => misfit(),
+                }),
+            },
+            Leaf::Text(format) => format.coerce(text, base).ok_or_else(|| match format {
+                Format::Origin if text == "*" => {
+                    misfit().hint("name each origin: any page could call the server otherwise")
+                }
+                Format::Origin | Format::OriginOrAny => {
+                    misfit().hint("scheme, host and port only: no path, no slash at the end")
+                }
+                Format::Host => misfit().hint("use 0.0.0.0 or [::] to listen on every address"),
+                _ => misfit(),
+            }),
+        }
+    }
+}
+
+impl Format {
+    fn coerce(self, text: &str, base: &Path) -> Option<Value> {
+        let is_clean = !text.trim().is_empty() && !text.chars().any(char::is_control);
+        if !is_clean {
+            return None;
+        }
+        match self {
+            Format::Path => path_text(absolute(base, text)),
+            Format::Program if text.contains(std::path::is_separator) => {
+                path_text(absolute(base, text))
+            }
+            Format::Application => application(text, base),
+            Format::Host => host::parse(text).map(|address| address.to_string().into()),
+            Format::Authority => is_authority(text).then(|| text.to_ascii_lowercase().into()),
+            Format::OriginOrAny if text == "*" => Some(text.into()),
+            Format::Origin | Format::OriginOrAny => {
+                let (scheme, authority) = text.split_once("://")?;
+                let is_origin = matches!(scheme, "http" | "https") && is_authority(authority);
+                is_origin.then(|| text.to_ascii_lowercase().into())
+            }
+            Format::Token => text.bytes().all(is_token_byte).then(|| text.into()),
+            Format::Currency => {
+                let is_code = text.len() == 3 && text.bytes().all(|b| b.is_ascii_uppercase());
+                is_code.then(|| text.into())
+            }
+            Format::Program | Format::Pattern | Format::Name => {
+                // A space at an end is invisible and matches nothing.
+                (text == text.trim()).then(|| text.into())
+            }
+        }
+    }
+}
+
+/// `text` from `base`, without `.` segments.
+pub(super) fn absolute(base: &Path, text: impl AsRef<Path>) -> PathBuf {
+    base.join(text)
+        .components()
+        .filter(|part| *part != Component::CurDir)
+        .collect()
+}
+
+/// Paths come from text and from a base that was checked to be text, so this is never `None`.
+fn path_text(path: PathBuf) -> Option<Value> {
+    path.into_os_string().into_string().ok().map(Value::from)
+}
+
+fn application(text: &str, base: &Path) -> Option<Value> {
+    let (place, attribute) = match text.rsplit_once(':') {
+        Some((place, attribute)) => (place, Some(attribute)),
+        None => (text, None),
+    };
+    if place.is_empty() || attribute.is_some_and(|name| name.trim().is_empty()) {
+        return None;
+    }
+    let is_file = place.ends_with(".py") || place.contains(std::path::is_separator);
+    if !is_file {
+        let is_module = place
+            .split('.')
+            .all(|part| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_'));
+        return is_module.then(|| text.into());
+    }
+    let file = absolute(base, place).into_os_string().into_string().ok()?;
+    Some(match attribute {
+        Some(attribute) => format!("{file}:{attribute}").into(),
+        None => file.into(),
+    })
+}
+
+/// `host`, `host:port`, `[v6]` or `[v6]:port`.
+fn is_authority(text: &str) -> bool {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, Some(port)),
+        _ => (text, None),
+    };
+    let is_port = |port: &str| {
+        port.bytes().all(|b| b.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0)
+    };
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
+    };
+    let is_host = match host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+    {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => is_name(host),
+    };
+    is_host && port.is_none_or(is_port)
+}
+
+/// `tchar` of RFC 9110, section 5.6.2.
+fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(format: Format, text: &str) -> Option<String> {
+        let value = Leaf::Text(format)
+            .coerce(text, Path::new("/etc/owl"))
+            .ok()?;
+        Some(value.into_string().expect("a text becomes a text"))
+    }
+
+    #[test]
+    fn texts_are_checked_by_their_format() {
+        use Format::*;
+        let rows = [
+            (Path, "./skills", Some("/etc/owl/skills")),
+            (Path, "/var/./x", Some("/var/x")),
+            (Path, " ", None),
+            (Program, "python3", Some("python3")),
+            (
+                Program,
+                ".venv/bin/python",
+                Some("/etc/owl/.venv/bin/python"),
+            ),
+            (Application, "shop.main:app", Some("shop.main:app")),
+            (Application, "shop:create()", Some("shop:create()")),
+            (
+                Application,
+                "src/app.py:app",
+                Some("/etc/owl/src/app.py:app"),
+            ),
+            (Application, "app.py", Some("/etc/owl/app.py")),
+            (Application, "shop main", None),
+            (Application, "shop:", None),
+            (Application, ":app", None),
+            (Host, "localhost", Some("127.0.0.1")),
+            (Host, "[::1]", Some("::1")),
+            (Host, "example.com", None),
+            (
+                Authority,
+                "MCP.example.com:8443",
+                Some("mcp.example.com:8443"),
+            ),
+            (Authority, "[::1]:80", Some("[::1]:80")),
+            (Authority, "[::1]", Some("[::1]")),
+            (Authority, "host:0", None),
+            (Authority, "a/b", None),
+            (
+                Origin,
+                "https://App.example.com",
+                Some("https://app.example.com"),
+            ),
+            (Origin, "https://app.example.com/", None),
+            (Origin, "*", None),
+            (Origin, "app.example.com", None),
+            (OriginOrAny, "*", Some("*")),
+            (Token, "X-MCP-Client-ID", Some("X-MCP-Client-ID")),
+            (Token, "GET, POST", None),
+            (Currency, "EUR", Some("EUR")),
+            (Currency, "eur", None),
+            (Pattern, "tool.*", Some("tool.*")),
+            (Pattern, "", None),
+            (Pattern, " x", None),
+            (Name, "a\u{7}b", None),
+        ];
+        for (format, given, expected) in rows {
+            assert_eq!(
+                self::text(format, given).as_deref(),
+                expected,
+                "{format:?} {given:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn integers_are_plain_digits_within_their_bounds() {
+        let leaf = Leaf::Integer { min: 1, max: 10 };
+        let is_fit = |text: &str| leaf.coerce(text, Path::new("/")).is_ok();
+        assert!(is_fit("1") && is_fit("10") && is_fit("007"));
+        for text in [
+            "0",
+            "11",
+            "-1",
+            "+1",
+            "1.0",
+            "0x1",
+            "1_0",
+            "",
+            " 1",
+            "99999999999999999999",
+        ] {
+            assert!(!is_fit(text), "{text:?}");
+        }
+    }
+}

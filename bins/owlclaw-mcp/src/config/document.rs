@@ -1,0 +1,350 @@
+//! The configuration file as a tree that remembers where everything stood.
+//!
+//! Typed deserialisation stops at its first mistake; a tree can be walked to the end. Scalars keep
+//! the text they were written as, so that amounts never pass through a binary float.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
+use serde_saphyr::{Location, Spanned};
+
+use super::problem::{Origin, Position, Problem, Snippet};
+
+/// Nesting beyond this is refused; the deepest known key stands at 6.
+const MAX_DEPTH: usize = 32;
+/// Values beyond this are refused, those that aliases repeat counted each time.
+const MAX_NODES: usize = 100_000;
+
+/// A value and where it stands.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) value: Value,
+    pub(super) at: Place,
+}
+
+/// What stands there.
+#[derive(Debug)]
+pub(super) enum Value {
+    /// Nothing, `~` or `null`.
+    Nothing,
+    /// The text: decoded if it was quoted, as written if it was a number or a boolean.
+    Scalar(String),
+    Sequence(Vec<Node>),
+    Mapping(Vec<(Key, Node)>),
+}
+
+impl Value {
+    /// For "found …" in a message.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Value::Nothing => "nothing".into(),
+            Value::Scalar(text) if text.is_empty() => "an empty text".into(),
+            Value::Scalar(text) => format!("`{}`", shorten(text)),
+            Value::Sequence(_) => "a list".into(),
+            Value::Mapping(_) => "a section".into(),
+        }
+    }
+}
+
+/// A message quotes at most this many characters of a value.
+pub(super) fn shorten(text: &str) -> String {
+    const MAX_QUOTED_CHARACTERS: usize = 60;
+    match text.char_indices().nth(MAX_QUOTED_CHARACTERS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// A key of a mapping.
+#[derive(Debug)]
+pub(super) struct Key {
+    pub(super) name: String,
+    pub(super) at: Place,
+}
+
+/// Line and column, from 1, and the length in characters.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    line: usize,
+    column: usize,
+    length: usize,
+}
+
+impl Place {
+    fn new(location: &Location) -> Self {
+        let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        Self {
+            line: number(location.line()),
+            column: number(location.column()),
+            length: number(location.span().len()),
+        }
+    }
+}
+
+/// A parsed file.
+#[derive(Debug)]
+pub(super) struct Document<'a> {
+    name: String,
+    text: &'a str,
+    pub(super) root: Node,
+}
+
+impl<'a> Document<'a> {
+    /// Parses `text`, the content of the file that the operator calls `name`.
+    ///
+    /// A duplicate key is reported without giving up the rest of the file; where the text is not
+    /// YAML there is no document.
+    pub(super) fn parse(
+        name: &str,
+        text: &'a str,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Document<'a>> {
+        let mut duplicates = DuplicateKeyPolicy::Error;
+        loop {
+            let options = serde_saphyr::options! {
+                with_snippet: false,
+                duplicate_keys: duplicates,
+                non_finite_float_policy: NonFiniteFloatPolicy::AsString,
+                budget: serde_saphyr::budget! { max_depth: MAX_DEPTH, max_nodes: MAX_NODES },
+            };
+            match serde_saphyr::from_str_with_options::<Spanned<Raw<'_>>>(text, options) {
+                Ok(raw) => {
+                    let root = convert(raw, text);
+                    return Some(Document {
+                        name: name.to_owned(),
+                        text,
+                        root,
+                    });
+                }
+                Err(error) => {
+                    let at = error.location().as_ref().map(Place::new);
+                    let at = at.unwrap_or(Place {
+                        line: 0,
+                        column: 0,
+                        length: 0,
+                    });
+                    let is_duplicate =
+                        matches!(error, serde_saphyr::Error::DuplicateMappingKey { .. });
+                    problems.push(describe(&error, origin(name, text, at)));
+                    if !is_duplicate || matches!(duplicates, DuplicateKeyPolicy::FirstWins) {
+                        return None;
+                    }
+                    duplicates = DuplicateKeyPolicy::FirstWins;
+                }
+            }
+        }
+    }
+
+    /// The origin to report for something at `at`.
+    pub(super) fn origin(&self, at: Place) -> Origin {
+        origin(&self.name, self.text, at)
+    }
+}
+
+fn origin(name: &str, text: &str, at: Place) -> Origin {
+    let line = at
+        .line
+        .checked_sub(1)
+        .and_then(|index| text.lines().nth(index));
+    Origin::File(Position {
+        file: name.to_owned(),
+        line: at.line,
+        column: at.column,
+        snippet: line.map(|line| Snippet::new(line, at.column, at.length)),
+    })
+}
+
+/// The parser's sentence, without its place, which the origin holds, and without advice meant for
+/// whoever calls the parser.
+fn describe(error: &serde_saphyr::Error, origin: Origin) -> Problem {
+    match error {
+        serde_saphyr::Error::DuplicateMappingKey { key, .. } => {
+            let key = key.as_deref().unwrap_or("?");
+            Problem::error(origin, format!("the key `{key}` stands here a second time"))
+                .hint("keep one of the two")
+        }
+        serde_saphyr::Error::MultipleDocuments { .. } => {
+            Problem::error(origin, "the file holds more than one YAML document")
+                .hint("remove the line `---` and what belongs to the other document")
+        }
+        other => {
+            let message = other.to_string();
+            let message = message.split(" at line ").next().unwrap_or(&message);
+            Problem::error(origin, format!("this is not valid YAML: {message}"))
+        }
+    }
+}
+
+/// The tree before the text of its scalars has been looked up.
+enum Raw<'de> {
+    Nothing,
+    /// A string, decoded.
+    Text(std::borrow::Cow<'de, str>),
+    /// A number or a boolean: what counts is the text of the source.
+    Plain,
+    Sequence(Vec<Spanned<Raw<'de>>>),
+    Mapping(Vec<(Spanned<String>, Spanned<Raw<'de>>)>),
+}
+
+impl<'de> Deserialize<'de> for Raw<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RawVisitor)
+    }
+}
+
+struct RawVisitor;
+
+impl<'de> Visitor<'de> for RawVisitor {
+    type Value = Raw<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Raw::Text(text.into()))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Raw::Text(text.to_owned().into()))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+        Ok(Raw::Plain)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+        Ok(Raw::Plain)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+        Ok(Raw::Plain)
+    }
+
+    fn visit_i128<E>(self, _: i128) -> Result<Self::Value, E> {
+        Ok(Raw::Plain)
+    }
+
+    fn visit_u128<E>(self, _: u128) -> Result<Self::Value, E> {
+        Ok(Raw::Plain)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+        Ok(Raw::Plain)
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Raw::Nothing)
+    }
+
+    fn visit_none<E>(self) -> Result<Self::Value, E> {
+        Ok(Raw::Nothing)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Self::Value, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) = sequence.next_element()? {
+            elements.push(element);
+        }
+        Ok(Raw::Sequence(elements))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut mapping: A) -> Result<Self::Value, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = mapping.next_entry()? {
+            entries.push(entry);
+        }
+        Ok(Raw::Mapping(entries))
+    }
+}
+
+/// Recursion is bounded by [`MAX_DEPTH`].
+fn convert(raw: Spanned<Raw<'_>>, text: &str) -> Node {
+    // Where an alias is used is where the operator has to look; its text is where it was defined.
+    let at = Place::new(&raw.referenced);
+    let value = match raw.value {
+        Raw::Nothing => Value::Nothing,
+        Raw::Text(text) => Value::Scalar(text.into_owned()),
+        Raw::Plain => Value::Scalar(source_of(&raw.defined, text).unwrap_or_default().to_owned()),
+        Raw::Sequence(elements) => Value::Sequence(
+            elements
+                .into_iter()
+                .map(|element| convert(element, text))
+                .collect(),
+        ),
+        Raw::Mapping(entries) => {
+            let entry = |(key, value): (Spanned<String>, Spanned<Raw<'_>>)| {
+                let length = key.value.chars().count();
+                let at = Place {
+                    length,
+                    ..Place::new(&key.referenced)
+                };
+                (
+                    Key {
+                        name: key.value,
+                        at,
+                    },
+                    convert(value, text),
+                )
+            };
+            Value::Mapping(entries.into_iter().map(entry).collect())
+        }
+    };
+    Node { value, at }
+}
+
+fn source_of<'a>(location: &Location, text: &'a str) -> Option<&'a str> {
+    let span = location.span();
+    let start = usize::try_from(span.byte_offset()?).ok()?;
+    let length = usize::try_from(span.byte_len()?).ok()?;
+    text.get(start..start.checked_add(length)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scalar(text: &str) -> String {
+        let mut problems = Vec::new();
+        let document = Document::parse("x.yaml", text, &mut problems).expect("it is YAML");
+        assert!(problems.is_empty(), "{problems:?}");
+        match document.root.value {
+            Value::Mapping(entries) => match &entries.last().expect("one entry").1.value {
+                Value::Scalar(text) => text.clone(),
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn scalars_keep_the_text_they_were_written_as() {
+        assert_eq!(scalar("é: 10.000000000000000001"), "10.000000000000000001");
+        assert_eq!(scalar("a: &x 0.10\nb: *x\n"), "0.10");
+        assert_eq!(scalar("a: {q: 1.50}\nb: 'two # x'\n"), "two # x");
+        assert_eq!(scalar("a: 0x10"), "0x10");
+        assert_eq!(scalar("a: yes"), "yes");
+        assert_eq!(
+            scalar("a: 99999999999999999999999999999999999999999999"),
+            "9".repeat(44)
+        );
+        assert_eq!(scalar("\u{feff}a: 12"), "12");
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error_and_not_a_crash() {
+        for text in [
+            format!("a: {}", "[".repeat(100_000)),
+            format!("a: {}{}", "[".repeat(40), "]".repeat(40)),
+            // Each level doubles what the last stands for.
+            (1..40).fold("a0: &a0 [x]\n".to_owned(), |text, n| {
+                format!("{text}a{n}: &a{n} [*a{}, *a{}]\n", n - 1, n - 1)
+            }),
+        ] {
+            let mut problems = Vec::new();
+            assert!(Document::parse("x.yaml", &text, &mut problems).is_none());
+            assert_eq!(problems.len(), 1, "{problems:?}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The layer of the file: a walk through the document, side by side with the shape.
+
+use std::path::Path;
+
+use figment::value::{Dict, Value as Setting};
+
+use super::Environment;
+use super::document::{Document, Key, Node, Value};
+use super::interpolate::interpolate;
+use super::layer::{Layer, Origins, child, join};
+use super::nearest::nearest;
+use super::problem::Problem;
+use super::shape::{Keys, Leaf, ROOT_KEY, Shape, settings};
+
+/// Takes over everything that fits and reports everything that does not.
+///
+/// `base` is where relative paths begin.
+pub(super) fn layer(
+    document: &Document<'_>,
+    keys: &Keys,
+    environment: &Environment,
+    base: &Path,
+    problems: &mut Vec<Problem>,
+) -> Layer {
+    let mut walk = Walk {
+        document,
+        keys,
+        environment,
+        base,
+        problems,
+        origins: Origins::new(),
+    };
+    let values = walk.top();
+    Layer::new("configuration file", values, walk.origins)
+}
+
+struct Walk<'a> {
+    document: &'a Document<'a>,
+    keys: &'a Keys,
+    environment: &'a Environment,
+    base: &'a Path,
+    problems: &'a mut Vec<Problem>,
+    origins: Origins,
+}
+
+impl<'a> Walk<'a> {
+    fn top(&mut self) -> Dict {
+        let root = &self.document.root;
+        let entries = match &root.value {
+            Value::Nothing => return Dict::new(),
+            Value::Mapping(entries) => entries,
+            other => {
+                let found = other.describe();
+                let message = format!("the file must begin with `{ROOT_KEY}:`, found {found}");
+                self.problems
+                    .push(Problem::error(self.document.origin(root.at), message));
+                return Dict::new();
+            }
+        };
+        let mut values = Dict::new();
+        for (key, node) in entries {
+            if key.name == ROOT_KEY {
+                values = self.section(self.keys, node, "");
+                continue;
+            }
+            let hint = match self.keys.contains_key(&key.name) {
+                true => format!("move `{}` under `{ROOT_KEY}:`", key.name),
+                false => format!("the only key at the top of the file is `{ROOT_KEY}`"),
+            };
+            self.unknown(key, &child("", &key.name), hint);
+        }
+        values
+    }
+
+    fn section(&mut self, keys: &Keys, node: &Node, path: &str) -> Dict {
+        let mut values = Dict::new();
+        for (key, node) in self.entries(node, path) {
+            let name = child(path, &key.name);
+            match keys.get(&key.name) {
+                Some(shape) => {
+                    if let Some(value) = self.value(shape, node, &name) {
+                        values.insert(key.name.clone(), value);
+                    }
+                }
+                None => {
+                    let hint = self.meant(&key.name, keys, path);
+                    self.unknown(key, &name, hint);
+                }
+            }
+        }
+        values
+    }
+
+    /// Names are the operator's; that they are names is all that can be asked of them.
+    fn table(&mut self, shape: &Shape, node: &Node, path: &str) -> Dict {
+        let mut values = Dict::new();
+        for (key, node) in self.entries(node, path) {
+            let name = child(path, &key.name);
+            let is_name = !key.name.is_empty()
+                && key.name == key.name.trim()
+                && !key.name.chars().any(char::is_control);
+            let problem = |message: String| {
+                Problem::error(self.document.origin(key.at), message).key(name.clone())
+            };
+            if !is_name {
+                let message = format!("a name under `{path}` must be a text that is not empty");
+                self.problems.push(problem(message));
+            } else if key.name.contains('*') {
+                let message = format!("`{name}` is a name and cannot hold `*`");
+                let hint = "patterns go into the lists `allow`, `deny` and `hide`";
+                self.problems.push(problem(message).hint(hint));
+            }
+            if let Some(value) = self.value(shape, node, &name) {
+                values.insert(key.name.clone(), value);
+            }
+        }
+        values
+    }
+
+    fn value(&mut self, shape: &Shape, node: &Node, path: &str) -> Option<Setting> {
+        if let Shape::Section(_) | Shape::Table(_) = shape {
+            let values = match shape {
+                Shape::Section(keys) => self.section(keys, node, path),
+                Shape::Table(entry) => self.table(entry, node, path),
+                Shape::List(_) | Shape::Single(_) => Dict::new(),
+            };
+            // A section without a key says nothing, but an entry in a table exists by its name.
+            return Some(values.into());
+        }
+        self.origins
+            .insert(path.to_owned(), self.document.origin(node.at));
+        match (shape, &node.value) {
+            (Shape::List(leaf), Value::Sequence(elements)) => {
+                let values = elements.iter().enumerate().filter_map(|(index, element)| {
+                    self.leaf(leaf, element, &format!("{path}[{index}]"))
+                });
+                Some(values.collect::<Vec<_>>().into())
+            }
+            (Shape::List(leaf), other) => {
+                let found = other.describe();
+                let message = format!("`{path}` must be a list, found {found}");
+                let hint = match other {
+                    Value::Scalar(text) => format!("write `[{}]`", super::document::shorten(text)),
+                    _ => format!("each element is {}", leaf.describe()),
+                };
+                self.misfit(node, path, message, Some(hint));
+                None
+            }
+            (Shape::Single(leaf), _) => self.leaf(leaf, node, path),
+            (Shape::Section(_) | Shape::Table(_), _) => None,
+        }
+    }
+
+    fn leaf(&mut self, leaf: &Leaf, node: &Node, path: &str) -> Option<Setting> {
+        let Value::Scalar(text) = &node.value else {
+            let found = node.value.describe();
+            let message = format!("`{path}` must be {}, found {found}", leaf.describe());
+            let is_nothing = matches!(node.value, Value::Nothing);
+            let hint = is_nothing.then(|| "leave the key out for its default".to_owned());
+            self.misfit(node, path, message, hint);
+            return None;
+        };
+        let replaced = match interpolate(text, self.environment) {
+            Ok(replaced) => replaced,
+            Err(error) => {
+                self.misfit(node, path, format!("`{path}` {error}"), None);
+                return None;
+            }
+        };
+        match leaf.coerce(replaced.as_deref().unwrap_or(text), self.base) {
+            Ok(value) => Some(value),
+            Err(misfit) => {
+                // What a variable holds may be a secret: the message shows the reference only.
+                let found = node.value.describe();
+                let message = match replaced {
+                    None => format!("`{path}` {}, found {found}", misfit.expected),
+                    Some(_) => format!(
+                        "`{path}` {}, found what {found} stands for",
+                        misfit.expected
+                    ),
+                };
+                self.misfit(node, path, message, misfit.hint);
+                None
+            }
+        }
+    }
+
+    fn entries<'n>(&mut self, node: &'n Node, path: &str) -> &'n [(Key, Node)] {
+        match &node.value {
+            // `http:` with every key below it commented out.
+            Value::Nothing => &[],
+            Value::Mapping(entries) => entries,
+            other => {
+                let place = if path.is_empty() { ROOT_KEY } else { path };
+                let message = format!("`{place}` must be a section, found {}", other.describe());
+                self.misfit(node, place, message, None);
+                &[]
+            }
+        }
+    }
+
+    fn misfit(&mut self, node: &Node, path: &str, message: String, hint: Option<String>) {
+        let problem = Problem::error(self.document.origin(node.at), message).key(path);
+        self.problems.push(problem.hint_if(hint));
+    }
+
+    fn unknown(&mut self, key: &Key, path: &str, hint: String) {
+        let origin = self.document.origin(key.at);
+        let message = format!("unknown key `{path}`");
+        self.problems
+            .push(Problem::error(origin, message).key(path).hint(hint));
+    }
+
+    /// The key that was probably meant by `name` in the section at `path`.
+    fn meant(&self, name: &str, keys: &Keys, path: &str) -> String {
+        if let Some(sibling) = nearest(name, keys.keys().map(String::as_str)) {
+            return format!("did you mean `{}`?", child(path, sibling));
+        }
+        // The right key in the wrong place, if there is one such key only.
+        let settings = settings(self.keys);
+        let last = |path: &[&'a str]| path.last().copied();
+        let similar = nearest(name, settings.iter().filter_map(|(path, _)| last(path)));
+        let mut elsewhere = settings.iter().filter(|(path, _)| last(path) == similar);
+        if let (Some((path, _)), None) = (elsewhere.next(), elsewhere.next()) {
+            return format!("did you mean `{}`?", join(path));
+        }
+        let known: Vec<&str> = keys.keys().map(String::as_str).collect();
+        format!("known keys here are `{}`", known.join("`, `"))
+    }
+}

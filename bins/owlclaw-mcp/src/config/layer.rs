@@ -1,0 +1,86 @@
+//! A layer of configuration: what one source says, each value checked, its origin noted.
+
+use std::collections::BTreeMap;
+
+use figment::value::{Dict, Map, Value};
+use figment::{Metadata, Profile, Provider};
+
+use super::problem::Origin;
+
+/// Keys by their path from the root, and who set them.
+pub(super) type Origins = BTreeMap<String, Origin>;
+
+/// What one source says.
+#[derive(Debug)]
+pub(super) struct Layer {
+    name: &'static str,
+    values: Dict,
+    pub(super) origins: Origins,
+}
+
+impl Layer {
+    pub(super) fn new(name: &'static str, values: Dict, origins: Origins) -> Self {
+        Self {
+            name,
+            values,
+            origins,
+        }
+    }
+
+    pub(super) fn empty(name: &'static str) -> Self {
+        Self::new(name, Dict::new(), Origins::new())
+    }
+
+    /// Sets what stands at `path`, which has at least one segment.
+    pub(super) fn set(&mut self, path: &[&str], value: Value, origin: Origin) {
+        self.origins.insert(join(path), origin);
+        insert(&mut self.values, path, value);
+    }
+}
+
+fn insert(values: &mut Dict, path: &[&str], value: Value) {
+    match path {
+        [] => {}
+        [key] => {
+            values.insert((*key).to_owned(), value);
+        }
+        [key, rest @ ..] => {
+            let section = values
+                .entry((*key).to_owned())
+                .or_insert_with(|| Dict::new().into());
+            if let Value::Dict(_, section) = section {
+                insert(section, rest, value);
+            }
+        }
+    }
+}
+
+/// The layer as [`figment`] merges it.
+impl Provider for Layer {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.name)
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        Ok(Profile::Default.collect(self.values.clone()))
+    }
+}
+
+/// `a.b.c`, as messages and `config show` write a path.
+pub(super) fn join(path: &[&str]) -> String {
+    path.iter()
+        .fold(String::new(), |path, segment| child(&path, segment))
+}
+
+/// `path.name`; a name that could be mistaken for more than one segment is quoted.
+pub(super) fn child(path: &str, name: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
+    let name = match !name.is_empty() && name.chars().all(is_plain) {
+        true => name.to_owned(),
+        false => format!("{name:?}"),
+    };
+    match path {
+        "" => name,
+        path => format!("{path}.{name}"),
+    }
+}

@@ -1,0 +1,193 @@
+//! Configuration: read once, checked as a whole, handed on as plain structs.
+//!
+//! Four layers, each over the one before: the defaults, the file `mcp-server.yaml`, the
+//! environment, the command line. Every layer is checked value by value against the
+//! [`shape`] that the types in [`model`] describe, so that all mistakes are reported at once and
+//! each with its place; what is left is merged and turned into a [`Config`], and then checked for
+//! what only the whole can show.
+//!
+//! Relative paths begin at the directory of the file that names them, defaults included; those of
+//! the environment and the command line begin at the current directory.
+
+mod check;
+mod coerce;
+mod document;
+mod environment;
+mod file;
+mod governance;
+mod host;
+mod interpolate;
+mod layer;
+mod model;
+mod money;
+mod nearest;
+mod overrides;
+mod problem;
+mod shape;
+mod show;
+mod summary;
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use figment::Figment;
+use figment::providers::Serialized;
+
+use document::Document;
+use layer::Origins;
+
+pub use environment::Environment;
+pub use governance::{Access, AccessRules, Client, Governance, PartialQuota, Quota, ToolRule};
+pub use model::{
+    Config, Cors, Durability, ErrorStyle, Http, IncludeSkill, Ledger, LogFormat, LogLevel,
+    LogOutput, Logging, Resources, Tls, Tools, Transport,
+};
+pub use money::{Micros, ParseMicrosError};
+pub use overrides::Overrides;
+pub use problem::{Origin, Position, Problem, Severity};
+pub use show::Setting;
+
+/// The file that is read if none is named and it exists.
+pub const DEFAULT_FILE: &str = "mcp-server.yaml";
+
+/// A longer file is refused: it is not a configuration.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
+
+/// A configuration that can be used.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The configuration itself.
+    pub config: Config,
+    /// What is odd about it; severity is always [`Severity::Warning`].
+    pub warnings: Vec<Problem>,
+    /// The file that was read, absolute.
+    pub file: Option<PathBuf>,
+    origins: Origins,
+}
+
+/// A configuration that cannot be used, with everything that is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the configuration has {} problems", .problems.len())]
+pub struct Rejected {
+    /// At least one error, and the warnings.
+    pub problems: Vec<Problem>,
+}
+
+/// Reads, merges and checks all layers.
+///
+/// `directory` is the current directory, absolute.
+///
+/// # Errors
+///
+/// All problems together, if one of them is an error.
+pub fn load(
+    overrides: &Overrides,
+    environment: &Environment,
+    directory: &Path,
+) -> Result<Loaded, Rejected> {
+    let mut problems = Vec::new();
+    if directory.to_str().is_none() {
+        // Paths are text from here on.
+        let message = format!(
+            "the current directory `{}` is not Unicode",
+            directory.display()
+        );
+        problems.push(Problem::error(Origin::Default, message));
+        return Err(Rejected { problems });
+    }
+
+    let keys = shape::root();
+    let name = overrides
+        .config
+        .as_deref()
+        .unwrap_or(Path::new(DEFAULT_FILE));
+    let path = coerce::absolute(directory, name);
+    let base = path.parent().unwrap_or(directory);
+    let text = read(name, &path, overrides.config.is_some(), &mut problems);
+    let document = text
+        .as_ref()
+        .and_then(|text| Document::parse(&name.display().to_string(), text, &mut problems));
+
+    let from_file = document
+        .as_ref()
+        .map(|document| file::layer(document, &keys, environment, base, &mut problems));
+    let from_environment = environment::layer(environment, &keys, directory, &mut problems);
+    let from_command_line = overrides::layer(overrides, &keys, directory, &mut problems);
+
+    let mut figment = Figment::from(Serialized::defaults(Config::default()));
+    let mut origins = Origins::new();
+    for layer in from_file
+        .into_iter()
+        .chain([from_environment, from_command_line])
+    {
+        origins.extend(layer.origins.clone());
+        figment = figment.merge(layer);
+    }
+    match figment.extract::<Config>() {
+        Ok(mut config) => {
+            for path in [&mut config.resources.skills_dir, &mut config.ledger.path] {
+                *path = coerce::absolute(base, &path);
+            }
+            check::check(&config, &origins, &mut problems);
+            if problems
+                .iter()
+                .all(|problem| problem.severity == Severity::Warning)
+            {
+                let file = text.is_some().then_some(path);
+                return Ok(Loaded {
+                    config,
+                    warnings: problems,
+                    file,
+                    origins,
+                });
+            }
+        }
+        // Every value was checked on its way here, so this is a fault of ours; refuse all the same.
+        Err(error) => problems.push(Problem::error(Origin::Default, error.to_string())),
+    }
+    Err(Rejected { problems })
+}
+
+/// The JSON Schema of the file, for editors.
+pub fn schema() -> serde_json::Value {
+    shape::file_schema()
+}
+
+/// `None` if there is no file to read, or if it cannot be read and `problems` says why.
+fn read(name: &Path, path: &Path, is_named: bool, problems: &mut Vec<Problem>) -> Option<String> {
+    let origin = || {
+        let file = name.display().to_string();
+        Origin::File(Position {
+            file,
+            line: 0,
+            column: 0,
+            snippet: None,
+        })
+    };
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path);
+    match file.and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => return None,
+        Err(error) => {
+            let message = format!("the configuration file cannot be read: {error}");
+            problems.push(Problem::error(origin(), message));
+            return None;
+        }
+    }
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        let message = format!("the configuration file is longer than {MAX_FILE_BYTES} bytes");
+        problems.push(Problem::error(origin(), message));
+        return None;
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Some(text),
+        Err(error) => {
+            let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
+            let message = format!("the configuration file is not UTF-8: see line {line}");
+            problems.push(Problem::error(origin(), message));
+            None
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! The configuration as the rest of the program sees it: plain, complete, checked.
+//!
+//! These types are also the one description of what the file may hold: the keys, ranges and
+//! choices that [`super::shape`] checks, and the JSON Schema that `config schema` prints, are
+//! derived from them.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::governance::Governance;
+
+/// Everything that can be configured.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// How clients reach the server.
+    pub transport: Transport,
+    /// The Python application that provides the handlers: `module[:attribute]` or
+    /// `path.py[:attribute]`. Without one, only skills are served.
+    #[schemars(extend("format" = "application"))]
+    pub app: Option<String>,
+    /// The Python interpreter: a path, or a name that is looked up in `PATH`. Without one, that of
+    /// the active virtual environment, else `python3`.
+    #[schemars(extend("format" = "program"))]
+    pub python: Option<String>,
+    /// The HTTP transport. Without effect under `transport: stdio`.
+    pub http: Http,
+    /// Listing and calling tools.
+    pub tools: Tools,
+    /// Listing and reading skills.
+    pub resources: Resources,
+    /// Who may do what, how often, and at what cost.
+    pub governance: Governance,
+    /// The record of every call.
+    pub ledger: Ledger,
+    /// What the server says about itself.
+    pub logging: Logging,
+    /// Stack traces in error answers. Never where clients are strangers.
+    pub development: bool,
+}
+
+/// How clients reach the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// One client, over standard input and output.
+    #[default]
+    Stdio,
+    /// Many clients, over HTTP.
+    Http,
+}
+
+/// The HTTP transport.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Http {
+    /// The address to listen on: an IP address, or `localhost` for 127.0.0.1.
+    #[serde(deserialize_with = "super::host::deserialize")]
+    #[schemars(with = "String", extend("format" = "host"))]
+    pub host: IpAddr,
+    /// The port to listen on; 0 lets the system choose a free one.
+    pub port: u16,
+    /// Serve clients nobody has authenticated on an address that other machines can reach.
+    pub allow_anonymous: bool,
+    /// Web origins, such as `https://app.example.com`, whose pages may call the server. Loopback
+    /// origins always may.
+    #[schemars(extend("x-items" = "origin"))]
+    pub allowed_origins: Vec<String>,
+    /// Names, with or without a port, under which the server may be addressed. Empty: the address
+    /// it listens on and the loopback names.
+    #[schemars(extend("x-items" = "authority"))]
+    pub allowed_hosts: Vec<String>,
+    /// What browsers are told about cross-origin calls.
+    pub cors: Cors,
+    /// Transport encryption.
+    pub tls: Tls,
+    /// The longest request body, in bytes.
+    #[schemars(range(min = 1024, max = 1_073_741_824))]
+    pub max_body_bytes: usize,
+    /// How many handshake sessions may exist at once.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub max_sessions: usize,
+    /// A session unused for this many seconds is forgotten.
+    #[schemars(range(min = 1, max = 604_800))]
+    pub session_idle_seconds: u64,
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self {
+            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 8080,
+            allow_anonymous: false,
+            allowed_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
+            cors: Cors::default(),
+            tls: Tls::default(),
+            max_body_bytes: 4 * 1024 * 1024,
+            max_sessions: 10_000,
+            session_idle_seconds: 1_800,
+        }
+    }
+}
+
+/// What browsers are told about cross-origin calls.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cors {
+    /// Answer preflight requests and add the headers.
+    pub enabled: bool,
+    /// Origins that may read answers, or `*`.
+    #[schemars(extend("x-items" = "origin-or-any"))]
+    pub allowed_origins: Vec<String>,
+    /// Methods that may be used.
+    #[schemars(extend("x-items" = "token"))]
+    pub allowed_methods: Vec<String>,
+    /// Request headers that may be sent.
+    #[schemars(extend("x-items" = "token"))]
+    pub allowed_headers: Vec<String>,
+    /// How long a browser may remember the answer, in seconds.
+    #[schemars(range(max = 86_400))]
+    pub max_age: u64,
+}
+
+impl Default for Cors {
+    fn default() -> Self {
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Self {
+            enabled: true,
+            allowed_origins: Vec::new(),
+            // DELETE ends a session; a browser client that may not send it leaves sessions behind.
+            allowed_methods: list(&["GET", "POST", "DELETE", "OPTIONS"]),
+            allowed_headers: list(&[
+                "Content-Type",
+                "Authorization",
+                "X-MCP-Client-ID",
+                "MCP-Protocol-Version",
+                "Mcp-Session-Id",
+                "Mcp-Method",
+                "Mcp-Name",
+                "Last-Event-ID",
+                "If-None-Match",
+            ]),
+            max_age: 3_600,
+        }
+    }
+}
+
+/// Transport encryption. The keys are known so that asking for it is refused instead of ignored.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tls {
+    /// Not supported in this version: `true` is refused.
+    pub enabled: bool,
+    /// The certificate chain, PEM.
+    #[schemars(extend("format" = "path"))]
+    pub cert_file: Option<PathBuf>,
+    /// The private key, PEM.
+    #[schemars(extend("format" = "path"))]
+    pub key_file: Option<PathBuf>,
+    /// The authorities that client certificates must come from, PEM.
+    #[schemars(extend("format" = "path"))]
+    pub client_ca_file: Option<PathBuf>,
+    /// Not supported in this version: `true` is refused.
+    pub verify_client: bool,
+}
+
+/// Listing and calling tools.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tools {
+    /// A call that takes longer is ended, unless the tool says otherwise.
+    #[schemars(range(min = 1, max = 86_400))]
+    pub default_timeout_seconds: u64,
+    /// A call that takes longer sends progress notifications.
+    #[schemars(range(min = 1, max = 86_400))]
+    pub async_threshold_seconds: u64,
+    /// How long a client may keep the list of tools.
+    #[schemars(range(max = 86_400))]
+    pub cache_ttl_seconds: u64,
+    /// Tools on one page of the list.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub page_size: usize,
+    /// How much of a linked skill goes into a tool's description.
+    pub include_skill: IncludeSkill,
+    /// How a client hears of arguments that do not fit, and of handlers that fail.
+    pub error_style: ErrorStyle,
+}
+
+impl Default for Tools {
+    fn default() -> Self {
+        Self {
+            default_timeout_seconds: 300,
+            async_threshold_seconds: 30,
+            cache_ttl_seconds: 300,
+            page_size: 100,
+            include_skill: IncludeSkill::default(),
+            error_style: ErrorStyle::default(),
+        }
+    }
+}
+
+/// How much of a linked skill goes into a tool's description.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum IncludeSkill {
+    /// All of it, up to 8 KiB.
+    #[default]
+    Full,
+    /// Its beginning.
+    Excerpt,
+    /// Its address.
+    Link,
+    /// Nothing.
+    None,
+}
+
+/// How a client hears of arguments that do not fit, and of handlers that fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ErrorStyle {
+    /// As the revision of the protocol that the client speaks has it.
+    #[default]
+    Auto,
+    /// Always a protocol error.
+    Protocol,
+    /// Always a tool result that says it is an error.
+    Result,
+}
+
+/// Listing and reading skills.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Resources {
+    /// The directory that is searched for `SKILL.md`.
+    #[schemars(extend("format" = "path"))]
+    pub skills_dir: PathBuf,
+    /// How long a client may keep the list of resources.
+    #[schemars(range(max = 86_400))]
+    pub cache_ttl_seconds: u64,
+    /// Resources on one page of the list.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub page_size: usize,
+    /// The category of skills that stand directly in the directory. Without one, its base name.
+    #[schemars(extend("format" = "name"))]
+    pub root_category: Option<String>,
+}
+
+impl Default for Resources {
+    fn default() -> Self {
+        Self {
+            skills_dir: "./capabilities".into(),
+            cache_ttl_seconds: 600,
+            page_size: 50,
+            root_category: None,
+        }
+    }
+}
+
+/// The record of every call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ledger {
+    /// The database file; it and its directory are made if they are missing.
+    #[schemars(extend("format" = "path"))]
+    pub path: PathBuf,
+    /// What a power failure may take.
+    pub durability: Durability,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self {
+            path: "./data/ledger.db".into(),
+            durability: Durability::default(),
+        }
+    }
+}
+
+/// What a power failure may take from the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// Nothing that was acknowledged.
+    #[default]
+    Strict,
+    /// The last moments.
+    Relaxed,
+}
+
+/// What the server says about itself.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Logging {
+    /// The least important level that is logged.
+    pub level: LogLevel,
+    /// How a line looks.
+    pub format: LogFormat,
+    /// Where lines go.
+    pub output: LogOutput,
+}
+
+/// The importance of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum LogLevel {
+    /// For whoever works on the server.
+    Debug,
+    /// For an operator's day.
+    #[default]
+    Info,
+    /// Something is wrong and was dealt with.
+    Warning,
+    /// Something failed.
+    Error,
+}
+
+/// How a log line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// One JSON object.
+    #[default]
+    Json,
+    /// For people.
+    Text,
+}
+
+/// Where log lines go. Standard output is not a choice: it belongs to the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogOutput {
+    /// Standard error.
+    #[default]
+    Stderr,
+}

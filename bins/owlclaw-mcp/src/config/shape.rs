@@ -1,0 +1,266 @@
+//! What may stand where in a configuration: the JSON Schema of [`Config`], made easy to walk.
+
+use std::collections::BTreeMap;
+
+use schemars::generate::SchemaSettings;
+use serde_json::Value;
+
+use super::model::Config;
+
+/// The only key at the top of the file.
+pub(super) const ROOT_KEY: &str = "mcp_server";
+
+/// Keys by name.
+pub(super) type Keys = BTreeMap<String, Shape>;
+
+/// What may stand at a key.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Shape {
+    /// Named keys and no others.
+    Section(Keys),
+    /// Names the operator chooses, each with the same shape behind it.
+    Table(Box<Shape>),
+    /// Any number of the same.
+    List(Leaf),
+    /// One value.
+    Single(Leaf),
+}
+
+/// One value, without what its place says about it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Leaf {
+    Boolean,
+    Integer {
+        min: u64,
+        max: u64,
+    },
+    /// An amount of money; zero is one unless it says otherwise.
+    Amount {
+        is_zero_allowed: bool,
+    },
+    Choice(Vec<String>),
+    Text(Format),
+}
+
+/// What a text has to look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// A file or directory, made absolute.
+    Path,
+    /// An interpreter: made absolute if it is a path and not a bare name.
+    Program,
+    /// `module[:attribute]` or `path.py[:attribute]`, the path made absolute.
+    Application,
+    /// An IP address or `localhost`.
+    Host,
+    /// A host name or address with an optional port.
+    Authority,
+    /// `https://host[:port]`.
+    Origin,
+    /// The same, or `*`.
+    OriginOrAny,
+    /// A method or header name.
+    Token,
+    /// Three capital letters.
+    Currency,
+    /// What governance matches names with.
+    Pattern,
+    /// Any text with something in it.
+    Name,
+}
+
+/// The JSON Schema of a whole configuration file.
+pub(super) fn file_schema() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        // Without references, what stands at a key is found where the key is.
+        settings.inline_subschemas = true;
+    });
+    let config = settings
+        .into_generator()
+        .into_root_schema_for::<Config>()
+        .to_value();
+    serde_json::json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "mcp-server.yaml",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": { ROOT_KEY: without_dialect(config) },
+    })
+}
+
+fn without_dialect(mut schema: Value) -> Value {
+    if let Some(schema) = schema.as_object_mut() {
+        schema.remove("$schema");
+    }
+    schema
+}
+
+/// The keys that may stand under [`ROOT_KEY`].
+pub(super) fn root() -> Keys {
+    keys(&file_schema()["properties"][ROOT_KEY]["properties"])
+}
+
+fn keys(properties: &Value) -> Keys {
+    let entry = |(name, schema): (&String, &Value)| (name.clone(), shape(schema));
+    properties
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(entry)
+        .collect()
+}
+
+fn shape(schema: &Value) -> Shape {
+    if schema["properties"].is_object() {
+        return Shape::Section(keys(&schema["properties"]));
+    }
+    if schema["additionalProperties"].is_object() {
+        return Shape::Table(Box::new(shape(&schema["additionalProperties"])));
+    }
+    // `Option<Section>` is spelled as a choice between the section and null.
+    if let Some(some) = schema["anyOf"].as_array().and_then(|any| any.first()) {
+        return shape(some);
+    }
+    match first_type(schema) {
+        Some("array") => Shape::List(match schema["x-items"].as_str() {
+            Some(format) => Leaf::Text(Format::named(format)),
+            None => leaf(&schema["items"]),
+        }),
+        _ => Shape::Single(leaf(schema)),
+    }
+}
+
+fn leaf(schema: &Value) -> Leaf {
+    if let Some(variants) = schema["oneOf"].as_array() {
+        let name = |variant: &Value| variant["const"].as_str().map(str::to_owned);
+        return Leaf::Choice(variants.iter().filter_map(name).collect());
+    }
+    match (first_type(schema), schema["format"].as_str()) {
+        (Some("boolean"), _) => Leaf::Boolean,
+        (Some("integer"), _) => Leaf::Integer {
+            min: schema["minimum"].as_u64().unwrap_or(0),
+            max: schema["maximum"].as_u64().unwrap_or(u64::MAX),
+        },
+        (_, Some("decimal")) => Leaf::Amount {
+            is_zero_allowed: schema["exclusiveMinimum"].is_null(),
+        },
+        (_, format) => Leaf::Text(Format::named(format.unwrap_or("name"))),
+    }
+}
+
+/// `Option<T>` is `[T, null]`.
+fn first_type(schema: &Value) -> Option<&str> {
+    schema["type"]
+        .as_str()
+        .or_else(|| schema["type"].get(0)?.as_str())
+}
+
+impl Format {
+    fn named(name: &str) -> Self {
+        match name {
+            "path" => Self::Path,
+            "program" => Self::Program,
+            "application" => Self::Application,
+            "host" => Self::Host,
+            "authority" => Self::Authority,
+            "origin" => Self::Origin,
+            "origin-or-any" => Self::OriginOrAny,
+            "token" => Self::Token,
+            "currency" => Self::Currency,
+            "pattern" => Self::Pattern,
+            _ => Self::Name,
+        }
+    }
+}
+
+/// Every key that is not a section, with its path from the root; what is in tables excluded.
+pub(super) fn settings(keys: &Keys) -> Vec<(Vec<&str>, &Shape)> {
+    let mut settings = Vec::new();
+    for (name, shape) in keys {
+        match shape {
+            Shape::Section(keys) => {
+                settings.extend(self::settings(keys).into_iter().map(|(path, shape)| {
+                    ([name.as_str()].into_iter().chain(path).collect(), shape)
+                }));
+            }
+            shape => settings.push((vec![name.as_str()], shape)),
+        }
+    }
+    settings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(path: &str) -> Shape {
+        path.split('.')
+            .fold(Shape::Section(root()), |shape, key| match shape {
+                Shape::Section(mut keys) => keys.remove(key).unwrap_or_else(|| panic!("no {key}")),
+                Shape::Table(inner) => *inner,
+                other => panic!("{other:?} at {key}"),
+            })
+    }
+
+    #[test]
+    fn the_schema_is_understood() {
+        let text = |format| Shape::Single(Leaf::Text(format));
+        let texts = |format| Shape::List(Leaf::Text(format));
+        let rows = [
+            (
+                "http.port",
+                Shape::Single(Leaf::Integer {
+                    min: 0,
+                    max: 65_535,
+                }),
+            ),
+            ("http.host", text(Format::Host)),
+            ("http.cors.allowed_origins", texts(Format::OriginOrAny)),
+            ("http.tls.cert_file", text(Format::Path)),
+            ("app", text(Format::Application)),
+            ("python", text(Format::Program)),
+            ("development", Shape::Single(Leaf::Boolean)),
+            (
+                "governance.default_quota.monthly_budget",
+                Shape::Single(Leaf::Amount {
+                    is_zero_allowed: false,
+                }),
+            ),
+            (
+                "governance.clients.ci.quota.max_cost_per_call",
+                Shape::Single(Leaf::Amount {
+                    is_zero_allowed: false,
+                }),
+            ),
+            (
+                "governance.tools.x.estimated_cost",
+                Shape::Single(Leaf::Amount {
+                    is_zero_allowed: true,
+                }),
+            ),
+            (
+                "governance.clients.ci.quota.max_calls_per_day",
+                Shape::Single(Leaf::Integer {
+                    min: 1,
+                    max: 1_000_000_000,
+                }),
+            ),
+            ("governance.clients.ci.tools.deny", texts(Format::Pattern)),
+            (
+                "logging.level",
+                Shape::Single(Leaf::Choice(
+                    ["DEBUG", "INFO", "WARNING", "ERROR"]
+                        .map(str::to_owned)
+                        .to_vec(),
+                )),
+            ),
+            (
+                "logging.output",
+                Shape::Single(Leaf::Choice(vec!["stderr".to_owned()])),
+            ),
+        ];
+        for (path, expected) in rows {
+            assert_eq!(at(path), expected, "{path}");
+        }
+    }
+}

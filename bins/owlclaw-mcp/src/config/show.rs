@@ -1,0 +1,59 @@
+//! Every setting with the layer that decided it.
+
+use serde_json::Value;
+
+use super::Loaded;
+use super::layer::{Origins, child};
+use super::problem::{Origin, printable};
+
+/// A setting in force.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Setting {
+    /// The key, without the leading `mcp_server.`.
+    pub key: String,
+    /// The value in force; paths are absolute.
+    pub value: Value,
+    /// Who set it.
+    pub origin: Origin,
+}
+
+impl std::fmt::Display for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{}: {}  # {}",
+            self.key,
+            self.value,
+            printable(&self.origin.to_string())
+        )
+    }
+}
+
+impl Loaded {
+    /// All settings in force, in the order of their keys.
+    pub fn settings(&self) -> Vec<Setting> {
+        let value = serde_json::to_value(&self.config).expect("a configuration is plain data");
+        let mut settings = Vec::new();
+        collect(value, "", &self.origins, &mut settings);
+        settings.sort_by(|a, b| a.key.cmp(&b.key));
+        settings
+    }
+}
+
+fn collect(value: Value, path: &str, origins: &Origins, settings: &mut Vec<Setting>) {
+    match value {
+        Value::Object(entries) if !entries.is_empty() => {
+            for (name, value) in entries {
+                collect(value, &child(path, &name), origins, settings);
+            }
+        }
+        value => {
+            let origin = origins.get(path).cloned().unwrap_or(Origin::Default);
+            settings.push(Setting {
+                key: path.to_owned(),
+                value,
+                origin,
+            });
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The configuration in a few lines, for whoever starts the server.
+
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+use super::Loaded;
+use super::governance::Governance;
+use super::model::{Config, Transport};
+use super::problem::printable;
+
+impl Config {
+    /// What matters at the start, a line each, without the name of the file.
+    pub fn summary(&self) -> Vec<String> {
+        let line = |name: &str, value: String| printable(&format!("{name:<14} {value}"));
+        let mut lines = Vec::new();
+        match self.transport {
+            Transport::Stdio => lines.push(line("transport", "stdio".to_owned())),
+            Transport::Http => {
+                let address = SocketAddr::new(self.http.host, self.http.port);
+                lines.push(line("transport", "http".to_owned()));
+                lines.push(line("address", format!("http://{address}/mcp")));
+                if self.http.allow_anonymous {
+                    lines.push(line(
+                        "anonymous",
+                        "clients are served unauthenticated".to_owned(),
+                    ));
+                }
+            }
+        }
+        lines.push(line("application", self.application_summary()));
+        lines.push(line(
+            "skills",
+            self.resources.skills_dir.display().to_string(),
+        ));
+        lines.push(line("tools", self.tools_summary()));
+        lines.push(line("governance", self.governance.summary()));
+        let durability = spelled(&self.ledger.durability);
+        lines.push(line(
+            "ledger",
+            format!("{} ({durability})", self.ledger.path.display()),
+        ));
+        let (level, format) = (spelled(&self.logging.level), spelled(&self.logging.format));
+        let output = spelled(&self.logging.output);
+        lines.push(line("logging", format!("{level} as {format} to {output}")));
+        if self.development {
+            lines.push(line(
+                "development",
+                "on: error answers carry stack traces".to_owned(),
+            ));
+        }
+        lines
+    }
+
+    fn application_summary(&self) -> String {
+        match (&self.app, &self.python) {
+            (None, _) => "none: only skills are served".to_owned(),
+            (Some(app), None) => app.clone(),
+            (Some(app), Some(python)) => format!("{app}, run by {python}"),
+        }
+    }
+
+    fn tools_summary(&self) -> String {
+        format!(
+            "timeout {} s, progress after {} s",
+            self.tools.default_timeout_seconds, self.tools.async_threshold_seconds
+        )
+    }
+}
+
+/// A choice as the file spells it.
+fn spelled(choice: &impl Serialize) -> String {
+    match serde_json::to_value(choice) {
+        Ok(serde_json::Value::String(name)) => name,
+        other => unreachable!("a choice is a text, not {other:?}"),
+    }
+}
+
+impl Governance {
+    fn summary(&self) -> String {
+        if !self.enabled {
+            return "off: every call is allowed".to_owned();
+        }
+        let quota = self.default_quota;
+        format!(
+            "{} {currency} a month, {} {currency} a call, {} calls a minute, {} a day; \
+             clients with rules: {}, tools with rules: {}",
+            quota.monthly_budget,
+            quota.max_cost_per_call,
+            quota.max_calls_per_minute,
+            quota.max_calls_per_day,
+            self.clients.len(),
+            self.tools.len(),
+            currency = self.currency,
+        )
+    }
+}
+
+impl Loaded {
+    /// [`Config::summary`], with the file in front.
+    pub fn summary(&self) -> Vec<String> {
+        let file = match &self.file {
+            Some(file) => printable(&file.display().to_string()),
+            None => "no file, defaults only".to_owned(),
+        };
+        let first = format!("{:<14} {file}", "configuration");
+        [first].into_iter().chain(self.config.summary()).collect()
+    }
+}

@@ -1,0 +1,213 @@
+//! Tools and resources as the command line lists them.
+
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+use serde::Serialize;
+
+use crate::config::Micros;
+
+/// A table shows at most this many characters of a description.
+const MAX_DESCRIPTION_CHARACTERS: usize = 80;
+
+/// A tool on offer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ToolRow {
+    /// What it is called by.
+    pub name: String,
+    /// All of its description.
+    pub description: String,
+    /// `low`, `medium`, `high` or `critical`.
+    pub risk: Option<String>,
+    /// Whether a person has to agree to each call.
+    pub requires_confirmation: bool,
+    /// What a call is expected to cost, in the configured currency.
+    pub estimated_cost: Option<Micros>,
+    /// Calls in any 60 seconds.
+    pub max_calls_per_minute: Option<u32>,
+    /// Calls in any 24 hours.
+    pub max_calls_per_day: Option<u32>,
+    /// A longer call is ended.
+    pub timeout_seconds: u64,
+    /// The JSON Schema of its arguments.
+    pub input_schema: serde_json::Value,
+}
+
+/// A resource on offer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ResourceRow {
+    /// Its address, `skill://…`.
+    pub uri: String,
+    /// Its name.
+    pub name: String,
+    /// All of its description.
+    pub description: String,
+    /// Its media type.
+    pub mime_type: String,
+    /// Its length in bytes.
+    pub size: u64,
+    /// When it changed, in RFC 3339.
+    pub last_modified: String,
+    /// What it is filed under.
+    pub tags: Vec<String>,
+}
+
+/// Which resources to list. What is absent does not restrict.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResourceFilter {
+    /// The category, as in the address.
+    pub category: Option<String>,
+    /// One of the tags.
+    pub tag: Option<String>,
+}
+
+/// One line a tool; no newline at the end.
+pub fn tools_table(rows: &[ToolRow]) -> String {
+    let heads = [
+        "NAME",
+        "RISK",
+        "COST",
+        "PER MINUTE",
+        "PER DAY",
+        "TIMEOUT",
+        "DESCRIPTION",
+    ];
+    table(
+        heads,
+        rows.iter().map(|row| {
+            let risk = row.risk.clone().unwrap_or_else(dash);
+            let confirmed = if row.requires_confirmation {
+                " (confirm)"
+            } else {
+                ""
+            };
+            [
+                row.name.clone(),
+                format!("{risk}{confirmed}"),
+                row.estimated_cost
+                    .map_or_else(dash, |cost| cost.to_string()),
+                row.max_calls_per_minute
+                    .map_or_else(dash, |calls| calls.to_string()),
+                row.max_calls_per_day
+                    .map_or_else(dash, |calls| calls.to_string()),
+                format!("{} s", row.timeout_seconds),
+                first_line(&row.description),
+            ]
+        }),
+    )
+}
+
+/// One line a resource; no newline at the end.
+pub fn resources_table(rows: &[ResourceRow]) -> String {
+    let heads = [
+        "URI",
+        "NAME",
+        "TYPE",
+        "SIZE",
+        "MODIFIED",
+        "TAGS",
+        "DESCRIPTION",
+    ];
+    table(
+        heads,
+        rows.iter().map(|row| {
+            [
+                row.uri.clone(),
+                row.name.clone(),
+                row.mime_type.clone(),
+                row.size.to_string(),
+                row.last_modified.clone(),
+                if row.tags.is_empty() {
+                    dash()
+                } else {
+                    row.tags.join(", ")
+                },
+                first_line(&row.description),
+            ]
+        }),
+    )
+}
+
+fn table<const N: usize>(heads: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header(heads);
+    for row in rows {
+        table.add_row(row.map(|cell| printable(&cell)));
+    }
+    table.trim_fmt()
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+fn first_line(text: &str) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    match line.char_indices().nth(MAX_DESCRIPTION_CHARACTERS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}
+
+/// Names and descriptions are other people's text, and a terminal obeys control characters.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(name: &str, description: &str) -> ToolRow {
+        ToolRow {
+            name: name.into(),
+            description: description.into(),
+            risk: Some("high".into()),
+            requires_confirmation: true,
+            estimated_cost: Micros::parse("0.05").ok(),
+            max_calls_per_minute: Some(10),
+            max_calls_per_day: None,
+            timeout_seconds: 300,
+            input_schema: serde_json::json!({ "type": "object" }),
+        }
+    }
+
+    #[test]
+    fn a_table_has_a_line_for_each_tool() {
+        let shown = tools_table(&[tool("refund", "Pays back.\n\nSlowly."), tool("a", "")]);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines.len(), 3, "{shown}");
+        let words: Vec<&str> = lines[1].split_whitespace().collect();
+        assert_eq!(
+            words,
+            [
+                "refund",
+                "high",
+                "(confirm)",
+                "0.05",
+                "10",
+                "-",
+                "300",
+                "s",
+                "Pays",
+                "back."
+            ]
+        );
+    }
+
+    #[test]
+    fn descriptions_cannot_command_the_terminal() {
+        let shown = tools_table(&[tool("x", &format!("\u{1b}[2J{}", "é".repeat(500)))]);
+        assert!(
+            !shown.contains('\u{1b}') && shown.contains('…'),
+            "{shown:?}"
+        );
+    }
+
+    #[test]
+    fn amounts_are_decimal_text_in_json() {
+        let json = serde_json::to_value(tool("x", "")).unwrap();
+        assert_eq!(json["estimated_cost"], "0.05");
+    }
+}

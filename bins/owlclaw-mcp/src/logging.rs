@@ -1,0 +1,348 @@
+//! The log: lines to standard error that never make anybody wait.
+//!
+//! A client that starts the server and never reads its standard error fills the pipe, and the next
+//! write to it blocks for ever. So lines go into a bounded queue and a thread of its own writes
+//! them; when the queue is full a line is dropped and counted, and the count is the first thing
+//! written when there is a reader again.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tracing::Dispatch;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{MakeWriter, Subscriber};
+
+use crate::config::{LogFormat, LogLevel, LogOutput, Logging};
+
+/// What may wait to be written, in bytes, the lines' own overhead included.
+const MAX_QUEUED_BYTES: usize = 4 * 1024 * 1024;
+/// What a line costs besides its text.
+const LINE_OVERHEAD_BYTES: usize = 64;
+/// How long the end of the program waits for the reader.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The running log. Dropping it waits, within reason, until everything is written.
+#[derive(Debug)]
+pub struct Log {
+    queue: Queue,
+    format: LogFormat,
+}
+
+impl Log {
+    /// Starts the writer and makes this the log of the process. If there is one already, that one
+    /// stays and this takes [announcements](Self::announce) only.
+    pub fn start(config: &Logging) -> Self {
+        let output: Box<dyn Write + Send> = match config.output {
+            LogOutput::Stderr => Box::new(io::stderr()),
+        };
+        let log = Self::to(output, config.format);
+        let _ = tracing::dispatcher::set_global_default(log.dispatch(config.level));
+        log
+    }
+
+    /// Where events go.
+    fn dispatch(&self, level: LogLevel) -> Dispatch {
+        let level = match level {
+            LogLevel::Debug => LevelFilter::DEBUG,
+            LogLevel::Info => LevelFilter::INFO,
+            LogLevel::Warning => LevelFilter::WARN,
+            LogLevel::Error => LevelFilter::ERROR,
+        };
+        let lines = Subscriber::builder()
+            .with_max_level(level)
+            .with_writer(self.queue.clone());
+        match self.format {
+            LogFormat::Json => lines.json().flatten_event(true).finish().into(),
+            LogFormat::Text => lines.with_ansi(false).finish().into(),
+        }
+    }
+
+    fn to(output: Box<dyn Write + Send>, format: LogFormat) -> Self {
+        let queue = Queue::default();
+        let writer = queue.clone();
+        let spawned = std::thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(move || writer.write_to(output, format));
+        if spawned.is_err() {
+            // Without its thread the log is silent; the server is worth more than its log.
+            queue.lock().is_closed = true;
+        }
+        Self { queue, format }
+    }
+
+    /// Writes some lines for the operator, whatever the level: as they are, or under JSON as one
+    /// object, so that every line stays one.
+    pub fn announce(&self, subject: &str, lines: &[String]) {
+        match self.format {
+            LogFormat::Text => {
+                for line in lines {
+                    self.queue.push(format!("{line}\n").into_bytes());
+                }
+            }
+            LogFormat::Json => self
+                .queue
+                .push(json_line("INFO", subject, "lines", json!(lines))),
+        }
+    }
+
+    /// Waits until everything is written, for a second at most.
+    pub fn flush(&self) {
+        self.queue.wait_until_written(FLUSH_PATIENCE);
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+/// Lines that wait to be written.
+#[derive(Debug, Clone, Default)]
+struct Queue(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: Mutex<Waiting>,
+    /// Something to write.
+    filled: Condvar,
+    /// Nothing left to write.
+    emptied: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    lines: VecDeque<Vec<u8>>,
+    /// Of `lines` and of what is being written; at most [`MAX_QUEUED_BYTES`].
+    bytes: usize,
+    dropped: u64,
+    /// Nobody writes.
+    is_closed: bool,
+}
+
+impl Queue {
+    /// The lock is held for the time of a push or a swap, never while anything is written.
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0
+            .waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, line: Vec<u8>) {
+        let cost = line.len() + LINE_OVERHEAD_BYTES;
+        let mut waiting = self.lock();
+        if waiting.is_closed || waiting.bytes + cost > MAX_QUEUED_BYTES {
+            waiting.dropped += 1;
+            return;
+        }
+        waiting.bytes += cost;
+        waiting.lines.push_back(line);
+        drop(waiting);
+        self.0.filled.notify_one();
+    }
+
+    fn write_to(&self, mut output: Box<dyn Write + Send>, format: LogFormat) {
+        loop {
+            let mut waiting = self.lock();
+            while waiting.lines.is_empty() && waiting.dropped == 0 {
+                waiting = self
+                    .0
+                    .filled
+                    .wait(waiting)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+            let lines = std::mem::take(&mut waiting.lines);
+            let dropped = std::mem::take(&mut waiting.dropped);
+            drop(waiting);
+
+            let cost: usize = lines
+                .iter()
+                .map(|line| line.len() + LINE_OVERHEAD_BYTES)
+                .sum();
+            let mut text = Vec::with_capacity(cost);
+            lines.into_iter().for_each(|line| text.extend(line));
+            if dropped > 0 {
+                text.extend(drop_notice(dropped, format));
+            }
+            // A reader that has gone is no reason to end: the next one to fail is told nothing.
+            let _ = output.write_all(&text).and_then(|()| output.flush());
+
+            let mut waiting = self.lock();
+            waiting.bytes -= cost;
+            if waiting.bytes == 0 {
+                self.0.emptied.notify_all();
+            }
+        }
+    }
+
+    /// Whether everything is written after `patience`.
+    fn wait_until_written(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut waiting = self.lock();
+        while waiting.bytes > 0 && !waiting.is_closed {
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
+                return false;
+            };
+            let waited = self.0.emptied.wait_timeout(waiting, left);
+            (waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        true
+    }
+}
+
+fn drop_notice(dropped: u64, format: LogFormat) -> Vec<u8> {
+    const NOTICE: &str = "log lines were dropped, since nobody read them in time";
+    match format {
+        LogFormat::Json => json_line("WARN", NOTICE, "count", json!(dropped)),
+        LogFormat::Text => format!("{}  WARN {NOTICE} count={dropped}\n", timestamp()).into_bytes(),
+    }
+}
+
+/// The same members as an event has.
+fn json_line(level: &str, message: &str, field: &str, value: serde_json::Value) -> Vec<u8> {
+    let line = json!({
+        "timestamp": timestamp(),
+        "level": level,
+        "message": message,
+        field: value,
+        "target": "owlclaw_mcp",
+    });
+    format!("{line}\n").into_bytes()
+}
+
+fn timestamp() -> String {
+    let mut text = String::new();
+    if SystemTime.format_time(&mut Writer::new(&mut text)).is_err() {
+        let _ = text.write_str("<unknown time>");
+    }
+    text
+}
+
+/// Each event is one call of `write_all` on a writer of its own.
+impl<'a> MakeWriter<'a> for Queue {
+    type Writer = Queue;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self.clone()
+    }
+}
+
+impl Write for Queue {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.push(line.to_vec());
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    /// Writes nothing until it is told to, like a pipe that is full.
+    struct Stuck {
+        release: Receiver<()>,
+        written: Sender<Vec<u8>>,
+    }
+
+    impl Write for Stuck {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            // An error means that the test is over.
+            let _ = self.release.recv();
+            let _ = self.written.send(text.to_vec());
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn stuck(format: LogFormat) -> (Log, Sender<()>, Receiver<Vec<u8>>) {
+        let (releaser, release) = channel();
+        let (written, texts) = channel();
+        (
+            Log::to(Box::new(Stuck { release, written }), format),
+            releaser,
+            texts,
+        )
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_costs_lines_and_not_time() {
+        let (log, release, texts) = stuck(LogFormat::Text);
+        let line = "x".repeat(1_000);
+        for _ in 0..10_000 {
+            log.announce("", std::slice::from_ref(&line));
+        }
+        assert!(!log.queue.wait_until_written(Duration::ZERO));
+        assert!(log.queue.lock().bytes <= MAX_QUEUED_BYTES);
+
+        drop(release);
+        assert!(log.queue.wait_until_written(Duration::from_secs(60)));
+        let text: Vec<u8> = texts.try_iter().flatten().collect();
+        let text = String::from_utf8(text).unwrap();
+        let (kept, notices): (Vec<&str>, Vec<&str>) =
+            text.lines().partition(|line| line.starts_with('x'));
+        assert_eq!(notices.len(), 1, "{notices:?}");
+        let count = notices[0]
+            .rsplit_once("count=")
+            .unwrap()
+            .1
+            .parse::<usize>()
+            .unwrap();
+        assert_eq!(kept.len() + count, 10_000);
+        assert!(kept.len() >= MAX_QUEUED_BYTES / 1_100, "{}", kept.len());
+    }
+
+    #[test]
+    fn an_announcement_is_one_object_under_json() {
+        let (log, release, texts) = stuck(LogFormat::Json);
+        drop(release);
+        log.announce("configuration", &["a\nb".to_owned(), "c".to_owned()]);
+        assert!(log.queue.wait_until_written(Duration::from_secs(60)));
+        let text: Vec<u8> = texts.try_iter().flatten().collect();
+        assert_eq!(text.iter().filter(|byte| **byte == b'\n').count(), 1);
+        let object: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(object["lines"], json!(["a\nb", "c"]));
+        assert_eq!(object["message"], "configuration");
+        assert!(object["timestamp"].as_str().unwrap().ends_with('Z'));
+    }
+
+    #[test]
+    fn events_are_lines_from_the_configured_level_on() {
+        for (format, expected) in [
+            (LogFormat::Json, r#""count":3"#),
+            (LogFormat::Text, "count=3"),
+        ] {
+            let (log, release, texts) = stuck(format);
+            drop(release);
+            tracing::dispatcher::with_default(&log.dispatch(LogLevel::Warning), || {
+                tracing::info!("not this one");
+                tracing::warn!(count = 3, "this\none");
+            });
+            assert!(log.queue.wait_until_written(Duration::from_secs(60)));
+            let text: Vec<u8> = texts.try_iter().flatten().collect();
+            let text = String::from_utf8(text).unwrap();
+            assert!(
+                text.contains(expected) && !text.contains("not this"),
+                "{text}"
+            );
+            assert!(
+                format == LogFormat::Text || text.lines().count() == 1,
+                "{text}"
+            );
+        }
+    }
+}

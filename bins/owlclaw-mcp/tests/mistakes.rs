@@ -1,0 +1,469 @@
+//! What an operator reads after a mistake: every one at once, with its place and a way out.
+
+use std::path::Path;
+
+use owlclaw_mcp::config::{Environment, Origin, Overrides, Problem, Severity, load};
+
+/// `severity place: message | hint`, one for each problem.
+fn problems(file: &str, environment: Environment, overrides: Overrides) -> Vec<String> {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    std::fs::write(directory.path().join("mcp-server.yaml"), file).expect("it can be written");
+    match load(&overrides, &environment, directory.path()) {
+        Ok(loaded) => loaded.warnings.iter().map(shown).collect(),
+        Err(rejected) => rejected.problems.iter().map(shown).collect(),
+    }
+}
+
+fn shown(problem: &Problem) -> String {
+    let severity = match problem.severity {
+        Severity::Error => "",
+        Severity::Warning => "warning ",
+    };
+    let place = match &problem.origin {
+        Origin::Environment(name) => name.clone(),
+        Origin::CommandLine(flag) => flag.clone(),
+        other => other.to_string(),
+    };
+    let hint = problem.hint.as_deref().unwrap_or("-");
+    format!("{severity}{place}: {} | {hint}", problem.message)
+}
+
+#[track_caller]
+fn check(file: &str, expected: &[&str]) {
+    let found = problems(file, Environment::default(), Overrides::default());
+    assert_eq!(found, expected, "\n{file}");
+}
+
+/// A line below `mcp_server:`, so it is line 2 and begins at column 3.
+#[track_caller]
+fn check_line(line: &str, expected: &str) {
+    check(&format!("mcp_server:\n  {line}\n"), &[expected]);
+}
+
+#[test]
+fn unknown_keys_name_the_nearest_known_one() {
+    let rows = [
+        (
+            "transprt: http",
+            "2:3: unknown key `transprt` | did you mean `transport`?",
+        ),
+        (
+            "http: {prot: 1}",
+            "2:10: unknown key `http.prot` | did you mean `http.port`?",
+        ),
+        (
+            "prot: 1",
+            "2:3: unknown key `prot` | did you mean `http.port`?",
+        ),
+        (
+            "skillsDir: x",
+            "2:3: unknown key `skillsDir` | did you mean `resources.skills_dir`?",
+        ),
+        (
+            "http: {cors: {origins: []}}",
+            "2:17: unknown key `http.cors.origins` | did you mean `http.cors.allowed_origins`?",
+        ),
+        (
+            "logging: {zebra: 1}",
+            "2:13: unknown key `logging.zebra` | known keys here are `format`, `level`, `output`",
+        ),
+        (
+            "governance: {clients: {ci: {quotas: {}}}}",
+            "2:31: unknown key `governance.clients.ci.quotas` \
+             | did you mean `governance.clients.ci.quota`?",
+        ),
+        (
+            "governance: {clients: {'a.b': {quota: {max_calls: 1}}}}",
+            "2:42: unknown key `governance.clients.\"a.b\".quota.max_calls` \
+             | did you mean `governance.clients.\"a.b\".quota.max_calls_per_minute`?",
+        ),
+    ];
+    for (line, expected) in rows {
+        check_line(line, &format!("mcp-server.yaml:{expected}"));
+    }
+}
+
+#[test]
+fn values_that_do_not_fit_say_what_would() {
+    let rows = [
+        (
+            "transport: htp",
+            "2:14: `transport` must be one of `stdio`, `http`, found `htp` | did you mean `http`?",
+        ),
+        (
+            "transport: 1",
+            "2:14: `transport` must be one of `stdio`, `http`, found `1` | -",
+        ),
+        (
+            "transport:",
+            "2:12: `transport` must be one of `stdio`, `http`, found nothing | leave the key out for its default",
+        ),
+        (
+            "transport: [http]",
+            "2:14: `transport` must be one of `stdio`, `http`, found a list | -",
+        ),
+        (
+            "http: 8080",
+            "2:9: `http` must be a section, found `8080` | -",
+        ),
+        (
+            "http: {port: 65536}",
+            "2:16: `http.port` must be an integer from 0 to 65535, found `65536` | -",
+        ),
+        (
+            "http: {port: 80.5}",
+            "2:16: `http.port` must be an integer from 0 to 65535, found `80.5` | -",
+        ),
+        (
+            "http: {host: mcp.example.com}",
+            "2:16: `http.host` must be an IP address or `localhost`, found `mcp.example.com` | use 0.0.0.0 or [::] to listen on every address",
+        ),
+        (
+            "http: {allowed_origins: ['*']}",
+            "2:28: `http.allowed_origins[0]` must be an origin such as `https://app.example.com`, found `*` | name each origin: any page could call the server otherwise",
+        ),
+        (
+            "http: {allowed_origins: https://x.org}",
+            "2:27: `http.allowed_origins` must be a list, found `https://x.org` | write `[https://x.org]`",
+        ),
+        (
+            "http: {cors: {allowed_origins: ['https://x.org/']}}",
+            "2:35: `http.cors.allowed_origins[0]` must be `*` or an origin such as `https://app.example.com`, found `https://x.org/` | scheme, host and port only: no path, no slash at the end",
+        ),
+        (
+            "http: {max_sessions: 0}",
+            "2:24: `http.max_sessions` must be an integer from 1 to 1000000, found `0` | leave the key out for its default",
+        ),
+        (
+            "development: yes",
+            "2:16: `development` must be `true` or `false`, found `yes` | -",
+        ),
+        (
+            "app: 'my app'",
+            "2:8: `app` must be `module[:attribute]` or `path.py[:attribute]`, found `my app` | -",
+        ),
+        (
+            "logging: {level: WARN}",
+            "2:20: `logging.level` must be one of `DEBUG`, `INFO`, `WARNING`, `ERROR`, found `WARN` | did you mean `WARNING`?",
+        ),
+        (
+            "logging: {output: stdout}",
+            "2:21: `logging.output` must be `stderr`, found `stdout` | standard output belongs to the protocol",
+        ),
+        (
+            "ledger: {path: ''}",
+            "2:18: `ledger.path` must be a path, found an empty text | -",
+        ),
+        (
+            "tools: {include_skill: everything}",
+            "2:26: `tools.include_skill` must be one of `full`, `excerpt`, `link`, `none`, found `everything` | -",
+        ),
+    ];
+    for (line, expected) in rows {
+        check_line(line, &format!("mcp-server.yaml:{expected}"));
+    }
+}
+
+#[test]
+fn rules_are_checked_as_strictly_as_anything() {
+    let rows = [
+        (
+            "{currency: usd}",
+            "26: `governance.currency` must be three capital letters such as `USD`, found `usd` | -",
+        ),
+        (
+            "{default_quota: {monthly_budget: 0}}",
+            "48: `governance.default_quota.monthly_budget` must be more than zero, found `0` | to forbid calls, use `deny` or `hide`",
+        ),
+        (
+            "{default_quota: {monthly_budget: -5}}",
+            "48: `governance.default_quota.monthly_budget` must be an amount such as 12.50, found `-5` | an amount cannot be negative",
+        ),
+        (
+            "{default_quota: {monthly_budget: 1e3}}",
+            "48: `governance.default_quota.monthly_budget` must be an amount such as 12.50, found `1e3` | write digits with at most one decimal point",
+        ),
+        (
+            "{default_quota: {monthly_budget: .inf}}",
+            "48: `governance.default_quota.monthly_budget` must be an amount such as 12.50, found `.inf` | write digits with at most one decimal point",
+        ),
+        (
+            "{default_quota: {max_cost_per_call: 0.0000001}}",
+            "51: `governance.default_quota.max_cost_per_call` must be an amount such as 12.50, found `0.0000001` | an amount has at most six digits after the decimal point",
+        ),
+        (
+            "{default_quota: {max_calls_per_minute: 0}}",
+            "54: `governance.default_quota.max_calls_per_minute` must be an integer from 1 to 1000000000, found `0` | leave the key out for its default",
+        ),
+        (
+            "{default_quota: {max_calls_per_day: -1}}",
+            "51: `governance.default_quota.max_calls_per_day` must be an integer from 1 to 1000000000, found `-1` | -",
+        ),
+        (
+            "{default: {tools: {deny: ['']}}}",
+            "41: `governance.default.tools.deny[0]` must be a pattern that is not empty, found an empty text | -",
+        ),
+        (
+            "{default: {tools: {deny: }}}",
+            "38: `governance.default.tools.deny` must be a list, found nothing | each element is a pattern that is not empty",
+        ),
+        (
+            "{clients: {'': {}}}",
+            "26: a name under `governance.clients` must be a text that is not empty | -",
+        ),
+        (
+            "{clients: {'team-*': {}}}",
+            "26: `governance.clients.\"team-*\"` is a name and cannot hold `*` | patterns go into the lists `allow`, `deny` and `hide`",
+        ),
+        (
+            "{tools: {refund: {estimated_cost: cheap}}}",
+            "49: `governance.tools.refund.estimated_cost` must be an amount such as 12.50, found `cheap` | write digits with at most one decimal point",
+        ),
+    ];
+    for (rules, expected) in rows {
+        check_line(
+            &format!("governance: {rules}"),
+            &format!("mcp-server.yaml:2:{expected}"),
+        );
+    }
+}
+
+#[test]
+fn files_that_are_no_configuration_say_so() {
+    let rows: [(&str, &[&str]); 8] = [
+        ("", &[]),
+        ("# nothing yet\n", &[]),
+        ("mcp_server:\n", &[]),
+        (
+            "mcp_server:\n  http: [1\n",
+            &["2:9: this is not valid YAML: unclosed bracket '[' | -"],
+        ),
+        (
+            "- mcp_server\n",
+            &["1:1: the file must begin with `mcp_server:`, found a list | -"],
+        ),
+        (
+            "mcp-server: {}\n",
+            &[
+                "1:1: unknown key `mcp-server` | the only key at the top of the file is `mcp_server`",
+            ],
+        ),
+        (
+            "transport: http\n",
+            &["1:1: unknown key `transport` | move `transport` under `mcp_server:`"],
+        ),
+        (
+            "mcp_server: {}\n---\nmcp_server: {}\n",
+            &[
+                "3:1: the file holds more than one YAML document | remove the line `---` and what belongs to the other document",
+            ],
+        ),
+    ];
+    for (file, expected) in rows {
+        let expected: Vec<String> = expected
+            .iter()
+            .map(|expected| format!("mcp-server.yaml:{expected}"))
+            .collect();
+        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+        check(file, &expected);
+    }
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once_a_duplicate_key_included() {
+    check(
+        "mcp_server:\n  http: {port: x, prot: 1}\n  development: maybe\n  http: {}\n",
+        &[
+            "mcp-server.yaml:4:3: the key `http` stands here a second time | keep one of the two",
+            "mcp-server.yaml:2:16: `http.port` must be an integer from 0 to 65535, found `x` | -",
+            "mcp-server.yaml:2:19: unknown key `http.prot` | did you mean `http.port`?",
+            "mcp-server.yaml:3:16: `development` must be `true` or `false`, found `maybe` | -",
+        ],
+    );
+}
+
+#[test]
+fn an_address_that_others_can_reach_needs_a_decision() {
+    let refused = "other machines can reach `http.host` 0.0.0.0, and clients are not authenticated \
+                   | listen on 127.0.0.1, or set `http.allow_anonymous: true` to serve anybody";
+    check(
+        "mcp_server:\n  transport: http\n  http:\n    host: 0.0.0.0\n",
+        &[&format!("mcp-server.yaml:4:11: {refused}")],
+    );
+    check(
+        "mcp_server:\n  transport: http\n  http: {host: '::1'}\n",
+        &[],
+    );
+    check(
+        "mcp_server:\n  transport: http\n  http: {host: '::', allow_anonymous: true}\n",
+        &[],
+    );
+    // Nothing listens under stdio; the flag that changes that is what gets the blame's place.
+    check("mcp_server:\n  http: {host: 0.0.0.0}\n", &[]);
+    let overrides = Overrides {
+        host: Some("0.0.0.0".into()),
+        transport: Some(owlclaw_mcp::config::Transport::Http),
+        ..Overrides::default()
+    };
+    let found = problems("", Environment::default(), overrides);
+    assert_eq!(found, [format!("--host: {refused}")]);
+}
+
+#[test]
+fn encryption_that_would_not_happen_is_refused() {
+    check_line(
+        "http: {tls: {enabled: true, cert_file: c.pem, key_file: k.pem}}",
+        "mcp-server.yaml:2:25: `http.tls.enabled: true` is not supported in this version \
+         | let a reverse proxy on the same machine end TLS",
+    );
+    check_line(
+        "http: {tls: {verify_client: true}}",
+        "mcp-server.yaml:2:31: `http.tls.verify_client: true` is not supported in this version \
+         | let a reverse proxy on the same machine end TLS",
+    );
+    check("mcp_server:\n  http: {tls: {enabled: false}}\n", &[]);
+}
+
+#[test]
+fn references_to_the_environment_are_followed_or_reported() {
+    let file = "mcp_server:\n  http: {port: \"${PORT}\"}\n  app: ${HOME_OF_APP}/app.py\n";
+    let environment = |port| Environment::from([("PORT", port), ("HOME_OF_APP", "/srv")]);
+    assert_eq!(
+        problems(file, environment("81"), Overrides::default()),
+        [""; 0]
+    );
+    // What the variable holds is not repeated: it may be a secret.
+    assert_eq!(
+        problems(file, environment("s3cret"), Overrides::default()),
+        [
+            "mcp-server.yaml:2:16: `http.port` must be an integer from 0 to 65535, \
+             found what `${PORT}` stands for | -"
+        ]
+    );
+    assert_eq!(
+        problems(file, Environment::default(), Overrides::default()),
+        [
+            "mcp-server.yaml:2:16: `http.port` refers to the environment variable `PORT`, \
+             which is not set | -",
+            "mcp-server.yaml:3:8: `app` refers to the environment variable `HOME_OF_APP`, \
+             which is not set | -"
+        ]
+    );
+    check_line(
+        "app: ${X",
+        "mcp-server.yaml:2:8: `app` has a malformed reference to an environment variable | -",
+    );
+}
+
+#[test]
+fn variables_are_checked_like_keys() {
+    let rows = [
+        (
+            ("MCP_SERVER_HTTP_PORT", "http"),
+            "MCP_SERVER_HTTP_PORT: `http.port` must be an integer from 0 to 65535, found `http` | -",
+        ),
+        (
+            ("MCP_SERVER_HTTP__CORS__ALLOWED_METHODS", "GET,,POST"),
+            "MCP_SERVER_HTTP__CORS__ALLOWED_METHODS: `http.cors.allowed_methods` must be a name without spaces or separators, found `GET,,POST` | -",
+        ),
+        (
+            ("MCP_SERVER_HTTP_PROT", "1"),
+            "warning MCP_SERVER_HTTP_PROT: the environment variable `MCP_SERVER_HTTP_PROT` is unknown and ignored | did you mean `MCP_SERVER_HTTP_PORT`?",
+        ),
+        (
+            ("MCP_SERVER_LOGGING_LEVEL", "INFO"),
+            "warning MCP_SERVER_LOGGING_LEVEL: the environment variable `MCP_SERVER_LOGGING_LEVEL` is unknown and ignored | did you mean `MCP_SERVER_LOGGING__LEVEL`?",
+        ),
+        (
+            ("MCP_SERVER_GOVERNANCE__CLIENTS__CI__TOOLS__DENY", "x"),
+            "MCP_SERVER_GOVERNANCE__CLIENTS__CI__TOOLS__DENY: `governance.clients` cannot be set in the environment | write it into the file",
+        ),
+        (
+            ("MCP_SERVER_GOVERNANCE__TOOLS", "x"),
+            "MCP_SERVER_GOVERNANCE__TOOLS: `governance.tools` cannot be set in the environment, found `x` | write it into the file",
+        ),
+    ];
+    for (variable, expected) in rows {
+        let found = problems("", Environment::from([variable]), Overrides::default());
+        assert_eq!(found, [expected]);
+    }
+    let both = [
+        ("MCP_SERVER_HTTP_PORT", "1"),
+        ("MCP_SERVER_HTTP__PORT", "2"),
+    ];
+    assert_eq!(
+        problems("", Environment::from(both), Overrides::default()),
+        [
+            "MCP_SERVER_HTTP__PORT: `http.port` is set by `MCP_SERVER_HTTP_PORT` and, differently, by \
+          `MCP_SERVER_HTTP__PORT` | unset one of the two"
+        ]
+    );
+    // An empty variable is an absent one.
+    let empty = Environment::from([("MCP_SERVER_HTTP_PORT", ""), ("MCP_SERVER_X", "")]);
+    assert_eq!(problems("", empty, Overrides::default()), [""; 0]);
+}
+
+#[test]
+fn a_named_file_must_exist_and_be_text() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let path = |name: &str| directory.path().join(name);
+    std::fs::write(path("latin.yaml"), b"mcp_server:\n  app: caf\xe9\n").expect("writable");
+    std::fs::write(path("long.yaml"), vec![b'#'; 2 * 1024 * 1024]).expect("writable");
+    let rows = [
+        (
+            "absent.yaml",
+            "the configuration file cannot be read: No such file or directory (os error 2)",
+        ),
+        (
+            ".",
+            "the configuration file cannot be read: Is a directory (os error 21)",
+        ),
+        (
+            "latin.yaml",
+            "the configuration file is not UTF-8: see line 2",
+        ),
+        (
+            "long.yaml",
+            "the configuration file is longer than 1048576 bytes",
+        ),
+    ];
+    for (name, expected) in rows {
+        let overrides = Overrides {
+            config: Some(name.into()),
+            ..Overrides::default()
+        };
+        let rejected = load(&overrides, &Environment::default(), directory.path()).unwrap_err();
+        let found: Vec<String> = rejected.problems.iter().map(shown).collect();
+        assert_eq!(found, [format!("{name}: {expected} | -")]);
+    }
+}
+
+#[test]
+fn paths_begin_where_they_were_written() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let etc = directory.path().join("etc");
+    std::fs::create_dir(&etc).expect("it can be made");
+    let file = "mcp_server:\n  resources: {skills_dir: ./skills}\n  python: .venv/bin/python\n";
+    std::fs::write(etc.join("owl.yaml"), file).expect("it can be written");
+    let overrides = Overrides {
+        config: Some("etc/owl.yaml".into()),
+        app: Some("src/app.py:app".into()),
+        ..Overrides::default()
+    };
+    let load = |environment| {
+        load(&overrides, &environment, directory.path())
+            .expect("it is a good configuration")
+            .config
+    };
+    let config = load(Environment::default());
+    assert_eq!(config.resources.skills_dir, etc.join("skills"));
+    assert_eq!(config.ledger.path, etc.join("data/ledger.db"));
+    assert_eq!(
+        config.python.as_deref().map(Path::new),
+        Some(&*etc.join(".venv/bin/python"))
+    );
+    let app = directory.path().join("src/app.py:app");
+    assert_eq!(config.app.as_deref().map(Path::new), Some(&*app));
+    let config = load(Environment::from([("MCP_SERVER_SKILLS_DIR", "here")]));
+    assert_eq!(config.resources.skills_dir, directory.path().join("here"));
+}
