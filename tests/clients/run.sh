@@ -15,7 +15,7 @@ if [ $# -lt 1 ]; then
     sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
 fi
-binary=$(realpath "$1")
+binary=$(realpath -s "$1")
 shift
 
 # shellcheck source=install.sh
