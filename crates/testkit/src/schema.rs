@@ -252,8 +252,10 @@ fn check_tool_schemas(result: &Value) -> Result<(), String> {
 fn check_error(revision: &Revision, speaker: Side, message: &Value) -> Result<(), String> {
     let code = message.pointer("/error/code").and_then(Value::as_i64);
     let unreadable = matches!(code, Some(PARSE_ERROR | INVALID_REQUEST));
-    if message.get("id").is_some_and(Value::is_null) && unreadable && !revision.error_id_optional {
-        // JSON-RPC demands a null id where none could be read; the older schemas forgot that.
+    let anonymous = message.get("id").is_none_or(Value::is_null);
+    if anonymous && unreadable && !revision.error_id_optional {
+        // Where no id could be read JSON-RPC demands a null one and newer schemas none at all.
+        // The older ones forgot the case; whoever has not yet negotiated cannot tell them apart.
         let mut readable = message.clone();
         readable["id"] = json!(0);
         revision.check(revision.error_response, &readable, "")?;

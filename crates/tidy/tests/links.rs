@@ -56,7 +56,7 @@ fn follow(document: &Path, source: &str, target: &str) -> Result<(), String> {
     if !root().join(&path).exists() {
         return Err("does not exist".to_owned());
     }
-    if anchor.is_empty() || !path.extension().is_some_and(|ending| ending == "md") {
+    if anchor.is_empty() || path.extension().is_none_or(|ending| ending != "md") {
         return Ok(());
     }
     let there = if path == document {
