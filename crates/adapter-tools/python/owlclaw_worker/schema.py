@@ -178,7 +178,10 @@ class Generator:
         cls = hints.class_of(hint)
         if cls is None:
             return {}
-        return self._class(cls, typing.get_args(hint))
+        arguments = typing.get_args(hint)
+        if cls is tuple and not arguments and hint not in (tuple, typing.Tuple):
+            arguments = ((),)  # tuple[()], as its arguments were before Python 3.11
+        return self._class(cls, arguments)
 
     def _class(self, cls, arguments):
         if issubclass(cls, enum.Enum):
@@ -264,7 +267,7 @@ class Generator:
         if len(arguments) == 2 and arguments[1] is Ellipsis:
             items = self.schema(arguments[0])
             return {"type": "array", "items": items} if items else {"type": "array"}
-        if arguments == ((),):  # tuple[()] before Python 3.11
+        if arguments == ((),):
             arguments = ()
         return _fixed([self.schema(argument) for argument in arguments], len(arguments))
 

@@ -1,0 +1,643 @@
+"""Schemas made of type hints."""
+
+import datetime
+import decimal
+import enum
+import inspect
+import json
+import sys
+import typing
+import unittest
+import uuid
+from collections import deque, namedtuple
+from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
+from typing import Any, Dict, FrozenSet, List, Literal, NamedTuple, NewType, Optional, Set, Tuple, TypedDict, Union
+
+import support  # noqa: F401  (puts the package on the path)
+import postponed
+from owlclaw_worker import hints, schema
+from owlclaw_worker.docstring import parse
+
+try:
+    from typing import Annotated
+except ImportError:  # pragma: no cover
+    from typing_extensions import Annotated
+
+try:
+    from jsonschema import Draft202012Validator
+except ImportError:
+    Draft202012Validator = None
+    print("jsonschema is not installed: schemas are NOT checked against the meta-schema", file=sys.stderr)
+
+try:
+    import pydantic
+except ImportError:
+    pydantic = None
+    print("pydantic is not installed: its models are NOT tested", file=sys.stderr)
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Shape(enum.Enum):
+    SQUARE = (1, 1)
+    LINE = (1, 0)
+
+
+class Rights(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
+@dataclass
+class Address:
+    """Where somebody lives.
+
+    Args:
+        street: Street and number.
+    """
+
+    street: str
+    city: str = "Oslo"
+    tags: List[str] = field(default_factory=list)
+
+
+@dataclass
+class Person:
+    name: str
+    home: Address
+    work: Optional[Address] = None
+
+
+@dataclass
+class Node:
+    value: int
+    children: List["Node"] = field(default_factory=list)
+    parent: Optional["Node"] = None
+
+
+@dataclass
+class Computed:
+    given: int
+    seed: InitVar[int]
+    made: int = field(init=False, default=0)
+
+
+class Movie(TypedDict):
+    title: str
+    year: int
+
+
+class Rated(Movie, total=False):
+    rating: float
+
+
+class Point(NamedTuple):
+    x: int
+    y: int = 0
+
+
+UserId = NewType("UserId", int)
+
+
+class Bound:
+    """What `annotated_types` would provide."""
+
+    def __init__(self, **bounds):
+        self.__dict__.update(bounds)
+
+
+def input_of(function):
+    signature = hints.Signature(function)
+    documented = parse(inspect.getdoc(function), [parameter.name for parameter in signature.parameters])
+    return schema.input_schema(signature, documented.parameters)
+
+
+class Checked(unittest.TestCase):
+    maxDiff = None
+
+    def check(self, candidate):
+        json.dumps(candidate, allow_nan=False)
+        if Draft202012Validator is not None:
+            Draft202012Validator.check_schema(candidate)
+
+    def admit(self, candidate, value):
+        if Draft202012Validator is not None:
+            Draft202012Validator(candidate).validate(value)
+
+    def refuse(self, candidate, value):
+        if Draft202012Validator is not None:
+            self.assertFalse(Draft202012Validator(candidate).is_valid(value), value)
+
+    def check_type(self, hint, expected, definitions=None):
+        generator = schema.Generator()
+        made = generator.schema(hint)
+        self.check({**made, "$defs": generator.definitions})
+        self.assertEqual(made, expected)
+        if definitions is not None:
+            self.assertEqual(generator.definitions, definitions)
+
+
+class Types(Checked):
+    def test_hints_become_the_schemas_of_their_json(self):
+        rows = [
+            (str, {"type": "string"}),
+            (int, {"type": "integer"}),
+            (float, {"type": "number"}),
+            (bool, {"type": "boolean"}),
+            (None, {"type": "null"}),
+            (Any, {}),
+            (object, {}),
+            (hints.MISSING, {}),
+            (complex, {}),
+            (Checked, {}),
+            (list, {"type": "array"}),
+            (List[int], {"type": "array", "items": {"type": "integer"}}),
+            (List[Any], {"type": "array"}),
+            (Sequence[str], {"type": "array", "items": {"type": "string"}}),
+            (deque, {"type": "array"}),
+            (Set[int], {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}),
+            (FrozenSet[str], {"type": "array", "items": {"type": "string"}, "uniqueItems": True}),
+            (tuple, {"type": "array"}),
+            (Tuple[int, ...], {"type": "array", "items": {"type": "integer"}}),
+            (
+                Tuple[int, str],
+                {
+                    "type": "array",
+                    "prefixItems": [{"type": "integer"}, {"type": "string"}],
+                    "items": False,
+                    "minItems": 2,
+                    "maxItems": 2,
+                },
+            ),
+            (Tuple[()], {"type": "array", "items": False, "minItems": 0, "maxItems": 0}),
+            (
+                Point,
+                {
+                    "type": "array",
+                    "prefixItems": [{"type": "integer"}, {"type": "integer", "default": 0}],
+                    "items": False,
+                    "minItems": 1,
+                    "maxItems": 2,
+                },
+            ),
+            (dict, {"type": "object"}),
+            (Dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
+            (Dict[str, Any], {"type": "object"}),
+            (Mapping[str, bool], {"type": "object", "additionalProperties": {"type": "boolean"}}),
+            (
+                Dict[int, str],
+                {
+                    "type": "object",
+                    "additionalProperties": {"type": "string"},
+                    "propertyNames": {"pattern": "^-?[0-9]+$"},
+                },
+            ),
+            (datetime.datetime, {"type": "string", "format": "date-time"}),
+            (datetime.date, {"type": "string", "format": "date"}),
+            (datetime.time, {"type": "string", "format": "time"}),
+            (datetime.timedelta, {"type": "string", "format": "duration"}),
+            (uuid.UUID, {"type": "string", "format": "uuid"}),
+            (bytes, {"type": "string"}),
+            (UserId, {"type": "integer"}),
+            (typing.TypeVar("T", bound=int), {"type": "integer"}),
+            (typing.Callable[[int], int], {}),
+            (typing.Type[int], {}),
+        ]
+        for hint, expected in rows:
+            with self.subTest(hint=hint):
+                self.check_type(hint, expected)
+
+    def test_a_decimal_is_a_number_or_its_text(self):
+        made = schema.Generator().schema(decimal.Decimal)
+        self.check(made)
+        for value, fits in [(1.5, True), (3, True), ("10.25", True), ("-.5e3", True), ("ten", False), (True, False)]:
+            with self.subTest(value=value):
+                (self.admit if fits else self.refuse)(made, value)
+
+    def test_optional_admits_null_and_says_so_twice(self):
+        rows = [
+            (Optional[int], {"type": ["integer", "null"], "nullable": True}),
+            (Union[None, str], {"type": ["string", "null"], "nullable": True}),
+            (Optional[Any], {}),
+            (Optional[List[int]], {"type": ["array", "null"], "items": {"type": "integer"}, "nullable": True}),
+            (Optional[Address], {"anyOf": [{"$ref": "#/$defs/Address"}, {"type": "null"}], "nullable": True}),
+            (Optional[Literal["a"]], {"enum": ["a", None], "type": ["string", "null"], "nullable": True}),
+            (
+                Optional[Union[int, str]],
+                {"oneOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}], "nullable": True},
+            ),
+            (type(None), {"type": "null"}),
+        ]
+        if sys.version_info >= (3, 10):
+            rows.append((int | None, {"type": ["integer", "null"], "nullable": True}))
+        for hint, expected in rows:
+            with self.subTest(hint=hint):
+                self.check_type(hint, expected)
+                made = {**schema.Generator().schema(hint), "$defs": {"Address": {"type": "object"}}}
+                self.admit(made, None)
+
+    def test_unions_are_one_of_only_where_the_branches_cannot_overlap(self):
+        rows = [
+            (Union[int, str], "oneOf"),
+            (Union[str, List[int]], "oneOf"),
+            (Union[str, Dict[str, int], List[int], bool], "oneOf"),
+            (Union[Address, str], "oneOf"),
+            (Union[Color, Level], "oneOf"),
+            (Union[int, float], "anyOf"),
+            (Union[Address, Movie], "anyOf"),
+            (Union[Color, str], "anyOf"),
+            (Union[List[int], List[str]], "anyOf"),
+            (Union[int, decimal.Decimal], "anyOf"),
+        ]
+        for hint, keyword in rows:
+            with self.subTest(hint=hint):
+                generator = schema.Generator()
+                made = generator.schema(hint)
+                self.check({**made, "$defs": generator.definitions})
+                self.assertEqual(list(made), [keyword])
+
+    def test_a_union_of_numbers_admits_an_integer(self):
+        # As oneOf it would not: 3 is an integer and a number.
+        self.admit(schema.Generator().schema(Union[int, float]), 3)
+
+    def test_a_union_with_an_unknown_member_admits_everything(self):
+        self.check_type(Union[int, Checked], {})
+
+    def test_members_of_a_union_that_look_the_same_are_one(self):
+        self.check_type(Union[List[int], Sequence[int]], {"type": "array", "items": {"type": "integer"}})
+
+    def test_literals_and_enums_list_their_values(self):
+        rows = [
+            (Literal["a", "b"], {"enum": ["a", "b"], "type": "string"}, {}),
+            (Literal[1, True, "x"], {"enum": [1, True, "x"], "type": ["integer", "boolean", "string"]}, {}),
+            (Literal["a", None], {"enum": ["a", None], "type": ["string", "null"], "nullable": True}, {}),
+            (Literal[Color.RED], {"enum": ["red"], "type": "string"}, {}),
+            (Color, {"$ref": "#/$defs/Color"}, {"Color": {"enum": ["red", "blue"], "type": "string"}}),
+            (Level, {"$ref": "#/$defs/Level"}, {"Level": {"enum": [1, 2], "type": "integer"}}),
+            (Shape, {"$ref": "#/$defs/Shape"}, {"Shape": {"enum": ["SQUARE", "LINE"], "type": "string"}}),
+            (Rights, {"$ref": "#/$defs/Rights"}, {"Rights": {"type": "integer"}}),
+        ]
+        for hint, expected, definitions in rows:
+            with self.subTest(hint=hint):
+                self.check_type(hint, expected, definitions)
+
+    def test_annotations_add_descriptions_and_bounds(self):
+        rows = [
+            (Annotated[int, "how many"], {"type": "integer", "description": "how many"}),
+            (Annotated[int, Bound(ge=1, le=9)], {"type": "integer", "minimum": 1, "maximum": 9}),
+            (Annotated[float, Bound(gt=0, lt=1.5)], {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1.5}),
+            (Annotated[int, Bound(multiple_of=5)], {"type": "integer", "multipleOf": 5}),
+            (Annotated[int, Bound(multiple_of=0)], {"type": "integer"}),
+            (Annotated[str, Bound(min_length=1, max_length=5)], {"type": "string", "minLength": 1, "maxLength": 5}),
+            (Annotated[str, Bound(pattern="^a+$")], {"type": "string", "pattern": "^a+$"}),
+            (Annotated[str, Bound(pattern="(?P<x>a)")], {"type": "string"}),
+            (Annotated[List[str], Bound(max_length=2)], {"type": "array", "items": {"type": "string"}, "maxItems": 2}),
+            (Annotated[int, Bound(documentation="a doc")], {"type": "integer", "description": "a doc"}),
+            (Annotated[int, Bound(metadata=[Bound(ge=3)])], {"type": "integer", "minimum": 3}),
+            (
+                Annotated[Optional[int], "maybe"],
+                {"type": ["integer", "null"], "nullable": True, "description": "maybe"},
+            ),
+            (Annotated[Address, "home"], {"$ref": "#/$defs/Address", "description": "home"}),
+        ]
+        for hint, expected in rows:
+            with self.subTest(hint=hint):
+                self.check_type(hint, expected)
+
+    def test_dataclasses_are_definitions(self):
+        self.check_type(
+            Person,
+            {"$ref": "#/$defs/Person"},
+            {
+                "Person": {
+                    "type": "object",
+                    "properties": {
+                        "name": {"type": "string"},
+                        "home": {"$ref": "#/$defs/Address"},
+                        "work": {
+                            "anyOf": [{"$ref": "#/$defs/Address"}, {"type": "null"}],
+                            "nullable": True,
+                            "default": None,
+                        },
+                    },
+                    "required": ["name", "home"],
+                    "additionalProperties": False,
+                },
+                "Address": {
+                    "type": "object",
+                    "description": "Where somebody lives.",
+                    "properties": {
+                        "street": {"type": "string", "description": "Street and number."},
+                        "city": {"type": "string", "default": "Oslo"},
+                        "tags": {"type": "array", "items": {"type": "string"}},
+                    },
+                    "required": ["street"],
+                    "additionalProperties": False,
+                },
+            },
+        )
+
+    def test_recursive_dataclasses_refer_to_themselves(self):
+        generator = schema.Generator()
+        made = {**generator.schema(Node), "$defs": generator.definitions}
+        self.check(made)
+        self.assertEqual(
+            generator.definitions["Node"]["properties"]["children"],
+            {"type": "array", "items": {"$ref": "#/$defs/Node"}},
+        )
+        self.admit(made, {"value": 1, "children": [{"value": 2, "parent": None}]})
+        self.refuse(made, {"value": 1, "children": [{"value": "2"}]})
+
+    def test_a_dataclass_asks_for_what_its_constructor_takes(self):
+        generator = schema.Generator()
+        generator.schema(Computed)
+        self.assertEqual(generator.definitions["Computed"]["required"], ["given", "seed"])
+        self.assertEqual(list(generator.definitions["Computed"]["properties"]), ["given", "seed"])
+
+    def test_typed_dicts_know_their_optional_keys(self):
+        for cls, required in [(Movie, ["title", "year"]), (Rated, ["title", "year"]), (postponed.Booking, ["room"])]:
+            with self.subTest(cls=cls):
+                generator = schema.Generator()
+                self.assertEqual(generator.schema(cls), {"$ref": "#/$defs/" + cls.__name__})
+                self.check({"$defs": generator.definitions})
+                self.assertEqual(generator.definitions[cls.__name__]["required"], required)
+
+    def test_classes_of_one_name_get_names_of_their_own(self):
+        other = dataclass(type("Address", (), {"__annotations__": {"planet": str}}))
+        generator = schema.Generator()
+        self.assertEqual(generator.schema(Address), {"$ref": "#/$defs/Address"})
+        self.assertEqual(generator.schema(other), {"$ref": "#/$defs/Address_2"})
+        self.assertEqual(generator.schema(Address), {"$ref": "#/$defs/Address"})
+
+    @unittest.skipIf(pydantic is None, "pydantic is not installed")
+    def test_pydantic_models_describe_themselves(self):
+        class Line(pydantic.BaseModel):
+            sku: str = pydantic.Field(description="Stock keeping unit")
+            count: int = pydantic.Field(1, ge=1)
+
+        class Order(pydantic.BaseModel):
+            lines: List[Line]
+            parts: List["Order"] = []
+
+        def place(order: Order, note: Annotated[int, pydantic.Field(ge=2, description="how")] = 3): ...
+
+        made = input_of(place)
+        self.check(made)
+        self.admit(made, {"order": {"lines": [{"sku": "a"}], "parts": [{"lines": []}]}})
+        self.refuse(made, {"order": {"lines": [{"sku": "a", "count": 0}]}})
+        self.refuse(made, {"order": {"lines": [], "parts": [{"lines": [{}]}]}})
+        self.assertEqual(
+            made["properties"]["note"], {"type": "integer", "minimum": 2, "description": "how", "default": 3}
+        )
+
+    @unittest.skipIf(sys.version_info < (3, 12), "the syntax needs Python 3.12")
+    def test_type_aliases_are_what_they_stand_for(self):
+        names = {}
+        exec("type Ids = list[int]\ntype Tree = dict[str, Tree]", names)
+        self.check_type(names["Ids"], {"type": "array", "items": {"type": "integer"}})
+        # An alias that contains itself ends somewhere.
+        self.check({"type": "object", "properties": {"x": schema.Generator().schema(names["Tree"])}})
+
+
+class Inputs(Checked):
+    def test_parameters_become_properties(self):
+        def place(self, session, sku: str, count: int = 1, *rest, note=None, **_): ...
+
+        def plain(session, sku: str, count: int = 1, note=None): ...
+
+        made = input_of(plain)
+        self.check(made)
+        self.assertEqual(
+            made,
+            {
+                "type": "object",
+                "properties": {
+                    "sku": {"type": "string"},
+                    "count": {"type": "integer", "default": 1},
+                    "note": {"default": None},
+                },
+                "required": ["sku"],
+                "additionalProperties": False,
+            },
+        )
+        self.assertEqual({**made, "additionalProperties": True}, input_of(place))
+
+    def test_who_is_open_and_who_is_not(self):
+        rows = [
+            (lambda: None, False),
+            (lambda session: None, True),
+            (lambda **arguments: None, True),
+            (lambda a, **arguments: None, True),
+            (lambda session, a: None, False),
+            (lambda a: None, False),
+            (lambda *a: None, False),
+        ]
+        for function, is_open in rows:
+            with self.subTest(parameters=str(inspect.signature(function))):
+                made = input_of(function)
+                self.check(made)
+                self.assertIs(made["additionalProperties"], is_open)
+
+    def test_the_hint_of_the_rest_applies_to_it(self):
+        def count(**amounts: int): ...
+
+        self.assertEqual(input_of(count)["additionalProperties"], {"type": "integer"})
+
+    def test_none_as_default_admits_null(self):
+        def find(limit: int = None, color: Color = None, tags: List[str] = None): ...
+
+        made = input_of(find)
+        self.check(made)
+        self.assertEqual(
+            made["properties"]["limit"], {"type": ["integer", "null"], "nullable": True, "default": None}
+        )
+        self.admit(made, {"limit": None, "color": None, "tags": None})
+        self.refuse(made, {"limit": "1"})
+
+    def test_defaults_are_shown_where_json_can(self):
+        not_a_number = float("nan")
+
+        def find(
+            color: Color = Color.BLUE,
+            shape: Shape = Shape.LINE,
+            since: datetime.date = datetime.date(2026, 1, 2),
+            home: Address = Address("x"),
+            number: float = not_a_number,
+            thing: Any = object(),
+            pair: Tuple[int, int] = (1, 2),
+        ): ...
+
+        made = input_of(find)
+        self.check(made)
+        self.assertNotIn("required", made)
+        defaults = {name: entry["default"] for name, entry in made["properties"].items() if "default" in entry}
+        self.assertEqual(
+            defaults,
+            {
+                "color": "blue",
+                "shape": "LINE",
+                "since": "2026-01-02",
+                "home": {"street": "x", "city": "Oslo", "tags": []},
+                "pair": [1, 2],
+            },
+        )
+
+    def test_docstrings_describe_parameters(self):
+        def place(sku: str, count: Annotated[int, "from the hint"]):
+            """Place an order.
+
+            Args:
+                sku: Stock keeping unit.
+                count: From the docstring.
+            """
+
+        made = input_of(place)["properties"]
+        self.assertEqual(made["sku"]["description"], "Stock keeping unit.")
+        self.assertEqual(made["count"]["description"], "from the hint")
+
+    def test_postponed_annotations_are_resolved(self):
+        made = input_of(postponed.book)
+        self.check(made)
+        self.assertEqual(made["properties"]["rooms"], {"type": "array", "items": {"$ref": "#/$defs/Room"}})
+        self.assertEqual(made["properties"]["guests"], {"type": ["integer", "null"], "nullable": True, "default": None})
+        self.assertEqual(made["$defs"]["Room"]["properties"]["beds"], {"type": "integer"})
+
+    def test_postponed_annotations_of_local_classes_are_resolved(self):
+        made = input_of(postponed.local_handler())
+        self.assertEqual(made["properties"]["local"], {"$ref": "#/$defs/Local"})
+
+    def test_a_hint_that_cannot_be_resolved_costs_only_itself(self):
+        signature = hints.Signature(postponed.lost)
+        made = schema.input_schema(signature, {})
+        self.check(made)
+        self.assertEqual(made["properties"], {"known": {"type": "integer"}, "unknown": {}})
+        self.assertEqual(len(signature.problems), 1)
+        self.assertIn("'unknown'", signature.problems[0])
+
+    def test_partials_methods_and_callable_objects_have_schemas(self):
+        import functools
+
+        class Shop:
+            def sell(self, sku: str): ...
+
+            async def __call__(self, count: int): ...
+
+        def price(sku: str, count: int): ...
+
+        @functools.wraps(price)
+        def wrapped(*args, **kwargs): ...
+
+        rows = [
+            (Shop().sell, {"sku": {"type": "string"}}),
+            (Shop(), {"count": {"type": "integer"}}),
+            (
+                functools.partial(price, count=2),
+                {"sku": {"type": "string"}, "count": {"type": "integer", "default": 2}},
+            ),
+            (wrapped, {"sku": {"type": "string"}, "count": {"type": "integer"}}),
+        ]
+        for function, properties in rows:
+            with self.subTest(function=function):
+                self.assertEqual(input_of(function)["properties"], properties)
+
+    @unittest.skipIf(not hasattr(typing, "Unpack"), "Unpack needs Python 3.11")
+    def test_unpacked_keywords_are_named(self):
+        def watch(**movie: typing.Unpack[Rated]): ...
+
+        made = input_of(watch)
+        self.check(made)
+        self.assertEqual(made["required"], ["title", "year"])
+        self.assertEqual(set(made["properties"]), {"title", "year", "rating"})
+        self.assertIs(made["additionalProperties"], False)
+
+
+class Outputs(Checked):
+    def test_only_results_of_known_shape_have_a_schema(self):
+        Plain = namedtuple("Plain", "x")
+        rows = [
+            (dict, None),
+            (Dict[str, Any], None),
+            (Dict, None),
+            (hints.MISSING, None),
+            (None, None),
+            (str, None),
+            (List[Address], None),
+            (Optional[Address], None),
+            (Plain, None),
+            (Dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
+            (
+                Movie,
+                {
+                    "type": "object",
+                    "properties": {"title": {"type": "string"}, "year": {"type": "integer"}},
+                    "required": ["title", "year"],
+                },
+            ),
+        ]
+        for hint, expected in rows:
+            with self.subTest(hint=hint):
+                made = schema.output_schema(hint)
+                self.assertEqual(made, expected)
+                if made is not None:
+                    self.check(made)
+
+    def test_results_satisfy_their_schema(self):
+        from owlclaw_worker.protocol import to_plain
+
+        @dataclass
+        class Report:
+            made: datetime.datetime
+            total: decimal.Decimal
+            colors: Set[Color]
+            shape: Shape
+            person: Person
+            root: Node
+
+        value = Report(
+            datetime.datetime(2026, 1, 1),
+            decimal.Decimal("1.50"),
+            {Color.RED},
+            Shape.LINE,
+            Person("a", Address("b")),
+            Node(1, [Node(2)]),
+        )
+        made = schema.output_schema(Report)
+        self.check(made)
+        self.assertEqual(made["type"], "object")
+        self.admit(made, to_plain(value))
+        self.refuse(made, {**to_plain(value), "total": 1.5})
+
+    def test_a_recursive_result_has_an_object_at_its_root(self):
+        made = schema.output_schema(Node)
+        self.check(made)
+        self.assertEqual(made["type"], "object")
+        self.assertIn("Node", made["$defs"])
+
+    @unittest.skipIf(pydantic is None, "pydantic is not installed")
+    def test_pydantic_results_have_an_object_at_their_root(self):
+        class Leaf(pydantic.BaseModel):
+            when: datetime.date
+
+        class Tree(pydantic.BaseModel):
+            leaf: Leaf
+            trees: List["Tree"] = []
+
+        for cls in (Leaf, Tree):
+            made = schema.output_schema(cls)
+            self.check(made)
+            self.assertEqual(made["type"], "object")
+        tree = Tree(leaf=Leaf(when=datetime.date(2026, 1, 1)))
+        self.admit(schema.output_schema(Tree), tree.model_dump(mode="json"))
+
+
+if __name__ == "__main__":
+    unittest.main()
