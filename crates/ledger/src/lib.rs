@@ -36,6 +36,12 @@ mod id;
 mod memory;
 mod store;
 
+mod index;
+mod lock;
+mod query;
+mod schema;
+mod sqlite;
+
 mod queue;
 mod recorder;
 mod writer;
@@ -48,10 +54,13 @@ pub use crate::{
     },
     id::{CallId, ParseCallIdError},
     memory::MemoryLedger,
+    query::{CallRecord, Counts, Filter, LedgerReader, QueryError, Usage},
     queue::{Health, MAX_UNWRITTEN_BYTES},
     recorder::{
         CloseError, DEFAULT_MAX_UNWRITTEN, Durability, Finished, OpenCall, RecordError, Recorder,
         RecorderOptions, system_now_us,
     },
+    schema::OpenError,
+    sqlite::SqliteLedger,
     store::{Group, Interrupted, LedgerStore, StoreError, Tail},
 };

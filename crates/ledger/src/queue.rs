@@ -275,7 +275,7 @@ impl Shared {
     }
 
     /// The next group, with `spare` put in its place.
-    pub(crate) fn take_work(&self, spare: Vec<u8>) -> Work {
+    pub(crate) fn take_work(&self, spare: &mut Vec<u8>) -> Work {
         let mut queue = self.lock();
         if queue.filling.count == 0 {
             if queue.closed && queue.open == 0 {
@@ -284,11 +284,11 @@ impl Shared {
             queue.writer_sleeps = true;
             return Work::Nothing;
         }
-        let body = if spare.capacity() <= MAX_KEPT_BUFFER_BYTES {
-            spare
-        } else {
-            Vec::new()
-        };
+        let mut body = std::mem::take(spare);
+        body.clear();
+        if MAX_KEPT_BUFFER_BYTES < body.capacity() {
+            body = Vec::new();
+        }
         let mut batch = std::mem::replace(
             &mut queue.filling,
             Batch {

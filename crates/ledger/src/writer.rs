@@ -80,20 +80,20 @@ struct Writer<'a, S> {
 impl<S: LedgerStore> Writer<'_, S> {
     async fn run(mut self) -> Ending {
         let mut spare = Vec::new();
-        let mut untidy = true;
+        let (mut untidy, mut idle) = (true, IDLE);
         loop {
-            match self.shared.take_work(std::mem::take(&mut spare)) {
+            match self.shared.take_work(&mut spare) {
                 Work::Batch(batch) => {
                     if let Err(ending) = self.write(&batch).await {
                         return ending;
                     }
-                    untidy = true;
+                    (untidy, idle) = (true, IDLE);
                     spare = batch.body;
-                    spare.clear();
                 }
                 Work::Nothing if untidy => {
-                    if time::timeout(IDLE, self.shared.sleep()).await.is_err() {
-                        untidy = self.tidy().await;
+                    if time::timeout(idle, self.shared.sleep()).await.is_err() {
+                        // Once idle, only what comes in interrupts it.
+                        (untidy, idle) = (self.tidy().await, Duration::ZERO);
                     } else {
                         self.gather().await;
                     }

@@ -1,0 +1,180 @@
+//! What a ledger file looks like.
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::{
+    error::Error,
+    io,
+    path::{Path, PathBuf},
+};
+
+/// Marks a `SQLite` file as one of ours: "OWLL".
+const APPLICATION_ID: i32 = 0x4F57_4C4C;
+
+/// The version of the tables below.
+const SCHEMA_VERSION: i32 = 1;
+
+/// `entry_group` is the ledger: what was called, in order and without gaps. `call` is an index to
+/// it, made afterwards; `indexed` tells how far it goes.
+const TABLES: &str = "
+    CREATE TABLE entry_group (
+        first_sequence INTEGER PRIMARY KEY,
+        count INTEGER NOT NULL,
+        hash BLOB NOT NULL,
+        body BLOB NOT NULL
+    ) STRICT;
+    CREATE TABLE indexed (through INTEGER NOT NULL) STRICT;
+    INSERT INTO indexed VALUES (0);
+    CREATE INDEX call_by_id ON call (call);
+    CREATE INDEX call_by_time ON call (started_us);
+    CREATE INDEX call_by_principal ON call (principal, started_us);
+    CREATE INDEX call_open ON call (start_sequence) WHERE outcome IS NULL;
+";
+
+/// The columns of `call`, which the index to what is not yet indexed has as well. A place is a
+/// group, and where in its body an entry begins and how long it is.
+pub(crate) const CALL_COLUMNS: &str = "
+    start_sequence INTEGER PRIMARY KEY,
+    call BLOB NOT NULL,
+    started_us INTEGER NOT NULL,
+    principal TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    capability TEXT NOT NULL,
+    estimated_cost_micros INTEGER NOT NULL,
+    start_group INTEGER NOT NULL,
+    start_offset INTEGER NOT NULL,
+    start_length INTEGER NOT NULL,
+    end_sequence INTEGER,
+    outcome TEXT,
+    reason TEXT,
+    cost_micros INTEGER,
+    duration_us INTEGER,
+    end_group INTEGER,
+    end_offset INTEGER,
+    end_length INTEGER
+";
+
+/// Why a ledger could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A file or its directory cannot be made or opened.
+    #[error("{} cannot be opened", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Another server writes to it.
+    #[error("the ledger {} is in use by {holder}", path.display())]
+    Locked {
+        /// The ledger.
+        path: PathBuf,
+        /// Who holds it.
+        holder: String,
+    },
+    /// There is no such ledger.
+    #[error("there is no ledger {}", .0.display())]
+    Missing(PathBuf),
+    /// The file is no database, or one of another program.
+    #[error("{} is not a ledger", .0.display())]
+    NotALedger(PathBuf),
+    /// A newer version of this program has written it.
+    #[error("the ledger {} has version {found}; this program knows versions up to {known}", path.display())]
+    Newer {
+        /// The ledger.
+        path: PathBuf,
+        /// Its version.
+        found: i32,
+        /// The newest version known here.
+        known: i32,
+    },
+    /// Anything else the database says, damage included.
+    #[error("the ledger {} cannot be read", path.display())]
+    Database {
+        /// The ledger.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
+
+/// Opens an existing ledger file for appending; an empty one is made a ledger.
+pub(crate) fn open_to_append(path: &Path, synchronous: &str) -> Result<Connection, OpenError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection =
+        Connection::open_with_flags(path, flags).map_err(|error| explain(path, error))?;
+    check(&connection, path, true)?;
+    prepare(&mut connection, synchronous).map_err(|error| explain(path, error))?;
+    Ok(connection)
+}
+
+/// Opens an existing ledger file for reading.
+pub(crate) fn open_to_read(path: &Path) -> Result<Connection, OpenError> {
+    if !path.exists() {
+        return Err(OpenError::Missing(path.to_owned()));
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection =
+        Connection::open_with_flags(path, flags).map_err(|error| explain(path, error))?;
+    check(&connection, path, false)?;
+    Ok(connection)
+}
+
+/// Makes an error of the database speak about the ledger.
+pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> OpenError {
+    let path = path.to_owned();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => OpenError::NotALedger(path),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => OpenError::Locked {
+            path,
+            holder: "another program".to_owned(),
+        },
+        _ => OpenError::Database {
+            path,
+            source: Box::new(error),
+        },
+    }
+}
+
+/// Looks before anything is changed: a file of somebody else's stays as it is.
+fn check(connection: &Connection, path: &Path, may_be_empty: bool) -> Result<(), OpenError> {
+    let explain = |error| explain(path, error);
+    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
+    let application = number("application_id").map_err(explain)?;
+    let found = number("user_version").map_err(explain)?;
+    let tables: i64 = connection
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(explain)?;
+    if may_be_empty && tables == 0 && application == 0 && found == 0 {
+        return Ok(());
+    }
+    if application != APPLICATION_ID {
+        return Err(OpenError::NotALedger(path.to_owned()));
+    }
+    if SCHEMA_VERSION < found {
+        return Err(OpenError::Newer {
+            path: path.to_owned(),
+            found,
+            known: SCHEMA_VERSION,
+        });
+    }
+    Ok(())
+}
+
+fn prepare(connection: &mut Connection, synchronous: &str) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    let version: i32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if version == 0 {
+        let transaction = connection.transaction()?;
+        transaction.execute_batch(&format!(
+            "CREATE TABLE call ({CALL_COLUMNS}) STRICT; {TABLES}"
+        ))?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+        transaction.commit()?;
+    }
+    Ok(())
+}
