@@ -4,7 +4,7 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use serde::Serialize;
 
-use crate::config::Micros;
+use crate::config::{Micros, printable};
 
 /// A table shows at most this many characters of a description.
 const MAX_DESCRIPTION_CHARACTERS: usize = 80;
@@ -131,6 +131,7 @@ fn table<const N: usize>(heads: [&str; N], rows: impl Iterator<Item = [String; N
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(heads);
     for row in rows {
+        // Names and descriptions are other people's text, and a terminal obeys control characters.
         table.add_row(row.map(|cell| printable(&cell)));
     }
     table.trim_fmt()
@@ -146,13 +147,6 @@ fn first_line(text: &str) -> String {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line.to_owned(),
     }
-}
-
-/// Names and descriptions are other people's text, and a terminal obeys control characters.
-fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! Four layers, each over the one before: the defaults, the file `mcp-server.yaml`, the
 //! environment, the command line. Every layer is checked value by value against the
-//! [`shape`] that the types in [`model`] describe, so that all mistakes are reported at once and
+//! `shape` that the types in `model` describe, so that all mistakes are reported at once and
 //! each with its place; what is left is merged and turned into a [`Config`], and then checked for
 //! what only the whole can show.
 //!
@@ -44,6 +44,7 @@ pub use model::{
 };
 pub use money::{Micros, ParseMicrosError};
 pub use overrides::Overrides;
+pub(crate) use problem::printable;
 pub use problem::{Origin, Position, Problem, Severity};
 pub use show::Setting;
 

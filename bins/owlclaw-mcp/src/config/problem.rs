@@ -177,10 +177,11 @@ impl Snippet {
     }
 }
 
-/// Control characters would let a file paint over the terminal that shows the message.
+/// Control characters would let a file paint over the terminal that shows the message, and line
+/// ends would let it invent messages.
 pub(crate) fn printable(text: &str) -> String {
     text.chars()
-        .map(|c| if c.is_control() && c != '\n' { ' ' } else { c })
+        .map(|c| if c.is_control() { ' ' } else { c })
         .collect()
 }
 
