@@ -134,7 +134,7 @@ def encode_value(value):
         body = _encoder.encode(value).encode("utf-8")
     except (Exception, RecursionError):
         return _encode_exactly(value)
-    if len(body) > MAX_DEPTH and (_may_be_too_deep(body) or _LONG_NUMBER.search(body)):
+    if len(body) > MAX_DEPTH and (_may_be_too_deep(body) or _LONG_NUMBER in body.translate(_ONE_DIGIT)):
         return _encode_exactly(value)
     return body
 
@@ -147,18 +147,21 @@ def _encode_exactly(value):
         raise Unserializable("$ cannot be written as JSON: %s" % error) from error
 
 
-_LONG_NUMBER = re.compile(rb"[0-9]{%d}" % MAX_INTEGER_DIGITS)
+_ONE_DIGIT = bytes.maketrans(b"123456789", b"0" * 9)
+_LONG_NUMBER = b"0" * MAX_INTEGER_DIGITS
+_ONE_KIND_OF_BRACKET = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 
 def _may_be_too_deep(body):
     """Whether `body` could be nested too deeply. Brackets inside strings may make it say so wrongly."""
-    brackets = body.translate(None, _NOT_BRACKETS)
+    brackets = body.translate(_ONE_KIND_OF_BRACKET, _NOT_BRACKETS)
     for level in range(MAX_DEPTH):
         before = len(brackets)
         if level + before <= MAX_DEPTH:
             return False
-        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        # Takes away the innermost level, and only that.
+        brackets = brackets.replace(b"[]", b"")
         if len(brackets) == before:
             return True
     return bool(brackets)

@@ -1,0 +1,300 @@
+"""How arguments reach a handler: the five rules, and conversions."""
+
+import datetime
+import decimal
+import enum
+import ipaddress
+import pathlib
+import sys
+import unittest
+import uuid
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Dict, FrozenSet, List, Literal, NamedTuple, Optional, Set, Tuple, TypedDict, Union
+
+import support  # noqa: F401  (puts the package on the path)
+import postponed
+from owlclaw_worker.call import Handler
+from owlclaw_worker.convert import InvalidArgument, converter
+
+try:
+    import pydantic
+except ImportError:
+    pydantic = None
+
+CONTEXT = {"client_id": "me", "request_id": "r1"}
+
+DEFAULT_SESSION = {
+    "agent_id": "me",
+    "run_id": "r1",
+    "trigger": "mcp",
+    "focus": None,
+    "payload": {},
+    "tenant_id": "default",
+}
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Shape(enum.Enum):
+    LINE = (1, 0)
+
+
+class Rights(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
+@dataclass
+class Item:
+    sku: str
+    count: int = 1
+    due: Optional[datetime.date] = None
+
+
+@dataclass
+class Positive:
+    value: int
+
+    def __post_init__(self):
+        if self.value < 1:
+            raise ValueError("must be positive")
+
+
+@dataclass
+class Node:
+    value: int
+    children: List["Node"] = field(default_factory=list)
+
+
+@dataclass
+class Circle:
+    radius: float
+
+
+class Order(TypedDict, total=False):
+    item: Item
+    placed: datetime.datetime
+
+
+class Point(NamedTuple):
+    x: int
+    y: int = 0
+
+
+def called(function, arguments):
+    positional, keywords = Handler("h", function).bind(arguments, CONTEXT)
+    return function(*positional, **keywords)
+
+
+class Rules(unittest.TestCase):
+    def test_arguments_are_mapped_as_owlclaw_maps_them(self):
+        some = {"a": 1, "z": 9}
+        rows = [
+            # 1: everything goes to **kwargs
+            (lambda **rest: rest, some, some),
+            (lambda a, **rest: (a, rest), some, (1, {"z": 9})),
+            (lambda **rest: rest, {}, {}),
+            # 2: no parameters, no arguments
+            (lambda: "none", some, "none"),
+            (lambda *rest: rest, some, ()),
+            # 3: session gets all of them
+            (lambda session: session, some, some),
+            (lambda *, session: session, some, some),
+            (lambda session: session, {"session": {"b": 2}}, {"b": 2}),
+            (lambda session: session, {"session": {"b": 2}, "z": 1}, {"b": 2}),
+            # 4: the declared ones, others are dropped
+            (lambda a: a, some, 1),
+            (lambda a, b=5: (a, b), some, (1, 5)),
+            (lambda a=3, b=4: (a, b), {"q": 1, "r": 2}, (3, 4)),
+            # 5: nothing matched, one parameter: it takes the whole
+            (lambda payload: payload, some, some),
+            (lambda payload=None: payload, {}, None),
+        ]
+        for number, (function, arguments, expected) in enumerate(rows):
+            with self.subTest(row=number):
+                self.assertEqual(called(function, arguments), expected)
+
+    def test_a_session_does_not_swallow_the_declared_arguments(self):
+        self.assertEqual(called(lambda session, a, b=2: (session, a, b), {"a": 1}), ({"a": 1}, 1, 2))
+        self.assertEqual(called(lambda session, **rest: (session, rest), {"a": 1}), ({"a": 1}, {"a": 1}))
+
+    def test_a_session_without_arguments_is_what_the_runtime_provides(self):
+        self.assertEqual(called(lambda session: session, {}), DEFAULT_SESSION)
+        self.assertEqual(called(lambda session, a=1: (session, a), {}), (DEFAULT_SESSION, 1))
+        self.assertEqual(called(lambda session, **rest: (session, rest), {}), (DEFAULT_SESSION, {}))
+
+    def test_the_session_is_a_copy(self):
+        arguments = {"a": 1}
+        self.assertIsNot(called(lambda session: session, arguments), arguments)
+
+    def test_positional_only_parameters_get_their_values(self):
+        names = {}
+        exec("def both(a, b=2, /, c=3): return a, b, c", names)
+        self.assertEqual(called(names["both"], {"a": 1, "c": 5}), (1, 2, 5))
+        with self.assertRaisesRegex(InvalidArgument, r"\$\.a: is missing"):
+            called(names["both"], {"c": 5})
+
+    def test_methods_and_callable_objects_get_no_self(self):
+        class Shop:
+            def sell(self, sku):
+                return sku
+
+            def __call__(self, sku):
+                return sku
+
+        self.assertEqual(called(Shop().sell, {"sku": 1}), 1)
+        self.assertEqual(called(Shop(), {"sku": 1}), 1)
+
+    def test_arguments_are_converted_on_the_way(self):
+        def place(session, item: Item, count: int, name: str = None):
+            return session, item, count, name
+
+        raw = {"item": {"sku": "a"}, "count": 3.0, "name": 5}
+        # The session stays as it came, and a plain hint changes nothing.
+        session, item, count, name = called(place, raw)
+        self.assertEqual((session, item, count, name), (raw, Item("a"), 3, 5))
+        self.assertIsInstance(count, int)
+
+    def test_the_whole_may_become_a_model(self):
+        def place(item: Item):
+            return item
+
+        self.assertEqual(called(place, {"sku": "a", "count": 2}), Item("a", 2))
+        self.assertEqual(called(place, {"item": {"sku": "a"}}), Item("a"))
+
+    def test_errors_name_the_argument(self):
+        def place(items: List[Item]): ...
+
+        with self.assertRaisesRegex(InvalidArgument, r"^\$\.items\[1\]\.due: '2026-02-30' is no date$"):
+            called(place, {"items": [{"sku": "a"}, {"sku": "b", "due": "2026-02-30"}]})
+
+
+class Conversions(unittest.TestCase):
+    def test_values_become_what_the_hint_says(self):
+        utc = datetime.timezone.utc
+        rows = [
+            (int, 3.0, 3),
+            (int, 3.5, 3.5),
+            (List[int], [1.0, 2], [1, 2]),
+            (Dict[str, int], {"a": 1.0}, {"a": 1}),
+            (Dict[int, str], {"1": "a"}, {1: "a"}),
+            (Dict[Color, int], {"red": 1}, {Color.RED: 1}),
+            (Optional[int], 3.0, 3),
+            (Optional[int], None, None),
+            (Optional[int], "x", "x"),
+            (Color, "red", Color.RED),
+            (Level, 2, Level.HIGH),
+            (Level, 2.0, Level.HIGH),
+            (Shape, "LINE", Shape.LINE),
+            (Rights, 3, Rights.READ | Rights.WRITE),
+            (Literal[Color.RED, "x"], "red", Color.RED),
+            (datetime.datetime, "2026-01-02T03:04:05Z", datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=utc)),
+            (
+                datetime.datetime,
+                "2026-01-02T03:04:05.5+02:00",
+                datetime.datetime(2026, 1, 2, 1, 4, 5, 500000, tzinfo=utc),
+            ),
+            (
+                datetime.datetime,
+                "2026-01-02T03:04:05.123456789Z",
+                datetime.datetime(2026, 1, 2, 3, 4, 5, 123456, tzinfo=utc),
+            ),
+            (datetime.date, "2026-01-02", datetime.date(2026, 1, 2)),
+            (datetime.time, "03:04:05", datetime.time(3, 4, 5)),
+            (datetime.timedelta, "P1DT2H", datetime.timedelta(days=1, hours=2)),
+            (datetime.timedelta, "-PT0.5S", datetime.timedelta(seconds=-0.5)),
+            (decimal.Decimal, "1.10", decimal.Decimal("1.10")),
+            (decimal.Decimal, 0.1, decimal.Decimal("0.1")),
+            (uuid.UUID, "12345678123456781234567812345678", uuid.UUID(int=0x12345678123456781234567812345678)),
+            (pathlib.Path, "/a/b", pathlib.Path("/a/b")),
+            (ipaddress.IPv4Address, "10.0.0.1", ipaddress.IPv4Address("10.0.0.1")),
+            (bytes, "é", "é".encode()),
+            (Item, {"sku": "a", "count": 2.0, "due": "2026-01-02"}, Item("a", 2, datetime.date(2026, 1, 2))),
+            (Node, {"value": 1, "children": [{"value": 2}]}, Node(1, [Node(2)])),
+            (Order, {"item": {"sku": "a"}, "more": 1}, {"item": Item("a"), "more": 1}),
+            (Point, [1.0], Point(1)),
+            (Tuple[int, Color], [1.0, "red"], (1, Color.RED)),
+            (Tuple[Color, ...], ["red", "blue"], (Color.RED, Color.BLUE)),
+            (Tuple[()], [], ()),
+            (tuple, [1], (1,)),
+            (Set[Color], ["red"], {Color.RED}),
+            (FrozenSet[int], [1.0], frozenset([1])),
+            (deque, [1], deque([1])),
+            (Union[Item, Circle], {"radius": 1.5}, Circle(1.5)),
+            (Union[Item, Circle], {"sku": "a"}, Item("a")),
+            (Union[int, str], "5", "5"),
+            (Union[int, List[int]], [1.0], [1]),
+            (Union[datetime.date, str], "2026-01-02", datetime.date(2026, 1, 2)),
+            (Union[datetime.date, str], "soon", "soon"),
+            (Union[bool, Color], True, True),
+            (Optional[Item], None, None),
+            (postponed.Room, {"beds": 1, "next_door": {"beds": 2}}, postponed.Room(1, postponed.Room(2))),
+        ]
+        for hint, value, expected in rows:
+            with self.subTest(hint=hint, value=value):
+                converted = converter(hint)(value, "$")
+                self.assertEqual(converted, expected)
+                self.assertIs(type(converted), type(expected))
+
+    def test_plain_hints_need_no_conversion(self):
+        plain = [str, float, bool, dict, list, None, Any, object, List[str], Dict[str, Any], Optional[str]]
+        plain += [Union[str, float], Literal["a", 1], "no type", Rules, Dict[str, List[Optional[str]]]]
+        for hint in plain:
+            with self.subTest(hint=hint):
+                self.assertIsNone(converter(hint))
+
+    def test_what_does_not_suit_is_refused_with_its_place(self):
+        rows = [
+            (Color, "green", r"^\$: expected one of 'red', 'blue'$"),
+            (Color, ["red"], r"^\$: expected one of"),
+            (Level, True, r"^\$: expected one of"),
+            (datetime.date, 5, r"^\$: expected a string$"),
+            (datetime.datetime, "2026-01-02", r"is no datetime"),
+            (datetime.timedelta, "P", r"is no timedelta"),
+            (decimal.Decimal, "ten", r"'ten' is no Decimal"),
+            (decimal.Decimal, True, r"expected a string"),
+            (uuid.UUID, "x" * 1000, r"is no UUID$"),
+            (Item, {"count": 1}, r"^\$\.sku: is missing$"),
+            (Item, {"sku": "a", "size": 1}, r"^\$\.size: Item has no such member$"),
+            (Item, [], r"^\$: expected an object$"),
+            (Positive, {"value": 0}, r"^\$: Positive refused it: ValueError: must be positive$"),
+            (Node, {"value": 1, "children": [{"value": 1}, {}]}, r"^\$\.children\[1\]\.value: is missing$"),
+            (Optional[Item], {"sku": "a", "due": "x"}, r"^\$\.due: 'x' is no date$"),
+            (Union[Item, Circle], {"size": 1}, r"suits no member of its union"),
+            (Tuple[int, Color], [1], r"^\$: expected 2 items$"),
+            (Set[Color], [["red"]], r"^\$\[0\]: expected one of"),
+            (Set[Any], [[]], r"unhashable"),
+            (Literal[Color.RED], "blue", r"none of the allowed"),
+        ]
+        for hint, value, message in rows:
+            with self.subTest(hint=hint, value=value):
+                with self.assertRaisesRegex(InvalidArgument, message):
+                    converter(hint)(value, "$")
+
+    @unittest.skipIf(pydantic is None, "pydantic is not installed")
+    def test_pydantic_models_validate(self):
+        class Line(pydantic.BaseModel):
+            sku: str
+            due: Optional[datetime.date] = None
+
+        line = converter(List[Line])([{"sku": "a", "due": "2026-01-02"}], "$")[0]
+        self.assertEqual(line, Line(sku="a", due=datetime.date(2026, 1, 2)))
+        with self.assertRaisesRegex(InvalidArgument, r"^\$\[0\]: Line refused it"):
+            converter(List[Line])([{}], "$")
+
+    @unittest.skipIf(sys.version_info < (3, 10), "the notation needs Python 3.10")
+    def test_the_newer_notation_of_unions_is_understood(self):
+        self.assertEqual(converter(Item | None)({"sku": "a"}, "$"), Item("a"))
+
+
+if __name__ == "__main__":
+    unittest.main()
