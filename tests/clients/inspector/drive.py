@@ -88,7 +88,7 @@ def main():
         inspector = ["node", os.environ["INSPECTOR"], "--cli", *target(plan, home)]
         inspector += ["--protocol-era", plan["era"], "--format", "json", "-q", "--stored-auth-only"]
         # A home of its own: nothing of the person who runs this is read or written.
-        environment = {**os.environ, "HOME": home}
+        environment = {**os.environ, "HOME": home, "MCP_INSPECTOR_SECRET_STORE": "memory"}
         say({"connected": None})
         for step in plan["steps"]:
             run = subprocess.run(
