@@ -85,6 +85,13 @@ impl ToolCx {
         self
     }
 
+    /// Sets what the call is metered with, for a caller that needs it however the call ends.
+    #[must_use]
+    pub fn with_meter(mut self, meter: Arc<CallMeter>) -> Self {
+        self.meter = meter;
+        self
+    }
+
     /// Reports progress to the caller, if it asked for that. Never blocks.
     pub fn progress(&self, progress: f64, total: Option<f64>, message: Option<String>) {
         if let Some(sink) = &self.progress {

@@ -1,1 +1,73 @@
 //! What is on offer, and what happens to every call of it.
+//!
+//! [`Gateway`] puts the parts together. A tool call and a resource read are both an [`Invocation`],
+//! and every invocation passes the same layers, outermost first; [`invocations`] is where their
+//! order is written down:
+//!
+//! 1. [`Governed`]: refused and recorded as refused, or admitted and counted;
+//! 2. [`Recorded`]: its start is on record before it runs, and its end before it is answered;
+//! 3. [`Timed`]: it has until its deadline;
+//! 4. [`Runner`]: its arguments are checked, and it is carried out.
+//!
+//! Only [`Governed`] makes an [`Admitted`], and what runs calls takes nothing else: there is no way
+//! around it, for a batch element or a legacy call as little as for a modern one.
+
+mod clock;
+mod cost;
+mod cursor;
+mod describe;
+mod error;
+mod facts;
+mod gateway;
+mod governed;
+mod health;
+mod invocation;
+mod lists;
+mod metrics;
+mod observed;
+mod offer;
+mod quota_report;
+mod recorded;
+mod resources;
+mod runner;
+mod server;
+mod timed;
+
+pub use crate::{
+    clock::{Clock, system_clock},
+    describe::IncludeSkill,
+    error::{ErrorOptions, ErrorStyle, InvocationError},
+    facts::{capability_facts, resource_capability, tool_capability},
+    gateway::{Gateway, GatewayEngine, Options, Parts},
+    governed::{Admitted, Governed},
+    health::{Component, ComponentState, Health},
+    invocation::{Invocation, Invoked, Target},
+    metrics::Metrics,
+    observed::Observed,
+    offer::Offer,
+    recorded::Recorded,
+    resources::{
+        NoResources, ReadFailure, ResourceEntry, Resources, SkillResources, StaticResources,
+    },
+    runner::Runner,
+    server::Server,
+    timed::Timed,
+};
+
+use governance::{Governor, QuotaStore};
+use ledger::Recorder;
+use std::{sync::Arc, time::Duration};
+
+/// Puts together what happens to every invocation.
+pub fn invocations<Q: QuotaStore>(
+    governor: Arc<Governor<Q>>,
+    recorder: Recorder,
+    clock: Clock,
+    default_timeout: Duration,
+    progress_after: Duration,
+) -> Governed<Recorded<Timed<Runner>>, Q> {
+    let runner = Runner::new(progress_after);
+    let timed = Timed::new(runner, default_timeout);
+    let recorded = Recorded::new(timed, recorder.clone(), clock);
+    Governed::new(recorded, governor, recorder, clock)
+}

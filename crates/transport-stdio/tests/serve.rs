@@ -113,7 +113,7 @@ fn start(room: usize, drain: Duration) -> Peer {
             max_unsent: 20_000,
         };
         tokio::spawn(async move {
-            let stopped = async { stopped.await.unwrap_or_else(|_| ()) };
+            let stopped = async { stopped.await.unwrap_or(()) };
             serve(
                 &engine,
                 Principal::new("tester"),

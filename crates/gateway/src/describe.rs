@@ -1,0 +1,129 @@
+use crate::facts::tool_capability;
+use adapter_skills::SkillCatalog;
+use adapter_tools::Tool;
+use governance::{Hints, Kind, Policy};
+use jsonrpc_core::RawJson;
+use mcp_protocol::model::{self, ResultMeta, ToolAnnotations};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How much of a skill's text the description of the tool of the same name carries (decision D16).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IncludeSkill {
+    /// All of it, up to 8 KiB.
+    #[default]
+    Full,
+    /// Its beginning, up to 1 KiB.
+    Excerpt,
+    /// Where it can be read.
+    Link,
+    /// Nothing.
+    None,
+}
+
+impl IncludeSkill {
+    fn max_bytes(self) -> usize {
+        match self {
+            Self::Full => 8 * 1024,
+            Self::Excerpt => 1024,
+            Self::Link | Self::None => 0,
+        }
+    }
+}
+
+/// A tool as all clients see it; only the limits on it differ between them.
+#[derive(Clone, Debug)]
+pub(crate) struct Described {
+    tool: model::Tool,
+    risk: Option<&'static str>,
+    requires_confirmation: bool,
+    timeout: Duration,
+}
+
+impl Described {
+    pub(crate) fn new(
+        tool: &Tool,
+        skills: Option<&SkillCatalog>,
+        include: IncludeSkill,
+        default_timeout: Duration,
+    ) -> Self {
+        let skill = skills.and_then(|skills| skills.by_name(tool.name()));
+        let mut description = tool.description().to_owned();
+        if description.is_empty()
+            && let Some(skill) = skill
+        {
+            description = skill.description().to_owned();
+        }
+        if let Some(skill) = skill
+            && include != IncludeSkill::None
+        {
+            let excerpt = skill.excerpt_at_line(include.max_bytes());
+            if !excerpt.text.trim().is_empty() {
+                description.push_str("\n\n");
+                description.push_str(excerpt.text.trim_end());
+            }
+            if excerpt.is_cut {
+                description.push_str("\n\nThe whole text: ");
+                description.push_str(&skill.uri().to_string());
+            }
+        }
+        let owlclaw = skill.map(|skill| &skill.frontmatter().owlclaw);
+        let annotations = tool.annotations();
+        let annotations = ToolAnnotations {
+            read_only_hint: annotations.read_only,
+            destructive_hint: annotations.destructive,
+            idempotent_hint: annotations.idempotent,
+            open_world_hint: annotations.open_world,
+        };
+        let mut meta = ResultMeta::default();
+        for (key, value) in tool.meta() {
+            meta.insert(key.clone(), value);
+        }
+        let raw =
+            |schema: &Value| RawJson::from_value(schema).expect("a tree of values serializes");
+        Self {
+            tool: model::Tool {
+                name: tool.name().to_owned(),
+                title: tool.title().map(str::to_owned),
+                description: (!description.is_empty()).then_some(description),
+                input_schema: raw(tool.input_schema()),
+                output_schema: tool.output_schema().map(|schema| raw(schema)),
+                annotations: (annotations != ToolAnnotations::default()).then_some(annotations),
+                meta,
+            },
+            risk: owlclaw.map(|block| block.risk_level.as_str()),
+            requires_confirmation: owlclaw.is_some_and(|block| block.requires_confirmation),
+            timeout: tool.timeout().unwrap_or(default_timeout),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.tool.name
+    }
+
+    /// As one principal sees it: with the limits that hold for it (decision D17).
+    pub(crate) fn seen_by(&self, principal: &str, policy: &Policy, is_async: bool) -> model::Tool {
+        let hints = policy.hints(principal, &tool_capability(&self.tool.name), Kind::Tool);
+        let Hints {
+            max_calls_per_minute,
+            max_calls_per_day,
+            estimated_cost,
+            max_cost_per_call,
+        } = hints;
+        let mut tool = self.tool.clone();
+        tool.meta.insert(
+            "io.owlclaw/governance",
+            &json!({
+                "max_calls_per_minute": max_calls_per_minute,
+                "max_calls_per_day": max_calls_per_day,
+                "estimated_cost": estimated_cost.to_string(),
+                "max_cost_per_call": max_cost_per_call.map(|most| most.to_string()),
+                "risk": self.risk,
+                "requires_confirmation": self.requires_confirmation,
+                "timeout_seconds": self.timeout.as_secs_f64(),
+                "supports_async": is_async,
+            }),
+        );
+        tool
+    }
+}

@@ -1,0 +1,231 @@
+use crate::{
+    Clock, Component, ComponentState, ErrorOptions, Health, Metrics, Observed, Offer, Server,
+    facts::resource_capability, invocations, server::ListOptions, system_clock,
+};
+use arc_swap::ArcSwap;
+use governance::{Governor, Policy, QuotaStore};
+use ledger::Recorder;
+use mcp_protocol::{
+    Encoder,
+    model::{Implementation, ResourcesCapability, ServerCapabilities},
+};
+use mcp_service::{Change, Engine, EngineLimits, ServerIdentity, Subscriptions};
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+/// The engine a gateway serves with; transports take it.
+pub type GatewayEngine<Q> = Engine<Observed<Server<Q>>>;
+
+/// A server: what is on offer, who may use it, and the record of it.
+#[derive(Debug)]
+pub struct Gateway<Q> {
+    engine: Arc<GatewayEngine<Q>>,
+    governor: Arc<Governor<Q>>,
+    recorder: Recorder,
+    offer: Arc<ArcSwap<Offer>>,
+    metrics: Metrics,
+    components: Vec<Component>,
+    version: String,
+}
+
+/// What a gateway is made of.
+#[derive(Debug)]
+pub struct Parts<Q> {
+    /// Who the server is.
+    pub info: Implementation,
+    /// How to use it, for the model.
+    pub instructions: Option<String>,
+    /// What is on offer at first.
+    pub offer: Offer,
+    /// Who may use it.
+    pub governor: Arc<Governor<Q>>,
+    /// The record of it.
+    pub recorder: Recorder,
+    /// What else `/health` tells of; the ledger is told of always.
+    pub components: Vec<Component>,
+}
+
+/// How a gateway behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How long a call may take unless its tool says otherwise.
+    pub default_timeout: Duration,
+    /// After how long a call that says nothing reports progress by itself.
+    pub progress_after: Duration,
+    /// The most tools on a page.
+    pub tools_page: usize,
+    /// The most resources on a page.
+    pub resources_page: usize,
+    /// How long clients may keep the list of tools.
+    pub tools_ttl: Duration,
+    /// How long clients may keep the list of resources, and what they read.
+    pub resources_ttl: Duration,
+    /// What clients are told of failures.
+    pub errors: ErrorOptions,
+    /// Bounds of the engine.
+    pub limits: EngineLimits,
+    /// Tells the time.
+    pub clock: Clock,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            default_timeout: Duration::from_secs(300),
+            progress_after: Duration::from_secs(30),
+            tools_page: 100,
+            resources_page: 50,
+            tools_ttl: Duration::from_secs(300),
+            resources_ttl: Duration::from_secs(600),
+            errors: ErrorOptions::default(),
+            limits: EngineLimits::default(),
+            clock: system_clock,
+        }
+    }
+}
+
+impl<Q: QuotaStore> Gateway<Q> {
+    /// Puts the parts together.
+    pub fn new(parts: Parts<Q>, options: Options) -> Arc<Self> {
+        let Parts {
+            info,
+            instructions,
+            offer,
+            governor,
+            recorder,
+            components: others,
+        } = parts;
+        let metrics = Metrics::new();
+        let offer = Arc::new(ArcSwap::from_pointee(offer));
+        let server = Server {
+            invocations: invocations(
+                Arc::clone(&governor),
+                recorder.clone(),
+                options.clock,
+                options.default_timeout,
+                options.progress_after,
+            ),
+            governor: Arc::clone(&governor),
+            offer: Arc::clone(&offer),
+            encoder: Encoder::new(&info),
+            lists: ListOptions {
+                tools_page: options.tools_page,
+                resources_page: options.resources_page,
+                tools_ttl_ms: millis(options.tools_ttl),
+                resources_ttl_ms: millis(options.resources_ttl),
+            },
+            errors: options.errors,
+        };
+        let version = info.version.clone();
+        let identity = ServerIdentity {
+            info,
+            capabilities: ServerCapabilities {
+                tools: true,
+                resources: Some(ResourcesCapability { subscribe: true }),
+                ..ServerCapabilities::default()
+            },
+            instructions,
+            discover_ttl_ms: millis(options.tools_ttl),
+        };
+        let engine = Engine::with_subscriptions(
+            Observed::new(server, metrics.clone(), Arc::clone(&offer)),
+            identity,
+            options.limits,
+            Subscriptions::new(options.limits.subscriptions),
+        );
+        let mut components = vec![ledger_component(recorder.clone())];
+        components.extend(others);
+        Arc::new(Self {
+            engine,
+            governor,
+            recorder,
+            offer,
+            metrics,
+            components,
+            version,
+        })
+    }
+
+    /// What transports serve.
+    pub fn engine(&self) -> &Arc<GatewayEngine<Q>> {
+        &self.engine
+    }
+
+    /// Who may use what.
+    pub fn governor(&self) -> &Arc<Governor<Q>> {
+        &self.governor
+    }
+
+    /// The record.
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// What is on offer now.
+    pub fn offer(&self) -> Arc<Offer> {
+        self.offer.load_full()
+    }
+
+    /// What was counted.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// How it is doing.
+    pub fn health(&self) -> Health {
+        Health::of(&self.version, &self.components)
+    }
+
+    /// Puts another policy in force, and tells clients that their lists may be others now.
+    pub fn replace_policy(&self, policy: Policy) {
+        self.governor.replace_policy(policy);
+        self.engine.publish(&Change::Tools);
+        self.engine.publish(&Change::Resources);
+    }
+
+    /// Puts another offer in the place of the present one, and tells clients what has changed for
+    /// them: the lists, and the single resources they listen to. Calls under way go on with what
+    /// they began with.
+    pub fn replace_offer(&self, offer: Offer) {
+        let before = self.offer.swap(Arc::new(offer));
+        let now = self.offer.load();
+        self.engine.publish(&Change::Tools);
+        let etags: HashMap<_, _> = before
+            .resources()
+            .entries()
+            .iter()
+            .map(|it| (it.resource.uri.as_str(), it.etag.as_str()))
+            .collect();
+        self.engine.publish(&Change::Resources);
+        for entry in now.resources().entries() {
+            let uri = entry.resource.uri.as_str();
+            if etags.get(uri).is_some_and(|etag| *etag != entry.etag) {
+                self.resource_changed(uri);
+            }
+        }
+    }
+
+    /// Tells those who listen to a resource, and may know of it, that it has changed.
+    pub fn resource_changed(&self, uri: &str) {
+        let capability = resource_capability(uri);
+        self.engine
+            .subscriptions()
+            .publish(&Change::Resource(uri.to_owned()), |principal| {
+                self.governor.visible(principal.as_str(), &capability)
+            });
+    }
+}
+
+fn ledger_component(recorder: Recorder) -> Component {
+    Component::new(move || {
+        let health = recorder.health();
+        ComponentState {
+            name: "ledger",
+            ok: health.is_ok(),
+            detail: health.last_error.clone().filter(|_| !health.is_ok()),
+        }
+    })
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,205 @@
+use crate::{
+    Clock, Invocation, InvocationError, Invoked,
+    clock::timestamp,
+    cost::{cost_given_up, cost_of},
+    quota_report,
+    recorded::start_of,
+};
+use adapter_tools::CallMeter;
+use governance::{Ask, Denial, Governor, Micros, Permit, QuotaStore, Reason};
+use ledger::{CallId, End, Outcome, Recorder, Start};
+use mcp_service::{RequestCx, Service};
+use std::{sync::Arc, time::Instant};
+
+/// Something that governance has let through. Only [`Governed`] makes one, so what takes an
+/// `Admitted` cannot be reached around it.
+#[derive(Debug)]
+pub struct Admitted<T> {
+    inner: T,
+    estimate: Micros,
+    policy_version: u64,
+    deadline: Option<Instant>,
+}
+
+impl<T> Admitted<T> {
+    /// What was let through.
+    pub fn inner(&self) -> &T {
+        &self.inner
+    }
+
+    /// What was reserved for it.
+    pub fn estimate(&self) -> Micros {
+        self.estimate
+    }
+
+    /// When its answer is no longer wanted; set on the way to whoever carries it out.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    pub(crate) fn until(self, deadline: Instant) -> Self {
+        Self {
+            deadline: Some(deadline),
+            ..self
+        }
+    }
+
+    /// The version of the policy that let it through.
+    pub fn policy_version(&self) -> u64 {
+        self.policy_version
+    }
+}
+
+/// Lets through what the governor admits, and records what it does not.
+#[derive(Debug)]
+pub struct Governed<S, Q> {
+    inner: S,
+    governor: Arc<Governor<Q>>,
+    recorder: Recorder,
+    clock: Clock,
+}
+
+impl<S, Q: QuotaStore> Governed<S, Q> {
+    pub(crate) fn new(
+        inner: S,
+        governor: Arc<Governor<Q>>,
+        recorder: Recorder,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            inner,
+            governor,
+            recorder,
+            clock,
+        }
+    }
+
+    /// Visible, permitted, then budget and rates together (decision D6). What does not exist is
+    /// asked for in the same place, so that it costs nobody anything either.
+    async fn admit(&self, cx: &RequestCx, invocation: &Invocation) -> Result<Permit<Q>, Refusal> {
+        let principal = cx.principal.as_str();
+        // Both are looked up in every case: which of the two failed must not show in the time.
+        let exists = invocation.exists();
+        let visible = self.governor.visible(principal, &invocation.capability);
+        if !exists {
+            return Err(Refusal::Unknown);
+        }
+        if !visible {
+            return Err(Refusal::Denied(Denial::new(Reason::NotVisible)));
+        }
+        let ask = Ask {
+            principal,
+            capability: &invocation.capability,
+            kind: invocation.kind(),
+            estimate: invocation.estimate(),
+            now: timestamp((self.clock)()),
+        };
+        self.governor.admit(ask).await.map_err(Refusal::Denied)
+    }
+
+    async fn record_refusal(&self, cx: &RequestCx, invocation: &Invocation, refusal: &Refusal) {
+        let at_us = (self.clock)();
+        let request_id = cx.id.to_string();
+        let start = Start {
+            policy_version: self.governor.policy().version(),
+            ..start_of(cx, invocation, &request_id, CallId::new(at_us), at_us)
+        };
+        let (reason, message) = match refusal {
+            Refusal::Unknown => ("unknown", "there is no such capability".to_owned()),
+            Refusal::Denied(denial) => (denial.reason.as_str(), denial.to_string()),
+        };
+        let end = End {
+            message: Some(&message),
+            ..End::new(Outcome::Denied { reason })
+        };
+        if let Err(error) = self.recorder.refuse(&start, &end).await {
+            // Nothing has run, so there is nothing to hold back; but it must not go unseen.
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                principal = %cx.principal,
+                capability = invocation.capability,
+                reason,
+                "a refusal could not be recorded"
+            );
+        }
+    }
+}
+
+enum Refusal {
+    Unknown,
+    Denied(Denial),
+}
+
+impl<S, Q> Service<Invocation> for Governed<S, Q>
+where
+    S: Service<Admitted<Invocation>, Response = Invoked, Error = InvocationError>,
+    Q: QuotaStore,
+{
+    type Response = Invoked;
+    type Error = InvocationError;
+
+    async fn call(
+        &self,
+        cx: &RequestCx,
+        invocation: Invocation,
+    ) -> Result<Invoked, InvocationError> {
+        let permit = match self.admit(cx, &invocation).await {
+            Ok(permit) => permit,
+            Err(refusal) => {
+                self.record_refusal(cx, &invocation, &refusal).await;
+                return Err(match refusal {
+                    Refusal::Unknown => InvocationError::Unknown,
+                    Refusal::Denied(denial) => {
+                        quota_report::hint_denied(cx, &denial);
+                        InvocationError::Denied(denial)
+                    }
+                });
+            }
+        };
+        let meter = Arc::clone(&invocation.meter);
+        let admitted = Admitted {
+            inner: invocation,
+            estimate: permit.reserved(),
+            policy_version: permit.policy_version(),
+            deadline: None,
+        };
+        let open = OpenPermit {
+            permit: Some(permit),
+            meter: &meter,
+        };
+        let mut outcome = self.inner.call(cx, admitted).await;
+        let remaining = open.settle(&outcome);
+        quota_report::hint(cx, &remaining);
+        if let Ok(Invoked::Tool(result)) = &mut outcome {
+            quota_report::annotate(&mut result.meta, &remaining);
+        }
+        outcome
+    }
+}
+
+/// Settles its permit when the call ends, and when it is given up.
+struct OpenPermit<'a, Q: QuotaStore> {
+    permit: Option<Permit<Q>>,
+    meter: &'a CallMeter,
+}
+
+impl<Q: QuotaStore> OpenPermit<'_, Q> {
+    fn settle(mut self, outcome: &Result<Invoked, InvocationError>) -> governance::Remaining {
+        match self.permit.take() {
+            Some(permit) => {
+                let cost = cost_of(outcome, self.meter, permit.reserved());
+                permit.settle(cost).remaining
+            }
+            None => governance::Remaining::default(),
+        }
+    }
+}
+
+impl<Q: QuotaStore> Drop for OpenPermit<'_, Q> {
+    fn drop(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            let cost = cost_given_up(self.meter, permit.reserved());
+            permit.settle(cost);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+use crate::{Offer, facts};
+use adapter_tools::CallMeter;
+use governance::{Kind, Micros};
+use jsonrpc_core::RawJson;
+use mcp_protocol::model::{CallToolResult, ReadResource, ReadResourceResult};
+use std::sync::Arc;
+
+/// A call of something on offer.
+#[derive(Clone, Debug)]
+pub struct Invocation {
+    /// What is called.
+    pub target: Target,
+    /// How policies and the ledger name it: `tool/NAME` or `resource/URI`.
+    pub capability: String,
+    /// The arguments as they were sent.
+    pub arguments: RawJson,
+    /// What was on offer when the call came; a change of it does not touch calls under way.
+    pub offer: Arc<Offer>,
+    /// What the call has used up so far, whatever becomes of it.
+    pub meter: Arc<CallMeter>,
+}
+
+/// What is called.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A tool, by name.
+    Tool(String),
+    /// A resource.
+    Resource(ReadResource),
+}
+
+/// What a call results in.
+#[derive(Clone, Debug)]
+pub enum Invoked {
+    /// A tool has answered.
+    Tool(CallToolResult),
+    /// A resource was read.
+    Resource(ReadResourceResult),
+}
+
+impl Invocation {
+    /// A call of the tool `name`.
+    pub fn tool(offer: Arc<Offer>, name: String, arguments: RawJson) -> Self {
+        Self {
+            capability: facts::tool_capability(&name),
+            target: Target::Tool(name),
+            arguments,
+            offer,
+            meter: Arc::default(),
+        }
+    }
+
+    /// A read of a resource.
+    pub fn resource(offer: Arc<Offer>, read: ReadResource, arguments: RawJson) -> Self {
+        // Every spelling of a URI is governed and recorded as the one that lists have for it.
+        let capability = offer.resources().canonical(&read.uri).map_or_else(
+            || facts::resource_capability(&read.uri),
+            |uri| facts::resource_capability(&uri),
+        );
+        Self {
+            capability,
+            target: Target::Resource(read),
+            arguments,
+            offer,
+            meter: Arc::default(),
+        }
+    }
+
+    /// Which of a principal's limits it counts against.
+    pub fn kind(&self) -> Kind {
+        match self.target {
+            Target::Tool(_) => Kind::Tool,
+            Target::Resource(_) => Kind::Resource,
+        }
+    }
+
+    /// Whether there is such a thing at all.
+    pub fn exists(&self) -> bool {
+        match &self.target {
+            Target::Tool(name) => self.offer.tools().get(name).is_some(),
+            Target::Resource(read) => self.offer.resources().canonical(&read.uri).is_some(),
+        }
+    }
+
+    /// What the tool itself says that a call costs.
+    pub fn estimate(&self) -> Option<Micros> {
+        match &self.target {
+            Target::Tool(name) => {
+                let tool = self.offer.tools().get(name)?;
+                tool.estimated_cost_micros().map(Micros)
+            }
+            Target::Resource(_) => None,
+        }
+    }
+
+    /// The JSON-RPC method that asks for it.
+    pub fn method(&self) -> &'static str {
+        match self.target {
+            Target::Tool(_) => "tools/call",
+            Target::Resource(_) => "resources/read",
+        }
+    }
+}

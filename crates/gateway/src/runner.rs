@@ -1,0 +1,158 @@
+use crate::{Admitted, Invocation, InvocationError, Invoked, Target};
+use adapter_tools::{Content, Progress, ResourceBody, ToolCx, ToolOutput};
+use jsonrpc_core::RawJson;
+use mcp_protocol::model::{self, CallToolResult, ResultMeta};
+use mcp_service::{ProgressReporter, RequestCx, Service};
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// Carries out admitted invocations.
+#[derive(Debug)]
+pub struct Runner {
+    progress_after: Duration,
+}
+
+impl Runner {
+    /// A runner that reports progress by itself for calls that take longer than `progress_after`
+    /// (R5.8), and every so often after that.
+    pub(crate) fn new(progress_after: Duration) -> Self {
+        Self { progress_after }
+    }
+
+    async fn call_tool(
+        &self,
+        cx: &RequestCx,
+        admitted: &Admitted<Invocation>,
+        name: &str,
+    ) -> Result<Invoked, InvocationError> {
+        let invocation = admitted.inner();
+        let tool = invocation
+            .offer
+            .tools()
+            .get(name)
+            .ok_or(InvocationError::Unknown)?;
+        // There is no other way to arguments than this check, so no tool runs without (D3).
+        let arguments = tool
+            .check(invocation.arguments.clone().into_bytes())
+            .map_err(InvocationError::Invalid)?;
+        let mut tool_cx = ToolCx::new(Arc::clone(&cx.principal.0), cx.id.to_string())
+            .with_meter(Arc::clone(&invocation.meter));
+        if let Some(deadline) = admitted.deadline() {
+            tool_cx = tool_cx.with_deadline(deadline);
+        }
+        if let Some(traceparent) = &cx.meta.traceparent {
+            tool_cx = tool_cx.with_traceparent(&**traceparent);
+        }
+        let output = match cx.progress_reporter() {
+            None => tool.execute(tool_cx, arguments).await,
+            Some(reporter) => {
+                let spoken = Arc::new(AtomicBool::new(false));
+                let sink = {
+                    let (reporter, spoken) = (reporter.clone(), Arc::clone(&spoken));
+                    move |it: Progress| {
+                        spoken.store(true, Ordering::Relaxed);
+                        reporter.report(it.progress, it.total, it.message.as_deref());
+                    }
+                };
+                let call = tool.execute(tool_cx.with_progress(Arc::new(sink)), arguments);
+                with_sign_of_life(call, &reporter, &spoken, self.progress_after).await
+            }
+        };
+        output
+            .map(|output| Invoked::Tool(shaped(output)))
+            .map_err(InvocationError::Tool)
+    }
+}
+
+impl Service<Admitted<Invocation>> for Runner {
+    type Response = Invoked;
+    type Error = InvocationError;
+
+    async fn call(
+        &self,
+        cx: &RequestCx,
+        admitted: Admitted<Invocation>,
+    ) -> Result<Invoked, InvocationError> {
+        let invocation = admitted.inner();
+        match &invocation.target {
+            Target::Tool(name) => self.call_tool(cx, &admitted, name).await,
+            Target::Resource(read) => {
+                let resources = Arc::clone(invocation.offer.resources());
+                let result = resources.read(read.clone()).await;
+                result.map(Invoked::Resource).map_err(InvocationError::Read)
+            }
+        }
+    }
+}
+
+/// Reports the seconds gone by, as long as the tool does not report anything itself: the two would
+/// count in different units.
+async fn with_sign_of_life<T>(
+    call: impl Future<Output = T>,
+    reporter: &ProgressReporter,
+    spoken: &AtomicBool,
+    every: Duration,
+) -> T {
+    let began = Instant::now();
+    let mut call = pin!(call);
+    loop {
+        match tokio::time::timeout(every, call.as_mut()).await {
+            Ok(output) => return output,
+            Err(_elapsed) if spoken.load(Ordering::Relaxed) => {}
+            Err(_elapsed) => {
+                let seconds = began.elapsed().as_secs_f64();
+                reporter.report(seconds, None, Some("still running; seconds so far"));
+            }
+        }
+    }
+}
+
+fn shaped(output: ToolOutput) -> CallToolResult {
+    let mut meta = ResultMeta::default();
+    for (key, value) in &output.meta {
+        meta.insert(key.clone(), value);
+    }
+    CallToolResult {
+        content: output.content.into_iter().map(block).collect(),
+        structured_content: output
+            .structured
+            .map(|raw| RawJson::from_serialized(String::from(Box::<str>::from(raw)).into_bytes())),
+        is_error: output.is_error,
+        meta,
+    }
+}
+
+fn block(content: Content) -> model::Content {
+    match content {
+        Content::Text { text } => model::Content::Text { text },
+        Content::Image { data, mime_type } => model::Content::Image { data, mime_type },
+        Content::Audio { data, mime_type } => model::Content::Audio { data, mime_type },
+        Content::ResourceLink(link) => model::Content::ResourceLink {
+            uri: link.uri,
+            name: link.name,
+            description: link.description,
+            mime_type: link.mime_type,
+        },
+        Content::Resource { resource } => {
+            let (text, blob) = match resource.body {
+                ResourceBody::Text(text) => (Some(text), None),
+                ResourceBody::Blob(blob) => (None, Some(blob)),
+            };
+            model::Content::Resource {
+                resource: model::ResourceContents {
+                    uri: resource.uri,
+                    mime_type: resource.mime_type,
+                    text,
+                    blob,
+                    meta: None,
+                },
+            }
+        }
+    }
+}

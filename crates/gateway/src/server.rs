@@ -1,0 +1,232 @@
+use crate::{
+    ErrorOptions, Governed, Invocation, InvocationError, Invoked, Offer, Recorded, Runner, Timed,
+    cursor,
+    facts::{resource_capability, tool_capability},
+    lists::{Key, List},
+};
+use arc_swap::ArcSwap;
+use governance::{Governor, QuotaStore};
+use jsonrpc_core::{ErrorCode, RawJson};
+use mcp_protocol::{
+    Encoder,
+    model::{
+        CacheHint, CacheScope, CallTool, ClientRequest, ListResourceTemplatesResult, ListResources,
+        ListResourcesResult, ListToolsResult, Page, ReadResource, ServerResult,
+    },
+};
+use mcp_service::{McpError, RequestCx, Service};
+use serde_json::json;
+use std::sync::Arc;
+
+/// How lists are cut and how long they may be kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListOptions {
+    pub(crate) tools_page: usize,
+    pub(crate) resources_page: usize,
+    pub(crate) tools_ttl_ms: u64,
+    pub(crate) resources_ttl_ms: u64,
+}
+
+/// Answers what clients ask: lists itself, and calls through what every call passes.
+#[derive(Debug)]
+pub struct Server<Q> {
+    pub(crate) invocations: Governed<Recorded<Timed<Runner>>, Q>,
+    pub(crate) governor: Arc<Governor<Q>>,
+    pub(crate) offer: Arc<ArcSwap<Offer>>,
+    pub(crate) encoder: Encoder,
+    pub(crate) lists: ListOptions,
+    pub(crate) errors: ErrorOptions,
+}
+
+impl<Q: QuotaStore> Service<ClientRequest> for Server<Q> {
+    type Response = ServerResult;
+    type Error = McpError;
+
+    async fn call(&self, cx: &RequestCx, request: ClientRequest) -> Result<ServerResult, McpError> {
+        match request {
+            ClientRequest::CallTool(call) => self.call_tool(cx, call).await,
+            ClientRequest::ReadResource(read) => self.read_resource(cx, read).await,
+            ClientRequest::ListTools(page) => self.list_tools(cx, page),
+            ClientRequest::ListResources(list) => self.list_resources(cx, &list),
+            ClientRequest::ListResourceTemplates(page) => self.list_templates(cx, page),
+            ClientRequest::Subscribe(uri) => self.may_subscribe(cx, &uri),
+            ClientRequest::Unsubscribe(_) => Ok(ServerResult::Empty),
+            // The engine answers these; getting here is a fault of ours.
+            ClientRequest::Initialize(_)
+            | ClientRequest::Discover
+            | ClientRequest::Ping
+            | ClientRequest::Listen(_) => {
+                Err(McpError::new(ErrorCode::INTERNAL_ERROR, "internal error"))
+            }
+        }
+    }
+}
+
+impl<Q: QuotaStore> Server<Q> {
+    async fn call_tool(&self, cx: &RequestCx, call: CallTool) -> Result<ServerResult, McpError> {
+        let CallTool { name, arguments } = call;
+        let invocation = Invocation::tool(self.offer.load_full(), name.clone(), arguments);
+        let result = match self.invocations.call(cx, invocation).await {
+            Ok(Invoked::Tool(result)) => result,
+            Ok(Invoked::Resource(_)) => {
+                return Err(McpError::new(ErrorCode::INTERNAL_ERROR, "internal error"));
+            }
+            Err(error) => error.to_client(&name, cx.version, self.errors)?,
+        };
+        Ok(ServerResult::CallTool(result))
+    }
+
+    async fn read_resource(
+        &self,
+        cx: &RequestCx,
+        read: ReadResource,
+    ) -> Result<ServerResult, McpError> {
+        let uri = read.uri.clone();
+        let asked = RawJson::from_value(&json!({
+            "uri": read.uri,
+            "range": read.range.map(|range| json!({ "offset": range.offset, "length": range.length })),
+        }));
+        let asked = asked.map_err(|error| McpError::internal(&error))?;
+        let invocation = Invocation::resource(self.offer.load_full(), read, asked);
+        match self.invocations.call(cx, invocation).await {
+            Ok(Invoked::Resource(result)) => Ok(ServerResult::ReadResource(result)),
+            Ok(Invoked::Tool(_)) => Err(McpError::new(ErrorCode::INTERNAL_ERROR, "internal error")),
+            Err(error) => Err(error.to_reader(&uri, cx.version)),
+        }
+    }
+
+    fn list_tools(&self, cx: &RequestCx, page: Page) -> Result<ServerResult, McpError> {
+        let offer = self.offer.load();
+        self.listed(cx, &offer, List::Tools, page.cursor, |cursor| {
+            let policy = self.governor.policy();
+            let principal = cx.principal.as_str();
+            let visible: Vec<_> = offer
+                .described()
+                .iter()
+                .zip(offer.tools().iter())
+                .filter(|(it, _)| policy.visible(principal, &tool_capability(it.name())))
+                .collect();
+            let names = visible.iter().map(|(it, _)| it.name());
+            let (range, next_cursor) =
+                cursor::page(names, cursor, self.lists.tools_page).ok_or_else(bad_cursor)?;
+            let tools = visible[range]
+                .iter()
+                .map(|(it, tool)| it.seen_by(principal, &policy, tool.is_async()));
+            Ok(ServerResult::ListTools(ListToolsResult {
+                tools: tools.collect(),
+                next_cursor,
+                cache: private(self.lists.tools_ttl_ms),
+            }))
+        })
+    }
+
+    fn list_resources(
+        &self,
+        cx: &RequestCx,
+        list: &ListResources,
+    ) -> Result<ServerResult, McpError> {
+        let offer = self.offer.load();
+        let make = |cursor: Option<&str>| {
+            let policy = self.governor.policy();
+            let resources = offer.resources();
+            let matching = resources.matching(list).map_err(|why| {
+                McpError::new(
+                    ErrorCode::INVALID_PARAMS,
+                    format!("invalid params of resources/list: {why}"),
+                )
+            })?;
+            let visible: Vec<_> = matching
+                .into_iter()
+                .map(|index| &resources.entries()[index].resource)
+                .filter(|it| policy.visible(cx.principal.as_str(), &resource_capability(&it.uri)))
+                .collect();
+            let uris = visible.iter().map(|it| it.uri.as_str());
+            let (range, next_cursor) =
+                cursor::page(uris, cursor, self.lists.resources_page).ok_or_else(bad_cursor)?;
+            Ok(ServerResult::ListResources(ListResourcesResult {
+                resources: visible[range].iter().map(|it| (*it).clone()).collect(),
+                next_cursor,
+                cache: private(self.lists.resources_ttl_ms),
+            }))
+        };
+        if list.category.is_some() || list.tag.is_some() || list.uri.is_some() {
+            // Filters are the client's text: what they let through is not worth keeping.
+            return make(list.cursor.as_deref());
+        }
+        self.listed(cx, &offer, List::Resources, list.cursor.clone(), make)
+    }
+
+    fn list_templates(&self, cx: &RequestCx, page: Page) -> Result<ServerResult, McpError> {
+        let offer = self.offer.load();
+        self.listed(cx, &offer, List::Templates, page.cursor, |cursor| {
+            let templates = offer.resources().templates();
+            let keys = templates.iter().map(|it| it.uri_template.as_str());
+            let (range, next_cursor) =
+                cursor::page(keys, cursor, self.lists.resources_page).ok_or_else(bad_cursor)?;
+            Ok(ServerResult::ListResourceTemplates(
+                ListResourceTemplatesResult {
+                    resource_templates: templates[range].to_vec(),
+                    next_cursor,
+                    cache: private(self.lists.resources_ttl_ms),
+                },
+            ))
+        })
+    }
+
+    /// A page from the offer's cache, or made and put there.
+    fn listed(
+        &self,
+        cx: &RequestCx,
+        offer: &Offer,
+        list: List,
+        cursor: Option<String>,
+        make: impl FnOnce(Option<&str>) -> Result<ServerResult, McpError>,
+    ) -> Result<ServerResult, McpError> {
+        let (policy_version, view) = self.governor.view_of(cx.principal.as_str());
+        let key = Key {
+            list,
+            policy_version,
+            view,
+            version: cx.version,
+            cursor,
+        };
+        if let Some(page) = offer.lists.get(&key) {
+            return Ok(ServerResult::Encoded(page));
+        }
+        let result = make(key.cursor.as_deref())?;
+        let page = self
+            .encoder
+            .result(cx.version, &result)
+            .map_err(|error| McpError::internal(&error))?;
+        offer.lists.put(key, page.clone());
+        Ok(ServerResult::Encoded(page))
+    }
+
+    /// Only what can be read can be listened to.
+    fn may_subscribe(&self, cx: &RequestCx, uri: &str) -> Result<ServerResult, McpError> {
+        let known = self.offer.load().resources().canonical(uri);
+        let readable = known.is_some_and(|uri| {
+            let policy = self.governor.policy();
+            policy.permitted(cx.principal.as_str(), &resource_capability(&uri))
+        });
+        if readable {
+            Ok(ServerResult::Empty)
+        } else {
+            Err(InvocationError::Unknown.to_reader(uri, cx.version))
+        }
+    }
+}
+
+fn private(ttl_ms: u64) -> CacheHint {
+    CacheHint {
+        ttl_ms,
+        scope: CacheScope::Private,
+    }
+}
+
+fn bad_cursor() -> McpError {
+    McpError::new(
+        ErrorCode::INVALID_PARAMS,
+        "invalid params: `cursor` is none of this list",
+    )
+}
