@@ -122,12 +122,11 @@ fn consider(
     if !kind.is_file() {
         return Err(ProblemKind::NotAFile);
     }
-    let unlistable = |error| ProblemKind::Unlistable(error);
-    let resolved = fs::canonicalize(entry.path()).map_err(unlistable)?;
+    let resolved = fs::canonicalize(entry.path()).map_err(ProblemKind::Unlistable)?;
     if !resolved.starts_with(resolved_root) {
         return Err(ProblemKind::LinkOutside);
     }
-    let metadata = fs::metadata(&resolved).map_err(unlistable)?;
+    let metadata = fs::metadata(&resolved).map_err(ProblemKind::Unlistable)?;
     Ok(Considered::File(Entry {
         resolved,
         size: metadata.len(),

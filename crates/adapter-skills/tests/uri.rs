@@ -67,7 +67,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_a_uri_that_leaves_its_directory(text in "(skill://)?(\\PC|%2[eEfF]|%5[cC]|%00|\\.|/){0,24}") {
+    fn no_text_makes_a_uri_that_leaves_its_directory(text in "skill://(a|交|\\.|%2[eE]|\\PC)?(/?(a|\\.\\.|\\.|%2[eEfF]|%5[cC]|%00|\\PC)){1,6}") {
         if let Ok(uri) = text.parse::<SkillUri>() {
             for part in uri.segments() {
                 let mut components = Path::new(part).components();

@@ -243,7 +243,7 @@ mod tests {
         let copies = format!(
             "a: &a '{}'\nb: [{}]\n",
             "x".repeat(60_000),
-            vec!["*a"; 200].join(", ")
+            vec!["*a"; 90].join(", ")
         );
         let anchors = format!("{}x{}", "&a [".repeat(40), "]".repeat(40));
         for bomb in [
