@@ -92,6 +92,8 @@ impl PythonApp {
         let directory = Supervisor::prepare(&options)?;
         let (worker, ready) = Worker::start(&options, directory.path()).await?;
         let scheduler = Arc::new(Scheduler::new(&options));
+        // Calls may come before the supervisor runs for the first time.
+        scheduler.worker_is_there();
         let (state, state_seen) = watch::channel(WorkerState::Ready);
         let (ready, ready_seen) = watch::channel(Arc::new(ready));
         let (version, version_seen) = watch::channel(0);

@@ -1,0 +1,169 @@
+//! What the tests with real Python processes share.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "each test file uses some of these, and a helper of a test may fail"
+)]
+
+use adapter_tools::{
+    Tool, ToolCx, ToolError, ToolOutput,
+    python::{PythonApp, PythonOptions, WorkerState},
+};
+use bytes::Bytes;
+use serde_json::Value;
+use std::{fs, path::PathBuf, time::Duration};
+use tempfile::TempDir;
+
+/// Far longer than anything here takes: what does not happen until then does not happen.
+pub const LONG: Duration = Duration::from_secs(60);
+
+pub fn fixtures() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+/// An application in a directory of its own.
+pub struct App {
+    pub directory: TempDir,
+}
+
+impl App {
+    pub fn new(source: &str) -> Self {
+        let app = Self {
+            directory: TempDir::new().unwrap(),
+        };
+        app.write(source);
+        app
+    }
+
+    pub fn shop() -> Self {
+        Self::new(&fs::read_to_string(fixtures().join("shop.py")).unwrap())
+    }
+
+    pub fn write(&self, source: &str) {
+        fs::write(self.directory.path().join("app.py"), source).unwrap();
+    }
+
+    pub fn options(&self) -> PythonOptions {
+        PythonOptions::new("app.py", self.directory.path())
+    }
+}
+
+/// A small application with the handlers that `body` defines.
+pub fn app_with(body: &str) -> String {
+    format!(
+        "from owlclaw import OwlClaw\napp = OwlClaw('small')\napp.mount_skills('skills')\n{body}"
+    )
+}
+
+/// A running application, with its tools at hand.
+pub struct Running {
+    pub python: PythonApp,
+}
+
+impl Running {
+    pub async fn start(options: PythonOptions) -> Self {
+        Self {
+            python: PythonApp::start(options)
+                .await
+                .unwrap_or_else(|error| panic!("{error}\n{}", error.details())),
+        }
+    }
+
+    pub fn tool(&self, name: &str) -> Tool {
+        self.python
+            .tools()
+            .into_iter()
+            .find(|tool| tool.name() == name)
+            .unwrap()
+    }
+
+    pub async fn call(&self, name: &str, arguments: Value) -> Result<ToolOutput, ToolError> {
+        self.call_with(ToolCx::new("anna", "call-1"), name, arguments)
+            .await
+    }
+
+    pub async fn call_with(
+        &self,
+        cx: ToolCx,
+        name: &str,
+        arguments: Value,
+    ) -> Result<ToolOutput, ToolError> {
+        let tool = self.tool(name);
+        let arguments = tool.check(Bytes::from(arguments.to_string())).unwrap();
+        tokio::time::timeout(LONG, tool.execute(cx, arguments))
+            .await
+            .expect("it hangs")
+    }
+
+    /// The answer of a call, which must be one.
+    pub async fn text(&self, name: &str, arguments: Value) -> String {
+        text(&self.call(name, arguments).await.unwrap())
+    }
+
+    pub async fn json(&self, name: &str, arguments: Value) -> Value {
+        serde_json::from_str(&self.text(name, arguments).await).unwrap()
+    }
+
+    pub async fn pid(&self) -> i64 {
+        self.json("who", serde_json::json!({})).await["pid"]
+            .as_i64()
+            .unwrap()
+    }
+
+    /// Waits until the handlers have seen `mark`.
+    pub async fn has_seen(&self, mark: &str) {
+        let look = async {
+            loop {
+                let seen = self.json("seen", serde_json::json!({})).await;
+                if seen.as_array().unwrap().iter().any(|one| one == mark) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(LONG, look)
+            .await
+            .unwrap_or_else(|_| panic!("never seen: {mark}"));
+    }
+
+    pub async fn is(&self, wanted: impl FnMut(&WorkerState) -> bool) -> WorkerState {
+        let mut state = self.python.state();
+        tokio::time::timeout(LONG, state.wait_for(wanted))
+            .await
+            .expect("never")
+            .unwrap()
+            .clone()
+    }
+}
+
+pub fn text(output: &ToolOutput) -> String {
+    match &output.content[..] {
+        [adapter_tools::Content::Text { text }] => text.clone(),
+        other => panic!("not one text: {other:?}"),
+    }
+}
+
+pub fn is_alive(pid: i64) -> bool {
+    // A process that has ended and was not waited for is none any more.
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => !stat
+            .rsplit(')')
+            .next()
+            .unwrap()
+            .trim_start()
+            .starts_with('Z'),
+        Err(_) => false,
+    }
+}
+
+pub async fn has_ended(pid: i64) {
+    let look = async {
+        while is_alive(pid) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LONG, look)
+        .await
+        .unwrap_or_else(|_| panic!("{pid} goes on"));
+}

@@ -1,0 +1,325 @@
+//! How workers start, die, come back and end.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use adapter_tools::{
+    ToolError,
+    python::{PythonApp, StartError, WorkerState},
+};
+use common::{App, LONG, Running, app_with, fixtures, has_ended, is_alive};
+use serde_json::json;
+use std::{
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Asserts that it is a crash that can be tried again, and gives its message and detail.
+fn crash(error: ToolError) -> (String, String) {
+    assert!(error.is_retryable(), "{error:?}");
+    match error {
+        ToolError::Crashed {
+            message, detail, ..
+        } => (message, detail),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_takes_its_own_calls_with_it_and_comes_back() {
+    let app = App::shop();
+    let shop = Running::start(app.options()).await;
+    let pid = shop.pid().await;
+    let sleeping = shop.call("sleep", json!({"seconds": 600}));
+    let dying = async {
+        shop.has_seen("slept").await;
+        shop.call("exit", json!({"status": 3})).await
+    };
+    let (sleeping, dying) = tokio::join!(sleeping, dying);
+    for error in [sleeping.unwrap_err(), dying.unwrap_err()] {
+        let (message, detail) = crash(error);
+        assert!(message.contains("exit status 3"), "{message}");
+        assert!(!message.contains("last words"), "{message}");
+        assert!(detail.contains("these are my last words"), "{detail}");
+    }
+    // This one comes while there is no worker, and waits.
+    assert_ne!(shop.pid().await, pid);
+    assert_eq!(
+        shop.is(|state| *state == WorkerState::Ready).await,
+        WorkerState::Ready
+    );
+}
+
+#[tokio::test]
+async fn a_worker_that_is_killed_is_told_by_its_signal() {
+    let app = App::shop();
+    let shop = Running::start(app.options()).await;
+    let (message, _) = crash(shop.call("signal", json!({})).await.unwrap_err());
+    assert!(message.contains("SIGKILL (9)"), "{message}");
+    assert_eq!(shop.text("text", json!({})).await, "hello you");
+}
+
+#[tokio::test]
+async fn a_call_that_cannot_be_stopped_costs_the_worker() {
+    let app = App::shop();
+    let mut options = app.options();
+    options.grace = Duration::from_millis(300);
+    let shop = Running::start(options).await;
+    let pid = shop.pid().await;
+    let other = shop.call("sleep", json!({"seconds": 600}));
+    let spin = async {
+        shop.has_seen("slept").await;
+        let given_up =
+            tokio::time::timeout(Duration::from_millis(200), shop.call("spin", json!({})));
+        assert!(given_up.await.is_err());
+    };
+    let (other, ()) = tokio::join!(other, spin);
+    let (message, _) = crash(other.unwrap_err());
+    assert!(message.contains("did not end"), "{message}");
+    assert_ne!(shop.pid().await, pid);
+    has_ended(pid).await;
+}
+
+#[tokio::test]
+async fn an_application_that_was_edited_comes_back_as_it_is_now() {
+    let app = App::new(&app_with(
+        "import os\n@app.handler('old')\ndef old(): os._exit(1)\n",
+    ));
+    let mut options = app.options();
+    options.min_backoff = Duration::from_millis(10);
+    let shop = Running::start(options).await;
+    let mut version = shop.python.tools_version();
+    version.mark_unchanged();
+    app.write("raise RuntimeError('not yet')");
+    let old = shop.tool("old");
+    crash(shop.call("old", json!({})).await.unwrap_err());
+    // This one waits for a worker that does not come.
+    let arguments = old.check("{}".into()).unwrap();
+    let waiting = old.execute(adapter_tools::ToolCx::new("anna", "2"), arguments);
+    let (message, detail) = crash(
+        tokio::time::timeout(LONG, waiting)
+            .await
+            .unwrap()
+            .unwrap_err(),
+    );
+    assert!(message.contains("could not be loaded again"), "{message}");
+    assert!(detail.contains("RuntimeError: not yet"), "{detail}");
+    let state = shop
+        .is(|state| matches!(state, WorkerState::Restarting { attempt: 2.., .. }))
+        .await;
+    let WorkerState::Restarting { cause, .. } = state else {
+        panic!("{state:?}")
+    };
+    assert!(cause.contains("not yet"), "{cause}");
+
+    app.write(&app_with("@app.handler('new')\ndef new(): return 'new'\n"));
+    tokio::time::timeout(LONG, version.changed())
+        .await
+        .unwrap()
+        .unwrap();
+    shop.is(|state| *state == WorkerState::Ready).await;
+    assert_eq!(shop.text("new", json!({})).await, "new");
+    // Whoever still has the old tool is told so, whatever that one did.
+    let arguments = old.check("{}".into()).unwrap();
+    let error = old
+        .execute(adapter_tools::ToolCx::new("anna", "3"), arguments)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ToolError::Broken(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn shutting_down_ends_the_worker_and_answers_what_is_left() {
+    let app = App::shop();
+    let shop = Running::start(app.options()).await;
+    let pid = shop.pid().await;
+    let sleeping = shop.call("sleep", json!({"seconds": 600}));
+    let ending = async {
+        shop.has_seen("slept").await;
+        tokio::join!(shop.python.shutdown(), shop.python.shutdown());
+    };
+    let (sleeping, ()) = tokio::join!(sleeping, ending);
+    let (message, _) = crash(sleeping.unwrap_err());
+    assert!(message.contains("shutting down"), "{message}");
+    assert!(!is_alive(pid));
+    assert_eq!(*shop.python.state().borrow(), WorkerState::Stopped);
+    crash(shop.call("text", json!({})).await.unwrap_err());
+    shop.python.shutdown().await;
+}
+
+#[tokio::test]
+async fn dropping_the_application_ends_the_worker() {
+    let app = App::shop();
+    let shop = Running::start(app.options()).await;
+    let pid = shop.pid().await;
+    drop(shop);
+    has_ended(pid).await;
+}
+
+#[test]
+fn dropping_the_runtime_ends_the_worker() {
+    let app = App::shop();
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let first = runtime();
+    let (shop, pid) = first.block_on(async {
+        let shop = Running::start(app.options()).await;
+        let pid = shop.pid().await;
+        (shop, pid)
+    });
+    drop(first);
+    runtime().block_on(async {
+        has_ended(pid).await;
+        // And nobody waits for ever.
+        crash(shop.call("text", json!({})).await.unwrap_err());
+        shop.python.shutdown().await;
+    });
+}
+
+#[tokio::test]
+async fn the_worker_lives_in_a_private_directory_and_leaves_nothing_behind() {
+    let app = App::shop();
+    let shop = Running::start(app.options()).await;
+    let who = shop.json("who", json!({})).await;
+    let package = Path::new(who["package"].as_str().unwrap());
+    let directory = package.ancestors().nth(2).unwrap();
+    let mode = directory.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "it is the server's own");
+    shop.python.shutdown().await;
+    assert!(!directory.exists());
+    let left: Vec<_> = std::fs::read_dir(app.directory.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["app.py"]);
+}
+
+async fn refusal(options: adapter_tools::python::PythonOptions) -> StartError {
+    let start = tokio::time::timeout(LONG, PythonApp::start(options));
+    start.await.expect("it hangs").expect_err("it starts")
+}
+
+#[tokio::test]
+async fn an_application_that_cannot_be_loaded_is_told_with_its_traceback() {
+    let app =
+        App::new("import sys\nprint('about to fail', file=sys.stderr)\nimport no_such_module\n");
+    let error = refusal(app.options()).await;
+    assert!(error.to_string().contains("no_such_module"), "{error}");
+    let details = error.details();
+    assert!(details.contains("line 3"), "{details}");
+    assert!(details.contains("about to fail"), "{details}");
+}
+
+#[tokio::test]
+async fn an_application_that_ends_while_it_is_loaded_is_told_by_its_status() {
+    let app = App::new("import os, sys\nprint('bye', file=sys.stderr)\nos._exit(7)\n");
+    let error = refusal(app.options()).await;
+    assert!(
+        matches!(&error, StartError::Ended { status, .. } if status == "exit status 7"),
+        "{error:?}"
+    );
+    assert!(error.details().contains("bye"));
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_named() {
+    let app = App::shop();
+    let mut options = app.options();
+    options.interpreter = PathBuf::from("/no/such/python");
+    let error = refusal(options).await;
+    assert!(matches!(error, StartError::NoInterpreter(_)), "{error:?}");
+
+    let mut options = app.options();
+    options.root = PathBuf::from("/no/such/directory");
+    let error = refusal(options).await;
+    assert!(matches!(error, StartError::NoRoot(_)), "{error:?}");
+
+    let mut options = app.options();
+    options.app = "missing.py".to_owned();
+    let error = refusal(options).await;
+    assert!(error.to_string().contains("missing.py"), "{error}");
+
+    let mut options = app.options();
+    options.interpreter = PathBuf::from("/bin/false");
+    let error = refusal(options).await;
+    assert!(
+        matches!(&error, StartError::Ended { status, .. } if status == "exit status 1"),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_application_that_takes_too_long_is_ended() {
+    let app = App::new(
+        "import os, time\nprint(os.getpid(), flush=True)\n\
+        open('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n",
+    );
+    let mut options = app.options();
+    options.start_timeout = Duration::from_secs(5);
+    let error = refusal(options).await;
+    assert!(matches!(error, StartError::TimedOut { .. }), "{error:?}");
+    let pid = std::fs::read_to_string(app.directory.path().join("pid")).unwrap();
+    has_ended(pid.parse().unwrap()).await;
+}
+
+fn fake(how: &str) -> adapter_tools::python::PythonOptions {
+    let mut options = adapter_tools::python::PythonOptions::new(how, fixtures());
+    options.package = Some(fixtures().join("fake_worker"));
+    options.grace = Duration::from_millis(200);
+    options.min_backoff = Duration::from_millis(10);
+    options
+}
+
+#[tokio::test]
+async fn who_does_not_know_the_nonce_or_the_version_is_no_worker() {
+    for (how, ends_by_itself) in [("silent", false), ("stranger", true), ("newer", true)] {
+        let mut options = fake(how);
+        options.start_timeout = Duration::from_secs(if ends_by_itself { 30 } else { 1 });
+        let error = refusal(options).await;
+        match error {
+            // It was hung up on, and fell over that.
+            StartError::Ended { .. } if ends_by_itself => {}
+            StartError::TimedOut { .. } if !ends_by_itself => {}
+            error => panic!("{how}: {error:?}"),
+        }
+    }
+    let error = refusal(fake("early")).await;
+    assert!(matches!(error, StartError::Protocol(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_worker_that_talks_nonsense_is_replaced() {
+    for how in ["garbage", "huge", "no id"] {
+        let fake = Running::start(fake(how)).await;
+        let (message, _) = crash(fake.call("x", json!({})).await.unwrap_err());
+        assert!(message.contains("broke the protocol"), "{how}: {message}");
+        fake.is(|state| *state == WorkerState::Ready).await;
+    }
+    let half = Running::start(fake("half")).await;
+    let (message, _) = crash(half.call("x", json!({})).await.unwrap_err());
+    assert!(message.contains("exit status 5"), "{message}");
+}
+
+#[tokio::test]
+async fn what_nobody_asked_for_is_ignored() {
+    let fake = Running::start(fake("unasked")).await;
+    assert_eq!(fake.text("x", json!({})).await, "after all");
+}
+
+#[tokio::test]
+async fn a_worker_that_does_not_listen_is_killed_at_the_end() {
+    let fake = Running::start(fake("deaf")).await;
+    let call = fake.call("x", json!({}));
+    let end = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        fake.python.shutdown().await;
+    };
+    let (call, ()) = tokio::join!(call, end);
+    crash(call.unwrap_err());
+}
