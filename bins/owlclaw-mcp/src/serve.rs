@@ -1,34 +1,56 @@
 //! Builds the server from its configuration and runs it.
 
+mod build;
+mod http;
+mod list;
+mod policy;
+mod stdio;
+
 use std::process::ExitCode;
+use std::sync::Arc;
+
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Failure;
-use crate::config::Config;
-use crate::listing::{ResourceFilter, ResourceRow, ToolRow};
+use crate::config::{Config, Transport};
+use build::Server;
 
-/// A part of the server that this build does not have.
-#[derive(Debug, thiserror::Error)]
-#[error("{0} is not connected yet")]
-struct NotConnected(&'static str);
+pub(crate) use list::{resources_list, tools_list};
 
 /// Serves until the client goes or a signal comes.
 pub(crate) fn start(config: Config) -> Result<ExitCode, Failure> {
-    let _ = config;
-    Err(NotConnected("the server").into())
+    // One thread per core serves HTTP, each with a runtime of its own; this one looks after the
+    // application, the skills and the ends of things, or serves the one client on stdio.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let served = runtime.block_on(async {
+        let server = Arc::new(Server::build(config).await?);
+        let following = {
+            let server = Arc::clone(&server);
+            tokio::spawn(async move { server.follow_changes().await })
+        };
+        let served = match server.config.transport {
+            Transport::Stdio => stdio::serve(&server).await,
+            Transport::Http => http::serve(&server).await,
+        };
+        following.abort();
+        server.close().await;
+        served
+    });
+    // A thread that still reads standard input would hold the runtime up for ever.
+    runtime.shutdown_background();
+    served.map(|()| ExitCode::SUCCESS)
 }
 
-/// The tools that `client` may see; all of them without one.
-pub(crate) fn tools_list(config: Config, client: Option<String>) -> Result<Vec<ToolRow>, Failure> {
-    let _ = (config, client);
-    Err(NotConnected("the list of tools").into())
-}
-
-/// The resources that `client` may see and `filter` lets through; all of them without either.
-pub(crate) fn resources_list(
-    config: Config,
-    client: Option<String>,
-    filter: ResourceFilter,
-) -> Result<Vec<ResourceRow>, Failure> {
-    let _ = (config, client, filter);
-    Err(NotConnected("the list of resources").into())
+/// Resolves at the first signal that asks the server to stop (R2.5).
+async fn asked_to_stop() -> Result<(), Failure> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let name = tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    };
+    tracing::info!(signal = name, "stopping");
+    Ok(())
 }

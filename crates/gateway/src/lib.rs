@@ -48,6 +48,7 @@ pub use crate::{
     recorded::Recorded,
     resources::{
         NoResources, ReadFailure, ResourceEntry, Resources, SkillResources, StaticResources,
+        rfc3339,
     },
     runner::Runner,
     server::Server,

@@ -159,7 +159,8 @@ fn entry(skill: &Arc<Skill>) -> ResourceEntry {
     }
 }
 
-fn rfc3339(time: SystemTime) -> Option<String> {
+/// A time as clients are told it: RFC 3339, in whole seconds, UTC. `None` outside of the years 1 to 9999.
+pub fn rfc3339(time: SystemTime) -> Option<String> {
     let time = jiff::Timestamp::try_from(time).ok()?;
     Some(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }

@@ -1,0 +1,321 @@
+//! Builds the server's parts from its configuration.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use adapter_skills::{ScanOptions, SkillCatalog, WatchGuard, WatchOptions};
+use adapter_tools::ToolSet;
+use adapter_tools::python::{PythonApp, PythonOptions, WorkerState};
+use gateway::{
+    Component, ComponentState, ErrorOptions, ErrorStyle, Gateway, IncludeSkill, Offer, Options,
+    Parts, SkillResources, system_clock,
+};
+use governance::{Calendar, Governor, Kind, MemoryQuota, Micros, Policy, Seed, Timestamp};
+use jsonrpc_core::Limits;
+use ledger::{Durability, LedgerReader, Recorder, RecorderOptions, SqliteLedger};
+use mcp_protocol::model::Implementation;
+use mcp_service::EngineLimits;
+use tokio::sync::watch;
+
+use super::policy;
+use crate::Failure;
+use crate::config::{self, Config};
+
+/// How long an application may take to load. Some import half of an ecosystem.
+const APP_START_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The server's parts, and what keeps them alive.
+pub(super) struct Server {
+    pub(super) config: Config,
+    pub(super) gateway: Arc<Gateway<MemoryQuota>>,
+    pub(super) app: Option<Arc<PythonApp>>,
+    skills: watch::Receiver<Arc<SkillCatalog>>,
+    policy_version: AtomicU64,
+    _watching: WatchGuard,
+}
+
+impl Server {
+    /// Opens the ledger, loads the application and the skills, and puts them together.
+    pub(super) async fn build(config: Config) -> Result<Self, Failure> {
+        let (skills, watching) = adapter_skills::watch(WatchOptions::new(scan_options(&config)?))?;
+        let catalog = Arc::clone(&skills.borrow());
+        let app = start_app(&config).await?;
+
+        let version = system_clock() / 1_000;
+        let policy = policy::policy(&config.governance, &catalog, version)?;
+        let quota = MemoryQuota::default();
+        let recorder = open_ledger(&config, &policy, &quota)?;
+
+        let mut components = Vec::new();
+        if let Some(app) = &app {
+            components.push(app_component(app.state()));
+        }
+        let parts = Parts {
+            info: Implementation {
+                name: "owlclaw-mcp-server".to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                title: Some("OwlClaw".to_owned()),
+            },
+            instructions: Some(
+                "Tools are business functions; each call is governed and recorded. \
+                 Resources (skill://) say how and when to use them: read before you act."
+                    .to_owned(),
+            ),
+            offer: offer(&config, app.as_deref(), &catalog),
+            governor: Arc::new(Governor::new(policy, Arc::new(quota))),
+            recorder,
+            components,
+        };
+        let gateway = Gateway::new(parts, options(&config));
+        Ok(Self {
+            config,
+            gateway,
+            app,
+            skills,
+            policy_version: AtomicU64::new(version),
+            _watching: watching,
+        })
+    }
+
+    /// Puts what has changed on offer, until nothing can change any more: skills on disk, and an
+    /// application that came back with other handlers.
+    pub(super) async fn follow_changes(&self) {
+        let mut skills = self.skills.clone();
+        let mut handlers = self.app.as_ref().map(|app| app.tools_version());
+        loop {
+            let skills_changed = async { skills.changed().await.is_ok() };
+            let handlers_changed = async {
+                match &mut handlers {
+                    Some(version) => version.changed().await.is_ok(),
+                    None => std::future::pending().await,
+                }
+            };
+            let goes_on = tokio::select! {
+                goes_on = skills_changed => goes_on,
+                goes_on = handlers_changed => goes_on,
+            };
+            if !goes_on {
+                return;
+            }
+            let catalog = Arc::clone(&skills.borrow_and_update());
+            self.refresh(&catalog);
+        }
+    }
+
+    fn refresh(&self, catalog: &Arc<SkillCatalog>) {
+        let version = 1 + self.policy_version.fetch_add(1, Ordering::Relaxed);
+        match policy::policy(&self.config.governance, catalog, version) {
+            Ok(policy) => self.gateway.replace_policy(policy),
+            // The patterns are those of the policy in force, so this cannot be; keep that one.
+            Err(error) => tracing::error!(%error, "the policy could not be made anew"),
+        }
+        self.gateway
+            .replace_offer(offer(&self.config, self.app.as_deref(), catalog));
+        tracing::info!(skills = catalog.len(), "what is on offer has changed");
+    }
+
+    /// Ends the application and closes the ledger, once nothing is served any more.
+    pub(super) async fn close(&self) {
+        if let Some(app) = &self.app {
+            app.shutdown().await;
+        }
+        if let Err(error) = self.gateway.recorder().close().await {
+            tracing::error!(%error, "the ledger could not be closed cleanly");
+        }
+    }
+}
+
+pub(super) fn scan_options(config: &Config) -> Result<ScanOptions, Failure> {
+    let options = ScanOptions::new(&config.resources.skills_dir);
+    match &config.resources.root_category {
+        Some(category) => options
+            .with_flat_category(category)
+            .map_err(|reason| format!("resources.root_category {reason}").into()),
+        None => Ok(options),
+    }
+}
+
+/// Starts the application, if one is configured.
+pub(super) async fn start_app(config: &Config) -> Result<Option<Arc<PythonApp>>, Failure> {
+    let Some(spec) = &config.app else {
+        return Ok(None);
+    };
+    let mut options = PythonOptions::new(spec, app_root(spec));
+    options.interpreter = interpreter(config.python.as_deref());
+    options.start_timeout = APP_START_TIMEOUT;
+    let app = PythonApp::start(options).await.map_err(|error| {
+        let details = error.details();
+        let text = if details.is_empty() {
+            error.to_string()
+        } else {
+            format!("{error}\n{details}")
+        };
+        Failure::from(text)
+    })?;
+    let info = app.info();
+    for warning in &info.warnings {
+        tracing::warn!(warning, "the application says");
+    }
+    tracing::info!(
+        app = info.app,
+        python = info.python,
+        real_owlclaw = info.has_real_owlclaw,
+        import_ms = u64::try_from(info.import.as_millis()).unwrap_or(u64::MAX),
+        "application loaded"
+    );
+    Ok(Some(Arc::new(app)))
+}
+
+/// Where the application's working directory is. A file's is its own; a module's is the current one,
+/// as Python itself has it.
+fn app_root(spec: &str) -> PathBuf {
+    let file = match spec.find(".py:") {
+        Some(at) => &spec[..at + 3],
+        None => spec,
+    };
+    let file = Path::new(file);
+    let is_file = file.extension().is_some_and(|extension| extension == "py");
+    match file.parent() {
+        Some(directory) if is_file && directory.is_absolute() => directory.to_owned(),
+        _ => std::env::current_dir().unwrap_or_else(|_| PathBuf::from(".")),
+    }
+}
+
+/// The configured interpreter, else that of the active virtual environment, else `python3`.
+fn interpreter(configured: Option<&str>) -> PathBuf {
+    if let Some(configured) = configured {
+        return PathBuf::from(configured);
+    }
+    match std::env::var_os("VIRTUAL_ENV").filter(|it| !it.is_empty()) {
+        Some(environment) => Path::new(&environment).join("bin/python"),
+        None => PathBuf::from("python3"),
+    }
+}
+
+/// What is on offer: the application's handlers and the skills.
+pub(super) fn offer(
+    config: &Config,
+    app: Option<&PythonApp>,
+    catalog: &Arc<SkillCatalog>,
+) -> Offer {
+    let (tools, problems) = ToolSet::collect(app.map(PythonApp::tools).unwrap_or_default());
+    for problem in problems {
+        tracing::warn!(
+            error = &problem as &dyn std::error::Error,
+            tool = problem.name,
+            "a handler cannot be offered"
+        );
+    }
+    let include = match config.tools.include_skill {
+        config::IncludeSkill::Full => IncludeSkill::Full,
+        config::IncludeSkill::Excerpt => IncludeSkill::Excerpt,
+        config::IncludeSkill::Link => IncludeSkill::Link,
+        config::IncludeSkill::None => IncludeSkill::None,
+    };
+    let ttl_ms = config.resources.cache_ttl_seconds * 1_000;
+    let resources = Arc::new(SkillResources::new(Arc::clone(catalog), ttl_ms));
+    let timeout = Duration::from_secs(config.tools.default_timeout_seconds);
+    Offer::new(tools, resources, Some(catalog), include, timeout)
+}
+
+fn open_ledger(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<Recorder, Failure> {
+    let durability = match config.ledger.durability {
+        config::Durability::Strict => Durability::Strict,
+        config::Durability::Relaxed => Durability::Relaxed,
+    };
+    let path = &config.ledger.path;
+    let store = SqliteLedger::open(path, durability)?;
+    let interrupted = ledger::LedgerStore::interrupted(&store).len();
+    if 0 < interrupted {
+        tracing::warn!(
+            calls = interrupted,
+            "calls were cut short when the server ended last; they are recorded as unknown"
+        );
+    }
+    seed(path, policy, quota)?;
+    let options = RecorderOptions {
+        durability,
+        ..RecorderOptions::default()
+    };
+    Ok(Recorder::spawn(store, options)?)
+}
+
+/// Counts what the ledger remembers, so that a restart frees nobody's quota: the whole month for
+/// budgets, and the last day call by call as far as limits can tell.
+fn seed(path: &Path, policy: &Policy, quota: &MemoryQuota) -> Result<(), Failure> {
+    const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
+    let now_us = system_clock();
+    let now = Timestamp(now_us / 1_000);
+    let month_us = Calendar::utc().month_of(now).start.0 * 1_000;
+    let day_us = now_us.saturating_sub(DAY_US);
+    let minute_us = now_us.saturating_sub(60 * 1_000_000);
+    let mut reader = LedgerReader::open(path)?;
+    // The nearer the past, the finer: limits look at a minute and a day, budgets at the month.
+    let mut usage = Vec::new();
+    if month_us < day_us {
+        usage.extend(reader.usage_between(month_us..day_us, Duration::from_secs(60 * 60))?);
+    }
+    usage.extend(reader.usage_between(day_us..minute_us, Duration::from_secs(60))?);
+    usage.extend(reader.usage_between(minute_us..u64::MAX, Duration::from_secs(1))?);
+    let seeds = usage.iter().map(|used| Seed {
+        principal: &used.principal,
+        capability: &used.capability,
+        kind: match used.kind {
+            ledger::Kind::Resource => Kind::Resource,
+            ledger::Kind::Tool | ledger::Kind::Other => Kind::Tool,
+        },
+        at: Timestamp(used.latest_us / 1_000),
+        calls: u32::try_from(used.calls).unwrap_or(u32::MAX),
+        cost: Micros(used.cost_micros),
+    });
+    quota.seed(policy, now, seeds)?;
+    Ok(())
+}
+
+fn options(config: &Config) -> Options {
+    let seconds = Duration::from_secs;
+    Options {
+        default_timeout: seconds(config.tools.default_timeout_seconds),
+        progress_after: seconds(config.tools.async_threshold_seconds),
+        tools_page: config.tools.page_size,
+        resources_page: config.resources.page_size,
+        tools_ttl: seconds(config.tools.cache_ttl_seconds),
+        resources_ttl: seconds(config.resources.cache_ttl_seconds),
+        errors: ErrorOptions {
+            style: match config.tools.error_style {
+                config::ErrorStyle::Auto => ErrorStyle::Auto,
+                config::ErrorStyle::Protocol => ErrorStyle::Protocol,
+                config::ErrorStyle::Result => ErrorStyle::Result,
+            },
+            development: config.development,
+        },
+        limits: EngineLimits {
+            frames: Limits {
+                max_frame: config.http.max_body_bytes,
+                ..Limits::default()
+            },
+            ..EngineLimits::default()
+        },
+        clock: system_clock,
+    }
+}
+
+fn app_component(state: watch::Receiver<WorkerState>) -> Component {
+    Component::new(move || {
+        let (ok, detail) = match &*state.borrow() {
+            WorkerState::Ready => (true, None),
+            WorkerState::Restarting { attempt, cause, .. } => (
+                false,
+                Some(format!("being started again, attempt {attempt}: {cause}")),
+            ),
+            WorkerState::Stopped => (false, Some("stopped".to_owned())),
+        };
+        ComponentState {
+            name: "application",
+            ok,
+            detail,
+        }
+    })
+}

@@ -1,0 +1,145 @@
+//! Many clients, over HTTP.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use bytes::Bytes;
+use gateway::Gateway;
+use governance::MemoryQuota;
+use http::{HeaderValue, Method, Response, StatusCode, header};
+use transport_http::{
+    HttpLimits, HttpOptions, PlainResponse, SideRequest, SideResponse, SideRoutes, serve_on_threads,
+};
+
+use super::asked_to_stop;
+use super::build::Server;
+use crate::Failure;
+use crate::config::Http;
+
+/// How long requests may go on once the server was told to stop; R2.7 gives five seconds in all.
+const DRAIN: Duration = Duration::from_secs(4);
+
+pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
+    let config = &server.config.http;
+    let address = SocketAddr::new(config.host, config.port);
+    let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let engine = Arc::clone(server.gateway.engine());
+    let options = options(config, Arc::clone(&server.gateway));
+    let running = serve_on_threads(engine, options, address, threads)?;
+    tracing::info!(
+        transport = "http",
+        address = %running.address(),
+        url = format!("http://{}/mcp", running.address()),
+        threads,
+        "serving"
+    );
+    let asked = asked_to_stop().await;
+    running.stop();
+    running.stopped().await;
+    asked
+}
+
+fn options(config: &Http, gateway: Arc<Gateway<MemoryQuota>>) -> HttpOptions {
+    let cors = &config.cors;
+    // A page that may read answers may call; one that is only allowed to call may do that.
+    let mut allowed_origins = config.allowed_origins.clone();
+    if cors.enabled {
+        allowed_origins.extend(cors.allowed_origins.iter().cloned());
+    }
+    let headers = cors.allowed_headers.iter().filter(|_| cors.enabled);
+    HttpOptions {
+        allowed_origins,
+        allowed_hosts: config
+            .allowed_hosts
+            .iter()
+            .map(|it| without_port(it))
+            .collect(),
+        cors_allowed_headers: headers.filter_map(|name| name.parse().ok()).collect(),
+        cors_max_age: Duration::from_secs(cors.max_age),
+        drain: DRAIN,
+        limits: HttpLimits {
+            max_body_bytes: config.max_body_bytes,
+            max_sessions: config.max_sessions,
+            session_idle: Duration::from_secs(config.session_idle_seconds),
+            ..HttpLimits::default()
+        },
+        side_routes: Some(Arc::new(Routes { gateway })),
+        ..HttpOptions::default()
+    }
+}
+
+fn without_port(authority: &str) -> String {
+    match authority.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name.to_owned(),
+        _ => authority.to_owned(),
+    }
+}
+
+/// What operators and their tools ask, beside the endpoint.
+struct Routes {
+    gateway: Arc<Gateway<MemoryQuota>>,
+}
+
+impl SideRoutes for Routes {
+    fn handle<'a>(&'a self, request: SideRequest<'a>) -> Option<SideResponse<'a>> {
+        let parts = request.parts();
+        let response = match parts.uri.path() {
+            "/health" | "/health/ready" => self.health(),
+            "/health/live" => json(StatusCode::OK, "{\"status\":\"ok\"}".into()),
+            "/metrics" => self.metrics(),
+            _ => return None,
+        };
+        let response = match parts.method {
+            Method::GET => response,
+            Method::HEAD => response.map(|_| Bytes::new()),
+            _ => method_not_allowed(),
+        };
+        Some(Box::pin(std::future::ready(response)))
+    }
+}
+
+impl Routes {
+    /// 503 while a part does not work, so that a balancer looks elsewhere; 200 again when it does.
+    fn health(&self) -> PlainResponse {
+        let health = self.gateway.health();
+        let status = if health.is_ok() {
+            StatusCode::OK
+        } else {
+            StatusCode::SERVICE_UNAVAILABLE
+        };
+        json(status, serde_json::to_vec(&health).unwrap_or_default())
+    }
+
+    fn metrics(&self) -> PlainResponse {
+        let mut response = Response::new(Bytes::from(self.gateway.metrics().render()));
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
+        );
+        response
+    }
+}
+
+fn json(status: StatusCode, body: Vec<u8>) -> PlainResponse {
+    let mut response = Response::new(Bytes::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    response
+}
+
+fn method_not_allowed() -> PlainResponse {
+    let mut response = json(
+        StatusCode::METHOD_NOT_ALLOWED,
+        b"{\"error\":\"use GET\"}".to_vec(),
+    );
+    response
+        .headers_mut()
+        .insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+    response
+}

@@ -1,0 +1,55 @@
+//! One client, over standard input and output.
+
+use mcp_service::Principal;
+use transport_stdio::{End, StdioOptions, standard_streams};
+
+use super::asked_to_stop;
+use super::build::Server;
+use crate::Failure;
+
+/// What the client is called unless `MCP_CLIENT_ID` says otherwise (decision D7).
+const DEFAULT_CLIENT: &str = "stdio-client";
+
+pub(super) async fn serve(server: &Server) -> Result<(), Failure> {
+    let principal = principal()?;
+    let (input, output) = standard_streams()?;
+    tracing::info!(transport = "stdio", principal = %principal, "serving");
+    let stop = async {
+        if let Err(error) = asked_to_stop().await {
+            // Without signals the end of the input still ends the server.
+            tracing::warn!(error, "signals cannot be watched");
+            std::future::pending::<()>().await;
+        }
+    };
+    let engine = server.gateway.engine();
+    let end = transport_stdio::serve(
+        engine,
+        principal,
+        input,
+        output,
+        stop,
+        StdioOptions::default(),
+    )
+    .await?;
+    match end {
+        End::DrainTimedOut { given_up } => {
+            tracing::warn!(given_up, "some requests were not done in time");
+        }
+        End::InputEnded | End::Stopped => tracing::info!(?end, "served"),
+    }
+    Ok(())
+}
+
+fn principal() -> Result<Principal, Failure> {
+    match std::env::var("MCP_CLIENT_ID") {
+        Ok(name) if name.trim().is_empty() => Ok(Principal::new(DEFAULT_CLIENT)),
+        Ok(name) if Principal::MAX_LENGTH < name.len() => Err(format!(
+            "MCP_CLIENT_ID is longer than {} bytes",
+            Principal::MAX_LENGTH
+        )
+        .into()),
+        Ok(name) => Ok(Principal::new(name)),
+        Err(std::env::VarError::NotPresent) => Ok(Principal::new(DEFAULT_CLIENT)),
+        Err(std::env::VarError::NotUnicode(_)) => Err("MCP_CLIENT_ID is not UTF-8".into()),
+    }
+}
