@@ -43,10 +43,6 @@ class Run:
     transport: str
     era: str
 
-    def __str__(self) -> str:
-        return f"{self.client} {self.transport} {self.era}"
-
-
 BOTH = [("stdio", "legacy"), ("stdio", "modern"), ("http", "legacy"), ("http", "modern")]
 OLD = [("stdio", "legacy"), ("http", "legacy"), ("sse", "legacy")]
 CLIENTS = {"python-2": BOTH, "python-1": OLD, "typescript-2": BOTH, "typescript-1": OLD, "inspector": BOTH}
@@ -153,11 +149,13 @@ def tail(log: Path) -> str:
     return log.read_text(errors="replace")[-2000:].strip() or "(it said nothing)"
 
 
-def drive(command: list[str], plan: dict, env: dict[str, str], work: Path) -> tuple[list[dict], str | None]:
-    """The driver's outcomes, and what went wrong with the driver itself."""
-    path = work / "plan.json"
-    path.write_text(json.dumps(plan), encoding="utf-8")
-    log = work / "driver.log"
+def drive(command: list[str], plan: dict, env: dict[str, str], results: Path) -> tuple[list[dict], str | None]:
+    """The driver's outcomes, and what went wrong with the driver itself. Both are kept in `results`."""
+    identity = plan["headers"]["X-MCP-Client-ID"]
+    path = results / f"{identity}-plan.json"
+    path.write_text(json.dumps(plan, indent=1), encoding="utf-8")
+    # Over stdio, what the server writes to its standard error arrives here too.
+    log = results / f"{identity}-errors.log"
     with log.open("wb") as errors:
         process = subprocess.Popen(
             [*command, str(path)],
@@ -174,6 +172,7 @@ def drive(command: list[str], plan: dict, env: dict[str, str], work: Path) -> tu
             end(process)
             output, _ = process.communicate()
             trouble = f"it was not done within {DRIVER_SECONDS} s"
+    (results / f"{identity}-outcomes.jsonl").write_bytes(output)
     outcomes = []
     for line in output.splitlines():
         try:
@@ -188,6 +187,9 @@ def carry_out(run: Run, binary: Path, config: Path, cache: Path) -> list[expecta
     mark = uuid.uuid4().hex
     env = environment(cache, mark)
     checks: list[expectations.Check] = []
+    results = cache / "results" / f"{run.client}-{run.transport}-{run.era}"
+    shutil.rmtree(results, ignore_errors=True)
+    results.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="owlclaw-clients-") as name:
         work = Path(name)
         home = work / "application"
@@ -195,7 +197,7 @@ def carry_out(run: Run, binary: Path, config: Path, cache: Path) -> list[expecta
         server = None
         try:
             if run.transport != "stdio":
-                server = Server(binary, home / config.name, env, work / "server.log")
+                server = Server(binary, home / config.name, env, results / "server.log")
             for identity in expectations.IDENTITIES:
                 plan = {
                     "transport": run.transport,
@@ -209,7 +211,7 @@ def carry_out(run: Run, binary: Path, config: Path, cache: Path) -> list[expecta
                     "timeout": STEP_SECONDS,
                     "steps": expectations.steps(identity, run),
                 }
-                outcomes, trouble = drive(driver_command(run.client, cache), plan, env, work)
+                outcomes, trouble = drive(driver_command(run.client, cache), plan, env, results)
                 checks += expectations.judge(identity, run, plan["steps"], outcomes, trouble, home)
                 if server is None:
                     left = wait_for_strays(mark, STOP_SECONDS)
@@ -271,6 +273,7 @@ def main() -> int:
             )
             for check in bad:
                 print(f"    FAILED {check.name}\n           {check.detail[:1500]}", flush=True)
+    print(f"details: {arguments.cache / 'results'}")
     print(f"{passed} passed, {failed} failed")
     # No check at all is no success.
     return 0 if passed and not failed else 1

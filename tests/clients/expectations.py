@@ -228,7 +228,7 @@ def _tools(judge: Judge) -> None:
         check.get("inputSchema", {}),
     )
     description = check.get("description", "")
-    judge.check("a tool is described by its docstring", "fallen to its reorder point" in description, description)
+    judge.check("a tool is described by its docstring", "Shows what is in stock" in description, description)
     judge.check("and by its skill", "Hand the low items of *one supplier at a time*" in description, description)
     if "stock-reorder" in tools:
         reorder = tools["stock-reorder"]
