@@ -235,8 +235,10 @@ impl Shared {
     fn ring(&self, mut queue: MutexGuard<'_, Queue>) -> u64 {
         let number = queue.number;
         let sleeping = std::mem::take(&mut queue.writer_sleeps);
+        // The last entry there will be cuts the pause after a failure short.
+        let is_last = queue.closed && queue.open == 0;
         drop(queue);
-        if sleeping {
+        if sleeping || is_last {
             self.bell.notify_one();
         }
         number

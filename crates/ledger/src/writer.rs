@@ -13,6 +13,14 @@ use std::{
 };
 use tokio::{sync::watch, time};
 
+/// A group of this many entries shows that there are many callers.
+const CROWD: u64 = 8;
+
+/// How long many callers are waited for, although they wait themselves: those whose group has just
+/// been stored then join those who came meanwhile, instead of the two taking turns with half a
+/// group each. Measured with 64 callers: a quarter less CPU. The kernel makes it about 70 us.
+const CROWD_PAUSE: Duration = Duration::from_micros(20);
+
 /// How long relaxed entries are gathered before they are stored.
 const GATHER: Duration = Duration::from_millis(2);
 
@@ -81,16 +89,21 @@ impl<S: LedgerStore> Writer<'_, S> {
     async fn run(mut self) -> Ending {
         let mut spare = Vec::new();
         let (mut untidy, mut idle) = (true, IDLE);
+        let mut last_count = 0;
         loop {
+            if CROWD <= last_count && self.shared.options.durability == Durability::Strict {
+                thread::sleep(CROWD_PAUSE);
+            }
             match self.shared.take_work(&mut spare) {
                 Work::Batch(batch) => {
                     if let Err(ending) = self.write(&batch).await {
                         return ending;
                     }
-                    (untidy, idle) = (true, IDLE);
+                    (untidy, idle, last_count) = (true, IDLE, batch.count);
                     spare = batch.body;
                 }
                 Work::Nothing if untidy => {
+                    last_count = 0;
                     if time::timeout(idle, self.shared.sleep()).await.is_err() {
                         // Once idle, only what comes in interrupts it.
                         (untidy, idle) = (self.tidy().await, Duration::ZERO);
@@ -99,6 +112,7 @@ impl<S: LedgerStore> Writer<'_, S> {
                     }
                 }
                 Work::Nothing => {
+                    last_count = 0;
                     self.shared.sleep().await;
                     self.gather().await;
                 }
@@ -132,6 +146,8 @@ impl<S: LedgerStore> Writer<'_, S> {
         };
         let mut pause = MIN_PAUSE;
         loop {
+            // What fails now may work by the time of closing: one attempt comes after it.
+            let is_last = self.shared.is_finished();
             let begun = Instant::now();
             match self.store.append(group).await {
                 Ok(()) => {
@@ -147,7 +163,7 @@ impl<S: LedgerStore> Writer<'_, S> {
                     }
                 }
             }
-            if self.shared.is_finished() {
+            if is_last {
                 let unwritten_entries = batch.count + self.shared.waiting().1;
                 tracing::error!(unwritten_entries, "entries of the ledger are lost");
                 return Err(Ending { unwritten_entries });
