@@ -110,6 +110,7 @@ class Worker:
         self._reading_in_signal = False
         self._signalled = False
         self._critical = 0  # above zero while the main thread is inside `emit`
+        self._postponed = None  # the call to interrupt once it is not
         self._shutting_down = False
         self._trace_context = None
         # What waits to be written. The lock orders writers of all threads.
@@ -123,8 +124,7 @@ class Worker:
 
     def start(self):
         """Take part in signals and forks, and watch for the end of the server."""
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
+        os.register_at_fork(after_in_child=self._after_fork)
         threading.Thread(target=_exit_on_hang_up, args=(self._socket,), daemon=True).start()
         self.install_signals()
 
@@ -132,10 +132,9 @@ class Worker:
         """Own the signals; once more after loading, in case the application took them."""
         # A terminal or service manager sends these to the whole group. The server decides what they mean
         # for calls in progress. A function, not SIG_IGN, which child processes would inherit.
-        for name in ("SIGINT", "SIGTERM"):
-            signal.signal(getattr(signal, name), lambda *_: None)
-        if hasattr(signal, "SIGUSR1"):
-            signal.signal(signal.SIGUSR1, self._on_signal)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+        signal.signal(signal.SIGUSR1, self._on_signal)
 
     def serve(self, handlers, states):
         """Serve until told to shut down."""
@@ -158,6 +157,10 @@ class Worker:
         # A child that kept the socket open would hide this worker's death from the server.
         self._forked = True
         self._active.clear()
+        # A pool ends its children with SIGTERM.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
         try:
             self._socket.close()
         except OSError:
@@ -369,7 +372,16 @@ class Worker:
         if self._deferred and self._running is None:
             # Not in the context of the handler that was interrupted, which new calls would inherit.
             self._loop.call_soon(self._accept_deferred, context=self._context)
-        if call.cancel_requested and not call.interrupted and not self._critical:
+        if call.cancel_requested:
+            if self._critical:
+                # Half a frame may have been written.
+                self._postponed = call
+            else:
+                self._interrupt(call)
+
+    def _interrupt(self, call):
+        self._postponed = None
+        if not call.interrupted:
             call.interrupted = True
             raise Interrupted()
 
@@ -390,9 +402,8 @@ class Worker:
             self._send(protocol.encode_frame(frame))
         finally:
             self._critical -= 1
-        if call.cancel_requested and call.interruptible and not call.interrupted and self._running is call:
-            call.interrupted = True
-            raise Interrupted()
+        if self._postponed is call:
+            self._interrupt(call)
 
     def _reply(self, data):
         """Send from the loop. Answers of one round of the loop share a write."""

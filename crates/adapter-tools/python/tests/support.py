@@ -45,7 +45,7 @@ class Application:
 class WorkerProcess:
     """A worker started as the server starts it. Use as a context manager."""
 
-    def __init__(self, files, app="app.py", environment=None):
+    def __init__(self, files, app="app.py", interpreter_arguments=("-m", "owlclaw_worker")):
         self.application = Application({"app.py": files} if isinstance(files, str) else files)
         self._directory = tempfile.mkdtemp(prefix="owlclaw-socket-")
         self._path = os.path.join(self._directory, "worker.sock")
@@ -64,12 +64,11 @@ class WorkerProcess:
             "OWLCLAW_WORKER_NONCE": NONCE,
             "OWLCLAW_WORKER_APP": app,
             "OWLCLAW_WORKER_ROOT": str(self.application.root),
-            **(environment or {}),
         }
         for name in ("stdout", "stderr"):
             self._output[name] = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            [sys.executable, "-u", "-B", "-m", "owlclaw_worker"],
+            [sys.executable, "-u", "-B", *interpreter_arguments],
             stdin=subprocess.DEVNULL,
             stdout=self._output["stdout"],
             stderr=self._output["stderr"],

@@ -1,0 +1,338 @@
+"""Finding applications, in real workers: one process has one sys.path and one set of modules."""
+
+import os
+import sys
+import unittest
+
+from support import Ended, WorkerProcess
+
+HANDLER = """
+@app.handler("hello")
+async def hello(session: dict) -> dict:
+    return {"hello": session.get("who")}
+"""
+
+GLOBAL = """
+from owlclaw import OwlClaw
+app = OwlClaw.lite("global", skills_path="skills")
+""" + HANDLER
+
+FACTORY = """
+from owlclaw import OwlClaw
+def %s():
+    app = OwlClaw("factory")
+    app.mount_skills("skills")
+    @app.handler("hello")
+    async def hello(session: dict) -> dict:
+        return {"hello": session.get("who")}
+    return app
+"""
+
+LOCAL = """
+import sys
+from owlclaw import OwlClaw
+def main():
+    assert len(sys.argv) == 1, sys.argv
+    app = OwlClaw("local")
+    app.mount_skills("skills")
+    @app.handler("hello")
+    async def hello(session: dict) -> dict:
+        return {"hello": session.get("who")}
+    %s
+if __name__ == "__main__":
+    main()
+"""
+
+PACKAGE = {
+    "shop/__init__.py": "",
+    "shop/base.py": "WHO = 'package'\n",
+    "shop/sales/__init__.py": "",
+    "shop/sales/app.py": """
+        from owlclaw import OwlClaw
+        from ..base import WHO
+        from . import more
+        app = OwlClaw(WHO)
+        app.mount_skills("skills")
+        more.register(app)
+        """,
+    "shop/sales/more.py": """
+        def register(app):
+            from shop.sales import app as module
+            assert module.WHO == "package"
+            @app.handler("hello")
+            async def hello(session):
+                return {"hello": session.get("who")}
+        """,
+}
+
+
+class Loading(unittest.TestCase):
+    maxDiff = None
+
+    def check(self, files, app, name, warnings=()):
+        with WorkerProcess(files, app) as worker:
+            ready = worker.ready()
+            self.assertEqual(ready["app"], name)
+            self.assertEqual([tool["name"] for tool in ready["tools"]], ["hello"])
+            self.assertEqual(ready["warnings"], list(warnings))
+            self.assertEqual(worker.result(1, "hello", {"who": "you"}), {"hello": "you"})
+
+    def refusal(self, files, app):
+        with WorkerProcess(files, app) as worker:
+            frame = worker.frame()
+            self.assertEqual(frame["type"], "fatal", frame)
+            with self.assertRaises(Ended):
+                worker.frame()
+            self.assertEqual(worker.process.wait(10), 1)
+            return frame
+
+    def test_applications_are_found_wherever_they_are_made(self):
+        stop = "Not an exception that an application's own handler may catch"
+        rows = [
+            ({"app.py": GLOBAL}, "app.py", "global"),
+            ({"app.py": GLOBAL}, "app", "global"),
+            ({"app.py": GLOBAL}, "app.py:app", "global"),
+            ({"app.py": GLOBAL}, "app:app", "global"),
+            ({"deep/down/my-app.py": GLOBAL}, "deep/down/my-app.py", "global"),
+            ({"app.py": FACTORY % "create_app"}, "app.py", "factory"),
+            ({"app.py": FACTORY % "_create_app"}, "app.py", "factory"),
+            ({"app.py": FACTORY % "build_app"}, "app", "factory"),
+            ({"app.py": FACTORY % "make_app"}, "app.py", "factory"),
+            ({"app.py": FACTORY % "mine"}, "app.py:mine()", "factory"),
+            ({"app.py": FACTORY % "mine"}, "app:mine", "factory"),
+            ({"app.py": (FACTORY % "create_app").replace("def create", "async def create")}, "app.py", "factory"),
+            ({"app.py": LOCAL % "pass"}, "app.py", "local"),
+            ({"app.py": LOCAL % "app.run()"}, "app.py", "local"),
+            ({"app.py": LOCAL % "sys.exit(app.run_once())"}, "app.py", "local"),
+            ({"app.py": LOCAL % ("try:\n        app.run()\n    except Exception:\n        print(%r)" % stop)}, "app.py", "local"),
+            (
+                {"app.py": (LOCAL % "await app.start()").replace("def main", "async def main")},
+                "app.py",
+                "local",
+            ),
+            ({"app.py": GLOBAL + "\napp.run()\nraise Exception('not reached')\n"}, "app.py", "global"),
+            ({"app.py": "from owlclaw import OwlClaw\nclass Shop:\n    app = OwlClaw('dotted')\napp = Shop.app\napp.mount_skills('s')\n" + HANDLER + "\ndel app"}, "app:Shop.app", "dotted"),
+            ({"app.py": "from owlclaw import OwlClaw\nkept = [OwlClaw('kept')]\napp = kept[0]\napp.mount_skills('s')\n" + HANDLER + "\ndel app"}, "app.py", "kept"),
+            (PACKAGE, "shop/sales/app.py", "package"),
+            (PACKAGE, "shop.sales.app", "package"),
+            (PACKAGE, "shop.sales.app:app", "package"),
+        ]
+        for number, (files, app, name) in enumerate(rows):
+            with self.subTest(row=number, app=app):
+                self.check(files, app, name)
+
+    def test_handlers_registered_by_main_are_found_on_a_global(self):
+        text = """
+            from owlclaw import OwlClaw
+            app = OwlClaw("late")
+            def main():
+                app.mount_skills("skills")
+                @app.handler("hello")
+                def hello(session): return {"hello": session["who"]}
+                app.run()
+            """
+        self.check({"app.py": text}, "app.py", "late")
+
+    def test_a_module_beside_the_application_may_import_it(self):
+        files = {
+            "src/app.py": "from owlclaw import OwlClaw\napp = OwlClaw('circle')\napp.mount_skills('s')\nimport handlers\n",
+            "src/handlers.py": "from app import app\n" + HANDLER,
+        }
+        self.check(files, "src/app.py", "circle")
+
+    def test_the_working_directory_comes_first_on_the_path(self):
+        files = {
+            "lib/__init__.py": "",
+            "lib/names.py": "NAME = 'root'",
+            "src/lib/__init__.py": "",
+            "src/app.py": "from lib.names import NAME\n" + GLOBAL,
+        }
+        self.check(files, "src/app.py", "global")
+
+    def test_the_real_package_wins_over_the_stand_in(self):
+        real = """
+            class OwlClaw:
+                def __init__(self, name):
+                    self.name = name
+                    self.registry = None
+                def mount_skills(self, path):
+                    self.registry = type("Registry", (), {"handlers": {}, "states": {}})()
+                def handler(self, name):
+                    def decorate(function):
+                        self.registry.handlers[name] = function
+                        return function
+                    return decorate
+                def run(self): raise Exception("started")
+            """
+        files = {"owlclaw/__init__.py": real, "app.py": LOCAL % "app.run()"}
+        with WorkerProcess(files) as worker:
+            self.assertEqual(worker.ready()["owlclaw"], "real")
+
+    def test_a_directory_that_happens_to_be_called_owlclaw_is_not_the_package(self):
+        with WorkerProcess({"owlclaw/notes.txt": "", "app.py": GLOBAL}) as worker:
+            self.assertEqual(worker.ready()["owlclaw"], "bundled")
+
+    def test_what_cannot_be_loaded_is_explained(self):
+        nothing = "x = 1\n"
+        two = "from owlclaw import OwlClaw\na = OwlClaw('a')\nb = OwlClaw('b')\n"
+        two += "for x in (a, b):\n    x.mount_skills('s')\n    x.handler('hello')(lambda: 1)\ndel x\n"
+        rows = [
+            ({"app.py": nothing}, "app.py", "no OwlClaw application was found in app.py"),
+            ({"app.py": nothing}, "missing.py", "there is no file"),
+            ({"app.py": nothing}, "missing.module", "there is no module missing.module"),
+            ({"app.py": nothing}, "app.py:app", "has no attribute 'app'"),
+            ({"app.py": nothing}, "app.py:x", "app.py:x is a int, not an OwlClaw application"),
+            ({"app.py": two}, "app.py", "has 2 applications (a, b); name one as app.py:attribute"),
+            ({"app.py": "def create_app(): return 3\n"}, "app.py", "no OwlClaw application was found"),
+            ({"app.py": "import sys\nsys.exit('no database')\n"}, "app.py", "SystemExit: no database"),
+            ({"app.py": "import nonexistent_thing\n"}, "app", "ModuleNotFoundError: No module named 'nonexistent_thing'"),
+            ({"app.py": "def broken(:\n"}, "app.py", "SyntaxError"),
+            ({"app.py": GLOBAL + HANDLER}, "app.py", "already registered"),
+            ({"app.py": "from owlclaw import OwlClaw\napp = OwlClaw('x')\n" + HANDLER}, "app.py", "mount_skills"),
+        ]
+        for files, app, message in rows:
+            with self.subTest(message=message):
+                self.assertIn(message, self.refusal(files, app)["message"])
+
+    def test_a_failing_import_shows_the_applications_frames_and_no_others(self):
+        files = {
+            "app.py": "import helper\n",
+            "helper.py": """
+                def connect():
+                    try:
+                        {}["url"]
+                    except KeyError as error:
+                        raise RuntimeError("no database") from error
+                connect()
+                """,
+        }
+        frame = self.refusal(files, "app.py")
+        self.assertEqual(frame["message"], "RuntimeError: no database")
+        for expected in ("app.py", "helper.py", "in connect", "KeyError: 'url'", "direct cause"):
+            self.assertIn(expected, frame["traceback"])
+        for unexpected in ("owlclaw_worker", "importlib"):
+            self.assertNotIn(unexpected, frame["traceback"])
+
+    def test_an_application_without_handlers_is_loaded_with_a_warning(self):
+        with WorkerProcess("from owlclaw import OwlClaw\napp = OwlClaw('empty')\n") as worker:
+            ready = worker.ready()
+            self.assertEqual(ready["tools"], [])
+            self.assertEqual(ready["warnings"], ["the application has registered no handlers"])
+
+    def test_the_workers_own_settings_are_not_left_to_the_application(self):
+        text = GLOBAL + """
+import os, subprocess, sys
+@app.handler("environment")
+def environment():
+    child = "import importlib.util; print(importlib.util.find_spec('owlclaw_worker'))"
+    return {
+        "names": sorted(name for name in os.environ if name.startswith("OWLCLAW_WORKER")),
+        "path": os.environ.get("PYTHONPATH"),
+        "child": subprocess.run([sys.executable, "-c", child], stdout=subprocess.PIPE).stdout.decode().strip(),
+        "cwd": os.getcwd(),
+    }
+"""
+        with WorkerProcess(text) as worker:
+            worker.ready()
+            value = worker.result(1, "environment")
+            root = os.path.realpath(str(worker.application.root))
+            self.assertEqual(
+                {**value, "cwd": os.path.realpath(value["cwd"])},
+                {"names": [], "path": None, "child": "None", "cwd": root},
+            )
+
+
+class Descriptions(unittest.TestCase):
+    maxDiff = None
+
+    def test_tools_are_described(self):
+        text = '''
+            import functools
+            from dataclasses import dataclass
+            from owlclaw import OwlClaw
+            app = OwlClaw("described")
+            app.mount_skills("skills")
+
+            @dataclass
+            class Receipt:
+                total: int
+
+            @app.handler("pay")
+            async def pay(session, amount: int = 1) -> Receipt:
+                """Pay.
+
+                Args:
+                    amount: How much.
+                """
+
+            @app.handler("partial")
+            def original(a: int, b: int):
+                """Adds."""
+            app.registry.handlers["partial"] = functools.partial(original, b=2)
+
+            class Tool:
+                """Not about any one tool."""
+                description = "Declared."
+                parameters_schema = {"properties": {"x": {"type": "string"}}, "required": ["x"]}
+                async def __call__(self, **arguments):
+                    return arguments
+
+            app.registry.register_handler("declared", Tool())
+
+            class Runnable:
+                def invoke(self, value): return {"got": value}
+            app.handler("chain", runnable=Runnable(), description="Chained.",
+                        input_schema={"type": "object", "properties": {"q": {"type": "string"}}})
+
+            @app.handler("bad-schema")
+            def bad(): ...
+            bad.input_schema = {"type": "string"}
+
+            @app.handler("odd")
+            def odd(x: "NoSuch"): ...
+
+            @app.state("stock")
+            def stock(): return {"sku": 1}
+            '''
+        with WorkerProcess(text) as worker:
+            ready = worker.ready()
+            tools = {tool.pop("name"): tool for tool in ready["tools"]}
+            self.assertEqual(
+                tools["pay"],
+                {
+                    "description": "Pay.",
+                    "input_schema": {
+                        "type": "object",
+                        "properties": {"amount": {"type": "integer", "description": "How much.", "default": 1}},
+                        "additionalProperties": False,
+                    },
+                    "output_schema": {
+                        "type": "object",
+                        "properties": {"total": {"type": "integer"}},
+                        "required": ["total"],
+                    },
+                    "async": True,
+                    "source": "app.py:12",
+                    "doc": "Pay.\n\nArgs:\n    amount: How much.",
+                },
+            )
+            self.assertEqual(tools["partial"]["description"], "Adds.")
+            self.assertEqual(list(tools["partial"]["input_schema"]["required"]), ["a"])
+            self.assertFalse(tools["partial"]["async"])
+            self.assertEqual(tools["declared"]["description"], "Declared.")
+            self.assertEqual(tools["declared"]["input_schema"]["type"], "object")
+            self.assertEqual(tools["declared"]["input_schema"]["required"], ["x"])
+            self.assertTrue(tools["declared"]["async"])
+            self.assertEqual(tools["chain"]["description"], "Chained.")
+            self.assertEqual(worker.result(1, "chain", {"q": "a"}), {"got": {"q": "a"}})
+            self.assertEqual(tools["bad-schema"]["input_schema"]["properties"], {})
+            self.assertEqual(ready["states"], ["stock"])
+            self.assertEqual(len(ready["warnings"]), 2, ready["warnings"])
+            self.assertIn("tool 'bad-schema': its own input schema is ignored", ready["warnings"][0])
+            self.assertIn("tool 'odd': the type of parameter 'x' cannot be resolved", ready["warnings"][1])
+            python = "%d.%d.%d" % sys.version_info[:3]
+            self.assertEqual((ready["python"], ready["owlclaw"]), (python, "bundled"))
+
+
+if __name__ == "__main__":
+    unittest.main()
