@@ -1,2 +1,125 @@
-//! Placeholder.
-fn main() {}
+//! Two Rust functions as MCP tools, governed and recorded: the crates without the binary.
+//!
+//! `native-tool` speaks stdio, `native-tool --port N` serves `http://127.0.0.1:N/mcp`. `--ledger FILE`
+//! keeps the record in a file instead of in memory.
+
+use adapter_tools::{Tool, ToolError, ToolSet};
+use gateway::{Gateway, Offer, Options, Parts};
+use governance::{Governor, MemoryQuota, Policy, PolicySpec, Quota, Rules};
+use ledger::{Durability, MemoryLedger, Recorder, RecorderOptions, SqliteLedger};
+use mcp_protocol::model::Implementation;
+use mcp_service::Principal;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::{error::Error, net::SocketAddr, num::NonZeroUsize, sync::Arc};
+use transport_http::{HttpOptions, serve_on_threads};
+use transport_stdio::{StdioOptions, standard_streams};
+
+/// What a tool takes is a type: its fields are the schema, and their comments what the model reads.
+#[derive(Deserialize, JsonSchema)]
+struct Add {
+    /// The first summand.
+    a: i64,
+    /// The second summand.
+    b: i64,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Quote {
+    /// What is bought, such as `tea`.
+    item: String,
+    /// How many.
+    #[schemars(range(min = 1, max = 1000))]
+    count: u32,
+}
+
+/// What it answers with is one, too; an object also becomes structured content.
+#[derive(Serialize, JsonSchema)]
+struct Price {
+    /// In cents.
+    total: u64,
+}
+
+fn tools() -> Result<ToolSet, adapter_tools::ToolProblem> {
+    let add = Tool::native("add", |_cx, Add { a, b }| async move {
+        a.checked_add(b)
+            .ok_or_else(|| ToolError::failed("the sum is out of range"))
+    })
+    .describe("Adds two integers.");
+    let quote = Tool::native(
+        "quote",
+        |cx: adapter_tools::ToolCx, Quote { item, count }| async move {
+            cx.add_cost_micros(1_000); // asking for a price costs a tenth of a cent
+            match item.as_str() {
+                "tea" => Ok(Price {
+                    total: u64::from(count) * 450,
+                }),
+                other => Err(ToolError::failed(format!("we do not sell {other}"))),
+            }
+        },
+    )
+    .describe("Says what something costs.");
+    ToolSet::new([add, quote])
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let option = |name: &str| {
+        let at = arguments.iter().position(|argument| argument == name)?;
+        arguments.get(at + 1)
+    };
+
+    // Everybody may call everything, sixty times a minute, for ten units of money a month.
+    let policy = Policy::new(PolicySpec {
+        default: Rules {
+            quota: Quota {
+                monthly_budget: Some("10".parse()?),
+                max_calls_per_minute: Some(60),
+                ..Quota::default()
+            },
+            ..Rules::default()
+        },
+        ..PolicySpec::default()
+    })?;
+    let record = RecorderOptions::default();
+    let recorder = match option("--ledger") {
+        Some(path) => Recorder::spawn(SqliteLedger::open(path, Durability::Strict)?, record)?,
+        None => Recorder::spawn(MemoryLedger::default(), record)?,
+    };
+    let options = Options::default();
+    let gateway = Gateway::new(
+        Parts {
+            info: Implementation {
+                name: "native-tool".to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                title: None,
+            },
+            instructions: None,
+            offer: Offer::of_tools(tools()?, options.default_timeout),
+            governor: Arc::new(Governor::new(policy, Arc::new(MemoryQuota::default()))),
+            recorder: recorder.clone(),
+            components: Vec::new(),
+        },
+        options,
+    );
+    let engine = Arc::clone(gateway.engine());
+    match option("--port") {
+        Some(port) => {
+            let address = SocketAddr::from(([127, 0, 0, 1], port.parse()?));
+            let threads = NonZeroUsize::MIN;
+            serve_on_threads(engine, HttpOptions::default(), address, threads)?
+                .stopped()
+                .await;
+        }
+        None => {
+            let (input, output) = standard_streams()?;
+            let forever = std::future::pending();
+            let caller = Principal::new("local");
+            let options = StdioOptions::default();
+            transport_stdio::serve(&engine, caller, input, output, forever, options).await?;
+        }
+    }
+    recorder.close().await?;
+    Ok(())
+}
