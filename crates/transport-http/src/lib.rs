@@ -1,1 +1,80 @@
 //! MCP over Streamable HTTP, both eras on one endpoint.
+//!
+//! Built directly on hyper, for one `current_thread` runtime per core. A request is handled inside
+//! of its connection's own task, without a task or a channel of its own: it is answered as JSON if
+//! its answer comes first, and as a stream of events if it has something to say before. When the
+//! client hangs up the request is dropped, which is its cancellation in the modern era; in the
+//! legacy era it is carried on, as those revisions want it.
+//!
+//! Authentication and everything that is not MCP are seams: [`Authenticate`], [`SideRoutes`].
+//! Deliberately absent: HTTP/2, TLS, resumption of streams, and anything that a client could be
+//! asked by the server.
+//!
+//! ```
+//! use mcp_protocol::model::{
+//!     CallToolResult, ClientRequest, Content, Implementation, ServerCapabilities, ServerResult,
+//! };
+//! use mcp_service::{Engine, EngineLimits, McpError, RequestCx, ServerIdentity, Service};
+//! use transport_http::{HttpOptions, serve_on_threads};
+//!
+//! struct Greeter;
+//!
+//! impl Service<ClientRequest> for Greeter {
+//!     type Response = ServerResult;
+//!     type Error = McpError;
+//!
+//!     async fn call(&self, _: &RequestCx, _: ClientRequest) -> Result<ServerResult, McpError> {
+//!         Ok(ServerResult::CallTool(CallToolResult {
+//!             content: vec![Content::text("hello")],
+//!             ..CallToolResult::default()
+//!         }))
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let identity = ServerIdentity {
+//!     info: Implementation { name: "greeter".into(), version: "1".into(), title: None },
+//!     capabilities: ServerCapabilities { tools: true, ..ServerCapabilities::default() },
+//!     instructions: None,
+//!     discover_ttl_ms: 60_000,
+//! };
+//! let engine = Engine::new(Greeter, identity, EngineLimits::default());
+//! let threads = std::num::NonZeroUsize::MIN;
+//! let server = serve_on_threads(engine, HttpOptions::default(), "127.0.0.1:0".parse()?, threads)?;
+//! assert_ne!(server.address().port(), 0);
+//! server.stop();
+//! server.stopped().await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod activity;
+mod authenticate;
+mod body;
+mod cors;
+mod endpoint;
+mod guard;
+mod header_params;
+mod headers;
+mod mirror;
+mod options;
+mod post;
+mod receive;
+mod refusal;
+mod respond;
+mod running;
+mod server;
+mod sessions;
+mod side_routes;
+mod threads;
+
+pub use crate::{
+    authenticate::{Authenticate, ClientIdOrAddress, Peer},
+    header_params::HeaderParams,
+    options::{HttpLimits, HttpOptions},
+    refusal::{PlainResponse, refusal, refusal_with},
+    server::{HttpServer, serve},
+    side_routes::{SideRequest, SideResponse, SideRoutes},
+    threads::{RunningServer, StartError, serve_on_threads},
+};

@@ -1,0 +1,62 @@
+//! Whether a connection gets on.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+/// What one connection has been doing. Costs a request two counters and no timer: whether anything
+/// happened is looked at from time to time.
+#[derive(Debug, Default)]
+pub(crate) struct Activity {
+    busy: AtomicU32,
+    /// Beginnings and ends of requests.
+    steps: AtomicU32,
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub(crate) struct Busy(Arc<Activity>);
+
+impl Activity {
+    pub(crate) fn begin(self: &Arc<Self>) -> Busy {
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        Busy(Arc::clone(self))
+    }
+
+    /// Whether nothing is being answered, and no request has come or was done with since `seen` was
+    /// last set, which this sets.
+    pub(crate) fn has_stalled(&self, seen: &mut u32) -> bool {
+        let steps = self.steps.load(Ordering::Relaxed);
+        let before = std::mem::replace(seen, steps);
+        self.busy.load(Ordering::Relaxed) == 0 && before == steps
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.steps.fetch_add(1, Ordering::Relaxed);
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_doing_nothing_is_stalling() {
+        let activity = Arc::new(Activity::default());
+        let mut seen = 0;
+        let busy = activity.begin();
+        assert!(!activity.has_stalled(&mut seen));
+        assert!(!activity.has_stalled(&mut seen), "busy for long");
+        drop(busy);
+        assert!(!activity.has_stalled(&mut seen), "only just done");
+        assert!(activity.has_stalled(&mut seen));
+        drop(activity.begin());
+        assert!(!activity.has_stalled(&mut seen), "a request in between");
+        assert!(activity.has_stalled(&mut seen));
+    }
+}

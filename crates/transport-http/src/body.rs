@@ -1,0 +1,289 @@
+//! What goes out.
+
+use crate::{
+    activity::Busy,
+    running::{Event, Running},
+    sessions::Streaming,
+};
+use bytes::{BufMut, Bytes, BytesMut};
+use http_body::{Body as HttpBody, Frame as HttpFrame, SizeHint};
+use jsonrpc_core::Frame;
+use mcp_service::Reply;
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::time::{Instant, Sleep};
+
+/// The body of a response.
+pub(crate) enum Body {
+    /// Nothing more.
+    Empty,
+    /// One piece.
+    Whole(Bytes),
+    /// Several pieces, sent from where they lie: the length is known, nothing is copied.
+    Pieces(VecDeque<Bytes>),
+    /// Events, as they come.
+    Events(Box<Events>),
+}
+
+impl Body {
+    /// One message as it is.
+    pub(crate) fn json(frame: Frame) -> Self {
+        let mut pieces = frame.pieces();
+        match (pieces.next(), pieces.next()) {
+            (None, _) => Self::Empty,
+            (Some(whole), None) => Self::Whole(whole),
+            (Some(first), Some(second)) => {
+                Self::Pieces([first, second].into_iter().chain(pieces).collect())
+            }
+        }
+    }
+
+    /// One message as the only event of a stream.
+    pub(crate) fn event(frame: Frame) -> Self {
+        let mut pieces = VecDeque::new();
+        let mut out = BytesMut::with_capacity(frame.len().min(CHUNK) + 32);
+        put_event(frame, &mut out, &mut pieces);
+        pieces.push_back(out.freeze());
+        Self::Pieces(pieces)
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<HttpFrame<Bytes>, Infallible>>> {
+        let next = match &mut *self {
+            Self::Empty => None,
+            Self::Whole(_) => match std::mem::replace(&mut *self, Self::Empty) {
+                Self::Whole(bytes) => Some(bytes),
+                _ => None,
+            },
+            Self::Pieces(pieces) => pieces.pop_front(),
+            Self::Events(events) => match events.poll_bytes(cx) {
+                Poll::Ready(next) => next,
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        Poll::Ready(next.map(|bytes| Ok(HttpFrame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Whole(_) => false,
+            Self::Pieces(pieces) => pieces.is_empty(),
+            Self::Events(events) => events.source.is_none() && events.ready.is_empty(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let length = match self {
+            Self::Empty => 0,
+            Self::Whole(bytes) => bytes.len(),
+            Self::Pieces(pieces) => pieces.iter().map(Bytes::len).sum(),
+            Self::Events(_) => return SizeHint::default(),
+        };
+        SizeHint::with_exact(length as u64)
+    }
+}
+
+/// A stream of events. Dropped when the client hangs up, and with it what feeds it.
+pub(crate) struct Events {
+    /// What is ready to be sent.
+    ready: VecDeque<Bytes>,
+    /// Where more comes from; `None` at the end.
+    source: Option<Source>,
+    alarm: Pin<Box<Sleep>>,
+    keep_alive: Duration,
+    /// Whether something was sent since the alarm was set. It is not set anew for each event.
+    spoken: bool,
+    _busy: Busy,
+}
+
+enum Source {
+    /// A request: what is said about it, and its answer.
+    Request(Running),
+    /// A legacy session's own stream.
+    Session(Streaming),
+}
+
+/// How much is gathered before it is handed to the connection.
+const CHUNK: usize = 64 * 1024;
+
+/// Pieces from here on are not copied into a chunk.
+const LARGE: usize = 8 * 1024;
+
+impl Events {
+    /// A request that has begun to speak, with `first`.
+    pub(crate) fn of_request(
+        first: Event,
+        running: Running,
+        keep_alive: Duration,
+        busy: Busy,
+    ) -> Box<Self> {
+        let mut events = Self::new(Source::Request(running), keep_alive, busy);
+        let mut out = BytesMut::with_capacity(256);
+        put(first, &mut out, &mut events.ready);
+        events.ready.push_back(out.freeze());
+        events
+    }
+
+    /// A legacy session's own stream.
+    pub(crate) fn of_session(streaming: Streaming, keep_alive: Duration, busy: Busy) -> Box<Self> {
+        Self::new(Source::Session(streaming), keep_alive, busy)
+    }
+
+    fn new(source: Source, keep_alive: Duration, busy: Busy) -> Box<Self> {
+        Box::new(Self {
+            ready: VecDeque::new(),
+            source: Some(source),
+            alarm: Box::pin(tokio::time::sleep(keep_alive)),
+            keep_alive,
+            spoken: true,
+            _busy: busy,
+        })
+    }
+
+    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if self.ready.is_empty() {
+            self.gather(cx);
+        }
+        if let Some(bytes) = self.ready.pop_front() {
+            self.spoken = true;
+            return Poll::Ready(Some(bytes));
+        }
+        if self.source.is_none() {
+            return Poll::Ready(None);
+        }
+        while self.alarm.as_mut().poll(cx).is_ready() {
+            self.alarm.as_mut().reset(Instant::now() + self.keep_alive);
+            if !std::mem::take(&mut self.spoken) {
+                return Poll::Ready(Some(Bytes::from_static(b":\n\n")));
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Writes what there is, so that much that comes at once goes out at once.
+    fn gather(&mut self, cx: &mut Context<'_>) {
+        let mut out = BytesMut::new();
+        if let Some(Source::Request(running)) = &mut self.source {
+            running.advance(cx);
+        }
+        while out.len() < CHUNK {
+            let next = match &mut self.source {
+                Some(Source::Request(running)) => running.poll_event(cx),
+                Some(Source::Session(streaming)) => {
+                    let outbox = streaming.session.connection.outbox();
+                    outbox
+                        .poll_next(cx)
+                        .map(|frame| frame.map(Event::Notification))
+                }
+                None => break,
+            };
+            match next {
+                Poll::Ready(Some(event)) => put(event, &mut out, &mut self.ready),
+                Poll::Ready(None) => self.source = None,
+                Poll::Pending => break,
+            }
+        }
+        if !out.is_empty() {
+            self.ready.push_back(out.freeze());
+        }
+    }
+}
+
+fn put(event: Event, out: &mut BytesMut, pieces: &mut VecDeque<Bytes>) {
+    match event {
+        Event::Notification(frame) => put_event(Frame::whole(frame), out, pieces),
+        Event::Reply(Reply::Nothing) => {}
+        Event::Reply(Reply::One(answer)) => {
+            put_event(Frame::response(&answer.response), out, pieces);
+        }
+        Event::Reply(Reply::Batch(answers)) => {
+            for answer in answers {
+                put_event(Frame::response(&answer.response), out, pieces);
+            }
+        }
+    }
+}
+
+/// Writes one event to `out`; a large piece goes to `pieces` as it is, after what `out` held.
+fn put_event(frame: Frame, out: &mut BytesMut, pieces: &mut VecDeque<Bytes>) {
+    out.put_slice(b"event: message\ndata: ");
+    for piece in frame.pieces() {
+        if memchr::memchr2(b'\n', b'\r', &piece).is_some() {
+            // A field ends with its line. In JSON, line ends are only ever space between tokens:
+            // inside of strings they are escaped.
+            let blank = |byte: &u8| {
+                if matches!(byte, b'\n' | b'\r') {
+                    b' '
+                } else {
+                    *byte
+                }
+            };
+            out.extend(piece.iter().map(blank));
+        } else if LARGE <= piece.len() {
+            pieces.push_back(out.split().freeze());
+            pieces.push_back(piece);
+        } else {
+            out.put_slice(&piece);
+        }
+    }
+    out.put_slice(b"\n\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jsonrpc_core::{RawJson, Response};
+
+    fn text(mut body: Body) -> (String, usize) {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let (mut text, mut pieces) = (String::new(), 0);
+        let promised = body.size_hint().exact().unwrap();
+        while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(&mut cx) {
+            text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+            pieces += 1;
+        }
+        assert!(body.is_end_stream());
+        assert_eq!(promised, text.len() as u64);
+        (text, pieces)
+    }
+
+    fn response(result: &str) -> Frame {
+        Frame::response(&Response {
+            id: Some(7.into()),
+            outcome: Ok(RawJson::from_bytes(result.to_owned().into()).unwrap()),
+        })
+    }
+
+    #[test]
+    fn a_message_is_one_event_whatever_space_is_in_it() {
+        let (event, _) = text(Body::event(response("{\n\"a\":\r\n \"b\\n\"}")));
+        assert_eq!(
+            event,
+            "event: message\ndata: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{ \"a\":   \"b\\n\"}}\n\n"
+        );
+    }
+
+    #[test]
+    fn what_is_large_is_not_copied() {
+        let long = format!("\"{}\"", "x".repeat(100_000));
+        let whole = format!("{{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{long}}}");
+        assert_eq!(text(Body::json(response(&long))), (whole.clone(), 3));
+        let (event, pieces) = text(Body::event(response(&long)));
+        assert_eq!(event, format!("event: message\ndata: {whole}\n\n"));
+        assert_eq!(pieces, 3);
+        assert_eq!(text(Body::json(response("1"))).1, 1);
+    }
+}

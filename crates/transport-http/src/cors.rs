@@ -1,0 +1,72 @@
+//! What browsers want to be told before and after a page calls us. Which pages may call is decided
+//! before, by the guard.
+
+use crate::{HttpOptions, body::Body, respond};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use std::fmt::Write;
+
+/// The methods of the endpoint.
+pub(crate) const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
+
+const EXPOSED: HeaderValue = HeaderValue::from_static(
+    "Mcp-Session-Id, MCP-Protocol-Version, RateLimit, RateLimit-Policy, \
+     X-OwlClaw-Budget-Remaining, Retry-After, WWW-Authenticate",
+);
+
+const ALLOWED: &str = "Content-Type, Accept, Authorization, Last-Event-ID, Mcp-Session-Id, \
+     MCP-Protocol-Version, Mcp-Method, Mcp-Name, X-MCP-Client-ID, If-None-Match, Range";
+
+/// The answer to `OPTIONS`. Without an origin it is nobody's preflight, and only says what there is.
+pub(crate) fn preflight(
+    options: &HttpOptions,
+    request: &HeaderMap,
+    is_page: bool,
+) -> Response<Body> {
+    let mut response = respond::empty(StatusCode::NO_CONTENT);
+    let headers = response.headers_mut();
+    headers.insert(header::ALLOW, METHODS);
+    if !is_page || !request.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
+        return response;
+    }
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, METHODS);
+    if let Ok(allowed) = HeaderValue::from_str(&allowed_headers(options, request)) {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, allowed);
+    }
+    headers.insert(
+        header::ACCESS_CONTROL_MAX_AGE,
+        options.cors_max_age.as_secs().into(),
+    );
+    headers.append(
+        header::VARY,
+        HeaderValue::from_static("Access-Control-Request-Headers"),
+    );
+    response
+}
+
+/// Which headers a page may send: fixed ones, and those of `Mcp-Param-*` it asks for.
+fn allowed_headers(options: &HttpOptions, request: &HeaderMap) -> String {
+    let mut allowed = ALLOWED.to_owned();
+    let asked = request
+        .get_all(header::ACCESS_CONTROL_REQUEST_HEADERS)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .filter(|name| name.as_str().starts_with("mcp-param-"));
+    for name in options.cors_allowed_headers.iter().cloned().chain(asked) {
+        // Writing to a string cannot fail.
+        let _ = write!(allowed, ", {name}");
+    }
+    allowed
+}
+
+/// Lets the page of `origin` read a response.
+pub(crate) fn allow(response: &mut Response<Body>, origin: &[u8], method: &Method) {
+    let headers = response.headers_mut();
+    if let Ok(origin) = HeaderValue::from_bytes(origin) {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    }
+    headers.append(header::VARY, HeaderValue::from_static("Origin"));
+    if method != Method::OPTIONS {
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+    }
+}

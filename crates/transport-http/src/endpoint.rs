@@ -1,0 +1,194 @@
+//! From a request to a response.
+
+use crate::{
+    Authenticate, HttpOptions, Peer, PlainResponse, SideRequest,
+    activity::{Activity, Busy},
+    body::{Body, Events},
+    cors,
+    guard::Guard,
+    headers::Headers,
+    post,
+    refusal::refusal,
+    respond,
+    running::Leftovers,
+    sessions::{Session, Sessions},
+};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
+use hyper::body::Incoming;
+use mcp_protocol::model::{ClientRequest, ServerResult};
+use mcp_service::{Engine, McpError, Principal, Service};
+use std::{
+    convert::Infallible,
+    sync::{Arc, atomic::AtomicUsize},
+};
+
+/// What all listeners of a server share.
+#[derive(Debug)]
+pub(crate) struct Endpoint<S> {
+    pub(crate) engine: Arc<Engine<S>>,
+    pub(crate) options: HttpOptions,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) connections: AtomicUsize,
+    pub(crate) listeners: AtomicUsize,
+}
+
+/// What the connections of one listener share.
+#[derive(Debug)]
+pub(crate) struct Listening<S> {
+    pub(crate) endpoint: Arc<Endpoint<S>>,
+    pub(crate) guard: Guard,
+    pub(crate) leftovers: Arc<Leftovers>,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Caller<S> {
+    pub(crate) listening: Arc<Listening<S>>,
+    pub(crate) peer: Peer,
+    pub(crate) activity: Arc<Activity>,
+}
+
+/// A response, or the refusal that takes its place. Boxed, because it is rare and large.
+pub(crate) type Handled<T = Response<Body>> = Result<T, Box<PlainResponse>>;
+
+/// Refuses a request.
+pub(crate) fn refuse<T>(
+    status: StatusCode,
+    why: impl Into<std::borrow::Cow<'static, str>>,
+) -> Handled<T> {
+    Err(Box::new(refusal(status, why)))
+}
+
+/// Answers one request. Dropped when the client hangs up.
+pub(crate) async fn handle<S>(
+    caller: Arc<Caller<S>>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible>
+where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+{
+    let busy = caller.activity.begin();
+    let (parts, body) = request.into_parts();
+    let headers = Headers::read(&parts.headers);
+    let origin = match caller.listening.guard.check(&parts.uri, &headers) {
+        Ok(origin) => origin,
+        Err(refused) => return Ok(respond::plain(*refused)),
+    };
+    let options = caller.options();
+    let handled = match &parts.method {
+        &Method::OPTIONS => Ok(cors::preflight(options, &parts.headers, origin.is_some())),
+        _ if parts.uri.path() != options.path => side_route(&caller, &parts).await,
+        &Method::POST => post::handle(&caller, &parts, &headers, body, busy).await,
+        &Method::GET => stream(&caller, &parts, &headers, busy),
+        &Method::DELETE => end_session(&caller, &parts, &headers),
+        _ => Err(method_not_allowed(cors::METHODS)),
+    };
+    let mut response = handled.unwrap_or_else(|refused| respond::plain(*refused));
+    if let Some(origin) = origin {
+        cors::allow(&mut response, origin, &parts.method);
+    }
+    Ok(response)
+}
+
+impl<S> Caller<S> {
+    pub(crate) fn endpoint(&self) -> &Endpoint<S> {
+        &self.listening.endpoint
+    }
+
+    pub(crate) fn options(&self) -> &HttpOptions {
+        &self.listening.endpoint.options
+    }
+
+    pub(crate) fn principal(&self, parts: &Parts) -> Handled<Principal> {
+        self.options().authenticate.authenticate(parts, &self.peer)
+    }
+
+    /// The live session the headers name, which must be `principal`'s; `None` if they name none.
+    pub(crate) fn session(
+        &self,
+        headers: &Headers<'_>,
+        principal: &Principal,
+    ) -> Handled<Option<Arc<Session>>> {
+        if headers.session.is_missing() {
+            return Ok(None);
+        }
+        let id = headers.session.text().unwrap_or_default();
+        match self.endpoint().sessions.find(id, principal) {
+            Some(session) => Ok(Some(session)),
+            None => refuse(
+                StatusCode::NOT_FOUND,
+                "there is no such session, or not any more; initialize a new one",
+            ),
+        }
+    }
+}
+
+async fn side_route<S>(caller: &Caller<S>, parts: &Parts) -> Handled {
+    let options = caller.options();
+    let authenticate: &dyn Authenticate = &*options.authenticate;
+    let request = SideRequest::new(parts, &caller.peer, authenticate);
+    match options
+        .side_routes
+        .as_ref()
+        .and_then(|routes| routes.handle(request))
+    {
+        Some(response) => Ok(respond::plain(response.await)),
+        None => refuse(
+            StatusCode::NOT_FOUND,
+            format!("there is nothing here; MCP is spoken at {}", options.path),
+        ),
+    }
+}
+
+/// `GET`: the stream of a legacy session.
+fn stream<S>(caller: &Caller<S>, parts: &Parts, headers: &Headers<'_>, busy: Busy) -> Handled {
+    let session = legacy_session(caller, parts, headers)?;
+    if !headers.accept.stream {
+        return refuse(
+            StatusCode::NOT_ACCEPTABLE,
+            "there is a stream here, so `Accept` must have text/event-stream",
+        );
+    }
+    match caller.endpoint().sessions.stream(session) {
+        Some(streaming) => {
+            let keep_alive = caller.options().keep_alive;
+            Ok(respond::events(Events::of_session(
+                streaming, keep_alive, busy,
+            )))
+        }
+        None => refuse(StatusCode::CONFLICT, "this session has a stream already"),
+    }
+}
+
+/// `DELETE`: ends a legacy session.
+fn end_session<S>(caller: &Caller<S>, parts: &Parts, headers: &Headers<'_>) -> Handled {
+    let session = legacy_session(caller, parts, headers)?;
+    caller.endpoint().sessions.close(&session);
+    Ok(respond::empty(StatusCode::NO_CONTENT))
+}
+
+fn legacy_session<S>(
+    caller: &Caller<S>,
+    parts: &Parts,
+    headers: &Headers<'_>,
+) -> Handled<Arc<Session>> {
+    if headers.are_modern() {
+        return Err(method_not_allowed(HeaderValue::from_static(
+            "POST, OPTIONS",
+        )));
+    }
+    let principal = caller.principal(parts)?;
+    match caller.session(headers, &principal)? {
+        Some(session) => Ok(session),
+        None => refuse(StatusCode::BAD_REQUEST, "`Mcp-Session-Id` is missing"),
+    }
+}
+
+fn method_not_allowed(allowed: HeaderValue) -> Box<PlainResponse> {
+    let mut response = refusal(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "this method is not allowed here",
+    );
+    response.headers_mut().insert(header::ALLOW, allowed);
+    Box::new(response)
+}

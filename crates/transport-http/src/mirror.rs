@@ -1,0 +1,243 @@
+//! The headers that mirror a modern request's body (2026-07-28, basic/transports).
+
+use crate::{
+    HeaderParams,
+    headers::{Headers, Single},
+};
+use http::HeaderMap;
+use jsonrpc_core::Request;
+use mcp_protocol::{ProtocolError, RequestedVersion, Session, model::RequestMeta};
+use mcp_service::Principal;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+/// Compares headers and body of a modern request, in the order in which a client can tell what is
+/// wrong: that both name the same version comes before whether it is one we serve.
+pub(crate) fn check(
+    headers: &Headers<'_>,
+    request: &Request,
+    meta: &RequestMeta,
+) -> Result<(), ProtocolError> {
+    check_version(headers, meta)?;
+    let Single::One(method) = headers.method else {
+        return Err(unusable("Mcp-Method", headers.method));
+    };
+    if method != request.method.as_bytes() {
+        return Err(mismatch("Mcp-Method is not the body's `method`"));
+    }
+    let Some((member, name)) = name_of(request) else {
+        return Ok(());
+    };
+    let Single::One(value) = headers.name else {
+        return Err(unusable("Mcp-Name", headers.name));
+    };
+    if decode(value)? != name.as_bytes() {
+        return Err(ProtocolError::HeaderMismatch {
+            reason: format!("Mcp-Name is not the body's `params.{member}`"),
+        });
+    }
+    Ok(())
+}
+
+/// Lets the tool's schema say which arguments are mirrored, too.
+pub(crate) fn check_params(
+    check: &dyn HeaderParams,
+    principal: &Principal,
+    headers: &HeaderMap,
+    request: &Request,
+) -> Result<(), ProtocolError> {
+    match name_of(request) {
+        Some(("name", tool)) if request.method == "tools/call" => check
+            .check(principal, &tool, &request.params, headers)
+            .map_err(|reason| ProtocolError::HeaderMismatch { reason }),
+        _ => Ok(()),
+    }
+}
+
+fn check_version(headers: &Headers<'_>, meta: &RequestMeta) -> Result<(), ProtocolError> {
+    let unsupported = |version: RequestedVersion| ProtocolError::UnsupportedVersion {
+        requested: version.as_str().chars().take(MAX_ECHOED).collect(),
+    };
+    let Some(named) = &meta.protocol_version else {
+        // Modern by its header alone.
+        return Err(match headers.version() {
+            Some(version @ RequestedVersion::Unknown(_)) => unsupported(version),
+            _ => ProtocolError::InvalidMeta {
+                reason: "`io.modelcontextprotocol/protocolVersion` is missing".to_owned(),
+            },
+        });
+    };
+    let Single::One(version) = headers.version else {
+        return Err(unusable("MCP-Protocol-Version", headers.version));
+    };
+    if version != named.as_str().as_bytes() {
+        return Err(mismatch(
+            "MCP-Protocol-Version is not the version in the body's `_meta`",
+        ));
+    }
+    match Session::default().version_of(meta) {
+        Err(ProtocolError::UnsupportedVersion { .. }) => Err(unsupported(named.clone())),
+        checked => checked.map(drop),
+    }
+}
+
+/// What is echoed of a client's text is bounded.
+const MAX_ECHOED: usize = 128;
+
+/// What `Mcp-Name` mirrors, if the method has it: the member of `params` and its value. A body
+/// without it is malformed, which is for the method to say.
+fn name_of(request: &Request) -> Option<(&'static str, Cow<'_, str>)> {
+    #[derive(Deserialize)]
+    struct Names<'a> {
+        #[serde(borrow, default)]
+        name: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        uri: Option<&'a RawValue>,
+        #[serde(borrow, default, rename = "taskId")]
+        task: Option<&'a RawValue>,
+    }
+    let member = match request.method.as_str() {
+        "tools/call" | "prompts/get" => "name",
+        "resources/read" => "uri",
+        "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
+        _ => return None,
+    };
+    let names: Names<'_> = request.params.parse().ok()?;
+    let raw = match member {
+        "name" => names.name,
+        "uri" => names.uri,
+        _ => names.task,
+    }?;
+    Some((member, text(raw)?))
+}
+
+/// A JSON string, borrowed unless it has escapes.
+fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
+    let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
+    if inner.contains('\\') {
+        return serde_json::from_str(raw.get()).ok().map(Cow::Owned);
+    }
+    Some(Cow::Borrowed(inner))
+}
+
+fn mismatch(reason: &str) -> ProtocolError {
+    ProtocolError::HeaderMismatch {
+        reason: reason.to_owned(),
+    }
+}
+
+fn unusable(name: &str, value: Single<'_>) -> ProtocolError {
+    let what = if value.is_missing() {
+        "is missing"
+    } else {
+        "is there twice, with different values"
+    };
+    ProtocolError::HeaderMismatch {
+        reason: format!("{name} {what}"),
+    }
+}
+
+/// The text that a header value stands for: itself, or what `=?base64?…?=` holds.
+fn decode(value: &[u8]) -> Result<Cow<'_, [u8]>, ProtocolError> {
+    if !value.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t')) {
+        return Err(mismatch("Mcp-Name has characters that must be encoded"));
+    }
+    let encoded = value
+        .strip_prefix(b"=?base64?")
+        .and_then(|value| value.strip_suffix(b"?="));
+    let Some(encoded) = encoded else {
+        return Ok(Cow::Borrowed(value));
+    };
+    base64(encoded)
+        .filter(|bytes| std::str::from_utf8(bytes).is_ok())
+        .map(Cow::Owned)
+        .ok_or_else(|| mismatch("Mcp-Name is no base64 of a UTF-8 text"))
+}
+
+/// Standard base64 (RFC 4648, section 4), padding and zero bits demanded; `None` for anything else.
+fn base64(text: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: u8| match byte {
+        b'A'..=b'Z' => Some(byte - b'A'),
+        b'a'..=b'z' => Some(byte - b'a' + 26),
+        b'0'..=b'9' => Some(byte - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    if !text.len().is_multiple_of(4) {
+        return None;
+    }
+    let digits = text
+        .strip_suffix(b"==")
+        .or_else(|| text.strip_suffix(b"="))
+        .unwrap_or(text);
+    let mut bytes = Vec::with_capacity(digits.len() * 3 / 4);
+    for group in digits.chunks(4) {
+        let mut bits = 0_u32;
+        for position in 0..4 {
+            let value = match group.get(position) {
+                Some(byte) => digit(*byte)?,
+                None => 0,
+            };
+            bits = bits << 6 | u32::from(value);
+        }
+        let [_, a, b, c] = bits.to_be_bytes();
+        let (whole, rest): (&[u8], &[u8]) = match group.len() {
+            4 => (&[a, b, c], &[]),
+            3 => (&[a, b], &[c]),
+            2 => (&[a], &[b, c]),
+            _ => return None,
+        };
+        if rest.iter().any(|byte| *byte != 0) {
+            return None;
+        }
+        bytes.extend_from_slice(whole);
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_read_strictly() {
+        for (text, bytes) in [
+            ("", Some(&b""[..])),
+            ("Zg==", Some(b"f")),
+            ("Zm8=", Some(b"fo")),
+            ("Zm9v", Some(b"foo")),
+            ("Zm9vYg==", Some(b"foob")),
+            ("+/+/", Some(b"\xfb\xff\xbf")),
+            ("Zg=", None),
+            ("Zg", None),
+            ("Z===", None),
+            ("====", None),
+            ("Zh==", None),
+            ("Zm9=", None),
+            ("Zm 9", None),
+            ("Zm-_", None),
+            ("Zg==Zg==", None),
+        ] {
+            assert_eq!(base64(text.as_bytes()).as_deref(), bytes, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_decoded_only_if_it_is_wholly_encoded() {
+        let decoded = |value: &str| decode(value.as_bytes()).ok().map(Cow::into_owned);
+        assert_eq!(decoded("add").unwrap(), b"add");
+        assert_eq!(
+            decoded("=?base64?Z3LDtsOfZQ==?=").unwrap(),
+            "größe".as_bytes()
+        );
+        assert_eq!(decoded("=?base64??=").unwrap(), b"");
+        for literal in ["=?base64?", "Zg==?=", "=?base64?=", "=?BASE64?Zg==?="] {
+            assert_eq!(decoded(literal).unwrap(), literal.as_bytes());
+        }
+        for bad in ["=?base64?Zg?=", "=?base64?/w==?=", "größe", "a\u{7f}"] {
+            assert_eq!(decoded(bad), None, "{bad}");
+        }
+    }
+}

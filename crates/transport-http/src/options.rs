@@ -1,0 +1,114 @@
+use crate::{Authenticate, ClientIdOrAddress, HeaderParams, SideRoutes};
+use http::HeaderName;
+use std::{fmt, sync::Arc, time::Duration};
+
+/// How an endpoint behaves.
+#[derive(Clone)]
+pub struct HttpOptions {
+    /// Where MCP is spoken; everything else belongs to [`HttpOptions::side_routes`].
+    pub path: String,
+    /// Which pages may call us from a browser, as `scheme://host[:port]`; `*` stands for all of
+    /// them. Loopback origins are allowed besides while the listener is bound to loopback.
+    pub allowed_origins: Vec<String>,
+    /// Which names we may be called by, without ports. Loopback names are allowed besides while the
+    /// listener is bound to loopback; if it is not and nothing is named here, every name is.
+    pub allowed_hosts: Vec<String>,
+    /// Which request headers a page may send, besides those of MCP itself.
+    pub cors_allowed_headers: Vec<HeaderName>,
+    /// How long a browser may remember that it may call us.
+    pub cors_max_age: Duration,
+    /// Whether legacy requests without `Mcp-Session-Id` are served, each by itself (decision D14);
+    /// otherwise they are answered with 400.
+    pub allow_sessionless: bool,
+    /// After how long without an event a comment is sent on a stream, so that no proxy takes it for
+    /// dead.
+    pub keep_alive: Duration,
+    /// How long requests in flight may take to end once the server is to stop.
+    pub drain: Duration,
+    /// What is accepted at most.
+    pub limits: HttpLimits,
+    /// Says who is calling.
+    pub authenticate: Arc<dyn Authenticate>,
+    /// Answers what is not MCP.
+    pub side_routes: Option<Arc<dyn SideRoutes>>,
+    /// Compares the `Mcp-Param-*` headers of a call with its arguments.
+    pub header_params: Option<Arc<dyn HeaderParams>>,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self {
+            path: "/mcp".to_owned(),
+            allowed_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
+            cors_allowed_headers: Vec::new(),
+            cors_max_age: Duration::from_secs(600),
+            allow_sessionless: true,
+            keep_alive: Duration::from_secs(15),
+            drain: Duration::from_secs(5),
+            limits: HttpLimits::default(),
+            authenticate: Arc::new(ClientIdOrAddress),
+            side_routes: None,
+            header_params: None,
+        }
+    }
+}
+
+impl fmt::Debug for HttpOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpOptions")
+            .field("path", &self.path)
+            .field("allowed_origins", &self.allowed_origins)
+            .field("allowed_hosts", &self.allowed_hosts)
+            .field("allow_sessionless", &self.allow_sessionless)
+            .field("keep_alive", &self.keep_alive)
+            .field("drain", &self.drain)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is accepted at most. Requests in flight and open subscriptions are the engine's to bound.
+#[derive(Clone, Copy, Debug)]
+pub struct HttpLimits {
+    /// Connections; one more is answered with 503 and closed.
+    pub max_connections: usize,
+    /// Bytes of a request's head; a longer one is answered with 431.
+    pub max_header_bytes: usize,
+    /// Bytes of a request's body; a longer one is answered with 413 before it is read. The engine's
+    /// bound on frames applies besides.
+    pub max_body_bytes: usize,
+    /// How long a connection may take to deliver the head of a request, the idle time before it
+    /// included. Looked at in intervals of this length, so that a connection in use may take up to
+    /// twice as long; its first request may not.
+    pub header_timeout: Duration,
+    /// How long the body of a request may take.
+    pub body_timeout: Duration,
+    /// Legacy sessions.
+    pub max_sessions: usize,
+    /// Legacy sessions of one principal.
+    pub max_sessions_per_principal: usize,
+    /// How long a legacy session may be neither used nor streamed before it ends.
+    pub session_idle: Duration,
+    /// Bytes of messages that wait for a legacy client to open its stream.
+    pub max_session_queue_bytes: usize,
+    /// Bytes of notifications about one request that wait to be sent.
+    pub max_request_queue_bytes: usize,
+}
+
+impl Default for HttpLimits {
+    fn default() -> Self {
+        Self {
+            max_connections: 16_384,
+            max_header_bytes: 32 * 1024,
+            max_body_bytes: 4 * 1024 * 1024,
+            header_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_secs(30),
+            max_sessions: 10_000,
+            max_sessions_per_principal: 1_000,
+            session_idle: Duration::from_secs(30 * 60),
+            max_session_queue_bytes: 64 * 1024,
+            max_request_queue_bytes: 256 * 1024,
+        }
+    }
+}

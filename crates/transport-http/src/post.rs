@@ -1,0 +1,335 @@
+//! `POST`: one message, or a legacy batch of them. Decides which era it belongs to.
+
+use crate::{
+    activity::Busy,
+    body::Events,
+    endpoint::{Caller, Handled, refuse},
+    headers::{Headers, Single},
+    mirror, receive,
+    refusal::refusal_with,
+    respond,
+    running::{Event, Running},
+};
+use http::{HeaderName, HeaderValue, Response, StatusCode, request::Parts};
+use hyper::body::Incoming;
+use jsonrpc_core::{
+    ErrorCode, ErrorObject, Invalid, Message, Notification, Payload, Request, decode,
+};
+use mcp_protocol::{
+    Era, ProtocolError, ProtocolVersion,
+    model::{ClientRequest, Initialize, RequestMeta, ServerResult},
+};
+use mcp_service::{
+    Accepted, Answer, Connection, McpError, Outbox, Principal, Reply, Service, TransportKind,
+};
+use serde_json::json;
+use std::{future::poll_fn, sync::Arc};
+
+/// What became of a message.
+enum Dispatched {
+    /// It is answered.
+    Reply(Reply),
+    /// It opened a session, and is answered.
+    Opened(Arc<str>, Reply),
+    /// It is being handled.
+    Running(Running),
+}
+
+pub(crate) async fn handle<S>(
+    caller: &Caller<S>,
+    parts: &Parts,
+    headers: &Headers<'_>,
+    body: Incoming,
+    busy: Busy,
+) -> Handled<Response<crate::body::Body>>
+where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+{
+    let principal = caller.principal(parts)?;
+    if !headers.say_json() {
+        return refuse(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "`Content-Type` must be application/json",
+        );
+    }
+    let accept = headers.accept;
+    if !accept.json && !accept.stream {
+        return refuse(
+            StatusCode::NOT_ACCEPTABLE,
+            "`Accept` must have application/json or text/event-stream",
+        );
+    }
+    let options = caller.options();
+    let frames = caller.endpoint().engine.limits().frames;
+    let max = options.limits.max_body_bytes.min(frames.max_frame);
+    let frame = receive::body(&parts.headers, body, max, options.limits.body_timeout).await?;
+    let payload = match decode(&frame, frames) {
+        Ok(payload) => payload,
+        Err(error) => {
+            let error = error.to_error_object();
+            return Err(Box::new(refusal_with(StatusCode::BAD_REQUEST, error)));
+        }
+    };
+    drop(frame);
+    let mut running = match dispatch(caller, parts, headers, principal, payload)? {
+        Dispatched::Reply(reply) => return Ok(respond::reply(reply, accept)),
+        Dispatched::Opened(session, reply) => {
+            let mut response = respond::reply(reply, accept);
+            if let Ok(session) = HeaderValue::from_str(&session) {
+                response.headers_mut().insert(MCP_SESSION_ID, session);
+            }
+            return Ok(response);
+        }
+        Dispatched::Running(running) => running,
+    };
+    // How it is answered is decided by what comes first. Until then the request runs right here,
+    // where hanging up drops it.
+    let first = poll_fn(|cx| {
+        running.advance(cx);
+        running.poll_event(cx)
+    });
+    Ok(match first.await {
+        Some(Event::Reply(reply)) => respond::reply(reply, accept),
+        Some(notification) => respond::events(Events::of_request(
+            notification,
+            running,
+            options.keep_alive,
+            busy,
+        )),
+        None => respond::reply(Reply::Nothing, accept),
+    })
+}
+
+const MCP_SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+
+fn dispatch<S>(
+    caller: &Caller<S>,
+    parts: &Parts,
+    headers: &Headers<'_>,
+    principal: Principal,
+    payload: Payload,
+) -> Handled<Dispatched>
+where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+{
+    let invalid = |why: &'static str| {
+        let error = ErrorObject::new(ErrorCode::INVALID_REQUEST, why);
+        Ok(done(Answer::error(None, error, 400)))
+    };
+    match payload {
+        Payload::Single(Err(Invalid { id, error })) => Ok(done(Answer::error(id, error, 400))),
+        Payload::Single(Ok(Message::Request(request))) => {
+            match RequestMeta::of(&request.params) {
+                Ok(meta) if headers.are_modern() || meta.protocol_version.is_some() => {
+                    modern(caller, parts, headers, &principal, request, meta)
+                }
+                // What names a version, if only badly, must not be mistaken for a legacy request.
+                Err(error)
+                    if headers.are_modern() || request.params.as_str().contains(VERSION_KEY) =>
+                {
+                    Ok(done(refused(&request, &error)))
+                }
+                _ if request.method == "initialize" => {
+                    initialize(caller, headers, &principal, request)
+                }
+                _ => {
+                    let message = Payload::Single(Ok(Message::Request(request)));
+                    legacy(caller, headers, &principal, message)
+                }
+            }
+        }
+        Payload::Single(Ok(Message::Notification(notification)))
+            if headers.are_modern() || names_a_version(&notification) =>
+        {
+            // There is none to act on: over HTTP, a modern client cancels by hanging up.
+            Ok(Dispatched::Reply(Reply::Nothing))
+        }
+        Payload::Single(Ok(Message::Response(_))) if headers.are_modern() => {
+            invalid("a client sends no responses in this protocol version")
+        }
+        Payload::Batch(_) if headers.are_modern() => {
+            invalid("batches are not part of this protocol version")
+        }
+        payload => legacy(caller, headers, &principal, payload),
+    }
+}
+
+const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
+
+fn names_a_version(notification: &Notification) -> bool {
+    RequestMeta::of(&notification.params).is_ok_and(|meta| meta.protocol_version.is_some())
+}
+
+fn done(answer: Answer) -> Dispatched {
+    Dispatched::Reply(Reply::One(answer))
+}
+
+fn refused(request: &Request, error: &ProtocolError) -> Answer {
+    Answer::error(
+        Some(request.id.clone()),
+        error.to_error_object(),
+        error.http_status(Era::Modern),
+    )
+}
+
+/// A request that is its own session.
+fn modern<S>(
+    caller: &Caller<S>,
+    parts: &Parts,
+    headers: &Headers<'_>,
+    principal: &Principal,
+    request: Request,
+    meta: RequestMeta,
+) -> Handled<Dispatched>
+where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+{
+    let options = caller.options();
+    let checked = mirror::check(headers, &request, &meta).and_then(|()| {
+        match options.header_params.as_deref() {
+            Some(check) => mirror::check_params(check, principal, &parts.headers, &request),
+            None => Ok(()),
+        }
+    });
+    if let Err(error) = checked {
+        return Ok(done(refused(&request, &error)));
+    }
+    let listens = request.method == "subscriptions/listen";
+    if listens && !headers.accept.stream {
+        return refuse(
+            StatusCode::NOT_ACCEPTABLE,
+            "the answer is a stream, so `Accept` must have text/event-stream",
+        );
+    }
+    // Only a client that asked to hear of it hears of a request before it is answered.
+    let speaks = (listens || meta.progress_token.is_some()) && headers.accept.stream;
+    let outbox = speaks.then(|| Outbox::new(options.limits.max_request_queue_bytes));
+    let engine = &caller.endpoint().engine;
+    let accepted = engine.accept_modern(
+        principal,
+        TransportKind::Http,
+        request,
+        meta,
+        outbox.clone(),
+    );
+    Ok(match accepted {
+        Accepted::Done(reply) => Dispatched::Reply(reply),
+        Accepted::Pending(exchange) => Dispatched::Running(Running::new(exchange, outbox, None)),
+    })
+}
+
+/// The handshake of the legacy era.
+fn initialize<S>(
+    caller: &Caller<S>,
+    headers: &Headers<'_>,
+    principal: &Principal,
+    request: Request,
+) -> Handled<Dispatched>
+where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+{
+    let message = Payload::Single(Ok(Message::Request(request)));
+    // In a live session it is a second handshake, which is an error; the id of a dead one is what a
+    // client that starts anew may still send.
+    if let Ok(Some(_)) = caller.session(headers, principal) {
+        return legacy(caller, headers, principal, message);
+    }
+    let endpoint = caller.endpoint();
+    let session = match endpoint.sessions.open(principal) {
+        Ok(session) => session,
+        Err(error) => {
+            tracing::warn!(%principal, %error, "a session was refused");
+            let error = ErrorObject::new(ErrorCode::INTERNAL_ERROR, error.to_string())
+                .with(&json!({ "retryable": true }));
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            return Err(Box::new(refusal_with(status, error)));
+        }
+    };
+    let connection = &session.connection;
+    match endpoint
+        .engine
+        .accept_payload(connection, message, connection.outbox())
+    {
+        Accepted::Done(Reply::One(answer)) if answer.response.outcome.is_ok() => {
+            let id = Arc::clone(&session.id);
+            Ok(Dispatched::Opened(id, Reply::One(answer)))
+        }
+        accepted => {
+            endpoint.sessions.close(&session);
+            Ok(match accepted {
+                Accepted::Done(reply) => Dispatched::Reply(reply),
+                Accepted::Pending(exchange) => {
+                    Dispatched::Running(Running::new(exchange, None, None))
+                }
+            })
+        }
+    }
+}
+
+/// What belongs to a session, or to a client that has none.
+fn legacy<S>(
+    caller: &Caller<S>,
+    headers: &Headers<'_>,
+    principal: &Principal,
+    payload: Payload,
+) -> Handled<Dispatched>
+where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+{
+    let limits = &caller.options().limits;
+    let outbox = Outbox::new(limits.max_request_queue_bytes);
+    let connection = match caller.session(headers, principal)? {
+        Some(session) => {
+            check_version(headers, session.connection.session().version())?;
+            Arc::clone(&session.connection)
+        }
+        None if caller.options().allow_sessionless => {
+            check_version(headers, ProtocolVersion::V2025_06_18)?;
+            sessionless(headers, principal, &outbox)
+        }
+        None => return refuse(StatusCode::BAD_REQUEST, "`Mcp-Session-Id` is missing"),
+    };
+    let engine = &caller.endpoint().engine;
+    Ok(match engine.accept_payload(&connection, payload, &outbox) {
+        Accepted::Done(reply) => Dispatched::Reply(reply),
+        Accepted::Pending(exchange) => {
+            let leftovers = Arc::clone(&caller.listening.leftovers);
+            let outbox = headers.accept.stream.then_some(outbox);
+            Dispatched::Running(Running::new(exchange, outbox, Some(leftovers)))
+        }
+    })
+}
+
+/// A connection for one request of a client that never shook hands (decision D14), or lost its
+/// session and still names its revision.
+fn sessionless(headers: &Headers<'_>, principal: &Principal, outbox: &Outbox) -> Arc<Connection> {
+    let connection = Connection::new(principal.clone(), TransportKind::Http, None, outbox.clone());
+    if let Some(version) = headers.version.text() {
+        let initialize = Initialize {
+            protocol_version: version.to_owned(),
+            ..Initialize::default()
+        };
+        if let Err(error) = connection.session().open(&initialize) {
+            tracing::debug!(%error, "a new session is not open");
+        }
+    }
+    connection
+}
+
+/// A version header that means nothing is refused since the revision that introduced it.
+fn check_version(headers: &Headers<'_>, session: ProtocolVersion) -> Handled<()> {
+    let known = match headers.version {
+        Single::Missing => true,
+        Single::One(b"1.0") => true,
+        version => version
+            .text()
+            .is_some_and(|version| version.parse::<ProtocolVersion>().is_ok()),
+    };
+    if known || session < ProtocolVersion::V2025_06_18 {
+        return Ok(());
+    }
+    refuse(
+        StatusCode::BAD_REQUEST,
+        "`MCP-Protocol-Version` names no version that is supported",
+    )
+}

@@ -1,0 +1,97 @@
+//! Replies to responses.
+
+use crate::{
+    PlainResponse,
+    body::{Body, Events},
+    headers::Accept,
+    refusal::APPLICATION_JSON,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use jsonrpc_core::Frame;
+use mcp_service::Reply;
+
+const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
+const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache");
+const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+const NO: HeaderValue = HeaderValue::from_static("no");
+
+/// The response for a reply that nothing came before.
+pub(crate) fn reply(reply: Reply, accept: Accept) -> Response<Body> {
+    let (status, hints) = match &reply {
+        Reply::One(answer) => (
+            StatusCode::from_u16(answer.http_status).unwrap_or(StatusCode::OK),
+            answer.hints.as_slice(),
+        ),
+        Reply::Nothing | Reply::Batch(_) => (StatusCode::OK, &[][..]),
+    };
+    let mut headers = HeaderMap::with_capacity(4 + hints.len());
+    for (name, value) in hints {
+        // A hint is a service's; what does not fit into a header is left out.
+        match (
+            HeaderName::from_bytes(name.as_bytes()),
+            HeaderValue::from_str(value),
+        ) {
+            (Ok(name), Ok(value)) => {
+                headers.append(name, value);
+            }
+            _ => tracing::debug!(name, "a hint does not fit into a header"),
+        }
+    }
+    let Some(frame) = into_frame(reply) else {
+        // Only notifications, or a request that was cancelled meanwhile.
+        return with_status(StatusCode::ACCEPTED, Response::new(Body::Empty));
+    };
+    let mut response = if !accept.json && accept.stream && status == StatusCode::OK {
+        event_stream(Body::event(frame))
+    } else {
+        let mut response = Response::new(Body::json(frame));
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, APPLICATION_JSON);
+        response
+    };
+    response.headers_mut().extend(headers);
+    with_status(status, response)
+}
+
+fn into_frame(reply: Reply) -> Option<Frame> {
+    match reply {
+        Reply::One(answer) => Some(Frame::response(&answer.response)),
+        reply => reply.into_frame(),
+    }
+}
+
+/// The response that streams `events`.
+pub(crate) fn events(events: Box<Events>) -> Response<Body> {
+    event_stream(Body::Events(events))
+}
+
+fn event_stream(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, EVENT_STREAM);
+    headers.insert(header::CACHE_CONTROL, NO_CACHE);
+    headers.insert(X_ACCEL_BUFFERING, NO);
+    response
+}
+
+/// A response whose body is at hand, as one of ours.
+pub(crate) fn plain(response: PlainResponse) -> Response<Body> {
+    response.map(|bytes| {
+        if bytes.is_empty() {
+            Body::Empty
+        } else {
+            Body::Whole(bytes)
+        }
+    })
+}
+
+/// A response without body.
+pub(crate) fn empty(status: StatusCode) -> Response<Body> {
+    with_status(status, Response::new(Body::Empty))
+}
+
+fn with_status(status: StatusCode, mut response: Response<Body>) -> Response<Body> {
+    *response.status_mut() = status;
+    response
+}

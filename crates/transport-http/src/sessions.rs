@@ -1,0 +1,286 @@
+//! The sessions of the legacy era.
+
+use crate::HttpLimits;
+use mcp_service::{Connection, Outbox, Principal, TransportKind};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// One client's session: belongs to the principal that opened it.
+pub(crate) struct Session {
+    pub(crate) id: Arc<str>,
+    pub(crate) connection: Arc<Connection>,
+    /// A client has at most one stream: every message is on exactly one.
+    streaming: AtomicBool,
+    /// Milliseconds since the server began.
+    last_used: AtomicU64,
+}
+
+/// A session's stream, until it is dropped.
+pub(crate) struct Streaming {
+    pub(crate) session: Arc<Session>,
+    sessions: Arc<Sessions>,
+}
+
+/// All sessions. In shards, since every legacy request looks here, from every thread.
+pub(crate) struct Sessions {
+    shards: [Mutex<HashMap<Arc<str>, Arc<Session>>>; SHARDS],
+    counts: Mutex<Counts>,
+    limits: HttpLimits,
+    began: Instant,
+}
+
+const SHARDS: usize = 16;
+
+#[derive(Default)]
+struct Counts {
+    total: usize,
+    per_principal: HashMap<Principal, usize>,
+}
+
+/// Why there is no further session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TooManySessions {
+    #[error("too many sessions; at most {0} are open at once")]
+    InAll(usize),
+    #[error("too many sessions; at most {0} per client are open at once")]
+    OfPrincipal(usize),
+}
+
+impl Sessions {
+    pub(crate) fn new(limits: HttpLimits) -> Arc<Self> {
+        Arc::new(Self {
+            shards: Default::default(),
+            counts: Mutex::default(),
+            limits,
+            began: Instant::now(),
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.counts().total
+    }
+
+    /// Opens a session for `principal`, on which nothing has been agreed yet.
+    pub(crate) fn open(&self, principal: &Principal) -> Result<Arc<Session>, TooManySessions> {
+        self.count(principal).or_else(|_| {
+            // Room may be taken by sessions that have ended and were not yet swept away.
+            self.sweep();
+            self.count(principal)
+        })?;
+        let id: Arc<str> = uuid::Uuid::new_v4().to_string().into();
+        let session = Arc::new(Session {
+            connection: Connection::new(
+                principal.clone(),
+                TransportKind::Http,
+                Some(Arc::clone(&id)),
+                Outbox::new(self.limits.max_session_queue_bytes),
+            ),
+            id: Arc::clone(&id),
+            streaming: AtomicBool::new(false),
+            last_used: AtomicU64::new(self.now()),
+        });
+        self.shard(&id).insert(id, Arc::clone(&session));
+        Ok(session)
+    }
+
+    /// The session `id`, if it is `principal`'s: somebody else's is as unknown as one that never was.
+    pub(crate) fn find(&self, id: &str, principal: &Principal) -> Option<Arc<Session>> {
+        let session = self.shard(id).get(id).cloned()?;
+        if session.connection.principal() != principal {
+            return None;
+        }
+        session.last_used.store(self.now(), Ordering::Relaxed);
+        Some(session)
+    }
+
+    /// Ends a session: cancels its requests and closes its stream.
+    pub(crate) fn close(&self, session: &Session) {
+        let Some(session) = self.shard(&session.id).remove(&session.id) else {
+            return;
+        };
+        session.connection.close();
+        let mut counts = self.counts();
+        counts.total -= 1;
+        let principal = session.connection.principal();
+        if let Some(count) = counts.per_principal.get_mut(principal) {
+            *count -= 1;
+            if *count == 0 {
+                counts.per_principal.remove(principal);
+            }
+        }
+    }
+
+    /// Begins the session's stream; `None` while there is one.
+    pub(crate) fn stream(self: &Arc<Self>, session: Arc<Session>) -> Option<Streaming> {
+        if session.streaming.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        Some(Streaming {
+            session,
+            sessions: Arc::clone(self),
+        })
+    }
+
+    /// Ends the sessions that nobody has used for too long.
+    pub(crate) fn sweep(&self) {
+        let idle = u64::try_from(self.limits.session_idle.as_millis()).unwrap_or(u64::MAX);
+        let now = self.now();
+        self.close_all(|session| {
+            idle <= now.saturating_sub(session.last_used.load(Ordering::Relaxed))
+                && !session.streaming.load(Ordering::Acquire)
+                && session.connection.in_flight() == 0
+        });
+    }
+
+    /// How often [`Sessions::sweep`] is worth the while.
+    pub(crate) fn sweep_interval(&self) -> Duration {
+        let shortest = Duration::from_millis(10);
+        (self.limits.session_idle / 4).clamp(shortest, Duration::from_secs(60))
+    }
+
+    /// Ends every stream, but neither sessions nor the requests in them.
+    pub(crate) fn end_streams(&self) {
+        for shard in &self.shards {
+            for session in lock(shard).values() {
+                session.connection.outbox().close();
+            }
+        }
+    }
+
+    pub(crate) fn close_all(&self, is_meant: impl Fn(&Session) -> bool) {
+        for shard in &self.shards {
+            let meant: Vec<_> = lock(shard)
+                .values()
+                .filter(|session| is_meant(session))
+                .cloned()
+                .collect();
+            for session in meant {
+                self.close(&session);
+            }
+        }
+    }
+
+    fn count(&self, principal: &Principal) -> Result<(), TooManySessions> {
+        let mut counts = self.counts();
+        if self.limits.max_sessions <= counts.total {
+            return Err(TooManySessions::InAll(self.limits.max_sessions));
+        }
+        let most = self.limits.max_sessions_per_principal;
+        let known = counts.per_principal.get(principal).copied().unwrap_or(0);
+        if most <= known {
+            return Err(TooManySessions::OfPrincipal(most));
+        }
+        counts.per_principal.insert(principal.clone(), known + 1);
+        counts.total += 1;
+        Ok(())
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn shard(&self, id: &str) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Session>>> {
+        // The last characters of our ids are random; whose are not finds nothing in any shard.
+        let last = id.as_bytes().last().copied().unwrap_or(0);
+        lock(&self.shards[usize::from(last) % SHARDS])
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        lock(&self.counts)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Streaming {
+    fn drop(&mut self) {
+        let now = self.sessions.now();
+        self.session.last_used.store(now, Ordering::Relaxed);
+        self.session.streaming.store(false, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sessions")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sessions(in_all: usize, of_principal: usize) -> Arc<Sessions> {
+        Sessions::new(HttpLimits {
+            max_sessions: in_all,
+            max_sessions_per_principal: of_principal,
+            session_idle: Duration::from_secs(10),
+            ..HttpLimits::default()
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn both_bounds_hold_and_closing_makes_room() {
+        let (a, b, c) = (
+            Principal::new("a"),
+            Principal::new("b"),
+            Principal::new("c"),
+        );
+        let sessions = sessions(3, 2);
+        let first = sessions.open(&a).unwrap();
+        sessions.open(&a).unwrap();
+        assert_eq!(
+            sessions.open(&a).err(),
+            Some(TooManySessions::OfPrincipal(2))
+        );
+        sessions.open(&b).unwrap();
+        assert_eq!(sessions.open(&c).err(), Some(TooManySessions::InAll(3)));
+        sessions.close(&first);
+        sessions.close(&first);
+        assert_eq!(sessions.len(), 2, "closed once");
+        sessions.open(&c).unwrap();
+        assert!(sessions.find(&first.id, &a).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_used_does_not_end() {
+        let a = Principal::new("a");
+        let sessions = sessions(10, 10);
+        let used = sessions.open(&a).unwrap();
+        let streamed = sessions.open(&a).unwrap();
+        let idle = sessions.open(&a).unwrap();
+        let stream = sessions.stream(Arc::clone(&streamed)).unwrap();
+        assert!(
+            sessions.stream(Arc::clone(&streamed)).is_none(),
+            "one at a time"
+        );
+        for _ in 0..3 {
+            tokio::time::advance(Duration::from_secs(6)).await;
+            sessions.find(&used.id, &a).unwrap();
+            sessions.sweep();
+        }
+        assert_eq!(sessions.len(), 2);
+        assert!(sessions.find(&idle.id, &a).is_none());
+        assert!(idle.connection.outbox().is_closed());
+        drop(stream);
+        tokio::time::advance(Duration::from_secs(9)).await;
+        sessions.sweep();
+        assert_eq!(sessions.len(), 2, "idle since the stream ended");
+        tokio::time::advance(Duration::from_secs(2)).await;
+        sessions.sweep();
+        assert_eq!(sessions.len(), 0);
+        assert!(sessions.counts().per_principal.is_empty());
+    }
+}
