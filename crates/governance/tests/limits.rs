@@ -1,0 +1,614 @@
+//! Limits hold one by one, and a refusal says why and when to come back.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use common::{DAY, FEBRUARY, JANUARY, MINUTE, SECOND, admit, ask, governor, ready, spec};
+use governance::{
+    Ask, CapabilityFacts, Governor, Kind, MemoryQuota, Micros, Policy, PolicySpec, Quota,
+    RateLimits, Reason, Rules, Seed, Timestamp,
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+fn millis(wait: Option<Duration>) -> u64 {
+    u64::try_from(wait.unwrap().as_millis()).unwrap()
+}
+
+#[test]
+fn every_limit_has_its_reason_and_the_wait_is_exact() {
+    let none = Quota::default();
+    let all = Quota {
+        monthly_budget: Some(Micros(29)),
+        max_calls_per_minute: Some(2),
+        max_calls_per_day: Some(2),
+        ..none
+    };
+    let rows = [
+        (
+            Quota {
+                max_calls_per_minute: Some(2),
+                ..none
+            },
+            Reason::RateMinute,
+        ),
+        (
+            Quota {
+                max_calls_per_day: Some(2),
+                ..none
+            },
+            Reason::RateDay,
+        ),
+        (
+            Quota {
+                monthly_budget: Some(Micros(29)),
+                ..none
+            },
+            Reason::Budget,
+        ),
+        // The one that takes longest is named, and waiting for it is waiting for all.
+        (all, Reason::Budget),
+        (
+            Quota {
+                monthly_budget: None,
+                ..all
+            },
+            Reason::RateDay,
+        ),
+    ];
+    for (quota, reason) in rows {
+        for offset in [0, 1, 999, 1_000, 59_999, 299_999] {
+            let now = JANUARY + offset;
+            let governor = governor(spec(quota));
+            for _ in 0..2 {
+                let _ = admit(&governor, ask("a", now)).unwrap();
+            }
+            let denial = admit(&governor, ask("a", now)).unwrap_err();
+            assert_eq!(denial.reason, reason, "{quota:?}");
+            assert!(denial.is_retryable());
+            let wait = millis(denial.retry_after);
+            let early = admit(&governor, ask("a", now + wait - 1)).unwrap_err();
+            assert_eq!(
+                early.retry_after,
+                Some(Duration::from_millis(1)),
+                "{quota:?}"
+            );
+            assert!(
+                admit(&governor, ask("a", now + wait)).is_ok(),
+                "{quota:?} {offset}"
+            );
+            assert!(
+                admit(&governor, ask("b", now)).is_ok(),
+                "others have their own"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_waiting_cannot_help_has_no_time_to_wait() {
+    let none = Quota::default();
+    let never = Some(0);
+    let rows = [
+        (
+            Quota {
+                max_calls_per_minute: never,
+                ..none
+            },
+            Reason::RateMinute,
+        ),
+        (
+            Quota {
+                max_calls_per_day: never,
+                max_calls_per_minute: never,
+                ..none
+            },
+            Reason::RateDay,
+        ),
+        (
+            Quota {
+                monthly_budget: Some(Micros(9)),
+                ..none
+            },
+            Reason::Budget,
+        ),
+        (
+            Quota {
+                max_cost_per_call: Some(Micros(9)),
+                ..none
+            },
+            Reason::CostPerCall,
+        ),
+    ];
+    for (quota, reason) in rows {
+        let denial = admit(&governor(spec(quota)), ask("a", JANUARY)).unwrap_err();
+        assert_eq!((denial.reason, denial.retry_after), (reason, None));
+        assert!(!denial.is_retryable());
+    }
+}
+
+#[test]
+fn a_stranger_uses_up_nothing_and_the_order_is_kept() {
+    let rules = Rules {
+        hidden: vec!["tool/secret".to_owned()],
+        deny: vec!["tool/admin*".to_owned()],
+        quota: Quota {
+            max_calls_per_minute: Some(1),
+            ..Quota::default()
+        },
+        ..Rules::default()
+    };
+    let governor = governor(PolicySpec {
+        default: rules,
+        ..PolicySpec::default()
+    });
+    let of = |capability| Ask {
+        capability,
+        ..ask("a", JANUARY)
+    };
+    for (capability, reason) in [
+        ("tool/secret", Reason::NotVisible),
+        ("tool/admin.drop", Reason::Permission),
+    ] {
+        assert_eq!(admit(&governor, of(capability)).unwrap_err().reason, reason);
+    }
+    assert_eq!(governor.quota().tracked_principals(), 0);
+    let permit = admit(&governor, of("tool/x")).unwrap();
+    assert_eq!(permit.remaining().minute, Some(0));
+    assert_eq!(
+        admit(&governor, of("tool/x")).unwrap_err().reason,
+        Reason::RateMinute
+    );
+    assert_eq!(
+        admit(&governor, of("tool/admin.drop")).unwrap_err().reason,
+        Reason::Permission
+    );
+}
+
+#[test]
+fn a_refusal_by_one_limit_leaves_the_others_alone() {
+    let mut spec = spec(Quota {
+        monthly_budget: Some(Micros(100)),
+        max_calls_per_minute: Some(10),
+        ..Quota::default()
+    });
+    let limits = RateLimits {
+        per_minute: None,
+        per_day: Some(1),
+    };
+    let facts = CapabilityFacts {
+        estimated_cost: Some(Micros(7)),
+        limits,
+    };
+    spec.capabilities.insert("tool/rare".to_owned(), facts);
+    let governor = governor(spec);
+    let rare = Ask {
+        capability: "tool/rare",
+        estimate: None,
+        ..ask("a", JANUARY)
+    };
+    let _ = admit(&governor, rare).unwrap();
+    for _ in 0..5 {
+        let denial = admit(&governor, rare).unwrap_err();
+        assert_eq!(denial.reason, Reason::RateDay);
+        assert_eq!(denial.remaining.day, Some(0));
+    }
+    let left = ready(governor.remaining("a", Kind::Tool, Timestamp(JANUARY))).unwrap();
+    assert_eq!(
+        (left.budget, left.minute, left.day),
+        (Some(Micros(93)), Some(9), None)
+    );
+    let _ = admit(&governor, ask("a", JANUARY)).unwrap();
+    let _ = admit(
+        &governor,
+        Ask {
+            principal: "b",
+            ..rare
+        },
+    )
+    .unwrap();
+    let hints = governor.policy().hints("a", "tool/rare", Kind::Tool);
+    assert_eq!(
+        (hints.max_calls_per_minute, hints.max_calls_per_day),
+        (Some(10), Some(1))
+    );
+    assert_eq!(hints.estimated_cost, Micros(7));
+}
+
+#[test]
+fn settling_corrects_the_cost_and_dropping_keeps_the_estimate() {
+    let quota = Quota {
+        monthly_budget: Some(Micros(100)),
+        ..Quota::default()
+    };
+    let governor = governor(spec(quota));
+    let left = || {
+        ready(governor.remaining("a", Kind::Tool, Timestamp(JANUARY)))
+            .unwrap()
+            .budget
+    };
+    let permit = admit(&governor, ask("a", JANUARY)).unwrap();
+    assert_eq!((permit.reserved(), left()), (Micros(10), Some(Micros(90))));
+    let settlement = permit.settle(Micros(4));
+    assert_eq!(settlement.remaining.budget, left());
+    assert_eq!(left(), Some(Micros(96)));
+    drop(admit(&governor, ask("a", JANUARY)).unwrap());
+    assert_eq!(left(), Some(Micros(86)));
+    let settlement = admit(&governor, ask("a", JANUARY))
+        .unwrap()
+        .settle_at_zero();
+    assert_eq!((settlement.cost, left()), (Micros::ZERO, Some(Micros(86))));
+    // Dearer than expected: it has happened, so it counts, and nothing wraps around.
+    let _ = admit(&governor, ask("a", JANUARY))
+        .unwrap()
+        .settle(Micros::MAX);
+    assert_eq!(left(), Some(Micros::ZERO));
+    assert_eq!(
+        admit(&governor, ask("a", JANUARY)).unwrap_err().reason,
+        Reason::Budget
+    );
+    let free = Ask {
+        estimate: Some(Micros::ZERO),
+        ..ask("a", JANUARY)
+    };
+    assert!(
+        admit(&governor, free).is_ok(),
+        "what costs nothing needs no budget"
+    );
+    let usage = ready(governor.usage(Timestamp(JANUARY))).unwrap();
+    assert_eq!(
+        (usage.len(), usage[0].calls_day, usage[0].calls_total),
+        (1, 5, 5)
+    );
+}
+
+#[test]
+fn a_call_that_ends_in_another_month_leaves_that_month_alone() {
+    let governor = governor(spec(Quota {
+        monthly_budget: Some(Micros(15)),
+        ..Quota::default()
+    }));
+    let early = admit(&governor, ask("a", FEBRUARY - 1)).unwrap();
+    let _ = admit(&governor, ask("a", FEBRUARY)).unwrap();
+    let _ = early.settle(Micros::ZERO);
+    assert_eq!(
+        admit(&governor, ask("a", FEBRUARY)).unwrap_err().reason,
+        Reason::Budget
+    );
+}
+
+#[test]
+fn reads_and_calls_are_counted_apart() {
+    let rules = Rules {
+        quota: Quota {
+            max_calls_per_minute: Some(1),
+            ..Quota::default()
+        },
+        reads: RateLimits {
+            per_minute: Some(2),
+            per_day: None,
+        },
+        ..Rules::default()
+    };
+    let governor = governor(PolicySpec {
+        default: rules,
+        default_estimated_cost: Micros(5),
+        ..PolicySpec::default()
+    });
+    let call = Ask {
+        estimate: None,
+        ..ask("a", JANUARY)
+    };
+    let read = Ask {
+        capability: "resource/skill://a/b",
+        kind: Kind::Resource,
+        ..call
+    };
+    assert_eq!(admit(&governor, call).unwrap().reserved(), Micros(5));
+    for _ in 0..2 {
+        assert_eq!(admit(&governor, read).unwrap().reserved(), Micros::ZERO);
+    }
+    assert_eq!(
+        admit(&governor, read).unwrap_err().reason,
+        Reason::RateMinute
+    );
+    assert_eq!(
+        admit(&governor, call).unwrap_err().reason,
+        Reason::RateMinute
+    );
+}
+
+#[test]
+fn a_new_policy_counts_on() {
+    let governor = governor(PolicySpec {
+        version: 1,
+        ..PolicySpec::default()
+    });
+    for _ in 0..3 {
+        assert_eq!(
+            admit(&governor, ask("a", JANUARY))
+                .unwrap()
+                .policy_version(),
+            1
+        );
+    }
+    let quota = Quota {
+        max_calls_per_minute: Some(4),
+        ..Quota::default()
+    };
+    governor.replace_policy(
+        Policy::new(PolicySpec {
+            version: 2,
+            ..spec(quota)
+        })
+        .unwrap(),
+    );
+    assert_eq!(
+        admit(&governor, ask("a", JANUARY))
+            .unwrap()
+            .policy_version(),
+        2
+    );
+    assert_eq!(
+        admit(&governor, ask("a", JANUARY)).unwrap_err().reason,
+        Reason::RateMinute
+    );
+    let unlimited = PolicySpec {
+        version: 3,
+        ..spec(quota)
+    }
+    .without_limits();
+    governor.replace_policy(Policy::new(unlimited).unwrap());
+    let permit = admit(&governor, ask("a", JANUARY)).unwrap();
+    assert_eq!(
+        (permit.remaining(), permit.policy_version()),
+        (Default::default(), 3)
+    );
+}
+
+#[test]
+fn principals_with_equal_lists_share_a_view() {
+    let named = |names: &[&str]| {
+        names
+            .iter()
+            .map(|&name| name.to_owned())
+            .collect::<Vec<_>>()
+    };
+    let few = Rules {
+        visible: named(&["tool/a*", "tool/b"]),
+        ..Rules::default()
+    };
+    let same = Rules {
+        visible: named(&["tool/b", "tool/a*"]),
+        deny: named(&["tool/b"]),
+        ..Rules::default()
+    };
+    let quota = Quota {
+        max_calls_per_day: Some(1),
+        ..Quota::default()
+    };
+    let limited = Rules {
+        quota,
+        ..few.clone()
+    };
+    let rules = [
+        ("few", few),
+        ("same", same),
+        ("limited", limited),
+        ("all", Rules::default()),
+    ];
+    let policy = Policy::new(PolicySpec {
+        principals: rules
+            .into_iter()
+            .map(|(name, rules)| (name.to_owned(), rules))
+            .collect(),
+        ..PolicySpec::default()
+    })
+    .unwrap();
+    assert_eq!(policy.view_of("few"), policy.view_of("same"));
+    assert_eq!(policy.view_of("all"), policy.view_of("nobody knows me"));
+    assert_ne!(policy.view_of("few"), policy.view_of("all"));
+    assert_ne!(
+        policy.view_of("few"),
+        policy.view_of("limited"),
+        "lists tell of limits"
+    );
+    assert!(policy.visible("same", "tool/b") && !policy.permitted("same", "tool/b"));
+    assert!(!policy.visible("few", "tool/c") && !policy.permitted("few", "tool/c"));
+    let bad = Rules {
+        deny: named(&[""]),
+        ..Rules::default()
+    };
+    let error = Policy::new(PolicySpec {
+        default: bad,
+        ..PolicySpec::default()
+    })
+    .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "a pattern of the default rules cannot be used"
+    );
+}
+
+#[test]
+fn seeds_make_a_restart_free_nothing() {
+    let governor = governor(spec(Quota {
+        monthly_budget: Some(Micros(100)),
+        max_calls_per_minute: Some(3),
+        max_calls_per_day: Some(6),
+        ..Quota::default()
+    }));
+    let now = Timestamp(JANUARY);
+    let seed = |ago_ms, calls, cost| Seed {
+        principal: "a",
+        capability: "tool/x",
+        kind: Kind::Tool,
+        at: Timestamp(JANUARY - ago_ms),
+        calls,
+        cost: Micros(cost),
+    };
+    let seeds = [
+        seed(30 * SECOND, 1, 10),
+        seed(50 * SECOND, 1, 10), // out of order
+        seed(2 * MINUTE, 2, 20),
+        seed(2 * DAY, 1_000, 15),
+        seed(40 * DAY, 1_000, 1_000),
+    ];
+    governor
+        .quota()
+        .seed(&governor.policy(), now, seeds)
+        .unwrap();
+    let left = ready(governor.remaining("a", Kind::Tool, now)).unwrap();
+    assert_eq!(
+        (left.budget, left.minute, left.day),
+        (Some(Micros(45)), Some(1), Some(2))
+    );
+    let _ = admit(&governor, ask("a", now.0)).unwrap();
+    let denial = admit(&governor, ask("a", now.0)).unwrap_err();
+    assert_eq!(denial.reason, Reason::RateMinute);
+    let wait = millis(denial.retry_after);
+    assert!(
+        (10 * SECOND..=11 * SECOND).contains(&wait),
+        "the oldest leaves first: {wait}"
+    );
+    // The clock was set back while the server was down: what is dated later counts from now.
+    let future = Seed {
+        at: Timestamp(now.0 + 9 * DAY),
+        principal: "b",
+        ..seed(0, 3, 10)
+    };
+    governor
+        .quota()
+        .seed(&governor.policy(), now, [future])
+        .unwrap();
+    assert_eq!(
+        admit(&governor, ask("b", now.0)).unwrap_err().reason,
+        Reason::RateMinute
+    );
+    assert!(admit(&governor, ask("b", now.0 + MINUTE + SECOND)).is_ok());
+}
+
+#[test]
+fn there_are_never_more_principals_than_fit() {
+    let quota = Quota {
+        max_calls_per_day: Some(9),
+        ..Quota::default()
+    };
+    let governor = Governor::new(
+        Policy::new(spec(quota)).unwrap(),
+        Arc::new(MemoryQuota::new(3)),
+    );
+    let free = |principal, now| Ask {
+        estimate: None,
+        ..ask(principal, now)
+    };
+    let refused = |principal, now| {
+        admit(&governor, free(principal, now)).unwrap_err().reason == Reason::StoreUnavailable
+    };
+    for principal in ["a", "b", "c"] {
+        let _ = admit(&governor, free(principal, JANUARY)).unwrap();
+    }
+    assert!(refused("d", JANUARY));
+    assert!(
+        admit(&governor, free("a", JANUARY)).is_ok(),
+        "the known go on"
+    );
+    // A day later the first can be forgotten; not the one whose call still runs, nor the one that
+    // has spent of its budget.
+    let later = JANUARY + DAY + 10 * MINUTE;
+    let running = admit(&governor, free("b", JANUARY)).unwrap();
+    let _ = admit(&governor, ask("c", JANUARY)).unwrap();
+    let _ = admit(&governor, free("d", later)).unwrap();
+    assert_eq!(governor.quota().tracked_principals(), 3);
+    assert!(refused("e", later + 2 * SECOND));
+    let _ = running.settle_at_zero();
+    let _ = admit(&governor, free("e", later + 4 * SECOND)).unwrap();
+    assert_eq!(governor.quota().tracked_principals(), 3);
+    // Whom nothing limits nobody needs to count.
+    governor.replace_policy(Policy::new(PolicySpec::default()).unwrap());
+    assert!(admit(&governor, free("f", later + 4 * SECOND)).is_ok());
+}
+
+#[test]
+fn a_clock_set_back_frees_nothing_and_blocks_nobody_for_good() {
+    let governor = governor(spec(Quota {
+        monthly_budget: Some(Micros(25)),
+        max_calls_per_minute: Some(1),
+        ..Quota::default()
+    }));
+    let _ = admit(&governor, ask("a", FEBRUARY + 5)).unwrap();
+    let back = FEBRUARY - 10 * DAY;
+    assert_eq!(
+        admit(&governor, ask("a", back)).unwrap_err().reason,
+        Reason::RateMinute
+    );
+    let _ = admit(&governor, ask("a", back + 61 * SECOND)).unwrap();
+    let denial = admit(&governor, ask("a", FEBRUARY - 9 * DAY)).unwrap_err();
+    assert_eq!(
+        denial.reason,
+        Reason::Budget,
+        "January has no budget of its own any more"
+    );
+    assert!(admit(&governor, ask("a", FEBRUARY + 28 * DAY)).is_ok());
+    // A clock that runs wild and is put right: what was spent meanwhile and before is still spent.
+    let _ = admit(&governor, ask("b", JANUARY)).unwrap();
+    let _ = admit(&governor, ask("b", JANUARY + 4_000 * DAY)).unwrap();
+    let denial = admit(&governor, ask("b", JANUARY + MINUTE)).unwrap_err();
+    assert_eq!(denial.reason, Reason::Budget);
+    assert_eq!(millis(denial.retry_after), FEBRUARY - JANUARY - MINUTE);
+    assert!(admit(&governor, ask("b", FEBRUARY)).is_ok());
+}
+
+#[test]
+fn threads_never_share_the_last_unit() {
+    const THREADS: usize = 8;
+    const TRIES: usize = 200;
+    let none = Quota::default();
+    let budget = |micros| Some(Micros(micros));
+    let rows = [
+        (
+            Quota {
+                max_calls_per_minute: Some(100),
+                ..none
+            },
+            100,
+        ),
+        (
+            Quota {
+                monthly_budget: budget(1_009),
+                ..none
+            },
+            100,
+        ),
+        (
+            Quota {
+                monthly_budget: budget(500),
+                max_calls_per_day: Some(70),
+                ..none
+            },
+            50,
+        ),
+    ];
+    for (quota, expected) in rows {
+        let governor = governor(spec(quota));
+        let admitted = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for _ in 0..TRIES {
+                        if let Ok(permit) = admit(&governor, ask("a", JANUARY)) {
+                            admitted.fetch_add(1, Ordering::Relaxed);
+                            let _ = permit.settle(Micros(10));
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(admitted.load(Ordering::Relaxed), expected, "{quota:?}");
+    }
+}
