@@ -134,11 +134,11 @@ class Loading(unittest.TestCase):
         self.check({"app.py": text}, "app.py", "late")
 
     def test_a_module_beside_the_application_may_import_it(self):
-        files = {
-            "src/app.py": "from owlclaw import OwlClaw\napp = OwlClaw('circle')\napp.mount_skills('s')\nimport handlers\n",
-            "src/handlers.py": "from app import app\n" + HANDLER,
-        }
-        self.check(files, "src/app.py", "circle")
+        head = "print('imported')\nfrom owlclaw import OwlClaw\napp = OwlClaw('circle')\napp.mount_skills('s')\n"
+        files = {"src/app.py": head + "import handlers\n", "src/handlers.py": "from app import app\n" + HANDLER}
+        with WorkerProcess(files, "src/app.py") as worker:
+            self.assertEqual([tool["name"] for tool in worker.ready()["tools"]], ["hello"])
+            self.assertEqual(worker.output("stdout"), "imported\n")
 
     def test_the_working_directory_comes_first_on_the_path(self):
         files = {

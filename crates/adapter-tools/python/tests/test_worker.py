@@ -273,6 +273,14 @@ async def later(to: int): return to
             self.assertEqual(sorted(f["value"] for f in frames if f["type"] == "result"), list(range(40)))
             self.assertEqual([f for f in frames if f["type"] != "result"], [{"type": "pong"}])
 
+    def test_a_synchronous_call_does_not_hold_up_earlier_answers(self):
+        with WorkerProcess(Cancelling.TEXT) as worker:
+            worker.ready()
+            worker.call(1, "wait")
+            worker.frame()
+            worker.send(call_frame(2, "nothing"), call_frame(3, "sleep"))
+            self.assertEqual(worker.frame()["kind"], "no_such_tool")
+
     def test_context_variables_do_not_leak_between_calls(self):
         text = HEAD + """
 import contextvars
@@ -500,6 +508,28 @@ def fine(): return "fine"
             worker.cancel(1)
             self.assertEqual(worker.answer(1)["value"], "finished all the same: True")
 
+    def test_cleaning_up_is_not_interrupted_again(self):
+        text = self.TEXT + """
+@handler("tidy")
+def tidy():
+    try:
+        owlclaw_worker.progress(0)
+        time.sleep(1000)
+    finally:
+        owlclaw_worker.progress(1)
+        time.sleep(0.2)
+        owlclaw_worker.progress(2)
+"""
+        with WorkerProcess(text) as worker:
+            worker.ready()
+            worker.call(1, "tidy")
+            worker.frame()
+            worker.cancel(1)
+            self.assertEqual(worker.frame()["progress"], 1)
+            worker.cancel(1)
+            self.assertEqual(worker.answer(1)["kind"], "cancelled")
+            self.assertEqual([frame["progress"] for frame in worker.frames_before()], [2])
+
     def test_only_the_named_call_is_cancelled(self):
         with WorkerProcess(self.TEXT) as worker:
             worker.ready()
@@ -546,6 +576,43 @@ def fine(): return "fine"
                     {(frame["type"], frame.get("id")) for frame in frames},
                     {("error", 1), ("result", 2), ("progress", 3), ("pong", None)},
                 )
+
+    def test_calls_read_while_looking_for_the_cancellation_start_afresh(self):
+        text = self.TEXT + """
+import contextvars
+seen = contextvars.ContextVar("seen", default=None)
+@handler("mark")
+async def mark():
+    seen.set("marked")
+    owlclaw_worker.progress(0)
+    time.sleep(1000)
+@handler("look")
+async def look(): return seen.get()
+"""
+        with WorkerProcess(text) as worker:
+            worker.ready()
+            worker.call(1, "mark")
+            worker.frame()
+            worker.send(call_frame(2, "look"))
+            worker.cancel(1)
+            self.assertIsNone(worker.answer(2)["value"])
+
+    def test_a_handler_that_waits_for_the_server_to_read_can_be_cancelled(self):
+        text = self.TEXT + """
+@handler("flood")
+def flood():
+    while True:
+        owlclaw_worker.log("x" * 60_000)
+"""
+        with WorkerProcess(text) as worker:
+            worker.ready()
+            worker.call(1, "flood")
+            self.assertEqual(worker.frame()["type"], "log")
+            time.sleep(0.5)  # Lets the backlog fill up; nothing depends on it.
+            worker.cancel(1)
+            self.assertEqual(worker.answer(1)["kind"], "cancelled")
+            self.assertEqual({len(frame["message"]) for frame in worker.frames_before()}, {60_000})
+            self.assertEqual(worker.result(2, "fine"), "fine")
 
     def test_stray_signals_do_no_harm(self):
         with WorkerProcess(self.TEXT) as worker:
