@@ -146,7 +146,7 @@ class Server:
 
 
 def tail(log: Path) -> str:
-    return log.read_text(errors="replace")[-2000:].strip() or "(it said nothing)"
+    return log.read_text(errors="replace")[-1200:].strip() or "(it said nothing)"
 
 
 def drive(command: list[str], plan: dict, env: dict[str, str], results: Path) -> tuple[list[dict], str | None]:

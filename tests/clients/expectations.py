@@ -292,7 +292,8 @@ def _warehouse(judge: Judge) -> None:
     judge.check("and refused beyond", ok, refused)
     after = ((refused.get("error") or {}).get("data") or {}).get("retry_after")
     if judge.run.client != "inspector":
-        judge.check("with the time to wait", isinstance(after, (int, float)) and 0 < after <= 60, refused)
+        # The window is counted in seconds: the last call may come back one second late.
+        judge.check("with the time to wait", isinstance(after, (int, float)) and 0 < after <= 61, refused)
 
 
 def _manager(judge: Judge, home: Path) -> None:
