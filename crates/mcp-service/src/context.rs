@@ -6,10 +6,7 @@ use mcp_protocol::{
 };
 use std::{
     fmt,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// Who is calling, as the transport established it. Never taken from a message (decision D7).
@@ -62,7 +59,7 @@ pub struct RequestCx {
     /// `initialize` in the legacy era.
     pub capabilities: ClientCapabilities,
     outbox: Option<Outbox>,
-    active: Arc<AtomicBool>,
+    progress: LastProgress,
     hints: Mutex<Vec<(&'static str, String)>>,
 }
 
@@ -91,7 +88,7 @@ impl RequestCx {
             meta,
             capabilities,
             outbox,
-            active: Arc::new(AtomicBool::new(true)),
+            progress: Arc::new(Mutex::new(Some(f64::NEG_INFINITY))),
             hints: Mutex::default(),
         }
     }
@@ -118,8 +115,7 @@ impl RequestCx {
             token: self.meta.progress_token.clone()?,
             version: self.version,
             outbox: self.outbox.clone()?,
-            active: Arc::clone(&self.active),
-            last: Arc::new(Mutex::new(f64::NEG_INFINITY)),
+            progress: Arc::clone(&self.progress),
         })
     }
 
@@ -143,7 +139,7 @@ impl RequestCx {
 impl Drop for RequestCx {
     /// Answered or given up: from here on nothing more is said about the request.
     fn drop(&mut self) {
-        self.active.store(false, Ordering::Release);
+        *lock(&self.progress) = None;
     }
 }
 
@@ -153,23 +149,23 @@ pub struct ProgressReporter {
     token: Id,
     version: ProtocolVersion,
     outbox: Outbox,
-    active: Arc<AtomicBool>,
-    last: Arc<Mutex<f64>>,
+    progress: LastProgress,
 }
 
 impl ProgressReporter {
-    /// Sends one notification. Left out, as the protocol asks: a value that is no number or does
-    /// not exceed the last one, and anything once the request is answered or cancelled. Left out as
-    /// well when the peer reads too slowly: the next one says more anyway.
-    pub fn report(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
-        if !progress.is_finite() || !self.active.load(Ordering::Acquire) {
-            return;
+    /// Sends one notification, and tells whether it did. Left out, as the protocol asks: a value
+    /// that is no number or does not exceed the last one, and anything once the request is answered
+    /// or cancelled. Left out as well when the peer reads too slowly: the next one says more anyway.
+    pub fn report(&self, progress: f64, total: Option<f64>, message: Option<&str>) -> bool {
+        // Held until the notification is queued: a handler's own thread may still report while the
+        // request is being answered, and must not come after the answer.
+        let mut state = lock(&self.progress);
+        let Some(last) = state.as_mut() else {
+            return false;
+        };
+        if !progress.is_finite() || progress <= *last {
+            return false;
         }
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if progress <= *last {
-            return;
-        }
-        *last = progress;
         let notification = ServerNotification::Progress {
             token: self.token.clone(),
             progress,
@@ -178,8 +174,22 @@ impl ProgressReporter {
         };
         let notification = encode_notification(self.version, &notification, None);
         let frame = Frame::message(&Message::Notification(notification)).into_bytes();
-        if let Err(error) = self.outbox.push(frame) {
-            tracing::debug!(token = ?self.token, %error, "progress left out");
+        match self.outbox.push(frame) {
+            Ok(()) => {
+                *last = progress;
+                true
+            }
+            Err(error) => {
+                tracing::debug!(token = ?self.token, %error, "progress left out");
+                false
+            }
         }
     }
+}
+
+/// The last progress reported of one request, by whomever; `None` once nothing more is to be said.
+type LastProgress = Arc<Mutex<Option<f64>>>;
+
+fn lock(progress: &LastProgress) -> MutexGuard<'_, Option<f64>> {
+    progress.lock().unwrap_or_else(PoisonError::into_inner)
 }
