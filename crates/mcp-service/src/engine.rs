@@ -459,7 +459,11 @@ where
         );
         match subscription {
             Ok(subscription) => *connection.subscription() = Some(subscription),
-            Err(error) => return answered(cx, Err(too_many(error))),
+            Err(error) => {
+                // It was refused, so it has not happened: the client may try again later.
+                *connection.session() = Session::default();
+                return answered(cx, Err(too_many(error)));
+            }
         }
         let result = ServerResult::Initialize(InitializeResult {
             protocol_version,
