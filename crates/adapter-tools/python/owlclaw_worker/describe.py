@@ -19,10 +19,13 @@ def describe(handler, root, warnings):
     description = getattr(handler.function, "description", None)
     if not isinstance(description, str) or not description.strip():
         description = documented.prose
+    input_schema, schema_from = _input_schema(handler, documented.parameters, warnings)
     return {
         "name": handler.name,
         "description": protocol.shortened(description, MAX_DOC),
-        "input_schema": _input_schema(handler, documented.parameters, warnings),
+        "input_schema": input_schema,
+        # A schema that the handler brought along comes before its skill's; one made of hints comes after.
+        "schema_from": schema_from,
         "output_schema": _output_schema(handler, warnings),
         "async": handler.is_async,
         "source": _source(handler.function, root),
@@ -39,15 +42,15 @@ def _input_schema(handler, documented, warnings):
             warnings.append("tool %r: its own input schema is ignored: %s" % (handler.name, error))
         else:
             if plain.setdefault("type", "object") == "object":
-                return plain
+                return plain, "handler"
             warnings.append("tool %r: its own input schema is ignored: it is not of type object" % handler.name)
     try:
-        return schema.input_schema(handler.signature, documented)
+        return schema.input_schema(handler.signature, documented), "hints"
     except Exception as error:  # Hints are the application's objects: anything may happen.
         warnings.append(
             "tool %r: no schema could be made of its hints: %s: %s" % (handler.name, type(error).__name__, error)
         )
-        return {"type": "object", "properties": {}, "additionalProperties": True}
+        return {"type": "object", "properties": {}, "additionalProperties": True}, "hints"
 
 
 def _output_schema(handler, warnings):

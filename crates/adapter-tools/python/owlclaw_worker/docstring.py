@@ -61,11 +61,14 @@ _TITLE = re.compile(r"^(\s*)([A-Za-z一-鿿][A-Za-z 一-鿿]*?)\s*[:：]\s*$")
 _UNDERLINE = re.compile(r"^\s*(-{3,}|={3,})\s*$")
 # `name: text`, `name (int, optional): text`, `name（整数）：text`, `- name: text`, `*name`, "`name`", `name - text`
 _ENTRY = re.compile(
-    r"^(\s*)(?:[-*•+]\s+)?`{0,2}\*{0,2}([^\W\d]\w*)`{0,2}\s*(?:[(（]([^()（）]*(?:\([^()]*\)[^()]*)*)[)）])?\s*(?:[:：]|\s[-–—]\s)\s*(.*)$"
+    r"^(\s*)(?:[-*•+]\s+)?`{0,2}\*{0,2}([^\W\d]\w*)`{0,2}\s*"
+    r"(?:[(（]([^()（）]*(?:\([^()]*\)[^()]*)*)[)）])?\s*"
+    r"(?:[:：]|\s[-–—]\s)\s*(.*)$"
 )
 _NUMPY_ENTRY = re.compile(r"^(\s*)(\*{0,2}[^\W\d]\w*(?:\s*,\s*\*{0,2}[^\W\d]\w*)*)\s*(?::.*)?$")
 _FIELD = re.compile(
-    r"^\s*[:@](param|parameter|arg|argument|key|keyword|type|returns?|rtype|raises?|except|exception|yields?|ytype)\b\s*([^:]*):\s*(.*)$"
+    r"^\s*[:@](param|parameter|arg|argument|key|keyword|type|returns?|rtype|raises?|except|exception|yields?|ytype)\b"
+    r"\s*([^:]*):\s*(.*)$"
 )
 
 

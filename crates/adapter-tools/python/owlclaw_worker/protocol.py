@@ -238,7 +238,8 @@ def _simpler(value):
         try:
             return bytes(value).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise Unserializable("bytes that are not UTF-8 (at offset %d); encode them yourself" % error.start) from None
+            where = "(at offset %d)" % error.start
+            raise Unserializable("bytes that are not UTF-8 %s; encode them yourself" % where) from None
     if isinstance(value, (set, frozenset)):
         try:
             return sorted(value)
@@ -263,10 +264,12 @@ def _simpler(value):
         raise Unserializable("a %s; return a list" % kind.__name__)
     if inspect.isawaitable(value):
         raise Unserializable("a %s that was not awaited" % kind.__name__)
-    if isinstance(value, (collections.abc.Sequence, collections.abc.Set, collections.abc.ValuesView, collections.deque)):
+    if isinstance(value, _SERIES):
         return list(value)
     raise Unserializable("a %s, which has no JSON form" % kind.__qualname__)
 
+
+_SERIES = (collections.abc.Sequence, collections.abc.Set, collections.abc.ValuesView, collections.deque)
 
 _ADDRESSES = (
     ipaddress.IPv4Address,

@@ -306,6 +306,7 @@ class Descriptions(unittest.TestCase):
                         "properties": {"amount": {"type": "integer", "description": "How much.", "default": 1}},
                         "additionalProperties": False,
                     },
+                    "schema_from": "hints",
                     "output_schema": {
                         "type": "object",
                         "properties": {"total": {"type": "integer"}},
@@ -322,6 +323,8 @@ class Descriptions(unittest.TestCase):
             self.assertEqual(tools["declared"]["description"], "Declared.")
             self.assertEqual(tools["declared"]["input_schema"]["type"], "object")
             self.assertEqual(tools["declared"]["input_schema"]["required"], ["x"])
+            self.assertEqual(tools["declared"]["schema_from"], "handler")
+            self.assertEqual(tools["bad-schema"]["schema_from"], "hints")
             self.assertTrue(tools["declared"]["async"])
             self.assertEqual(tools["chain"]["description"], "Chained.")
             self.assertEqual(worker.result(1, "chain", {"q": "a"}), {"got": {"q": "a"}})
