@@ -242,7 +242,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, required=True, help="where run.sh installed the clients")
     parser.add_argument("--config", type=Path, default=RETAIL)
     parser.add_argument("--only", action="append", choices=sorted(CLIENTS), help="only this client; repeatable")
-    parser.add_argument("--transport", choices=["stdio", "http", "sse"], help="only this transport")
+    parser.add_argument("--transport", action="append", choices=["stdio", "http", "sse"], help="only this; repeatable")
     parser.add_argument("--era", choices=["legacy", "modern"], help="only this era")
     arguments = parser.parse_args()
 
@@ -255,7 +255,7 @@ def main() -> int:
         for transport, era in combinations:
             if (
                 client not in (arguments.only or CLIENTS)
-                or transport != (arguments.transport or transport)
+                or transport not in (arguments.transport or [transport])
                 or era != (arguments.era or era)
             ):
                 continue

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Runs the official MCP clients against a server binary.
 #
-#   tests/clients/run.sh BINARY [--config FILE] [--only NAME]...
+#   tests/clients/run.sh BINARY [--config FILE] [--only NAME]... [--transport T]... [--era E]
 #
-# NAME is a client: python-2, python-1, typescript-2, typescript-1, inspector.
+# NAME is a client: python-2, python-1, typescript-2, typescript-1, inspector. T is stdio,
+# http or sse, E is legacy or modern; all of them by default.
 # Installs what it needs below ${OWLCLAW_TEST_CACHE:-<repository>/.cache}.
 set -euo pipefail
 
@@ -12,7 +13,7 @@ repository=$(cd "$here/../.." && pwd)
 cache=${OWLCLAW_TEST_CACHE:-$repository/.cache}
 
 if [ $# -lt 1 ]; then
-    sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
 fi
 binary=$(realpath -s "$1")
