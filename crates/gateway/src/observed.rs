@@ -125,6 +125,10 @@ fn method_of(request: &ClientRequest) -> &'static str {
         ClientRequest::ReadResource(_) => "resources/read",
         ClientRequest::Subscribe(_) => "resources/subscribe",
         ClientRequest::Unsubscribe(_) => "resources/unsubscribe",
+        ClientRequest::ListPrompts(_) => "prompts/list",
+        ClientRequest::GetPrompt(_) => "prompts/get",
+        ClientRequest::Complete(_) => "completion/complete",
+        ClientRequest::SetLevel(_) => "logging/setLevel",
         ClientRequest::Listen(_) => "subscriptions/listen",
     }
 }

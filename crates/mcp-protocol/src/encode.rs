@@ -3,15 +3,17 @@
 use crate::{
     Era, ProtocolVersion,
     model::{
-        CacheHint, CacheScope, Content, Implementation, ListResourceTemplatesResult,
-        ListResourcesResult, ListToolsResult, ReadResourceResult, Resource, ResourceContents,
-        ResourceTemplate, ResultMeta, ServerCapabilities, ServerNotification, ServerResult, Tool,
-        ToolAnnotations,
+        CacheHint, CacheScope, Completion, Content, GetPromptResult, Implementation, InputRequest,
+        InputRequired, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+        ListToolsResult, Prompt, PromptArgument, PromptMessage, ReadResourceResult, Resource,
+        ResourceContents, ResourceTemplate, ResultMeta, Role, ServerCapabilities,
+        ServerNotification, ServerResult, Tool, ToolAnnotations,
     },
 };
-use jsonrpc_core::{Id, Notification, RawJson};
+use jsonrpc_core::{Id, Notification, RawJson, Request};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::json;
+use std::collections::BTreeMap;
 
 /// Shapes results for a peer's revision. Holds what goes into each of them: who we are.
 #[derive(Clone, Debug)]
@@ -120,6 +122,47 @@ impl Encoder {
                     next_cursor: next_cursor.as_deref(),
                 },
             ),
+            ServerResult::ListPrompts(ListPromptsResult {
+                prompts,
+                next_cursor,
+                cache,
+            }) => encode(
+                &plain(Some(*cache)),
+                &Prompts {
+                    prompts: prompts.iter().map(|it| prompt_view(version, it)).collect(),
+                    next_cursor: next_cursor.as_deref(),
+                },
+            ),
+            ServerResult::GetPrompt(GetPromptResult {
+                description,
+                messages,
+                meta,
+            }) => encode(
+                &shape(Some(meta), None),
+                &Prompted {
+                    description: description.as_deref(),
+                    messages: messages
+                        .iter()
+                        .map(|it| message_view(version, it))
+                        .collect(),
+                },
+            ),
+            ServerResult::Complete(Completion { values }) => {
+                let sent = &values[..values.len().min(Completion::MAX_VALUES)];
+                let completion = json!({
+                    "values": sent,
+                    "total": values.len(),
+                    "hasMore": sent.len() < values.len(),
+                });
+                encode(&plain(None), &Completed { completion })
+            }
+            ServerResult::InputRequired(required) => encode(
+                &Shape {
+                    result_type: Some("input_required"),
+                    ..plain(None)
+                },
+                &Required::new(required),
+            ),
             ServerResult::ReadResource(ReadResourceResult {
                 contents,
                 meta,
@@ -187,6 +230,20 @@ pub fn encode_notification(
             make("notifications/progress", params)
         }
         ServerNotification::ToolsListChanged => make("notifications/tools/list_changed", json!({})),
+        ServerNotification::PromptsListChanged => {
+            make("notifications/prompts/list_changed", json!({}))
+        }
+        ServerNotification::Log {
+            level,
+            logger,
+            data,
+        } => {
+            let mut params = json!({ "level": level, "data": data });
+            if let Some(logger) = logger {
+                params["logger"] = json!(logger);
+            }
+            make("notifications/message", params)
+        }
         ServerNotification::ResourcesListChanged => {
             make("notifications/resources/list_changed", json!({}))
         }
@@ -204,6 +261,24 @@ pub fn encode_notification(
             }
             make("notifications/cancelled", params)
         }
+    }
+}
+
+/// A question to a legacy client, as a request of the server's own with the id `id`.
+pub fn encode_input_request(version: ProtocolVersion, id: Id, request: &InputRequest) -> Request {
+    let mut params = request.params();
+    if let InputRequest::CreateMessage(_) = request
+        && version < ProtocolVersion::V2025_11_25
+        && let Some(params) = params.as_object_mut()
+    {
+        // Sampling with tools came with 2025-11-25.
+        params.remove("tools");
+        params.remove("toolChoice");
+    }
+    Request {
+        id,
+        method: request.method().to_owned(),
+        params: RawJson::from_value(&params).expect("a tree of values serializes"),
     }
 }
 
@@ -501,4 +576,92 @@ fn template_view(version: ProtocolVersion, template: &ResourceTemplate) -> Templ
 #[derive(Serialize)]
 struct Read<'a> {
     contents: &'a [ResourceContents],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Prompts<'a> {
+    prompts: Vec<PromptView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct PromptView<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    arguments: &'a [PromptArgument],
+    #[serde(rename = "_meta", skip_serializing_if = "ResultMeta::is_empty")]
+    meta: &'a ResultMeta,
+}
+
+fn prompt_view(version: ProtocolVersion, prompt: &Prompt) -> PromptView<'_> {
+    PromptView {
+        name: &prompt.name,
+        title: prompt
+            .title
+            .as_deref()
+            .filter(|_| ProtocolVersion::V2025_06_18 <= version),
+        description: prompt.description.as_deref(),
+        arguments: &prompt.arguments,
+        meta: &prompt.meta,
+    }
+}
+
+#[derive(Serialize)]
+struct Prompted<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    messages: Vec<MessageView<'a>>,
+}
+
+#[derive(Serialize)]
+struct MessageView<'a> {
+    role: Role,
+    content: Block<'a>,
+}
+
+fn message_view(version: ProtocolVersion, message: &PromptMessage) -> MessageView<'_> {
+    MessageView {
+        role: message.role,
+        content: Block(version, &message.content),
+    }
+}
+
+#[derive(Serialize)]
+struct Completed {
+    completion: serde_json::Value,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Required<'a> {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    input_requests: BTreeMap<&'a str, serde_json::Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_state: Option<&'a str>,
+}
+
+impl<'a> Required<'a> {
+    fn new(required: &'a InputRequired) -> Self {
+        let request = |it: &InputRequest| {
+            let mut params = it.params();
+            if let Some(params) = params.as_object_mut() {
+                // Revision 2025-11-25 alone has it.
+                params.remove("elicitationId");
+            }
+            json!({ "method": it.method(), "params": params })
+        };
+        let requests = required.requests.iter();
+        Self {
+            input_requests: requests
+                .map(|(key, it)| (key.as_str(), request(it)))
+                .collect(),
+            request_state: required.state.as_deref(),
+        }
+    }
 }

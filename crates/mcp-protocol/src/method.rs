@@ -3,12 +3,15 @@
 use crate::{
     ProtocolError, ProtocolVersion,
     ProtocolVersion::{V2024_11_05, V2025_11_25, V2026_07_28},
-    model::{CallTool, ClientNotification, ClientRequest, ServerCapabilities, SubscriptionFilter},
+    model::{
+        CallTool, ClientNotification, ClientRequest, Complete, CompletionReference, GetPrompt,
+        InputRetry, LoggingLevel, ReadResource, ServerCapabilities, SubscriptionFilter,
+    },
 };
 use jsonrpc_core::{Id, RawJson};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
-use std::{borrow::Cow, ops::RangeInclusive};
+use std::{borrow::Cow, collections::BTreeMap, ops::RangeInclusive};
 
 /// One method: its name, the revisions that have it, what a server must offer for it to exist, and
 /// how its parameters are read.
@@ -38,11 +41,15 @@ const fn row(
 const REQUESTS: &[Row] = &[
     row("tools/call",               V2024_11_05, V2026_07_28, tools,     call_tool),
     row("tools/list",               V2024_11_05, V2026_07_28, tools,     |raw| read(raw).map(ClientRequest::ListTools)),
-    row("resources/read",           V2024_11_05, V2026_07_28, resources, |raw| read(raw).map(ClientRequest::ReadResource)),
+    row("resources/read",           V2024_11_05, V2026_07_28, resources, read_resource),
     row("resources/list",           V2024_11_05, V2026_07_28, resources, |raw| read(raw).map(ClientRequest::ListResources)),
     row("resources/templates/list", V2024_11_05, V2026_07_28, resources, |raw| read(raw).map(ClientRequest::ListResourceTemplates)),
     row("resources/subscribe",      V2024_11_05, V2025_11_25, subscribe, |raw| uri(raw).map(ClientRequest::Subscribe)),
     row("resources/unsubscribe",    V2024_11_05, V2025_11_25, subscribe, |raw| uri(raw).map(ClientRequest::Unsubscribe)),
+    row("prompts/list",             V2024_11_05, V2026_07_28, prompts,   |raw| read(raw).map(ClientRequest::ListPrompts)),
+    row("prompts/get",              V2024_11_05, V2026_07_28, prompts,   get_prompt),
+    row("completion/complete",      V2024_11_05, V2026_07_28, completions, complete),
+    row("logging/setLevel",         V2024_11_05, V2025_11_25, logging,   |raw| set_level(raw).map(ClientRequest::SetLevel)),
     row("initialize",               V2024_11_05, V2025_11_25, always,    |raw| read(raw).map(ClientRequest::Initialize)),
     row("ping",                     V2024_11_05, V2025_11_25, always,    |_| Ok(ClientRequest::Ping)),
     row("server/discover",          V2026_07_28, V2026_07_28, always,    |_| Ok(ClientRequest::Discover)),
@@ -65,8 +72,20 @@ fn subscribe(offer: &ServerCapabilities) -> bool {
     offer.resources.is_some_and(|resources| resources.subscribe)
 }
 
+fn prompts(offer: &ServerCapabilities) -> bool {
+    offer.prompts
+}
+
+fn completions(offer: &ServerCapabilities) -> bool {
+    offer.completions
+}
+
+fn logging(offer: &ServerCapabilities) -> bool {
+    offer.logging
+}
+
 fn listen(offer: &ServerCapabilities) -> bool {
-    tools(offer) || resources(offer)
+    tools(offer) || resources(offer) || prompts(offer)
 }
 
 /// Reads a request.
@@ -156,7 +175,93 @@ fn call_tool(params: &RawJson) -> Result<ClientRequest, String> {
     Ok(ClientRequest::CallTool(CallTool {
         name: wire.name.into_owned(),
         arguments,
+        retry: retry(params)?,
     }))
+}
+
+fn read_resource(params: &RawJson) -> Result<ClientRequest, String> {
+    Ok(ClientRequest::ReadResource(ReadResource {
+        retry: retry(params)?,
+        ..read(params)?
+    }))
+}
+
+fn get_prompt(params: &RawJson) -> Result<ClientRequest, String> {
+    #[derive(Deserialize)]
+    struct Wire {
+        name: String,
+        #[serde(default)]
+        arguments: Option<BTreeMap<String, String>>,
+    }
+    let wire: Wire = read(params)?;
+    Ok(ClientRequest::GetPrompt(GetPrompt {
+        name: wire.name,
+        arguments: wire.arguments.unwrap_or_default(),
+        retry: retry(params)?,
+    }))
+}
+
+fn complete(params: &RawJson) -> Result<ClientRequest, String> {
+    #[derive(Deserialize)]
+    struct Wire {
+        #[serde(rename = "ref")]
+        reference: CompletionReference,
+        argument: Argument,
+        #[serde(default)]
+        context: Option<Context>,
+    }
+    #[derive(Deserialize)]
+    struct Argument {
+        name: String,
+        value: String,
+    }
+    #[derive(Default, Deserialize)]
+    struct Context {
+        #[serde(default)]
+        arguments: BTreeMap<String, String>,
+    }
+    let wire: Wire = read(params)?;
+    Ok(ClientRequest::Complete(Complete {
+        reference: wire.reference,
+        argument: wire.argument.name,
+        value: wire.argument.value,
+        context: wire.context.unwrap_or_default().arguments,
+    }))
+}
+
+fn set_level(params: &RawJson) -> Result<LoggingLevel, String> {
+    #[derive(Deserialize)]
+    struct Wire {
+        level: LoggingLevel,
+    }
+    read::<Wire>(params).map(|wire| wire.level)
+}
+
+/// What a retry adds to the parameters of the request it repeats. Older revisions do not have it,
+/// and nobody is asked there in a way that could lead to it.
+fn retry(params: &RawJson) -> Result<InputRetry, String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Wire<'a> {
+        #[serde(borrow, default)]
+        input_responses: Option<BTreeMap<String, &'a RawValue>>,
+        #[serde(default, deserialize_with = "crate::model::present")]
+        request_state: Option<String>,
+    }
+    // Nearly no request is a retry, and looking for two names is cheaper than reading them all.
+    let text = params.as_str();
+    if !text.contains("inputResponses") && !text.contains("requestState") {
+        return Ok(InputRetry::default());
+    }
+    let wire: Wire<'_> = params.parse().map_err(|error| error.to_string())?;
+    let responses = wire.input_responses.unwrap_or_default();
+    Ok(InputRetry {
+        responses: responses
+            .into_iter()
+            .map(|(key, response)| (key, params.child(response)))
+            .collect(),
+        state: wire.request_state,
+    })
 }
 
 fn listen_filter(params: &RawJson) -> Result<SubscriptionFilter, String> {

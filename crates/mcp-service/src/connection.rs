@@ -1,12 +1,13 @@
-use crate::{Outbox, Principal, subscriptions::Subscription};
+use crate::{Outbox, Principal, ask::Questions, subscriptions::Subscription};
 use futures_util::future::AbortHandle;
 use jsonrpc_core::Id;
-use mcp_protocol::Session;
+use mcp_protocol::{Session, model::LoggingLevel};
 use std::{
     collections::{HashMap, hash_map::Entry},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+use tokio::sync::watch;
 
 /// How a request came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +39,9 @@ pub struct Connection {
     session: Mutex<Session>,
     in_flight: Mutex<HashMap<Id, AbortHandle>>,
     subscription: Mutex<Option<Subscription>>,
+    questions: Questions,
+    log_level: Mutex<LoggingLevel>,
+    winding_down: watch::Sender<bool>,
 }
 
 impl Connection {
@@ -57,6 +61,9 @@ impl Connection {
             session: Mutex::default(),
             in_flight: Mutex::default(),
             subscription: Mutex::default(),
+            questions: Questions::default(),
+            log_level: Mutex::new(LoggingLevel::Info),
+            winding_down: watch::Sender::new(false),
         })
     }
 
@@ -80,13 +87,45 @@ impl Connection {
         self.requests().len()
     }
 
+    /// Ends this connection's subscriptions gracefully, because its peer asks for nothing more. They
+    /// would never end by themselves, and whoever waits for requests to end would wait for them.
+    pub fn wind_down(&self) {
+        self.winding_down.send_replace(true);
+    }
+
+    pub(crate) async fn wound_down(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.winding_down.subscribe().wait_for(|it| *it).await;
+    }
+
     /// Cancels every request and says nothing more.
     pub fn close(&self) {
         for request in self.requests().values() {
             request.abort();
         }
         *self.subscription() = None;
+        self.questions.close();
         self.outbox.close();
+    }
+
+    /// What the client has been asked and has not answered.
+    pub(crate) fn questions(&self) -> &Questions {
+        &self.questions
+    }
+
+    /// From which severity on a legacy client hears log messages; `info` unless it says otherwise.
+    pub(crate) fn log_level(&self) -> LoggingLevel {
+        *self
+            .log_level
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_log_level(&self, level: LoggingLevel) {
+        *self
+            .log_level
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = level;
     }
 
     pub(crate) fn subscription(&self) -> MutexGuard<'_, Option<Subscription>> {

@@ -1,8 +1,8 @@
-use crate::{Outbox, TransportKind};
-use jsonrpc_core::{Frame, Id, Message};
+use crate::{Connection, Outbox, TransportKind};
+use jsonrpc_core::{Frame, Id, Message, RawJson};
 use mcp_protocol::{
     ProtocolVersion, encode_notification,
-    model::{ClientCapabilities, RequestMeta, ServerNotification},
+    model::{ClientCapabilities, LoggingLevel, RequestMeta, ServerNotification},
 };
 use std::{
     fmt,
@@ -58,6 +58,8 @@ pub struct RequestCx {
     /// What the client can be asked for: declared by this request in the modern era, by
     /// `initialize` in the legacy era.
     pub capabilities: ClientCapabilities,
+    connection: Option<Arc<Connection>>,
+    log_from: Option<LoggingLevel>,
     outbox: Option<Outbox>,
     progress: LastProgress,
     hints: Mutex<Vec<(&'static str, String)>>,
@@ -68,6 +70,11 @@ pub(crate) struct Origin {
     pub(crate) principal: Principal,
     pub(crate) transport: TransportKind,
     pub(crate) session: Option<Arc<str>>,
+    /// Where the client can be asked and says how much it wants to hear; modern requests say that
+    /// themselves.
+    pub(crate) connection: Option<Arc<Connection>>,
+    /// From which severity on the client wants to hear log messages about the request.
+    pub(crate) log_from: Option<LoggingLevel>,
 }
 
 impl RequestCx {
@@ -84,6 +91,8 @@ impl RequestCx {
             principal: origin.principal,
             transport: origin.transport,
             session: origin.session,
+            connection: origin.connection,
+            log_from: origin.log_from,
             id,
             meta,
             capabilities,
@@ -101,6 +110,8 @@ impl RequestCx {
                 principal: Principal::new(principal),
                 transport: TransportKind::Stdio,
                 session: None,
+                connection: None,
+                log_from: None,
             },
             Id::Number(1),
             RequestMeta::default(),
@@ -119,6 +130,27 @@ impl RequestCx {
         })
     }
 
+    /// Tells the client something about the request, if it wants to hear that much. Modern clients
+    /// hear nothing unless the request itself says from which severity on (2026-07-28, logging).
+    pub fn log(&self, level: LoggingLevel, logger: Option<&str>, data: RawJson) {
+        let (Some(from), Some(outbox)) = (self.log_from, &self.outbox) else {
+            return;
+        };
+        if level < from {
+            return;
+        }
+        let notification = ServerNotification::Log {
+            level,
+            logger: logger.map(str::to_owned),
+            data,
+        };
+        let notification = encode_notification(self.version, &notification, None);
+        let frame = Frame::message(&Message::Notification(notification)).into_bytes();
+        if let Err(error) = outbox.push(frame) {
+            tracing::debug!(%error, "a log message was left out");
+        }
+    }
+
     /// Leaves a remark for the transport to put beside the answer where it can: on HTTP, a header.
     pub fn hint(&self, name: &'static str, value: String) {
         self.hints
@@ -129,6 +161,10 @@ impl RequestCx {
 
     pub(crate) fn take_hints(&self) -> Vec<(&'static str, String)> {
         std::mem::take(&mut *self.hints.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn connection(&self) -> Option<&Arc<Connection>> {
+        self.connection.as_ref()
     }
 
     pub(crate) fn outbox(&self) -> Option<&Outbox> {

@@ -17,8 +17,8 @@ use mcp_protocol::{
     encode_notification,
     model::{
         CacheHint, CacheScope, ClientNotification, ClientRequest, DiscoverResult, Implementation,
-        Initialize, InitializeResult, RequestMeta, ServerCapabilities, ServerNotification,
-        ServerResult, SubscriptionFilter,
+        Initialize, InitializeResult, LoggingLevel, RequestMeta, ServerCapabilities,
+        ServerNotification, ServerResult, SubscriptionFilter,
     },
 };
 use serde_json::json;
@@ -222,6 +222,8 @@ where
                 principal: principal.clone(),
                 transport,
                 session: None,
+                connection: None,
+                log_from: self.log_from(&meta, None),
             },
             id,
             meta,
@@ -236,6 +238,21 @@ where
                     Reply::One(engine.handle(cx, request, place, None).await)
                 }))
             }
+        }
+    }
+
+    /// From which severity on a client wants to hear log messages about a request.
+    fn log_from(
+        &self,
+        meta: &RequestMeta,
+        legacy: Option<&Arc<Connection>>,
+    ) -> Option<LoggingLevel> {
+        if !self.identity.capabilities.logging {
+            return None;
+        }
+        match legacy {
+            Some(connection) => Some(connection.log_level()),
+            None => meta.log_level,
         }
     }
 
@@ -297,7 +314,13 @@ where
                 Accepted::Done(Reply::Nothing)
             }
             Ok(Message::Response(response)) => {
-                tracing::debug!(id = ?response.id, "an answer to nothing we asked");
+                let Response { id, outcome } = response;
+                let known = id
+                    .as_ref()
+                    .is_some_and(|id| connection.questions().answer(id, outcome));
+                if !known {
+                    tracing::debug!(?id, "an answer to nothing we asked");
+                }
                 Accepted::Done(Reply::Nothing)
             }
             Err(Invalid { id, error }) => Answer::error(id, error, 400).into(),
@@ -346,6 +369,9 @@ where
                 principal: connection.principal.clone(),
                 transport: connection.transport,
                 session: connection.session_id.clone(),
+                log_from: self
+                    .log_from(&meta, (version.era() == Era::Legacy).then_some(connection)),
+                connection: Some(Arc::clone(connection)),
             },
             id,
             meta,
@@ -404,6 +430,14 @@ where
                 let pong = pong.map_err(|error| McpError::internal(&error).0);
                 Begun::Done(answered(&cx, pong))
             }
+            ClientRequest::SetLevel(level) => {
+                if let Some(connection) = connection {
+                    connection.set_log_level(level);
+                }
+                let done = self.encoder.result(cx.version, &ServerResult::Empty);
+                let done = done.map_err(|error| McpError::internal(&error).0);
+                Begun::Done(answered(&cx, done))
+            }
             request => match Place::take(self) {
                 Some(place) => Begun::Handle(cx, request, place),
                 None => {
@@ -447,6 +481,7 @@ where
         // Legacy clients hear of changed lists without asking.
         let filter = SubscriptionFilter {
             tools_list_changed: self.identity.capabilities.tools,
+            prompts_list_changed: self.identity.capabilities.prompts,
             resources_list_changed: self.identity.capabilities.resources.is_some(),
             resource_subscriptions: Vec::new(),
         };
@@ -551,6 +586,7 @@ where
         let offer = &self.identity.capabilities;
         let accepted = SubscriptionFilter {
             tools_list_changed: filter.tools_list_changed && offer.tools,
+            prompts_list_changed: filter.prompts_list_changed && offer.prompts,
             resources_list_changed: filter.resources_list_changed && offer.resources.is_some(),
             resource_subscriptions: match offer.resources {
                 Some(resources) if resources.subscribe => filter.resource_subscriptions,
@@ -589,7 +625,16 @@ where
             }
             std::task::Poll::<()>::Pending
         });
-        futures_util::future::select(std::pin::pin!(forward), std::pin::pin!(self.closed())).await;
+        let over = async {
+            match cx.connection() {
+                Some(connection) => {
+                    let wound_down = std::pin::pin!(connection.wound_down());
+                    futures_util::future::select(std::pin::pin!(self.closed()), wound_down).await;
+                }
+                None => self.closed().await,
+            }
+        };
+        futures_util::future::select(std::pin::pin!(forward), std::pin::pin!(over)).await;
         answered(cx, Ok(self.encoder.listen_ended(&cx.id)))
     }
 }

@@ -13,6 +13,7 @@
 //!   its cancellation may be the very next frame.
 //! * A panic in a service is caught, answered with `-32603` and logged; the connection lives on.
 
+mod ask;
 mod connection;
 mod context;
 mod engine;
@@ -23,6 +24,7 @@ mod service;
 mod subscriptions;
 
 pub use crate::{
+    ask::AskError,
     connection::{Connection, TransportKind},
     context::{Principal, ProgressReporter, RequestCx},
     engine::{Engine, EngineLimits, ServerIdentity},

@@ -18,6 +18,8 @@ use std::{
 pub enum Change {
     /// The list of tools is another one.
     Tools,
+    /// The list of prompts is another one.
+    Prompts,
     /// The list of resources is another one.
     Resources,
     /// What is at this URI is something else.
@@ -163,6 +165,7 @@ impl Subscriber {
     fn wants(&self, change: &Change) -> bool {
         match change {
             Change::Tools => self.filter.tools_list_changed,
+            Change::Prompts => self.filter.prompts_list_changed,
             Change::Resources => self.filter.resources_list_changed,
             Change::Resource(uri) => self.filter.resource_subscriptions.contains(uri),
         }
@@ -171,6 +174,7 @@ impl Subscriber {
     fn tell(&self, change: &Change) {
         let notification = match change {
             Change::Tools => ServerNotification::ToolsListChanged,
+            Change::Prompts => ServerNotification::PromptsListChanged,
             Change::Resources => ServerNotification::ResourcesListChanged,
             Change::Resource(uri) => ServerNotification::ResourceUpdated { uri: uri.clone() },
         };

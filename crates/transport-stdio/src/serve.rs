@@ -113,6 +113,7 @@ where
                 };
                 if let Some(end) = ended {
                     idle = false;
+                    connection.wind_down();
                     draining = Some((end, Box::pin(tokio::time::sleep(options.drain))));
                 }
             }

@@ -1,9 +1,10 @@
 //! One connection over a pair of in-memory streams.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use jsonrpc_core::Limits;
+use jsonrpc_core::{Limits, RawJson};
 use mcp_protocol::model::{
-    CallToolResult, ClientRequest, Content, Implementation, ServerCapabilities, ServerResult,
+    CallToolResult, ClientRequest, Content, Implementation, InputRequest, LoggingLevel,
+    ServerCapabilities, ServerResult,
 };
 use mcp_service::{
     Change, Engine, EngineLimits, McpError, Principal, RequestCx, ServerIdentity, Service,
@@ -55,6 +56,22 @@ impl Service<ClientRequest> for Tools {
                 self.gate.notified().await;
             }
             "panic" => panic!("as asked"),
+            "ask" => {
+                cx.log(LoggingLevel::Debug, None, RawJson::NULL);
+                cx.log(LoggingLevel::Info, Some("asker"), RawJson::NULL);
+                let question = InputRequest::ElicitForm {
+                    message: "Sure?".to_owned(),
+                    requested_schema: json!({ "type": "object", "properties": {} }),
+                };
+                let text = match cx.ask(&question).await {
+                    Ok(answer) => answer.as_str().to_owned(),
+                    Err(error) => error.to_string(),
+                };
+                return Ok(ServerResult::CallTool(CallToolResult {
+                    content: vec![Content::text(text)],
+                    ..CallToolResult::default()
+                }));
+            }
             "progress" => {
                 let reporter = cx.progress_reporter().unwrap();
                 reporter.report(1.0, Some(2.0), Some("half"));
@@ -89,6 +106,7 @@ fn start(room: usize, drain: Duration) -> Peer {
         },
         capabilities: ServerCapabilities {
             tools: true,
+            logging: true,
             ..ServerCapabilities::default()
         },
         instructions: None,
@@ -398,4 +416,89 @@ async fn a_peer_that_does_not_read_is_not_read_from() {
     drop(writing.await.unwrap());
     assert_eq!(peer.serving.await.unwrap().unwrap(), End::InputEnded);
     peer.stop = None;
+}
+
+fn initialize(version: &str, capabilities: Value) -> String {
+    let params = json!({ "protocolVersion": version, "capabilities": capabilities, "clientInfo": { "name": "t", "version": "1" } });
+    json!({ "jsonrpc": "2.0", "id": "init", "method": "initialize", "params": params }).to_string()
+}
+
+#[tokio::test]
+async fn a_legacy_client_is_asked_and_answers() {
+    let mut peer = start(1 << 16, LONG);
+    peer.send(initialize("2025-11-25", json!({ "elicitation": {} })))
+        .await;
+    assert!(peer.receive().await["result"].is_object());
+    peer.send(call(1, "ask")).await;
+    let log = peer.receive().await;
+    assert_eq!(
+        (&log["params"]["level"], &log["params"]["logger"]),
+        (&json!("info"), &json!("asker")),
+        "debug is below the default"
+    );
+    let question = peer.receive().await;
+    assert_eq!(question["method"], "elicitation/create");
+    assert_eq!(question["params"]["message"], "Sure?");
+    peer.send(r#"{"jsonrpc":"2.0","id":99,"result":{"action":"decline"}}"#)
+        .await; // nobody asked
+    let answer =
+        json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "action": "accept" } });
+    peer.send(answer.to_string()).await;
+    let result = peer.receive().await;
+    assert_eq!(
+        (&result["id"], &result["result"]["content"][0]["text"]),
+        (&json!(1), &json!(r#"{"action":"accept"}"#))
+    );
+}
+
+#[tokio::test]
+async fn nobody_is_asked_who_has_not_said_so() {
+    let mut peer = start(1 << 16, LONG);
+    peer.send(initialize(
+        "2025-11-25",
+        json!({ "elicitation": { "url": {} } }),
+    ))
+    .await;
+    peer.receive().await;
+    let level = json!({ "jsonrpc": "2.0", "id": 5, "method": "logging/setLevel", "params": { "level": "error" } });
+    peer.send(level.to_string()).await;
+    assert_eq!(peer.receive().await["result"], json!({}));
+    peer.send(call(1, "ask")).await;
+    let result = peer.receive().await;
+    assert_eq!(
+        result["result"]["content"][0]["text"],
+        "the client has not declared what this question needs"
+    );
+}
+
+#[tokio::test]
+async fn a_question_is_withdrawn_with_its_request() {
+    let mut peer = start(1 << 16, LONG);
+    peer.send(initialize("2025-06-18", json!({ "elicitation": {} })))
+        .await;
+    peer.receive().await;
+    peer.send(call(1, "ask")).await;
+    peer.receive().await; // the log message
+    let question = peer.receive().await;
+    peer.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#)
+        .await;
+    let withdrawn = peer.receive().await;
+    assert_eq!(withdrawn["method"], "notifications/cancelled");
+    assert_eq!(withdrawn["params"]["requestId"], question["id"]);
+    assert_eq!(peer.finish().await.0, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn an_open_subscription_does_not_hold_up_the_end() {
+    let mut peer = start(1 << 16, LONG);
+    let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {} });
+    let listen = json!({ "jsonrpc": "2.0", "id": "sub", "method": "subscriptions/listen", "params": {
+        "_meta": meta, "notifications": { "toolsListChanged": true } } });
+    peer.send(listen.to_string()).await;
+    peer.receive().await;
+    let (rest, end) = peer.finish().await;
+    assert_eq!(
+        (&rest[0]["result"]["resultType"], end),
+        (&json!("complete"), End::InputEnded)
+    );
 }

@@ -93,6 +93,12 @@ pub struct ServerCapabilities {
     pub tools: bool,
     /// It has resources.
     pub resources: Option<ResourcesCapability>,
+    /// It has prompts, and says when their list changes.
+    pub prompts: bool,
+    /// It completes arguments of prompts and resource templates; since 2025-03-26 it says so.
+    pub completions: bool,
+    /// It sends log messages.
+    pub logging: bool,
     /// Extensions by name, with their settings.
     pub extensions: BTreeMap<String, Value>,
     /// What no revision has standardised, by name.
@@ -115,6 +121,15 @@ impl Serialize for ServerCapabilities {
         if let Some(resources) = self.resources {
             let declared = json!({ "listChanged": true, "subscribe": resources.subscribe });
             map.serialize_entry("resources", &declared)?;
+        }
+        if self.prompts {
+            map.serialize_entry("prompts", &json!({ "listChanged": true }))?;
+        }
+        if self.completions {
+            map.serialize_entry("completions", &json!({}))?;
+        }
+        if self.logging {
+            map.serialize_entry("logging", &json!({}))?;
         }
         if !self.extensions.is_empty() {
             map.serialize_entry("extensions", &self.extensions)?;

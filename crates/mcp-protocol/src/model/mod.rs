@@ -2,10 +2,13 @@
 
 mod cache;
 mod capabilities;
+mod completion;
 mod content;
+mod input;
 mod lifecycle;
 mod meta;
 mod notifications;
+mod prompts;
 mod resources;
 mod subscriptions;
 mod tools;
@@ -16,10 +19,15 @@ pub use self::{
         ClientCapabilities, ElicitationCapability, ResourcesCapability, SamplingCapability,
         ServerCapabilities,
     },
+    completion::{Complete, Completion, CompletionReference},
     content::{Content, ResourceContents},
+    input::{InputRequest, InputRequired, InputRetry},
     lifecycle::{DiscoverResult, Implementation, Initialize, InitializeResult},
     meta::{LoggingLevel, RequestMeta, ResultMeta},
     notifications::{ClientNotification, ServerNotification},
+    prompts::{
+        GetPrompt, GetPromptResult, ListPromptsResult, Prompt, PromptArgument, PromptMessage, Role,
+    },
     resources::{
         ByteRange, ListResourceTemplatesResult, ListResources, ListResourcesResult, ReadResource,
         ReadResourceResult, Resource, ResourceTemplate,
@@ -46,6 +54,11 @@ pub enum ClientRequest {
     Subscribe(String),
     /// `resources/unsubscribe`, of one URI.
     Unsubscribe(String),
+    ListPrompts(Page),
+    GetPrompt(GetPrompt),
+    Complete(Complete),
+    /// `logging/setLevel`.
+    SetLevel(LoggingLevel),
     /// `subscriptions/listen`.
     Listen(SubscriptionFilter),
 }
@@ -62,6 +75,11 @@ pub enum ServerResult {
     ListResources(ListResourcesResult),
     ListResourceTemplates(ListResourceTemplatesResult),
     ReadResource(ReadResourceResult),
+    ListPrompts(ListPromptsResult),
+    GetPrompt(GetPromptResult),
+    Complete(Completion),
+    /// More is needed from the client; modern revisions alone know it.
+    InputRequired(InputRequired),
     /// A result that [`crate::Encoder::result`] has already shaped for the request's revision, such
     /// as a list that is the same for many requests.
     Encoded(RawJson),

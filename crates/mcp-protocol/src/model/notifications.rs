@@ -1,5 +1,5 @@
-use super::SubscriptionFilter;
-use jsonrpc_core::Id;
+use super::{LoggingLevel, SubscriptionFilter};
+use jsonrpc_core::{Id, RawJson};
 
 /// What a client can tell a server, in any revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,12 +31,23 @@ pub enum ServerNotification {
     },
     /// The list of tools has changed.
     ToolsListChanged,
+    /// The list of prompts has changed.
+    PromptsListChanged,
     /// The list of resources has changed.
     ResourcesListChanged,
     /// A resource has changed.
     ResourceUpdated {
         /// Which.
         uri: String,
+    },
+    /// Something a person who looks into a request may want to know.
+    Log {
+        /// How bad it is.
+        level: LoggingLevel,
+        /// Who says it.
+        logger: Option<String>,
+        /// What; any value.
+        data: RawJson,
     },
     /// `subscriptions/listen` is in effect; since 2026-07-28.
     SubscriptionsAcknowledged {

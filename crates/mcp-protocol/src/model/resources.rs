@@ -1,4 +1,4 @@
-use super::{CacheHint, ResourceContents, ResultMeta, present};
+use super::{CacheHint, InputRetry, ResourceContents, ResultMeta, present};
 use serde::Deserialize;
 
 /// A resource as clients see it.
@@ -89,6 +89,9 @@ pub struct ReadResource {
     /// Not if it still has this entity tag.
     #[serde(default, deserialize_with = "present")]
     pub if_none_match: Option<String>,
+    /// What the client was asked before, if it was.
+    #[serde(skip)]
+    pub retry: InputRetry,
 }
 
 /// Some bytes of a resource.

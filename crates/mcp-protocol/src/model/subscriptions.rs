@@ -7,6 +7,9 @@ pub struct SubscriptionFilter {
     /// Changes of the list of tools.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tools_list_changed: bool,
+    /// Changes of the list of prompts.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub prompts_list_changed: bool,
     /// Changes of the list of resources.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub resources_list_changed: bool,

@@ -1,4 +1,4 @@
-use super::{CacheHint, Content, ResultMeta};
+use super::{CacheHint, Content, InputRetry, ResultMeta};
 use jsonrpc_core::RawJson;
 use serde::Serialize;
 
@@ -57,6 +57,8 @@ pub struct CallTool {
     pub name: String,
     /// Its arguments: the object as it was sent, not yet checked against the tool's schema.
     pub arguments: RawJson,
+    /// What the client was asked before, if it was.
+    pub retry: InputRetry,
 }
 
 /// A tool's answer.

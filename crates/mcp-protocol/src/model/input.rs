@@ -1,0 +1,181 @@
+use super::{ClientCapabilities, ElicitationCapability, SamplingCapability};
+use jsonrpc_core::RawJson;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Something a server needs to know from its client before it can answer.
+///
+/// In the modern era it is part of a result, and the client asks again; in the legacy era it is a
+/// request of the server's own. Handlers need not know which.
+#[derive(Clone, Debug, PartialEq)]
+pub enum InputRequest {
+    /// The user is shown a form.
+    ElicitForm {
+        /// What the user is told.
+        message: String,
+        /// A flat JSON Schema object of the form's fields.
+        requested_schema: Value,
+    },
+    /// The user is sent to a URL.
+    ElicitUrl {
+        /// What the user is told.
+        message: String,
+        /// Where to.
+        url: String,
+        /// Ties the notification of its completion to it; revision 2025-11-25 alone has it.
+        elicitation_id: String,
+    },
+    /// The client's model writes a message; the parameters are those of `sampling/createMessage`.
+    CreateMessage(Value),
+    /// The client says which roots it has.
+    ListRoots,
+}
+
+/// What a server needs to know from its client, under keys of its own choice.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct InputRequired {
+    /// What is asked; may be empty if there is a state.
+    pub requests: BTreeMap<String, InputRequest>,
+    /// What the client must send back unchanged. Clients can change it all the same.
+    pub state: Option<String>,
+}
+
+/// What a client adds when it asks again: the answers, and the state it was given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InputRetry {
+    /// The answers, under the keys of the questions. Keys nobody asked for are to be ignored.
+    pub responses: BTreeMap<String, RawJson>,
+    /// The state, which the client may have changed.
+    pub state: Option<String>,
+}
+
+impl InputRetry {
+    /// Whether this is no retry.
+    pub fn is_empty(&self) -> bool {
+        self.responses.is_empty() && self.state.is_none()
+    }
+}
+
+impl InputRequest {
+    /// The method that asks for it.
+    pub fn method(&self) -> &'static str {
+        match self {
+            Self::ElicitForm { .. } | Self::ElicitUrl { .. } => "elicitation/create",
+            Self::CreateMessage(_) => "sampling/createMessage",
+            Self::ListRoots => "roots/list",
+        }
+    }
+
+    /// The parameters that go with it.
+    pub fn params(&self) -> Value {
+        match self {
+            Self::ElicitForm {
+                message,
+                requested_schema,
+            } => json!({ "message": message, "requestedSchema": requested_schema }),
+            Self::ElicitUrl {
+                message,
+                url,
+                elicitation_id,
+            } => json!({
+                "mode": "url",
+                "message": message,
+                "url": url,
+                "elicitationId": elicitation_id,
+            }),
+            Self::CreateMessage(params) => params.clone(),
+            Self::ListRoots => json!({}),
+        }
+    }
+
+    /// What a client must have declared to be asked this.
+    pub fn required_capability(&self) -> ClientCapabilities {
+        let mut required = ClientCapabilities::default();
+        match self {
+            Self::ElicitForm { .. } => {
+                required.elicitation = Some(ElicitationCapability {
+                    form: true,
+                    url: false,
+                });
+            }
+            Self::ElicitUrl { .. } => {
+                required.elicitation = Some(ElicitationCapability {
+                    form: false,
+                    url: true,
+                });
+            }
+            Self::CreateMessage(params) => {
+                let asks_for_tools =
+                    params.get("tools").is_some() || params.get("toolChoice").is_some();
+                required.sampling = Some(SamplingCapability {
+                    context: false,
+                    tools: asks_for_tools,
+                });
+            }
+            Self::ListRoots => required.roots = true,
+        }
+        required
+    }
+
+    /// Whether `declared` has what this needs. A server must not ask otherwise (2026-07-28,
+    /// client capabilities).
+    pub fn is_declared_by(&self, declared: &ClientCapabilities) -> bool {
+        match self {
+            Self::ElicitForm { .. } => declared.elicitation.is_some_and(|modes| modes.form),
+            Self::ElicitUrl { .. } => declared.elicitation.is_some_and(|modes| modes.url),
+            Self::CreateMessage(_) => {
+                let needed = self.required_capability().sampling.unwrap_or_default();
+                declared
+                    .sampling
+                    .is_some_and(|sampling| sampling.tools || !needed.tools)
+            }
+            Self::ListRoots => declared.roots,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_asked_that_was_not_declared() {
+        let declared = |text| serde_json::from_str::<ClientCapabilities>(text).unwrap();
+        let form = InputRequest::ElicitForm {
+            message: String::new(),
+            requested_schema: json!({}),
+        };
+        let url = InputRequest::ElicitUrl {
+            message: String::new(),
+            url: String::new(),
+            elicitation_id: String::new(),
+        };
+        let plain = InputRequest::CreateMessage(json!({}));
+        let with_tools = InputRequest::CreateMessage(json!({ "tools": [] }));
+        let all = [&form, &url, &plain, &with_tools, &InputRequest::ListRoots];
+        for (text, allowed) in [
+            ("{}", [false; 5]),
+            (r#"{"elicitation":{}}"#, [true, false, false, false, false]),
+            (
+                r#"{"elicitation":{"url":{}}}"#,
+                [false, true, false, false, false],
+            ),
+            (r#"{"sampling":{}}"#, [false, false, true, false, false]),
+            (
+                r#"{"sampling":{"tools":{}}}"#,
+                [false, false, true, true, false],
+            ),
+            (r#"{"roots":{}}"#, [false, false, false, false, true]),
+        ] {
+            let declared = declared(text);
+            assert_eq!(
+                all.map(|it| it.is_declared_by(&declared)),
+                allowed,
+                "{text}"
+            );
+            for it in all {
+                assert!(it.is_declared_by(&it.required_capability()));
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Questions to the client while one of its requests is handled.
+
+use crate::{Connection, Outbox, OutboxError, RequestCx};
+use jsonrpc_core::{ErrorObject, Frame, Id, Message, RawJson};
+use mcp_protocol::{
+    Era, ProtocolVersion, encode_input_request, encode_notification,
+    model::{ClientCapabilities, InputRequest, ServerNotification},
+};
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+use tokio::sync::oneshot;
+
+/// The most questions a connection may have open; a client that answers none must not pile them up.
+pub(crate) const MAX_OPEN_QUESTIONS: usize = 64;
+
+/// Why a question was not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// The client has not declared that it can be asked this. It must not be (all revisions).
+    #[error("the client has not declared what this question needs")]
+    NotDeclared(Box<ClientCapabilities>),
+    /// Nobody can be asked: a modern request, whose questions are results, or no connection.
+    #[error("the client cannot be asked on this connection")]
+    NoWay,
+    /// The client has too many open questions, or reads too slowly.
+    #[error("the client cannot keep up")]
+    Overrun(#[source] Option<OutboxError>),
+    /// The client has refused to answer.
+    #[error("the client refused: {}", .0.message)]
+    Refused(ErrorObject),
+    /// The connection ended before the answer.
+    #[error("the client left before it answered")]
+    Gone,
+}
+
+type Answered = Result<RawJson, ErrorObject>;
+
+/// The open questions of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Questions(Mutex<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    last: i64,
+    waiting: HashMap<Id, oneshot::Sender<Answered>>,
+}
+
+impl Questions {
+    fn open(&self) -> Option<(Id, oneshot::Receiver<Answered>)> {
+        let mut open = self.lock();
+        if MAX_OPEN_QUESTIONS <= open.waiting.len() {
+            return None;
+        }
+        open.last += 1;
+        let id = Id::Number(open.last);
+        let (sender, receiver) = oneshot::channel();
+        open.waiting.insert(id.clone(), sender);
+        Some((id, receiver))
+    }
+
+    /// Passes an answer on; whether anybody waits for it.
+    pub(crate) fn answer(&self, id: &Id, outcome: Answered) -> bool {
+        let waiting = self.lock().waiting.remove(id);
+        waiting.is_some_and(|waiting| waiting.send(outcome).is_ok())
+    }
+
+    fn withdraw(&self, id: &Id) -> bool {
+        self.lock().waiting.remove(id).is_some()
+    }
+
+    /// Nobody will answer any more.
+    pub(crate) fn close(&self) {
+        self.lock().waiting.clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RequestCx {
+    /// Asks the client something and waits for the answer: the result object of the question's
+    /// method. For legacy clients; modern ones are asked by a result, and ask again.
+    ///
+    /// It waits for as long as the client takes: bound it.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError`] when there is no answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future withdraws the question and tells the client so.
+    pub async fn ask(&self, question: &InputRequest) -> Result<RawJson, AskError> {
+        if self.version.era() == Era::Modern {
+            return Err(AskError::NoWay);
+        }
+        let (Some(connection), Some(outbox)) = (self.connection(), self.outbox()) else {
+            return Err(AskError::NoWay);
+        };
+        if !question.is_declared_by(&self.capabilities) {
+            return Err(AskError::NotDeclared(Box::new(
+                question.required_capability(),
+            )));
+        }
+        let Some((id, answer)) = connection.questions().open() else {
+            return Err(AskError::Overrun(None));
+        };
+        let withdrawal = Withdrawal {
+            connection,
+            outbox,
+            version: self.version,
+            id: id.clone(),
+        };
+        let request = encode_input_request(self.version, id, question);
+        let frame = Frame::message(&Message::Request(request)).into_bytes();
+        outbox
+            .push(frame)
+            .map_err(|error| AskError::Overrun(Some(error)))?;
+        let answer = answer.await;
+        drop(withdrawal);
+        match answer {
+            Ok(Ok(result)) => Ok(result.detach()),
+            Ok(Err(error)) => Err(AskError::Refused(error)),
+            Err(_closed) => Err(AskError::Gone),
+        }
+    }
+}
+
+/// Takes back a question that nobody waits for any more.
+struct Withdrawal<'a> {
+    connection: &'a Connection,
+    outbox: &'a Outbox,
+    version: ProtocolVersion,
+    id: Id,
+}
+
+impl Drop for Withdrawal<'_> {
+    fn drop(&mut self) {
+        if !self.connection.questions().withdraw(&self.id) {
+            return; // answered
+        }
+        let notification = ServerNotification::Cancelled {
+            request: self.id.clone(),
+            reason: Some("the answer is no longer needed".to_owned()),
+        };
+        let notification = encode_notification(self.version, &notification, None);
+        let frame = Frame::message(&Message::Notification(notification)).into_bytes();
+        if let Err(error) = self.outbox.push(frame) {
+            tracing::debug!(%error, "a question could not be withdrawn");
+        }
+    }
+}
