@@ -1,3 +1,5 @@
+use crate::{Answers, Askable, LogLevel};
+use serde_json::Value;
 use std::{
     fmt,
     sync::{
@@ -9,6 +11,10 @@ use std::{
 
 /// Where progress goes. It is called on the tool's own path and must neither block nor panic.
 pub type ProgressSink = Arc<dyn Fn(Progress) + Send + Sync>;
+
+/// Where log messages for the caller go: severity, who says it, and what. It is called on the tool's
+/// own path and must neither block nor panic.
+pub type LogSink = Arc<dyn Fn(LogLevel, Option<&str>, &Value) + Send + Sync>;
 
 /// What an executor may know of the call it carries out, and whom it may tell what.
 ///
@@ -25,6 +31,9 @@ pub struct ToolCx {
     /// The W3C trace context of the caller.
     pub traceparent: Option<Arc<str>>,
     progress: Option<ProgressSink>,
+    log: Option<LogSink>,
+    askable: Askable,
+    answers: Option<Arc<Answers>>,
     meter: Arc<CallMeter>,
 }
 
@@ -60,6 +69,9 @@ impl ToolCx {
             deadline: None,
             traceparent: None,
             progress: None,
+            log: None,
+            askable: Askable::default(),
+            answers: None,
             meter: Arc::default(),
         }
     }
@@ -83,6 +95,39 @@ impl ToolCx {
     pub fn with_progress(mut self, sink: ProgressSink) -> Self {
         self.progress = Some(sink);
         self
+    }
+
+    /// Sets where log messages for the caller go; without it they go nowhere.
+    #[must_use]
+    pub fn with_log(mut self, sink: LogSink) -> Self {
+        self.log = Some(sink);
+        self
+    }
+
+    /// Sets what the client can be asked, and what it has answered.
+    #[must_use]
+    pub fn with_answers(mut self, askable: Askable, answers: Option<Arc<Answers>>) -> Self {
+        self.askable = askable;
+        self.answers = answers;
+        self
+    }
+
+    /// Tells the caller something about the call, if it wants to hear that much. Never blocks.
+    pub fn log(&self, level: LogLevel, logger: Option<&str>, data: &Value) {
+        if let Some(sink) = &self.log {
+            sink(level, logger, data);
+        }
+    }
+
+    /// What the client can be asked.
+    pub fn askable(&self) -> Askable {
+        self.askable
+    }
+
+    /// What the client has answered; empty on the first call.
+    pub fn answers(&self) -> &Answers {
+        static NONE: std::sync::LazyLock<Answers> = std::sync::LazyLock::new(Answers::default);
+        self.answers.as_deref().unwrap_or(&NONE)
     }
 
     /// Sets what the call is metered with, for a caller that needs it however the call ends.

@@ -1,4 +1,4 @@
-use crate::InvalidArguments;
+use crate::{InvalidArguments, Needed};
 use serde_json::Value;
 use std::{error::Error, time::Duration};
 
@@ -8,6 +8,9 @@ pub enum ToolError {
     /// It ran and failed. The model is told why, so that it can do better.
     #[error("{0}")]
     Failed(Failure),
+    /// It needs to know more from the client's side, and will be called again.
+    #[error("the tool needs input")]
+    NeedsInput(Needed),
     /// It refused arguments that fit its schema, and did not run.
     #[error("the tool refused the arguments")]
     Rejected(#[source] InvalidArguments),
@@ -83,7 +86,7 @@ impl ToolError {
     /// Whether the same call may succeed when it is repeated.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Failed(_) | Self::Rejected(_) | Self::Broken(_) => false,
+            Self::Failed(_) | Self::NeedsInput(_) | Self::Rejected(_) | Self::Broken(_) => false,
             Self::Crashed { retryable, .. } => *retryable,
             Self::TimedOut | Self::Busy { .. } => true,
         }

@@ -44,6 +44,7 @@ mod arguments;
 mod content;
 mod context;
 mod error;
+mod input;
 mod native;
 mod output;
 #[cfg(unix)]
@@ -56,8 +57,9 @@ mod violation;
 pub use crate::{
     arguments::{Arguments, InvalidArguments, MAX_ARGUMENT_BYTES, MAX_ARGUMENT_DEPTH},
     content::{Content, EmbeddedResource, ResourceBody, ResourceLink},
-    context::{CallMeter, Progress, ProgressSink, ToolCx},
+    context::{CallMeter, LogSink, Progress, ProgressSink, ToolCx},
     error::{Failure, ToolError},
+    input::{Answers, Askable, Elicited, LogLevel, Needed, Question},
     native::{NoArguments, ToolInput},
     output::{IntoOutput, ToolOutput},
     schema::{MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, SchemaError},

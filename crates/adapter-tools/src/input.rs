@@ -1,0 +1,216 @@
+//! What a tool asks its caller's side while it runs.
+//!
+//! A tool that needs to know more ends with [`ToolError::NeedsInput`](crate::ToolError::NeedsInput),
+//! and is called again from its beginning with the answers. Whether the client is asked by a result
+//! or by a request, and how many times, is not the tool's to know.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, value::RawValue};
+use std::collections::BTreeMap;
+
+/// What a tool needs to know before it can go on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Needed {
+    /// What is asked, under keys of the tool's choice.
+    pub questions: BTreeMap<String, Question>,
+    /// What the tool wants to find again when it is called again. It travels through the client,
+    /// sealed: the client can neither read nor change it.
+    pub state: Option<Value>,
+}
+
+/// One question.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Question {
+    /// The user fills in a form.
+    Form {
+        /// What the user is told.
+        message: String,
+        /// A flat JSON Schema object of the form's fields.
+        schema: Value,
+    },
+    /// The user is sent to a URL.
+    Url {
+        /// What the user is told.
+        message: String,
+        /// Where to.
+        url: String,
+    },
+    /// The client's model writes a message; the parameters are those of `sampling/createMessage`.
+    Sample(Value),
+    /// The client says which roots it has.
+    Roots,
+}
+
+/// What the client can be asked. Asking for more is refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Askable {
+    /// Forms.
+    pub form: bool,
+    /// URLs.
+    pub url: bool,
+    /// Messages of its model.
+    pub sample: bool,
+    /// Roots.
+    pub roots: bool,
+}
+
+/// What the client has answered so far, and what the tool left for itself.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    /// The answers by the questions' keys, as they were sent. Not to be trusted: a client may send
+    /// anything, asked or not.
+    pub responses: BTreeMap<String, Box<RawValue>>,
+    /// The state of [`Needed::state`].
+    pub state: Option<Value>,
+}
+
+/// How a user has answered a form or a URL.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Elicited {
+    /// Filled in.
+    Accepted(Map<String, Value>),
+    /// Refused.
+    Declined,
+    /// Closed without an answer.
+    Cancelled,
+}
+
+impl Needed {
+    /// One form, under `key`.
+    pub fn form(key: impl Into<String>, message: impl Into<String>, schema: Value) -> Self {
+        Self::default().and(
+            key,
+            Question::Form {
+                message: message.into(),
+                schema,
+            },
+        )
+    }
+
+    /// One message of the client's model, under `key`.
+    pub fn sample(key: impl Into<String>, params: Value) -> Self {
+        Self::default().and(key, Question::Sample(params))
+    }
+
+    /// The client's roots, under `key`.
+    pub fn roots(key: impl Into<String>) -> Self {
+        Self::default().and(key, Question::Roots)
+    }
+
+    /// Another question besides.
+    #[must_use]
+    pub fn and(mut self, key: impl Into<String>, question: Question) -> Self {
+        self.questions.insert(key.into(), question);
+        self
+    }
+
+    /// With something to find again.
+    #[must_use]
+    pub fn with_state(mut self, state: impl Into<Value>) -> Self {
+        self.state = Some(state.into());
+        self
+    }
+}
+
+impl Answers {
+    /// How the user has answered the form or URL under `key`; `None` if there is no such answer, or
+    /// none that makes sense: then it is to be asked again.
+    pub fn elicited(&self, key: &str) -> Option<Elicited> {
+        #[derive(Deserialize)]
+        struct Wire {
+            action: String,
+            #[serde(default)]
+            content: Option<Map<String, Value>>,
+        }
+        let wire: Wire = serde_json::from_str(self.responses.get(key)?.get()).ok()?;
+        match wire.action.as_str() {
+            "accept" => Some(Elicited::Accepted(wire.content.unwrap_or_default())),
+            "decline" => Some(Elicited::Declined),
+            "cancel" => Some(Elicited::Cancelled),
+            _ => None,
+        }
+    }
+
+    /// The text the client's model has written under `key`; `None` as above.
+    pub fn sampled_text(&self, key: &str) -> Option<String> {
+        let wire: Value = serde_json::from_str(self.responses.get(key)?.get()).ok()?;
+        let content = wire.get("content")?;
+        // One block, or since 2025-11-25 perhaps several.
+        let block = content
+            .as_array()
+            .map_or(Some(content), |blocks| blocks.first())?;
+        block.get("text")?.as_str().map(str::to_owned)
+    }
+
+    /// The URIs of the client's roots under `key`; `None` as above.
+    pub fn root_uris(&self, key: &str) -> Option<Vec<String>> {
+        #[derive(Deserialize)]
+        struct Wire {
+            roots: Vec<Root>,
+        }
+        #[derive(Deserialize)]
+        struct Root {
+            uri: String,
+        }
+        let wire: Wire = serde_json::from_str(self.responses.get(key)?.get()).ok()?;
+        Some(wire.roots.into_iter().map(|root| root.uri).collect())
+    }
+}
+
+/// How bad a message is that a tool logs for its caller, mildest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "named by RFC 5424")]
+pub enum LogLevel {
+    Debug,
+    Info,
+    Notice,
+    Warning,
+    Error,
+    Critical,
+    Alert,
+    Emergency,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(key: &str, json: &str) -> Answers {
+        let raw = RawValue::from_string(json.to_owned()).unwrap();
+        Answers {
+            responses: [(key.to_owned(), raw)].into(),
+            state: None,
+        }
+    }
+
+    #[test]
+    fn answers_that_make_no_sense_are_none() {
+        for bad in [
+            "7",
+            "{}",
+            r#"{"action":"perhaps"}"#,
+            r#"{"action":"accept","content":7}"#,
+        ] {
+            assert_eq!(answers("k", bad).elicited("k"), None, "{bad}");
+        }
+        let accepted = answers("k", r#"{"action":"accept","content":{"a":1}}"#);
+        assert!(
+            matches!(accepted.elicited("k"), Some(Elicited::Accepted(content)) if content["a"] == 1)
+        );
+        assert_eq!(accepted.elicited("other"), None);
+        assert_eq!(
+            answers("k", r#"{"action":"decline"}"#).elicited("k"),
+            Some(Elicited::Declined)
+        );
+        let sampled = answers(
+            "k",
+            r#"{"role":"assistant","model":"m","content":{"type":"text","text":"hi"}}"#,
+        );
+        assert_eq!(sampled.sampled_text("k").as_deref(), Some("hi"));
+        let sampled = answers("k", r#"{"content":[{"type":"text","text":"hi"}]}"#);
+        assert_eq!(sampled.sampled_text("k").as_deref(), Some("hi"));
+        let roots = answers("k", r#"{"roots":[{"uri":"file:///a"}]}"#);
+        assert_eq!(roots.root_uris("k"), Some(vec!["file:///a".to_owned()]));
+        assert_eq!(answers("k", "{}").root_uris("k"), None);
+    }
+}
