@@ -75,12 +75,12 @@ where
         Err(refused) => return Ok(respond::plain(*refused)),
     };
     let options = caller.options();
-    let handled = match &parts.method {
-        &Method::OPTIONS => Ok(cors::preflight(options, &parts.headers, origin.is_some())),
+    let handled = match parts.method {
+        Method::OPTIONS => Ok(cors::preflight(options, &parts.headers, origin.is_some())),
         _ if parts.uri.path() != options.path => side_route(&caller, &parts).await,
-        &Method::POST => post::handle(&caller, &parts, &headers, body, busy).await,
-        &Method::GET => stream(&caller, &parts, &headers, busy),
-        &Method::DELETE => end_session(&caller, &parts, &headers),
+        Method::POST => post::handle(&caller, &parts, &headers, body, busy).await,
+        Method::GET => stream(&caller, &parts, &headers, busy),
+        Method::DELETE => end_session(&caller, &parts, &headers),
         _ => Err(method_not_allowed(cors::METHODS)),
     };
     let mut response = handled.unwrap_or_else(|refused| respond::plain(*refused));

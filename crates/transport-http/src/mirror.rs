@@ -8,9 +8,11 @@ use http::HeaderMap;
 use jsonrpc_core::Request;
 use mcp_protocol::{ProtocolError, RequestedVersion, Session, model::RequestMeta};
 use mcp_service::Principal;
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use std::borrow::Cow;
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+use std::{borrow::Cow, fmt};
 
 /// Compares headers and body of a modern request, in the order in which a client can tell what is
 /// wrong: that both name the same version comes before whether it is one we serve.
@@ -88,37 +90,52 @@ const MAX_ECHOED: usize = 128;
 /// What `Mcp-Name` mirrors, if the method has it: the member of `params` and its value. A body
 /// without it is malformed, which is for the method to say.
 fn name_of(request: &Request) -> Option<(&'static str, Cow<'_, str>)> {
-    #[derive(Deserialize)]
-    struct Names<'a> {
-        #[serde(borrow, default)]
-        name: Option<&'a RawValue>,
-        #[serde(borrow, default)]
-        uri: Option<&'a RawValue>,
-        #[serde(borrow, default, rename = "taskId")]
-        task: Option<&'a RawValue>,
-    }
     let member = match request.method.as_str() {
         "tools/call" | "prompts/get" => "name",
         "resources/read" => "uri",
         "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
         _ => return None,
     };
-    let names: Names<'_> = request.params.parse().ok()?;
-    let raw = match member {
-        "name" => names.name,
-        "uri" => names.uri,
-        _ => names.task,
-    }?;
-    Some((member, text(raw)?))
+    let mut name = None;
+    let mut deserializer = serde_json::Deserializer::from_str(request.params.as_str());
+    // Stopping early is an error to the parser. It is none to us: the parameters were read before
+    // and will be read again, with members that are there twice refused.
+    let _stopped = deserializer.deserialize_map(Find {
+        member,
+        found: &mut name,
+    });
+    Some((member, name?))
 }
 
-/// A JSON string, borrowed unless it has escapes.
-fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
-    let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
-    if inner.contains('\\') {
-        return serde_json::from_str(raw.get()).ok().map(Cow::Owned);
+/// Looks for a string member, and reads no further than it: most requests have it first, and what
+/// comes after is longer.
+struct Find<'f, 'de> {
+    member: &'static str,
+    found: &'f mut Option<Cow<'de, str>>,
+}
+
+/// A string that borrows unless it has escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de> Visitor<'de> for Find<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
     }
-    Some(Cow::Borrowed(inner))
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        while let Some(Text(member)) = members.next_key()? {
+            if member == self.member {
+                let Text(value) = members.next_value()?;
+                *self.found = Some(value);
+                return Ok(());
+            }
+            members.next_value::<IgnoredAny>()?;
+        }
+        Ok(())
+    }
 }
 
 fn mismatch(reason: &str) -> ProtocolError {
@@ -200,6 +217,34 @@ fn base64(text: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jsonrpc_core::RawJson;
+
+    #[test]
+    fn the_name_is_found_wherever_it_is() {
+        let name = |params: &str| {
+            let request = Request {
+                id: 1.into(),
+                method: "tools/call".to_owned(),
+                params: RawJson::from_bytes(params.to_owned().into()).unwrap(),
+            };
+            name_of(&request).map(|(_, name)| name.into_owned())
+        };
+        for (params, expected) in [
+            (r#"{"name":"a","arguments":{"name":"b"}}"#, Some("a")),
+            (
+                r#"{"arguments":{"name":"b"},"_meta":[{}],"name":"a"}"#,
+                Some("a"),
+            ),
+            (r#"{"na\u006de":"\u0061\n"}"#, Some("a\n")),
+            (r#"{"name":7}"#, None),
+            (r#"{"name":null}"#, None),
+            (r#"{"Name":"a"}"#, None),
+            ("{}", None),
+            (r#"["a"]"#, None),
+        ] {
+            assert_eq!(name(params).as_deref(), expected, "{params}");
+        }
+    }
 
     #[test]
     fn base64_is_read_strictly() {

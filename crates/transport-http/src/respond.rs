@@ -6,7 +6,7 @@ use crate::{
     headers::Accept,
     refusal::APPLICATION_JSON,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use jsonrpc_core::Frame;
 use mcp_service::Reply;
 
@@ -17,29 +17,17 @@ const NO: HeaderValue = HeaderValue::from_static("no");
 
 /// The response for a reply that nothing came before.
 pub(crate) fn reply(reply: Reply, accept: Accept) -> Response<Body> {
-    let (status, hints) = match &reply {
+    let (frame, status, hints) = match reply {
         Reply::One(answer) => (
+            Some(Frame::response(&answer.response)),
             StatusCode::from_u16(answer.http_status).unwrap_or(StatusCode::OK),
-            answer.hints.as_slice(),
+            answer.hints,
         ),
-        Reply::Nothing | Reply::Batch(_) => (StatusCode::OK, &[][..]),
+        reply => (reply.into_frame(), StatusCode::OK, Vec::new()),
     };
-    let mut headers = HeaderMap::with_capacity(4 + hints.len());
-    for (name, value) in hints {
-        // A hint is a service's; what does not fit into a header is left out.
-        match (
-            HeaderName::from_bytes(name.as_bytes()),
-            HeaderValue::from_str(value),
-        ) {
-            (Ok(name), Ok(value)) => {
-                headers.append(name, value);
-            }
-            _ => tracing::debug!(name, "a hint does not fit into a header"),
-        }
-    }
-    let Some(frame) = into_frame(reply) else {
+    let Some(frame) = frame else {
         // Only notifications, or a request that was cancelled meanwhile.
-        return with_status(StatusCode::ACCEPTED, Response::new(Body::Empty));
+        return empty(StatusCode::ACCEPTED);
     };
     let mut response = if !accept.json && accept.stream && status == StatusCode::OK {
         event_stream(Body::event(frame))
@@ -50,15 +38,17 @@ pub(crate) fn reply(reply: Reply, accept: Accept) -> Response<Body> {
             .insert(header::CONTENT_TYPE, APPLICATION_JSON);
         response
     };
-    response.headers_mut().extend(headers);
-    with_status(status, response)
-}
-
-fn into_frame(reply: Reply) -> Option<Frame> {
-    match reply {
-        Reply::One(answer) => Some(Frame::response(&answer.response)),
-        reply => reply.into_frame(),
+    for (name, value) in hints {
+        // A hint is a service's; what does not fit into a header is left out.
+        let header = HeaderName::from_bytes(name.as_bytes());
+        match (header, HeaderValue::try_from(value)) {
+            (Ok(name), Ok(value)) => {
+                response.headers_mut().append(name, value);
+            }
+            _ => tracing::debug!(name, "a hint does not fit into a header"),
+        }
     }
+    with_status(status, response)
 }
 
 /// The response that streams `events`.
