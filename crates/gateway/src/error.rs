@@ -215,6 +215,10 @@ impl InvocationError {
                 });
                 Err(error(FAILED, "the tool is busy", &data))
             }
+            // The runner makes a result of it; getting here is a fault of ours.
+            Self::Tool(ToolError::NeedsInput(_)) => {
+                Err(McpError::new(ErrorCode::INTERNAL_ERROR, "internal error"))
+            }
             Self::Tool(ToolError::Broken(cause)) => {
                 tracing::error!(
                     error = &**cause as &dyn std::error::Error,
