@@ -1,30 +1,60 @@
 use crate::{InvocationError, Invoked};
 use adapter_tools::{CallMeter, ToolError};
-use governance::Micros;
+use governance::{Micros, Remaining};
+use std::sync::{Arc, OnceLock};
 
-/// What a call has cost, now that it has ended: the one rule, for the ledger and for the budget.
-///
-/// What the handler has metered counts. Without that the estimate does, because nobody knows better;
-/// a call that never reached its handler costs nothing (decision D6).
-pub(crate) fn cost_of(
-    outcome: &Result<Invoked, InvocationError>,
-    meter: &CallMeter,
-    estimate: Micros,
-) -> Micros {
-    match outcome {
-        Err(
-            InvocationError::Denied(_)
-            | InvocationError::Unknown
-            | InvocationError::Invalid(_)
-            | InvocationError::Unrecorded(_)
-            | InvocationError::Read(_)
-            | InvocationError::Tool(ToolError::Busy { .. } | ToolError::Rejected(_)),
-        ) => Micros::ZERO,
-        _ => cost_given_up(meter, estimate),
-    }
+/// What one call uses up, and what it leaves. It outlives the call, which may be given up anywhere.
+#[derive(Debug, Default)]
+pub struct Tally {
+    meter: Arc<CallMeter>,
+    cost: OnceLock<Micros>,
+    remaining: OnceLock<Remaining>,
 }
 
-/// What a call has cost that was given up on the way.
-pub(crate) fn cost_given_up(meter: &CallMeter, estimate: Micros) -> Micros {
-    meter.cost_micros().map_or(estimate, Micros)
+impl Tally {
+    /// What the handler has metered so far.
+    pub fn meter(&self) -> &Arc<CallMeter> {
+        &self.meter
+    }
+
+    /// What the caller has left, once that is settled.
+    pub(crate) fn remaining(&self) -> Option<&Remaining> {
+        self.remaining.get()
+    }
+
+    pub(crate) fn leave(&self, remaining: Remaining) {
+        self.remaining.get_or_init(|| remaining);
+    }
+
+    /// What the call has cost, now that it has ended: the one rule, for the ledger and for the
+    /// budget.
+    ///
+    /// What the handler has metered counts. Without that the estimate does, because nobody knows
+    /// better; a call that never reached its handler costs nothing (decision D6).
+    ///
+    /// The first to ask decides. A handler's own thread may go on spending when its call is over,
+    /// and the ledger and the budget must not see different amounts of it.
+    pub(crate) fn cost(
+        &self,
+        outcome: &Result<Invoked, InvocationError>,
+        estimate: Micros,
+    ) -> Micros {
+        match outcome {
+            Err(
+                InvocationError::Denied(_)
+                | InvocationError::Unknown
+                | InvocationError::Invalid(_)
+                | InvocationError::Unrecorded(_)
+                | InvocationError::Read(_)
+                | InvocationError::Tool(ToolError::Busy { .. } | ToolError::Rejected(_)),
+            ) => *self.cost.get_or_init(|| Micros::ZERO),
+            _ => self.cost_given_up(estimate),
+        }
+    }
+
+    /// What a call has cost that was given up on the way; see [`Tally::cost`].
+    pub(crate) fn cost_given_up(&self, estimate: Micros) -> Micros {
+        let metered = || self.meter.cost_micros().map_or(estimate, Micros);
+        *self.cost.get_or_init(metered)
+    }
 }

@@ -1,11 +1,7 @@
 use crate::{
-    Clock, Invocation, InvocationError, Invoked,
-    clock::timestamp,
-    cost::{cost_given_up, cost_of},
-    quota_report,
+    Clock, Invocation, InvocationError, Invoked, Tally, clock::timestamp, quota_report,
     recorded::start_of,
 };
-use adapter_tools::CallMeter;
 use governance::{Ask, Denial, Governor, Micros, Permit, QuotaStore, Reason};
 use ledger::{CallId, End, Outcome, Recorder, Start};
 use mcp_service::{RequestCx, Service};
@@ -87,6 +83,15 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         if !visible {
             return Err(Refusal::Denied(Denial::new(Reason::NotVisible)));
         }
+        // Before anything is counted: a refusal uses nothing up, and this one can last for hours.
+        if !self.recorder.health().is_ok()
+            && self
+                .governor
+                .policy()
+                .permitted(principal, &invocation.capability)
+        {
+            return Err(Refusal::Denied(Denial::new(Reason::LedgerUnavailable)));
+        }
         let ask = Ask {
             principal,
             capability: &invocation.capability,
@@ -156,7 +161,7 @@ where
                 });
             }
         };
-        let meter = Arc::clone(&invocation.meter);
+        let tally = Arc::clone(&invocation.tally);
         let admitted = Admitted {
             inner: invocation,
             estimate: permit.reserved(),
@@ -165,14 +170,12 @@ where
         };
         let open = OpenPermit {
             permit: Some(permit),
-            meter: &meter,
+            tally: &tally,
         };
-        let mut outcome = self.inner.call(cx, admitted).await;
+        let outcome = self.inner.call(cx, admitted).await;
         let remaining = open.settle(&outcome);
         quota_report::hint(cx, &remaining);
-        if let Ok(Invoked::Tool(result)) = &mut outcome {
-            quota_report::annotate(&mut result.meta, &remaining);
-        }
+        tally.leave(remaining);
         outcome
     }
 }
@@ -180,14 +183,14 @@ where
 /// Settles its permit when the call ends, and when it is given up.
 struct OpenPermit<'a, Q: QuotaStore> {
     permit: Option<Permit<Q>>,
-    meter: &'a CallMeter,
+    tally: &'a Tally,
 }
 
 impl<Q: QuotaStore> OpenPermit<'_, Q> {
     fn settle(mut self, outcome: &Result<Invoked, InvocationError>) -> governance::Remaining {
         match self.permit.take() {
             Some(permit) => {
-                let cost = cost_of(outcome, self.meter, permit.reserved());
+                let cost = self.tally.cost(outcome, permit.reserved());
                 permit.settle(cost).remaining
             }
             None => governance::Remaining::default(),
@@ -198,7 +201,7 @@ impl<Q: QuotaStore> OpenPermit<'_, Q> {
 impl<Q: QuotaStore> Drop for OpenPermit<'_, Q> {
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
-            let cost = cost_given_up(self.meter, permit.reserved());
+            let cost = self.tally.cost_given_up(permit.reserved());
             permit.settle(cost);
         }
     }

@@ -1,5 +1,4 @@
-use crate::{Offer, facts};
-use adapter_tools::CallMeter;
+use crate::{Offer, Tally, facts};
 use governance::{Kind, Micros};
 use jsonrpc_core::RawJson;
 use mcp_protocol::model::{CallToolResult, ReadResource, ReadResourceResult};
@@ -16,8 +15,8 @@ pub struct Invocation {
     pub arguments: RawJson,
     /// What was on offer when the call came; a change of it does not touch calls under way.
     pub offer: Arc<Offer>,
-    /// What the call has used up so far, whatever becomes of it.
-    pub meter: Arc<CallMeter>,
+    /// What the call uses up, whatever becomes of it.
+    pub tally: Arc<Tally>,
 }
 
 /// What is called.
@@ -46,7 +45,7 @@ impl Invocation {
             target: Target::Tool(name),
             arguments,
             offer,
-            meter: Arc::default(),
+            tally: Arc::default(),
         }
     }
 
@@ -62,7 +61,7 @@ impl Invocation {
             target: Target::Resource(read),
             arguments,
             offer,
-            meter: Arc::default(),
+            tally: Arc::default(),
         }
     }
 

@@ -35,6 +35,7 @@ mod timed;
 
 pub use crate::{
     clock::{Clock, system_clock},
+    cost::Tally,
     describe::IncludeSkill,
     error::{ErrorOptions, ErrorStyle, InvocationError},
     facts::{capability_facts, resource_capability, tool_capability},

@@ -1,7 +1,4 @@
-use crate::{
-    Admitted, Clock, Invocation, InvocationError, Invoked,
-    cost::{cost_given_up, cost_of},
-};
+use crate::{Admitted, Clock, Invocation, InvocationError, Invoked, Tally};
 use governance::{Kind, Micros};
 use ledger::{CallId, End, Finished, OpenCall, Outcome, Recorder, Start};
 use mcp_protocol::model::{CallToolResult, ReadResourceResult};
@@ -87,7 +84,7 @@ where
     ) -> Result<Invoked, InvocationError> {
         let began_us = (self.clock)();
         let estimate = admitted.estimate();
-        let meter = std::sync::Arc::clone(&admitted.inner().meter);
+        let tally = std::sync::Arc::clone(&admitted.inner().tally);
         let open = {
             let request_id = cx.id.to_string();
             let start = Start {
@@ -108,7 +105,7 @@ where
         };
         let entry = OpenEntry {
             open: Some(open),
-            meter: &meter,
+            tally: &tally,
             estimate,
             began_us,
             clock: self.clock,
@@ -133,7 +130,7 @@ where
 /// Ends its entry when the call ends, and when it is given up.
 struct OpenEntry<'a> {
     open: Option<OpenCall>,
-    meter: &'a adapter_tools::CallMeter,
+    tally: &'a Tally,
     estimate: Micros,
     began_us: u64,
     clock: Clock,
@@ -143,7 +140,7 @@ impl OpenEntry<'_> {
     fn finish(mut self, outcome: &Result<Invoked, InvocationError>) -> Option<Finished> {
         let open = self.open.take()?;
         let duration_us = (self.clock)().saturating_sub(self.began_us);
-        let cost_micros = cost_of(outcome, self.meter, self.estimate).0;
+        let cost_micros = self.tally.cost(outcome, self.estimate).0;
         let ended = |outcome| End {
             duration_us,
             cost_micros,
@@ -183,7 +180,7 @@ impl Drop for OpenEntry<'_> {
             };
             let end = End {
                 duration_us: (self.clock)().saturating_sub(self.began_us),
-                cost_micros: cost_given_up(self.meter, self.estimate).0,
+                cost_micros: self.tally.cost_given_up(self.estimate).0,
                 message,
                 ..End::new(outcome)
             };

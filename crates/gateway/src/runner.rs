@@ -9,8 +9,9 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 
 /// Carries out admitted invocations.
 #[derive(Debug)]
@@ -42,7 +43,7 @@ impl Runner {
             .check(invocation.arguments.clone().into_bytes())
             .map_err(InvocationError::Invalid)?;
         let mut tool_cx = ToolCx::new(Arc::clone(&cx.principal.0), cx.id.to_string())
-            .with_meter(Arc::clone(&invocation.meter));
+            .with_meter(Arc::clone(invocation.tally.meter()));
         if let Some(deadline) = admitted.deadline() {
             tool_cx = tool_cx.with_deadline(deadline);
         }
@@ -56,8 +57,11 @@ impl Runner {
                 let sink = {
                     let (reporter, spoken) = (reporter.clone(), Arc::clone(&spoken));
                     move |it: Progress| {
-                        spoken.store(true, Ordering::Relaxed);
-                        reporter.report(it.progress, it.total, it.message.as_deref());
+                        // What is not sent, because it is less than the seconds so far, tells the
+                        // client nothing.
+                        if reporter.report(it.progress, it.total, it.message.as_deref()) {
+                            spoken.store(true, Ordering::Relaxed);
+                        }
                     }
                 };
                 let call = tool.execute(tool_cx.with_progress(Arc::new(sink)), arguments);

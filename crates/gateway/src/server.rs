@@ -3,9 +3,10 @@ use crate::{
     cursor,
     facts::{resource_capability, tool_capability},
     lists::{Key, List},
+    quota_report,
 };
 use arc_swap::ArcSwap;
-use governance::{Governor, QuotaStore};
+use governance::{Governor, Policy, QuotaStore};
 use jsonrpc_core::{ErrorCode, RawJson};
 use mcp_protocol::{
     Encoder,
@@ -51,10 +52,15 @@ impl<Q: QuotaStore> Service<ClientRequest> for Server<Q> {
             ClientRequest::ListResourceTemplates(page) => self.list_templates(cx, page),
             ClientRequest::Subscribe(uri) => self.may_subscribe(cx, &uri),
             ClientRequest::Unsubscribe(_) => Ok(ServerResult::Empty),
+            // Not offered, so the engine never lets them through.
+            ClientRequest::ListPrompts(_)
+            | ClientRequest::GetPrompt(_)
+            | ClientRequest::Complete(_)
             // The engine answers these; getting here is a fault of ours.
-            ClientRequest::Initialize(_)
+            | ClientRequest::Initialize(_)
             | ClientRequest::Discover
             | ClientRequest::Ping
+            | ClientRequest::SetLevel(_)
             | ClientRequest::Listen(_) => {
                 Err(McpError::new(ErrorCode::INTERNAL_ERROR, "internal error"))
             }
@@ -64,15 +70,22 @@ impl<Q: QuotaStore> Service<ClientRequest> for Server<Q> {
 
 impl<Q: QuotaStore> Server<Q> {
     async fn call_tool(&self, cx: &RequestCx, call: CallTool) -> Result<ServerResult, McpError> {
-        let CallTool { name, arguments } = call;
+        let CallTool {
+            name, arguments, ..
+        } = call;
         let invocation = Invocation::tool(self.offer.load_full(), name.clone(), arguments);
-        let result = match self.invocations.call(cx, invocation).await {
+        let tally = Arc::clone(&invocation.tally);
+        let mut result = match self.invocations.call(cx, invocation).await {
             Ok(Invoked::Tool(result)) => result,
             Ok(Invoked::Resource(_)) => {
                 return Err(McpError::new(ErrorCode::INTERNAL_ERROR, "internal error"));
             }
             Err(error) => error.to_client(&name, cx.version, self.errors)?,
         };
+        // Results that say what went wrong are results as well (decision D21).
+        if let Some(remaining) = tally.remaining() {
+            quota_report::annotate(&mut result.meta, remaining);
+        }
         Ok(ServerResult::CallTool(result))
     }
 
@@ -97,8 +110,7 @@ impl<Q: QuotaStore> Server<Q> {
 
     fn list_tools(&self, cx: &RequestCx, page: Page) -> Result<ServerResult, McpError> {
         let offer = self.offer.load();
-        self.listed(cx, &offer, List::Tools, page.cursor, |cursor| {
-            let policy = self.governor.policy();
+        self.listed(cx, &offer, List::Tools, page.cursor, |policy, cursor| {
             let principal = cx.principal.as_str();
             let visible: Vec<_> = offer
                 .described()
@@ -111,7 +123,7 @@ impl<Q: QuotaStore> Server<Q> {
                 cursor::page(names, cursor, self.lists.tools_page).ok_or_else(bad_cursor)?;
             let tools = visible[range]
                 .iter()
-                .map(|(it, tool)| it.seen_by(principal, &policy, tool.is_async()));
+                .map(|(it, tool)| it.seen_by(principal, policy, tool.is_async()));
             Ok(ServerResult::ListTools(ListToolsResult {
                 tools: tools.collect(),
                 next_cursor,
@@ -126,8 +138,7 @@ impl<Q: QuotaStore> Server<Q> {
         list: &ListResources,
     ) -> Result<ServerResult, McpError> {
         let offer = self.offer.load();
-        let make = |cursor: Option<&str>| {
-            let policy = self.governor.policy();
+        let make = |policy: &Policy, cursor: Option<&str>| {
             let resources = offer.resources();
             let matching = resources.matching(list).map_err(|why| {
                 McpError::new(
@@ -151,14 +162,14 @@ impl<Q: QuotaStore> Server<Q> {
         };
         if list.category.is_some() || list.tag.is_some() || list.uri.is_some() {
             // Filters are the client's text: what they let through is not worth keeping.
-            return make(list.cursor.as_deref());
+            return make(&self.governor.policy(), list.cursor.as_deref());
         }
         self.listed(cx, &offer, List::Resources, list.cursor.clone(), make)
     }
 
     fn list_templates(&self, cx: &RequestCx, page: Page) -> Result<ServerResult, McpError> {
         let offer = self.offer.load();
-        self.listed(cx, &offer, List::Templates, page.cursor, |cursor| {
+        self.listed(cx, &offer, List::Templates, page.cursor, |_, cursor| {
             let templates = offer.resources().templates();
             let keys = templates.iter().map(|it| it.uri_template.as_str());
             let (range, next_cursor) =
@@ -180,20 +191,22 @@ impl<Q: QuotaStore> Server<Q> {
         offer: &Offer,
         list: List,
         cursor: Option<String>,
-        make: impl FnOnce(Option<&str>) -> Result<ServerResult, McpError>,
+        make: impl FnOnce(&Policy, Option<&str>) -> Result<ServerResult, McpError>,
     ) -> Result<ServerResult, McpError> {
-        let (policy_version, view) = self.governor.view_of(cx.principal.as_str());
+        // One policy for the key and for the page: a page made under a newer one would be kept for
+        // everybody who shared a view under the old one, and they need not share it any more.
+        let policy = self.governor.policy();
         let key = Key {
             list,
-            policy_version,
-            view,
+            policy_version: policy.version(),
+            view: policy.view_of(cx.principal.as_str()),
             version: cx.version,
             cursor,
         };
         if let Some(page) = offer.lists.get(&key) {
             return Ok(ServerResult::Encoded(page));
         }
-        let result = make(key.cursor.as_deref())?;
+        let result = make(&policy, key.cursor.as_deref())?;
         let page = self
             .encoder
             .result(cx.version, &result)
