@@ -43,7 +43,7 @@ impl Runner {
             .check(invocation.arguments.clone().into_bytes())
             .map_err(InvocationError::Invalid)?;
         let mut tool_cx = ToolCx::new(Arc::clone(&cx.principal.0), cx.id.to_string())
-            .with_meter(Arc::clone(&invocation.meter));
+            .with_meter(Arc::clone(invocation.tally.meter()));
         if let Some(deadline) = admitted.deadline() {
             tool_cx = tool_cx.with_deadline(deadline);
         }

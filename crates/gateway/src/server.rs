@@ -3,6 +3,7 @@ use crate::{
     cursor,
     facts::{resource_capability, tool_capability},
     lists::{Key, List},
+    quota_report,
 };
 use arc_swap::ArcSwap;
 use governance::{Governor, Policy, QuotaStore};
@@ -73,13 +74,18 @@ impl<Q: QuotaStore> Server<Q> {
             name, arguments, ..
         } = call;
         let invocation = Invocation::tool(self.offer.load_full(), name.clone(), arguments);
-        let result = match self.invocations.call(cx, invocation).await {
+        let tally = Arc::clone(&invocation.tally);
+        let mut result = match self.invocations.call(cx, invocation).await {
             Ok(Invoked::Tool(result)) => result,
             Ok(Invoked::Resource(_)) => {
                 return Err(McpError::new(ErrorCode::INTERNAL_ERROR, "internal error"));
             }
             Err(error) => error.to_client(&name, cx.version, self.errors)?,
         };
+        // Results that say what went wrong are results as well (decision D21).
+        if let Some(remaining) = tally.remaining() {
+            quota_report::annotate(&mut result.meta, remaining);
+        }
         Ok(ServerResult::CallTool(result))
     }
 
