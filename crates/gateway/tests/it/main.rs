@@ -1,0 +1,14 @@
+//! What a gateway promises, seen from the other end of a connection.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod house;
+
+mod arguments;
+mod errors;
+mod interleavings;
+mod lists;
+mod outage;
+mod record;
+mod refusals;
+mod resources;
+mod timing;
