@@ -46,8 +46,14 @@ impl Tally {
                 | InvocationError::Invalid(_)
                 | InvocationError::Unrecorded(_)
                 | InvocationError::Read(_)
+                | InvocationError::Prompt(_)
                 | InvocationError::Tool(ToolError::Busy { .. } | ToolError::Rejected(_)),
             ) => *self.cost.get_or_init(|| Micros::ZERO),
+            // It has not done what it was called for; that is what the estimate is about.
+            Ok(Invoked::NeedsInput(_)) => {
+                let metered = || self.meter.cost_micros().map_or(Micros::ZERO, Micros);
+                *self.cost.get_or_init(metered)
+            }
             _ => self.cost_given_up(estimate),
         }
     }

@@ -1,4 +1,4 @@
-use crate::{quota_report, resources::ReadFailure};
+use crate::{PromptFailure, quota_report, resources::ReadFailure};
 use adapter_tools::{InvalidArguments, ToolError};
 use governance::{Denial, Reason};
 use jsonrpc_core::ErrorCode;
@@ -37,6 +37,9 @@ pub enum InvocationError {
     /// The resource cannot be read.
     #[error("the resource cannot be read")]
     Read(#[source] ReadFailure),
+    /// The prompt cannot be filled in.
+    #[error("the prompt cannot be filled in")]
+    Prompt(#[source] PromptFailure),
 }
 
 /// What clients are told of failures.
@@ -90,7 +93,10 @@ impl InvocationError {
             Self::TimedOut(_) | Self::Tool(ToolError::TimedOut) => TIMED_OUT,
             Self::Tool(ToolError::Broken(_)) => INTERNAL,
             Self::Tool(_) => FAILED,
-            Self::Read(ReadFailure::Range(_)) => INVALID_PARAMS,
+            Self::Read(ReadFailure::Range(_)) | Self::Prompt(PromptFailure::Arguments(_)) => {
+                INVALID_PARAMS
+            }
+            Self::Prompt(_) => INTERNAL,
             Self::Read(ReadFailure::NotFound) => RESOURCE_NOT_FOUND,
             Self::Read(ReadFailure::Unreadable(_)) => INTERNAL,
         }
@@ -108,7 +114,8 @@ impl InvocationError {
             },
             Self::Invalid(_) | Self::Tool(ToolError::Rejected(_)) => Outcome::Invalid,
             Self::TimedOut(_) | Self::Tool(ToolError::TimedOut) => Outcome::TimedOut,
-            Self::Tool(_) | Self::Read(_) => Outcome::Failed,
+            Self::Prompt(PromptFailure::Arguments(_)) => Outcome::Invalid,
+            Self::Tool(_) | Self::Read(_) | Self::Prompt(_) => Outcome::Failed,
         }
     }
 
@@ -229,6 +236,27 @@ impl InvocationError {
                 Err(error(INTERNAL, "internal error", &data))
             }
             Self::Read(failure) => Err(read_error(failure, name, version)),
+            Self::Prompt(failure) => Err(prompt_error(failure, name)),
+        }
+    }
+
+    /// The same for a prompt, whose failures are always errors, and always of the same codes.
+    pub(crate) fn to_prompter(&self, name: &str, version: ProtocolVersion) -> McpError {
+        match self {
+            Self::Unknown
+            | Self::Denied(Denial {
+                reason: Reason::NotVisible,
+                ..
+            }) => {
+                let data =
+                    json!({ "details": "there is no prompt of this name", "retryable": false });
+                error(
+                    INVALID_PARAMS,
+                    format!("unknown prompt: {}", shortened(name)),
+                    &data,
+                )
+            }
+            other => other.to_reader(name, version),
         }
     }
 
@@ -329,6 +357,26 @@ fn read_error(failure: &ReadFailure, uri: &str, version: ProtocolVersion) -> Mcp
                 "a resource cannot be read"
             );
             let data = json!({ "details": "the resource cannot be read", "retryable": false });
+            error(INTERNAL, "internal error", &data)
+        }
+    }
+}
+
+fn prompt_error(failure: &PromptFailure, name: &str) -> McpError {
+    match failure {
+        PromptFailure::Arguments(why) => {
+            let data = json!({ "details": why, "retryable": false });
+            error(INVALID_PARAMS, format!("invalid arguments: {why}"), &data)
+        }
+        // The runner makes a result of it; getting here is a fault of ours.
+        PromptFailure::NeedsInput(_) => McpError::new(ErrorCode::INTERNAL_ERROR, "internal error"),
+        PromptFailure::Broken(cause) => {
+            tracing::error!(
+                error = &**cause as &dyn std::error::Error,
+                name,
+                "a prompt cannot be filled in"
+            );
+            let data = json!({ "details": "the prompt cannot be filled in", "retryable": false });
             error(INTERNAL, "internal error", &data)
         }
     }

@@ -12,6 +12,11 @@ pub fn resource_capability(uri: &str) -> String {
     format!("resource/{uri}")
 }
 
+/// How policies and the ledger name a prompt.
+pub fn prompt_capability(name: &str) -> String {
+    format!("prompt/{name}")
+}
+
 /// What `SKILL.md` documents say about the tools of the same name: `estimated_cost` and
 /// `max_daily_calls` of their constraints. What an operator has configured wins over it.
 pub fn capability_facts(skills: &SkillCatalog) -> BTreeMap<String, CapabilityFacts> {

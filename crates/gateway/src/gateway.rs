@@ -1,6 +1,6 @@
 use crate::{
     Clock, Component, ComponentState, ErrorOptions, Health, Metrics, Observed, Offer, Server,
-    facts::resource_capability, invocations, server::ListOptions, system_clock,
+    facts::resource_capability, invocations, seal::Sealer, server::ListOptions, system_clock,
 };
 use arc_swap::ArcSwap;
 use governance::{Governor, Policy, QuotaStore};
@@ -63,6 +63,9 @@ pub struct Options {
     pub errors: ErrorOptions,
     /// Bounds of the engine.
     pub limits: EngineLimits,
+    /// Whether handlers may send log messages to clients. The protocol advises new servers against
+    /// it since 2026-07-28.
+    pub client_logging: bool,
     /// Tells the time.
     pub clock: Clock,
 }
@@ -78,6 +81,7 @@ impl Default for Options {
             resources_ttl: Duration::from_secs(600),
             errors: ErrorOptions::default(),
             limits: EngineLimits::default(),
+            client_logging: false,
             clock: system_clock,
         }
     }
@@ -95,6 +99,7 @@ impl<Q: QuotaStore> Gateway<Q> {
             components: others,
         } = parts;
         let metrics = Metrics::new();
+        let has_prompts = !offer.prompts().entries().is_empty();
         let offer = Arc::new(ArcSwap::from_pointee(offer));
         let server = Server {
             invocations: invocations(
@@ -114,6 +119,8 @@ impl<Q: QuotaStore> Gateway<Q> {
                 resources_ttl_ms: millis(options.resources_ttl),
             },
             errors: options.errors,
+            sealer: Sealer::new(),
+            clock: options.clock,
         };
         let version = info.version.clone();
         let identity = ServerIdentity {
@@ -121,6 +128,9 @@ impl<Q: QuotaStore> Gateway<Q> {
             capabilities: ServerCapabilities {
                 tools: true,
                 resources: Some(ResourcesCapability { subscribe: true }),
+                prompts: has_prompts,
+                completions: has_prompts,
+                logging: options.client_logging,
                 ..ServerCapabilities::default()
             },
             instructions,

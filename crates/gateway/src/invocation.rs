@@ -1,8 +1,9 @@
 use crate::{Offer, Tally, facts};
+use adapter_tools::{Answers, Needed};
 use governance::{Kind, Micros};
 use jsonrpc_core::RawJson;
-use mcp_protocol::model::{CallToolResult, ReadResource, ReadResourceResult};
-use std::sync::Arc;
+use mcp_protocol::model::{CallToolResult, GetPromptResult, ReadResource, ReadResourceResult};
+use std::{collections::BTreeMap, sync::Arc};
 
 /// A call of something on offer.
 #[derive(Clone, Debug)]
@@ -15,6 +16,8 @@ pub struct Invocation {
     pub arguments: RawJson,
     /// What was on offer when the call came; a change of it does not touch calls under way.
     pub offer: Arc<Offer>,
+    /// What the client was asked before, and has answered.
+    pub answers: Option<Arc<Answers>>,
     /// What the call uses up, whatever becomes of it.
     pub tally: Arc<Tally>,
 }
@@ -26,6 +29,8 @@ pub enum Target {
     Tool(String),
     /// A resource.
     Resource(ReadResource),
+    /// A prompt, by name, with its arguments.
+    Prompt(String, BTreeMap<String, String>),
 }
 
 /// What a call results in.
@@ -35,6 +40,10 @@ pub enum Invoked {
     Tool(CallToolResult),
     /// A resource was read.
     Resource(ReadResourceResult),
+    /// A prompt was filled in.
+    Prompt(GetPromptResult),
+    /// More is needed from the client's side; nothing else has come of it.
+    NeedsInput(Needed),
 }
 
 impl Invocation {
@@ -45,6 +54,7 @@ impl Invocation {
             target: Target::Tool(name),
             arguments,
             offer,
+            answers: None,
             tally: Arc::default(),
         }
     }
@@ -61,6 +71,24 @@ impl Invocation {
             target: Target::Resource(read),
             arguments,
             offer,
+            answers: None,
+            tally: Arc::default(),
+        }
+    }
+
+    /// A prompt to be filled in.
+    pub fn prompt(
+        offer: Arc<Offer>,
+        name: String,
+        arguments: BTreeMap<String, String>,
+        as_sent: RawJson,
+    ) -> Self {
+        Self {
+            capability: facts::prompt_capability(&name),
+            target: Target::Prompt(name, arguments),
+            arguments: as_sent,
+            offer,
+            answers: None,
             tally: Arc::default(),
         }
     }
@@ -69,7 +97,8 @@ impl Invocation {
     pub fn kind(&self) -> Kind {
         match self.target {
             Target::Tool(_) => Kind::Tool,
-            Target::Resource(_) => Kind::Resource,
+            // Both are read, and neither does anything.
+            Target::Resource(_) | Target::Prompt(..) => Kind::Resource,
         }
     }
 
@@ -78,6 +107,12 @@ impl Invocation {
         match &self.target {
             Target::Tool(name) => self.offer.tools().get(name).is_some(),
             Target::Resource(read) => self.offer.resources().canonical(&read.uri).is_some(),
+            Target::Prompt(name, _) => self
+                .offer
+                .prompts()
+                .entries()
+                .iter()
+                .any(|it| it.name == *name),
         }
     }
 
@@ -88,7 +123,7 @@ impl Invocation {
                 let tool = self.offer.tools().get(name)?;
                 tool.estimated_cost_micros().map(Micros)
             }
-            Target::Resource(_) => None,
+            Target::Resource(_) | Target::Prompt(..) => None,
         }
     }
 
@@ -97,6 +132,7 @@ impl Invocation {
         match self.target {
             Target::Tool(_) => "tools/call",
             Target::Resource(_) => "resources/read",
+            Target::Prompt(..) => "prompts/get",
         }
     }
 }

@@ -12,6 +12,7 @@
 //! Only [`Governed`] makes an [`Admitted`], and what runs calls takes nothing else: there is no way
 //! around it, for a batch element or a legacy call as little as for a modern one.
 
+mod asking;
 mod clock;
 mod cost;
 mod cursor;
@@ -26,10 +27,12 @@ mod lists;
 mod metrics;
 mod observed;
 mod offer;
+mod prompts;
 mod quota_report;
 mod recorded;
 mod resources;
 mod runner;
+mod seal;
 mod server;
 mod timed;
 
@@ -38,7 +41,7 @@ pub use crate::{
     cost::Tally,
     describe::IncludeSkill,
     error::{ErrorOptions, ErrorStyle, InvocationError},
-    facts::{capability_facts, resource_capability, tool_capability},
+    facts::{capability_facts, prompt_capability, resource_capability, tool_capability},
     gateway::{Gateway, GatewayEngine, Options, Parts},
     governed::{Admitted, Governed},
     health::{Component, ComponentState, Health},
@@ -46,6 +49,7 @@ pub use crate::{
     metrics::Metrics,
     observed::Observed,
     offer::Offer,
+    prompts::{PromptCx, PromptFailure, Prompts, StaticPrompts},
     recorded::Recorded,
     resources::{
         NoResources, ReadFailure, ResourceEntry, Resources, SkillResources, StaticResources,

@@ -28,6 +28,7 @@ pub(crate) enum List {
     Tools,
     Resources,
     Templates,
+    Prompts,
 }
 
 impl Lists {

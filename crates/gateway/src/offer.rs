@@ -1,4 +1,6 @@
-use crate::{IncludeSkill, NoResources, Resources, describe::Described, lists::Lists};
+use crate::{
+    IncludeSkill, NoResources, Prompts, Resources, StaticPrompts, describe::Described, lists::Lists,
+};
 use adapter_skills::SkillCatalog;
 use adapter_tools::ToolSet;
 use std::{sync::Arc, time::Duration};
@@ -10,6 +12,7 @@ pub struct Offer {
     tools: ToolSet,
     described: Vec<Described>,
     resources: Arc<dyn Resources>,
+    prompts: Arc<dyn Prompts>,
     pub(crate) lists: Lists,
 }
 
@@ -30,6 +33,7 @@ impl Offer {
             tools,
             described,
             resources,
+            prompts: Arc::new(StaticPrompts::new()),
             lists: Lists::default(),
         }
     }
@@ -43,6 +47,18 @@ impl Offer {
             IncludeSkill::None,
             default_timeout,
         )
+    }
+
+    /// With these prompts besides.
+    #[must_use]
+    pub fn with_prompts(mut self, prompts: Arc<dyn Prompts>) -> Self {
+        self.prompts = prompts;
+        self
+    }
+
+    /// The prompts.
+    pub fn prompts(&self) -> &Arc<dyn Prompts> {
+        &self.prompts
     }
 
     /// The tools.

@@ -1,4 +1,6 @@
-use crate::{Admitted, Clock, Invocation, InvocationError, Invoked, Tally};
+use crate::{
+    Admitted, Clock, Invocation, InvocationError, Invoked, Tally, Target, asking::recorded_needs,
+};
 use governance::{Kind, Micros};
 use ledger::{CallId, End, Finished, OpenCall, Outcome, Recorder, Start};
 use mcp_protocol::model::{CallToolResult, ReadResourceResult};
@@ -33,6 +35,7 @@ pub(crate) fn start_of<'a>(
 ) -> Start<'a> {
     let kind = match invocation.kind() {
         Kind::Tool => ledger::Kind::Tool,
+        Kind::Resource if matches!(invocation.target, Target::Prompt(..)) => ledger::Kind::Other,
         Kind::Resource => ledger::Kind::Resource,
     };
     Start {
@@ -158,6 +161,14 @@ impl OpenEntry<'_> {
             }),
             Ok(Invoked::Resource(result)) => open.finish(&End {
                 result: &recorded_read(result),
+                ..ended(Outcome::Succeeded)
+            }),
+            Ok(Invoked::Prompt(result)) => open.finish(&End {
+                result: &serde_json::json!({ "messages": result.messages.len() }).to_string(),
+                ..ended(Outcome::Succeeded)
+            }),
+            Ok(Invoked::NeedsInput(needed)) => open.finish(&End {
+                result: &recorded_needs(needed),
                 ..ended(Outcome::Succeeded)
             }),
             Err(error) => open.finish(&End {

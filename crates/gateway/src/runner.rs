@@ -1,8 +1,13 @@
-use crate::{Admitted, Invocation, InvocationError, Invoked, Target};
-use adapter_tools::{Content, Progress, ResourceBody, ToolCx, ToolOutput};
+use crate::{
+    Admitted, Invocation, InvocationError, Invoked, PromptCx, PromptFailure, Target,
+    asking::askable,
+};
+use adapter_tools::{
+    Content, LogLevel, LogSink, Progress, ResourceBody, ToolCx, ToolError, ToolOutput,
+};
 use jsonrpc_core::RawJson;
-use mcp_protocol::model::{self, CallToolResult, ResultMeta};
-use mcp_service::{ProgressReporter, RequestCx, Service};
+use mcp_protocol::model::{self, CallToolResult, LoggingLevel, ResultMeta};
+use mcp_service::{LogReporter, ProgressReporter, RequestCx, Service};
 use std::{
     pin::pin,
     sync::{
@@ -43,7 +48,11 @@ impl Runner {
             .check(invocation.arguments.clone().into_bytes())
             .map_err(InvocationError::Invalid)?;
         let mut tool_cx = ToolCx::new(Arc::clone(&cx.principal.0), cx.id.to_string())
-            .with_meter(Arc::clone(invocation.tally.meter()));
+            .with_meter(Arc::clone(invocation.tally.meter()))
+            .with_answers(askable(cx), invocation.answers.clone());
+        if let Some(reporter) = cx.log_reporter() {
+            tool_cx = tool_cx.with_log(log_sink(reporter));
+        }
         if let Some(deadline) = admitted.deadline() {
             tool_cx = tool_cx.with_deadline(deadline);
         }
@@ -68,9 +77,11 @@ impl Runner {
                 with_sign_of_life(call, &reporter, &spoken, self.progress_after).await
             }
         };
-        output
-            .map(|output| Invoked::Tool(shaped(output)))
-            .map_err(InvocationError::Tool)
+        match output {
+            Ok(output) => Ok(Invoked::Tool(shaped(output))),
+            Err(ToolError::NeedsInput(needed)) => Ok(Invoked::NeedsInput(needed)),
+            Err(error) => Err(InvocationError::Tool(error)),
+        }
     }
 }
 
@@ -91,8 +102,39 @@ impl Service<Admitted<Invocation>> for Runner {
                 let result = resources.read(read.clone()).await;
                 result.map(Invoked::Resource).map_err(InvocationError::Read)
             }
+            Target::Prompt(name, arguments) => {
+                let prompt = PromptCx {
+                    name: name.clone(),
+                    arguments: arguments.clone(),
+                    askable: askable(cx),
+                    answers: invocation.answers.clone().unwrap_or_default(),
+                };
+                match invocation.offer.prompts().get(prompt).await {
+                    Ok(result) => Ok(Invoked::Prompt(result)),
+                    Err(PromptFailure::NeedsInput(needed)) => Ok(Invoked::NeedsInput(needed)),
+                    Err(failure) => Err(InvocationError::Prompt(failure)),
+                }
+            }
         }
     }
+}
+
+fn log_sink(reporter: LogReporter) -> LogSink {
+    Arc::new(move |level, logger, data| {
+        let level = match level {
+            LogLevel::Debug => LoggingLevel::Debug,
+            LogLevel::Info => LoggingLevel::Info,
+            LogLevel::Notice => LoggingLevel::Notice,
+            LogLevel::Warning => LoggingLevel::Warning,
+            LogLevel::Error => LoggingLevel::Error,
+            LogLevel::Critical => LoggingLevel::Critical,
+            LogLevel::Alert => LoggingLevel::Alert,
+            LogLevel::Emergency => LoggingLevel::Emergency,
+        };
+        if let Ok(data) = RawJson::from_value(data) {
+            reporter.log(level, logger, data);
+        }
+    })
 }
 
 /// Reports the seconds gone by, as long as the tool does not report anything itself: the two would

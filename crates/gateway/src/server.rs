@@ -1,9 +1,12 @@
 use crate::{
-    ErrorOptions, Governed, Invocation, InvocationError, Invoked, Offer, Recorded, Runner, Timed,
+    Clock, ErrorOptions, Governed, Invocation, InvocationError, Invoked, Offer, Recorded, Runner,
+    Timed,
+    asking::{Progressed, Repeated, call_with_input},
     cursor,
-    facts::{resource_capability, tool_capability},
+    facts::{prompt_capability, resource_capability, tool_capability},
     lists::{Key, List},
     quota_report,
+    seal::Sealer,
 };
 use arc_swap::ArcSwap;
 use governance::{Governor, Policy, QuotaStore};
@@ -11,7 +14,8 @@ use jsonrpc_core::{ErrorCode, RawJson};
 use mcp_protocol::{
     Encoder,
     model::{
-        CacheHint, CacheScope, CallTool, ClientRequest, ListResourceTemplatesResult, ListResources,
+        CacheHint, CacheScope, CallTool, ClientRequest, Complete, Completion, CompletionReference,
+        GetPrompt, ListPromptsResult, ListResourceTemplatesResult, ListResources,
         ListResourcesResult, ListToolsResult, Page, ReadResource, ServerResult,
     },
 };
@@ -37,6 +41,8 @@ pub struct Server<Q> {
     pub(crate) encoder: Encoder,
     pub(crate) lists: ListOptions,
     pub(crate) errors: ErrorOptions,
+    pub(crate) sealer: Sealer,
+    pub(crate) clock: Clock,
 }
 
 impl<Q: QuotaStore> Service<ClientRequest> for Server<Q> {
@@ -52,12 +58,11 @@ impl<Q: QuotaStore> Service<ClientRequest> for Server<Q> {
             ClientRequest::ListResourceTemplates(page) => self.list_templates(cx, page),
             ClientRequest::Subscribe(uri) => self.may_subscribe(cx, &uri),
             ClientRequest::Unsubscribe(_) => Ok(ServerResult::Empty),
-            // Not offered, so the engine never lets them through.
-            ClientRequest::ListPrompts(_)
-            | ClientRequest::GetPrompt(_)
-            | ClientRequest::Complete(_)
+            ClientRequest::ListPrompts(page) => self.list_prompts(cx, page),
+            ClientRequest::GetPrompt(get) => self.get_prompt(cx, get).await,
+            ClientRequest::Complete(complete) => self.complete(cx, &complete),
             // The engine answers these; getting here is a fault of ours.
-            | ClientRequest::Initialize(_)
+            ClientRequest::Initialize(_)
             | ClientRequest::Discover
             | ClientRequest::Ping
             | ClientRequest::SetLevel(_)
@@ -71,15 +76,34 @@ impl<Q: QuotaStore> Service<ClientRequest> for Server<Q> {
 impl<Q: QuotaStore> Server<Q> {
     async fn call_tool(&self, cx: &RequestCx, call: CallTool) -> Result<ServerResult, McpError> {
         let CallTool {
-            name, arguments, ..
+            name,
+            arguments,
+            retry,
         } = call;
-        let invocation = Invocation::tool(self.offer.load_full(), name.clone(), arguments);
-        let tally = Arc::clone(&invocation.tally);
-        let mut result = match self.invocations.call(cx, invocation).await {
+        let offer = self.offer.load_full();
+        let repeated = Repeated {
+            method: "tools/call",
+            name: &name,
+            parameters: &arguments,
+        };
+        let invocation = || Invocation::tool(Arc::clone(&offer), name.clone(), arguments.clone());
+        let now_us = (self.clock)();
+        let called = call_with_input(
+            &self.invocations,
+            &self.sealer,
+            now_us,
+            cx,
+            repeated,
+            retry,
+            invocation,
+        );
+        let (outcome, tally) = match called.await? {
+            Progressed::Ended(outcome, tally) => (outcome, tally),
+            Progressed::Asks(required) => return Ok(ServerResult::InputRequired(required)),
+        };
+        let mut result = match outcome {
             Ok(Invoked::Tool(result)) => result,
-            Ok(Invoked::Resource(_)) => {
-                return Err(McpError::new(ErrorCode::INTERNAL_ERROR, "internal error"));
-            }
+            Ok(_) => return Err(mixed_up()),
             Err(error) => error.to_client(&name, cx.version, self.errors)?,
         };
         // Results that say what went wrong are results as well (decision D21).
@@ -103,8 +127,91 @@ impl<Q: QuotaStore> Server<Q> {
         let invocation = Invocation::resource(self.offer.load_full(), read, asked);
         match self.invocations.call(cx, invocation).await {
             Ok(Invoked::Resource(result)) => Ok(ServerResult::ReadResource(result)),
-            Ok(Invoked::Tool(_)) => Err(McpError::new(ErrorCode::INTERNAL_ERROR, "internal error")),
+            Ok(_) => Err(mixed_up()),
             Err(error) => Err(error.to_reader(&uri, cx.version)),
+        }
+    }
+
+    async fn get_prompt(&self, cx: &RequestCx, get: GetPrompt) -> Result<ServerResult, McpError> {
+        let GetPrompt {
+            name,
+            arguments,
+            retry,
+        } = get;
+        let offer = self.offer.load_full();
+        let as_sent =
+            RawJson::from_value(&arguments).map_err(|error| McpError::internal(&error))?;
+        let repeated = Repeated {
+            method: "prompts/get",
+            name: &name,
+            parameters: &as_sent,
+        };
+        let invocation = || {
+            let offer = Arc::clone(&offer);
+            Invocation::prompt(offer, name.clone(), arguments.clone(), as_sent.clone())
+        };
+        let called = call_with_input(
+            &self.invocations,
+            &self.sealer,
+            (self.clock)(),
+            cx,
+            repeated,
+            retry,
+            invocation,
+        );
+        match called.await? {
+            Progressed::Asks(required) => Ok(ServerResult::InputRequired(required)),
+            Progressed::Ended(Ok(Invoked::Prompt(result)), _) => {
+                Ok(ServerResult::GetPrompt(result))
+            }
+            Progressed::Ended(Ok(_), _) => Err(mixed_up()),
+            Progressed::Ended(Err(error), _) => Err(error.to_prompter(&name, cx.version)),
+        }
+    }
+
+    fn list_prompts(&self, cx: &RequestCx, page: Page) -> Result<ServerResult, McpError> {
+        let offer = self.offer.load();
+        self.listed(cx, &offer, List::Prompts, page.cursor, |policy, cursor| {
+            let principal = cx.principal.as_str();
+            let entries = offer.prompts().entries().iter();
+            let visible: Vec<_> = entries
+                .filter(|it| policy.visible(principal, &prompt_capability(&it.name)))
+                .collect();
+            let names = visible.iter().map(|it| it.name.as_str());
+            let (range, next_cursor) =
+                cursor::page(names, cursor, self.lists.tools_page).ok_or_else(bad_cursor)?;
+            Ok(ServerResult::ListPrompts(ListPromptsResult {
+                prompts: visible[range].iter().map(|it| (*it).clone()).collect(),
+                next_cursor,
+                cache: private(self.lists.tools_ttl_ms),
+            }))
+        })
+    }
+
+    /// Suggests only for what the caller may see.
+    fn complete(&self, cx: &RequestCx, complete: &Complete) -> Result<ServerResult, McpError> {
+        let offer = self.offer.load();
+        let visible = match &complete.reference {
+            CompletionReference::Prompt { name } => {
+                let policy = self.governor.policy();
+                policy.visible(cx.principal.as_str(), &prompt_capability(name))
+            }
+            CompletionReference::Resource { .. } => true,
+        };
+        let known_template = match &complete.reference {
+            CompletionReference::Resource { uri } => {
+                let templates = offer.resources().templates();
+                templates.iter().any(|it| it.uri_template == *uri)
+            }
+            CompletionReference::Prompt { .. } => false,
+        };
+        let values = offer.prompts().complete(complete).filter(|_| visible);
+        match values.or_else(|| known_template.then(Vec::new)) {
+            Some(values) => Ok(ServerResult::Complete(Completion { values })),
+            None => Err(McpError::new(
+                ErrorCode::INVALID_PARAMS,
+                "invalid params: `ref` leads nowhere",
+            )),
         }
     }
 
@@ -235,6 +342,11 @@ fn private(ttl_ms: u64) -> CacheHint {
         ttl_ms,
         scope: CacheScope::Private,
     }
+}
+
+/// One kind of thing was called and another answered, which is a fault of ours.
+fn mixed_up() -> McpError {
+    McpError::new(ErrorCode::INTERNAL_ERROR, "internal error")
 }
 
 fn bad_cursor() -> McpError {

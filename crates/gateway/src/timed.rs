@@ -38,7 +38,7 @@ where
                 .tools()
                 .get(name)
                 .and_then(|tool| tool.timeout()),
-            Target::Resource(_) => None,
+            Target::Resource(_) | Target::Prompt(..) => None,
         };
         let timeout = own.unwrap_or(self.default_timeout);
         // The handler is told as well: it may be a process that outlives the future.

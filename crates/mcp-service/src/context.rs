@@ -130,25 +130,15 @@ impl RequestCx {
         })
     }
 
-    /// Tells the client something about the request, if it wants to hear that much. Modern clients
-    /// hear nothing unless the request itself says from which severity on (2026-07-28, logging).
-    pub fn log(&self, level: LoggingLevel, logger: Option<&str>, data: RawJson) {
-        let (Some(from), Some(outbox)) = (self.log_from, &self.outbox) else {
-            return;
-        };
-        if level < from {
-            return;
-        }
-        let notification = ServerNotification::Log {
-            level,
-            logger: logger.map(str::to_owned),
-            data,
-        };
-        let notification = encode_notification(self.version, &notification, None);
-        let frame = Frame::message(&Message::Notification(notification)).into_bytes();
-        if let Err(error) = outbox.push(frame) {
-            tracing::debug!(%error, "a log message was left out");
-        }
+    /// Tells the client about the request, if it wants to hear anything. Modern clients hear nothing
+    /// unless the request itself says from which severity on (2026-07-28, logging).
+    pub fn log_reporter(&self) -> Option<LogReporter> {
+        Some(LogReporter {
+            from: self.log_from?,
+            version: self.version,
+            outbox: self.outbox.clone()?,
+            progress: Arc::clone(&self.progress),
+        })
     }
 
     /// Leaves a remark for the transport to put beside the answer where it can: on HTTP, a header.
@@ -228,4 +218,35 @@ type LastProgress = Arc<Mutex<Option<f64>>>;
 
 fn lock(progress: &LastProgress) -> MutexGuard<'_, Option<f64>> {
     progress.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tells a client about one of its requests.
+#[derive(Clone, Debug)]
+pub struct LogReporter {
+    from: LoggingLevel,
+    version: ProtocolVersion,
+    outbox: Outbox,
+    progress: LastProgress,
+}
+
+impl LogReporter {
+    /// Sends one message. Left out when it is milder than the client wants to hear, once the request
+    /// is answered or cancelled, and when the peer reads too slowly.
+    pub fn log(&self, level: LoggingLevel, logger: Option<&str>, data: RawJson) {
+        // Held until the message is queued, as for progress.
+        let state = lock(&self.progress);
+        if state.is_none() || level < self.from {
+            return;
+        }
+        let notification = ServerNotification::Log {
+            level,
+            logger: logger.map(str::to_owned),
+            data,
+        };
+        let notification = encode_notification(self.version, &notification, None);
+        let frame = Frame::message(&Message::Notification(notification)).into_bytes();
+        if let Err(error) = self.outbox.push(frame) {
+            tracing::debug!(%error, "a log message was left out");
+        }
+    }
 }

@@ -668,12 +668,22 @@ impl<S> Drop for Place<S> {
 }
 
 fn answered(cx: &RequestCx, outcome: Result<RawJson, ErrorObject>) -> Answer {
+    // A service may find out late that the client has not declared what a request needs.
+    let http_status = match &outcome {
+        Err(error)
+            if cx.version.era() == Era::Modern
+                && error.code == ProtocolError::MISSING_CLIENT_CAPABILITY =>
+        {
+            400
+        }
+        _ => 200,
+    };
     Answer {
         response: Response {
             id: Some(cx.id.clone()),
             outcome,
         },
-        http_status: 200,
+        http_status,
         hints: cx.take_hints(),
     }
 }

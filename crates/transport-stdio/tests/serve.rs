@@ -57,8 +57,9 @@ impl Service<ClientRequest> for Tools {
             }
             "panic" => panic!("as asked"),
             "ask" => {
-                cx.log(LoggingLevel::Debug, None, RawJson::NULL);
-                cx.log(LoggingLevel::Info, Some("asker"), RawJson::NULL);
+                let log = cx.log_reporter().unwrap();
+                log.log(LoggingLevel::Debug, None, RawJson::NULL);
+                log.log(LoggingLevel::Info, Some("asker"), RawJson::NULL);
                 let question = InputRequest::ElicitForm {
                     message: "Sure?".to_owned(),
                     requested_schema: json!({ "type": "object", "properties": {} }),

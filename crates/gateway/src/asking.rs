@@ -1,0 +1,252 @@
+//! What a call needs to know from its client's side: asked by a result where the client asks again,
+//! and by requests of our own where it does not. Handlers do not know which.
+
+use crate::{
+    Invocation, InvocationError, Invoked, Tally,
+    seal::{Bound, LIFETIME, Sealer},
+};
+use adapter_tools::{Answers, Askable, Needed, Question};
+use futures_util::future::join_all;
+use jsonrpc_core::{ErrorCode, RawJson};
+use mcp_protocol::{
+    Era, ProtocolError,
+    model::{InputRequest, InputRequired, InputRetry},
+};
+use mcp_service::{AskError, McpError, RequestCx, Service};
+use serde_json::{Value, json, value::RawValue};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// How many times one legacy call may ask before it must have an answer.
+const MAX_ROUNDS: usize = 16;
+
+/// What the retry of a request must repeat.
+pub(crate) struct Repeated<'a> {
+    pub(crate) method: &'static str,
+    pub(crate) name: &'a str,
+    pub(crate) parameters: &'a RawJson,
+}
+
+/// How far a call has come.
+pub(crate) enum Progressed {
+    /// To its end.
+    Ended(Result<Invoked, InvocationError>, Arc<Tally>),
+    /// To questions that are the answer for now.
+    Asks(InputRequired),
+}
+
+/// Calls, with what the client has answered before, until the call has ended or the client is to
+/// ask again. Every time is an invocation of its own: governed, counted and recorded.
+pub(crate) async fn call_with_input<S>(
+    service: &S,
+    sealer: &Sealer,
+    now_us: u64,
+    cx: &RequestCx,
+    repeated: Repeated<'_>,
+    retry: InputRetry,
+    invocation: impl Fn() -> Invocation,
+) -> Result<Progressed, McpError>
+where
+    S: Service<Invocation, Response = Invoked, Error = InvocationError>,
+{
+    let mut answers = if retry.is_empty() {
+        None
+    } else {
+        Some(Arc::new(opened(sealer, now_us, cx, &repeated, retry)?))
+    };
+    for _ in 0..MAX_ROUNDS {
+        let invocation = Invocation {
+            answers: answers.clone(),
+            ..invocation()
+        };
+        let tally = Arc::clone(&invocation.tally);
+        let needed = match service.call(cx, invocation).await {
+            Ok(Invoked::NeedsInput(needed)) => needed,
+            outcome => return Ok(Progressed::Ended(outcome, tally)),
+        };
+        let requests = declared(cx, needed.questions)?;
+        if cx.version.era() == Era::Modern {
+            let bound_parameters = canonical(repeated.parameters);
+            let state = needed
+                .state
+                .map(|state| sealer.seal(bound(cx, &repeated, &bound_parameters), &state, now_us));
+            return Ok(Progressed::Asks(InputRequired { requests, state }));
+        }
+        answers = Some(Arc::new(Answers {
+            responses: ask_all(cx, &requests).await?,
+            state: needed.state,
+        }));
+    }
+    Err(McpError::new(
+        ErrorCode::INTERNAL_ERROR,
+        "the call asks again and again",
+    ))
+}
+
+/// What the client can be asked.
+pub(crate) fn askable(cx: &RequestCx) -> Askable {
+    let declared = &cx.capabilities;
+    Askable {
+        form: declared.elicitation.is_some_and(|modes| modes.form),
+        url: declared.elicitation.is_some_and(|modes| modes.url),
+        sample: declared.sampling.is_some(),
+        roots: declared.roots,
+    }
+}
+
+fn opened(
+    sealer: &Sealer,
+    now_us: u64,
+    cx: &RequestCx,
+    repeated: &Repeated<'_>,
+    retry: InputRetry,
+) -> Result<Answers, McpError> {
+    let state = match &retry.state {
+        None => None,
+        Some(sealed) => {
+            let parameters = canonical(repeated.parameters);
+            let opened = sealer.open(bound(cx, repeated, &parameters), sealed, now_us);
+            Some(opened.map_err(|error| {
+                McpError::new(
+                    ErrorCode::INVALID_PARAMS,
+                    format!(
+                        "invalid params: {error}; it is valid for {} minutes",
+                        LIFETIME.as_secs() / 60
+                    ),
+                )
+            })?)
+        }
+    };
+    let responses = retry.responses.into_iter();
+    Ok(Answers {
+        responses: responses
+            .filter_map(|(key, raw)| Some((key, boxed(&raw)?)))
+            .collect(),
+        state,
+    })
+}
+
+fn boxed(raw: &RawJson) -> Option<Box<RawValue>> {
+    RawValue::from_string(raw.as_str().to_owned()).ok()
+}
+
+fn bound<'a>(cx: &'a RequestCx, repeated: &'a Repeated<'_>, parameters: &'a Value) -> Bound<'a> {
+    Bound {
+        principal: cx.principal.as_str(),
+        method: repeated.method,
+        name: repeated.name,
+        parameters,
+    }
+}
+
+/// A client may write the same parameters in another order when it asks again.
+fn canonical(parameters: &RawJson) -> Value {
+    parameters.parse().unwrap_or(Value::Null)
+}
+
+/// The questions as the protocol has them, if the client has declared that it can be asked all of
+/// them.
+fn declared(
+    cx: &RequestCx,
+    questions: BTreeMap<String, Question>,
+) -> Result<BTreeMap<String, InputRequest>, McpError> {
+    let requests: BTreeMap<_, _> = questions
+        .into_iter()
+        .map(|(key, question)| (key, request(question)))
+        .collect();
+    let undeclared = requests
+        .values()
+        .find(|it| !it.is_declared_by(&cx.capabilities));
+    match undeclared {
+        None => Ok(requests),
+        Some(request) => Err(missing_capability(cx, request)),
+    }
+}
+
+fn missing_capability(cx: &RequestCx, request: &InputRequest) -> McpError {
+    let required = request.required_capability();
+    if cx.version.era() == Era::Modern {
+        return McpError(ProtocolError::MissingClientCapability { required }.to_error_object());
+    }
+    // Legacy revisions have no code of their own for it.
+    let error = McpError::new(
+        ErrorCode::INVALID_REQUEST,
+        "the client has not declared a capability that this request needs",
+    );
+    McpError(error.0.with(&json!({ "requiredCapabilities": required })))
+}
+
+fn request(question: Question) -> InputRequest {
+    match question {
+        Question::Form { message, schema } => InputRequest::ElicitForm {
+            message,
+            requested_schema: schema,
+        },
+        Question::Url { message, url } => InputRequest::ElicitUrl {
+            message,
+            url,
+            elicitation_id: uuid::Uuid::new_v4().to_string(),
+        },
+        Question::Sample(params) => InputRequest::CreateMessage(params),
+        Question::Roots => InputRequest::ListRoots,
+    }
+}
+
+/// Asks a legacy client everything at once, and waits for all answers.
+async fn ask_all(
+    cx: &RequestCx,
+    requests: &BTreeMap<String, InputRequest>,
+) -> Result<BTreeMap<String, Box<RawValue>>, McpError> {
+    let asked = requests.iter().map(|(key, request)| async move {
+        let answer = cx
+            .ask(request)
+            .await
+            .map_err(|error| unanswered(cx, request, &error))?;
+        let answer = boxed(&answer).ok_or_else(|| {
+            McpError::new(
+                ErrorCode::INTERNAL_ERROR,
+                "an answer of the client cannot be read",
+            )
+        })?;
+        Ok((key.clone(), answer))
+    });
+    let answers = tokio::time::timeout(LIFETIME, join_all(asked)).await;
+    let answers = answers.map_err(|_elapsed| {
+        McpError::new(
+            ErrorCode::INTERNAL_ERROR,
+            "the client did not answer a question in time",
+        )
+    })?;
+    answers.into_iter().collect()
+}
+
+fn unanswered(cx: &RequestCx, request: &InputRequest, error: &AskError) -> McpError {
+    match error {
+        AskError::NotDeclared(_) => missing_capability(cx, request),
+        AskError::Refused(refusal) => {
+            let error = McpError::new(
+                ErrorCode::INTERNAL_ERROR,
+                "the client refused to answer a question",
+            );
+            McpError(error.0.with(&json!({
+                "details": refusal.message,
+                "code": refusal.code.0,
+                "retryable": false,
+            })))
+        }
+        AskError::NoWay | AskError::Overrun(_) | AskError::Gone => {
+            let details = error.to_string();
+            let error = McpError::new(ErrorCode::INTERNAL_ERROR, "the client could not be asked");
+            McpError(
+                error
+                    .0
+                    .with(&json!({ "details": details, "retryable": false })),
+            )
+        }
+    }
+}
+
+/// What the ledger keeps of questions: their keys.
+pub(crate) fn recorded_needs(needed: &Needed) -> String {
+    let keys: Vec<_> = needed.questions.keys().collect();
+    json!({ "inputRequired": keys }).to_string()
+}

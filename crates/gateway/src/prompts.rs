@@ -1,0 +1,133 @@
+//! What can be asked of a model.
+
+use adapter_tools::{Answers, Askable, Needed};
+use futures_util::future::BoxFuture;
+use mcp_protocol::model::{Complete, CompletionReference, GetPromptResult, Prompt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+/// Prompts on offer at one time. A change of them is another value.
+pub trait Prompts: fmt::Debug + Send + Sync {
+    /// All that are listed, in a fixed order.
+    fn entries(&self) -> &[Prompt];
+
+    /// Fills in a prompt. Its name is one of the entries', and its required arguments are there.
+    fn get(&self, cx: PromptCx) -> BoxFuture<'_, Result<GetPromptResult, PromptFailure>>;
+
+    /// How an argument of a prompt or of a resource template may go on, best first; `None` for a
+    /// reference that leads nowhere.
+    fn complete(&self, _request: &Complete) -> Option<Vec<String>> {
+        None
+    }
+}
+
+/// A prompt that is being filled in.
+#[derive(Clone, Debug)]
+pub struct PromptCx {
+    /// Which.
+    pub name: String,
+    /// With what.
+    pub arguments: BTreeMap<String, String>,
+    /// What the client can be asked.
+    pub askable: Askable,
+    /// What it has answered.
+    pub answers: Arc<Answers>,
+}
+
+/// Why a prompt was not filled in.
+#[derive(Debug, thiserror::Error)]
+pub enum PromptFailure {
+    /// More is needed from the client's side.
+    #[error("the prompt needs input")]
+    NeedsInput(Needed),
+    /// The arguments make no sense, for their sender.
+    #[error("{0}")]
+    Arguments(String),
+    /// It cannot be filled in, which no client can help.
+    #[error("the prompt cannot be filled in")]
+    Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Prompts that are functions, for servers written in Rust.
+#[derive(Default)]
+pub struct StaticPrompts {
+    entries: Vec<Prompt>,
+    fill: BTreeMap<String, Fill>,
+    completions: Vec<(CompletionReference, String, Suggest)>,
+}
+
+type Fill = Box<dyn Fn(&PromptCx) -> Result<GetPromptResult, PromptFailure> + Send + Sync>;
+type Suggest = Box<dyn Fn(&Complete) -> Vec<String> + Send + Sync>;
+
+impl StaticPrompts {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a prompt. A later one of the same name takes the place of an earlier one.
+    #[must_use]
+    pub fn prompt(
+        mut self,
+        prompt: Prompt,
+        fill: impl Fn(&PromptCx) -> Result<GetPromptResult, PromptFailure> + Send + Sync + 'static,
+    ) -> Self {
+        self.entries.retain(|entry| entry.name != prompt.name);
+        self.fill.insert(prompt.name.clone(), Box::new(fill));
+        self.entries.push(prompt);
+        self
+    }
+
+    /// Adds how an argument may go on.
+    #[must_use]
+    pub fn complete(
+        mut self,
+        reference: CompletionReference,
+        argument: &str,
+        suggest: impl Fn(&Complete) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.completions
+            .push((reference, argument.to_owned(), Box::new(suggest)));
+        self
+    }
+}
+
+impl fmt::Debug for StaticPrompts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StaticPrompts")
+            .field("entries", &self.entries.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Prompts for StaticPrompts {
+    fn entries(&self) -> &[Prompt] {
+        &self.entries
+    }
+
+    fn get(&self, cx: PromptCx) -> BoxFuture<'_, Result<GetPromptResult, PromptFailure>> {
+        let filled = match self.fill.get(&cx.name) {
+            Some(fill) => fill(&cx),
+            None => Err(PromptFailure::Arguments(
+                "there is no such prompt".to_owned(),
+            )),
+        };
+        Box::pin(std::future::ready(filled))
+    }
+
+    fn complete(&self, request: &Complete) -> Option<Vec<String>> {
+        let mut known = match &request.reference {
+            CompletionReference::Prompt { name } => self.fill.contains_key(name),
+            CompletionReference::Resource { .. } => false,
+        };
+        for (reference, argument, suggest) in &self.completions {
+            if *reference == request.reference {
+                known = true;
+                if *argument == request.argument {
+                    return Some(suggest(request));
+                }
+            }
+        }
+        // An argument nobody completes is no mistake: there is nothing to suggest.
+        known.then(Vec::new)
+    }
+}
