@@ -1,7 +1,7 @@
 //! What is said between the server and one worker while it lives.
 
 use super::{
-    frames::{CostFrame, ErrorFrame, Head, LogFrame, ProgressFrame, put_shutdown},
+    frames::{CostFrame, ErrorFrame, Head, LogFrame, ProgressFrame, put_cancel, put_shutdown},
     money,
     process::{Ending, Worker, send},
     scheduler::{Answer, Scheduler},
@@ -10,6 +10,7 @@ use crate::{Failure, InvalidArguments, ToolError, ToolOutput};
 use bytes::{Bytes, BytesMut};
 use serde_json::{json, value::RawValue};
 use std::{fmt::Display, time::Duration};
+use tokio::time::Instant;
 
 /// Why a conversation is over.
 #[derive(Debug)]
@@ -71,19 +72,30 @@ impl Worker {
         }
     }
 
-    /// Sees the worker off.
-    pub(super) async fn end(mut self, over: &Over, grace: Duration) -> Ending {
+    /// Sees off a worker that is lost.
+    pub(super) async fn end(mut self, over: &Over) -> Ending {
         match over {
             Over::Closed => self.process.wait_for_end().await,
-            Over::Nonsense(_) | Over::Stuck => self.process.kill().await,
-            Over::Stopped => {
-                let mut frames = BytesMut::new();
-                put_shutdown(&mut frames);
-                // A worker that does not listen is killed below.
-                let _ = tokio::time::timeout(grace, send(&mut self.writer, &mut frames)).await;
-                self.process.wait(grace).await
-            }
+            Over::Nonsense(_) | Over::Stuck | Over::Stopped => self.process.kill().await,
         }
+    }
+
+    /// Has the worker cancel the calls `running` and end, and kills it if it does not within `grace`.
+    pub(super) async fn dismiss(mut self, running: &[u64], grace: Duration) {
+        let until = Instant::now() + grace;
+        let mut frames = BytesMut::new();
+        for id in running {
+            put_cancel(&mut frames, *id);
+        }
+        put_shutdown(&mut frames);
+        // A worker that does not listen is killed below.
+        let _ = tokio::time::timeout_at(until, send(&mut self.writer, &mut frames)).await;
+        if !running.is_empty() {
+            self.process.interrupt();
+        }
+        self.process
+            .wait(until.saturating_duration_since(Instant::now()))
+            .await;
     }
 }
 

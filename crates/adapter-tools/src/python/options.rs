@@ -18,9 +18,11 @@ pub struct PythonOptions {
     pub env: Vec<(OsString, OsString)>,
     /// How long it may take from the start of the interpreter until the application is loaded.
     pub start_timeout: Duration,
-    /// How long a handler may go on after its call was cancelled, and a worker after it was asked to
-    /// end, before the worker is killed.
+    /// How long a handler may go on after its call was cancelled before the worker is killed.
     pub grace: Duration,
+    /// How long a worker may go on after it was asked to end before it is killed. Shorter than
+    /// `grace`: whoever ends the server waits for it.
+    pub end_grace: Duration,
     /// How long to wait before a lost worker is started again; doubled from time to time while it
     /// goes on being lost.
     pub min_backoff: Duration,
@@ -47,6 +49,7 @@ impl PythonOptions {
             env: Vec::new(),
             start_timeout: Duration::from_secs(60),
             grace: Duration::from_secs(2),
+            end_grace: Duration::from_secs(1),
             min_backoff: Duration::from_millis(100),
             max_backoff: Duration::from_secs(10),
             max_concurrent: 256,

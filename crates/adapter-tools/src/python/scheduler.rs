@@ -230,11 +230,16 @@ impl Scheduler {
         }
     }
 
-    /// There will be no worker any more.
-    pub(super) fn stop(&self) {
-        self.lock().phase = Phase::Stopped;
+    /// There will be no worker any more. Says which calls it was running.
+    pub(super) fn stop(&self) -> Vec<u64> {
+        let running = {
+            let mut state = self.lock();
+            state.phase = Phase::Stopped;
+            state.running.keys().copied().collect()
+        };
         self.worker_is_gone(stopped);
         self.refuse_waiting(stopped);
+        running
     }
 
     /// What is to be written next, as soon as there is something.

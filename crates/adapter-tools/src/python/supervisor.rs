@@ -62,12 +62,11 @@ impl Supervisor {
             // Those who wait for what will never come should not wait for its end as well; only the
             // status of a worker that died by itself is worth it.
             if matches!(over, Over::Stopped) {
-                self.scheduler.stop();
-            }
-            let ending = worker.end(&over, self.options.grace).await;
-            if matches!(over, Over::Stopped) {
+                let running = self.scheduler.stop();
+                worker.dismiss(&running, self.options.end_grace).await;
                 break;
             }
+            let ending = worker.end(&over).await;
             let cause = cause(&over, &ending);
             tracing::error!(
                 cause,
