@@ -33,6 +33,8 @@ pub struct Tool {
     title: Option<Cow<'static, str>>,
     description: Cow<'static, str>,
     input: Arc<Schema>,
+    /// Whether the schema of the arguments was guessed from code.
+    input_is_derived: bool,
     output: Option<Arc<Schema>>,
     /// Whether answers fit the output schema by construction.
     output_is_sure: bool,
@@ -97,6 +99,7 @@ impl Tool {
             title: None,
             description: Cow::Borrowed(""),
             input: Schema::new(input_schema),
+            input_is_derived: false,
             output: None,
             output_is_sure: false,
             annotations: Annotations::default(),
@@ -131,6 +134,23 @@ impl Tool {
     #[must_use]
     pub fn with_title(mut self, title: impl Into<Cow<'static, str>>) -> Self {
         self.title = Some(title.into());
+        self
+    }
+
+    /// Puts another schema in the place of the one that the tool was made with, for whoever knows
+    /// better what it takes.
+    #[must_use]
+    pub fn with_input_schema(mut self, schema: Value) -> Self {
+        self.input = Schema::new(schema);
+        self.input_is_derived = false;
+        self
+    }
+
+    /// Sets whether the schema of its arguments was derived from what its code happens to say, so
+    /// that a schema somebody wrote for it is better.
+    #[must_use]
+    pub fn with_derived_schema(mut self, is_derived: bool) -> Self {
+        self.input_is_derived = is_derived;
         self
     }
 
@@ -209,6 +229,12 @@ impl Tool {
     /// The schema of its arguments.
     pub fn input_schema(&self) -> &Arc<Value> {
         &self.input.value
+    }
+
+    /// Whether a schema that somebody wrote for it should take the place of its own, by
+    /// [`with_input_schema`](Self::with_input_schema).
+    pub fn has_derived_schema(&self) -> bool {
+        self.input_is_derived
     }
 
     /// The schema of its structured answers, if it promises any.

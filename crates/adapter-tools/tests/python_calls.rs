@@ -28,6 +28,7 @@ async fn handlers_are_tools() {
         echo.source()
     );
     assert!(!echo.is_async());
+    assert!(echo.has_derived_schema());
     assert!(tools.get("text").unwrap().is_async());
     assert_eq!(
         tools.get("text").unwrap().input_schema()["properties"]["name"]["type"],
@@ -82,6 +83,22 @@ async fn arguments_reach_the_handler_to_the_letter() {
             assert_eq!(text(&output), raw);
         }
     }
+}
+
+#[tokio::test]
+async fn a_schema_that_somebody_wrote_takes_the_place_of_one_from_hints() {
+    let app = App::shop();
+    let shop = Running::start(app.options()).await;
+    let written = json!({"type": "object", "properties": {"value": {"maximum": 5}}});
+    let echo = shop.tool("echo").with_input_schema(written);
+    assert!(!echo.has_derived_schema());
+    assert!(echo.check(Bytes::from_static(b"{\"value\": 6}")).is_err());
+    let arguments = echo.check(Bytes::from_static(b"{\"value\": 5}")).unwrap();
+    let output = echo
+        .execute(ToolCx::new("anna", "1"), arguments)
+        .await
+        .unwrap();
+    assert_eq!(text(&output), r#"{"value":5}"#);
 }
 
 #[tokio::test]

@@ -108,6 +108,9 @@ pub(super) struct ToolFrame {
     #[serde(default)]
     pub(super) description: String,
     pub(super) input_schema: serde_json::Value,
+    /// `handler` or `hints`.
+    #[serde(default)]
+    pub(super) schema_from: String,
     #[serde(default)]
     pub(super) output_schema: Option<serde_json::Value>,
     #[serde(rename = "async")]

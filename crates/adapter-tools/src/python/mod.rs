@@ -150,8 +150,8 @@ impl PythonApp {
         self.version.clone()
     }
 
-    /// Ends the worker and waits until it has ended. Calls that still run are given up: wait for them
-    /// first. A worker that does not end within [`grace`](PythonOptions::grace) is killed.
+    /// Ends the worker and waits until it has ended. Calls that still run are cancelled: wait for them
+    /// first. A worker that does not end within [`end_grace`](PythonOptions::end_grace) is killed.
     pub async fn shutdown(&self) {
         self.stop.send_replace(true);
         let supervisor = self
@@ -181,6 +181,7 @@ impl PythonApp {
         };
         let tool = Tool::new(frame.name.clone(), frame.input_schema.clone(), handler)
             .describe(frame.description.clone())
+            .with_derived_schema(frame.schema_from == "hints")
             .with_async(frame.is_async);
         let tool = match &frame.output_schema {
             Some(schema) => tool.with_output_schema(schema.clone()),
