@@ -91,6 +91,43 @@ fn every_limit_has_its_reason_and_the_wait_is_exact() {
 }
 
 #[test]
+fn what_came_late_in_its_bucket_counts_for_the_whole_window() {
+    let none = Quota::default();
+    let rows = [
+        (
+            Quota {
+                max_calls_per_minute: Some(1),
+                ..none
+            },
+            MINUTE,
+            SECOND,
+        ),
+        (
+            Quota {
+                max_calls_per_day: Some(1),
+                ..none
+            },
+            DAY,
+            5 * MINUTE,
+        ),
+    ];
+    for (quota, window, width) in rows {
+        for late in [0, 1, width / 2, width - 1] {
+            let (governor, now) = (governor(spec(quota)), JANUARY + late);
+            let _ = admit(&governor, ask("a", now)).unwrap();
+            assert!(
+                admit(&governor, ask("a", now + window - 1)).is_err(),
+                "{window} {late}"
+            );
+            assert!(
+                admit(&governor, ask("a", now + window + width)).is_ok(),
+                "{window} {late}"
+            );
+        }
+    }
+}
+
+#[test]
 fn what_waiting_cannot_help_has_no_time_to_wait() {
     let none = Quota::default();
     let never = Some(0);

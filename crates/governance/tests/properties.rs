@@ -26,7 +26,15 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let span = prop_oneof![0..3 * SECOND, 0..2 * MINUTE, 0..2 * DAY, 0..20 * DAY];
+    // Most of what can go wrong happens where a window ends.
+    let span = prop_oneof![
+        0..3 * SECOND,
+        MINUTE - 3 * SECOND..MINUTE + 2 * SECOND,
+        0..2 * MINUTE,
+        DAY - 6 * MINUTE..DAY + 6 * MINUTE,
+        0..2 * DAY,
+        0..20 * DAY,
+    ];
     prop_oneof![
         8 => (0..PRINCIPALS.len(), any::<bool>(), 0..40_u64)
             .prop_map(|(who, own, cost)| Step::Admit { who, own, cost }),

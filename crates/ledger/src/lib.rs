@@ -55,10 +55,10 @@ pub use crate::{
     id::{CallId, ParseCallIdError},
     memory::MemoryLedger,
     query::{CallRecord, Counts, Filter, LedgerReader, QueryError, Usage},
-    queue::{Health, MAX_UNWRITTEN_BYTES},
+    queue::Health,
     recorder::{
-        CloseError, DEFAULT_MAX_UNWRITTEN, Durability, Finished, OpenCall, RecordError, Recorder,
-        RecorderOptions, system_now_us,
+        CloseError, DEFAULT_MAX_UNWRITTEN, DEFAULT_MAX_UNWRITTEN_BYTES, Durability, Finished,
+        OpenCall, RecordError, Recorder, RecorderOptions, system_now_us,
     },
     schema::OpenError,
     sqlite::SqliteLedger,

@@ -13,10 +13,6 @@ use std::{
 };
 use tokio::sync::{Notify, Semaphore};
 
-/// The most bytes of unwritten entries with which a call may still begin. Ends are taken beyond it,
-/// at most one for each open call.
-pub const MAX_UNWRITTEN_BYTES: usize = 64 * 1024 * 1024;
-
 /// Buffers larger than this are not kept for the next group.
 const MAX_KEPT_BUFFER_BYTES: usize = 1024 * 1024;
 
@@ -163,7 +159,7 @@ impl Shared {
     pub(crate) fn push_start(&self, start: &Start<'_>) -> Result<Result<u64, u64>, RecordError> {
         let mut queue = self.lock();
         self.check(&queue)?;
-        if MAX_UNWRITTEN_BYTES < queue.filling.body.len() {
+        if self.options.max_unwritten_bytes < queue.filling.body.len() {
             return Ok(Err(queue.number));
         }
         codec::encode_start(start, &mut queue.filling.body);
@@ -194,7 +190,7 @@ impl Shared {
     ) -> Result<Result<u64, u64>, RecordError> {
         let mut queue = self.lock();
         self.check(&queue)?;
-        if MAX_UNWRITTEN_BYTES < queue.filling.body.len() {
+        if self.options.max_unwritten_bytes < queue.filling.body.len() {
             return Ok(Err(queue.number));
         }
         codec::encode_start(start, &mut queue.filling.body);

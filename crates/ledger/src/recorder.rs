@@ -15,6 +15,9 @@ use tokio::sync::watch;
 /// The most calls that may be open or unwritten at once unless told otherwise.
 pub const DEFAULT_MAX_UNWRITTEN: usize = 4096;
 
+/// The most bytes of unwritten entries with which a call may still begin unless told otherwise.
+pub const DEFAULT_MAX_UNWRITTEN_BYTES: usize = 64 * 1024 * 1024;
+
 /// What is promised when an entry has been handed over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
@@ -33,6 +36,9 @@ pub struct RecorderOptions {
     pub durability: Durability,
     /// The most calls that may be open or unwritten at once; further ones wait to begin.
     pub max_unwritten: usize,
+    /// The most bytes of unwritten entries with which a call may still begin. Ends are taken beyond
+    /// it, at most one for each open call.
+    pub max_unwritten_bytes: usize,
     /// Tells the time in microseconds since the epoch, UTC, for ends that nobody tells of.
     pub now: fn() -> u64,
 }
@@ -108,6 +114,7 @@ impl Default for RecorderOptions {
         Self {
             durability: Durability::Strict,
             max_unwritten: DEFAULT_MAX_UNWRITTEN,
+            max_unwritten_bytes: DEFAULT_MAX_UNWRITTEN_BYTES,
             now: system_now_us,
         }
     }

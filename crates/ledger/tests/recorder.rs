@@ -10,7 +10,10 @@ use std::{
     collections::HashMap,
     future::poll_fn,
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::Poll,
     time::{Duration, Instant},
 };
@@ -36,11 +39,26 @@ impl LedgerStore for Held {
     }
 }
 
+/// A store that tells when it has been given a group.
+struct Noticed(Held, Arc<AtomicBool>);
+
+impl LedgerStore for Noticed {
+    fn tail(&self) -> Tail {
+        self.0.tail()
+    }
+
+    async fn append(&mut self, group: Group<'_>) -> Result<(), StoreError> {
+        self.1.store(true, Ordering::Release);
+        self.0.append(group).await
+    }
+}
+
 fn options(durability: Durability, max_unwritten: usize) -> RecorderOptions {
     RecorderOptions {
         durability,
         max_unwritten,
         now: || 1_000,
+        ..RecorderOptions::default()
     }
 }
 
@@ -177,6 +195,45 @@ async fn no_more_calls_are_open_than_there_is_room_for() {
         4,
         "the one that gave up has left nothing"
     );
+}
+
+#[tokio::test]
+async fn the_queue_is_bounded_in_bytes_and_giving_up_gives_the_room_back() {
+    let (ledger, gate) = (MemoryLedger::default(), Arc::new(Semaphore::new(0)));
+    let held = Arc::new(AtomicBool::new(false));
+    let store = Noticed(Held(ledger.clone(), Arc::clone(&gate)), Arc::clone(&held));
+    // After four calls of more than a thousand bytes each a fifth must wait.
+    let calls = 4;
+    let options = RecorderOptions {
+        max_unwritten_bytes: 4_000,
+        ..options(Durability::Relaxed, calls + 2)
+    };
+    let recorder = Recorder::spawn(store, options).unwrap();
+    // The writer holds this one, so that all others are in one buffer.
+    let mut open = vec![recorder.begin(&fresh()).await.unwrap()];
+    until(|| held.load(Ordering::Acquire)).await;
+    let arguments = "x".repeat(1_000);
+    for _ in 0..calls {
+        let start = Start {
+            arguments: &arguments,
+            ..fresh()
+        };
+        open.push(recorder.begin(&start).await.unwrap());
+    }
+    let next = fresh();
+    {
+        let mut begin = pin!(recorder.begin(&next));
+        assert!(
+            poll_once(begin.as_mut()).await.is_none(),
+            "there is room, but not for its bytes"
+        );
+    }
+    gate.add_permits(1_000);
+    let next = fresh();
+    open.push(soon(recorder.begin(&next)).await.unwrap());
+    drop(open);
+    soon(recorder.close()).await.unwrap();
+    assert_eq!(ledger.entries().len(), 2 * (calls + 2));
 }
 
 #[tokio::test]
