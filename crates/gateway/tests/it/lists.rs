@@ -6,7 +6,7 @@ use governance::{Micros, Policy, PolicySpec, Quota, Rules};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use testkit::{Conversation, LinePeer, MODERN};
+use testkit::{LinePeer, MODERN};
 
 fn hiding(hidden: &[&str]) -> Rules {
     Rules {
@@ -340,6 +340,32 @@ async fn a_list_is_the_same_bytes_until_something_changes() {
         .gateway
         .replace_offer(offer(tools, Arc::new(NoResources)));
     assert_ne!(ask().await, first);
+}
+
+#[tokio::test]
+async fn a_list_is_made_once_for_each_version_of_the_policy() {
+    for version in SPOKEN {
+        let house = Setup {
+            resources: documents(&["a", "b"]),
+            ..Setup::default()
+        }
+        .build();
+        let mut client = house.connect("anna", version).await;
+        let tools = client.tool_names().await;
+        let uris = client.resource_uris().await;
+        // Behind the gateway's back, and under a version that is known: who makes the lists anew
+        // would see it.
+        let hiding = || policy(hiding(&["tool/add", "resource/doc://a"]));
+        let governor = house.gateway.governor();
+        governor.replace_policy(Policy::new(hiding()).unwrap());
+        assert_eq!(client.tool_names().await, tools, "{version}");
+        assert_eq!(client.resource_uris().await, uris, "{version}");
+        let mut next = hiding();
+        next.version += 1;
+        governor.replace_policy(Policy::new(next).unwrap());
+        assert!(!client.tool_names().await.contains(&"add".to_owned()));
+        assert_eq!(client.resource_uris().await, ["doc://b"]);
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ mod house;
 
 mod arguments;
 mod errors;
+mod handshake;
 mod interleavings;
 mod lists;
 mod outage;

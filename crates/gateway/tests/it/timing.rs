@@ -25,9 +25,11 @@ fn setup(default_timeout: Duration) -> Setup {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_past_its_deadline_is_given_up() {
+    let by_default = Options::default().default_timeout;
+    assert_eq!(by_default, Duration::from_secs(300));
     for version in SPOKEN {
         for (own, expected) in [(None, 300), (Some(7), 7), (Some(5_000), 5_000)] {
-            let setup = setup(Duration::from_secs(300));
+            let setup = setup(by_default);
             let slow = setup
                 .bench
                 .tool("slow", json!({}), &[], |cx, _| async move {
