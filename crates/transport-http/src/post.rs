@@ -202,7 +202,8 @@ where
         );
     }
     // Only a client that asked to hear of it hears of a request before it is answered.
-    let speaks = (listens || meta.progress_token.is_some()) && headers.accept.stream;
+    let wants_to_hear = listens || meta.progress_token.is_some() || meta.log_level.is_some();
+    let speaks = wants_to_hear && headers.accept.stream;
     let outbox = speaks.then(|| Outbox::new(options.limits.max_request_queue_bytes));
     let engine = &caller.endpoint().engine;
     let accepted = engine.accept_modern(
@@ -294,6 +295,11 @@ where
         Accepted::Done(reply) => Dispatched::Reply(reply),
         Accepted::Pending(exchange) => {
             let leftovers = Arc::clone(&caller.listening.leftovers);
+            if !headers.accept.stream {
+                // Nothing can be said before the answer, so nothing may wait to be heard: a
+                // question to the client would wait for as long as questions may.
+                outbox.close();
+            }
             let outbox = headers.accept.stream.then_some(outbox);
             Dispatched::Running(Running::new(exchange, outbox, Some(leftovers)))
         }

@@ -75,6 +75,10 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        // Whoever still has something to say, or to ask, learns that nobody listens.
+        if let Some(outbox) = &self.outbox {
+            outbox.close();
+        }
         if let (Some(exchange), Some(leftovers)) = (self.exchange.take(), &self.leftovers) {
             leftovers.take_over(exchange);
         }

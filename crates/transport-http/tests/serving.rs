@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Seen, engine, start};
+use common::{A_WHILE, Seen, engine, start};
 use serde_json::json;
 use std::{
     num::NonZeroUsize,
@@ -47,6 +47,33 @@ async fn requests_in_flight_are_answered_before_the_end() {
     assert_eq!(busy.read_head().await.unwrap().status, 200);
     running.stopped().await;
     assert_eq!(running.server.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_session_s_request_is_carried_on_to_the_end() {
+    let mut running = start(HttpOptions::default()).await;
+    let seen = Arc::clone(&running.seen);
+    let mut client = running.client();
+    client.initialize("2025-11-25").await;
+    let message = client
+        .voice
+        .request("tools/call", json!({ "name": "stuck" }));
+    let mut connection = client.connect().await;
+    connection
+        .send_bytes(&client.post_of(&message).to_bytes())
+        .await
+        .unwrap();
+    seen.wait(&seen.begun, 1).await;
+    drop(connection);
+    wait_until("the server knows", GENEROUS, || {
+        running.server.connections() == 0
+    })
+    .await;
+    running.stop();
+    assert!(!running.stops_within(A_WHILE).await);
+    seen.release.notify_one();
+    running.stopped().await;
+    assert_eq!(seen.finished.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]

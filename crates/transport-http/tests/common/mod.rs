@@ -231,6 +231,11 @@ impl Running {
         let _ = self.stop.take().expect("stopped once").send(());
     }
 
+    /// Whether it stops so soon.
+    pub(crate) async fn stops_within(&mut self, limit: Duration) -> bool {
+        timeout(limit, &mut self.task).await.is_ok()
+    }
+
     /// Waits until it has stopped.
     pub(crate) async fn stopped(&mut self) {
         timeout(GENEROUS, &mut self.task)
