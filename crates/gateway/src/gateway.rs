@@ -1,15 +1,21 @@
 use crate::{
-    Clock, Component, ComponentState, ErrorOptions, Health, Metrics, Observed, Offer, Server,
-    facts::resource_capability, invocations, seal::Sealer, server::ListOptions, system_clock,
+    Clock, Component, ComponentState, ErrorOptions, HeaderDiffers, Health, Metrics, Observed,
+    Offer, Server,
+    facts::{resource_capability, tool_capability},
+    invocations,
+    seal::Sealer,
+    server::ListOptions,
+    system_clock,
 };
 use arc_swap::ArcSwap;
 use governance::{Governor, Policy, QuotaStore};
+use jsonrpc_core::RawJson;
 use ledger::Recorder;
 use mcp_protocol::{
     Encoder,
     model::{Implementation, ResourcesCapability, ServerCapabilities},
 };
-use mcp_service::{Change, Engine, EngineLimits, ServerIdentity, Subscriptions};
+use mcp_service::{Change, Engine, EngineLimits, Principal, ServerIdentity, Subscriptions};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// The engine a gateway serves with; transports take it.
@@ -185,10 +191,45 @@ impl<Q: QuotaStore> Gateway<Q> {
         Health::of(&self.version, &self.components)
     }
 
+    /// Compares the headers of a `tools/call` over HTTP with the arguments they repeat; `params` and
+    /// `header` as for [`MirroredParams::compare`](crate::MirroredParams::compare). What `principal` may not see is passed, as what
+    /// does not exist: the call will say so.
+    ///
+    /// # Errors
+    ///
+    /// [`HeaderDiffers`], of the first header that does.
+    pub fn compare_headers<'h>(
+        &self,
+        principal: &Principal,
+        tool: &str,
+        params: &RawJson,
+        header: impl Fn(&str) -> Vec<&'h [u8]>,
+    ) -> Result<(), HeaderDiffers> {
+        let offer = self.offer.load();
+        match offer.mirrored(tool) {
+            Some(mirrored)
+                if self
+                    .governor
+                    .visible(principal.as_str(), &tool_capability(tool)) =>
+            {
+                mirrored.compare(params, header)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts another offer and the policy that goes with it in the place of the present ones; see
+    /// [`Gateway::replace_offer`]. Clients are told once.
+    pub fn replace(&self, offer: Offer, policy: Policy) {
+        self.governor.replace_policy(policy);
+        self.replace_offer(offer);
+    }
+
     /// Puts another policy in force, and tells clients that their lists may be others now.
     pub fn replace_policy(&self, policy: Policy) {
         self.governor.replace_policy(policy);
         self.engine.publish(&Change::Tools);
+        self.engine.publish(&Change::Prompts);
         self.engine.publish(&Change::Resources);
     }
 
@@ -199,6 +240,7 @@ impl<Q: QuotaStore> Gateway<Q> {
         let before = self.offer.swap(Arc::new(offer));
         let now = self.offer.load();
         self.engine.publish(&Change::Tools);
+        self.engine.publish(&Change::Prompts);
         let etags: HashMap<_, _> = before
             .resources()
             .entries()

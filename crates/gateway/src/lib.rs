@@ -25,6 +25,7 @@ mod health;
 mod invocation;
 mod lists;
 mod metrics;
+mod mirrored;
 mod observed;
 mod offer;
 mod prompts;
@@ -47,6 +48,7 @@ pub use crate::{
     health::{Component, ComponentState, Health},
     invocation::{Invocation, Invoked, Target},
     metrics::Metrics,
+    mirrored::{BadAnnotation, HeaderDiffers, MirroredParams},
     observed::Observed,
     offer::Offer,
     prompts::{PromptCx, PromptFailure, Prompts, StaticPrompts},

@@ -1,9 +1,10 @@
 use crate::{
-    IncludeSkill, NoResources, Prompts, Resources, StaticPrompts, describe::Described, lists::Lists,
+    IncludeSkill, MirroredParams, NoResources, Prompts, Resources, StaticPrompts,
+    describe::Described, lists::Lists,
 };
 use adapter_skills::SkillCatalog;
-use adapter_tools::ToolSet;
-use std::{sync::Arc, time::Duration};
+use adapter_tools::{Tool, ToolSet};
+use std::{collections::HashMap, error::Error, sync::Arc, time::Duration};
 
 /// Everything on offer at one time. A change of it is another offer, with empty caches: a list can
 /// never be older than what it lists (Property 11).
@@ -11,6 +12,8 @@ use std::{sync::Arc, time::Duration};
 pub struct Offer {
     tools: ToolSet,
     described: Vec<Described>,
+    /// Of the tools that have any, by name.
+    mirrored: HashMap<String, MirroredParams>,
     resources: Arc<dyn Resources>,
     prompts: Arc<dyn Prompts>,
     pub(crate) lists: Lists,
@@ -29,9 +32,11 @@ impl Offer {
             .iter()
             .map(|tool| Described::new(tool, skills, include, default_timeout))
             .collect();
+        let mirrored = tools.iter().filter_map(mirrored).collect();
         Self {
             tools,
             described,
+            mirrored,
             resources,
             prompts: Arc::new(StaticPrompts::new()),
             lists: Lists::default(),
@@ -66,6 +71,11 @@ impl Offer {
         &self.tools
     }
 
+    /// Which arguments of a tool are repeated in HTTP headers, if any are.
+    pub fn mirrored(&self, tool: &str) -> Option<&MirroredParams> {
+        self.mirrored.get(tool)
+    }
+
     /// The resources.
     pub fn resources(&self) -> &Arc<dyn Resources> {
         &self.resources
@@ -73,5 +83,19 @@ impl Offer {
 
     pub(crate) fn described(&self) -> &[Described] {
         &self.described
+    }
+}
+
+fn mirrored(tool: &Tool) -> Option<(String, MirroredParams)> {
+    match MirroredParams::of_schema(tool.input_schema()) {
+        Ok(mirrored) => (!mirrored.is_empty()).then(|| (tool.name().to_owned(), mirrored)),
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn Error,
+                tool = tool.name(),
+                "headers are not compared with this tool's arguments, and clients may not show it"
+            );
+            None
+        }
     }
 }

@@ -9,6 +9,7 @@ use jsonrpc_core::RawJson;
 use mcp_protocol::model::{self, CallToolResult, LoggingLevel, ResultMeta};
 use mcp_service::{LogReporter, ProgressReporter, RequestCx, Service};
 use std::{
+    collections::BTreeMap,
     pin::pin,
     sync::{
         Arc,
@@ -103,13 +104,16 @@ impl Service<Admitted<Invocation>> for Runner {
                 result.map(Invoked::Resource).map_err(InvocationError::Read)
             }
             Target::Prompt(name, arguments) => {
+                let prompts = invocation.offer.prompts();
+                check_required(prompts.entries(), name, arguments)
+                    .map_err(InvocationError::Prompt)?;
                 let prompt = PromptCx {
                     name: name.clone(),
                     arguments: arguments.clone(),
                     askable: askable(cx),
                     answers: invocation.answers.clone().unwrap_or_default(),
                 };
-                match invocation.offer.prompts().get(prompt).await {
+                match prompts.get(prompt).await {
                     Ok(result) => Ok(Invoked::Prompt(result)),
                     Err(PromptFailure::NeedsInput(needed)) => Ok(Invoked::NeedsInput(needed)),
                     Err(failure) => Err(InvocationError::Prompt(failure)),
@@ -117,6 +121,21 @@ impl Service<Admitted<Invocation>> for Runner {
             }
         }
     }
+}
+
+/// No prompt is filled in without what it says it needs.
+fn check_required(
+    entries: &[model::Prompt],
+    name: &str,
+    arguments: &BTreeMap<String, String>,
+) -> Result<(), PromptFailure> {
+    let entry = entries.iter().find(|entry| entry.name == name);
+    let mut needed = entry.into_iter().flat_map(|entry| &entry.arguments);
+    let missing = needed.find(|it| it.required && !arguments.contains_key(&it.name));
+    missing.map_or(Ok(()), |it| {
+        let why = format!("the argument `{}` is missing", it.name);
+        Err(PromptFailure::Arguments(why))
+    })
 }
 
 fn log_sink(reporter: LogReporter) -> LogSink {
