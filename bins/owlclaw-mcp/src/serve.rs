@@ -8,6 +8,7 @@ mod stdio;
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -16,6 +17,10 @@ use crate::config::{Config, Transport};
 use build::Server;
 
 pub(crate) use list::{resources_list, tools_list};
+
+/// How long requests may go on once the server was told to stop. R2.7 gives five seconds in all, of
+/// which the application may take one to end and the ledger needs some.
+const DRAIN: Duration = Duration::from_millis(3_500);
 
 /// Serves until the client goes or a signal comes.
 pub(crate) fn start(config: Config) -> Result<ExitCode, Failure> {

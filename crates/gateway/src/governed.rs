@@ -1,6 +1,8 @@
 use crate::{
-    Clock, Invocation, InvocationError, Invoked, Tally, clock::timestamp, quota_report,
-    recorded::start_of,
+    Clock, Invocation, InvocationError, Invoked, Tally,
+    clock::timestamp,
+    quota_report,
+    recorded::{Labels, start_of},
 };
 use governance::{Ask, Denial, Governor, Micros, Permit, QuotaStore, Reason};
 use ledger::{CallId, End, Outcome, Recorder, Start};
@@ -104,10 +106,10 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
 
     async fn record_refusal(&self, cx: &RequestCx, invocation: &Invocation, refusal: &Refusal) {
         let at_us = (self.clock)();
-        let request_id = cx.id.to_string();
+        let labels = Labels::of(cx);
         let start = Start {
             policy_version: self.governor.policy().version(),
-            ..start_of(cx, invocation, &request_id, CallId::new(at_us), at_us)
+            ..start_of(cx, invocation, &labels, CallId::new(at_us), at_us)
         };
         let (reason, message) = match refusal {
             Refusal::Unknown => ("unknown", "there is no such capability".to_owned()),

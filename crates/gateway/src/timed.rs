@@ -1,4 +1,5 @@
 use crate::{Admitted, Invocation, InvocationError, Target};
+use adapter_tools::ToolError;
 use mcp_service::{RequestCx, Service};
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,10 @@ where
         // The handler is told as well: it may be a process that outlives the future.
         let admitted = admitted.until(Instant::now() + timeout);
         match tokio::time::timeout(timeout, self.inner.call(cx, admitted)).await {
+            // A handler that noticed first says the same with less to show.
+            Ok(Err(InvocationError::Tool(ToolError::TimedOut))) => {
+                Err(InvocationError::TimedOut(timeout))
+            }
             Ok(outcome) => outcome,
             Err(_elapsed) => Err(InvocationError::TimedOut(timeout)),
         }

@@ -89,7 +89,7 @@ impl DecodeError {
             | Self::EmptyBatch
             | Self::BatchTooLong { .. } => ErrorCode::INVALID_REQUEST,
         };
-        ErrorObject::new(code, self.to_string())
+        ErrorObject::lasting(code, self.to_string())
     }
 }
 
@@ -188,7 +188,7 @@ fn no_message(frame: &Bytes, text: &str, start: usize, error: &serde_json::Error
 fn invalid(id: Option<Id>, why: &str, position: Position) -> Invalid {
     Invalid {
         id,
-        error: ErrorObject::new(
+        error: ErrorObject::lasting(
             ErrorCode::INVALID_REQUEST,
             format!("not a JSON-RPC 2.0 message: {why} at {position}"),
         ),

@@ -57,6 +57,12 @@ impl ErrorObject {
         }
     }
 
+    /// An error that will be the same however often the request is repeated, and says so in its data
+    /// (R9.9).
+    pub fn lasting(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(code, message).with_data(RawJson::from_static(br#"{"retryable":false}"#))
+    }
+
     /// Adds detail for machines, serialized. Detail that cannot be is left out: an error must not
     /// fail for its trimmings.
     #[must_use]

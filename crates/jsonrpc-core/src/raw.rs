@@ -16,6 +16,10 @@ impl RawJson {
     /// `null`.
     pub const NULL: Self = Self(Bytes::from_static(b"null"));
 
+    pub(crate) const fn from_static(json: &'static [u8]) -> Self {
+        Self(Bytes::from_static(json))
+    }
+
     /// Slices `value`, which a parser has found inside `frame`.
     pub(crate) fn slice_of(frame: &Bytes, value: &RawValue) -> Self {
         Self(frame.slice_ref(value.get().as_bytes()))

@@ -58,7 +58,7 @@ impl ProtocolError {
 
     /// The error to answer with: the one table from protocol errors to codes.
     pub fn to_error_object(&self) -> ErrorObject {
-        let error = |code| ErrorObject::new(code, self.to_string());
+        let error = |code| ErrorObject::lasting(code, self.to_string());
         match self {
             Self::MethodNotFound { .. } => error(ErrorCode::METHOD_NOT_FOUND),
             Self::InvalidParams { .. } | Self::InvalidMeta { .. } => {
@@ -67,13 +67,13 @@ impl ProtocolError {
             Self::AlreadyInitialized => error(ErrorCode::INVALID_REQUEST),
             Self::HeaderMismatch { .. } => error(Self::HEADER_MISMATCH),
             Self::MissingClientCapability { required } => error(Self::MISSING_CLIENT_CAPABILITY)
-                .with(&json!({ "requiredCapabilities": required })),
+                .with(&json!({ "requiredCapabilities": required, "retryable": false })),
             Self::UnsupportedVersion { requested } => {
                 let supported: Vec<_> = ProtocolVersion::modern()
                     .map(ProtocolVersion::as_str)
                     .collect();
                 error(Self::UNSUPPORTED_VERSION)
-                    .with(&json!({ "supported": supported, "requested": requested }))
+                    .with(&json!({ "supported": supported, "requested": requested, "retryable": false }))
             }
         }
     }

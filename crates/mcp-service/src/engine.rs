@@ -267,7 +267,7 @@ where
         let version = connection.session().version();
         if !version.allows_batches() {
             let why = format!("batches are not part of protocol version {version}");
-            let error = ErrorObject::new(ErrorCode::INVALID_REQUEST, why);
+            let error = ErrorObject::lasting(ErrorCode::INVALID_REQUEST, why);
             return Answer::error(None, error, 400).into();
         }
         let parts: Vec<_> = messages
@@ -338,7 +338,7 @@ where
         in_batch: bool,
     ) -> Accepted {
         let Request { id, method, params } = request;
-        let invalid_request = |why| ErrorObject::new(ErrorCode::INVALID_REQUEST, why);
+        let invalid_request = |why| ErrorObject::lasting(ErrorCode::INVALID_REQUEST, why);
         let meta = match RequestMeta::of(&params) {
             Ok(meta) => meta,
             Err(error) => return refuse(id, &error, Era::Legacy),

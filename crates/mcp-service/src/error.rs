@@ -7,9 +7,9 @@ use std::borrow::Cow;
 pub struct McpError(pub ErrorObject);
 
 impl McpError {
-    /// An error without data.
+    /// An error that repeating the request does not mend, without further data.
     pub fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
-        Self(ErrorObject::new(code, message))
+        Self(ErrorObject::lasting(code, message))
     }
 
     /// A fault of ours. The cause goes to the log, and to nobody else.

@@ -25,10 +25,17 @@ pub(crate) fn preflight(
     let mut response = respond::empty(StatusCode::NO_CONTENT);
     let headers = response.headers_mut();
     headers.insert(header::ALLOW, METHODS);
-    if !is_page || !request.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
+    if !options.cors || !is_page || !request.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD) {
         return response;
     }
-    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, METHODS);
+    let methods: Vec<_> = options
+        .cors_allowed_methods
+        .iter()
+        .map(Method::as_str)
+        .collect();
+    if let Ok(methods) = HeaderValue::from_str(&methods.join(", ")) {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
+    }
     if let Ok(allowed) = HeaderValue::from_str(&allowed_headers(options, request)) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, allowed);
     }
@@ -52,7 +59,14 @@ fn allowed_headers(options: &HttpOptions, request: &HeaderMap) -> String {
         .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
         .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
         .filter(|name| name.as_str().starts_with("mcp-param-"));
-    for name in options.cors_allowed_headers.iter().cloned().chain(asked) {
+    let configured = options.cors_allowed_headers.iter().cloned();
+    // Those of the fixed list are there already, in another spelling.
+    let fixed = |name: &HeaderName| {
+        ALLOWED
+            .split(", ")
+            .any(|it| it.eq_ignore_ascii_case(name.as_str()))
+    };
+    for name in configured.filter(|name| !fixed(name)).chain(asked) {
         // Writing to a string cannot fail.
         let _ = write!(allowed, ", {name}");
     }

@@ -84,7 +84,7 @@ where
         _ => Err(method_not_allowed(cors::METHODS)),
     };
     let mut response = handled.unwrap_or_else(|refused| respond::plain(*refused));
-    if let Some(origin) = origin {
+    if let Some(origin) = origin.filter(|_| options.cors) {
         cors::allow(&mut response, origin, &parts.method);
     }
     Ok(response)

@@ -1,5 +1,5 @@
 use crate::{Authenticate, ClientIdOrAddress, HeaderParams, SideRoutes};
-use http::HeaderName;
+use http::{HeaderName, Method};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// How an endpoint behaves.
@@ -13,6 +13,11 @@ pub struct HttpOptions {
     /// Which names we may be called by, without ports. Loopback names are allowed besides while the
     /// listener is bound to loopback; if it is not and nothing is named here, every name is.
     pub allowed_hosts: Vec<String>,
+    /// Whether browsers are told anything. Without it pages that are allowed to call still may, and
+    /// none can read an answer.
+    pub cors: bool,
+    /// Which methods a page may use; the endpoint has `GET`, `POST`, `DELETE` and `OPTIONS`.
+    pub cors_allowed_methods: Vec<Method>,
     /// Which request headers a page may send, besides those of MCP itself.
     pub cors_allowed_headers: Vec<HeaderName>,
     /// How long a browser may remember that it may call us.
@@ -41,6 +46,8 @@ impl Default for HttpOptions {
             path: "/mcp".to_owned(),
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
+            cors: true,
+            cors_allowed_methods: vec![Method::GET, Method::POST, Method::DELETE, Method::OPTIONS],
             cors_allowed_headers: Vec::new(),
             cors_max_age: Duration::from_secs(600),
             allow_sessionless: true,

@@ -14,7 +14,7 @@ use gateway::{
 };
 use governance::{Calendar, Governor, Kind, MemoryQuota, Micros, Policy, Seed, Timestamp};
 use jsonrpc_core::Limits;
-use ledger::{Durability, LedgerReader, Recorder, RecorderOptions, SqliteLedger};
+use ledger::{Durability, LedgerReader, OpenError, Recorder, RecorderOptions, SqliteLedger};
 use mcp_protocol::model::Implementation;
 use mcp_service::EngineLimits;
 use tokio::sync::watch;
@@ -106,13 +106,15 @@ impl Server {
 
     fn refresh(&self, catalog: &Arc<SkillCatalog>) {
         let version = 1 + self.policy_version.fetch_add(1, Ordering::Relaxed);
+        let offer = offer(&self.config, self.app.as_deref(), catalog);
         match policy::policy(&self.config.governance, catalog, version) {
-            Ok(policy) => self.gateway.replace_policy(policy),
+            Ok(policy) => self.gateway.replace(offer, policy),
             // The patterns are those of the policy in force, so this cannot be; keep that one.
-            Err(error) => tracing::error!(%error, "the policy could not be made anew"),
+            Err(error) => {
+                tracing::error!(%error, "the policy could not be made anew");
+                self.gateway.replace_offer(offer);
+            }
         }
-        self.gateway
-            .replace_offer(offer(&self.config, self.app.as_deref(), catalog));
         tracing::info!(skills = catalog.len(), "what is on offer has changed");
     }
 
@@ -226,7 +228,13 @@ fn open_ledger(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<
         config::Durability::Relaxed => Durability::Relaxed,
     };
     let path = &config.ledger.path;
-    let store = SqliteLedger::open(path, durability)?;
+    let store = SqliteLedger::open(path, durability).map_err(|error| match error {
+        OpenError::Locked { .. } => Failure::from(format!(
+            "{error}; every server needs a ledger of its own: set ledger.path, or \
+             MCP_SERVER_LEDGER__PATH where clients share a configuration"
+        )),
+        error => error.into(),
+    })?;
     let interrupted = ledger::LedgerStore::interrupted(&store).len();
     if 0 < interrupted {
         tracing::warn!(
@@ -299,6 +307,7 @@ fn options(config: &Config) -> Options {
             ..EngineLimits::default()
         },
         clock: system_clock,
+        ..Options::default()
     }
 }
 

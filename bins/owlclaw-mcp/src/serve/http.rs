@@ -14,13 +14,10 @@ use transport_http::{
     HttpLimits, HttpOptions, PlainResponse, SideRequest, SideResponse, SideRoutes, serve_on_threads,
 };
 
-use super::asked_to_stop;
 use super::build::Server;
+use super::{DRAIN, asked_to_stop};
 use crate::Failure;
 use crate::config::Http;
-
-/// How long requests may go on once the server was told to stop; R2.7 gives five seconds in all.
-const DRAIN: Duration = Duration::from_secs(4);
 
 pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
     let config = &server.config.http;
@@ -56,6 +53,12 @@ fn options(config: &Http, gateway: Arc<Gateway<MemoryQuota>>) -> HttpOptions {
             .allowed_hosts
             .iter()
             .map(|it| without_port(it))
+            .collect(),
+        cors: cors.enabled,
+        cors_allowed_methods: cors
+            .allowed_methods
+            .iter()
+            .filter_map(|it| it.parse().ok())
             .collect(),
         cors_allowed_headers: headers.filter_map(|name| name.parse().ok()).collect(),
         cors_max_age: Duration::from_secs(cors.max_age),

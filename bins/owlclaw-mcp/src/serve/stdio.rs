@@ -3,8 +3,8 @@
 use mcp_service::Principal;
 use transport_stdio::{End, StdioOptions, standard_streams};
 
-use super::asked_to_stop;
 use super::build::Server;
+use super::{DRAIN, asked_to_stop};
 use crate::Failure;
 
 /// What the client is called unless `MCP_CLIENT_ID` says otherwise (decision D7).
@@ -28,7 +28,10 @@ pub(super) async fn serve(server: &Server) -> Result<(), Failure> {
         input,
         output,
         stop,
-        StdioOptions::default(),
+        StdioOptions {
+            drain: DRAIN,
+            ..StdioOptions::default()
+        },
     )
     .await?;
     match end {
@@ -48,7 +51,10 @@ fn principal() -> Result<Principal, Failure> {
             Principal::MAX_LENGTH
         )
         .into()),
-        Ok(name) => Ok(Principal::new(name)),
+        Ok(name) if !name.bytes().all(|byte| (b' '..=b'~').contains(&byte)) => {
+            Err("MCP_CLIENT_ID must be printable ASCII".into())
+        }
+        Ok(name) => Ok(Principal::new(name.trim())),
         Err(std::env::VarError::NotPresent) => Ok(Principal::new(DEFAULT_CLIENT)),
         Err(std::env::VarError::NotUnicode(_)) => Err("MCP_CLIENT_ID is not UTF-8".into()),
     }

@@ -1,0 +1,141 @@
+//! What the load generator drives (`docs/performance.md`): two Rust tools behind everything that a
+//! governed call passes, with limits that are counted and never reached.
+//!
+//!     bench-server http --port N [--tools N] [--ledger none|relaxed|strict] [--file PATH] [--threads N]
+//!     bench-server stdio [--tools N] [--ledger …] [--file PATH]
+
+use adapter_tools::{NoArguments, Tool, ToolSet};
+use gateway::{Gateway, Offer, Options, Parts};
+use governance::{Governor, MemoryQuota, Micros, Policy, PolicySpec, Quota, Rules};
+use ledger::{
+    Durability, Group, LedgerStore, Recorder, RecorderOptions, SqliteLedger, StoreError, Tail,
+};
+use mcp_protocol::model::Implementation;
+use mcp_service::Principal;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::{error::Error, net::SocketAddr, num::NonZeroUsize, sync::Arc};
+use transport_http::{HttpOptions, serve_on_threads};
+use transport_stdio::{StdioOptions, standard_streams};
+
+#[derive(Deserialize, JsonSchema)]
+struct Echo {
+    message: String,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Add {
+    a: i64,
+    b: i64,
+}
+
+/// Takes entries and keeps none: what everything but the disk costs.
+#[derive(Debug, Default)]
+struct Nowhere(u64);
+
+impl LedgerStore for Nowhere {
+    fn tail(&self) -> Tail {
+        Tail::default()
+    }
+
+    async fn append(&mut self, group: Group<'_>) -> Result<(), StoreError> {
+        self.0 += group.count;
+        Ok(())
+    }
+}
+
+fn tools(count: usize) -> Result<ToolSet, adapter_tools::ToolProblem> {
+    let echo = Tool::native("echo", |_cx, Echo { message }| async move { Ok(message) })
+        .describe("Says what it is told.");
+    let add = Tool::native("add", |_cx, Add { a, b }| async move {
+        Ok(a.saturating_add(b).to_string())
+    })
+    .describe("Adds two integers.");
+    let others = (2..count).map(|n| {
+        Tool::native(format!("tool_{n}"), |_cx, _: NoArguments| async { Ok("") })
+            .describe("Is only listed.")
+    });
+    ToolSet::new([echo, add].into_iter().chain(others))
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let option = |name: &str, default: &'static str| {
+        let at = arguments.iter().position(|argument| argument == name);
+        at.and_then(|at| arguments.get(at + 1))
+            .map_or(default, String::as_str)
+    };
+    let durability = match option("--ledger", "strict") {
+        "strict" => Durability::Strict,
+        _ => Durability::Relaxed,
+    };
+    let record = RecorderOptions {
+        durability,
+        ..RecorderOptions::default()
+    };
+    let recorder = match option("--ledger", "strict") {
+        "none" => Recorder::spawn(Nowhere::default(), record)?,
+        _ => Recorder::spawn(
+            SqliteLedger::open(option("--file", "bench.db"), durability)?,
+            record,
+        )?,
+    };
+    let policy = Policy::new(PolicySpec {
+        default: Rules {
+            quota: Quota {
+                monthly_budget: Some(Micros::MAX),
+                max_calls_per_minute: Some(u32::MAX),
+                max_calls_per_day: Some(u32::MAX),
+                max_cost_per_call: Some(Micros::MAX),
+            },
+            ..Rules::default()
+        },
+        default_estimated_cost: Micros(1),
+        ..PolicySpec::default()
+    })?;
+    let options = Options {
+        tools_page: usize::MAX,
+        ..Options::default()
+    };
+    let gateway = Gateway::new(
+        Parts {
+            info: Implementation {
+                name: "bench-server".to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                title: None,
+            },
+            instructions: None,
+            offer: Offer::of_tools(
+                tools(option("--tools", "2").parse()?)?,
+                options.default_timeout,
+            ),
+            governor: Arc::new(Governor::new(policy, Arc::new(MemoryQuota::default()))),
+            recorder,
+            components: Vec::new(),
+        },
+        options,
+    );
+    let engine = Arc::clone(gateway.engine());
+    if arguments.first().is_some_and(|it| it == "stdio") {
+        let (input, output) = standard_streams()?;
+        let forever = std::future::pending();
+        let caller = Principal::new("bench");
+        transport_stdio::serve(
+            &engine,
+            caller,
+            input,
+            output,
+            forever,
+            StdioOptions::default(),
+        )
+        .await?;
+        return Ok(());
+    }
+    let address = SocketAddr::from(([127, 0, 0, 1], option("--port", "8080").parse()?));
+    let threads: NonZeroUsize = option("--threads", "1").parse()?;
+    serve_on_threads(engine, HttpOptions::default(), address, threads)?
+        .stopped()
+        .await;
+    Ok(())
+}
