@@ -17,8 +17,21 @@ pub struct SkillCatalog {
     /// In the order of their URIs.
     skills: Vec<Arc<Skill>>,
     by_name: HashMap<String, usize>,
-    /// Every URI that can be read, in canonical form: the skill's index, and its file's.
-    by_uri: HashMap<String, (usize, Option<usize>)>,
+    /// Every URI that can be read, in canonical form.
+    by_uri: HashMap<String, Target>,
+}
+
+/// What a URI leads to, by index.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    /// The `SKILL.md` of a skill.
+    Document(usize),
+    /// A file of the skill `of`. Its owner is the innermost skill whose directory it lies in.
+    File {
+        of: usize,
+        file: usize,
+        owner: usize,
+    },
 }
 
 /// Two catalogues are equal when clients could not tell them apart.
@@ -31,7 +44,8 @@ impl PartialEq for SkillCatalog {
 /// What a URI leads to.
 #[derive(Clone, Copy, Debug)]
 pub struct Resolved<'a> {
-    /// The skill, or that whose file it is: what permissions and limits are about.
+    /// The skill, or that whose file it is: what permissions and limits are about. Of nested skills
+    /// it is the innermost one, so nobody reads a skill's files through the skill around it.
     pub skill: &'a Arc<Skill>,
     /// The file, unless it is the skill's own `SKILL.md`.
     pub file: Option<&'a SkillFile>,
@@ -64,16 +78,26 @@ impl SkillCatalog {
         // Skills come before files: a file can have the URI of a skill where a category and a
         // skill share a directory's name, and a skill must not be hidden by another one's file.
         for (index, skill) in skills.iter().enumerate() {
-            by_uri.insert(skill.uri.to_string(), (index, None));
+            by_uri.insert(skill.uri.to_string(), Target::Document(index));
         }
         for (index, skill) in skills.iter().enumerate() {
             let document = skill.document_uri().to_string();
-            by_uri.entry(document).or_insert((index, None));
+            by_uri.entry(document).or_insert(Target::Document(index));
         }
-        for (index, skill) in skills.iter().enumerate() {
-            for (file_index, file) in skill.files.iter().enumerate() {
-                let target = (index, Some(file_index));
-                by_uri.entry(file.uri.to_string()).or_insert(target);
+        let by_directory: HashMap<_, _> = skills
+            .iter()
+            .enumerate()
+            .filter_map(|(index, skill)| Some((skill.path().parent()?.to_owned(), index)))
+            .collect();
+        for (of, skill) in skills.iter().enumerate() {
+            for (file, it) in skill.files.iter().enumerate() {
+                // By the path and not by the URI, since a skill nested in a flat one has a URI
+                // that is not below the other's.
+                let mut above = it.path().ancestors().skip(1);
+                let owner = above.find_map(|directory| by_directory.get(directory).copied());
+                let owner = owner.unwrap_or(of);
+                let target = Target::File { of, file, owner };
+                by_uri.entry(it.uri.to_string()).or_insert(target);
             }
         }
         let by_name = skills
@@ -134,11 +158,34 @@ impl SkillCatalog {
         }
     }
 
-    fn resolved(&self, (skill, file): (usize, Option<usize>)) -> Resolved<'_> {
-        let skill = &self.skills[skill];
-        Resolved {
-            skill,
-            file: file.map(|file| &skill.files[file]),
+    /// Every file of a skill by its URI, its `SKILL.md` first and then in the order of their paths,
+    /// and what is there: above all the skill whose permission it needs. What cannot be read at the
+    /// URI it has in this skill, because something else is there, is left out.
+    pub fn files_of<'a>(
+        &'a self,
+        skill: &'a Skill,
+    ) -> impl Iterator<Item = (SkillUri, Resolved<'a>)> {
+        let document = (skill.document_uri(), skill.path());
+        let files = skill.files.iter().map(|it| (it.uri.clone(), it.path()));
+        std::iter::once(document)
+            .chain(files)
+            .filter_map(|(uri, path)| {
+                let found = self.resolved(*self.by_uri.get(&uri.to_string())?);
+                let path_there = found.file.map_or(found.skill.path(), SkillFile::path);
+                (path_there == path).then_some((uri, found))
+            })
+    }
+
+    fn resolved(&self, target: Target) -> Resolved<'_> {
+        match target {
+            Target::Document(skill) => Resolved {
+                skill: &self.skills[skill],
+                file: None,
+            },
+            Target::File { of, file, owner } => Resolved {
+                skill: &self.skills[owner],
+                file: Some(&self.skills[of].files[file]),
+            },
         }
     }
 }

@@ -12,6 +12,9 @@ use crate::{
 /// How much of a skill's body a catalogue keeps, in bytes. The rest is on disk.
 pub const MAX_KEPT_BODY_BYTES: usize = 16 * 1024;
 
+/// The longest name that the Agent Skills specification allows, in bytes.
+const MAX_STANDARD_NAME_BYTES: usize = 64;
+
 /// One skill as it was when it was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Skill {
@@ -73,6 +76,24 @@ impl Skill {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.frontmatter.name
+    }
+
+    /// Whether hosts of skills can know it by its name: the one in the front matter, verbatim, is
+    /// that of the directory, and one by the Agent Skills specification, which is 1 to 64 lower-case
+    /// letters, digits and single hyphens, none of them at an end.
+    ///
+    /// Letters are those of ASCII. The specification can be read to allow others, but in a URI those
+    /// would be encoded, and hosts compare the name with the URI's last segment as it is written.
+    #[must_use]
+    pub fn has_standard_name(&self) -> bool {
+        let name = self.uri.name();
+        let verbatim = self.frontmatter.raw.get("name");
+        verbatim.and_then(|it| it.as_str()) == Some(name)
+            && name.len() <= MAX_STANDARD_NAME_BYTES
+            && name.split('-').all(|word| {
+                let mut bytes = word.bytes();
+                !word.is_empty() && bytes.all(|it| matches!(it, b'a'..=b'z' | b'0'..=b'9'))
+            })
     }
 
     /// What it is for.

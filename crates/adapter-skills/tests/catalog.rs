@@ -248,6 +248,117 @@ fn every_file_of_a_skill_has_a_uri() {
 }
 
 #[test]
+fn a_file_belongs_to_the_innermost_skill_around_it() {
+    let tree = Tree::new();
+    tree.skill("a/s", "");
+    tree.skill("a/s/group/nested", "");
+    tree.write("a/s/group/nested/x.md", "# X");
+    tree.write("a/s/y.md", "# Y");
+    // A flat skill's URI is not its path, so that of a skill within is not below it.
+    tree.skill("flat", "");
+    tree.skill("flat/within", "");
+    tree.write("flat/within/z.md", "# Z");
+    let catalog = tree.clean_scan();
+    for (uri, owner) in [
+        ("skill://a/s/SKILL.md", "s"),
+        ("skill://a/s/y.md", "s"),
+        ("skill://a/s/group/nested/SKILL.md", "nested"),
+        ("skill://a/s/group/nested/x.md", "nested"),
+        ("skill://capabilities/flat/SKILL.md", "flat"),
+        ("skill://capabilities/flat/within/SKILL.md", "within"),
+        ("skill://capabilities/flat/within/z.md", "within"),
+        ("skill://flat/within/SKILL.md", "within"),
+        ("skill://flat/within/z.md", "within"),
+    ] {
+        let found = catalog.resolve(uri).unwrap();
+        assert_eq!(found.skill.name(), owner, "{uri}");
+    }
+    let files_of = |name: &str| -> Vec<String> {
+        let files = catalog.files_of(catalog.by_name(name).unwrap());
+        files
+            .map(|(uri, found)| {
+                let content = found.read().unwrap();
+                assert_eq!(
+                    (found.etag(), found.size()),
+                    (&*content.etag, content.size())
+                );
+                assert_eq!(
+                    found.skill.uri(),
+                    catalog.resolve(&uri.to_string()).unwrap().skill.uri()
+                );
+                format!("{uri} {}", found.skill.name())
+            })
+            .collect()
+    };
+    assert_eq!(
+        files_of("s"),
+        [
+            "skill://a/s/SKILL.md s",
+            "skill://a/s/group/nested/SKILL.md nested",
+            "skill://a/s/group/nested/x.md nested",
+            "skill://a/s/y.md s",
+        ]
+    );
+    assert_eq!(
+        files_of("flat"),
+        [
+            "skill://capabilities/flat/SKILL.md flat",
+            "skill://capabilities/flat/within/SKILL.md within",
+            "skill://capabilities/flat/within/z.md within",
+        ]
+    );
+    assert_eq!(
+        files_of("within"),
+        [
+            "skill://flat/within/SKILL.md within",
+            "skill://flat/within/z.md within"
+        ]
+    );
+}
+
+#[test]
+fn what_cannot_be_read_at_its_uri_is_no_file_of_its_skill() {
+    let tree = Tree::new();
+    tree.skill("s", "");
+    tree.write("s/x", "a file whose URI is that of a skill");
+    tree.skill("capabilities/s/x", "");
+    let catalog = tree.clean_scan();
+    let found = catalog.resolve("skill://capabilities/s/x").unwrap();
+    assert_eq!((found.skill.name(), found.file.is_none()), ("x", true));
+    let files: Vec<_> = catalog.files_of(catalog.by_name("s").unwrap()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+}
+
+#[test]
+fn only_some_names_are_those_of_the_specification() {
+    let tree = Tree::new();
+    let long = "a".repeat(64);
+    let too_long = "b".repeat(65);
+    let good = ["order", "2-step", "a", &long];
+    let bad = [
+        "Order", "a_b", "-a", "a-", "a--b", "a b", "a.b", "监控", "é", &too_long,
+    ];
+    for name in good.iter().chain(&bad) {
+        tree.skill(&format!("c/{name}"), "");
+    }
+    tree.write(
+        "c/other/SKILL.md",
+        "---\nname: another\ndescription: d\n---\n",
+    );
+    tree.write(
+        "c/spaced/SKILL.md",
+        "---\nname: ' spaced '\ndescription: d\n---\n",
+    );
+    let (catalog, problems) = tree.scan();
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert_eq!(catalog.len(), good.len() + bad.len() + 2);
+    for skill in catalog.iter() {
+        let expected = good.contains(&skill.name());
+        assert_eq!(skill.has_standard_name(), expected, "{}", skill.uri());
+    }
+}
+
+#[test]
 fn the_first_of_two_skills_of_one_name_is_kept() {
     let tree = Tree::new();
     tree.write(
