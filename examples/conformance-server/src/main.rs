@@ -1,10 +1,20 @@
 //! The fixture of the official conformance suite, on public API only: a tour of the crates.
 //!
 //! `conformance-server --port N` serves `http://127.0.0.1:N/mcp`; without `--port` it speaks stdio.
+//!
+//! What is on offer is in one file per feature: [`content`] answers and resources, [`telling`]
+//! progress and log messages, [`input`] questions to the client, [`prompts`], [`changes`] what
+//! clients listen for, [`headers`] arguments that are repeated in headers.
 
-mod fixture;
+mod changes;
+mod content;
+mod headers;
+mod input;
+mod prompts;
+mod telling;
 
-use gateway::{Gateway, Offer, Options, Parts};
+use changes::Changes;
+use gateway::{Gateway, Options, Parts};
 use governance::{Governor, MemoryQuota, Policy, PolicySpec};
 use ledger::{MemoryLedger, Recorder, RecorderOptions};
 use mcp_protocol::model::Implementation;
@@ -35,7 +45,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Some(port) => {
             let address = SocketAddr::from(([127, 0, 0, 1], port));
             let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-            let running = serve_on_threads(engine, HttpOptions::default(), address, threads)?;
+            let options = HttpOptions {
+                header_params: Some(Arc::new(headers::Compared(gateway))),
+                ..HttpOptions::default()
+            };
+            let running = serve_on_threads(engine, options, address, threads)?;
             running.stopped().await;
         }
     }
@@ -45,13 +59,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 /// Everything may be done, nothing is limited, and the record is kept in memory.
 fn gateway() -> Result<Arc<Gateway<MemoryQuota>>, Box<dyn Error>> {
     let policy = Policy::new(PolicySpec::default())?;
-    let offer = Offer::new(
-        fixture::tools()?,
-        Arc::new(fixture::resources()),
-        None,
-        gateway::IncludeSkill::None,
-        Options::default().default_timeout,
-    );
+    let changes = Changes::new();
     let parts = Parts {
         info: Implementation {
             name: "conformance-server".to_owned(),
@@ -59,12 +67,19 @@ fn gateway() -> Result<Arc<Gateway<MemoryQuota>>, Box<dyn Error>> {
             title: None,
         },
         instructions: None,
-        offer,
+        offer: changes.offer()?,
         governor: Arc::new(Governor::new(policy, Arc::new(MemoryQuota::default()))),
         recorder: Recorder::spawn(MemoryLedger::default(), RecorderOptions::default())?,
         components: Vec::new(),
     };
-    Ok(Gateway::new(parts, Options::default()))
+    let options = Options {
+        // Deprecated since 2026-07-28, and part of what the suite looks at.
+        client_logging: true,
+        ..Options::default()
+    };
+    let gateway = Gateway::new(parts, options);
+    changes.watch(&gateway);
+    Ok(gateway)
 }
 
 fn port() -> Result<Option<u16>, Box<dyn Error>> {

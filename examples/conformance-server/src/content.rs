@@ -1,21 +1,23 @@
-//! What the suite expects to find. Names and texts are the suite's.
+//! Answers of every kind, and resources. Names and texts are the suite's.
 
 use adapter_tools::{
-    Arguments, Content, Executor, NoArguments, Tool, ToolCx, ToolError, ToolOutput, ToolProblem,
-    ToolSet,
+    Arguments, Content, Executor, NoArguments, Tool, ToolCx, ToolError, ToolOutput,
 };
 use gateway::StaticResources;
 use mcp_protocol::model::{ResourceContents, ResourceTemplate};
 use serde_json::json;
-use std::{future::Future, pin::Pin, time::Duration};
+use std::{future::Future, pin::Pin};
 
 /// A red pixel.
-const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
+pub(crate) const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
+/// What an argument may be completed to.
+pub(crate) const WORDS: [&str; 3] = ["paris", "park", "party"];
 /// Silence: a header without samples.
 const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=";
 
-pub(crate) fn tools() -> Result<ToolSet, ToolProblem> {
-    ToolSet::new([
+pub(crate) fn tools() -> Vec<Tool> {
+    vec![
+        // The first one takes nothing and always succeeds: the suite calls it to see headers refused.
         says("test_simple_text", "Answers with text.", || {
             vec![Content::text("This is a simple text response for testing.")]
         }),
@@ -53,24 +55,13 @@ pub(crate) fn tools() -> Result<ToolSet, ToolProblem> {
             ))
         })
         .describe("Always fails."),
-        Tool::native(
-            "test_tool_with_progress",
-            |cx: ToolCx, _: NoArguments| async move {
-                for percent in [0.0, 50.0, 100.0] {
-                    cx.progress(percent, Some(100.0), Some(format!("{percent} of 100")));
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-                Ok("Progress has been reported.")
-            },
-        )
-        .describe("Reports progress three times."),
         Tool::new(
             "json_schema_2020_12_tool",
             schema_2020_12(),
             Says(|| vec![Content::text("ok")]),
         )
         .describe("Has a schema that uses what JSON Schema 2020-12 has."),
-    ])
+    ]
 }
 
 pub(crate) fn resources() -> StaticResources {
