@@ -1,0 +1,296 @@
+//! Applications that fail, shout, die and dawdle.
+
+use serde_json::{Value, json};
+use std::time::Duration;
+use testkit::{Conversation, GENEROUS, MODERN, wait_until};
+use tokio::time::Instant;
+
+use crate::support::{END, Site, call, call_with_progress, names, run, text};
+
+/// A site where a call may take a second.
+fn impatient() -> Site {
+    Site::new(json!({"tools": {"default_timeout_seconds": 1}}))
+}
+
+async fn is_served(peer: &mut impl Conversation) {
+    let echoed = peer
+        .request("tools/call", call("echo", json!({"text": "next"})))
+        .await;
+    assert_eq!(text(echoed.result()), r#"{"text":"next"}"#);
+}
+
+#[tokio::test]
+async fn an_application_that_cannot_be_imported_is_shown_to_the_operator() {
+    let cases = [
+        (
+            "import no_such_module\n",
+            "No module named 'no_such_module'",
+        ),
+        ("def f(:\n", "SyntaxError"),
+        ("raise ValueError('at home')\n", "ValueError: at home"),
+        ("x = 1\n", "no OwlClaw application was found"),
+        ("import os\nos._exit(7)\n", "exit status 7"),
+    ];
+    for (app, expected) in cases {
+        let site = Site::with_app(app);
+        for words in [
+            &["start"][..],
+            &["start", "--transport", "http"],
+            &["tools", "list"],
+        ] {
+            let said = run(site.command(words)).await;
+            assert_eq!((said.code, said.output.as_str()), (Some(1), ""), "{app}");
+            assert!(said.messages.contains(expected), "{app}: {}", said.messages);
+        }
+        if app.starts_with("raise") {
+            let said = run(site.command(&["start"])).await;
+            assert!(
+                said.messages.contains("app.py\\\", line 1"),
+                "{}",
+                said.messages
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_ends_its_process_costs_one_call() {
+    for version in ["2025-06-18", "2025-11-25", MODERN] {
+        let site = Site::new(json!({}));
+        let mut server = site.stdio();
+        server.open(version).await;
+        let died = server
+            .request("tools/call", call("die", json!({"status": 3})))
+            .await;
+        let error = died.error();
+        assert_eq!(
+            (died.code(), &error["data"]["retryable"]),
+            (-32005, &json!(true)),
+            "{version}"
+        );
+        assert!(
+            error["message"].as_str().unwrap().contains("exit status 3"),
+            "{error}"
+        );
+        is_served(&mut server).await;
+        let calls = site.calls();
+        let died = &calls[0];
+        assert_eq!(died.started.capability, "tool/die");
+        assert_eq!(died.started.arguments.text, r#"{"status":3}"#);
+        let ended = died.ended.as_ref().expect("its end is in the ledger");
+        assert_eq!(
+            (ended.outcome.as_str(), ended.error_code),
+            ("failed", Some(-32005))
+        );
+        assert!(ended.message.as_ref().unwrap().contains("exit status 3"));
+        assert_eq!(site.outcomes("echo"), ["succeeded"]);
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_raises_says_why_and_shows_its_traceback_to_developers_only() {
+    for development in [false, true] {
+        let site = Site::new(json!({"development": development}));
+        let server = site.http().await;
+        let why = call("fail", json!({"why": "the shelf is empty"}));
+        for version in ["2024-11-05", "2025-06-18", "2025-11-25", MODERN] {
+            let mut client = server.client();
+            client.open(version).await;
+            let failed = client.request("tools/call", why.clone()).await;
+            let data = if version < "2025-11-25" {
+                assert_eq!(failed.code(), -32005, "{version}");
+                assert_eq!(failed.error()["message"], "ValueError: the shelf is empty");
+                &failed.error()["data"]
+            } else {
+                let result = failed.result();
+                assert_eq!(result["isError"], true, "{version}");
+                assert_eq!(text(result), "ValueError: the shelf is empty");
+                &result["_meta"]["io.owlclaw/error"]
+            };
+            assert_eq!(data["retryable"], false, "{version}: {data}");
+            let traceback = data["traceback"].as_str();
+            assert_eq!(traceback.is_some(), development, "{version}: {data}");
+            if let Some(traceback) = traceback {
+                assert!(traceback.contains("app.py"), "{traceback}");
+            } else {
+                assert!(
+                    !failed.response.to_string().contains("app.py"),
+                    "{}",
+                    failed.response
+                );
+            }
+            is_served(&mut client).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn results_that_are_no_json_fail_by_themselves() {
+    let site = Site::new(json!({}));
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    for (tool, arguments, expected) in [
+        ("nan", json!({}), "NaN"),
+        ("unserialisable", json!({}), "no JSON form"),
+        ("large", json!({"megabytes": 20}), "too large"),
+    ] {
+        let failed = server.request("tools/call", call(tool, arguments)).await;
+        assert_eq!(failed.code(), -32005, "{tool}");
+        let message = failed.error()["message"].as_str().unwrap();
+        assert!(message.contains(expected), "{tool}: {message}");
+        is_served(&mut server).await;
+    }
+    let large = server
+        .request("tools/call", call("large", json!({"megabytes": 3})))
+        .await;
+    assert_eq!(text(large.result()).len(), 3 << 20);
+    // The ledger keeps the beginning and a digest.
+    let calls = site.calls();
+    let ended = calls.last().unwrap().ended.as_ref().unwrap();
+    assert!(ended.result.text.len() <= 16 * 1024);
+    assert!(3 << 20 <= ended.result.cut.unwrap().whole_bytes);
+}
+
+#[tokio::test]
+async fn a_call_beyond_its_deadline_is_answered_at_once_whatever_it_does() {
+    for (tool, arguments) in [
+        ("nap", json!({"seconds": 60})),
+        ("block", json!({"seconds": 60})),
+        ("spin", json!({})),
+    ] {
+        let site = impatient();
+        let mut server = site.stdio();
+        server.open("2025-11-25").await;
+        let since = Instant::now();
+        let late = server.request("tools/call", call(tool, arguments)).await;
+        let took = since.elapsed();
+        assert_eq!(
+            (late.code(), &late.error()["data"]["retryable"]),
+            (-32004, &json!(true))
+        );
+        let bounds = Duration::from_millis(990)..Duration::from_millis(1_900);
+        assert!(bounds.contains(&took), "{tool}: {took:?}");
+        // A handler that nothing interrupts is killed after its grace, which may cost the next
+        // call its own second; a client that repeats it is served.
+        let served = async {
+            loop {
+                let next = call("echo", json!({"text": "next"}));
+                let reply = server.request("tools/call", next).await;
+                if reply.response.get("result").is_some() {
+                    break;
+                }
+                assert_eq!((tool, reply.code()), ("spin", -32004));
+            }
+        };
+        tokio::time::timeout(GENEROUS, served)
+            .await
+            .expect("the next call is served");
+        assert_eq!(site.outcomes(tool), ["timed_out"]);
+    }
+    // Where it can, Python was told.
+    let site = impatient();
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    for tool in ["nap", "block"] {
+        server
+            .request("tools/call", call(tool, json!({"seconds": 60})))
+            .await;
+    }
+    wait_until("both were interrupted", GENEROUS, || {
+        site.read("naps").contains("cancelled") && site.read("blocks").contains("interrupted")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn asynchronous_handlers_run_beside_each_other() {
+    let site = Site::new(json!({}));
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    // Neither returns before the other was called.
+    for _ in 0..2 {
+        let request = server.voice.request("tools/call", call("meet", json!({})));
+        server.send(&request).await;
+    }
+    for answer in server.receive_many(2).await {
+        assert_eq!(text(&answer["result"]), "met");
+    }
+    // A long call holds up neither other calls nor lists.
+    let long = server
+        .voice
+        .request("tools/call", call("nap", json!({"seconds": 60})));
+    server.send(&long).await;
+    is_served(&mut server).await;
+    let listed = server.request("tools/list", Value::Null).await;
+    assert!(names(listed.result(), "tools", "name").contains(&"nap".to_owned()));
+    assert_eq!(server.waiting(), 1);
+}
+
+#[tokio::test]
+async fn synchronous_handlers_run_one_at_a_time() {
+    let site = Site::new(json!({}));
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    for _ in 0..10 {
+        let request = server.voice.request("tools/call", call("alone", json!({})));
+        server.send(&request).await;
+    }
+    for answer in server.receive_many(10).await {
+        assert_eq!(text(&answer["result"]), "1");
+    }
+}
+
+#[tokio::test]
+async fn progress_reaches_who_asked_for_it_and_nobody_else() {
+    let site = Site::new(json!({}));
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    let other = Site::new(json!({}));
+    let http = other.http().await;
+    check_progress(&mut server).await;
+    for version in ["2025-06-18", MODERN] {
+        let mut client = http.client();
+        client.open(version).await;
+        check_progress(&mut client).await;
+    }
+    server.close_input();
+    assert!(server.wait_exit(END).await.success());
+}
+
+async fn check_progress(peer: &mut impl Conversation) {
+    let asked = call_with_progress("report", json!({"steps": 3}), "mine");
+    let reply = peer.request("tools/call", asked).await;
+    assert_eq!(text(reply.result()), "done");
+    let told: Vec<_> = reply
+        .earlier
+        .iter()
+        .map(|it| {
+            assert_eq!(it["method"], "notifications/progress");
+            let params = &it["params"];
+            assert_eq!(
+                (&params["progressToken"], &params["total"]),
+                (&json!("mine"), &json!(3.0))
+            );
+            params["progress"].as_f64().unwrap()
+        })
+        .collect();
+    assert_eq!(told, [1.0, 2.0, 3.0]);
+    let reply = peer
+        .request("tools/call", call("report", json!({"steps": 3})))
+        .await;
+    assert_eq!((text(reply.result()), reply.earlier.len()), ("done", 0));
+}
+
+#[tokio::test]
+async fn a_long_call_reports_by_itself() {
+    // R5.8 with one second instead of thirty.
+    let site = Site::new(json!({"tools": {"async_threshold_seconds": 1}}));
+    let server = site.http().await;
+    let mut client = server.client();
+    client.open(MODERN).await;
+    let asked = call_with_progress("nap", json!({"seconds": 1.4}), "long");
+    let reply = client.request("tools/call", asked).await;
+    assert_eq!(text(reply.result()), "rested");
+    assert!(!reply.earlier.is_empty());
+    assert_eq!(reply.earlier[0]["params"]["progressToken"], "long");
+}

@@ -1,0 +1,319 @@
+//! What the HTTP transport has beside the protocol: who may knock, health, numbers, its end.
+
+use std::net::{Ipv4Addr, TcpListener};
+
+use serde_json::{Value, json};
+use testkit::{
+    Conversation, GENEROUS, HttpRequest, HttpServer, MODERN, Port, REVISIONS, wait_until,
+};
+
+use crate::support::{END, Site, call, log, names, run, text};
+
+#[tokio::test]
+async fn every_revision_is_spoken_over_http() {
+    let site = Site::new(json!({}));
+    site.skill("stock", "counting", "");
+    let server = site.http().await;
+    for version in REVISIONS.into_iter().chain(["1.0"]) {
+        let mut client = server.client();
+        let opened = client.open(version).await;
+        if version == MODERN {
+            assert!(client.session().is_none());
+            assert_eq!(opened["supportedVersions"], json!([MODERN]));
+        } else {
+            assert!(client.session().is_some());
+            assert_eq!(opened["protocolVersion"], version);
+        }
+        let tools = client.request("tools/list", Value::Null).await;
+        assert!(names(tools.result(), "tools", "name").contains(&"echo".to_owned()));
+        let echoed = client
+            .request("tools/call", call("echo", json!({"text": version})))
+            .await;
+        assert_eq!(text(echoed.result()), json!({"text": version}).to_string());
+        let read = client
+            .request("resources/read", json!({"uri": "skill://stock/counting"}))
+            .await;
+        assert!(read.result()["contents"][0]["text"].is_string());
+    }
+    // Without any of it, as sloppy clients call.
+    let mut sloppy = server.client();
+    let tools = sloppy.request("tools/list", Value::Null).await;
+    assert!(!names(tools.result(), "tools", "name").is_empty());
+}
+
+#[tokio::test]
+async fn the_server_says_where_it_listens_and_listens_where_it_was_told() {
+    let site = Site::new(json!({}));
+    let port = testkit::free_port();
+    let words = ["start", "--transport", "http", "--port", &port.to_string()];
+    let mut server = HttpServer::spawn(site.command(&words), Port::Fixed(port)).await;
+    server.client().open(MODERN).await;
+    server.process().wait_stderr("serving").await;
+    server.process().signal("TERM").await;
+    assert!(server.wait_exit(END).await.success());
+    let lines = log(&server.stderr());
+    let summary = lines[0]["lines"].to_string();
+    assert!(
+        summary.contains("http") && summary.contains("ledger.db"),
+        "{summary}"
+    );
+    let serving = lines
+        .iter()
+        .find(|line| line["message"] == "serving")
+        .unwrap();
+    assert_eq!(serving["url"], format!("http://127.0.0.1:{port}/mcp"));
+}
+
+#[tokio::test]
+async fn health_is_told_without_a_name() {
+    let site = Site::new(json!({}));
+    let server = site.http().await;
+    let client = server.client();
+    let health = client.exchange(&HttpRequest::get("/health")).await;
+    assert_eq!(
+        (health.status, health.media_type()),
+        (200, Some("application/json"))
+    );
+    let health = health.json();
+    assert_eq!(health["status"], "ok", "{health}");
+    let parts = names(&health, "components", "name");
+    for part in ["ledger", "application"] {
+        assert!(parts.contains(&part.to_owned()), "{parts:?}");
+    }
+    let live = client.exchange(&HttpRequest::get("/health/live")).await;
+    assert_eq!(live.status, 200);
+    let posted = client.exchange(&HttpRequest::post("/health", "{}")).await;
+    assert_eq!(
+        (posted.status, posted.header("allow")),
+        (405, Some("GET, HEAD"))
+    );
+}
+
+#[tokio::test]
+async fn health_notices_a_lost_worker_and_that_it_is_back() {
+    let site = Site::new(json!({}));
+    // The next worker finds no application, until it is there again.
+    let server = site.http().await;
+    let mut client = server.client();
+    client.open(MODERN).await;
+    site.write("app.py", "import no_such_module\n");
+    let died = client
+        .request("tools/call", call("die", json!({"status": 1})))
+        .await;
+    assert_eq!(died.code(), -32005);
+    let status = async || client.exchange(&HttpRequest::get("/health")).await.status;
+    let becomes = async |expected: u16| {
+        let end = tokio::time::Instant::now() + GENEROUS;
+        while status().await != expected {
+            assert!(tokio::time::Instant::now() < end, "never {expected}");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    becomes(503).await;
+    site.write("app.py", crate::support::WORKSHOP);
+    becomes(200).await;
+    let echoed = client
+        .request("tools/call", call("echo", json!({"text": "back"})))
+        .await;
+    assert_eq!(text(echoed.result()), r#"{"text":"back"}"#);
+}
+
+/// The value of one line of `/metrics`.
+fn metric(text: &str, name: &str) -> f64 {
+    let value = text.lines().find_map(|line| line.strip_prefix(name));
+    value.map_or(0.0, |value| value.trim().parse().unwrap())
+}
+
+#[tokio::test]
+async fn metrics_move_with_what_is_done() {
+    let site = Site::new(json!({"governance": {"default": {"tools": {"deny": ["spin"]}}}}));
+    let server = site.http().await;
+    let mut client = server.client();
+    client.open(MODERN).await;
+    for _ in 0..3 {
+        client
+            .request("tools/call", call("echo", json!({"text": "x"})))
+            .await
+            .result();
+    }
+    client
+        .request("tools/call", call("fail", json!({"why": "x"})))
+        .await
+        .result();
+    client
+        .request("tools/call", call("spin", json!({})))
+        .await
+        .error();
+    client
+        .request("tools/call", call("no-such", json!({})))
+        .await
+        .error();
+    let metrics = client.exchange(&HttpRequest::get("/metrics")).await;
+    assert_eq!(metrics.status, 200);
+    assert!(
+        metrics
+            .header("content-type")
+            .unwrap()
+            .starts_with("text/plain; version=0.0.4")
+    );
+    let text = metrics.text();
+    let expected = [
+        (
+            "owlclaw_mcp_tool_calls_total{outcome=\"ok\",tool=\"echo\"}",
+            3.0,
+        ),
+        (
+            "owlclaw_mcp_tool_calls_total{outcome=\"error\",tool=\"fail\"}",
+            1.0,
+        ),
+        ("owlclaw_mcp_denials_total{reason=\"permission\"}", 1.0),
+        (
+            "owlclaw_mcp_requests_total{code=\"0\",method=\"tools/call\"}",
+            4.0,
+        ),
+        (
+            "owlclaw_mcp_requests_total{code=\"-32003\",method=\"tools/call\"}",
+            1.0,
+        ),
+        (
+            "owlclaw_mcp_request_seconds_count{method=\"tools/call\"}",
+            6.0,
+        ),
+        ("owlclaw_mcp_requests_in_flight", 0.0),
+    ];
+    for (name, value) in expected {
+        assert_eq!(metric(text, name), value, "{name} in\n{text}");
+    }
+    assert!(
+        !text.contains("no-such"),
+        "names that clients send are no labels"
+    );
+    for line in text.lines().filter(|line| line.starts_with("# TYPE")) {
+        assert!(line.starts_with("# TYPE owlclaw_mcp_"), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_others_reach_needs_authentication_or_a_decision() {
+    let site = Site::new(json!({"http": {"host": "0.0.0.0"}}));
+    let said = run(site.command(&["start", "--transport", "http"])).await;
+    assert_eq!(
+        (said.code, said.output.as_str()),
+        (Some(2), ""),
+        "{}",
+        said.messages
+    );
+    assert!(
+        said.messages.contains("allow_anonymous"),
+        "{}",
+        said.messages
+    );
+    let site = Site::new(json!({"http": {"host": "0.0.0.0", "allow_anonymous": true}}));
+    let server = site.http().await;
+    server.client().open(MODERN).await;
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_named() {
+    let site = Site::new(json!({}));
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let said = run(site.command(&["start", "--transport", "http", "--port", &port])).await;
+    assert_eq!(
+        (said.code, said.output.as_str()),
+        (Some(1), ""),
+        "{}",
+        said.messages
+    );
+    let last = said.messages.lines().last().unwrap();
+    assert!(last.contains(&format!("127.0.0.1:{port}")), "{last}");
+    assert!(last.contains("in use"), "{last}");
+}
+
+#[tokio::test]
+async fn pages_of_strangers_may_not_call() {
+    let site = Site::new(json!({"http": {"cors": {"allowed_origins": ["https://app.example"]}}}));
+    let server = site.http().await;
+    let client = server.client();
+    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).to_string();
+    let from = |origin: &str| HttpRequest::post("/mcp", &message).with("origin", origin);
+    for origin in [
+        "https://evil.example",
+        "null",
+        "http://app.example",
+        "https://app.example.evil",
+    ] {
+        let refused = client.exchange(&from(origin)).await;
+        assert_eq!(refused.status, 403, "{origin}");
+        assert_eq!(refused.header("access-control-allow-origin"), None);
+        assert_eq!(refused.json()["error"]["code"], -32600);
+    }
+    for origin in ["https://app.example", "http://localhost:5173"] {
+        let served = client.exchange(&from(origin)).await;
+        assert_eq!(served.status, 200, "{origin}");
+        assert!(served.json()["result"]["tools"].is_array());
+    }
+    let served = client.exchange(&from("https://app.example")).await;
+    assert_eq!(
+        served.header("access-control-allow-origin"),
+        Some("https://app.example")
+    );
+    let host = HttpRequest::post("/mcp", &message).with("host", "evil.example");
+    assert_eq!(client.exchange(&host).await.status, 403, "a rebound name");
+    let preflight = |origin: &str| {
+        HttpRequest::new("OPTIONS", "/mcp")
+            .with("origin", origin)
+            .with("access-control-request-method", "POST")
+            .with("access-control-request-headers", "content-type")
+    };
+    let allowed = client.exchange(&preflight("https://app.example")).await;
+    assert!(allowed.status < 300, "{allowed:?}");
+    assert_eq!(
+        allowed.header("access-control-allow-origin"),
+        Some("https://app.example")
+    );
+    assert_eq!(allowed.header("access-control-max-age"), Some("3600"));
+    let refused = client.exchange(&preflight("https://evil.example")).await;
+    assert_eq!(refused.header("access-control-allow-origin"), None);
+}
+
+#[tokio::test]
+async fn a_server_told_to_stop_finishes_what_runs_and_ends_streams() {
+    let site = Site::new(json!({}));
+    let mut server = site.http().await;
+    let mut client = server.client();
+    client.open("2025-06-18").await;
+    let stream = client.listen().await;
+    let napping = {
+        let mut client = client.clone();
+        tokio::spawn(async move {
+            client
+                .request("tools/call", call("nap", json!({"seconds": 0.8})))
+                .await
+        })
+    };
+    wait_until("it naps", GENEROUS, || site.read("naps").contains("begun")).await;
+    server.process().signal("TERM").await;
+    let reply = napping.await.unwrap();
+    assert_eq!(text(reply.result()), "rested");
+    assert!(server.wait_exit(END).await.success(), "{}", server.stderr());
+    assert_eq!(site.outcomes("nap"), ["succeeded"]);
+    drop(stream);
+}
+
+#[tokio::test]
+async fn a_session_that_was_ended_is_gone() {
+    let site = Site::new(json!({}));
+    let server = site.http().await;
+    let mut client = server.client();
+    client.open("2025-11-25").await;
+    let ended = client
+        .exchange(&client.dress(HttpRequest::new("DELETE", "/mcp")))
+        .await;
+    assert!(ended.status < 300, "{ended:?}");
+    let message = client.voice.request("tools/list", Value::Null);
+    let after = client.exchange(&client.post_of(&message)).await;
+    assert_eq!(after.status, 404);
+    client.open("2025-11-25").await;
+    client.request("tools/list", Value::Null).await.result();
+}

@@ -1,0 +1,139 @@
+//! `tools list` and `resources list`: what clients would see, on the command line.
+
+use serde_json::{Value, json};
+
+use crate::support::{Said, Site, run};
+
+fn shop() -> Site {
+    let site = Site::new(json!({"governance": {
+        "clients": {"reader": {
+            "tools": {"allow": ["echo", "spend"], "deny": ["spend"]},
+            "resources": {"allow": ["skill://stock/*"]},
+        }},
+        "tools": {"spend": {"estimated_cost": "0.40", "max_calls_per_day": 7}},
+    }}));
+    site.skill("stock", "counting", "tags: [daily]\n");
+    site.skill("sales", "report", "tags: [monthly]\n");
+    site
+}
+
+fn rows(said: &Said) -> Vec<Value> {
+    assert_eq!(said.code, Some(0), "{}", said.messages);
+    serde_json::from_str(&said.output).unwrap_or_else(|error| panic!("{error}: {}", said.output))
+}
+
+fn column<'a>(rows: &'a [Value], key: &str) -> Vec<&'a str> {
+    rows.iter().map(|row| row[key].as_str().unwrap()).collect()
+}
+
+/// The first word of each line below the heads.
+fn first_words(said: &Said) -> Vec<&str> {
+    assert_eq!(said.code, Some(0), "{}", said.messages);
+    let lines = said.output.lines().skip(1);
+    lines
+        .map(|line| line.split_whitespace().next().unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn tools_are_listed_with_their_rules() {
+    let site = shop();
+    let all = rows(&run(site.command(&["tools", "list", "--format", "json"])).await);
+    assert!(10 < all.len());
+    let spend = all.iter().find(|row| row["name"] == "spend").unwrap();
+    assert_eq!(
+        (&spend["estimated_cost"], &spend["max_calls_per_day"]),
+        (&json!("0.40"), &json!(7))
+    );
+    assert_eq!(spend["input_schema"]["required"], json!(["usd"]));
+
+    let table = run(site.command(&["tools", "list"])).await;
+    let heads = table.output.lines().next().unwrap();
+    assert!(
+        heads.starts_with("NAME") && heads.contains("PER DAY"),
+        "{heads}"
+    );
+    assert_eq!(first_words(&table), column(&all, "name"));
+    let echo = table
+        .output
+        .lines()
+        .find(|line| line.starts_with("echo"))
+        .unwrap();
+    assert!(echo.contains("Gives back what it is given."), "{echo}");
+}
+
+#[tokio::test]
+async fn listings_show_what_one_client_may_see() {
+    let site = shop();
+    let words = ["tools", "list", "--as", "reader", "--format", "json"];
+    let tools = rows(&run(site.command(&words)).await);
+    assert_eq!(column(&tools, "name"), ["echo", "spend"]);
+    let resources = run(site.command(&["resources", "list", "--as", "reader"])).await;
+    assert_eq!(first_words(&resources), ["skill://stock/counting"]);
+}
+
+#[tokio::test]
+async fn resources_are_listed_and_filtered() {
+    let site = shop();
+    let list = async |more: &[&str]| {
+        let words = [&["resources", "list", "--format", "json"], more].concat();
+        rows(&run(site.command(&words)).await)
+    };
+    let all = list(&[]).await;
+    assert_eq!(
+        column(&all, "uri"),
+        ["skill://sales/report", "skill://stock/counting"]
+    );
+    let counting = &all[1];
+    let size = site.read("skills/stock/counting/SKILL.md").len();
+    assert_eq!(
+        (&counting["size"], &counting["mime_type"]),
+        (&json!(size), &json!("text/markdown"))
+    );
+    assert_eq!(counting["tags"], json!(["daily"]));
+    assert!(counting["last_modified"].as_str().unwrap().ends_with('Z'));
+    for (filter, expected) in [
+        (["--category", "stock"], vec!["skill://stock/counting"]),
+        (["--tag", "monthly"], vec!["skill://sales/report"]),
+        (["--tag", "no-such"], vec![]),
+    ] {
+        assert_eq!(column(&list(&filter).await, "uri"), expected, "{filter:?}");
+    }
+    let table = run(site.command(&["resources", "list"])).await;
+    assert_eq!(first_words(&table), column(&all, "uri"));
+}
+
+#[tokio::test]
+async fn the_founding_words_work() {
+    let site = shop();
+    let words = [
+        "mcp-server",
+        "tools",
+        "list",
+        "--config",
+        "mcp-server.yaml",
+        "--format",
+        "json",
+    ];
+    let tools = rows(&run(site.owlclaw(&words)).await);
+    assert!(column(&tools, "name").contains(&"echo"));
+    let words = ["mcp-server", "resources", "list"];
+    let resources = run(site.owlclaw(&words)).await;
+    assert_eq!(first_words(&resources).len(), 2);
+    let said = run(site.owlclaw(&["mcp-server", "start"])).await;
+    assert_eq!(
+        (said.code, said.output.as_str()),
+        (Some(0), ""),
+        "{}",
+        said.messages
+    );
+}
+
+#[tokio::test]
+async fn a_listing_is_possible_while_the_server_runs() {
+    let site = shop();
+    let mut server = site.stdio();
+    testkit::Conversation::open(&mut server, "2025-06-18").await;
+    let tools = rows(&run(site.command(&["tools", "list", "--format", "json"])).await);
+    assert!(!tools.is_empty());
+}

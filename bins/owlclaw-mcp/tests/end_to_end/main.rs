@@ -1,0 +1,16 @@
+//! The real program with real Python, pipes, sockets, signals and files.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod applications;
+mod bad_input;
+mod cancellation;
+mod crashes;
+mod governed;
+mod http;
+mod listings;
+mod skills;
+mod stdio;
