@@ -113,7 +113,7 @@ where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
     let invalid = |why: &'static str| {
-        let error = ErrorObject::new(ErrorCode::INVALID_REQUEST, why);
+        let error = ErrorObject::lasting(ErrorCode::INVALID_REQUEST, why);
         Ok(done(Answer::error(None, error, 400)))
     };
     match payload {

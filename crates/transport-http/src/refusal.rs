@@ -1,15 +1,22 @@
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use jsonrpc_core::{ErrorCode, ErrorObject, Frame, Response as RpcResponse};
+use serde_json::json;
 use std::borrow::Cow;
 
 /// A response whose body is at hand.
 pub type PlainResponse = Response<Bytes>;
 
 /// A response that refuses a request before it was anybody's: the body is a JSON-RPC error without
-/// id, so that a client that looks for one finds it.
+/// id, so that a client that looks for one finds it. Only [`StatusCode::REQUEST_TIMEOUT`] is worth
+/// another try, which the error says (R9.9); for others, see [`refusal_with`].
 pub fn refusal(status: StatusCode, why: impl Into<Cow<'static, str>>) -> PlainResponse {
-    refusal_with(status, ErrorObject::new(ErrorCode::INVALID_REQUEST, why))
+    let error = if status == StatusCode::REQUEST_TIMEOUT {
+        ErrorObject::new(ErrorCode::INVALID_REQUEST, why).with(&json!({ "retryable": true }))
+    } else {
+        ErrorObject::lasting(ErrorCode::INVALID_REQUEST, why)
+    };
+    refusal_with(status, error)
 }
 
 /// As [`refusal`], with an error that says more.

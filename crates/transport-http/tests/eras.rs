@@ -274,7 +274,8 @@ async fn the_headers_of_a_modern_request_mirror_its_body() {
     }
     let unsupported = with_version("v999").with("mcp-protocol-version", "v999");
     let data = client.exchange(&unsupported).await.json()["error"]["data"].clone();
-    assert_eq!(data, json!({ "supported": [MODERN], "requested": "v999" }));
+    assert_eq!(data["supported"], json!([MODERN]));
+    assert_eq!(data["requested"], "v999");
     assert_eq!(running.server.sessions(), 0, "none was made");
 }
 

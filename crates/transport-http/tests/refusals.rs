@@ -25,6 +25,7 @@ fn assert_refused(response: &HttpResponse, status: u16, code: i64) {
     let body = response.json();
     assert_eq!(body["error"]["code"], code, "{body}");
     assert_eq!(body["jsonrpc"], "2.0");
+    assert_eq!(body["error"]["data"]["retryable"], false, "{body}");
     assert!(body.get("id").is_none(), "{body}");
 }
 
@@ -307,7 +308,8 @@ async fn slow_clients_are_not_waited_for() {
         .await
         .unwrap();
     assert_eq!(connection.read_head().await.unwrap().status, 408);
-    connection.read_to_end().await;
+    let rest = String::from_utf8(connection.read_to_end().await).unwrap();
+    assert!(rest.contains(r#""retryable":true"#), "{rest}");
     assert_eq!(running.server.connections(), 0);
 }
 
