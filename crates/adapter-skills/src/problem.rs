@@ -203,7 +203,9 @@ impl Problem {
             }
             ProblemKind::Frontmatter(error) => error.hint(),
             ProblemKind::Field(_) => "correct the field, or remove it",
-            ProblemKind::OtherName { .. } => "give the directory and the skill one name",
+            ProblemKind::OtherName { .. } => {
+                "give the directory and the skill one name, or hosts of skills are not told of it"
+            }
             ProblemKind::Unmet { .. } => "provide what is missing and restart the server",
             ProblemKind::DuplicateName { .. } | ProblemKind::DuplicateUri { .. } => {
                 "rename or remove one of the two"

@@ -13,10 +13,17 @@ use jsonrpc_core::RawJson;
 use ledger::Recorder;
 use mcp_protocol::{
     Encoder,
-    model::{Implementation, ResourcesCapability, ServerCapabilities},
+    model::{
+        DIRECTORY_READ, Implementation, ResourcesCapability, SKILLS_EXTENSION, ServerCapabilities,
+    },
 };
 use mcp_service::{Change, Engine, EngineLimits, Principal, ServerIdentity, Subscriptions};
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 /// The engine a gateway serves with; transports take it.
 pub type GatewayEngine<Q> = Engine<Observed<Server<Q>>>;
@@ -106,6 +113,7 @@ impl<Q: QuotaStore> Gateway<Q> {
         } = parts;
         let metrics = Metrics::new();
         let has_prompts = !offer.prompts().entries().is_empty();
+        let extensions = extensions(&offer);
         let offer = Arc::new(ArcSwap::from_pointee(offer));
         let server = Server {
             invocations: invocations(
@@ -137,6 +145,7 @@ impl<Q: QuotaStore> Gateway<Q> {
                 prompts: has_prompts,
                 completions: has_prompts,
                 logging: options.client_logging,
+                extensions,
                 ..ServerCapabilities::default()
             },
             instructions,
@@ -258,13 +267,21 @@ impl<Q: QuotaStore> Gateway<Q> {
 
     /// Tells those who listen to a resource, and may know of it, that it has changed.
     pub fn resource_changed(&self, uri: &str) {
-        let capability = resource_capability(uri);
+        let governed_by = self.offer.load().resources().governed_by(uri);
+        let capability = resource_capability(governed_by.as_deref().unwrap_or(uri));
         self.engine
             .subscriptions()
             .publish(&Change::Resource(uri.to_owned()), |principal| {
                 self.governor.visible(principal.as_str(), &capability)
             });
     }
+}
+
+/// What the protocol's extensions make of an offer, by name and with their settings.
+fn extensions(offer: &Offer) -> BTreeMap<String, Value> {
+    let skills = offer.resources().skills();
+    let skills = skills.map(|_| (SKILLS_EXTENSION.to_owned(), json!({ DIRECTORY_READ: true })));
+    skills.into_iter().collect()
 }
 
 fn ledger_component(recorder: Recorder) -> Component {

@@ -61,8 +61,9 @@ impl Invocation {
 
     /// A read of a resource.
     pub fn resource(offer: Arc<Offer>, read: ReadResource, arguments: RawJson) -> Self {
-        // Every spelling of a URI is governed and recorded as the one that lists have for it.
-        let capability = offer.resources().canonical(&read.uri).map_or_else(
+        // Every spelling of a URI is governed and recorded as the one that lists have for it, and a
+        // part of something, such as a file of a skill, as what it is a part of.
+        let capability = offer.resources().governed_by(&read.uri).map_or_else(
             || facts::resource_capability(&read.uri),
             |uri| facts::resource_capability(&uri),
         );

@@ -23,6 +23,7 @@ mod gateway;
 mod governed;
 mod health;
 mod invocation;
+mod joined;
 mod lists;
 mod metrics;
 mod mirrored;
@@ -35,6 +36,7 @@ mod resources;
 mod runner;
 mod seal;
 mod server;
+mod skills;
 mod timed;
 
 pub use crate::{
@@ -47,6 +49,7 @@ pub use crate::{
     governed::{Admitted, Governed},
     health::{Component, ComponentState, Health},
     invocation::{Invocation, Invoked, Target},
+    joined::JoinedResources,
     metrics::Metrics,
     mirrored::{BadAnnotation, HeaderDiffers, MirroredParams},
     observed::Observed,
@@ -59,6 +62,7 @@ pub use crate::{
     },
     runner::Runner,
     server::Server,
+    skills::SkillIndex,
     timed::Timed,
 };
 

@@ -29,6 +29,7 @@ pub(crate) enum List {
     Resources,
     Templates,
     Prompts,
+    Skills,
 }
 
 impl Lists {

@@ -1,5 +1,6 @@
 //! What can be read.
 
+use crate::SkillIndex;
 use adapter_skills::{ReadError, Skill, SkillCatalog, SkillFilter, SkillPattern};
 use futures_util::future::BoxFuture;
 use mcp_protocol::model::{
@@ -29,6 +30,18 @@ pub trait Resources: fmt::Debug + Send + Sync {
     /// The one name of what is at `uri`, however that is spelled; `None` if there is nothing. Not
     /// everything that can be read is listed.
     fn canonical(&self, uri: &str) -> Option<String>;
+
+    /// The URI whose permission is needed for what is at `uri`; `None` if there is nothing. It is
+    /// what policies and the ledger know it by: for most resources their one name, and for a file of
+    /// a skill the skill's.
+    fn governed_by(&self, uri: &str) -> Option<String> {
+        self.canonical(uri)
+    }
+
+    /// The skills among them, if they are of a kind that has any; clients are told whether it is.
+    fn skills(&self) -> Option<&SkillIndex> {
+        None
+    }
 
     /// Reads what is at a URI.
     fn read(
@@ -89,12 +102,14 @@ impl Resources for NoResources {
     }
 }
 
-/// The `SKILL.md` documents of a catalogue.
+/// The `SKILL.md` documents of a catalogue, and the files beside them. A file can be read by whoever
+/// may read its skill, and is recorded under the skill's URI.
 #[derive(Debug)]
 pub struct SkillResources {
     catalog: Arc<SkillCatalog>,
     entries: Vec<ResourceEntry>,
     templates: Vec<ResourceTemplate>,
+    skills: SkillIndex,
     cache: CacheHint,
 }
 
@@ -112,6 +127,7 @@ impl SkillResources {
             mime_type: Some("text/markdown".to_owned()),
         };
         Self {
+            skills: SkillIndex::new(&catalog),
             catalog,
             entries,
             templates: vec![template],
@@ -195,6 +211,15 @@ impl Resources for SkillResources {
     fn canonical(&self, uri: &str) -> Option<String> {
         let resolved = self.catalog.resolve(uri).ok()?;
         Some(resolved.uri().to_string())
+    }
+
+    fn governed_by(&self, uri: &str) -> Option<String> {
+        let resolved = self.catalog.resolve(uri).ok()?;
+        Some(resolved.skill.uri().to_string())
+    }
+
+    fn skills(&self) -> Option<&SkillIndex> {
+        Some(&self.skills)
     }
 
     fn read(

@@ -15,8 +15,9 @@ use mcp_protocol::{
     Encoder,
     model::{
         CacheHint, CacheScope, CallTool, ClientRequest, Complete, Completion, CompletionReference,
-        GetPrompt, ListPromptsResult, ListResourceTemplatesResult, ListResources,
-        ListResourcesResult, ListToolsResult, Page, ReadResource, ServerResult,
+        GetPrompt, GetSkillResult, ListPromptsResult, ListResourceTemplatesResult, ListResources,
+        ListResourcesResult, ListSkillsResult, ListToolsResult, Page, ReadDirectory,
+        ReadDirectoryResult, ReadResource, ServerResult,
     },
 };
 use mcp_service::{McpError, RequestCx, Service};
@@ -58,6 +59,9 @@ impl<Q: QuotaStore> Service<ClientRequest> for Server<Q> {
             ClientRequest::ListResourceTemplates(page) => self.list_templates(cx, page),
             ClientRequest::Subscribe(uri) => self.may_subscribe(cx, &uri),
             ClientRequest::Unsubscribe(_) => Ok(ServerResult::Empty),
+            ClientRequest::ListSkills(page) => self.list_skills(cx, page),
+            ClientRequest::GetSkill(uri) => self.get_skill(cx, &uri),
+            ClientRequest::ReadDirectory(read) => self.read_directory(cx, &read),
             ClientRequest::ListPrompts(page) => self.list_prompts(cx, page),
             ClientRequest::GetPrompt(get) => self.get_prompt(cx, get).await,
             ClientRequest::Complete(complete) => self.complete(cx, &complete),
@@ -291,6 +295,65 @@ impl<Q: QuotaStore> Server<Q> {
         })
     }
 
+    fn list_skills(&self, cx: &RequestCx, page: Page) -> Result<ServerResult, McpError> {
+        let offer = self.offer.load();
+        self.listed(cx, &offer, List::Skills, page.cursor, |policy, cursor| {
+            // The extension is declared once; an offer that has replaced the first may be without.
+            let Some(index) = offer.resources().skills() else {
+                let none = ListSkillsResult {
+                    cache: private(self.lists.resources_ttl_ms),
+                    ..ListSkillsResult::default()
+                };
+                return Ok(ServerResult::ListSkills(none));
+            };
+            let visible = visible_resources(cx, policy);
+            let skills: Vec<_> = index.visible(&visible).collect();
+            let uris = skills.iter().map(|(uri, _)| *uri);
+            let (range, next_cursor) =
+                cursor::page(uris, cursor, self.lists.resources_page).ok_or_else(bad_cursor)?;
+            let entries = skills[range].iter();
+            Ok(ServerResult::ListSkills(ListSkillsResult {
+                skills: entries.map(|(_, it)| index.entry(*it, &visible)).collect(),
+                next_cursor,
+                cache: private(self.lists.resources_ttl_ms),
+            }))
+        })
+    }
+
+    /// Tells of a skill. Nothing of its content is read, so it is nothing for the ledger.
+    fn get_skill(&self, cx: &RequestCx, uri: &str) -> Result<ServerResult, McpError> {
+        let offer = self.offer.load();
+        let policy = self.governor.policy();
+        let index = offer.resources().skills();
+        let skill = index.and_then(|it| it.get(uri, visible_resources(cx, &policy)));
+        let skill = skill.ok_or_else(|| InvocationError::Unknown.to_reader(uri, cx.version))?;
+        Ok(ServerResult::GetSkill(GetSkillResult {
+            skill,
+            cache: private(self.lists.resources_ttl_ms),
+        }))
+    }
+
+    fn read_directory(
+        &self,
+        cx: &RequestCx,
+        read: &ReadDirectory,
+    ) -> Result<ServerResult, McpError> {
+        let offer = self.offer.load();
+        let policy = self.governor.policy();
+        let index = offer.resources().skills();
+        let children = index
+            .and_then(|it| it.directory(&read.uri, visible_resources(cx, &policy)))
+            .ok_or_else(|| InvocationError::Unknown.to_reader(&read.uri, cx.version))?;
+        let uris = children.iter().map(|it| it.uri.as_str());
+        let (range, next_cursor) =
+            cursor::page(uris, read.cursor.as_deref(), self.lists.resources_page)
+                .ok_or_else(bad_cursor)?;
+        Ok(ServerResult::ReadDirectory(ReadDirectoryResult {
+            resources: children[range].iter().map(|it| (*it).clone()).collect(),
+            next_cursor,
+        }))
+    }
+
     /// A page from the offer's cache, or made and put there.
     fn listed(
         &self,
@@ -324,7 +387,7 @@ impl<Q: QuotaStore> Server<Q> {
 
     /// Only what can be read can be listened to.
     fn may_subscribe(&self, cx: &RequestCx, uri: &str) -> Result<ServerResult, McpError> {
-        let known = self.offer.load().resources().canonical(uri);
+        let known = self.offer.load().resources().governed_by(uri);
         let readable = known.is_some_and(|uri| {
             let policy = self.governor.policy();
             policy.permitted(cx.principal.as_str(), &resource_capability(&uri))
@@ -335,6 +398,11 @@ impl<Q: QuotaStore> Server<Q> {
             Err(InvocationError::Unknown.to_reader(uri, cx.version))
         }
     }
+}
+
+/// Whether the caller may see a resource, given the URI whose permission it needs.
+fn visible_resources<'a>(cx: &'a RequestCx, policy: &'a Policy) -> impl Fn(&str) -> bool + 'a {
+    |uri| policy.visible(cx.principal.as_str(), &resource_capability(uri))
 }
 
 fn private(ttl_ms: u64) -> CacheHint {

@@ -3,11 +3,12 @@
 use crate::{
     Era, ProtocolVersion,
     model::{
-        CacheHint, CacheScope, Completion, Content, GetPromptResult, Implementation, InputRequest,
-        InputRequired, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
-        ListToolsResult, Prompt, PromptArgument, PromptMessage, ReadResourceResult, Resource,
+        CacheHint, CacheScope, Completion, Content, GetPromptResult, GetSkillResult,
+        Implementation, InputRequest, InputRequired, ListPromptsResult,
+        ListResourceTemplatesResult, ListResourcesResult, ListSkillsResult, ListToolsResult,
+        Prompt, PromptArgument, PromptMessage, ReadDirectoryResult, ReadResourceResult, Resource,
         ResourceContents, ResourceTemplate, ResultMeta, Role, ServerCapabilities,
-        ServerNotification, ServerResult, Tool, ToolAnnotations,
+        ServerNotification, ServerResult, SkillEntry, Tool, ToolAnnotations,
     },
 };
 use jsonrpc_core::{Id, Notification, RawJson, Request};
@@ -57,7 +58,11 @@ impl Encoder {
                 &plain(None),
                 &Initialized {
                     protocol_version: result.protocol_version,
-                    capabilities: &result.capabilities,
+                    // Extensions came with 2026-07-28, and are written against it.
+                    capabilities: &ServerCapabilities {
+                        extensions: BTreeMap::new(),
+                        ..result.capabilities.clone()
+                    },
                     server_info: &self.server_info,
                     instructions: result.instructions.as_deref(),
                 },
@@ -118,6 +123,34 @@ impl Encoder {
                     resource_templates: resource_templates
                         .iter()
                         .map(|it| template_view(version, it))
+                        .collect(),
+                    next_cursor: next_cursor.as_deref(),
+                },
+            ),
+            ServerResult::ListSkills(ListSkillsResult {
+                skills,
+                next_cursor,
+                cache,
+            }) => encode(
+                &plain(Some(*cache)),
+                &Skills {
+                    skills,
+                    next_cursor: next_cursor.as_deref(),
+                },
+            ),
+            ServerResult::GetSkill(GetSkillResult { skill, cache }) => {
+                encode(&plain(Some(*cache)), &OneSkill { skill })
+            }
+            // Alone among lists it has no hint for caches in the extension's text.
+            ServerResult::ReadDirectory(ReadDirectoryResult {
+                resources,
+                next_cursor,
+            }) => encode(
+                &plain(None),
+                &Resources {
+                    resources: resources
+                        .iter()
+                        .map(|it| resource_view(version, it))
                         .collect(),
                     next_cursor: next_cursor.as_deref(),
                 },
@@ -571,6 +604,19 @@ fn template_view(version: ProtocolVersion, template: &ResourceTemplate) -> Templ
         description: template.description.as_deref(),
         mime_type: template.mime_type.as_deref(),
     }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Skills<'a> {
+    skills: &'a [SkillEntry],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct OneSkill<'a> {
+    skill: &'a SkillEntry,
 }
 
 #[derive(Serialize)]

@@ -72,8 +72,9 @@ impl ProtocolError {
                 let supported: Vec<_> = ProtocolVersion::modern()
                     .map(ProtocolVersion::as_str)
                     .collect();
-                error(Self::UNSUPPORTED_VERSION)
-                    .with(&json!({ "supported": supported, "requested": requested, "retryable": false }))
+                error(Self::UNSUPPORTED_VERSION).with(
+                    &json!({ "supported": supported, "requested": requested, "retryable": false }),
+                )
             }
         }
     }

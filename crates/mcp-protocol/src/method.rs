@@ -4,8 +4,9 @@ use crate::{
     ProtocolError, ProtocolVersion,
     ProtocolVersion::{V2024_11_05, V2025_11_25, V2026_07_28},
     model::{
-        CallTool, ClientNotification, ClientRequest, Complete, CompletionReference, GetPrompt,
-        InputRetry, LoggingLevel, ReadResource, ServerCapabilities, SubscriptionFilter,
+        CallTool, ClientNotification, ClientRequest, Complete, CompletionReference, DIRECTORY_READ,
+        GetPrompt, InputRetry, LoggingLevel, ReadResource, SKILLS_EXTENSION, ServerCapabilities,
+        SubscriptionFilter,
     },
 };
 use jsonrpc_core::{Id, RawJson};
@@ -46,6 +47,9 @@ const REQUESTS: &[Row] = &[
     row("resources/templates/list", V2024_11_05, V2026_07_28, resources, |raw| read(raw).map(ClientRequest::ListResourceTemplates)),
     row("resources/subscribe",      V2024_11_05, V2025_11_25, subscribe, |raw| uri(raw).map(ClientRequest::Subscribe)),
     row("resources/unsubscribe",    V2024_11_05, V2025_11_25, subscribe, |raw| uri(raw).map(ClientRequest::Unsubscribe)),
+    row("skills/list",              V2026_07_28, V2026_07_28, skills,    |raw| read(raw).map(ClientRequest::ListSkills)),
+    row("skills/get",               V2026_07_28, V2026_07_28, skills,    |raw| uri(raw).map(ClientRequest::GetSkill)),
+    row("resources/directory/read", V2026_07_28, V2026_07_28, directories, |raw| read(raw).map(ClientRequest::ReadDirectory)),
     row("prompts/list",             V2024_11_05, V2026_07_28, prompts,   |raw| read(raw).map(ClientRequest::ListPrompts)),
     row("prompts/get",              V2024_11_05, V2026_07_28, prompts,   get_prompt),
     row("completion/complete",      V2024_11_05, V2026_07_28, completions, complete),
@@ -70,6 +74,17 @@ fn resources(offer: &ServerCapabilities) -> bool {
 
 fn subscribe(offer: &ServerCapabilities) -> bool {
     offer.resources.is_some_and(|resources| resources.subscribe)
+}
+
+/// The extension depends on resources: without them it is not offered, whatever is declared.
+fn skills(offer: &ServerCapabilities) -> bool {
+    resources(offer) && offer.extensions.contains_key(SKILLS_EXTENSION)
+}
+
+fn directories(offer: &ServerCapabilities) -> bool {
+    let settings = offer.extensions.get(SKILLS_EXTENSION);
+    let declared = settings.and_then(|it| it.get(DIRECTORY_READ)?.as_bool());
+    resources(offer) && declared == Some(true)
 }
 
 fn prompts(offer: &ServerCapabilities) -> bool {
@@ -334,6 +349,51 @@ mod tests {
                 expected,
                 "{version} {method} {params}"
             );
+        }
+    }
+
+    #[test]
+    fn skills_are_of_the_modern_revision_and_only_where_they_are_declared() {
+        let declaring = |settings: &str| ServerCapabilities {
+            extensions: [(
+                SKILLS_EXTENSION.to_owned(),
+                serde_json::from_str(settings).unwrap(),
+            )]
+            .into(),
+            ..offer()
+        };
+        let plain = declaring("{}");
+        let all = declaring(r#"{"directoryRead":true}"#);
+        let odd = declaring(r#"{"directoryRead":"yes"}"#);
+        let without_resources = ServerCapabilities {
+            resources: None,
+            ..all.clone()
+        };
+        let uri = r#"{"uri":"skill://a/b/SKILL.md"}"#;
+        #[rustfmt::skip]
+        let rows = [
+            (&all, V2026_07_28, "skills/list", "{}", 0),
+            (&all, V2026_07_28, "skills/list", r#"{"cursor":1}"#, -32602),
+            (&all, V2026_07_28, "skills/get", uri, 0),
+            (&all, V2026_07_28, "skills/get", "{}", -32602),
+            (&all, V2026_07_28, "skills/get", r#"{"uri":7}"#, -32602),
+            (&all, V2026_07_28, "resources/directory/read", uri, 0),
+            (&all, V2026_07_28, "resources/directory/read", "{}", -32602),
+            (&all, V2026_07_28, "resources/directory/read", r#"{"uri":"x","cursor":null}"#, -32602),
+            (&all, V2025_11_25, "skills/list", "{}", -32601),
+            (&all, V2025_11_25, "skills/get", uri, -32601),
+            (&all, V2025_11_25, "resources/directory/read", uri, -32601),
+            (&plain, V2026_07_28, "skills/list", "{}", 0),
+            (&plain, V2026_07_28, "resources/directory/read", uri, -32601),
+            (&odd, V2026_07_28, "resources/directory/read", uri, -32601),
+            (&offer(), V2026_07_28, "skills/list", "{}", -32601),
+            (&offer(), V2026_07_28, "skills/get", uri, -32601),
+            (&without_resources, V2026_07_28, "skills/list", "{}", -32601),
+            (&without_resources, V2026_07_28, "resources/directory/read", uri, -32601),
+        ];
+        for (offer, version, method, params, expected) in rows {
+            let got = code(version, offer, method, params);
+            assert_eq!(got, expected, "{version} {method} {params}");
         }
     }
 

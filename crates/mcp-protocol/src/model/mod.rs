@@ -10,6 +10,7 @@ mod meta;
 mod notifications;
 mod prompts;
 mod resources;
+mod skills;
 mod subscriptions;
 mod tools;
 
@@ -31,6 +32,10 @@ pub use self::{
     resources::{
         ByteRange, ListResourceTemplatesResult, ListResources, ListResourcesResult, ReadResource,
         ReadResourceResult, Resource, ResourceTemplate,
+    },
+    skills::{
+        DIRECTORY_MIME_TYPE, DIRECTORY_READ, GetSkillResult, ListSkillsResult, ReadDirectory,
+        ReadDirectoryResult, SKILLS_EXTENSION, SkillEntry, SkillResource,
     },
     subscriptions::SubscriptionFilter,
     tools::{CallTool, CallToolResult, ListToolsResult, Tool, ToolAnnotations},
@@ -54,6 +59,10 @@ pub enum ClientRequest {
     Subscribe(String),
     /// `resources/unsubscribe`, of one URI.
     Unsubscribe(String),
+    ListSkills(Page),
+    /// `skills/get`, by the URI of its `SKILL.md`.
+    GetSkill(String),
+    ReadDirectory(ReadDirectory),
     ListPrompts(Page),
     GetPrompt(GetPrompt),
     Complete(Complete),
@@ -75,6 +84,9 @@ pub enum ServerResult {
     ListResources(ListResourcesResult),
     ListResourceTemplates(ListResourceTemplatesResult),
     ReadResource(ReadResourceResult),
+    ListSkills(ListSkillsResult),
+    GetSkill(GetSkillResult),
+    ReadDirectory(ReadDirectoryResult),
     ListPrompts(ListPromptsResult),
     GetPrompt(GetPromptResult),
     Complete(Completion),
