@@ -116,7 +116,11 @@ impl House {
 
     async fn ask(&self, peer: &Peer, message: &Value) -> Value {
         match self.send(peer, message) {
-            Accepted::Pending(exchange) => value(exchange.await),
+            Accepted::Pending(exchange) => {
+                let generous = std::time::Duration::from_secs(20);
+                let reply = tokio::time::timeout(generous, exchange).await;
+                value(reply.expect("an answer, and not a place in a queue"))
+            }
             Accepted::Done(reply) => value(reply),
         }
     }
