@@ -1,6 +1,6 @@
 use crate::{
     Era, ProtocolError, ProtocolVersion, RequestedVersion,
-    model::{ClientCapabilities, Initialize, RequestMeta},
+    model::{ClientCapabilities, ElicitationCapability, Initialize, RequestMeta},
 };
 
 /// What a connection has agreed on: a state machine without I/O.
@@ -78,10 +78,31 @@ impl Session {
         };
         *self = Self::Legacy {
             version,
-            capabilities: initialize.capabilities.clone(),
+            capabilities: known_in(version, initialize.capabilities.clone()),
         };
         Ok(answer)
     }
+}
+
+/// What a client can be asked in this revision. It may declare more, as one that speaks newer
+/// revisions does, but there is no such message to ask with.
+fn known_in(version: ProtocolVersion, mut declared: ClientCapabilities) -> ClientCapabilities {
+    if version < ProtocolVersion::V2025_06_18 {
+        declared.elicitation = None;
+    } else if version < ProtocolVersion::V2025_11_25
+        && let Some(modes) = &mut declared.elicitation
+    {
+        *modes = ElicitationCapability {
+            form: true,
+            url: false,
+        };
+    }
+    if version < ProtocolVersion::V2025_11_25
+        && let Some(sampling) = &mut declared.sampling
+    {
+        sampling.tools = false;
+    }
+    declared
 }
 
 fn modern_version(
@@ -131,6 +152,30 @@ mod tests {
             ("", "2025-11-25", ProtocolVersion::V2025_11_25),
         ] {
             assert_eq!(open(requested), (answer, version), "{requested}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_asked_that_a_revision_does_not_have() {
+        let declared = r#"{"elicitation":{"url":{}},"sampling":{"tools":{}},"roots":{}}"#;
+        for (version, expected) in [
+            ("2024-11-05", r#"{"sampling":{},"roots":{}}"#),
+            ("2025-03-26", r#"{"sampling":{},"roots":{}}"#),
+            (
+                "2025-06-18",
+                r#"{"elicitation":{},"sampling":{},"roots":{}}"#,
+            ),
+            ("2025-11-25", declared),
+        ] {
+            let mut session = Session::default();
+            let initialize = Initialize {
+                protocol_version: version.to_owned(),
+                capabilities: serde_json::from_str(declared).unwrap(),
+                ..Initialize::default()
+            };
+            session.open(&initialize).unwrap();
+            let expected: ClientCapabilities = serde_json::from_str(expected).unwrap();
+            assert_eq!(session.capabilities(), expected, "{version}");
         }
     }
 
