@@ -9,9 +9,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use gateway::Gateway;
 use governance::MemoryQuota;
-use http::{HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use jsonrpc_core::RawJson;
+use mcp_service::Principal;
 use transport_http::{
-    HttpLimits, HttpOptions, PlainResponse, SideRequest, SideResponse, SideRoutes, serve_on_threads,
+    HeaderParams, HttpLimits, HttpOptions, PlainResponse, SideRequest, SideResponse, SideRoutes,
+    serve_on_threads,
 };
 
 use super::build::Server;
@@ -69,6 +72,9 @@ fn options(config: &Http, gateway: Arc<Gateway<MemoryQuota>>) -> HttpOptions {
             session_idle: Duration::from_secs(config.session_idle_seconds),
             ..HttpLimits::default()
         },
+        header_params: Some(Arc::new(MirroredParams {
+            gateway: Arc::clone(&gateway),
+        })),
         side_routes: Some(Arc::new(Routes { gateway })),
         ..HttpOptions::default()
     }
@@ -78,6 +84,29 @@ fn without_port(authority: &str) -> String {
     match authority.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name.to_owned(),
         _ => authority.to_owned(),
+    }
+}
+
+/// Arguments that a tool's schema wants repeated in headers.
+struct MirroredParams {
+    gateway: Arc<Gateway<MemoryQuota>>,
+}
+
+impl HeaderParams for MirroredParams {
+    fn check(
+        &self,
+        principal: &Principal,
+        tool: &str,
+        params: &RawJson,
+        headers: &HeaderMap,
+    ) -> Result<(), String> {
+        let values = |name: &str| {
+            let values = headers.get_all(name).iter();
+            values.map(HeaderValue::as_bytes).collect()
+        };
+        self.gateway
+            .compare_headers(principal, tool, params, values)
+            .map_err(|differs| differs.to_string())
     }
 }
 
