@@ -51,8 +51,8 @@ impl RawJson {
     ///
     /// The parser's error when they are not.
     pub fn from_bytes(bytes: Bytes) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice::<&RawValue>(&bytes)?;
-        Ok(Self(bytes))
+        let value: &RawValue = serde_json::from_slice(&bytes)?;
+        Ok(Self::slice_of(&bytes, value))
     }
 
     /// A value inside of this one, by reference to the same frame.
@@ -70,12 +70,20 @@ impl RawJson {
     ///
     /// The parser's error when it is no `T`, or nested deeper than serde_json reads (128).
     pub fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
-        serde_json::from_str(self.as_str())
+        // Not through `as_str`: that would check all of the text once more, and what is read of it
+        // is checked here anyway.
+        serde_json::from_slice(&self.0)
     }
 
     /// The JSON text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("checked when it was made")
+    }
+
+    /// Whether it is an object.
+    pub fn is_object(&self) -> bool {
+        // Sliced and serialized values begin where they begin, without white space before.
+        self.0.first() == Some(&b'{')
     }
 
     /// The JSON text's bytes.

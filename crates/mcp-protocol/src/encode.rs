@@ -12,7 +12,7 @@ use crate::{
     },
 };
 use jsonrpc_core::{Id, Notification, RawJson, Request};
-use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde::{Serialize, Serializer};
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -334,16 +334,25 @@ impl Meta<'_> {
     }
 }
 
-impl Serialize for Meta<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        for (key, value) in self.entries.into_iter().flat_map(ResultMeta::iter) {
-            map.serialize_entry(key, value)?;
+impl Meta<'_> {
+    /// Writes it. Its values are serialized already, and serde would read them once more.
+    fn write(&self, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+        out.push(b'{');
+        let mut first = true;
+        let server_info = self
+            .server_info
+            .map(|info| ("io.modelcontextprotocol/serverInfo", info));
+        let entries = self.entries.into_iter().flat_map(ResultMeta::iter);
+        for (key, value) in entries.chain(server_info) {
+            if !std::mem::take(&mut first) {
+                out.push(b',');
+            }
+            serde_json::to_writer(&mut *out, key)?;
+            out.push(b':');
+            out.extend_from_slice(value.as_bytes());
         }
-        if let Some(server_info) = self.server_info {
-            map.serialize_entry("io.modelcontextprotocol/serverInfo", server_info)?;
-        }
-        map.end()
+        out.push(b'}');
+        Ok(())
     }
 }
 
@@ -373,7 +382,7 @@ fn encode<T: Serialize>(shape: &Shape<'_>, own: &T) -> Result<RawJson, serde_jso
     }
     if !shape.meta.is_empty() {
         member(&mut out, "\"_meta\":");
-        serde_json::to_writer(&mut out, &shape.meta)?;
+        shape.meta.write(&mut out)?;
     }
     out.push(b'}');
     Ok(RawJson::from_serialized(out))
@@ -468,9 +477,7 @@ fn allows_output_schema(version: ProtocolVersion, schema: &RawJson) -> bool {
 fn allows_structured(version: ProtocolVersion, content: &RawJson) -> bool {
     match version {
         ProtocolVersion::V2024_11_05 | ProtocolVersion::V2025_03_26 => false,
-        ProtocolVersion::V2025_06_18 | ProtocolVersion::V2025_11_25 => {
-            content.as_str().starts_with('{')
-        }
+        ProtocolVersion::V2025_06_18 | ProtocolVersion::V2025_11_25 => content.is_object(),
         ProtocolVersion::V2026_07_28 => true,
     }
 }

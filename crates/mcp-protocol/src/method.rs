@@ -128,7 +128,7 @@ pub fn decode_request(
         reason,
     };
     // serde reads a struct from an array, too.
-    if !params.as_str().starts_with('{') {
+    if !params.is_object() {
         return Err(invalid("`params` must be an object".to_owned()));
     }
     (row.decode)(params).map_err(invalid)
@@ -175,11 +175,16 @@ fn uri(params: &RawJson) -> Result<String, String> {
 
 fn call_tool(params: &RawJson) -> Result<ClientRequest, String> {
     #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
     struct Wire<'a> {
         #[serde(borrow)]
         name: Cow<'a, str>,
         #[serde(borrow, default)]
         arguments: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        input_responses: Option<BTreeMap<String, &'a RawValue>>,
+        #[serde(default, deserialize_with = "crate::model::present")]
+        request_state: Option<String>,
     }
     let wire: Wire<'_> = params.parse().map_err(|error| error.to_string())?;
     let arguments = match wire.arguments {
@@ -190,7 +195,7 @@ fn call_tool(params: &RawJson) -> Result<ClientRequest, String> {
     Ok(ClientRequest::CallTool(CallTool {
         name: wire.name.into_owned(),
         arguments,
-        retry: retry(params)?,
+        retry: retry_of(params, wire.input_responses, wire.request_state),
     }))
 }
 
@@ -263,20 +268,22 @@ fn retry(params: &RawJson) -> Result<InputRetry, String> {
         #[serde(default, deserialize_with = "crate::model::present")]
         request_state: Option<String>,
     }
-    // Nearly no request is a retry, and looking for two names is cheaper than reading them all.
-    let text = params.as_str();
-    if !text.contains("inputResponses") && !text.contains("requestState") {
-        return Ok(InputRetry::default());
-    }
     let wire: Wire<'_> = params.parse().map_err(|error| error.to_string())?;
-    let responses = wire.input_responses.unwrap_or_default();
-    Ok(InputRetry {
+    Ok(retry_of(params, wire.input_responses, wire.request_state))
+}
+
+fn retry_of(
+    params: &RawJson,
+    responses: Option<BTreeMap<String, &RawValue>>,
+    state: Option<String>,
+) -> InputRetry {
+    let responses = responses.unwrap_or_default().into_iter();
+    InputRetry {
         responses: responses
-            .into_iter()
             .map(|(key, response)| (key, params.child(response)))
             .collect(),
-        state: wire.request_state,
-    })
+        state,
+    }
 }
 
 fn listen_filter(params: &RawJson) -> Result<SubscriptionFilter, String> {

@@ -25,8 +25,8 @@ struct Echo {
 
 #[derive(Deserialize, JsonSchema)]
 struct Add {
-    a: i64,
-    b: i64,
+    a: f64,
+    b: f64,
 }
 
 /// Takes entries and keeps none: what everything but the disk costs.
@@ -48,9 +48,9 @@ fn tools(count: usize) -> Result<ToolSet, adapter_tools::ToolProblem> {
     let echo = Tool::native("echo", |_cx, Echo { message }| async move { Ok(message) })
         .describe("Says what it is told.");
     let add = Tool::native("add", |_cx, Add { a, b }| async move {
-        Ok(a.saturating_add(b).to_string())
+        Ok((a + b).to_string())
     })
-    .describe("Adds two integers.");
+    .describe("Adds two numbers.");
     let others = (2..count).map(|n| {
         Tool::native(format!("tool_{n}"), |_cx, _: NoArguments| async { Ok("") })
             .describe("Is only listed.")

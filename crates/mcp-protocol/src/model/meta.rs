@@ -1,4 +1,4 @@
-use super::{ClientCapabilities, object, present};
+use super::{ClientCapabilities, Object, object, present};
 use crate::{ProtocolError, RequestedVersion};
 use jsonrpc_core::{Id, RawJson};
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
@@ -18,8 +18,6 @@ pub struct RequestMeta {
     pub progress_token: Option<Id>,
     /// W3C trace context of the caller, not checked.
     pub traceparent: Option<Box<str>>,
-    /// All of it, as it was sent.
-    pub raw: Option<RawJson>,
 }
 
 /// How bad a log message is, mildest first.
@@ -40,7 +38,7 @@ pub enum LoggingLevel {
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow, default, rename = "_meta")]
-    meta: Option<&'a RawValue>,
+    meta: Option<Object<Wire<'a>>>,
 }
 
 #[derive(Deserialize)]
@@ -92,19 +90,12 @@ impl RequestMeta {
     /// holds something else: such a request must not be mistaken for a legacy one.
     pub fn of(params: &RawJson) -> Result<Self, ProtocolError> {
         let invalid = |reason: String| ProtocolError::InvalidMeta { reason };
-        // serde reads a struct from an array, too.
-        if !params.as_str().starts_with('{') {
-            return Err(invalid("`params` must be an object".to_owned()));
-        }
-        let envelope: Envelope<'_> = params.parse().map_err(|error| invalid(error.to_string()))?;
-        let Some(raw) = envelope.meta else {
+        // One pass over all there is: this runs for every request.
+        let Object(envelope): Object<Envelope<'_>> =
+            params.parse().map_err(|error| invalid(error.to_string()))?;
+        let Some(Object(wire)) = envelope.meta else {
             return Ok(Self::default());
         };
-        if !raw.get().starts_with('{') {
-            return Err(invalid("it must be an object".to_owned()));
-        }
-        let wire: Wire<'_> =
-            serde_json::from_str(raw.get()).map_err(|error| invalid(error.to_string()))?;
         drop(wire.client_info);
         Ok(Self {
             protocol_version: wire.protocol_version.as_deref().map(RequestedVersion::from),
@@ -114,7 +105,6 @@ impl RequestMeta {
             traceparent: wire
                 .traceparent
                 .and_then(|raw| serde_json::from_str(raw.get()).ok()),
-            raw: Some(params.child(raw)),
         })
     }
 }
@@ -188,13 +178,17 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_kept_and_nothing_is_required() {
-        assert!(read("{}").unwrap().raw.is_none());
-        assert!(read(r#"{"_meta":null}"#).unwrap().raw.is_none());
+    fn everything_else_is_passed_over_and_nothing_is_required() {
+        assert!(read("{}").unwrap().protocol_version.is_none());
+        assert!(
+            read(r#"{"_meta":null}"#)
+                .unwrap()
+                .protocol_version
+                .is_none()
+        );
         let meta =
             read(r#"{"_meta":{"progressToken":"t","traceparent":7,"com.example/x":[1]}}"#).unwrap();
         assert_eq!(meta.progress_token, Some("t".into()));
         assert_eq!(meta.traceparent, None);
-        assert!(meta.raw.unwrap().as_str().contains("com.example/x"));
     }
 }

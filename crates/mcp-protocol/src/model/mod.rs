@@ -114,19 +114,34 @@ where
     T::deserialize(deserializer).map(Some)
 }
 
-/// An optional member that, if it is there, must be an object. serde would read a struct from an
-/// array, too.
+/// An optional member that, if it is there, must be an object.
 pub(crate) fn object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: serde::Deserializer<'de>,
     T: serde::Deserialize<'de>,
 {
-    use serde::de::{Deserialize, Error};
-    let raw = <&'de serde_json::value::RawValue>::deserialize(deserializer)?;
-    if !raw.get().starts_with('{') {
-        return Err(D::Error::custom("expected an object"));
+    let Object(value) = serde::Deserialize::deserialize(deserializer)?;
+    Ok(Some(value))
+}
+
+/// Something that is written as an object. serde would read a struct from an array, too.
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: serde::Deserialize<'de>> serde::Deserialize<'de> for Object<T> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfMap<T>(std::marker::PhantomData<T>);
+        impl<'de, T: serde::Deserialize<'de>> serde::de::Visitor<'de> for OfMap<T> {
+            type Value = Object<T>;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                map: A,
+            ) -> Result<Object<T>, A::Error> {
+                T::deserialize(serde::de::value::MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(OfMap(std::marker::PhantomData))
     }
-    serde_json::from_str(raw.get())
-        .map(Some)
-        .map_err(D::Error::custom)
 }
