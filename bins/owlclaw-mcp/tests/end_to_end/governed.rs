@@ -102,7 +102,7 @@ async fn sees_what_it_may(reader: &mut impl Conversation, boss: &mut impl Conver
     let absent = reader.request("resources/read", uri("rapport")).await;
     let swapped = absent.error().to_string().replace("rapport", "report");
     assert_eq!(hidden.error().to_string(), swapped);
-    boss.request("resources/read", uri("report")).await.result();
+    let _ = boss.request("resources/read", uri("report")).await.result();
 
     let denied = boss
         .request("tools/call", call("fail", json!({"why": "x"})))
@@ -179,12 +179,12 @@ async fn each_client_has_its_own_quota_and_is_told_what_is_left() {
     assert_eq!(text(append(&mut boss, "boss").await.result()), "boss");
     // A limit of one tool is one of each client's.
     let nap = || call("nap", json!({"seconds": 0}));
-    boss.request("tools/call", nap()).await.result();
+    let _ = boss.request("tools/call", nap()).await.result();
     assert_eq!(
         reason(&boss.request("tools/call", nap()).await),
         "rate_minute"
     );
-    append(&mut boss, "another tool").await.result();
+    let _ = append(&mut boss, "another tool").await.result();
 
     let ends: Vec<_> = site.outcomes("append");
     assert_eq!(ends[..4], ["succeeded", "succeeded", "succeeded", "denied"]);
@@ -199,7 +199,7 @@ async fn budgets_hold_and_what_a_call_really_cost_counts() {
     let spent = spend(&mut boss, "0.05").await;
     let left = &spent.result()["_meta"]["io.owlclaw/quota"]["budget_remaining"];
     assert_eq!(left, "0.95");
-    spend(&mut boss, "0.45").await.result();
+    let _ = spend(&mut boss, "0.45").await.result();
     let spent = spend(&mut boss, "0.20").await;
     assert_eq!(
         spent.result()["_meta"]["io.owlclaw/quota"]["budget_remaining"],
@@ -216,7 +216,7 @@ async fn budgets_hold_and_what_a_call_really_cost_counts() {
         .await;
     assert_eq!(reason(&dear), "cost_per_call");
     // What costs nothing still goes.
-    append(&mut boss, "free").await.result();
+    let _ = append(&mut boss, "free").await.result();
     let costs: Vec<_> = site
         .calls()
         .iter()
@@ -275,19 +275,24 @@ async fn every_call_is_in_the_ledger_with_who_what_and_how_it_ended() {
     let site = shop();
     let mut boss = site.stdio_as("boss");
     boss.open("2025-06-18").await;
-    boss.request("tools/call", call("echo", json!({"text": "kept"})))
+    let _ = boss
+        .request("tools/call", call("echo", json!({"text": "kept"})))
         .await
         .result();
-    boss.request("tools/call", call("echo", json!({"text": 5})))
+    let _ = boss
+        .request("tools/call", call("echo", json!({"text": 5})))
         .await
         .error();
-    boss.request("tools/call", call("die", json!({})))
+    let _ = boss
+        .request("tools/call", call("die", json!({})))
         .await
         .error();
-    boss.request("tools/call", call("fail", json!({"why": "x"})))
+    let _ = boss
+        .request("tools/call", call("fail", json!({"why": "x"})))
         .await
         .error();
-    boss.request("resources/read", json!({"uri": "skill://stock/counting"}))
+    let _ = boss
+        .request("resources/read", json!({"uri": "skill://stock/counting"}))
         .await
         .result();
     let calls = site.calls();

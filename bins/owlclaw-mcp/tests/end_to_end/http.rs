@@ -131,20 +131,20 @@ async fn metrics_move_with_what_is_done() {
     let mut client = server.client();
     client.open(MODERN).await;
     for _ in 0..3 {
-        client
+        let _ = client
             .request("tools/call", call("echo", json!({"text": "x"})))
             .await
             .result();
     }
-    client
+    let _ = client
         .request("tools/call", call("fail", json!({"why": "x"})))
         .await
         .result();
-    client
+    let _ = client
         .request("tools/call", call("spin", json!({})))
         .await
         .error();
-    client
+    let _ = client
         .request("tools/call", call("no-such", json!({})))
         .await
         .error();
@@ -315,5 +315,5 @@ async fn a_session_that_was_ended_is_gone() {
     let after = client.exchange(&client.post_of(&message)).await;
     assert_eq!(after.status, 404);
     client.open("2025-11-25").await;
-    client.request("tools/list", Value::Null).await.result();
+    let _ = client.request("tools/list", Value::Null).await.result();
 }

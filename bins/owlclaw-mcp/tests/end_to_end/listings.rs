@@ -48,7 +48,7 @@ async fn tools_are_listed_with_their_rules() {
     assert_eq!(spend["input_schema"]["required"], json!(["usd"]));
 
     let table = run(site.command(&["tools", "list"])).await;
-    let heads = table.output.lines().next().unwrap();
+    let heads = table.output.lines().next().unwrap().trim_start();
     assert!(
         heads.starts_with("NAME") && heads.contains("PER DAY"),
         "{heads}"
@@ -57,7 +57,7 @@ async fn tools_are_listed_with_their_rules() {
     let echo = table
         .output
         .lines()
-        .find(|line| line.starts_with("echo"))
+        .find(|line| line.trim_start().starts_with("echo"))
         .unwrap();
     assert!(echo.contains("Gives back what it is given."), "{echo}");
 }

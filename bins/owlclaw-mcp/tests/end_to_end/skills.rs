@@ -197,7 +197,7 @@ async fn changed_skills_are_announced_on_stdio() {
     let mut server: StdioServer = site.stdio();
     server.open("2025-06-18").await;
     let uri = json!({"uri": "skill://stock/first"});
-    server
+    let _ = server
         .request("resources/subscribe", uri.clone())
         .await
         .result();

@@ -16,19 +16,19 @@ use testkit::{GENEROUS, HttpServer, Port, StdioServer};
 use tokio::process::Command;
 
 /// Handlers for every good and bad turn; see the file.
-pub const WORKSHOP: &str = include_str!("workshop.py");
+pub(crate) const WORKSHOP: &str = include_str!("workshop.py");
 
 /// How long the program may take to end once it was told to, by R2.7.
-pub const END: Duration = Duration::from_secs(5);
+pub(crate) const END: Duration = Duration::from_secs(5);
 
 /// Where one server lives. Removed when dropped.
-pub struct Site {
+pub(crate) struct Site {
     directory: TempDir,
 }
 
 impl Site {
     /// A site with the workshop and what `settings` says beyond the defaults of these tests.
-    pub fn new(settings: Value) -> Self {
+    pub(crate) fn new(settings: Value) -> Self {
         let mut all = json!({
             "app": "app.py",
             "python": "python3",
@@ -51,35 +51,35 @@ impl Site {
     }
 
     /// A site with this application.
-    pub fn with_app(app: &str) -> Self {
+    pub(crate) fn with_app(app: &str) -> Self {
         let site = Self::new(json!({}));
         site.write("app.py", app);
         site
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
     }
 
-    pub fn read(&self, name: &str) -> String {
+    pub(crate) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
     /// Puts a skill where `category` and `name` say, and returns its bytes.
-    pub fn skill(&self, category: &str, name: &str, more: &str) -> String {
+    pub(crate) fn skill(&self, category: &str, name: &str, more: &str) -> String {
         let text = format!("---\nname: {name}\ndescription: About {name}.\n{more}---\n# {name}\n");
         self.write(&format!("skills/{category}/{name}/SKILL.md"), &text);
         text
     }
 
     /// The program, to be run here.
-    pub fn command(&self, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         program(
             env!("CARGO_BIN_EXE_owlclaw-mcp"),
             self.directory.path(),
@@ -88,30 +88,30 @@ impl Site {
     }
 
     /// The program under its other name.
-    pub fn owlclaw(&self, words: &[&str]) -> Command {
+    pub(crate) fn owlclaw(&self, words: &[&str]) -> Command {
         program(env!("CARGO_BIN_EXE_owlclaw"), self.directory.path(), words)
     }
 
     /// The server on pipes.
-    pub fn stdio(&self) -> StdioServer {
+    pub(crate) fn stdio(&self) -> StdioServer {
         StdioServer::spawn(self.command(&["start"]))
     }
 
     /// The server on pipes, for the client of this name.
-    pub fn stdio_as(&self, client: &str) -> StdioServer {
+    pub(crate) fn stdio_as(&self, client: &str) -> StdioServer {
         let mut command = self.command(&["start"]);
         command.env("MCP_CLIENT_ID", client);
         StdioServer::spawn(command)
     }
 
     /// The server on a port of its choice.
-    pub async fn http(&self) -> HttpServer {
+    pub(crate) async fn http(&self) -> HttpServer {
         let command = self.command(&["start", "--transport", "http"]);
         HttpServer::spawn(command, Port::Announced(announced)).await
     }
 
     /// Every call in the ledger, the oldest first.
-    pub fn calls(&self) -> Vec<CallRecord> {
+    pub(crate) fn calls(&self) -> Vec<CallRecord> {
         let mut reader = LedgerReader::open(self.path("ledger.db")).expect("the ledger opens");
         let mut calls = reader
             .recent(usize::MAX, Filter::default())
@@ -121,7 +121,7 @@ impl Site {
     }
 
     /// How the calls of `tool` ended, the oldest first; `open` if one did not.
-    pub fn outcomes(&self, tool: &str) -> Vec<String> {
+    pub(crate) fn outcomes(&self, tool: &str) -> Vec<String> {
         let capability = format!("tool/{tool}");
         let calls = self.calls().into_iter();
         calls
@@ -132,7 +132,7 @@ impl Site {
 }
 
 /// How a call ended, in the ledger's words; `open` if it did not.
-pub fn outcome(call: &CallRecord) -> String {
+pub(crate) fn outcome(call: &CallRecord) -> String {
     let ended = call.ended.as_ref();
     ended.map_or_else(
         || "open".to_owned(),
@@ -141,14 +141,14 @@ pub fn outcome(call: &CallRecord) -> String {
 }
 
 /// What a command printed, how it ended.
-pub struct Said {
-    pub output: String,
-    pub messages: String,
-    pub code: Option<i32>,
+pub(crate) struct Said {
+    pub(crate) output: String,
+    pub(crate) messages: String,
+    pub(crate) code: Option<i32>,
 }
 
 /// Runs a command to its end, its input empty.
-pub async fn run(mut command: Command) -> Said {
+pub(crate) async fn run(mut command: Command) -> Said {
     command
         .stdin(std::process::Stdio::null())
         .kill_on_drop(true);
@@ -168,7 +168,7 @@ pub async fn run(mut command: Command) -> Said {
 }
 
 /// The log lines, each of which must be a JSON object.
-pub fn log(stderr: &str) -> Vec<Value> {
+pub(crate) fn log(stderr: &str) -> Vec<Value> {
     let lines = stderr.lines().map(|line| {
         let value: Value =
             serde_json::from_str(line).unwrap_or_else(|error| panic!("no JSON ({error}): {line}"));
@@ -179,17 +179,17 @@ pub fn log(stderr: &str) -> Vec<Value> {
 }
 
 /// Parameters of `tools/call`.
-pub fn call(tool: &str, arguments: Value) -> Value {
+pub(crate) fn call(tool: &str, arguments: Value) -> Value {
     json!({"name": tool, "arguments": arguments})
 }
 
 /// Parameters of `tools/call` that ask for progress.
-pub fn call_with_progress(tool: &str, arguments: Value, token: &str) -> Value {
+pub(crate) fn call_with_progress(tool: &str, arguments: Value, token: &str) -> Value {
     json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": token}})
 }
 
 /// The names in a list, in its order.
-pub fn names(result: &Value, list: &str, key: &str) -> Vec<String> {
+pub(crate) fn names(result: &Value, list: &str, key: &str) -> Vec<String> {
     let items = result[list]
         .as_array()
         .unwrap_or_else(|| panic!("no {list}: {result}"));
@@ -200,7 +200,7 @@ pub fn names(result: &Value, list: &str, key: &str) -> Vec<String> {
 }
 
 /// The text of a tool's result.
-pub fn text(result: &Value) -> &str {
+pub(crate) fn text(result: &Value) -> &str {
     result["content"][0]["text"]
         .as_str()
         .unwrap_or_else(|| panic!("no text: {result}"))

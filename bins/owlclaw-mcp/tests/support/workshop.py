@@ -130,8 +130,8 @@ async def nap(seconds: float):
 
 @app.handler("block")
 def block(seconds: float):
-    note("blocks", "begun")
     try:
+        note("blocks", "begun")
         time.sleep(seconds)
     except BaseException:
         note("blocks", "interrupted")
