@@ -75,12 +75,12 @@ impl ErrorStyle {
 }
 
 /// The founding codes (R9).
-const TOOL_NOT_FOUND: i32 = -32001;
-const RESOURCE_NOT_FOUND: i32 = -32002;
-const DENIED: i32 = -32003;
+pub(crate) const TOOL_NOT_FOUND: i32 = -32001;
+pub(crate) const RESOURCE_NOT_FOUND: i32 = -32002;
+pub(crate) const DENIED: i32 = -32003;
 const TIMED_OUT: i32 = -32004;
 const FAILED: i32 = -32005;
-const INVALID_PARAMS: i32 = -32602;
+pub(crate) const INVALID_PARAMS: i32 = -32602;
 const INTERNAL: i32 = -32603;
 
 impl InvocationError {

@@ -1,6 +1,8 @@
 use crate::{
     Clock, Invocation, InvocationError, Invoked, Tally,
     clock::timestamp,
+    error,
+    invocation::Target,
     quota_report,
     recorded::{Labels, start_of},
 };
@@ -117,6 +119,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         };
         let end = End {
             message: Some(&message),
+            error_code: Some(refusal.founding_code(&invocation.target)),
             ..End::new(Outcome::Denied { reason })
         };
         if let Err(error) = self.recorder.refuse(&start, &end).await {
@@ -135,6 +138,20 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
 enum Refusal {
     Unknown,
     Denied(Denial),
+}
+
+impl Refusal {
+    /// The code of the founding table, as the record has it of every other failure.
+    fn founding_code(&self, target: &Target) -> i32 {
+        match self {
+            Self::Denied(denial) if denial.reason != Reason::NotVisible => error::DENIED,
+            _ => match target {
+                Target::Tool(_) => error::TOOL_NOT_FOUND,
+                Target::Resource(_) => error::RESOURCE_NOT_FOUND,
+                Target::Prompt(..) => error::INVALID_PARAMS,
+            },
+        }
+    }
 }
 
 impl<S, Q> Service<Invocation> for Governed<S, Q>
