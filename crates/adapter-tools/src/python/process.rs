@@ -12,6 +12,7 @@ use std::{
     io,
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
+    pin::pin,
     process::{ExitStatus, Stdio},
     time::Duration,
 };
@@ -27,6 +28,9 @@ use tokio::{
 const HELLO: Duration = Duration::from_secs(10);
 /// How long a worker that closed its end of the socket may take to end.
 const LAST_BREATH: Duration = Duration::from_secs(2);
+/// How long to look for what a worker that has ended said before: why it could not load the
+/// application may still lie in the socket.
+const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// A running worker that has loaded its application.
 #[derive(Debug)]
@@ -69,10 +73,22 @@ impl Worker {
         let socket = Socket(directory.join(format!("{}.sock", &nonce[..8])));
         let listener = UnixListener::bind(&socket.0).map_err(StartError::Prepare)?;
         let mut process = Process::spawn(options, directory, &socket.0, &nonce)?;
-        let loading = load(&listener, &nonce, &mut process.peer);
-        let outcome = tokio::select! {
-            outcome = tokio::time::timeout(options.start_timeout, loading) => outcome,
-            status = end_of(&mut process.child) => Ok(Err(Refusal::Gone(status))),
+        let outcome = {
+            let loading = load(&listener, &nonce, &mut process.peer);
+            let mut loading = pin!(tokio::time::timeout(options.start_timeout, loading));
+            tokio::select! {
+                outcome = &mut loading => outcome,
+                status = process.child.wait() => {
+                    let status = status.ok();
+                    // A launcher may end well and leave the worker behind, which will still connect.
+                    let ended_well = status.is_some_and(|status| status.success());
+                    let patience = if ended_well { LAST_BREATH } else { LAST_WORDS };
+                    match tokio::time::timeout(patience, loading).await {
+                        Ok(Ok(Err(Refusal::Gone(None)))) | Err(_) => Ok(Err(Refusal::Gone(status))),
+                        Ok(outcome) => outcome,
+                    }
+                }
+            }
         };
         match outcome {
             Ok(Ok((reader, writer, ready))) => Ok((
@@ -177,16 +193,6 @@ async fn greet(stream: UnixStream, nonce: &str) -> Option<Greeting> {
 
 fn parse<T: DeserializeOwned>(frame: &Bytes) -> serde_json::Result<T> {
     serde_json::from_slice(frame)
-}
-
-/// The status of a child that has ended, with a little time for one that ended well: a launcher may do
-/// so and leave the worker behind, which will still connect.
-async fn end_of(child: &mut Child) -> Option<ExitStatus> {
-    let status = child.wait().await.ok();
-    if status.is_some_and(|status| status.success()) {
-        tokio::time::sleep(LAST_BREATH).await;
-    }
-    status
 }
 
 impl Process {
