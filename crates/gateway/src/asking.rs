@@ -6,7 +6,7 @@ use crate::{
     seal::{Bound, LIFETIME, Sealer},
 };
 use adapter_tools::{Answers, Askable, Needed, Question};
-use futures_util::future::join_all;
+use futures_util::future::try_join_all;
 use jsonrpc_core::{ErrorCode, RawJson};
 use mcp_protocol::{
     Era, ProtocolError,
@@ -191,7 +191,8 @@ fn request(question: Question) -> InputRequest {
     }
 }
 
-/// Asks a legacy client everything at once, and waits for all answers.
+/// Asks a legacy client everything at once, and waits for all answers. One that is refused takes
+/// the others back: nobody should fill in a form for a call that has failed.
 async fn ask_all(
     cx: &RequestCx,
     requests: &BTreeMap<String, InputRequest>,
@@ -207,16 +208,16 @@ async fn ask_all(
                 "an answer of the client cannot be read",
             )
         })?;
-        Ok((key.clone(), answer))
+        Ok::<_, McpError>((key.clone(), answer))
     });
-    let answers = tokio::time::timeout(LIFETIME, join_all(asked)).await;
+    let answers = tokio::time::timeout(LIFETIME, try_join_all(asked)).await;
     let answers = answers.map_err(|_elapsed| {
         McpError::new(
             ErrorCode::INTERNAL_ERROR,
             "the client did not answer a question in time",
         )
-    })?;
-    answers.into_iter().collect()
+    })??;
+    Ok(answers.into_iter().collect())
 }
 
 fn unanswered(cx: &RequestCx, request: &InputRequest, error: &AskError) -> McpError {

@@ -45,19 +45,24 @@ pub(crate) struct Questions(Mutex<Open>);
 struct Open {
     last: i64,
     waiting: HashMap<Id, oneshot::Sender<Answered>>,
+    /// Nobody answers any more.
+    closed: bool,
 }
 
 impl Questions {
-    fn open(&self) -> Option<(Id, oneshot::Receiver<Answered>)> {
+    fn open(&self) -> Result<(Id, oneshot::Receiver<Answered>), AskError> {
         let mut open = self.lock();
+        if open.closed {
+            return Err(AskError::Gone);
+        }
         if MAX_OPEN_QUESTIONS <= open.waiting.len() {
-            return None;
+            return Err(AskError::Overrun(None));
         }
         open.last += 1;
         let id = Id::Number(open.last);
         let (sender, receiver) = oneshot::channel();
         open.waiting.insert(id.clone(), sender);
-        Some((id, receiver))
+        Ok((id, receiver))
     }
 
     /// Passes an answer on; whether anybody waits for it.
@@ -70,9 +75,11 @@ impl Questions {
         self.lock().waiting.remove(id).is_some()
     }
 
-    /// Nobody will answer any more.
+    /// Nobody will answer any more: what was asked, and what would be asked now.
     pub(crate) fn close(&self) {
-        self.lock().waiting.clear();
+        let mut open = self.lock();
+        open.closed = true;
+        open.waiting.clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -105,9 +112,7 @@ impl RequestCx {
                 question.required_capability(),
             )));
         }
-        let Some((id, answer)) = connection.questions().open() else {
-            return Err(AskError::Overrun(None));
-        };
+        let (id, answer) = connection.questions().open()?;
         let withdrawal = Withdrawal {
             connection,
             outbox,

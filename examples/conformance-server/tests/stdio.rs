@@ -340,6 +340,46 @@ async fn who_cancels_a_call_need_not_answer_its_questions() {
 }
 
 #[tokio::test]
+async fn one_refusal_takes_the_other_questions_back() {
+    let mut server = open("2025-11-25", ALL).await;
+    let tool = "test_input_required_result_multiple_inputs";
+    let request = server.voice.request("tools/call", call(tool, json!({})));
+    server.send(&request).await;
+    let questions = server.receive_many(3).await;
+    let error = json!({ "code": -1, "message": "no user here" });
+    let refusal = json!({ "jsonrpc": "2.0", "id": questions[0]["id"], "error": error });
+    server.send(&refusal).await;
+    let mut withdrawn = Vec::new();
+    for notification in server.receive_many(2).await {
+        assert_eq!(notification["method"], "notifications/cancelled");
+        withdrawn.push(notification["params"]["requestId"].clone());
+    }
+    withdrawn.sort_by_key(Value::to_string);
+    assert_eq!(
+        withdrawn,
+        [questions[1]["id"].clone(), questions[2]["id"].clone()]
+    );
+    let ended = server.receive_answer(&request["id"]).await;
+    assert_eq!(ended["error"]["code"], -32603);
+}
+
+#[tokio::test]
+async fn an_open_question_keeps_no_server_alive() {
+    let mut server = open("2025-11-25", ALL).await;
+    let params = call("test_input_required_result_elicitation", json!({}));
+    let request = server.voice.request("tools/call", params);
+    server.send(&request).await;
+    server.receive().await;
+    server.close_input();
+    // At once, and not when the server is tired of waiting.
+    let ended = server.receive_rest().await;
+    assert_eq!(ended[0]["id"], request["id"], "{ended:?}");
+    assert_eq!(ended[0]["error"]["code"], -32603);
+    let status = server.wait_exit(testkit::GENEROUS).await;
+    assert!(status.success(), "{status}");
+}
+
+#[tokio::test]
 async fn log_messages_are_for_those_who_want_them() {
     let logged = |reply: &testkit::Reply| {
         let logged = reply.earlier.iter();
