@@ -1,6 +1,6 @@
 //! An offer that changes while it is served, and clients that hear of it.
 
-use crate::{content, headers, input, prompts, telling};
+use crate::{content, headers, input, prompts, skills, telling};
 use adapter_tools::{NoArguments, Tool, ToolError, ToolProblem, ToolSet};
 use gateway::{Gateway, IncludeSkill, Offer, Options};
 use governance::MemoryQuota;
@@ -38,7 +38,7 @@ impl Changes {
             .chain(self.tools());
         let offer = Offer::new(
             ToolSet::new(tools)?,
-            Arc::new(content::resources()),
+            skills::and(content::resources()),
             None,
             IncludeSkill::None,
             Options::default().default_timeout,

@@ -3,19 +3,22 @@
 
 use adapter_skills::{ScanOptions, SkillCatalog};
 use gateway::{JoinedResources, Resources, SkillResources};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-/// How long clients may keep what they were told of skills, in milliseconds.
+/// How long clients may keep what they read of a skill, in milliseconds.
 const TTL_MS: u64 = 60_000;
 
-/// `resources`, and the skills in `skills/` besides.
-pub(crate) fn with_skills(resources: impl Resources + 'static) -> Arc<dyn Resources> {
+/// Looked for once: the offer changes, and the files do not.
+static SKILLS: LazyLock<Arc<SkillCatalog>> = LazyLock::new(|| {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/skills");
     let (catalog, problems) = SkillCatalog::scan(&ScanOptions::new(directory));
-    for problem in problems {
-        eprintln!("{problem} ({})", problem.hint());
-    }
-    let skills = SkillResources::new(Arc::new(catalog), TTL_MS);
+    assert!(problems.is_empty(), "the fixture is broken: {problems:?}");
+    Arc::new(catalog)
+});
+
+/// `resources`, and the skills besides.
+pub(crate) fn and(resources: impl Resources + 'static) -> Arc<dyn Resources> {
+    let skills = SkillResources::new(Arc::clone(&SKILLS), TTL_MS);
     Arc::new(JoinedResources::new(vec![
         Arc::new(resources),
         Arc::new(skills),

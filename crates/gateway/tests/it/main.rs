@@ -12,4 +12,5 @@ mod outage;
 mod record;
 mod refusals;
 mod resources;
+mod skills_extension;
 mod timing;
