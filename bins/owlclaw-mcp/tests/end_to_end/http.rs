@@ -7,7 +7,7 @@ use testkit::{
     Conversation, GENEROUS, HttpRequest, HttpServer, MODERN, Port, REVISIONS, wait_until,
 };
 
-use crate::support::{END, Site, call, log, names, run, text};
+use crate::support::{END, Site, call, call_with_progress, log, names, run, text};
 
 #[tokio::test]
 async fn every_revision_is_spoken_over_http() {
@@ -316,4 +316,63 @@ async fn a_session_that_was_ended_is_gone() {
     assert_eq!(after.status, 404);
     client.open("2025-11-25").await;
     let _ = client.request("tools/list", Value::Null).await.result();
+}
+
+/// Property 9.
+#[tokio::test]
+async fn streams_that_are_hung_up_on_leave_nothing_behind() {
+    let site = Site::new(json!({}));
+    let server = site.http().await;
+    let descriptors = {
+        let id = server.process().id().unwrap();
+        move || std::fs::read_dir(format!("/proc/{id}/fd")).unwrap().count()
+    };
+    let before = descriptors();
+    let mut legacy = server.client();
+    legacy.open("2025-06-18").await;
+    let mut modern = server.client();
+    modern.speak(MODERN);
+    let mut streams = Vec::new();
+    for index in 0..120 {
+        let filter = json!({"notifications": {"resourcesListChanged": true}});
+        let request = match index % 3 {
+            // A session has one stream, so each of these is of another.
+            0 => {
+                legacy.open("2025-06-18").await;
+                streams.push(legacy.listen().await);
+                continue;
+            }
+            1 => modern.voice.request("subscriptions/listen", filter),
+            _ => {
+                let asked = call_with_progress("report-forever", json!({}), "p");
+                modern.voice.request("tools/call", asked)
+            }
+        };
+        let mut stream = modern.stream(&modern.post_of(&request)).await;
+        stream.message().await;
+        streams.push(stream);
+    }
+    let open = descriptors();
+    // The connection that found out whether the server listens may still have been counted.
+    assert!(before + 115 <= open, "{before} before, {open} open");
+    drop(streams);
+    wait_until("the sockets are closed", GENEROUS, || {
+        descriptors() <= before + 2
+    })
+    .await;
+    let stopped = || site.read("reports").matches("cancelled").count();
+    wait_until("the calls were stopped", GENEROUS, || stopped() == 40).await;
+    // Nobody listens any more, and whoever comes next is served.
+    site.skill("stock", "new", "");
+    let mut stream = legacy.listen().await;
+    site.skill("stock", "newer", "");
+    stream.message().await;
+    let metrics = server
+        .client()
+        .exchange(&HttpRequest::get("/metrics"))
+        .await;
+    assert_eq!(
+        metric(metrics.text(), "owlclaw_mcp_requests_in_flight"),
+        0.0
+    );
 }
