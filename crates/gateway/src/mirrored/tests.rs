@@ -32,6 +32,9 @@ fn compare(arguments: &Value, headers: &[(&str, &str)]) -> String {
     compared.map_or_else(|error| error.to_string(), |()| String::new())
 }
 
+/// Arguments, headers, and what is wrong with them; nothing if they fit.
+type Row<'a> = (Value, &'a [(&'a str, &'a str)], &'a str);
+
 #[test]
 fn headers_must_say_what_the_arguments_are() {
     const REGION: &str = "mcp-param-region";
@@ -41,7 +44,7 @@ fn headers_must_say_what_the_arguments_are() {
     let rows = |number: Value| json!({ "limits": { "rows": number } });
     let dry = |truth: Value| json!({ "dry": truth });
     #[rustfmt::skip]
-    let rows: &[(Value, &[(&str, &str)], &str)] = &[
+    let rows: &[Row<'_>] = &[
         (json!({}), &[], ""),
         (json!({ "query": "x" }), &[("mcp-param-query", "y")], ""),
         (region("us-west1"), &[(REGION, "us-west1")], ""),
