@@ -44,6 +44,7 @@ mod sqlite;
 
 mod queue;
 mod recorder;
+mod relay;
 mod writer;
 
 pub use crate::{

@@ -1,6 +1,9 @@
 //! What callers and the writer share: one buffer of entries, and who waits for it.
 
-use crate::{CallId, End, Outcome, RecordError, RecorderOptions, Start, codec};
+use crate::{
+    CallId, End, Outcome, RecordError, RecorderOptions, Start, codec,
+    relay::{self, Waiter},
+};
 use std::{
     future::poll_fn,
     pin::pin,
@@ -8,7 +11,7 @@ use std::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
     time::Duration,
 };
 use tokio::sync::{Notify, Semaphore};
@@ -53,7 +56,7 @@ pub(crate) struct Batch {
     /// Calls whose last entry is in here: the room they took is free once it is stored.
     pub(crate) completed: usize,
     /// Who waits for it.
-    wakers: Vec<Waker>,
+    waiters: Vec<Waiter>,
 }
 
 #[derive(Debug)]
@@ -77,7 +80,7 @@ struct Queue {
     /// The number of the group being filled, from 1.
     number: u64,
     /// Who waits for the group before, and how many entries it has.
-    committing: Vec<Waker>,
+    committing: Vec<Waiter>,
     committing_count: u64,
     open: usize,
     closed: bool,
@@ -257,17 +260,17 @@ impl Shared {
         if self.refusing.load(Ordering::Acquire) {
             return Poll::Ready(Err(refusal(&queue)));
         }
-        let wakers = if number == queue.number {
-            &mut queue.filling.wakers
+        let waiters = if number == queue.number {
+            &mut queue.filling.waiters
         } else {
             &mut queue.committing
         };
         // A future that is polled for other reasons must not fill the list with itself.
-        if !wakers
+        if !waiters
             .last()
-            .is_some_and(|waker| waker.will_wake(cx.waker()))
+            .is_some_and(|waiter| waiter.is_woken_by(cx.waker()))
         {
-            wakers.push(cx.waker().clone());
+            waiters.push(Waiter::new(cx));
         }
         Poll::Pending
     }
@@ -294,7 +297,7 @@ impl Shared {
                 ..Batch::default()
             },
         );
-        queue.committing = std::mem::take(&mut batch.wakers);
+        queue.committing = std::mem::take(&mut batch.waiters);
         queue.committing_count = batch.count;
         queue.number += 1;
         Work::Batch(batch)
@@ -318,7 +321,7 @@ impl Shared {
         self.committed.store(number, Ordering::Release);
         self.refusing.store(false, Ordering::Release);
         queue.committing_count = 0;
-        let wakers = std::mem::take(&mut queue.committing);
+        let waiters = std::mem::take(&mut queue.committing);
         let health = &mut queue.health;
         let recovered = health.failing_since_us.take().is_some();
         health.last_commit = took;
@@ -326,7 +329,7 @@ impl Shared {
         health.committed_groups += 1;
         drop(queue);
         self.room.add_permits(batch.completed);
-        wakers.into_iter().for_each(Waker::wake);
+        relay::wake(waiters);
         recovered
     }
 
@@ -354,11 +357,11 @@ impl Shared {
     }
 
     fn release_waiting(&self, mut queue: MutexGuard<'_, Queue>) {
-        let mut wakers = std::mem::take(&mut queue.committing);
-        wakers.append(&mut queue.filling.wakers);
+        let mut waiters = std::mem::take(&mut queue.committing);
+        waiters.append(&mut queue.filling.waiters);
         drop(queue);
         self.alarm.notify_waiters();
-        wakers.into_iter().for_each(Waker::wake);
+        relay::wake(waiters);
     }
 
     /// Lets no further call begin.
