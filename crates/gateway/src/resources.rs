@@ -116,7 +116,7 @@ pub struct SkillResources {
 impl SkillResources {
     /// The skills of `catalog`, which clients may keep for `ttl_ms`.
     pub fn new(catalog: Arc<SkillCatalog>, ttl_ms: u64) -> Self {
-        let entries = catalog.iter().map(|skill| entry(skill)).collect();
+        let entries = catalog.iter().map(entry).collect();
         let template = ResourceTemplate {
             uri_template: "skill://{+category}/{name}".to_owned(),
             name: "skill".to_owned(),
