@@ -88,7 +88,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             return Err(Refusal::Denied(Denial::new(Reason::NotVisible)));
         }
         // Before anything is counted: a refusal uses nothing up, and this one can last for hours.
-        if !self.recorder.health().is_ok()
+        if !self.recorder.is_ok()
             && self
                 .governor
                 .policy()

@@ -54,7 +54,7 @@ where
         self.metrics.latency(method).observe(seconds);
         self.metrics
             .requests()
-            .with_label_values(&[method, itoa(code).as_str()])
+            .with_label_values(&[method, itoa::Buffer::new().format(code)])
             .inc();
         // Only tools that exist: what clients call them is not ours to label with.
         if let Some(tool) = &tool
@@ -94,10 +94,6 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.in_flight().dec();
     }
-}
-
-fn itoa(code: i32) -> String {
-    code.to_string()
 }
 
 /// The reason in the error data of a refusal.

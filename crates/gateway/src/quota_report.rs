@@ -4,7 +4,7 @@ use governance::{Denial, Remaining};
 use mcp_protocol::model::ResultMeta;
 use mcp_service::{RequestCx, TransportKind};
 use serde::Serialize;
-use std::{fmt::Write, time::Duration};
+use std::time::Duration;
 
 /// The `_meta` entry of tool results.
 const META_KEY: &str = "io.owlclaw/quota";
@@ -53,37 +53,31 @@ pub(crate) fn hint(cx: &RequestCx, remaining: &Remaining) {
     if cx.transport != TransportKind::Http {
         return;
     }
-    let mut policy = String::new();
-    let mut state = String::new();
-    let mut add = |name: &str,
-                   window: u64,
-                   limit: Option<u32>,
-                   left: Option<u32>,
-                   resets: Option<Duration>| {
-        let (Some(limit), Some(left)) = (limit, left) else {
-            return;
-        };
-        let comma = if policy.is_empty() { "" } else { ", " };
-        let _ = write!(policy, "{comma}\"{name}\";q={limit};w={window}");
-        let _ = write!(state, "{comma}\"{name}\";r={left}");
-        if let Some(resets) = resets {
-            let _ = write!(state, ";t={}", ceiling_seconds(resets));
-        }
-    };
-    add(
-        "minute",
-        60,
+    let minute = (
         remaining.minute_limit,
         remaining.minute,
         remaining.minute_resets,
     );
-    add(
-        "day",
-        86_400,
-        remaining.day_limit,
-        remaining.day,
-        remaining.day_resets,
-    );
+    let day = (remaining.day_limit, remaining.day, remaining.day_resets);
+    // Written by hand: every call over HTTP has them, and formatting cost a tenth of the call.
+    let mut policy = String::with_capacity(64);
+    let mut state = String::with_capacity(64);
+    for (name, window, (limit, left, resets)) in [("minute", 60, minute), ("day", 86_400, day)] {
+        let (Some(limit), Some(left)) = (limit, left) else {
+            continue;
+        };
+        let comma = if policy.is_empty() { "\"" } else { ", \"" };
+        policy.push_str(comma);
+        policy.push_str(name);
+        push_number(&mut policy, "\";q=", limit.into());
+        push_number(&mut policy, ";w=", window);
+        state.push_str(comma);
+        state.push_str(name);
+        push_number(&mut state, "\";r=", left.into());
+        if let Some(resets) = resets {
+            push_number(&mut state, ";t=", ceiling_seconds(resets));
+        }
+    }
     if !policy.is_empty() {
         cx.hint("ratelimit-policy", policy);
         cx.hint("ratelimit", state);
@@ -93,7 +87,46 @@ pub(crate) fn hint(cx: &RequestCx, remaining: &Remaining) {
     }
 }
 
+fn push_number(text: &mut String, before: &str, number: u64) {
+    text.push_str(before);
+    text.push_str(itoa::Buffer::new().format(number));
+}
+
 /// Rounded up: who comes back after that many seconds must not be too early.
 pub(crate) fn ceiling_seconds(wait: Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use governance::Micros;
+
+    #[test]
+    fn headers_have_the_form_of_the_draft() {
+        let remaining = Remaining {
+            budget: Some(Micros(1_500_000)),
+            minute: Some(4),
+            minute_limit: Some(5),
+            minute_resets: Some(Duration::from_millis(59_001)),
+            day: Some(99),
+            day_limit: Some(100),
+            ..Remaining::default()
+        };
+        let cx = RequestCx::detached(mcp_protocol::ProtocolVersion::V2026_07_28, "x")
+            .with_transport(TransportKind::Http);
+        hint(&cx, &remaining);
+        let hints: Vec<_> = cx.hints();
+        assert_eq!(
+            hints,
+            [
+                (
+                    "ratelimit-policy",
+                    "\"minute\";q=5;w=60, \"day\";q=100;w=86400".to_owned()
+                ),
+                ("ratelimit", "\"minute\";r=4;t=60, \"day\";r=99".to_owned()),
+                ("x-owlclaw-budget-remaining", "1.5".to_owned()),
+            ]
+        );
+    }
 }

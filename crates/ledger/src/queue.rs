@@ -380,6 +380,10 @@ impl Shared {
         queue.closed && queue.open == 0
     }
 
+    pub(crate) fn is_refusing(&self) -> bool {
+        self.refusing.load(Ordering::Acquire)
+    }
+
     pub(crate) fn health(&self) -> Health {
         let queue = self.lock();
         Health {

@@ -205,6 +205,13 @@ impl Recorder {
         }
     }
 
+    /// Whether calls can begin: neither does the store fail nor has the recorder ended. Cheap enough
+    /// to be asked for every call.
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        !self.shared.is_refusing()
+    }
+
     /// How the ledger is doing.
     #[must_use]
     pub fn health(&self) -> Health {

@@ -149,6 +149,21 @@ impl RequestCx {
             .push((name, value));
     }
 
+    /// What has been left so far, for tests of services.
+    pub fn hints(&self) -> Vec<(&'static str, String)> {
+        self.hints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// As if it had come by `transport`, for tests of services.
+    #[must_use]
+    pub fn with_transport(mut self, transport: TransportKind) -> Self {
+        self.transport = transport;
+        self
+    }
+
     pub(crate) fn take_hints(&self) -> Vec<(&'static str, String)> {
         std::mem::take(&mut *self.hints.lock().unwrap_or_else(PoisonError::into_inner))
     }

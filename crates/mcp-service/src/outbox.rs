@@ -73,6 +73,31 @@ impl Outbox {
         Ok(())
     }
 
+    /// Queues an answer, for transports whose answers go the same way as everything else.
+    ///
+    /// An answer is owed, so it does not compete with what [`Outbox::push`] takes: it is taken as
+    /// long as no more than `max_waiting` bytes wait before it, however long it is itself.
+    ///
+    /// # Errors
+    ///
+    /// [`OutboxError`] when it is not queued. After [`OutboxError::Full`] the peer can only be given
+    /// up: it would wait for this answer forever.
+    pub fn push_answer(&self, frame: Bytes, max_waiting: usize) -> Result<(), OutboxError> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(OutboxError::Closed);
+        }
+        if max_waiting < state.bytes {
+            return Err(OutboxError::Full);
+        }
+        state.bytes += frame.len();
+        state.frames.push_back(frame);
+        if let Some(reader) = state.reader.take() {
+            reader.wake();
+        }
+        Ok(())
+    }
+
     /// The next message, in order; `None` once the queue is closed and empty.
     ///
     /// There is one reader: a later poll's waker replaces an earlier one's.
@@ -144,5 +169,32 @@ mod tests {
         assert_eq!(outbox.try_next().unwrap(), "cd");
         assert_eq!(outbox.try_next().unwrap(), "e");
         assert_eq!(outbox.try_next(), None);
+    }
+
+    #[test]
+    fn an_answer_has_room_where_a_notification_has_none() {
+        let outbox = Outbox::new(4);
+        assert_eq!(outbox.push("abcd".into()), Ok(()));
+        assert_eq!(outbox.push("e".into()), Err(OutboxError::Full));
+        for _ in 0..2 {
+            assert_eq!(outbox.push_answer("answer".into(), 10), Ok(()));
+        }
+        assert_eq!(
+            outbox.push_answer("a".into(), 10),
+            Err(OutboxError::Full),
+            "16 bytes wait"
+        );
+        assert_eq!(outbox.try_next().unwrap(), "abcd");
+        assert_eq!(outbox.try_next().unwrap(), "answer");
+        assert_eq!(outbox.push("f".into()), Err(OutboxError::Full));
+        assert_eq!(outbox.push_answer("a".into(), 10), Ok(()));
+        outbox.close();
+        assert_eq!(outbox.push_answer("b".into(), 10), Err(OutboxError::Closed));
+        let rest: Vec<_> = std::iter::from_fn(|| outbox.try_next()).collect();
+        assert_eq!(
+            rest,
+            ["answer", "a"],
+            "the same answer twice is two answers"
+        );
     }
 }
