@@ -118,10 +118,10 @@ def large(megabytes: int):
 
 @app.handler("nap")
 async def nap(seconds: float):
-    note("naps", "begun")
     try:
+        note("naps", "begun")
         await asyncio.sleep(seconds)
-    except asyncio.CancelledError:
+    except BaseException:  # An interruption, where it comes before the first await.
         note("naps", "cancelled")
         raise
     note("naps", "over")
@@ -180,14 +180,14 @@ async def report(steps: int):
 
 @app.handler("report-forever")
 async def report_forever():
-    note("reports", "begun")
     step = 0
     try:
+        note("reports", "begun")
         while True:
             step += 1
             owlclaw_worker.progress(step)
             await asyncio.sleep(0.005)
-    except asyncio.CancelledError:
+    except BaseException:  # An interruption, where it comes between two awaits.
         note("reports", "cancelled")
         raise
 
