@@ -360,8 +360,11 @@ async fn streams_that_are_hung_up_on_leave_nothing_behind() {
         descriptors() <= before + 2
     })
     .await;
-    let stopped = || site.read("reports").matches("cancelled").count();
-    wait_until("the calls were stopped", GENEROUS, || stopped() == 40).await;
+    let cancelled = vec!["cancelled".to_owned(); 40];
+    wait_until("the calls were given up", GENEROUS, || {
+        site.outcomes("report-forever") == cancelled
+    })
+    .await;
     // Nobody listens any more, and whoever comes next is served.
     site.skill("stock", "new", "");
     let mut stream = legacy.listen().await;
