@@ -1,43 +1,49 @@
 //! What callers are told of their quota (decision D21).
 
 use governance::{Denial, Remaining};
+use jsonrpc_core::RawJson;
 use mcp_protocol::model::ResultMeta;
 use mcp_service::{RequestCx, TransportKind};
-use serde::Serialize;
 use std::time::Duration;
 
 /// The `_meta` entry of tool results.
 const META_KEY: &str = "io.owlclaw/quota";
 
-#[derive(Serialize)]
-struct Report {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    budget_remaining: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    calls_remaining_minute: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    calls_remaining_day: Option<u32>,
-}
-
-fn report(remaining: &Remaining) -> Option<Report> {
-    let report = Report {
-        budget_remaining: remaining.budget.map(|budget| budget.to_string()),
-        calls_remaining_minute: remaining.minute,
-        calls_remaining_day: remaining.day,
+/// What is left, as one JSON object; `None` where nothing is limited. Written by hand for the same
+/// reason as the headers.
+fn report(remaining: &Remaining) -> Option<RawJson> {
+    let mut json = String::with_capacity(128);
+    let mut member = |name: &str, value: &str, quote: &str| {
+        json.push_str(if json.is_empty() { "{\"" } else { ",\"" });
+        for part in [name, "\":", quote, value, quote] {
+            json.push_str(part);
+        }
     };
-    let limited =
-        remaining.budget.is_some() || remaining.minute.is_some() || remaining.day.is_some();
-    limited.then_some(report)
+    if let Some(budget) = remaining.budget {
+        member("budget_remaining", &budget.to_string(), "\"");
+    }
+    let mut number = itoa::Buffer::new();
+    if let Some(minute) = remaining.minute {
+        member("calls_remaining_minute", number.format(minute), "");
+    }
+    if let Some(day) = remaining.day {
+        member("calls_remaining_day", number.format(day), "");
+    }
+    if json.is_empty() {
+        return None;
+    }
+    json.push('}');
+    Some(RawJson::from_serialized(json.into_bytes()))
 }
 
 /// As it stands in error data.
 pub(crate) fn as_json(remaining: &Remaining) -> Option<serde_json::Value> {
-    serde_json::to_value(report(remaining)?).ok()
+    report(remaining)?.parse().ok()
 }
 
 pub(crate) fn annotate(meta: &mut ResultMeta, remaining: &Remaining) {
     if let Some(report) = report(remaining) {
-        meta.insert(META_KEY, &report);
+        meta.insert_raw(META_KEY, report);
     }
 }
 
@@ -103,7 +109,7 @@ mod tests {
     use governance::Micros;
 
     #[test]
-    fn headers_have_the_form_of_the_draft() {
+    fn what_is_left_is_told_in_json_and_in_headers_of_the_draft() {
         let remaining = Remaining {
             budget: Some(Micros(1_500_000)),
             minute: Some(4),
@@ -115,6 +121,10 @@ mod tests {
         };
         let cx = RequestCx::detached(mcp_protocol::ProtocolVersion::V2026_07_28, "x")
             .with_transport(TransportKind::Http);
+        let report = as_json(&remaining).unwrap();
+        let expected = serde_json::json!({ "budget_remaining": "1.5", "calls_remaining_minute": 4, "calls_remaining_day": 99 });
+        assert_eq!(report, expected);
+        assert_eq!(as_json(&Remaining::default()), None);
         hint(&cx, &remaining);
         let hints: Vec<_> = cx.hints();
         assert_eq!(

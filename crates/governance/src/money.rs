@@ -94,8 +94,18 @@ impl fmt::Display for Micros {
         if fraction == 0 {
             return write!(f, "{whole}");
         }
-        let digits = format!("{fraction:06}");
-        write!(f, "{whole}.{}", digits.trim_end_matches('0'))
+        let mut digits = [b'0'; DECIMALS];
+        let mut rest = fraction;
+        for digit in digits.iter_mut().rev() {
+            *digit += (rest % 10) as u8;
+            rest /= 10;
+        }
+        let end = digits
+            .iter()
+            .rposition(|digit| *digit != b'0')
+            .map_or(0, |last| last + 1);
+        let digits = std::str::from_utf8(&digits[..end]).map_err(|_| fmt::Error)?;
+        write!(f, "{whole}.{digits}")
     }
 }
 

@@ -382,10 +382,13 @@ where
             Begun::Done(answer) => answer.into(),
             Begun::Handle(cx, request, place) => {
                 let (engine, connection) = (Arc::clone(self), Arc::clone(connection));
-                let handled = Abortable::new(
-                    async move { engine.handle(cx, request, place, Some(&connection)).await },
-                    registration,
-                );
+                // Boxed before anything is put around it: it is several kilobytes large, and every
+                // move would copy them.
+                let handled =
+                    Box::pin(
+                        async move { engine.handle(cx, request, place, Some(&connection)).await },
+                    );
+                let handled = Abortable::new(handled, registration);
                 Accepted::Pending(Exchange::new(async move {
                     let reply = match handled.await {
                         Ok(answer) => Reply::One(answer),
@@ -619,7 +622,7 @@ where
         }
         let forward = std::future::poll_fn(|task| {
             while let std::task::Poll::Ready(Some(frame)) = staging.poll_next(task) {
-                if let Err(error) = outbox.push(frame) {
+                if let Err(error) = outbox.push_change(frame) {
                     tracing::debug!(%error, "a change was not announced");
                 }
             }

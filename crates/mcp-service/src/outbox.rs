@@ -48,18 +48,31 @@ impl Outbox {
         })))
     }
 
-    /// Queues one encoded message. One equal to the message before it is taken and left out: a list
-    /// that has changed twice has changed.
+    /// Queues one encoded message.
     ///
     /// # Errors
     ///
     /// [`OutboxError`] when it is not queued.
     pub fn push(&self, frame: Bytes) -> Result<(), OutboxError> {
+        self.push_unless(frame, false)
+    }
+
+    /// Queues one encoded message, unless the one queued last is the same: a list that has changed
+    /// twice has changed.
+    ///
+    /// # Errors
+    ///
+    /// [`OutboxError`] when it is not queued.
+    pub fn push_change(&self, frame: Bytes) -> Result<(), OutboxError> {
+        self.push_unless(frame, true)
+    }
+
+    fn push_unless(&self, frame: Bytes, same_is_last: bool) -> Result<(), OutboxError> {
         let mut state = self.lock();
         if state.closed {
             return Err(OutboxError::Closed);
         }
-        if state.frames.back() == Some(&frame) {
+        if same_is_last && state.frames.back() == Some(&frame) {
             return Ok(());
         }
         if state.max_bytes < state.bytes + frame.len() {
@@ -156,7 +169,7 @@ mod tests {
         let outbox = Outbox::new(4);
         assert_eq!(outbox.push("ab".into()), Ok(()));
         assert_eq!(
-            outbox.push("ab".into()),
+            outbox.push_change("ab".into()),
             Ok(()),
             "the same again takes no room"
         );

@@ -180,7 +180,7 @@ impl Subscriber {
         };
         let notification = encode_notification(self.version, &notification, self.request.as_ref());
         let frame = Frame::message(&Message::Notification(notification)).into_bytes();
-        if let Err(error) = self.outbox.push(frame) {
+        if let Err(error) = self.outbox.push_change(frame) {
             tracing::debug!(principal = %self.principal, %error, "a change was not announced");
         }
     }
