@@ -7,6 +7,7 @@ use crate::{
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::{Body as HttpBody, Frame as HttpFrame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
 use jsonrpc_core::Frame;
 use mcp_service::Reply;
 use std::{
@@ -28,6 +29,8 @@ pub(crate) enum Body {
     Pieces(VecDeque<Bytes>),
     /// Events, as they come.
     Events(Box<Events>),
+    /// The stream of the old transport.
+    OldSse(UnsyncBoxBody<Bytes, Infallible>),
 }
 
 impl Body {
@@ -45,11 +48,7 @@ impl Body {
 
     /// One message as the only event of a stream.
     pub(crate) fn event(frame: Frame) -> Self {
-        let mut pieces = VecDeque::new();
-        let mut out = BytesMut::with_capacity(frame.len().min(CHUNK) + 32);
-        put_event(frame, &mut out, &mut pieces);
-        pieces.push_back(out.freeze());
-        Self::Pieces(pieces)
+        Self::Pieces(event(frame))
     }
 }
 
@@ -72,6 +71,7 @@ impl HttpBody for Body {
                 Poll::Ready(next) => next,
                 Poll::Pending => return Poll::Pending,
             },
+            Self::OldSse(body) => return Pin::new(body).poll_frame(cx),
         };
         Poll::Ready(next.map(|bytes| Ok(HttpFrame::data(bytes))))
     }
@@ -82,6 +82,7 @@ impl HttpBody for Body {
             Self::Whole(_) => false,
             Self::Pieces(pieces) => pieces.is_empty(),
             Self::Events(events) => events.source.is_none() && events.ready.is_empty(),
+            Self::OldSse(body) => body.is_end_stream(),
         }
     }
 
@@ -90,7 +91,7 @@ impl HttpBody for Body {
             Self::Empty => 0,
             Self::Whole(bytes) => bytes.len(),
             Self::Pieces(pieces) => pieces.iter().map(Bytes::len).sum(),
-            Self::Events(_) => return SizeHint::default(),
+            Self::Events(_) | Self::OldSse(_) => return SizeHint::default(),
         };
         SizeHint::with_exact(length as u64)
     }
@@ -167,7 +168,7 @@ impl Events {
         while self.alarm.as_mut().poll(cx).is_ready() {
             self.alarm.as_mut().reset(Instant::now() + self.keep_alive);
             if !std::mem::take(&mut self.spoken) {
-                return Poll::Ready(Some(Bytes::from_static(b":\n\n")));
+                return Poll::Ready(Some(COMMENT));
             }
         }
         Poll::Pending
@@ -215,6 +216,18 @@ fn put(event: Event, out: &mut BytesMut, pieces: &mut VecDeque<Bytes>) {
             }
         }
     }
+}
+
+/// Sent when there is nothing else to send; clients ignore it.
+pub(crate) const COMMENT: Bytes = Bytes::from_static(b":\n\n");
+
+/// One message as one event.
+pub(crate) fn event(frame: Frame) -> VecDeque<Bytes> {
+    let mut pieces = VecDeque::new();
+    let mut out = BytesMut::with_capacity(frame.len().min(CHUNK) + 32);
+    put_event(frame, &mut out, &mut pieces);
+    pieces.push_back(out.freeze());
+    pieces
 }
 
 /// Writes one event to `out`; a large piece goes to `pieces` as it is, after what `out` held.

@@ -7,16 +7,18 @@ use crate::{
     cors,
     guard::Guard,
     headers::Headers,
-    post,
-    refusal::refusal,
+    old_sse, post,
+    refusal::{refusal, refusal_with},
     respond,
     running::Leftovers,
-    sessions::{Session, Sessions},
+    sessions::{Session, SessionKind, Sessions},
 };
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
 use hyper::body::Incoming;
+use jsonrpc_core::{ErrorCode, ErrorObject};
 use mcp_protocol::model::{ClientRequest, ServerResult};
 use mcp_service::{Engine, McpError, Principal, Service};
+use serde_json::json;
 use std::{
     convert::Infallible,
     sync::{Arc, atomic::AtomicUsize},
@@ -77,7 +79,10 @@ where
     let options = caller.options();
     let handled = match parts.method {
         Method::OPTIONS => Ok(cors::preflight(options, &parts.headers, origin.is_some())),
-        _ if parts.uri.path() != options.path => side_route(&caller, &parts).await,
+        _ if parts.uri.path() != options.path => match old_sse::route(options, parts.uri.path()) {
+            Some(route) => old_sse::handle(&caller, route, &parts, &headers, body, busy).await,
+            None => side_route(&caller, &parts).await,
+        },
         Method::POST => post::handle(&caller, &parts, &headers, body, busy).await,
         Method::GET => stream(&caller, &parts, &headers, busy),
         Method::DELETE => end_session(&caller, &parts, &headers),
@@ -113,13 +118,41 @@ impl<S> Caller<S> {
             return Ok(None);
         }
         let id = headers.session.text().unwrap_or_default();
-        match self.endpoint().sessions.find(id, principal) {
-            Some(session) => Ok(Some(session)),
+        self.session_of(SessionKind::Streamable, id, principal)
+            .map(Some)
+    }
+
+    /// The live session `id`, which must be of this kind and `principal`'s.
+    pub(crate) fn session_of(
+        &self,
+        kind: SessionKind,
+        id: &str,
+        principal: &Principal,
+    ) -> Handled<Arc<Session>> {
+        match self.endpoint().sessions.find(kind, id, principal) {
+            Some(session) => Ok(session),
             None => refuse(
                 StatusCode::NOT_FOUND,
                 "there is no such session, or not any more; initialize a new one",
             ),
         }
+    }
+
+    /// A new session for `principal`.
+    pub(crate) fn open_session(
+        &self,
+        kind: SessionKind,
+        principal: &Principal,
+    ) -> Handled<Arc<Session>> {
+        self.endpoint()
+            .sessions
+            .open(kind, principal)
+            .map_err(|error| {
+                tracing::warn!(%principal, %error, "a session was refused");
+                let error = ErrorObject::new(ErrorCode::INTERNAL_ERROR, error.to_string())
+                    .with(&json!({ "retryable": true }));
+                Box::new(refusal_with(StatusCode::SERVICE_UNAVAILABLE, error))
+            })
     }
 }
 
@@ -184,7 +217,7 @@ fn legacy_session<S>(
     }
 }
 
-fn method_not_allowed(allowed: HeaderValue) -> Box<PlainResponse> {
+pub(crate) fn method_not_allowed(allowed: HeaderValue) -> Box<PlainResponse> {
     let mut response = refusal(
         StatusCode::METHOD_NOT_ALLOWED,
         "this method is not allowed here",

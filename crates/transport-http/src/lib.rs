@@ -1,4 +1,5 @@
-//! MCP over Streamable HTTP, both eras on one endpoint.
+//! MCP over Streamable HTTP, both eras on one endpoint, and beside it over HTTP with SSE, the
+//! transport of 2024-11-05.
 //!
 //! Built directly on hyper, for one `current_thread` runtime per core. A request is handled inside
 //! of its connection's own task, without a task or a channel of its own: it is answered as JSON if
@@ -7,8 +8,7 @@
 //! legacy era it is carried on, as those revisions want it.
 //!
 //! Authentication and everything that is not MCP are seams: [`Authenticate`], [`SideRoutes`].
-//! Deliberately absent: HTTP/2, TLS, resumption of streams, and anything that a client could be
-//! asked by the server.
+//! Deliberately absent: HTTP/2, TLS and resumption of streams.
 //!
 //! ```
 //! use mcp_protocol::model::{
@@ -58,6 +58,7 @@ mod guard;
 mod header_params;
 mod headers;
 mod mirror;
+mod old_sse;
 mod options;
 mod post;
 mod receive;

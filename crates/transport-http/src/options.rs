@@ -7,6 +7,11 @@ use std::{fmt, sync::Arc, time::Duration};
 pub struct HttpOptions {
     /// Where MCP is spoken; everything else belongs to [`HttpOptions::side_routes`].
     pub path: String,
+    /// Where the stream of the old transport is opened, HTTP with SSE of 2024-11-05; nowhere if
+    /// there are none. A path that is [`HttpOptions::path`] is not used.
+    pub old_sse_paths: Vec<String>,
+    /// Where the clients of that transport are told to post their messages.
+    pub old_sse_messages_path: String,
     /// Which pages may call us from a browser, as `scheme://host[:port]`; `*` stands for all of
     /// them. Loopback origins are allowed besides while the listener is bound to loopback.
     pub allowed_origins: Vec<String>,
@@ -44,6 +49,8 @@ impl Default for HttpOptions {
     fn default() -> Self {
         Self {
             path: "/mcp".to_owned(),
+            old_sse_paths: vec!["/mcp/sse".to_owned(), "/sse".to_owned()],
+            old_sse_messages_path: "/mcp/messages".to_owned(),
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
             cors: true,
@@ -65,6 +72,8 @@ impl fmt::Debug for HttpOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpOptions")
             .field("path", &self.path)
+            .field("old_sse_paths", &self.old_sse_paths)
+            .field("old_sse_messages_path", &self.old_sse_messages_path)
             .field("allowed_origins", &self.allowed_origins)
             .field("allowed_hosts", &self.allowed_hosts)
             .field("allow_sessionless", &self.allow_sessionless)
@@ -99,6 +108,9 @@ pub struct HttpLimits {
     pub session_idle: Duration,
     /// Bytes of messages that wait for a legacy client to open its stream.
     pub max_session_queue_bytes: usize,
+    /// Bytes that wait on a stream of the old transport, beyond which the next answer is one too
+    /// many: answers must not be left out, so the session ends.
+    pub max_unread_answer_bytes: usize,
     /// Bytes of notifications about one request that wait to be sent.
     pub max_request_queue_bytes: usize,
 }
@@ -115,6 +127,7 @@ impl Default for HttpLimits {
             max_sessions_per_principal: 1_000,
             session_idle: Duration::from_secs(30 * 60),
             max_session_queue_bytes: 64 * 1024,
+            max_unread_answer_bytes: 4 * 1024 * 1024,
             max_request_queue_bytes: 256 * 1024,
         }
     }

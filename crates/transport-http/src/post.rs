@@ -9,6 +9,7 @@ use crate::{
     refusal::refusal_with,
     respond,
     running::{Event, Running},
+    sessions::SessionKind,
 };
 use http::{HeaderName, HeaderValue, Response, StatusCode, request::Parts};
 use hyper::body::Incoming;
@@ -22,7 +23,6 @@ use mcp_protocol::{
 use mcp_service::{
     Accepted, Answer, Connection, McpError, Outbox, Principal, Reply, Service, TransportKind,
 };
-use serde_json::json;
 use std::{future::poll_fn, sync::Arc};
 
 /// What became of a message.
@@ -46,12 +46,7 @@ where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
     let principal = caller.principal(parts)?;
-    if !headers.say_json() {
-        return refuse(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "`Content-Type` must be application/json",
-        );
-    }
+    check_type(headers)?;
     let accept = headers.accept;
     if !accept.json && !accept.stream {
         return refuse(
@@ -59,18 +54,8 @@ where
             "`Accept` must have application/json or text/event-stream",
         );
     }
+    let payload = read(caller, parts, body).await?;
     let options = caller.options();
-    let frames = caller.endpoint().engine.limits().frames;
-    let max = options.limits.max_body_bytes.min(frames.max_frame);
-    let frame = receive::body(&parts.headers, body, max, options.limits.body_timeout).await?;
-    let payload = match decode(&frame, frames) {
-        Ok(payload) => payload,
-        Err(error) => {
-            let error = error.to_error_object();
-            return Err(Box::new(refusal_with(StatusCode::BAD_REQUEST, error)));
-        }
-    };
-    drop(frame);
     let mut running = match dispatch(caller, parts, headers, principal, payload)? {
         Dispatched::Reply(reply) => return Ok(respond::reply(reply, accept)),
         Dispatched::Opened(session, reply) => {
@@ -97,6 +82,32 @@ where
             busy,
         )),
         None => respond::reply(Reply::Nothing, accept),
+    })
+}
+
+/// What is posted is JSON. Says so before anything of it is read.
+pub(crate) fn check_type(headers: &Headers<'_>) -> Handled<()> {
+    if headers.say_json() {
+        return Ok(());
+    }
+    refuse(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "`Content-Type` must be application/json",
+    )
+}
+
+/// The messages of a request's body.
+pub(crate) async fn read<S>(caller: &Caller<S>, parts: &Parts, body: Incoming) -> Handled<Payload>
+where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+{
+    let limits = &caller.options().limits;
+    let frames = caller.endpoint().engine.limits().frames;
+    let max = limits.max_body_bytes.min(frames.max_frame);
+    let frame = receive::body(&parts.headers, body, max, limits.body_timeout).await?;
+    decode(&frame, frames).map_err(|error| {
+        let error = error.to_error_object();
+        Box::new(refusal_with(StatusCode::BAD_REQUEST, error))
     })
 }
 
@@ -236,16 +247,7 @@ where
         return legacy(caller, headers, principal, message);
     }
     let endpoint = caller.endpoint();
-    let session = match endpoint.sessions.open(principal) {
-        Ok(session) => session,
-        Err(error) => {
-            tracing::warn!(%principal, %error, "a session was refused");
-            let error = ErrorObject::new(ErrorCode::INTERNAL_ERROR, error.to_string())
-                .with(&json!({ "retryable": true }));
-            let status = StatusCode::SERVICE_UNAVAILABLE;
-            return Err(Box::new(refusal_with(status, error)));
-        }
-    };
+    let session = caller.open_session(SessionKind::Streamable, principal)?;
     let connection = &session.connection;
     match endpoint
         .engine
@@ -323,7 +325,7 @@ fn sessionless(headers: &Headers<'_>, principal: &Principal, outbox: &Outbox) ->
 }
 
 /// A version header that means nothing is refused since the revision that introduced it.
-fn check_version(headers: &Headers<'_>, session: ProtocolVersion) -> Handled<()> {
+pub(crate) fn check_version(headers: &Headers<'_>, session: ProtocolVersion) -> Handled<()> {
     let known = match headers.version {
         Single::Missing => true,
         Single::One(b"1.0") => true,

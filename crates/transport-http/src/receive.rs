@@ -1,16 +1,12 @@
 //! Reads the body of a request, as much of it as is accepted.
 
 use crate::{endpoint::Handled, endpoint::refuse};
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use http::{HeaderMap, StatusCode, header};
 use http_body::Body;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use std::{
-    future::poll_fn,
-    pin::{Pin, pin},
-    task::Poll,
-    time::Duration,
-};
+use std::{error::Error, future::poll_fn, pin::pin, task::Poll, time::Duration};
 
 /// For how long the rest of a body that is too long is read and forgotten. A client that is still
 /// writing would never read our answer if we just hung up.
@@ -57,10 +53,7 @@ pub(crate) async fn body(
             ),
         ),
         Err(Failure::Broken(error)) => {
-            tracing::debug!(
-                error = &error as &dyn std::error::Error,
-                "a request broke off"
-            );
+            tracing::debug!(error = &*error as &dyn Error, "a request broke off");
             refuse(StatusCode::BAD_REQUEST, "the request broke off")
         }
     }
@@ -69,52 +62,44 @@ pub(crate) async fn body(
 enum Failure {
     TooLong,
     TooSlow,
-    Broken(hyper::Error),
+    Broken(Box<dyn Error + Send + Sync>),
 }
 
 async fn gather(body: &mut Incoming, max: usize) -> Result<Bytes, Failure> {
-    let Some(first) = next(body).await? else {
-        return Ok(Bytes::new());
-    };
-    if max < first.len() {
-        return Err(Failure::TooLong);
-    }
-    let Some(second) = next(body).await? else {
-        return Ok(first);
-    };
-    // Grows with what has come and not with what was announced.
-    let mut whole = BytesMut::from(first);
-    let mut piece = second;
-    loop {
-        if max - whole.len() < piece.len() {
-            return Err(Failure::TooLong);
-        }
-        whole.extend_from_slice(&piece);
-        match next(body).await? {
-            Some(more) => piece = more,
-            None => return Ok(whole.freeze()),
-        }
-    }
-}
-
-/// The next data; trailers are passed over.
-async fn next(body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
-    loop {
-        if body.is_end_stream() {
-            return Ok(None);
-        }
-        match poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
-            None => return Ok(None),
-            Some(Err(error)) => return Err(Failure::Broken(error)),
-            Some(Ok(frame)) => {
-                if let Ok(data) = frame.into_data() {
-                    return Ok(Some(data));
+    let mut body = Limited::new(body, max);
+    // Nearly every body is one piece, and a list of one would cost an allocation.
+    let first = loop {
+        match body.frame().await {
+            None => return Ok(Bytes::new()),
+            // Trailers are passed over.
+            Some(frame) => {
+                if let Ok(data) = frame.map_err(Failure::of)?.into_data() {
+                    break data;
                 }
             }
+        }
+    };
+    if body.is_end_stream() {
+        return Ok(first);
+    }
+    let rest = body.collect().await.map_err(Failure::of)?.aggregate();
+    if !rest.has_remaining() {
+        return Ok(first);
+    }
+    let mut whole = first.chain(rest);
+    Ok(whole.copy_to_bytes(whole.remaining()))
+}
+
+impl Failure {
+    fn of(error: Box<dyn Error + Send + Sync>) -> Self {
+        if error.is::<LengthLimitError>() {
+            Self::TooLong
+        } else {
+            Self::Broken(error)
         }
     }
 }
 
 async fn forget(mut body: Incoming) {
-    while let Ok(Some(_)) = next(&mut body).await {}
+    while let Some(Ok(_)) = body.frame().await {}
 }

@@ -56,7 +56,7 @@ pub(crate) fn events(events: Box<Events>) -> Response<Body> {
     event_stream(Body::Events(events))
 }
 
-fn event_stream(body: Body) -> Response<Body> {
+pub(crate) fn event_stream(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, EVENT_STREAM);

@@ -80,7 +80,9 @@ impl Drop for Running {
             outbox.close();
         }
         if let (Some(exchange), Some(leftovers)) = (self.exchange.take(), &self.leftovers) {
-            leftovers.take_over(exchange);
+            leftovers.carry_on(async move {
+                exchange.await;
+            });
         }
     }
 }
@@ -93,8 +95,9 @@ impl fmt::Debug for Running {
     }
 }
 
-/// Legacy requests whose clients have hung up: carried on, their results are for nobody. Bounded by
-/// the engine's bound on requests in flight.
+/// Requests that outlive the POST they came in: legacy ones whose clients have hung up, and those of
+/// the old transport, which are answered elsewhere. Bounded by the engine's bound on requests in
+/// flight.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
     tasks: Mutex<Option<JoinSet<()>>>,
@@ -107,15 +110,13 @@ impl Leftovers {
         })
     }
 
-    fn take_over(&self, exchange: Exchange) {
+    /// Runs what is left of a request.
+    pub(crate) fn carry_on(&self, rest: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         // Outside of a runtime, or once the server has stopped, nothing can be carried on.
         if let (Some(tasks), Ok(runtime)) = (&mut *tasks, Handle::try_current()) {
             while tasks.try_join_next().is_some() {}
-            let carry_on = async move {
-                exchange.await;
-            };
-            tasks.spawn_on(carry_on, &runtime);
+            tasks.spawn_on(rest, &runtime);
         }
     }
 

@@ -13,14 +13,38 @@ use std::{
 };
 use tokio::time::Instant;
 
+/// Which transport a session belongs to. What is one's is unknown to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionKind {
+    /// Streamable HTTP: requests are answered where they were posted.
+    Streamable,
+    /// HTTP with SSE of 2024-11-05: requests are answered on the session's stream, and the session
+    /// ends with it.
+    OldSse,
+}
+
 /// One client's session: belongs to the principal that opened it.
 pub(crate) struct Session {
     pub(crate) id: Arc<str>,
+    kind: SessionKind,
+    owed: Mutex<Owed>,
     pub(crate) connection: Arc<Connection>,
-    /// A client has at most one stream: every message is on exactly one.
+    /// A client has at most one stream of its own: every message is on exactly one.
     streaming: AtomicBool,
     /// Milliseconds since the server began.
     last_used: AtomicU64,
+}
+
+/// What an old session's stream is still to carry before it may end.
+#[derive(Default)]
+struct Owed {
+    answers: usize,
+    ending: bool,
+}
+
+/// Something that is owed on an old session's stream, until it is dropped.
+pub(crate) struct Debt {
+    session: Arc<Session>,
 }
 
 /// A session's stream, until it is dropped.
@@ -69,7 +93,11 @@ impl Sessions {
     }
 
     /// Opens a session for `principal`, on which nothing has been agreed yet.
-    pub(crate) fn open(&self, principal: &Principal) -> Result<Arc<Session>, TooManySessions> {
+    pub(crate) fn open(
+        &self,
+        kind: SessionKind,
+        principal: &Principal,
+    ) -> Result<Arc<Session>, TooManySessions> {
         self.count(principal).or_else(|_| {
             // Room may be taken by sessions that have ended and were not yet swept away.
             self.sweep();
@@ -84,6 +112,8 @@ impl Sessions {
                 Outbox::new(self.limits.max_session_queue_bytes),
             ),
             id: Arc::clone(&id),
+            kind,
+            owed: Mutex::default(),
             streaming: AtomicBool::new(false),
             last_used: AtomicU64::new(self.now()),
         });
@@ -91,10 +121,16 @@ impl Sessions {
         Ok(session)
     }
 
-    /// The session `id`, if it is `principal`'s: somebody else's is as unknown as one that never was.
-    pub(crate) fn find(&self, id: &str, principal: &Principal) -> Option<Arc<Session>> {
+    /// The session `id`, if it is `principal`'s and of this kind: any other is as unknown as one that
+    /// never was.
+    pub(crate) fn find(
+        &self,
+        kind: SessionKind,
+        id: &str,
+        principal: &Principal,
+    ) -> Option<Arc<Session>> {
         let session = self.shard(id).get(id).cloned()?;
-        if session.connection.principal() != principal {
+        if session.kind != kind || session.connection.principal() != principal {
             return None;
         }
         session.last_used.store(self.now(), Ordering::Relaxed);
@@ -146,11 +182,12 @@ impl Sessions {
         (self.limits.session_idle / 4).clamp(shortest, Duration::from_secs(60))
     }
 
-    /// Ends every stream, but neither sessions nor the requests in them.
+    /// Ends every stream, but neither sessions nor the requests in them. A stream that requests are
+    /// answered on ends with the last of those answers.
     pub(crate) fn end_streams(&self) {
         for shard in &self.shards {
             for session in lock(shard).values() {
-                session.connection.outbox().close();
+                session.end_stream();
             }
         }
     }
@@ -202,8 +239,52 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Session {
+    /// Keeps the stream from ending before an answer is on it; `None` once it is to end.
+    pub(crate) fn owe(self: &Arc<Self>) -> Option<Debt> {
+        let mut owed = lock(&self.owed);
+        if owed.ending {
+            return None;
+        }
+        owed.answers += 1;
+        Some(Debt {
+            session: Arc::clone(self),
+        })
+    }
+
+    fn end_stream(&self) {
+        let mut owed = lock(&self.owed);
+        owed.ending = true;
+        if owed.answers == 0 {
+            self.connection.outbox().close();
+        }
+    }
+}
+
+impl Debt {
+    /// The session it is owed in.
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+}
+
+impl Drop for Debt {
+    fn drop(&mut self) {
+        let mut owed = lock(&self.session.owed);
+        owed.answers -= 1;
+        if owed.ending && owed.answers == 0 {
+            self.session.connection.outbox().close();
+        }
+    }
+}
+
 impl Drop for Streaming {
     fn drop(&mut self) {
+        if self.session.kind == SessionKind::OldSse {
+            // Nobody can hear its answers any more.
+            self.sessions.close(&self.session);
+            return;
+        }
         let now = self.sessions.now();
         self.session.last_used.store(now, Ordering::Relaxed);
         self.session.streaming.store(false, Ordering::Release);
@@ -239,28 +320,35 @@ mod tests {
             Principal::new("c"),
         );
         let sessions = sessions(3, 2);
-        let first = sessions.open(&a).unwrap();
-        sessions.open(&a).unwrap();
+        let first = sessions.open(SessionKind::Streamable, &a).unwrap();
+        sessions.open(SessionKind::Streamable, &a).unwrap();
         assert_eq!(
-            sessions.open(&a).err(),
+            sessions.open(SessionKind::Streamable, &a).err(),
             Some(TooManySessions::OfPrincipal(2))
         );
-        sessions.open(&b).unwrap();
-        assert_eq!(sessions.open(&c).err(), Some(TooManySessions::InAll(3)));
+        sessions.open(SessionKind::Streamable, &b).unwrap();
+        assert_eq!(
+            sessions.open(SessionKind::Streamable, &c).err(),
+            Some(TooManySessions::InAll(3))
+        );
         sessions.close(&first);
         sessions.close(&first);
         assert_eq!(sessions.len(), 2, "closed once");
-        sessions.open(&c).unwrap();
-        assert!(sessions.find(&first.id, &a).is_none());
+        sessions.open(SessionKind::Streamable, &c).unwrap();
+        assert!(
+            sessions
+                .find(SessionKind::Streamable, &first.id, &a)
+                .is_none()
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_used_does_not_end() {
         let a = Principal::new("a");
         let sessions = sessions(10, 10);
-        let used = sessions.open(&a).unwrap();
-        let streamed = sessions.open(&a).unwrap();
-        let idle = sessions.open(&a).unwrap();
+        let used = sessions.open(SessionKind::Streamable, &a).unwrap();
+        let streamed = sessions.open(SessionKind::Streamable, &a).unwrap();
+        let idle = sessions.open(SessionKind::Streamable, &a).unwrap();
         let stream = sessions.stream(Arc::clone(&streamed)).unwrap();
         assert!(
             sessions.stream(Arc::clone(&streamed)).is_none(),
@@ -268,11 +356,17 @@ mod tests {
         );
         for _ in 0..3 {
             tokio::time::advance(Duration::from_secs(6)).await;
-            sessions.find(&used.id, &a).unwrap();
+            sessions
+                .find(SessionKind::Streamable, &used.id, &a)
+                .unwrap();
             sessions.sweep();
         }
         assert_eq!(sessions.len(), 2);
-        assert!(sessions.find(&idle.id, &a).is_none());
+        assert!(
+            sessions
+                .find(SessionKind::Streamable, &idle.id, &a)
+                .is_none()
+        );
         assert!(idle.connection.outbox().is_closed());
         drop(stream);
         tokio::time::advance(Duration::from_secs(9)).await;

@@ -208,7 +208,7 @@ async fn methods_and_paths_that_are_not_there() {
         assert_eq!(response.status, 405, "{method}");
         assert_eq!(response.header("allow"), Some("GET, POST, DELETE, OPTIONS"));
     }
-    for path in ["/", "/mcp/", "/mcp/sse", "/health"] {
+    for path in ["/", "/mcp/", "/mcp/sse/", "/health"] {
         let response = exchange(&running, &HttpRequest::get(path)).await;
         assert_refused(&response, 404, -32600);
         assert!(response.text().contains("/mcp"));

@@ -1,0 +1,232 @@
+//! HTTP with SSE, the transport of 2024-11-05: one stream for everything that is said to a client,
+//! and a place where it posts what it says. The stream is the session: nobody could hear an answer
+//! without it.
+
+use crate::{
+    HttpOptions,
+    activity::Busy,
+    body::{Body, COMMENT, event},
+    endpoint::{Caller, Handled, method_not_allowed, refuse},
+    headers::{Accept, Headers},
+    post, respond,
+    sessions::{Debt, SessionKind, Sessions, Streaming},
+};
+use async_stream::stream;
+use bytes::Bytes;
+use http::{HeaderValue, Method, Response, StatusCode, request::Parts};
+use http_body::Frame as HttpFrame;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Incoming;
+use jsonrpc_core::{Frame, Message, Payload};
+use mcp_protocol::model::{ClientRequest, RequestMeta, ServerResult};
+use mcp_service::{Accepted, McpError, OutboxError, Reply, Service};
+use std::{convert::Infallible, future::poll_fn, sync::Arc, time::Duration};
+
+/// One of the two places of this transport.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Route {
+    /// Where a stream is opened.
+    Stream,
+    /// Where messages are posted.
+    Messages,
+}
+
+/// What there is at `path`, if it belongs to this transport.
+pub(crate) fn route(options: &HttpOptions, path: &str) -> Option<Route> {
+    if options.old_sse_paths.iter().any(|known| known == path) {
+        return Some(Route::Stream);
+    }
+    let is_served = !options.old_sse_paths.is_empty();
+    (is_served && path == options.old_sse_messages_path).then_some(Route::Messages)
+}
+
+pub(crate) async fn handle<S>(
+    caller: &Caller<S>,
+    route: Route,
+    parts: &Parts,
+    headers: &Headers<'_>,
+    body: Incoming,
+    busy: Busy,
+) -> Handled<Response<Body>>
+where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+{
+    match (route, &parts.method) {
+        (Route::Stream, &Method::GET) => open(caller, parts, headers, busy),
+        (Route::Messages, &Method::POST) => take(caller, parts, headers, body).await,
+        (Route::Stream, _) => Err(method_not_allowed(HeaderValue::from_static("GET, OPTIONS"))),
+        (Route::Messages, _) => Err(method_not_allowed(HeaderValue::from_static(
+            "POST, OPTIONS",
+        ))),
+    }
+}
+
+/// `GET`: opens a session, whose stream begins with where to post.
+fn open<S>(caller: &Caller<S>, parts: &Parts, headers: &Headers<'_>, busy: Busy) -> Handled {
+    refuse_modern(headers)?;
+    let principal = caller.principal(parts)?;
+    if !headers.accept.stream {
+        return refuse(
+            StatusCode::NOT_ACCEPTABLE,
+            "there is a stream here, so `Accept` must have text/event-stream",
+        );
+    }
+    let session = caller.open_session(SessionKind::OldSse, &principal)?;
+    let options = caller.options();
+    let endpoint = format!(
+        "event: endpoint\ndata: {}?{SESSION_ID}={}\n\n",
+        options.old_sse_messages_path, session.id
+    );
+    let Some(streaming) = caller.endpoint().sessions.stream(session) else {
+        return refuse(StatusCode::CONFLICT, "this session has a stream already");
+    };
+    let events = events(endpoint.into(), streaming, options.keep_alive, busy);
+    Ok(respond::event_stream(Body::OldSse(events.boxed_unsync())))
+}
+
+/// The one parameter of the place where messages are posted.
+const SESSION_ID: &str = "sessionId";
+
+/// Everything a session hears, in the order in which it was said. Dropping it ends the session.
+fn events(
+    endpoint: Bytes,
+    streaming: Streaming,
+    keep_alive: Duration,
+    busy: Busy,
+) -> impl http_body::Body<Data = Bytes, Error = Infallible> + Send + 'static {
+    StreamBody::new(stream! {
+        let _busy = busy;
+        let outbox = streaming.session.connection.outbox();
+        yield Ok(HttpFrame::data(endpoint));
+        loop {
+            let next = poll_fn(|cx| outbox.poll_next(cx));
+            match tokio::time::timeout(keep_alive, next).await {
+                Ok(Some(frame)) => {
+                    for piece in event(Frame::whole(frame)) {
+                        yield Ok(HttpFrame::data(piece));
+                    }
+                }
+                Ok(None) => break,
+                Err(_silent) => yield Ok(HttpFrame::data(COMMENT)),
+            }
+        }
+    })
+}
+
+/// `POST`: takes a message, whose answer comes on the stream.
+async fn take<S>(
+    caller: &Caller<S>,
+    parts: &Parts,
+    headers: &Headers<'_>,
+    body: Incoming,
+) -> Handled<Response<Body>>
+where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+{
+    refuse_modern(headers)?;
+    let principal = caller.principal(parts)?;
+    let Some(id) = session_id(parts) else {
+        return refuse(
+            StatusCode::BAD_REQUEST,
+            "`sessionId` must be in the query, once",
+        );
+    };
+    let find = || caller.session_of(SessionKind::OldSse, id, &principal);
+    find()?;
+    post::check_type(headers)?;
+    let payload = post::read(caller, parts, body).await?;
+    if let Payload::Single(Ok(Message::Request(request))) = &payload
+        && RequestMeta::of(&request.params).is_ok_and(|meta| meta.protocol_version.is_some())
+    {
+        return refuse(
+            StatusCode::BAD_REQUEST,
+            "this transport is not part of the protocol version that the request names",
+        );
+    }
+    // The body may have taken a while.
+    let session = find()?;
+    let connection = Arc::clone(&session.connection);
+    post::check_version(headers, connection.session().version())?;
+    let Some(debt) = session.owe() else {
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping");
+    };
+    let endpoint = caller.endpoint();
+    let teller = Teller {
+        debt,
+        sessions: Arc::clone(&endpoint.sessions),
+        max_waiting: endpoint.options.limits.max_unread_answer_bytes,
+    };
+    let outbox = connection.outbox();
+    match endpoint.engine.accept_payload(&connection, payload, outbox) {
+        // What answers nothing in particular tells the client nothing, unless it is told here.
+        Accepted::Done(Reply::One(answer)) if answer.response.id.is_none() => {
+            return Ok(respond::reply(Reply::One(answer), Accept::default()));
+        }
+        Accepted::Done(reply) => teller.tell(reply),
+        // The stream ended while this was accepted: dropping it is its cancellation.
+        Accepted::Pending(_) if outbox.is_closed() => {
+            return refuse(StatusCode::NOT_FOUND, "the session's stream has ended");
+        }
+        Accepted::Pending(exchange) => caller.listening.leftovers.carry_on(async move {
+            teller.tell(exchange.await);
+        }),
+    }
+    Ok(respond::empty(StatusCode::ACCEPTED))
+}
+
+/// Puts an answer on the stream it is owed on.
+struct Teller {
+    debt: Debt,
+    sessions: Arc<Sessions>,
+    max_waiting: usize,
+}
+
+impl Teller {
+    fn tell(self, reply: Reply) {
+        let answers = match reply {
+            Reply::Nothing => return,
+            Reply::One(answer) => vec![answer],
+            // Clients of this transport read one message from one event.
+            Reply::Batch(answers) => answers,
+        };
+        let session = self.debt.session();
+        for answer in answers {
+            let frame = Frame::response(&answer.response).into_bytes();
+            let outbox = session.connection.outbox();
+            match outbox.push_answer(frame, self.max_waiting) {
+                Ok(()) => {}
+                Err(OutboxError::Closed) => return,
+                Err(error) => {
+                    // Left out, it would be waited for: better that the client learns of it.
+                    tracing::warn!(
+                        principal = %session.connection.principal(),
+                        %error,
+                        "an answer did not fit, so its session was ended"
+                    );
+                    self.sessions.close(session);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn refuse_modern(headers: &Headers<'_>) -> Handled<()> {
+    if headers.are_modern() {
+        return refuse(
+            StatusCode::BAD_REQUEST,
+            "this transport is not part of the protocol version that the headers name",
+        );
+    }
+    Ok(())
+}
+
+fn session_id(parts: &Parts) -> Option<&str> {
+    let query = parts.uri.query()?;
+    let mut named = query.split('&').filter_map(|pair| {
+        let (name, value) = pair.split_once('=')?;
+        (name == SESSION_ID).then_some(value)
+    });
+    let id = named.next()?;
+    named.next().is_none().then_some(id)
+}
