@@ -1,0 +1,107 @@
+//! What we tell and ask a peer of our own accord.
+
+use crate::{
+    ProtocolVersion,
+    model::{InputRequest, ServerNotification},
+};
+use jsonrpc_core::{Id, Notification, RawJson, Request};
+use serde::Serialize;
+use serde_json::json;
+
+/// Encodes a notification; `subscription` is the id of the `subscriptions/listen` request it is sent
+/// for, which modern revisions demand.
+pub fn encode_notification(
+    version: ProtocolVersion,
+    notification: &ServerNotification,
+    subscription: Option<&Id>,
+) -> Notification {
+    #[derive(Serialize)]
+    struct Params<'a, T> {
+        #[serde(flatten)]
+        own: T,
+        #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+        meta: Option<Subscription<'a>>,
+    }
+    #[derive(Serialize)]
+    struct Subscription<'a> {
+        #[serde(rename = "io.modelcontextprotocol/subscriptionId")]
+        id: &'a Id,
+    }
+    let make = |method: &str, own: serde_json::Value| Notification {
+        method: method.to_owned(),
+        params: RawJson::from_value(&Params {
+            own,
+            meta: subscription.map(|id| Subscription { id }),
+        })
+        .expect("a tree of values serializes"),
+    };
+    match notification {
+        ServerNotification::Progress {
+            token,
+            progress,
+            total,
+            message,
+        } => {
+            let mut params = json!({ "progressToken": token, "progress": progress });
+            if let Some(total) = total {
+                params["total"] = json!(total);
+            }
+            if let Some(message) = message
+                && ProtocolVersion::V2025_03_26 <= version
+            {
+                params["message"] = json!(message);
+            }
+            make("notifications/progress", params)
+        }
+        ServerNotification::ToolsListChanged => make("notifications/tools/list_changed", json!({})),
+        ServerNotification::PromptsListChanged => {
+            make("notifications/prompts/list_changed", json!({}))
+        }
+        ServerNotification::Log {
+            level,
+            logger,
+            data,
+        } => {
+            let mut params = json!({ "level": level, "data": data });
+            if let Some(logger) = logger {
+                params["logger"] = json!(logger);
+            }
+            make("notifications/message", params)
+        }
+        ServerNotification::ResourcesListChanged => {
+            make("notifications/resources/list_changed", json!({}))
+        }
+        ServerNotification::ResourceUpdated { uri } => {
+            make("notifications/resources/updated", json!({ "uri": uri }))
+        }
+        ServerNotification::SubscriptionsAcknowledged { accepted } => make(
+            "notifications/subscriptions/acknowledged",
+            json!({ "notifications": accepted }),
+        ),
+        ServerNotification::Cancelled { request, reason } => {
+            let mut params = json!({ "requestId": request });
+            if let Some(reason) = reason {
+                params["reason"] = json!(reason);
+            }
+            make("notifications/cancelled", params)
+        }
+    }
+}
+
+/// A question to a legacy client, as a request of the server's own with the id `id`.
+pub fn encode_input_request(version: ProtocolVersion, id: Id, request: &InputRequest) -> Request {
+    let mut params = request.params();
+    if let InputRequest::CreateMessage(_) = request
+        && version < ProtocolVersion::V2025_11_25
+        && let Some(params) = params.as_object_mut()
+    {
+        // Sampling with tools came with 2025-11-25.
+        params.remove("tools");
+        params.remove("toolChoice");
+    }
+    Request {
+        id,
+        method: request.method().to_owned(),
+        params: RawJson::from_value(&params).expect("a tree of values serializes"),
+    }
+}

@@ -1,0 +1,348 @@
+//! What the members of results look like in which revision.
+
+use crate::{
+    ProtocolVersion,
+    model::{
+        Content, InputRequest, InputRequired, Prompt, PromptArgument, PromptMessage, Resource,
+        ResourceContents, ResourceTemplate, ResultMeta, Role, ServerCapabilities, SkillEntry, Tool,
+        ToolAnnotations,
+    },
+};
+use jsonrpc_core::RawJson;
+use serde::{Serialize, Serializer};
+use serde_json::json;
+use std::collections::BTreeMap;
+
+#[derive(Serialize)]
+pub(super) struct Nothing {}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Initialized<'a> {
+    pub(super) protocol_version: &'a str,
+    pub(super) capabilities: &'a ServerCapabilities,
+    pub(super) server_info: &'a RawJson,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) instructions: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Discovered<'a> {
+    pub(super) supported_versions: Vec<&'static str>,
+    pub(super) capabilities: &'a ServerCapabilities,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) instructions: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Tools<'a> {
+    pub(super) tools: Vec<ToolView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next_cursor: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ToolView<'a> {
+    pub(super) name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) title: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) description: Option<&'a str>,
+    pub(super) input_schema: &'a RawJson,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) output_schema: Option<&'a RawJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) annotations: Option<&'a ToolAnnotations>,
+    #[serde(rename = "_meta", skip_serializing_if = "ResultMeta::is_empty")]
+    pub(super) meta: &'a ResultMeta,
+}
+
+pub(super) fn tool_view(version: ProtocolVersion, tool: &Tool) -> ToolView<'_> {
+    let since = |first: ProtocolVersion| first <= version;
+    ToolView {
+        name: &tool.name,
+        title: tool
+            .title
+            .as_deref()
+            .filter(|_| since(ProtocolVersion::V2025_06_18)),
+        description: tool.description.as_deref(),
+        input_schema: &tool.input_schema,
+        output_schema: tool
+            .output_schema
+            .as_ref()
+            .filter(|schema| allows_output_schema(version, schema)),
+        annotations: tool
+            .annotations
+            .as_ref()
+            .filter(|_| since(ProtocolVersion::V2025_03_26)),
+        meta: &tool.meta,
+    }
+}
+
+/// Before 2026-07-28 the schema of structured content must be an object's.
+pub(super) fn allows_output_schema(version: ProtocolVersion, schema: &RawJson) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Root {
+        #[serde(rename = "type", default)]
+        kind: serde_json::Value,
+    }
+    match version {
+        ProtocolVersion::V2024_11_05 | ProtocolVersion::V2025_03_26 => false,
+        ProtocolVersion::V2025_06_18 | ProtocolVersion::V2025_11_25 => schema
+            .parse::<Root>()
+            .is_ok_and(|root| root.kind == "object"),
+        ProtocolVersion::V2026_07_28 => true,
+    }
+}
+
+/// Before 2026-07-28 structured content must be an object, and before 2025-06-18 there is none.
+pub(super) fn allows_structured(version: ProtocolVersion, content: &RawJson) -> bool {
+    match version {
+        ProtocolVersion::V2024_11_05 | ProtocolVersion::V2025_03_26 => false,
+        ProtocolVersion::V2025_06_18 | ProtocolVersion::V2025_11_25 => content.is_object(),
+        ProtocolVersion::V2026_07_28 => true,
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Called<'a> {
+    pub(super) content: Contents<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) structured_content: Option<&'a RawJson>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_error: bool,
+}
+
+/// Content as `version` knows it; what it does not know is given in the nearest form it does.
+pub(super) struct Contents<'a>(pub(super) ProtocolVersion, pub(super) &'a [Content]);
+
+impl Serialize for Contents<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(version, blocks) = self;
+        serializer.collect_seq(blocks.iter().map(|block| Block(*version, block)))
+    }
+}
+
+pub(super) struct Block<'a>(pub(super) ProtocolVersion, pub(super) &'a Content);
+
+impl Serialize for Block<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(version, block) = self;
+        match block {
+            Content::Audio { data, mime_type } if *version < ProtocolVersion::V2025_03_26 => {
+                Content::Resource {
+                    resource: ResourceContents {
+                        uri: "urn:mcp:audio".to_owned(),
+                        mime_type: Some(mime_type.clone()),
+                        text: None,
+                        blob: Some(data.clone()),
+                        meta: None,
+                    },
+                }
+                .serialize(serializer)
+            }
+            Content::ResourceLink { uri, name, .. } if *version < ProtocolVersion::V2025_06_18 => {
+                Content::text(format!("{name}: {uri}")).serialize(serializer)
+            }
+            block => block.serialize(serializer),
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Resources<'a> {
+    pub(super) resources: Vec<ResourceView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next_cursor: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ResourceView<'a> {
+    pub(super) uri: &'a str,
+    pub(super) name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) title: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) description: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) mime_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) size: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) annotations: Option<ResourceAnnotations<'a>>,
+    #[serde(rename = "_meta", skip_serializing_if = "ResultMeta::is_empty")]
+    pub(super) meta: &'a ResultMeta,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ResourceAnnotations<'a> {
+    pub(super) last_modified: &'a str,
+}
+
+pub(super) fn resource_view(version: ProtocolVersion, resource: &Resource) -> ResourceView<'_> {
+    let since_2025_06 = ProtocolVersion::V2025_06_18 <= version;
+    ResourceView {
+        uri: &resource.uri,
+        name: &resource.name,
+        title: resource.title.as_deref().filter(|_| since_2025_06),
+        description: resource.description.as_deref(),
+        mime_type: resource.mime_type.as_deref(),
+        size: resource.size,
+        annotations: resource
+            .last_modified
+            .as_deref()
+            .filter(|_| since_2025_06)
+            .map(|last_modified| ResourceAnnotations { last_modified }),
+        meta: &resource.meta,
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Templates<'a> {
+    pub(super) resource_templates: Vec<TemplateView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next_cursor: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TemplateView<'a> {
+    pub(super) uri_template: &'a str,
+    pub(super) name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) title: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) description: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) mime_type: Option<&'a str>,
+}
+
+pub(super) fn template_view(
+    version: ProtocolVersion,
+    template: &ResourceTemplate,
+) -> TemplateView<'_> {
+    TemplateView {
+        uri_template: &template.uri_template,
+        name: &template.name,
+        title: template
+            .title
+            .as_deref()
+            .filter(|_| ProtocolVersion::V2025_06_18 <= version),
+        description: template.description.as_deref(),
+        mime_type: template.mime_type.as_deref(),
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Skills<'a> {
+    pub(super) skills: &'a [SkillEntry],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next_cursor: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+pub(super) struct OneSkill<'a> {
+    pub(super) skill: &'a SkillEntry,
+}
+
+#[derive(Serialize)]
+pub(super) struct Read<'a> {
+    pub(super) contents: &'a [ResourceContents],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Prompts<'a> {
+    pub(super) prompts: Vec<PromptView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next_cursor: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+pub(super) struct PromptView<'a> {
+    pub(super) name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) title: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) description: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub(super) arguments: &'a [PromptArgument],
+    #[serde(rename = "_meta", skip_serializing_if = "ResultMeta::is_empty")]
+    pub(super) meta: &'a ResultMeta,
+}
+
+pub(super) fn prompt_view(version: ProtocolVersion, prompt: &Prompt) -> PromptView<'_> {
+    PromptView {
+        name: &prompt.name,
+        title: prompt
+            .title
+            .as_deref()
+            .filter(|_| ProtocolVersion::V2025_06_18 <= version),
+        description: prompt.description.as_deref(),
+        arguments: &prompt.arguments,
+        meta: &prompt.meta,
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct Prompted<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) description: Option<&'a str>,
+    pub(super) messages: Vec<MessageView<'a>>,
+}
+
+#[derive(Serialize)]
+pub(super) struct MessageView<'a> {
+    pub(super) role: Role,
+    pub(super) content: Block<'a>,
+}
+
+pub(super) fn message_view(version: ProtocolVersion, message: &PromptMessage) -> MessageView<'_> {
+    MessageView {
+        role: message.role,
+        content: Block(version, &message.content),
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct Completed {
+    pub(super) completion: serde_json::Value,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Required<'a> {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) input_requests: BTreeMap<&'a str, serde_json::Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) request_state: Option<&'a str>,
+}
+
+impl<'a> Required<'a> {
+    pub(super) fn new(required: &'a InputRequired) -> Self {
+        let request = |it: &InputRequest| {
+            let mut params = it.params();
+            if let Some(params) = params.as_object_mut() {
+                // Revision 2025-11-25 alone has it.
+                params.remove("elicitationId");
+            }
+            json!({ "method": it.method(), "params": params })
+        };
+        let requests = required.requests.iter();
+        Self {
+            input_requests: requests
+                .map(|(key, it)| (key.as_str(), request(it)))
+                .collect(),
+            request_state: required.state.as_deref(),
+        }
+    }
+}
