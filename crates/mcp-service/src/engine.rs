@@ -1,7 +1,11 @@
-use crate::context::Origin;
+mod listen;
+mod place;
+
+use self::place::Place;
 use crate::{
     Accepted, Answer, Change, Connection, Exchange, McpError, Outbox, Principal, Reply, RequestCx,
     Service, SubscriptionLimits, Subscriptions, TooManySubscriptions, TransportKind,
+    context::Origin,
 };
 use bytes::Bytes;
 use futures_util::{
@@ -9,16 +13,15 @@ use futures_util::{
     future::{AbortHandle, Abortable, join_all},
 };
 use jsonrpc_core::{
-    ErrorCode, ErrorObject, Frame, Id, Invalid, Limits, Message, Notification, Payload, RawJson,
-    Request, Response, decode,
+    ErrorCode, ErrorObject, Id, Invalid, Limits, Message, Notification, Payload, RawJson, Request,
+    Response, decode,
 };
 use mcp_protocol::{
     Encoder, Era, ProtocolError, ProtocolVersion, Session, decode_notification, decode_request,
-    encode_notification,
     model::{
         CacheHint, CacheScope, ClientNotification, ClientRequest, DiscoverResult, Implementation,
-        Initialize, InitializeResult, LoggingLevel, RequestMeta, ServerCapabilities,
-        ServerNotification, ServerResult, SubscriptionFilter,
+        Initialize, InitializeResult, LoggingLevel, RequestMeta, ServerCapabilities, ServerResult,
+        SubscriptionFilter,
     },
 };
 use serde_json::json;
@@ -578,68 +581,6 @@ where
             .result(cx.version, &result)
             .map_err(|error| McpError::internal(&error))
     }
-
-    /// `subscriptions/listen`: stays open until the client drops it or the server closes.
-    async fn listen(&self, cx: &RequestCx, filter: SubscriptionFilter) -> Answer {
-        let Some(outbox) = cx.outbox() else {
-            let error =
-                ErrorObject::new(ErrorCode::INTERNAL_ERROR, "this transport has no streams");
-            return answered(cx, Err(error));
-        };
-        let offer = &self.identity.capabilities;
-        let accepted = SubscriptionFilter {
-            tools_list_changed: filter.tools_list_changed && offer.tools,
-            prompts_list_changed: filter.prompts_list_changed && offer.prompts,
-            resources_list_changed: filter.resources_list_changed && offer.resources.is_some(),
-            resource_subscriptions: match offer.resources {
-                Some(resources) if resources.subscribe => filter.resource_subscriptions,
-                _ => Vec::new(),
-            },
-        };
-        // Registered first and acknowledged second: a change in between must not be missed. It
-        // cannot overtake the acknowledgement either, which would be the first thing queued if
-        // nothing had changed; so hold changes back until it is.
-        let staging = Outbox::default();
-        let subscription = self.subscriptions.add(
-            cx.principal.clone(),
-            accepted.clone(),
-            cx.version,
-            Some(cx.id.clone()),
-            staging.clone(),
-        );
-        let _subscription = match subscription {
-            Ok(subscription) => subscription,
-            Err(error) => return answered(cx, Err(too_many(error))),
-        };
-        let acknowledged = encode_notification(
-            cx.version,
-            &ServerNotification::SubscriptionsAcknowledged { accepted },
-            Some(&cx.id),
-        );
-        let frame = Frame::message(&Message::Notification(acknowledged)).into_bytes();
-        if let Err(error) = outbox.push(frame) {
-            tracing::debug!(%error, "a subscription could not be acknowledged");
-        }
-        let forward = std::future::poll_fn(|task| {
-            while let std::task::Poll::Ready(Some(frame)) = staging.poll_next(task) {
-                if let Err(error) = outbox.push_change(frame) {
-                    tracing::debug!(%error, "a change was not announced");
-                }
-            }
-            std::task::Poll::<()>::Pending
-        });
-        let over = async {
-            match cx.connection() {
-                Some(connection) => {
-                    let wound_down = std::pin::pin!(connection.wound_down());
-                    futures_util::future::select(std::pin::pin!(self.closed()), wound_down).await;
-                }
-                None => self.closed().await,
-            }
-        };
-        futures_util::future::select(std::pin::pin!(forward), std::pin::pin!(over)).await;
-        answered(cx, Ok(self.encoder.listen_ended(&cx.id)))
-    }
 }
 
 /// What [`Engine::begin`] could settle.
@@ -650,24 +591,6 @@ where
 enum Begun<S> {
     Done(Answer),
     Handle(RequestCx, ClientRequest, Place<S>),
-}
-
-/// One of the places for requests that run or wait.
-struct Place<S>(Arc<Engine<S>>);
-
-impl<S> Place<S> {
-    fn take(engine: &Arc<Engine<S>>) -> Option<Self> {
-        let most = engine.limits.max_in_flight + engine.limits.max_waiting;
-        let before = engine.accepted.fetch_add(1, Ordering::Relaxed);
-        let place = Self(Arc::clone(engine));
-        (before < most).then_some(place)
-    }
-}
-
-impl<S> Drop for Place<S> {
-    fn drop(&mut self) {
-        self.0.accepted.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 fn answered(cx: &RequestCx, outcome: Result<RawJson, ErrorObject>) -> Answer {

@@ -1,0 +1,75 @@
+use super::{Engine, answered, too_many};
+use crate::{Answer, McpError, Outbox, RequestCx, Service};
+use jsonrpc_core::{ErrorCode, ErrorObject, Frame, Message};
+use mcp_protocol::{
+    encode_notification,
+    model::{ClientRequest, ServerNotification, ServerResult, SubscriptionFilter},
+};
+use std::{future::poll_fn, pin::pin, task::Poll};
+
+impl<S> Engine<S>
+where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+{
+    /// `subscriptions/listen`: stays open until the client drops it or the server closes.
+    pub(super) async fn listen(&self, cx: &RequestCx, filter: SubscriptionFilter) -> Answer {
+        let Some(outbox) = cx.outbox() else {
+            let error =
+                ErrorObject::new(ErrorCode::INTERNAL_ERROR, "this transport has no streams");
+            return answered(cx, Err(error));
+        };
+        let offer = &self.identity.capabilities;
+        let accepted = SubscriptionFilter {
+            tools_list_changed: filter.tools_list_changed && offer.tools,
+            prompts_list_changed: filter.prompts_list_changed && offer.prompts,
+            resources_list_changed: filter.resources_list_changed && offer.resources.is_some(),
+            resource_subscriptions: match offer.resources {
+                Some(resources) if resources.subscribe => filter.resource_subscriptions,
+                _ => Vec::new(),
+            },
+        };
+        // Registered first and acknowledged second: a change in between must not be missed. It
+        // cannot overtake the acknowledgement either, which would be the first thing queued if
+        // nothing had changed; so hold changes back until it is.
+        let staging = Outbox::default();
+        let subscription = self.subscriptions.add(
+            cx.principal.clone(),
+            accepted.clone(),
+            cx.version,
+            Some(cx.id.clone()),
+            staging.clone(),
+        );
+        let _subscription = match subscription {
+            Ok(subscription) => subscription,
+            Err(error) => return answered(cx, Err(too_many(error))),
+        };
+        let acknowledged = encode_notification(
+            cx.version,
+            &ServerNotification::SubscriptionsAcknowledged { accepted },
+            Some(&cx.id),
+        );
+        let frame = Frame::message(&Message::Notification(acknowledged)).into_bytes();
+        if let Err(error) = outbox.push(frame) {
+            tracing::debug!(%error, "a subscription could not be acknowledged");
+        }
+        let forward = poll_fn(|task| {
+            while let Poll::Ready(Some(frame)) = staging.poll_next(task) {
+                if let Err(error) = outbox.push_change(frame) {
+                    tracing::debug!(%error, "a change was not announced");
+                }
+            }
+            Poll::<()>::Pending
+        });
+        let over = async {
+            match cx.connection() {
+                Some(connection) => {
+                    let wound_down = pin!(connection.wound_down());
+                    futures_util::future::select(pin!(self.closed()), wound_down).await;
+                }
+                None => self.closed().await,
+            }
+        };
+        futures_util::future::select(pin!(forward), pin!(over)).await;
+        answered(cx, Ok(self.encoder.listen_ended(&cx.id)))
+    }
+}
