@@ -14,7 +14,11 @@ use mcp_protocol::{
 };
 use mcp_service::{AskError, McpError, RequestCx, Service};
 use serde_json::{Value, json, value::RawValue};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// How long a legacy call waits for its client's answers. It keeps its place among the requests in
+/// flight meanwhile.
+const MAX_WAIT: Duration = Duration::from_secs(10 * 60);
 
 /// How many times one legacy call may ask before it must have an answer.
 const MAX_ROUNDS: usize = 16;
@@ -210,7 +214,7 @@ async fn ask_all(
         })?;
         Ok::<_, McpError>((key.clone(), answer))
     });
-    let answers = tokio::time::timeout(LIFETIME, try_join_all(asked)).await;
+    let answers = tokio::time::timeout(MAX_WAIT, try_join_all(asked)).await;
     let answers = answers.map_err(|_elapsed| {
         McpError::new(
             ErrorCode::INTERNAL_ERROR,
