@@ -141,6 +141,16 @@ impl RequestCx {
         })
     }
 
+    /// Lets go of the client's connection while the request is handled: the client comes back for
+    /// what is said from here on, the answer included (2025-11-25, Streamable HTTP). For requests
+    /// that take long, whose connections are in the way. Does nothing for clients that would not come
+    /// back: in other revisions, outside of sessions, and on other transports.
+    pub fn close_stream(&self) {
+        if let Some(outbox) = &self.outbox {
+            outbox.interrupt();
+        }
+    }
+
     /// Leaves a remark for the transport to put beside the answer where it can: on HTTP, a header.
     pub fn hint(&self, name: &'static str, value: String) {
         self.hints

@@ -19,6 +19,7 @@ struct State {
     bytes: usize,
     max_bytes: usize,
     closed: bool,
+    interrupted: bool,
     reader: Option<Waker>,
 }
 
@@ -44,6 +45,7 @@ impl Outbox {
             bytes: 0,
             max_bytes,
             closed: false,
+            interrupted: false,
             reader: None,
         })))
     }
@@ -133,6 +135,21 @@ impl Outbox {
         let frame = state.frames.pop_front()?;
         state.bytes -= frame.len();
         Some(frame)
+    }
+
+    /// Asks whoever reads to hang up on the peer for now, once what is queued is sent: the peer is to
+    /// come back for the rest. Where that is not possible it means nothing.
+    pub fn interrupt(&self) {
+        let mut state = self.lock();
+        state.interrupted = true;
+        if let Some(reader) = state.reader.take() {
+            reader.wake();
+        }
+    }
+
+    /// Whether [`Outbox::interrupt`] was called since the last time this was asked.
+    pub fn take_interrupt(&self) -> bool {
+        std::mem::take(&mut self.lock().interrupted)
     }
 
     /// Takes no more messages. What is queued can still be read.

@@ -2,18 +2,20 @@
 
 use crate::{
     activity::Busy,
-    running::{Event, Running},
+    replay::{self, EventId, Reader},
+    running::{Event, Resumption, Running, frames},
     sessions::Streaming,
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::{Body as HttpBody, Frame as HttpFrame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use jsonrpc_core::Frame;
-use mcp_service::Reply;
 use std::{
     collections::VecDeque,
     convert::Infallible,
+    fmt::Write,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -113,8 +115,15 @@ pub(crate) struct Events {
 enum Source {
     /// A request: what is said about it, and its answer.
     Request(Running),
-    /// A legacy session's own stream.
-    Session(Streaming),
+    /// A legacy session's own stream: what it is owed, and what comes.
+    Session {
+        streaming: Streaming,
+        owed: VecDeque<(EventId, Bytes)>,
+        /// Whether events have names.
+        named: bool,
+    },
+    /// The rest of a request's stream.
+    Rest(Reader),
 }
 
 /// How much is gathered before it is handed to the connection.
@@ -131,16 +140,58 @@ impl Events {
         keep_alive: Duration,
         busy: Busy,
     ) -> Box<Self> {
-        let mut events = Self::new(Source::Request(running), keep_alive, busy);
+        let mut running = running;
         let mut out = BytesMut::with_capacity(256);
-        put(first, &mut out, &mut events.ready);
+        let beginning = running.begin_stream();
+        let mut events = Self::new(Source::Request(running), keep_alive, busy);
+        if let Some((id, retry)) = beginning {
+            put_beginning(id, retry, &mut out);
+        }
+        events.put(first, &mut out);
         events.ready.push_back(out.freeze());
         events
     }
 
-    /// A legacy session's own stream.
-    pub(crate) fn of_session(streaming: Streaming, keep_alive: Duration, busy: Busy) -> Box<Self> {
-        Self::new(Source::Session(streaming), keep_alive, busy)
+    /// A legacy session's own stream. `resumption` says that events have names, and `after` where
+    /// the client comes back from.
+    pub(crate) fn of_session(
+        streaming: Streaming,
+        resumption: Option<&Resumption>,
+        after: Option<EventId>,
+        keep_alive: Duration,
+        busy: Busy,
+    ) -> Box<Self> {
+        let replay = Arc::clone(&streaming.session.replay);
+        let source = Source::Session {
+            streaming,
+            owed: after.map(|id| replay.after(id)).unwrap_or_default(),
+            named: resumption.is_some(),
+        };
+        let mut events = Self::new(source, keep_alive, busy);
+        let beginning = after.unwrap_or_else(|| replay.own_position());
+        events.begin(beginning, resumption);
+        events
+    }
+
+    /// The rest of a request's stream, which a client comes back for.
+    pub(crate) fn of_rest(
+        reader: Reader,
+        resumption: &Resumption,
+        keep_alive: Duration,
+        busy: Busy,
+    ) -> Box<Self> {
+        let beginning = reader.position();
+        let mut events = Self::new(Source::Rest(reader), keep_alive, busy);
+        events.begin(beginning, Some(resumption));
+        events
+    }
+
+    fn begin(&mut self, beginning: EventId, resumption: Option<&Resumption>) {
+        if let Some(retry) = resumption.and_then(|it| it.retry) {
+            let mut out = BytesMut::new();
+            put_beginning(beginning, retry, &mut out);
+            self.ready.push_back(out.freeze());
+        }
     }
 
     fn new(source: Source, keep_alive: Duration, busy: Busy) -> Box<Self> {
@@ -182,17 +233,39 @@ impl Events {
         }
         while out.len() < CHUNK {
             let next = match &mut self.source {
-                Some(Source::Request(running)) => running.poll_event(cx),
-                Some(Source::Session(streaming)) => {
-                    let outbox = streaming.session.connection.outbox();
-                    outbox
-                        .poll_next(cx)
-                        .map(|frame| frame.map(Event::Notification))
+                Some(Source::Request(running)) => running.poll_event(cx).map(|it| it.map(Some)),
+                // Its client reads elsewhere.
+                Some(Source::Session { streaming, .. }) if !streaming.is_current() => {
+                    Poll::Ready(None)
                 }
+                Some(Source::Session {
+                    streaming,
+                    owed,
+                    named,
+                }) => {
+                    if let Some((id, frame)) = owed.pop_front() {
+                        put_event(Some(id), Frame::whole(frame), &mut out, &mut self.ready);
+                        continue;
+                    }
+                    let session = &streaming.session;
+                    session.connection.outbox().poll_next(cx).map(|frame| {
+                        let frame = frame?;
+                        let id =
+                            named.then(|| session.replay.record(replay::OWN_STREAM, frame.clone()));
+                        put_event(id, Frame::whole(frame), &mut out, &mut self.ready);
+                        Some(None)
+                    })
+                }
+                Some(Source::Rest(reader)) => reader.poll_next(cx).map(|event| {
+                    let (id, frame) = event?;
+                    put_event(Some(id), Frame::whole(frame), &mut out, &mut self.ready);
+                    Some(None)
+                }),
                 None => break,
             };
             match next {
-                Poll::Ready(Some(event)) => put(event, &mut out, &mut self.ready),
+                Poll::Ready(Some(Some(event))) => self.put(event, &mut out),
+                Poll::Ready(Some(None)) => {}
                 Poll::Ready(None) => self.source = None,
                 Poll::Pending => break,
             }
@@ -201,21 +274,38 @@ impl Events {
             self.ready.push_back(out.freeze());
         }
     }
-}
 
-fn put(event: Event, out: &mut BytesMut, pieces: &mut VecDeque<Bytes>) {
-    match event {
-        Event::Notification(frame) => put_event(Frame::whole(frame), out, pieces),
-        Event::Reply(Reply::Nothing) => {}
-        Event::Reply(Reply::One(answer)) => {
-            put_event(Frame::response(&answer.response), out, pieces);
-        }
-        Event::Reply(Reply::Batch(answers)) => {
-            for answer in answers {
-                put_event(Frame::response(&answer.response), out, pieces);
+    /// Writes what a request has to say.
+    fn put(&mut self, event: Event, out: &mut BytesMut) {
+        let Some(Source::Request(running)) = &self.source else {
+            return;
+        };
+        match event {
+            Event::Notification(frame) => {
+                let id = running.record(&frame);
+                put_event(id, Frame::whole(frame), out, &mut self.ready);
             }
+            Event::Reply(reply) => {
+                for mut frame in frames(reply) {
+                    let mut id = None;
+                    if running.is_recorded() {
+                        let whole = frame.into_bytes();
+                        id = running.record(&whole);
+                        frame = Frame::whole(whole);
+                    }
+                    put_event(id, frame, out, &mut self.ready);
+                }
+            }
+            // Dropped here, it goes on where its client can come back for it.
+            Event::Interrupted => self.source = None,
         }
     }
+}
+
+/// What a stream begins with whose client may have to come back: where from, and how soon.
+fn put_beginning(id: EventId, retry: Duration, out: &mut BytesMut) {
+    // Writing to a buffer that grows cannot fail.
+    let _ = write!(out, "id: {id}\nretry: {}\ndata:\n\n", retry.as_millis());
 }
 
 /// Sent when there is nothing else to send; clients ignore it.
@@ -225,13 +315,17 @@ pub(crate) const COMMENT: Bytes = Bytes::from_static(b":\n\n");
 pub(crate) fn event(frame: Frame) -> VecDeque<Bytes> {
     let mut pieces = VecDeque::new();
     let mut out = BytesMut::with_capacity(frame.len().min(CHUNK) + 32);
-    put_event(frame, &mut out, &mut pieces);
+    put_event(None, frame, &mut out, &mut pieces);
     pieces.push_back(out.freeze());
     pieces
 }
 
 /// Writes one event to `out`; a large piece goes to `pieces` as it is, after what `out` held.
-fn put_event(frame: Frame, out: &mut BytesMut, pieces: &mut VecDeque<Bytes>) {
+fn put_event(id: Option<EventId>, frame: Frame, out: &mut BytesMut, pieces: &mut VecDeque<Bytes>) {
+    if let Some(id) = id {
+        // As above.
+        let _ = writeln!(out, "id: {id}");
+    }
     out.put_slice(b"event: message\ndata: ");
     for piece in frame.pieces() {
         if memchr::memchr2(b'\n', b'\r', &piece).is_some() {

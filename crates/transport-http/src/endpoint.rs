@@ -9,11 +9,14 @@ use crate::{
     headers::Headers,
     old_sse, post,
     refusal::{refusal, refusal_with},
+    replay::{EventId, OWN_STREAM},
     respond,
-    running::Leftovers,
+    running::{Leftovers, Resumption},
     sessions::{Session, SessionKind, Sessions},
 };
-use http::{HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
+use http::{
+    HeaderName, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts,
+};
 use hyper::body::Incoming;
 use jsonrpc_core::{ErrorCode, ErrorObject};
 use mcp_protocol::model::{ClientRequest, ServerResult};
@@ -182,16 +185,40 @@ fn stream<S>(caller: &Caller<S>, parts: &Parts, headers: &Headers<'_>, busy: Bus
             "there is a stream here, so `Accept` must have text/event-stream",
         );
     }
-    match caller.endpoint().sessions.stream(session) {
+    let keep_alive = caller.options().keep_alive;
+    let sessions = &caller.endpoint().sessions;
+    let resumption = Resumption::of(&session, caller.options().retry);
+    let (streaming, after) = match (parts.headers.get(LAST_EVENT_ID), &resumption) {
+        (Some(last), Some(resumption)) => {
+            let Some(last) = last.to_str().ok().and_then(|last| last.parse().ok()) else {
+                return refuse(StatusCode::BAD_REQUEST, "`Last-Event-ID` names no event");
+            };
+            let EventId { stream, .. } = last;
+            if stream != OWN_STREAM {
+                let Some(reader) = session.replay.resume(last) else {
+                    return refuse(
+                        StatusCode::BAD_REQUEST,
+                        "nothing is kept of the stream that `Last-Event-ID` names",
+                    );
+                };
+                let rest = Events::of_rest(reader, resumption, keep_alive, busy);
+                return Ok(respond::events(rest));
+            }
+            (Some(sessions.take_over(session)), Some(last))
+        }
+        _ => (sessions.stream(session), None),
+    };
+    match streaming {
         Some(streaming) => {
-            let keep_alive = caller.options().keep_alive;
-            Ok(respond::events(Events::of_session(
-                streaming, keep_alive, busy,
-            )))
+            let resumption = resumption.as_ref();
+            let events = Events::of_session(streaming, resumption, after, keep_alive, busy);
+            Ok(respond::events(events))
         }
         None => refuse(StatusCode::CONFLICT, "this session has a stream already"),
     }
 }
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// `DELETE`: ends a legacy session.
 fn end_session<S>(caller: &Caller<S>, parts: &Parts, headers: &Headers<'_>) -> Handled {

@@ -8,7 +8,7 @@
 //! legacy era it is carried on, as those revisions want it.
 //!
 //! Authentication and everything that is not MCP are seams: [`Authenticate`], [`SideRoutes`].
-//! Deliberately absent: HTTP/2, TLS and resumption of streams.
+//! Deliberately absent: HTTP/2 and TLS.
 //!
 //! ```
 //! use mcp_protocol::model::{
@@ -63,6 +63,7 @@ mod options;
 mod post;
 mod receive;
 mod refusal;
+mod replay;
 mod respond;
 mod running;
 mod server;

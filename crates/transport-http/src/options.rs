@@ -33,6 +33,8 @@ pub struct HttpOptions {
     /// After how long without an event a comment is sent on a stream, so that no proxy takes it for
     /// dead.
     pub keep_alive: Duration,
+    /// How soon a client that lost a stream is to come back for the rest of it.
+    pub retry: Duration,
     /// How long requests in flight may take to end once the server is to stop.
     pub drain: Duration,
     /// What is accepted at most.
@@ -59,6 +61,7 @@ impl Default for HttpOptions {
             cors_max_age: Duration::from_secs(600),
             allow_sessionless: true,
             keep_alive: Duration::from_secs(15),
+            retry: Duration::from_secs(1),
             drain: Duration::from_secs(5),
             limits: HttpLimits::default(),
             authenticate: Arc::new(ClientIdOrAddress),
@@ -78,6 +81,7 @@ impl fmt::Debug for HttpOptions {
             .field("allowed_hosts", &self.allowed_hosts)
             .field("allow_sessionless", &self.allow_sessionless)
             .field("keep_alive", &self.keep_alive)
+            .field("retry", &self.retry)
             .field("drain", &self.drain)
             .field("limits", &self.limits)
             .finish_non_exhaustive()
@@ -111,6 +115,12 @@ pub struct HttpLimits {
     /// Bytes that wait on a stream of the old transport, beyond which the next answer is one too
     /// many: answers must not be left out, so the session ends.
     pub max_unread_answer_bytes: usize,
+    /// Events of a legacy session that are kept for a client that lost a stream.
+    pub max_session_replay_events: usize,
+    /// Bytes of those. A message longer than that is not kept, not even an answer.
+    pub max_session_replay_bytes: usize,
+    /// Bytes of the events that are kept in all legacy sessions together.
+    pub max_replay_bytes: usize,
     /// Bytes of notifications about one request that wait to be sent.
     pub max_request_queue_bytes: usize,
 }
@@ -128,6 +138,9 @@ impl Default for HttpLimits {
             session_idle: Duration::from_secs(30 * 60),
             max_session_queue_bytes: 64 * 1024,
             max_unread_answer_bytes: 4 * 1024 * 1024,
+            max_session_replay_events: 256,
+            max_session_replay_bytes: 1024 * 1024,
+            max_replay_bytes: 64 * 1024 * 1024,
             max_request_queue_bytes: 256 * 1024,
         }
     }

@@ -8,7 +8,7 @@ use crate::{
     mirror, receive,
     refusal::refusal_with,
     respond,
-    running::{Event, Running},
+    running::{Event, Resumption, Running},
     sessions::SessionKind,
 };
 use http::{HeaderName, HeaderValue, Response, StatusCode, request::Parts};
@@ -281,9 +281,11 @@ where
 {
     let limits = &caller.options().limits;
     let outbox = Outbox::new(limits.max_request_queue_bytes);
+    let mut resumption = None;
     let connection = match caller.session(headers, principal)? {
         Some(session) => {
             check_version(headers, session.connection.session().version())?;
+            resumption = Resumption::of(&session, caller.options().retry);
             Arc::clone(&session.connection)
         }
         None if caller.options().allow_sessionless => {
@@ -303,7 +305,8 @@ where
                 outbox.close();
             }
             let outbox = headers.accept.stream.then_some(outbox);
-            Dispatched::Running(Running::new(exchange, outbox, Some(leftovers)))
+            let running = Running::new(exchange, outbox, Some(leftovers));
+            Dispatched::Running(running.with_resumption(resumption))
         }
     })
 }

@@ -1,12 +1,20 @@
 //! An exchange while nobody knows yet how its answer is sent.
 
+use crate::{
+    replay::{EventId, Replay, Writer},
+    sessions::Session,
+};
 use bytes::Bytes;
+use jsonrpc_core::Frame;
+use mcp_protocol::ProtocolVersion;
 use mcp_service::{Exchange, Outbox, Reply};
 use std::{
     fmt,
+    future::poll_fn,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
+    time::Duration,
 };
 use tokio::{runtime::Handle, task::JoinSet};
 
@@ -19,6 +27,19 @@ pub(crate) struct Running {
     /// Where the rest of a legacy request goes: for it, hanging up is no cancellation. A modern
     /// request has none; dropping its exchange is its cancellation.
     leftovers: Option<Arc<Leftovers>>,
+    /// How its client can come back for the rest; `None` where it cannot.
+    resumption: Option<Resumption>,
+    /// The stream it has, if it can be resumed and has one.
+    writer: Option<Writer>,
+}
+
+/// How the streams of a legacy session are resumed.
+#[derive(Clone)]
+pub(crate) struct Resumption {
+    replay: Arc<Replay>,
+    /// How soon a client is to come back, if its revision knows that streams may end early. Before,
+    /// events without data were not foreseen, and neither was a server that hangs up.
+    pub(crate) retry: Option<Duration>,
 }
 
 /// Something to send.
@@ -28,6 +49,19 @@ pub(crate) enum Event {
     Notification(Bytes),
     /// The answer; the last there is.
     Reply(Reply),
+    /// The client is to come back for the rest.
+    Interrupted,
+}
+
+impl Resumption {
+    /// How the streams of `session` are resumed; `None` before there was such a thing.
+    pub(crate) fn of(session: &Session, retry: Duration) -> Option<Self> {
+        let version = session.connection.session().version();
+        (ProtocolVersion::V2025_03_26 <= version).then(|| Self {
+            replay: Arc::clone(&session.replay),
+            retry: (ProtocolVersion::V2025_11_25 <= version).then_some(retry),
+        })
+    }
 }
 
 impl Running {
@@ -41,7 +75,56 @@ impl Running {
             outbox,
             reply: None,
             leftovers,
+            resumption: None,
+            writer: None,
         }
+    }
+
+    /// The same, of a client that can come back.
+    pub(crate) fn with_resumption(mut self, resumption: Option<Resumption>) -> Self {
+        self.resumption = resumption;
+        self
+    }
+
+    /// Begins its stream. What the stream begins with for a client that may have to come back: where
+    /// from, and how soon.
+    pub(crate) fn begin_stream(&mut self) -> Option<(EventId, Duration)> {
+        let resumption = self.resumption.as_ref()?;
+        let writer = self.writer.insert(resumption.replay.begin());
+        Some((writer.beginning(), resumption.retry?))
+    }
+
+    /// Keeps what is sent, if it can be asked for again, and gives it a name.
+    pub(crate) fn record(&self, frame: &Bytes) -> Option<EventId> {
+        Some(self.writer.as_ref()?.record(frame.clone()))
+    }
+
+    /// Whether what it says is kept.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.writer.is_some()
+    }
+
+    /// Goes on without a client, for one that may come back.
+    async fn carry_on(mut self) {
+        let finished = poll_fn(|cx| {
+            self.advance(cx);
+            loop {
+                match self.poll_event(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(None) => return Poll::Ready(()),
+                    Poll::Ready(Some(Event::Notification(frame))) => {
+                        self.record(&frame);
+                    }
+                    Poll::Ready(Some(Event::Reply(reply))) => {
+                        for frame in frames(reply) {
+                            self.record(&frame.into_bytes());
+                        }
+                    }
+                    Poll::Ready(Some(Event::Interrupted)) => {}
+                }
+            }
+        });
+        finished.await;
     }
 
     /// Lets the request go on, if it is not finished.
@@ -52,6 +135,11 @@ impl Running {
             self.exchange = None;
             self.reply = Some(reply);
         }
+    }
+
+    fn can_be_interrupted(&self) -> bool {
+        let retry = self.resumption.as_ref().and_then(|it| it.retry);
+        retry.is_some() && self.leftovers.is_some()
     }
 
     /// What there is to send after [`Running::advance`]; `None` at the end.
@@ -67,14 +155,46 @@ impl Running {
             }
         }
         if self.exchange.is_some() {
+            if self.can_be_interrupted()
+                && let Some(outbox) = &self.outbox
+                && outbox.take_interrupt()
+            {
+                return Poll::Ready(Some(Event::Interrupted));
+            }
             return Poll::Pending;
         }
         Poll::Ready(self.reply.take().map(Event::Reply))
     }
 }
 
+/// The messages of a reply as a stream has them, each by itself.
+pub(crate) fn frames(reply: Reply) -> impl Iterator<Item = Frame> {
+    let (one, batch) = match reply {
+        Reply::Nothing => (None, Vec::new()),
+        Reply::One(answer) => (Some(answer), Vec::new()),
+        Reply::Batch(answers) => (None, answers),
+    };
+    let answers = one.into_iter().chain(batch);
+    answers.map(|answer| Frame::response(&answer.response))
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
+        if self.writer.is_some()
+            && (self.exchange.is_some() || self.reply.is_some())
+            && let Some(leftovers) = self.leftovers.take()
+        {
+            let rest = Self {
+                exchange: self.exchange.take(),
+                outbox: self.outbox.take(),
+                reply: self.reply.take(),
+                leftovers: None,
+                resumption: None,
+                writer: self.writer.take(),
+            };
+            leftovers.carry_on(rest.carry_on());
+            return;
+        }
         // Whoever still has something to say, or to ask, learns that nobody listens.
         if let Some(outbox) = &self.outbox {
             outbox.close();

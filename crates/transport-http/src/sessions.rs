@@ -1,13 +1,16 @@
 //! The sessions of the legacy era.
 
-use crate::HttpLimits;
+use crate::{
+    HttpLimits,
+    replay::{Replay, Room},
+};
 use mcp_service::{Connection, Outbox, Principal, TransportKind};
 use std::{
     collections::HashMap,
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -29,8 +32,11 @@ pub(crate) struct Session {
     kind: SessionKind,
     owed: Mutex<Owed>,
     pub(crate) connection: Arc<Connection>,
-    /// A client has at most one stream of its own: every message is on exactly one.
-    streaming: AtomicBool,
+    /// What its streams have said.
+    pub(crate) replay: Arc<Replay>,
+    /// The number of its own stream that is open, 0 for none. A client has at most one of those:
+    /// every message is on exactly one.
+    streaming: AtomicU64,
     /// Milliseconds since the server began.
     last_used: AtomicU64,
 }
@@ -50,6 +56,7 @@ pub(crate) struct Debt {
 /// A session's stream, until it is dropped.
 pub(crate) struct Streaming {
     pub(crate) session: Arc<Session>,
+    number: u64,
     sessions: Arc<Sessions>,
 }
 
@@ -59,6 +66,8 @@ pub(crate) struct Sessions {
     counts: Mutex<Counts>,
     limits: HttpLimits,
     began: Instant,
+    room: Arc<Room>,
+    streams: AtomicU64,
 }
 
 const SHARDS: usize = 16;
@@ -85,6 +94,13 @@ impl Sessions {
             counts: Mutex::default(),
             limits,
             began: Instant::now(),
+            room: Arc::new(Room {
+                max_events: limits.max_session_replay_events,
+                max_bytes: limits.max_session_replay_bytes,
+                max_total: limits.max_replay_bytes,
+                total: AtomicUsize::new(0),
+            }),
+            streams: AtomicU64::new(0),
         })
     }
 
@@ -114,7 +130,8 @@ impl Sessions {
             id: Arc::clone(&id),
             kind,
             owed: Mutex::default(),
-            streaming: AtomicBool::new(false),
+            replay: Replay::new(Arc::clone(&self.room)),
+            streaming: AtomicU64::new(0),
             last_used: AtomicU64::new(self.now()),
         });
         self.shard(&id).insert(id, Arc::clone(&session));
@@ -156,13 +173,32 @@ impl Sessions {
 
     /// Begins the session's stream; `None` while there is one.
     pub(crate) fn stream(self: &Arc<Self>, session: Arc<Session>) -> Option<Streaming> {
-        if session.streaming.swap(true, Ordering::AcqRel) {
-            return None;
-        }
+        let number = self.next_stream();
+        session
+            .streaming
+            .compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed)
+            .ok()?;
         Some(Streaming {
             session,
+            number,
             sessions: Arc::clone(self),
         })
+    }
+
+    /// Continues the session's stream, instead of one that may be open: its client says that it has
+    /// lost that, and often knows before we do.
+    pub(crate) fn take_over(self: &Arc<Self>, session: Arc<Session>) -> Streaming {
+        let number = self.next_stream();
+        session.streaming.store(number, Ordering::Release);
+        Streaming {
+            session,
+            number,
+            sessions: Arc::clone(self),
+        }
+    }
+
+    fn next_stream(&self) -> u64 {
+        self.streams.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Ends the sessions that nobody has used for too long.
@@ -171,7 +207,7 @@ impl Sessions {
         let now = self.now();
         self.close_all(|session| {
             idle <= now.saturating_sub(session.last_used.load(Ordering::Relaxed))
-                && !session.streaming.load(Ordering::Acquire)
+                && session.streaming.load(Ordering::Acquire) == 0
                 && session.connection.in_flight() == 0
         });
     }
@@ -278,6 +314,13 @@ impl Drop for Debt {
     }
 }
 
+impl Streaming {
+    /// Whether the client has not continued it elsewhere.
+    pub(crate) fn is_current(&self) -> bool {
+        self.session.streaming.load(Ordering::Acquire) == self.number
+    }
+}
+
 impl Drop for Streaming {
     fn drop(&mut self) {
         if self.session.kind == SessionKind::OldSse {
@@ -287,7 +330,13 @@ impl Drop for Streaming {
         }
         let now = self.sessions.now();
         self.session.last_used.store(now, Ordering::Relaxed);
-        self.session.streaming.store(false, Ordering::Release);
+        // Unless it was taken over, in which case there is another.
+        let _ = self.session.streaming.compare_exchange(
+            self.number,
+            0,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
     }
 }
 

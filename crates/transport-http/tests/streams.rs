@@ -374,6 +374,7 @@ async fn a_silent_stream_is_kept_alive_by_comments() {
     let mut client = running.client();
     client.initialize("2025-11-25").await;
     let mut stream = client.listen().await;
+    stream.next_event().await.unwrap();
     stream.wait_comment(1).await;
     running.engine.publish(&Change::Tools);
     assert_eq!(

@@ -123,6 +123,13 @@ impl Service<ClientRequest> for Fake {
                 seen.release.notified().await;
                 seen.add(&seen.finished);
             }
+            "away" => {
+                let _guard = OnDrop(Arc::clone(seen));
+                cx.close_stream();
+                seen.add(&seen.begun);
+                seen.release.notified().await;
+                seen.add(&seen.finished);
+            }
             "steps" => {
                 let reporter = cx.progress_reporter();
                 for step in 1..=3 {

@@ -1,0 +1,425 @@
+//! What was said on the streams of a legacy session, as long as it may be asked for again. A stream
+//! is more than the connection it is sent on: a client that lost one asks for the rest on another.
+
+use bytes::Bytes;
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt,
+    str::FromStr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Waker},
+};
+
+/// Names an event among all those of a session: which stream it is on, and the how-manieth it is
+/// there. The events themselves begin with 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EventId {
+    pub(crate) stream: u64,
+    pub(crate) sequence: u64,
+}
+
+/// The stream of what a session did not ask for. Those of requests have higher numbers.
+pub(crate) const OWN_STREAM: u64 = 0;
+
+/// What all sessions may keep, and do.
+#[derive(Debug)]
+pub(crate) struct Room {
+    /// Events of one session.
+    pub(crate) max_events: usize,
+    /// Bytes of one session.
+    pub(crate) max_bytes: usize,
+    /// Bytes of all sessions.
+    pub(crate) max_total: usize,
+    pub(crate) total: AtomicUsize,
+}
+
+/// What one session keeps: the last events of all its streams, in one order.
+pub(crate) struct Replay {
+    state: Mutex<State>,
+    room: Arc<Room>,
+}
+
+#[derive(Default)]
+struct State {
+    events: VecDeque<(EventId, Bytes)>,
+    bytes: usize,
+    last_stream: u64,
+    streams: HashMap<u64, Stream>,
+}
+
+/// How far a stream has come.
+#[derive(Default)]
+struct Stream {
+    last: u64,
+    /// Whether nothing more will come.
+    over: bool,
+    /// How often the stream was asked for again. There is one reader: the last.
+    readers: u64,
+    waker: Option<Waker>,
+}
+
+/// Says something on one stream; dropping it ends that.
+pub(crate) struct Writer {
+    replay: Arc<Replay>,
+    stream: u64,
+}
+
+/// Reads a stream from somewhere on.
+pub(crate) struct Reader {
+    replay: Arc<Replay>,
+    /// The last event that was read.
+    at: EventId,
+    reader: u64,
+}
+
+impl Replay {
+    pub(crate) fn new(room: Arc<Room>) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::default(),
+            room,
+        })
+    }
+
+    /// Begins the stream of a request.
+    pub(crate) fn begin(self: &Arc<Self>) -> Writer {
+        let mut state = self.lock();
+        state.last_stream += 1;
+        let stream = state.last_stream;
+        state.streams.insert(stream, Stream::default());
+        Writer {
+            replay: Arc::clone(self),
+            stream,
+        }
+    }
+
+    /// Keeps what is said on a stream, and gives it its name.
+    pub(crate) fn record(&self, stream: u64, frame: Bytes) -> EventId {
+        let mut state = self.lock();
+        let entry = state.streams.entry(stream).or_default();
+        entry.last += 1;
+        let id = EventId {
+            stream,
+            sequence: entry.last,
+        };
+        let waker = entry.waker.take();
+        self.keep(&mut state, id, frame);
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        id
+    }
+
+    /// Where the session's own stream is.
+    pub(crate) fn own_position(&self) -> EventId {
+        let last = self
+            .lock()
+            .streams
+            .get(&OWN_STREAM)
+            .map_or(0, |own| own.last);
+        EventId {
+            stream: OWN_STREAM,
+            sequence: last,
+        }
+    }
+
+    /// What is kept of a stream after an event.
+    pub(crate) fn after(&self, id: EventId) -> VecDeque<(EventId, Bytes)> {
+        self.lock().after(id).cloned().collect()
+    }
+
+    /// The rest of a request's stream after an event; `None` if nothing is known of it any more.
+    pub(crate) fn resume(self: &Arc<Self>, id: EventId) -> Option<Reader> {
+        let mut state = self.lock();
+        let stream = state.streams.get_mut(&id.stream)?;
+        stream.readers += 1;
+        let reader = stream.readers;
+        if let Some(earlier) = stream.waker.take() {
+            earlier.wake();
+        }
+        drop(state);
+        Some(Reader {
+            replay: Arc::clone(self),
+            at: id,
+            reader,
+        })
+    }
+
+    /// Keeps an event, instead of older ones if there is no room beside them.
+    fn keep(&self, state: &mut State, id: EventId, frame: Bytes) {
+        let room = &self.room;
+        let cost = cost(&frame);
+        if room.max_bytes < cost || room.max_events == 0 {
+            tracing::debug!(cost, "an event is too large to be kept");
+            return;
+        }
+        while room.max_events <= state.events.len() || room.max_bytes < state.bytes + cost {
+            if !self.forget_oldest(state) {
+                return;
+            }
+        }
+        while room.max_total < room.total.fetch_add(cost, Ordering::Relaxed) + cost {
+            room.total.fetch_sub(cost, Ordering::Relaxed);
+            if !self.forget_oldest(state) {
+                tracing::debug!(cost, "an event is not kept; other sessions keep too much");
+                return;
+            }
+        }
+        state.bytes += cost;
+        state.events.push_back((id, frame));
+    }
+
+    fn forget_oldest(&self, state: &mut State) -> bool {
+        let Some((id, frame)) = state.events.pop_front() else {
+            return false;
+        };
+        let cost = cost(&frame);
+        state.bytes -= cost;
+        self.room.total.fetch_sub(cost, Ordering::Relaxed);
+        state.forget_stream(id.stream);
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What an event takes beside its message.
+const OVERHEAD: usize = size_of::<(EventId, Bytes)>();
+
+fn cost(frame: &Bytes) -> usize {
+    frame.len() + OVERHEAD
+}
+
+impl State {
+    fn after(&self, id: EventId) -> impl Iterator<Item = &(EventId, Bytes)> {
+        self.events
+            .iter()
+            .filter(move |(kept, _)| kept.stream == id.stream && id.sequence < kept.sequence)
+    }
+
+    /// Forgets a stream that nobody could ask anything about.
+    fn forget_stream(&mut self, stream: u64) {
+        if self.streams.get(&stream).is_some_and(|it| it.over)
+            && self.events.iter().all(|(id, _)| id.stream != stream)
+        {
+            self.streams.remove(&stream);
+        }
+    }
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        let kept = self.lock().bytes;
+        self.room.total.fetch_sub(kept, Ordering::Relaxed);
+    }
+}
+
+impl Writer {
+    pub(crate) fn record(&self, frame: Bytes) -> EventId {
+        self.replay.record(self.stream, frame)
+    }
+
+    /// Where the stream is as long as nothing was said on it.
+    pub(crate) fn beginning(&self) -> EventId {
+        EventId {
+            stream: self.stream,
+            sequence: 0,
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let mut state = self.replay.lock();
+        let Some(stream) = state.streams.get_mut(&self.stream) else {
+            return;
+        };
+        stream.over = true;
+        let waker = stream.waker.take();
+        state.forget_stream(self.stream);
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Reader {
+    /// The event it goes on after.
+    pub(crate) fn position(&self) -> EventId {
+        self.at
+    }
+
+    /// The next event; `None` at the end of the stream, and once somebody else reads it.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(EventId, Bytes)>> {
+        let mut state = self.replay.lock();
+        let next = state.after(self.at).next().cloned();
+        let Some(stream) = state.streams.get_mut(&self.at.stream) else {
+            return Poll::Ready(None);
+        };
+        if stream.readers != self.reader {
+            return Poll::Ready(None);
+        }
+        match next {
+            Some((id, frame)) => {
+                self.at = id;
+                Poll::Ready(Some((id, frame)))
+            }
+            None if stream.over => Poll::Ready(None),
+            None => {
+                stream.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.stream, self.sequence)
+    }
+}
+
+impl FromStr for EventId {
+    type Err = NoEventId;
+
+    fn from_str(text: &str) -> Result<Self, NoEventId> {
+        let (stream, sequence) = text.split_once('-').ok_or(NoEventId)?;
+        let number = |text: &str| text.parse().map_err(|_| NoEventId);
+        Ok(Self {
+            stream: number(stream)?,
+            sequence: number(sequence)?,
+        })
+    }
+}
+
+/// Something else than the name of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this names no event")]
+pub(crate) struct NoEventId;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn room(max_events: usize, max_bytes: usize, max_total: usize) -> Arc<Room> {
+        Arc::new(Room {
+            max_events,
+            max_bytes: max_bytes * cost(&"a".into()),
+            max_total: max_total * cost(&"a".into()),
+            total: AtomicUsize::new(0),
+        })
+    }
+
+    fn rest(reader: &mut Reader) -> (String, bool) {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut text = String::new();
+        loop {
+            match reader.poll_next(&mut cx) {
+                Poll::Ready(Some((_, frame))) => {
+                    text.push_str(std::str::from_utf8(&frame).unwrap())
+                }
+                Poll::Ready(None) => return (text, true),
+                Poll::Pending => return (text, false),
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_is_read_from_anywhere_and_by_one() {
+        let replay = Replay::new(room(10, 10, 10));
+        let (one, two) = (replay.begin(), replay.begin());
+        let first = one.record("a".into());
+        two.record("x".into());
+        one.record("b".into());
+        assert_eq!(first.to_string(), "1-1");
+        let mut reader = replay.resume(first).unwrap();
+        assert_eq!(rest(&mut reader), ("b".to_owned(), false));
+        one.record("c".into());
+        let mut later = replay.resume(one.beginning()).unwrap();
+        assert_eq!(rest(&mut reader), (String::new(), true), "another reads it");
+        assert_eq!(rest(&mut later), ("abc".to_owned(), false));
+        one.record("d".into());
+        drop(one);
+        assert_eq!(rest(&mut later), ("d".to_owned(), true));
+        let mut again = replay.resume(first).unwrap();
+        assert_eq!(
+            rest(&mut again),
+            ("bcd".to_owned(), true),
+            "also when it is over"
+        );
+        assert!(replay.resume("3-0".parse().unwrap()).is_none());
+    }
+
+    #[test]
+    fn the_bounds_hold_and_the_oldest_goes_first() {
+        for (room, kept) in [
+            (room(2, 9, 9), "bc"),
+            (room(9, 2, 9), "bc"),
+            (room(9, 9, 2), "bc"),
+            (room(0, 9, 9), ""),
+        ] {
+            let replay = Replay::new(Arc::clone(&room));
+            let writer = replay.begin();
+            let beginning = writer.beginning();
+            for frame in ["a", "b", "c"] {
+                writer.record(frame.into());
+            }
+            drop(writer);
+            match replay.resume(beginning) {
+                Some(mut reader) => assert_eq!(rest(&mut reader), (kept.to_owned(), true)),
+                None => assert_eq!(kept, ""),
+            }
+            let total = room.total.load(Ordering::Relaxed);
+            assert_eq!(total, kept.len() * cost(&"a".into()));
+            drop(replay);
+            assert_eq!(room.total.load(Ordering::Relaxed), 0);
+        }
+    }
+
+    #[test]
+    fn one_session_takes_nothing_from_another() {
+        let room = room(9, 9, 3);
+        let (one, two) = (Replay::new(Arc::clone(&room)), Replay::new(room));
+        for frame in ["a", "b", "c"] {
+            one.record(OWN_STREAM, frame.into());
+        }
+        two.record(OWN_STREAM, "x".into());
+        let all = |replay: &Replay| replay.after("0-0".parse().unwrap()).len();
+        assert_eq!((all(&one), all(&two)), (3, 0));
+        drop(one);
+        two.record(OWN_STREAM, "y".into());
+        assert_eq!(all(&two), 1);
+        assert_eq!(two.own_position().to_string(), "0-2");
+    }
+
+    #[test]
+    fn streams_that_are_over_are_forgotten_with_their_events() {
+        let replay = Replay::new(room(3, 9, 9));
+        for _ in 0..100 {
+            replay.begin().record("a".into());
+            drop(replay.begin());
+        }
+        assert!(replay.lock().streams.len() <= 4);
+    }
+
+    #[test]
+    fn what_names_no_event() {
+        for text in [
+            "",
+            "1",
+            "1-",
+            "-1",
+            "a-1",
+            "1-1-1",
+            "18446744073709551616-1",
+        ] {
+            assert_eq!(text.parse::<EventId>(), Err(NoEventId), "{text}");
+        }
+    }
+}

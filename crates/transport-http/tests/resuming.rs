@@ -1,0 +1,319 @@
+//! Streams of legacy sessions that end before they are over, and clients that come back for the rest.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{A_WHILE, Running, start, start_with};
+use mcp_service::Change;
+use serde_json::{Value, json};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+use testkit::{GENEROUS, HttpClient, HttpRequest, SseStream, wait_until};
+use transport_http::{HttpLimits, HttpOptions};
+
+fn call(client: &mut HttpClient, tool: &str) -> Value {
+    let params = json!({ "name": tool, "arguments": {}, "_meta": { "progressToken": "t" } });
+    client.voice.request("tools/call", params)
+}
+
+fn comeback(client: &HttpClient, id: &str) -> HttpRequest {
+    let get = HttpRequest::get("/mcp")
+        .header("accept", "text/event-stream")
+        .header("last-event-id", id);
+    client.dress(get)
+}
+
+/// Comes back for what follows an event, of a stream on which `message` is answered.
+async fn resume(client: &HttpClient, id: &str, message: &Value) -> SseStream {
+    let mut stream = client.stream(&comeback(client, id)).await;
+    stream.dialogue.sent(message.to_string().as_bytes());
+    stream
+}
+
+/// The names of the events of a stream and what they say, until it ends.
+async fn rest(stream: &mut SseStream) -> Vec<(String, Value)> {
+    let mut events = Vec::new();
+    while let Some(event) = stream.next_event().await {
+        if !event.data.is_empty() {
+            let data: Value = serde_json::from_str(&event.data).unwrap();
+            let says = match data.get("result") {
+                Some(_) => json!("answer"),
+                None => data["params"]["progress"].clone(),
+            };
+            events.push((event.id.unwrap(), says));
+        }
+    }
+    events
+}
+
+fn report(running: &Running, progress: f64) {
+    let reporter = running.seen.reporter.lock().unwrap();
+    assert!(reporter.as_ref().unwrap().report(progress, None, None));
+}
+
+async fn all_have_gone(running: &Running) {
+    wait_until("the server knows", GENEROUS, || {
+        running.server.connections() == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stream_that_the_server_ends_is_gone_on_with_elsewhere() {
+    let running = start(HttpOptions {
+        retry: Duration::from_millis(40),
+        ..HttpOptions::default()
+    })
+    .await;
+    let seen = &running.seen;
+    let mut client = running.client();
+    client.initialize("2025-11-25").await;
+    let message = call(&mut client, "away");
+    let mut stream = client.stream(&client.post_of(&message)).await;
+    let first = stream.next_event().await.unwrap();
+    assert_eq!(
+        (first.id.as_deref(), first.retry, &*first.data),
+        (Some("1-0"), Some(40), "")
+    );
+    assert_eq!(stream.next_event().await, None);
+    assert_eq!(seen.dropped.load(Ordering::SeqCst), 0, "it is carried on");
+
+    // Both before and after the answer is there.
+    let mut waiting = resume(&client, "1-0", &message).await;
+    assert_eq!(waiting.next_event().await.unwrap(), first);
+    waiting.expect_silence(A_WHILE).await;
+    seen.release.notify_one();
+    let answer = [("1-1".to_owned(), json!("answer"))];
+    assert_eq!(rest(&mut waiting).await, answer);
+    let mut late = resume(&client, "1-0", &message).await;
+    assert_eq!(rest(&mut late).await, answer);
+    assert_eq!(running.engine.in_flight(), 0);
+}
+
+#[tokio::test]
+async fn who_would_not_come_back_is_not_sent_away() {
+    let running = start(HttpOptions::default()).await;
+    let seen = &running.seen;
+    for (round, version) in [(1, "2025-06-18"), (2, "2024-11-05")] {
+        let mut client = running.client();
+        client.initialize(version).await;
+        let message = call(&mut client, "away");
+        seen.release.notify_one();
+        let answer = client.post(&client.post_of(&message)).await;
+        assert_eq!(answer.http.media_type(), Some("application/json"));
+        seen.wait(&seen.finished, round).await;
+    }
+    seen.release.notify_one();
+    let mut modern = running.client();
+    let away = json!({ "name": "away", "_meta": { "progressToken": "t" } });
+    let answer = modern.post_modern("tools/call", away).await;
+    assert_eq!(answer.messages.len(), 1);
+}
+
+#[tokio::test]
+async fn what_a_lost_client_missed_is_kept_for_it() {
+    let running = start(HttpOptions::default()).await;
+    let seen = &running.seen;
+    for (round, version) in [(1, "2025-03-26"), (2, "2025-06-18"), (3, "2025-11-25")] {
+        let mut client = running.client();
+        client.initialize(version).await;
+        let message = call(&mut client, "stuck");
+        let post = client.post_of(&message);
+        let ((), mut stream) = tokio::join!(
+            async {
+                seen.wait(&seen.begun, round).await;
+                report(&running, 1.0);
+            },
+            client.stream(&post)
+        );
+        let mut first = stream.next_event().await.unwrap();
+        if version == "2025-11-25" {
+            assert_eq!((first.retry, &*first.data), (Some(1_000), ""));
+            first = stream.next_event().await.unwrap();
+        }
+        assert_eq!((first.retry, first.id.as_deref()), (None, Some("1-1")));
+        drop(stream);
+        all_have_gone(&running).await;
+        report(&running, 2.0);
+        let mut waiting = resume(&client, "1-1", &message).await;
+        report(&running, 3.0);
+        seen.release.notify_one();
+        let missed = [
+            ("1-2".to_owned(), json!(2.0)),
+            ("1-3".to_owned(), json!(3.0)),
+            ("1-4".to_owned(), json!("answer")),
+        ];
+        assert_eq!(rest(&mut waiting).await, missed, "{version}");
+        for (after, left) in [("1-1", &missed[..]), ("1-3", &missed[2..]), ("1-4", &[])] {
+            let mut again = resume(&client, after, &message).await;
+            assert_eq!(rest(&mut again).await, left, "{version} {after}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn streams_of_several_requests_are_not_mixed() {
+    let running = start(HttpOptions::default()).await;
+    let mut client = running.client();
+    client.initialize("2025-11-25").await;
+    for stream in 1..=3 {
+        let steps = call(&mut client, "steps");
+        let answer = client.post(&client.post_of(&steps)).await;
+        assert_eq!(answer.messages.len(), 4);
+        let ids: Vec<_> = answer
+            .events
+            .iter()
+            .map(|it| it.id.clone().unwrap())
+            .collect();
+        let expected: Vec<_> = (0..=4).map(|event| format!("{stream}-{event}")).collect();
+        assert_eq!(ids, expected);
+        let mut again = resume(&client, &ids[2], &steps).await;
+        let again = rest(&mut again).await;
+        let again: Vec<_> = again.iter().map(|(id, _)| id.clone()).collect();
+        assert_eq!(again, expected[3..]);
+    }
+    // A stream has one reader, who came last.
+    let away = call(&mut client, "away");
+    let mut stream = client.stream(&client.post_of(&away)).await;
+    assert_eq!(rest(&mut stream).await, []);
+    let mut first = resume(&client, "4-0", &away).await;
+    first.next_event().await.unwrap();
+    let mut second = resume(&client, "4-0", &away).await;
+    assert_eq!(rest(&mut first).await, []);
+    running.seen.release.notify_one();
+    assert_eq!(rest(&mut second).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_session_s_own_stream_is_continued() {
+    let running = start(HttpOptions {
+        keep_alive: Duration::from_millis(30),
+        ..HttpOptions::default()
+    })
+    .await;
+    let mut client = running.client();
+    client.initialize("2025-11-25").await;
+    let mut stream = client.listen().await;
+    let first = stream.next_event().await.unwrap();
+    assert_eq!((first.id.as_deref(), &*first.data), (Some("0-0"), ""));
+    for (event, change) in [(1, Change::Tools), (2, Change::Resources)] {
+        running.engine.publish(&change);
+        let id = stream.next_event().await.unwrap().id.unwrap();
+        assert_eq!(id, format!("0-{event}"));
+    }
+    // It says that it lost the second, and we do not know yet that the stream is lost.
+    let other = client.dress(HttpRequest::get("/mcp"));
+    assert_eq!(client.exchange(&other).await.status, 409);
+    let mut continued = client.stream(&comeback(&client, "0-1")).await;
+    assert_eq!(
+        continued.message().await["method"],
+        "notifications/resources/list_changed"
+    );
+    assert_eq!(stream.next_event().await, None, "the other one ends");
+    drop(stream);
+    running.engine.publish(&Change::Tools);
+    let next = continued.next_event().await.unwrap();
+    assert_eq!(next.id.as_deref(), Some("0-3"));
+    assert_eq!(
+        client.exchange(&other).await.status,
+        409,
+        "there is one still"
+    );
+    drop(continued);
+    all_have_gone(&running).await;
+
+    // Who comes back without a word begins where the stream is.
+    let mut anew = client.listen().await;
+    let first = anew.next_event().await.unwrap();
+    assert_eq!((first.id.as_deref(), &*first.data), (Some("0-3"), ""));
+    anew.expect_silence(A_WHILE).await;
+}
+
+#[tokio::test]
+async fn older_clients_see_names_or_nothing_of_it() {
+    let running = start(HttpOptions::default()).await;
+    for (version, id) in [("2024-11-05", None), ("2025-03-26", Some("0-1"))] {
+        let mut client = running.client();
+        client.initialize(version).await;
+        let mut stream = client.listen().await;
+        running.engine.publish(&Change::Tools);
+        let event = stream.next_event().await.unwrap();
+        assert_eq!((event.id.as_deref(), event.retry), (id, None), "{version}");
+        assert!(!event.data.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_kept_is_refused() {
+    let running = start_with(HttpLimits {
+        max_session_replay_bytes: 1_000,
+        ..HttpLimits::default()
+    })
+    .await;
+    let mut client = running.client();
+    client.initialize("2025-11-25").await;
+    for id in ["", "x", "1", "1-x", "-1-1", "9-0", "1-0"] {
+        let response = client.exchange(&comeback(&client, id)).await;
+        assert_eq!(
+            (response.status, &response.json()["error"]["code"]),
+            (400, &json!(-32600))
+        );
+    }
+    // The answer comes to whoever waits for it, and is too long to be kept.
+    let big = json!({ "name": "lines", "arguments": { "a": "x".repeat(2_000) },
+                      "_meta": { "progressToken": "t" } });
+    let message = client.voice.request("tools/call", big);
+    let answer = client.post(&client.post_of(&message)).await;
+    assert_eq!(answer.events.len(), 3);
+    let mut stream = resume(&client, "1-0", &message).await;
+    assert_eq!(rest(&mut stream).await, [("1-1".to_owned(), json!(1.0))]);
+
+    // What is one session's is nothing to another.
+    let mut other = running.client();
+    other.initialize("2025-11-25").await;
+    assert_eq!(other.exchange(&comeback(&other, "1-0")).await.status, 400);
+    // What is over and forgotten is not there any more.
+    for _ in 0..10 {
+        let steps = call(&mut client, "steps");
+        client.post(&client.post_of(&steps)).await;
+    }
+    assert_eq!(client.exchange(&comeback(&client, "1-0")).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_client_on_its_way_back_is_answered_before_the_end() {
+    let mut running = start(HttpOptions::default()).await;
+    let seen = Arc::clone(&running.seen);
+    let mut client = running.client();
+    client.initialize("2025-11-25").await;
+    let away = call(&mut client, "away");
+    let mut stream = client.stream(&client.post_of(&away)).await;
+    assert_eq!(rest(&mut stream).await, []);
+    let mut waiting = resume(&client, "1-0", &away).await;
+    waiting.next_event().await.unwrap();
+    running.stop();
+    assert!(!running.stops_within(A_WHILE).await);
+    seen.release.notify_one();
+    assert_eq!(rest(&mut waiting).await.len(), 1);
+    running.stopped().await;
+}
+
+#[tokio::test]
+async fn deleting_a_session_ends_what_it_waits_for() {
+    let running = start(HttpOptions::default()).await;
+    let seen = &running.seen;
+    let mut client = running.client();
+    client.initialize("2025-11-25").await;
+    let away = call(&mut client, "away");
+    let mut stream = client.stream(&client.post_of(&away)).await;
+    assert_eq!(rest(&mut stream).await, []);
+    let mut waiting = resume(&client, "1-0", &away).await;
+    waiting.next_event().await.unwrap();
+    let delete = client.dress(HttpRequest::new("DELETE", "/mcp"));
+    assert_eq!(client.exchange(&delete).await.status, 204);
+    seen.wait(&seen.dropped, 1).await;
+    assert_eq!(rest(&mut waiting).await, []);
+    assert_eq!(client.exchange(&comeback(&client, "1-0")).await.status, 404);
+}
