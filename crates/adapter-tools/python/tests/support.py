@@ -21,6 +21,9 @@ if str(PYTHON_DIRECTORY) not in sys.path:
 # Generous: a test that waits this long has failed anyway.
 TIMEOUT = 30.0
 
+# How long after a signal the next one comes, while a cancelled call goes on.
+INTERRUPT_AGAIN = 0.02
+
 NONCE = "00112233445566778899aabbccddeeff"
 
 
@@ -51,6 +54,7 @@ class WorkerProcess:
         self._path = os.path.join(self._directory, "worker.sock")
         self._output = {}
         self._buffer = b""
+        self._interrupted = False
         self._frames = collections.deque()
         self.connection = None
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -124,6 +128,7 @@ class WorkerProcess:
     def cancel(self, call_id):
         self.send({"type": "cancel", "id": call_id})
         os.kill(self.process.pid, signal.SIGUSR1)
+        self._interrupted = True
 
     def frame(self, timeout=TIMEOUT):
         """The next frame. Raises `Ended` at the end of the stream."""
@@ -135,8 +140,13 @@ class WorkerProcess:
                     payload = self._buffer[4 : 4 + length]
                     self._buffer = self._buffer[4 + length :]
                     return json.loads(payload.decode("utf-8"), parse_constant=_refuse)
-            left = deadline - time.monotonic()
-            readable, _, _ = select.select([self.connection], [], [], max(left, 0))
+            left = max(deadline - time.monotonic(), 0)
+            # Like the server: a signal just before the handler waits in the kernel is not enough.
+            patience = min(left, INTERRUPT_AGAIN) if self._interrupted else left
+            readable, _, _ = select.select([self.connection], [], [], patience)
+            if not readable and patience < left:
+                os.kill(self.process.pid, signal.SIGUSR1)
+                continue
             if not readable:
                 raise AssertionError(
                     "no frame within %.0f s; stderr: %s" % (timeout, self.output("stderr")[-4000:])

@@ -12,6 +12,10 @@ use serde_json::{json, value::RawValue};
 use std::{fmt::Display, time::Duration};
 use tokio::time::Instant;
 
+/// A handler that is interrupted just before it begins to wait in the kernel would hear of it only
+/// when the wait is over. So it is interrupted again, after this and then twice as long each time.
+const INTERRUPT_AGAIN: Duration = Duration::from_millis(20);
+
 /// Why a conversation is over.
 #[derive(Debug)]
 pub(super) enum Over {
@@ -23,6 +27,17 @@ pub(super) enum Over {
     Stuck,
     /// The server wants no worker any more.
     Stopped,
+}
+
+/// The interval of `again`, at its time.
+async fn passed(again: Option<(Instant, Duration)>) -> Duration {
+    match again {
+        Some((when, interval)) => {
+            tokio::time::sleep_until(when).await;
+            interval
+        }
+        None => std::future::pending().await,
+    }
 }
 
 impl Worker {
@@ -53,14 +68,27 @@ impl Worker {
             }
         };
         let write = async {
+            // When to interrupt once more, and how long to wait after that.
+            let mut again: Option<(Instant, Duration)> = None;
             loop {
-                let mut outgoing = scheduler.next_outgoing().await;
+                let mut outgoing = tokio::select! {
+                    outgoing = scheduler.next_outgoing() => outgoing,
+                    interval = passed(again) => {
+                        again = None;
+                        if scheduler.has_cancelled_calls() {
+                            process.interrupt();
+                            again = Some((Instant::now() + interval * 2, interval * 2));
+                        }
+                        continue;
+                    }
+                };
                 if send(writer, &mut outgoing.frames).await.is_err() {
                     // The worker is gone, but what it said before may not have been read yet.
                     return std::future::pending().await;
                 }
                 if outgoing.interrupt {
                     process.interrupt();
+                    again = Some((Instant::now() + INTERRUPT_AGAIN, INTERRUPT_AGAIN));
                 }
             }
         };

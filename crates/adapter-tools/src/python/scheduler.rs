@@ -284,6 +284,11 @@ impl Scheduler {
         }
     }
 
+    /// Whether a call was cancelled and has not ended yet.
+    pub(super) fn has_cancelled_calls(&self) -> bool {
+        self.next_expiring().is_some()
+    }
+
     /// When the first of the cancelled calls has to have ended.
     fn next_expiring(&self) -> Option<Instant> {
         let mut state = self.lock();
