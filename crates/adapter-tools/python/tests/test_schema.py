@@ -5,6 +5,7 @@ import decimal
 import enum
 import inspect
 import json
+import random
 import sys
 import typing
 import unittest
@@ -637,6 +638,77 @@ class Outputs(Checked):
             self.assertEqual(made["type"], "object")
         tree = Tree(leaf=Leaf(when=datetime.date(2026, 1, 1)))
         self.admit(schema.output_schema(Tree), tree.model_dump(mode="json"))
+
+
+class AnySignature(Checked):
+    """Property 2: the schema has all parameters but `self` and `session`, each as its hint says."""
+
+    HINTS = {
+        "": ({}, 1),
+        "str": ({"type": "string"}, "a"),
+        "int": ({"type": "integer"}, 7),
+        "float": ({"type": "number"}, 0.5),
+        "bool": ({"type": "boolean"}, True),
+        "List[int]": ({"type": "array", "items": {"type": "integer"}}, [1]),
+        "Dict[str, float]": ({"type": "object", "additionalProperties": {"type": "number"}}, {"a": 1.5}),
+        "Literal['a', 'b']": ({"enum": ["a", "b"], "type": "string"}, "b"),
+    }
+    CASES = 200
+
+    def parameters(self, chance):
+        """Some parameters as (kind, name, hint, has a default), in an order that Python allows."""
+        names = chance.sample(["sku", "count", "self_", "sessions", "ürün", "a", "b", "_c", "type_"], chance.randrange(7))
+        kinds = sorted(chance.choice(["only", "either", "keyword"]) for _ in names)
+        kinds.sort(key=["only", "either", "keyword"].index)
+        made, defaults_began = [], False
+        for kind, name in zip(kinds, names):
+            has_default = chance.random() < 0.4
+            if kind != "keyword":
+                # After one with a default, all positional ones have one.
+                has_default = defaults_began = has_default or defaults_began
+            made.append((kind, name, chance.choice(sorted(self.HINTS)), has_default))
+        return made
+
+    def source(self, chance, parameters, is_method, takes_session):
+        words = ["self"] if is_method else []
+        kind_before = None
+        if takes_session:
+            words.append("session")
+        has_only = any(kind == "only" for kind, *_ in parameters)
+        for kind, name, hint, has_default in parameters:
+            if kind != "only" and kind_before in (None, "only") and has_only:
+                words.append("/")
+            if kind == "keyword" and kind_before != "keyword":
+                words.append("*")
+            kind_before = kind
+            word = name + (": " + hint if hint else "")
+            words.append(word + (" = " + repr(self.HINTS[hint][1]) if has_default else ""))
+        if kind_before == "only":
+            words.append("/")
+        return "%sdef handler(%s): ..." % (chance.choice(["", "async "]), ", ".join(words))
+
+    def test_its_schema_has_all_parameters_but_self_and_session(self):
+        chance = random.Random(2)
+        for case in range(self.CASES):
+            parameters = self.parameters(chance)
+            is_method = chance.random() < 0.3
+            # A handler of nothing but `session` gets all arguments in it, whatever they are.
+            takes_session = bool(parameters) and chance.random() < 0.5
+            source = self.source(chance, parameters, is_method, takes_session)
+            with self.subTest(case=case, source=source):
+                names = dict(globals())
+                exec(source, names)
+                made = input_of(names["handler"])
+                self.check(made)
+                self.assertEqual(list(made["properties"]), [name for _, name, *_ in parameters])
+                self.assertEqual(made.get("required", []), [name for _, name, _, has in parameters if not has])
+                self.assertIs(made["additionalProperties"], False)
+                for _, name, hint, has_default in parameters:
+                    expected, value = self.HINTS[hint]
+                    expected = {**expected, "default": value} if has_default else expected
+                    self.assertEqual(made["properties"][name], expected)
+                self.admit(made, {name: self.HINTS[hint][1] for _, name, hint, _ in parameters})
+                self.refuse(made, {"session": {}})
 
 
 if __name__ == "__main__":
