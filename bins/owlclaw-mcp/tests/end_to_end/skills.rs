@@ -1,6 +1,9 @@
 //! SKILL.md files as resources: bad ones, changing ones, many.
 
-use std::fs;
+use std::{
+    fs,
+    time::{Duration, SystemTime},
+};
 
 use proptest::{
     collection::vec,
@@ -372,4 +375,76 @@ async fn long_lists_come_in_pages() {
 
 async fn pages_again(peer: &mut impl Conversation, list: &str, key: &str) -> Vec<String> {
     pages(peer, list, key).await.concat()
+}
+
+/// The description of the tool `echo`, which has a long skill.
+async fn description(include: &str) -> String {
+    let site = Site::new(json!({"tools": {"include_skill": include}}));
+    let body = format!("Never repeat a password.\n{}", "More.\n".repeat(2_000));
+    site.write(
+        "skills/stock/echo/SKILL.md",
+        format!("---\nname: echo\ndescription: About echoes.\n---\n{body}"),
+    );
+    let mut server = site.stdio();
+    server.open(MODERN).await;
+    let listed = server.request("tools/list", json!({})).await;
+    let tools = listed.result()["tools"].as_array().unwrap();
+    let echo = tools.iter().find(|tool| tool["name"] == "echo").unwrap();
+    echo["description"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_tool_tells_what_its_skill_tells() {
+    let (docstring, rule) = ("Gives back what it is given.", "Never repeat a password.");
+    let uri = "The whole text: skill://stock/echo";
+    for (include, bytes) in [("full", 7_168..8_400), ("excerpt", 512..1_200)] {
+        let text = description(include).await;
+        assert!(text.starts_with(docstring), "{include}: {text}");
+        assert!(text.contains(rule), "{include}: {text}");
+        assert!(text.ends_with(uri), "{include}: {text}");
+        assert!(bytes.contains(&text.len()), "{include}: {}", text.len());
+    }
+    let text = description("link").await;
+    assert!(!text.contains(rule) && text.ends_with(uri), "{text}");
+    assert_eq!(description("none").await, docstring);
+}
+
+#[tokio::test]
+async fn how_long_clients_may_keep_an_answer_is_configured() {
+    let site = Site::new(json!({
+        "tools": {"cache_ttl_seconds": 7},
+        "resources": {"cache_ttl_seconds": 8},
+    }));
+    site.skill("stock", "counting", "");
+    let mut server = site.stdio();
+    server.open(MODERN).await;
+    for (method, params, milliseconds) in [
+        ("tools/list", json!({}), 7_000),
+        ("resources/list", json!({}), 8_000),
+        (
+            "resources/read",
+            json!({"uri": "skill://stock/counting"}),
+            8_000,
+        ),
+    ] {
+        let answer = server.request(method, params).await;
+        assert_eq!(answer.result()["ttlMs"], milliseconds, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn the_list_tells_when_a_skill_was_changed() {
+    let site = Site::new(json!({}));
+    site.skill("stock", "counting", "");
+    let file = fs::File::options()
+        .write(true)
+        .open(site.path("skills/stock/counting/SKILL.md"))
+        .unwrap();
+    let noon = SystemTime::UNIX_EPOCH + Duration::from_secs(951_825_600);
+    file.set_modified(noon).unwrap();
+    let mut server = site.stdio();
+    server.open(MODERN).await;
+    let listed = server.request("resources/list", json!({})).await;
+    let annotations = &listed.result()["resources"][0]["annotations"];
+    assert_eq!(annotations["lastModified"], "2000-02-29T12:00:00Z");
 }
