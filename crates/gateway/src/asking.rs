@@ -176,7 +176,11 @@ fn missing_capability(cx: &RequestCx, request: &InputRequest) -> McpError {
         ErrorCode::INVALID_REQUEST,
         "the client has not declared a capability that this request needs",
     );
-    McpError(error.0.with(&json!({ "requiredCapabilities": required })))
+    McpError(
+        error
+            .0
+            .with(&json!({ "requiredCapabilities": required, "retryable": false })),
+    )
 }
 
 fn request(question: Question) -> InputRequest {

@@ -201,6 +201,9 @@ async fn nobody_is_asked_what_was_not_declared() {
             let reply = server.request("tools/call", call(tool, json!({}))).await;
             assert_eq!(reply.earlier, Vec::<Value>::new(), "{version}");
             assert_eq!(reply.code(), code);
+            if version != MODERN {
+                assert_eq!(reply.error()["data"]["retryable"], false);
+            }
             let required = &reply.error()["data"]["requiredCapabilities"];
             assert!(required.is_object(), "{required}");
             assert_eq!(required.get("sampling"), None);
