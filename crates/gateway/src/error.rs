@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// How an invocation failed, before anybody decides whom to tell what.
 ///
-/// The ledger records it as it is. A client is told what [`InvocationError::to_client`] makes of it.
+/// The ledger records it as it is. What a client is told of it depends on its revision.
 #[derive(Debug, thiserror::Error)]
 pub enum InvocationError {
     /// There is no such tool or resource.

@@ -1,8 +1,10 @@
 //! What the load generator drives (`docs/performance.md`): two Rust tools behind everything that a
 //! governed call passes, with limits that are counted and never reached.
 //!
-//!     bench-server http --port N [--tools N] [--ledger none|relaxed|strict] [--file PATH] [--threads N]
-//!     bench-server stdio [--tools N] [--ledger …] [--file PATH]
+//! ```text
+//! bench-server http --port N [--tools N] [--ledger none|relaxed|strict] [--file PATH] [--threads N]
+//! bench-server stdio [--tools N] [--ledger none|relaxed|strict] [--file PATH]
+//! ```
 
 use adapter_tools::{NoArguments, Tool, ToolSet};
 use gateway::{Gateway, Offer, Options, Parts};
@@ -47,9 +49,10 @@ impl LedgerStore for Nowhere {
 fn tools(count: usize) -> Result<ToolSet, adapter_tools::ToolProblem> {
     let echo = Tool::native("echo", |_cx, Echo { message }| async move { Ok(message) })
         .describe("Says what it is told.");
-    let add = Tool::native("add", |_cx, Add { a, b }| async move {
-        Ok((a + b).to_string())
-    })
+    let add = Tool::native(
+        "add",
+        |_cx, Add { a, b }| async move { Ok((a + b).to_string()) },
+    )
     .describe("Adds two numbers.");
     let others = (2..count).map(|n| {
         Tool::native(format!("tool_{n}"), |_cx, _: NoArguments| async { Ok("") })
