@@ -275,6 +275,20 @@ async fn giving_a_call_up_cancels_its_handler() {
     assert_eq!(shop.pid().await, pid);
 }
 
+/// An interruption just before a handler waits in the kernel goes unnoticed.
+#[tokio::test]
+async fn who_missed_the_first_interruption_notices_the_next() {
+    let app = App::shop();
+    let shop = Running::start(app.options()).await;
+    let pid = shop.pid().await;
+    tokio::select! {
+        _ = shop.call("miss", json!({})) => panic!("it waits"),
+        () = tokio::time::sleep(Duration::from_millis(300)) => {}
+    }
+    shop.has_seen("miss interrupted").await;
+    assert_eq!(shop.pid().await, pid);
+}
+
 #[tokio::test]
 async fn calls_beyond_what_may_wait_are_refused() {
     let app = App::shop();
