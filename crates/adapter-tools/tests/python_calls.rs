@@ -12,6 +12,7 @@ use std::{
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
+use tokio::sync::Notify;
 
 #[tokio::test]
 async fn handlers_are_tools() {
@@ -281,9 +282,12 @@ async fn who_missed_the_first_interruption_notices_the_next() {
     let app = App::shop();
     let shop = Running::start(app.options()).await;
     let pid = shop.pid().await;
+    let begins = Arc::new(Notify::new());
+    let sink = Arc::clone(&begins);
+    let cx = ToolCx::new("anna", "1").with_progress(Arc::new(move |_| sink.notify_one()));
     tokio::select! {
-        _ = shop.call("miss", json!({})) => panic!("it waits"),
-        () = tokio::time::sleep(Duration::from_millis(300)) => {}
+        _ = shop.call_with(cx, "miss", json!({})) => panic!("it waits"),
+        () = begins.notified() => {}
     }
     shop.has_seen("miss interrupted").await;
     assert_eq!(shop.pid().await, pid);
