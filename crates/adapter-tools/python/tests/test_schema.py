@@ -658,8 +658,8 @@ class AnySignature(Checked):
     def parameters(self, chance):
         """Some parameters as (kind, name, hint, has a default), in an order that Python allows."""
         names = chance.sample(["sku", "count", "self_", "sessions", "ürün", "a", "b", "_c", "type_"], chance.randrange(7))
-        kinds = sorted(chance.choice(["only", "either", "keyword"]) for _ in names)
-        kinds.sort(key=["only", "either", "keyword"].index)
+        order = ["only", "either", "keyword"]
+        kinds = sorted((chance.choice(order) for _ in names), key=order.index)
         made, defaults_began = [], False
         for kind, name in zip(kinds, names):
             has_default = chance.random() < 0.4
