@@ -14,8 +14,8 @@ const FORBIDDEN: [(&str, &str); 11] = [
     ("proxy.golang", ".org"),
     ("deb.debian", ".org"),
     ("archive.ubuntu", ".com"),
-    ("/work/", "main"),
-    ("/work/", "shared"),
+    ("/wo", "rk/main"),
+    ("/wo", "rk/shared"),
     ("FIX", "ME"),
 ];
 
