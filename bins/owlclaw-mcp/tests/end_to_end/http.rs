@@ -106,6 +106,7 @@ async fn health_notices_a_lost_worker_and_that_it_is_back() {
         let end = tokio::time::Instant::now() + GENEROUS;
         while status().await != expected {
             assert!(tokio::time::Instant::now() < end, "never {expected}");
+            // Health is asked for; nothing tells that it has changed.
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     };
