@@ -1,0 +1,156 @@
+use crate::TaskId;
+
+/// The most bytes that the texts of a record have together: 64 MiB. It is a safeguard of the
+/// store; whoever makes results has a bound of its own.
+pub const MAX_RECORD_BYTES: usize = 64 * 1024 * 1024;
+
+/// What is known of a task. Times are microseconds since the epoch, UTC, and at most 2^63 - 1,
+/// like the sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskRecord {
+    /// Its name. It never changes.
+    pub id: TaskId,
+    /// Whose it is. It never changes.
+    pub principal: String,
+    /// What was called, as policies name it: `tool/NAME`. It never changes.
+    pub capability: String,
+    /// The revision of the protocol that the result is shaped for. It never changes.
+    pub protocol_version: String,
+    /// When it was created. It never changes.
+    pub created_us: u64,
+    /// When it changed last.
+    pub updated_us: u64,
+    /// From when on it may be forgotten.
+    pub expires_us: u64,
+    /// 1 when it is created; one more with every change.
+    pub sequence: u64,
+    /// How it stands.
+    pub state: TaskState,
+    /// What is going on, for people.
+    pub message: Option<String>,
+}
+
+/// How a task stands. The texts are JSON objects for the store's users; the store itself does not
+/// look into them.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TaskState {
+    /// It runs.
+    Working,
+    /// It waits for answers.
+    InputRequired {
+        /// The questions: a JSON object of keys and questions.
+        requests: String,
+    },
+    /// It has returned.
+    Completed {
+        /// What: a JSON object.
+        result: String,
+        /// Whether the result tells of an error of the tool.
+        is_error: bool,
+    },
+    /// It has no result.
+    Failed {
+        /// Why: a JSON-RPC error object.
+        error: String,
+    },
+    /// Whoever began it did not want it any more.
+    Cancelled,
+}
+
+impl TaskState {
+    /// Whether nothing can follow.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        match self {
+            Self::Working | Self::InputRequired { .. } => false,
+            Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled => true,
+        }
+    }
+
+    /// One of `working`, `input_required`, `completed`, `failed` and `cancelled`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Working => "working",
+            Self::InputRequired { .. } => "input_required",
+            Self::Completed { .. } => "completed",
+            Self::Failed { .. } => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The text that comes with it; empty if it has none.
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Self::InputRequired { requests: text }
+            | Self::Completed { result: text, .. }
+            | Self::Failed { error: text } => text,
+            Self::Working | Self::Cancelled => "",
+        }
+    }
+
+    /// The same with an empty text.
+    pub(crate) fn without_text(&self) -> Self {
+        match self {
+            Self::Working => Self::Working,
+            Self::InputRequired { .. } => Self::InputRequired {
+                requests: String::new(),
+            },
+            Self::Completed { is_error, .. } => Self::Completed {
+                result: String::new(),
+                is_error: *is_error,
+            },
+            Self::Failed { .. } => Self::Failed {
+                error: String::new(),
+            },
+            Self::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+/// Why a record is not stored, whatever the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RecordError {
+    #[error("a task begins with sequence 1")]
+    NotFirst,
+    #[error("a time or sequence of a task is larger than 2^63 - 1")]
+    LargeNumber,
+    #[error("the texts of a task have more than {MAX_RECORD_BYTES} bytes")]
+    LargeText,
+    #[error("there is another task of this name")]
+    Taken,
+}
+
+impl TaskRecord {
+    /// Whether any store can store it, so that all stores refuse the same.
+    pub(crate) fn check(&self) -> Result<(), RecordError> {
+        let numbers = [
+            self.created_us,
+            self.updated_us,
+            self.expires_us,
+            self.sequence,
+        ];
+        if numbers.iter().any(|number| i64::try_from(*number).is_err()) {
+            return Err(RecordError::LargeNumber);
+        }
+        let texts = [
+            self.principal.as_str(),
+            &self.capability,
+            &self.protocol_version,
+            self.message.as_deref().unwrap_or_default(),
+            self.state.text(),
+        ];
+        if MAX_RECORD_BYTES < texts.iter().map(|text| text.len()).sum() {
+            return Err(RecordError::LargeText);
+        }
+        Ok(())
+    }
+
+    /// Whether it can be the first of its task.
+    pub(crate) fn check_first(&self) -> Result<(), RecordError> {
+        if self.sequence != 1 {
+            return Err(RecordError::NotFirst);
+        }
+        self.check()
+    }
+}

@@ -1,0 +1,167 @@
+use crate::{TaskId, TaskRecord, record::RecordError};
+use futures_util::future::BoxFuture;
+use std::{error::Error, fmt};
+
+/// The most records that [`TaskStore::list`] gives at once.
+pub const MAX_LISTED: usize = 100;
+
+/// Where records of tasks are kept.
+///
+/// One process owns a store, and any number of its threads may use it at the same time. The store
+/// has no clock: it gives back what has expired until [`remove_expired`](Self::remove_expired)
+/// has been called, which its owner does now and then.
+///
+/// # Cancel safety
+///
+/// A change whose future is dropped before it has ended may or may not have happened, as may one
+/// that ended with an error. [`create`](Self::create) and [`update`](Self::update) can be called
+/// again with the same record.
+pub trait TaskStore: fmt::Debug + Send + Sync + 'static {
+    /// Adds a task. It is durable when this returns.
+    ///
+    /// Creating the very same record again succeeds and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError::TooMany`] if there are `limits` already, where records that have expired by
+    /// the time the new one was created do not count. [`CreateError::Store`] when it cannot be
+    /// said that it is stored; when its sequence is not 1, a number of it is too large or its
+    /// texts have more than [`MAX_RECORD_BYTES`](crate::MAX_RECORD_BYTES); or when there is
+    /// another task of its name.
+    fn create(
+        &self,
+        task: TaskRecord,
+        limits: TaskLimits,
+    ) -> BoxFuture<'_, Result<(), CreateError>>;
+
+    /// The task of a name, expired or not.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when it cannot be read.
+    fn get(&self, id: TaskId) -> BoxFuture<'_, Result<Option<TaskRecord>, StoreError>>;
+
+    /// Replaces the record of the same task whose sequence is one less, unless its state is
+    /// terminal; tells whether it did. The change is durable when this returns.
+    ///
+    /// Calling it again with the very same record, after an error, succeeds and changes nothing.
+    /// It tells `false` if there is no such task, or if what never changes about it is different.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when it cannot be said that the change is stored, or when a number of the
+    /// record is too large or its texts have more than
+    /// [`MAX_RECORD_BYTES`](crate::MAX_RECORD_BYTES).
+    fn update(&self, task: TaskRecord) -> BoxFuture<'_, Result<bool, StoreError>>;
+
+    /// A page of a principal's tasks of one revision of the protocol, expired or not, newest first,
+    /// by time of creation and name; those that come after `after` in this order.
+    ///
+    /// The texts of states (requests, results, errors) are left empty, since a hundred of them
+    /// may be large; [`get`](Self::get) gives them. There are at most `most` records, and at
+    /// most [`MAX_LISTED`]; fewer only at the end.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when they cannot be read.
+    fn list(
+        &self,
+        principal: String,
+        protocol_version: String,
+        after: Option<(u64, TaskId)>,
+        most: usize,
+    ) -> BoxFuture<'_, Result<Vec<TaskRecord>, StoreError>>;
+
+    /// Forgets a task, durably. It is no error if there is none of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when it cannot be said that it is forgotten.
+    fn remove(&self, id: TaskId) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Forgets what has expired by `now_us` (microseconds since the epoch), whatever its state;
+    /// tells how many that were.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when it cannot be done; some may have been forgotten.
+    fn remove_expired(&self, now_us: u64) -> BoxFuture<'_, Result<usize, StoreError>>;
+
+    /// The tasks that are not in a terminal state, oldest first, expired or not. The owner of the
+    /// store asks once when it starts: they are what an earlier process has left unfinished. They
+    /// are as many as [`TaskLimits`] allowed.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when they cannot be read.
+    fn unfinished(&self) -> BoxFuture<'_, Result<Vec<TaskRecord>, StoreError>>;
+}
+
+/// How many tasks there may be that have not expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskLimits {
+    /// Of everybody: 10,000 by default.
+    pub max_total: usize,
+    /// Of one principal: 1,000 by default.
+    pub max_per_principal: usize,
+}
+
+impl Default for TaskLimits {
+    fn default() -> Self {
+        Self {
+            max_total: 10_000,
+            max_per_principal: 1_000,
+        }
+    }
+}
+
+/// Which of the [`TaskLimits`] is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitKind {
+    /// That of everybody.
+    Total,
+    /// That of the principal.
+    PerPrincipal,
+}
+
+impl fmt::Display for LimitKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Total => "in all",
+            Self::PerPrincipal => "of this principal",
+        })
+    }
+}
+
+/// Why a task was not created.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// There are as many as there may be.
+    #[error("there may be no more than {max} tasks {what}")]
+    TooMany {
+        /// How many there may be.
+        max: usize,
+        /// Of whom.
+        what: LimitKind,
+    },
+    /// It cannot be said that it is stored.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The store has failed.
+#[derive(Debug, thiserror::Error)]
+#[error("the task store cannot be read or written")]
+pub struct StoreError(#[source] pub Box<dyn Error + Send + Sync>);
+
+impl From<RecordError> for StoreError {
+    fn from(error: RecordError) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+impl From<RecordError> for CreateError {
+    fn from(error: RecordError) -> Self {
+        Self::Store(error.into())
+    }
+}
