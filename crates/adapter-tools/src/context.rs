@@ -16,6 +16,10 @@ pub type ProgressSink = Arc<dyn Fn(Progress) + Send + Sync>;
 /// own path and must neither block nor panic.
 pub type LogSink = Arc<dyn Fn(LogLevel, Option<&str>, &Value) + Send + Sync>;
 
+/// Lets go of the caller's connection. It is called on the tool's own path and must neither block nor
+/// panic.
+pub type StreamReleaseSink = Arc<dyn Fn() + Send + Sync>;
+
 /// What an executor may know of the call it carries out, and whom it may tell what.
 ///
 /// A call is given up by dropping the executor's future; only a function on a blocking thread has to
@@ -32,6 +36,7 @@ pub struct ToolCx {
     pub traceparent: Option<Arc<str>>,
     progress: Option<ProgressSink>,
     log: Option<LogSink>,
+    stream_release: Option<StreamReleaseSink>,
     askable: Askable,
     answers: Option<Arc<Answers>>,
     meter: Arc<CallMeter>,
@@ -70,6 +75,7 @@ impl ToolCx {
             traceparent: None,
             progress: None,
             log: None,
+            stream_release: None,
             askable: Askable::default(),
             answers: None,
             meter: Arc::default(),
@@ -104,6 +110,13 @@ impl ToolCx {
         self
     }
 
+    /// Sets what lets go of the caller's connection; without it the caller keeps it.
+    #[must_use]
+    pub fn with_stream_release(mut self, sink: StreamReleaseSink) -> Self {
+        self.stream_release = Some(sink);
+        self
+    }
+
     /// Sets what the client can be asked, and what it has answered.
     #[must_use]
     pub fn with_answers(mut self, askable: Askable, answers: Option<Arc<Answers>>) -> Self {
@@ -116,6 +129,16 @@ impl ToolCx {
     pub fn log(&self, level: LogLevel, logger: Option<&str>, data: &Value) {
         if let Some(sink) = &self.log {
             sink(level, logger, data);
+        }
+    }
+
+    /// Lets go of the caller's connection while the call goes on: the caller comes back for what is
+    /// said from here on, the result included. For calls that take long, whose connections are in
+    /// the way. Does nothing where the caller would not come back: only clients of the revision
+    /// 2025-11-25 do, over Streamable HTTP and within a session. Never blocks.
+    pub fn close_stream(&self) {
+        if let Some(sink) = &self.stream_release {
+            sink();
         }
     }
 

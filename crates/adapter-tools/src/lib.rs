@@ -57,7 +57,7 @@ mod violation;
 pub use crate::{
     arguments::{Arguments, InvalidArguments, MAX_ARGUMENT_BYTES, MAX_ARGUMENT_DEPTH},
     content::{Content, EmbeddedResource, ResourceBody, ResourceLink},
-    context::{CallMeter, LogSink, Progress, ProgressSink, ToolCx},
+    context::{CallMeter, LogSink, Progress, ProgressSink, StreamReleaseSink, ToolCx},
     error::{Failure, ToolError},
     input::{Answers, Askable, Elicited, LogLevel, Needed, Question},
     native::{NoArguments, ToolInput},

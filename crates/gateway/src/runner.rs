@@ -54,6 +54,9 @@ impl Runner {
         if let Some(reporter) = cx.log_reporter() {
             tool_cx = tool_cx.with_log(log_sink(reporter));
         }
+        if let Some(release) = cx.stream_release() {
+            tool_cx = tool_cx.with_stream_release(Arc::new(move || release.close_stream()));
+        }
         if let Some(deadline) = admitted.deadline() {
             tool_cx = tool_cx.with_deadline(deadline);
         }

@@ -146,9 +146,14 @@ impl RequestCx {
     /// that take long, whose connections are in the way. Does nothing for clients that would not come
     /// back: in other revisions, outside of sessions, and on other transports.
     pub fn close_stream(&self) {
-        if let Some(outbox) = &self.outbox {
-            outbox.interrupt();
+        if let Some(release) = self.stream_release() {
+            release.close_stream();
         }
+    }
+
+    /// Does [`RequestCx::close_stream`] from elsewhere, such as a thread of the handler's own.
+    pub fn stream_release(&self) -> Option<StreamRelease> {
+        self.outbox.clone().map(StreamRelease)
     }
 
     /// Leaves a remark for the transport to put beside the answer where it can: on HTTP, a header.
@@ -191,6 +196,17 @@ impl Drop for RequestCx {
     /// Answered or given up: from here on nothing more is said about the request.
     fn drop(&mut self) {
         *lock(&self.progress) = None;
+    }
+}
+
+/// Lets go of the connection of one request, from wherever the request is handled.
+#[derive(Clone, Debug)]
+pub struct StreamRelease(Outbox);
+
+impl StreamRelease {
+    /// As [`RequestCx::close_stream`]. Never blocks.
+    pub fn close_stream(&self) {
+        self.0.interrupt();
     }
 }
 

@@ -26,7 +26,7 @@ mod subscriptions;
 pub use crate::{
     ask::AskError,
     connection::{Connection, TransportKind},
-    context::{LogReporter, Principal, ProgressReporter, RequestCx},
+    context::{LogReporter, Principal, ProgressReporter, RequestCx, StreamRelease},
     engine::{Engine, EngineLimits, ServerIdentity},
     error::McpError,
     exchange::{Accepted, Answer, Exchange, Reply},
