@@ -1,6 +1,6 @@
 //! An offer that changes while it is served, and clients that hear of it.
 
-use crate::{content, headers, input, prompts, skills, telling};
+use crate::{content, headers, input, prompts, reconnecting, skills, telling};
 use adapter_tools::{NoArguments, Tool, ToolError, ToolProblem, ToolSet};
 use gateway::{Gateway, IncludeSkill, Offer, Options};
 use governance::MemoryQuota;
@@ -33,6 +33,7 @@ impl Changes {
         let tools = content::tools()
             .into_iter()
             .chain(telling::tools())
+            .chain(reconnecting::tools())
             .chain(input::tools())
             .chain([headers::tool()])
             .chain(self.tools());

@@ -3,14 +3,16 @@
 //! `conformance-server --port N` serves `http://127.0.0.1:N/mcp`; without `--port` it speaks stdio.
 //!
 //! What is on offer is in one file per feature: [`content`] answers and resources, [`telling`]
-//! progress and log messages, [`input`] questions to the client, [`prompts`], [`skills`],
-//! [`changes`] what clients listen for, [`headers`] arguments that are repeated in headers.
+//! progress and log messages, [`reconnecting`] calls that outlive their connection, [`input`]
+//! questions to the client, [`prompts`], [`skills`], [`changes`] what clients listen for,
+//! [`headers`] arguments that are repeated in headers.
 
 mod changes;
 mod content;
 mod headers;
 mod input;
 mod prompts;
+mod reconnecting;
 mod skills;
 mod telling;
 

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::{HttpServer, MODERN, Port};
+use testkit::{HttpRequest, HttpServer, MODERN, Port};
 use tokio::{process::Command, time::timeout};
 
 /// Far less than a question may stay open, and far more than any answer takes.
@@ -121,5 +121,57 @@ async fn headers_that_repeat_arguments_must_agree_with_them() {
         if status == 400 {
             assert_eq!(response.json()["error"]["code"], -32020);
         }
+    }
+}
+
+#[tokio::test]
+async fn a_tool_hangs_up_and_is_answered_on_the_way_back() {
+    let server = start().await;
+    let mut client = server.client();
+    client.initialize("2025-11-25").await;
+    for tool in ["test_reconnection", "test_reconnection_blocking"] {
+        let mut params = call(tool, json!({}));
+        params["_meta"] = json!({ "progressToken": tool });
+        let request = client.voice.request("tools/call", params);
+        let mut stream = client.stream(&client.post_of(&request)).await;
+        let mut last = None;
+        let mut progress = Vec::new();
+        while let Some(event) = stream.next_event().await {
+            last = event.id;
+            if !event.data.is_empty() {
+                let message: Value = serde_json::from_str(&event.data).unwrap();
+                progress.push(message["params"]["progress"].clone());
+            }
+        }
+        assert_eq!(progress, [json!(1.0)], "{tool}");
+        let back = HttpRequest::get("/mcp")
+            .header("accept", "text/event-stream")
+            .header("last-event-id", &last.unwrap());
+        let mut rest = client.stream(&client.dress(back)).await;
+        rest.dialogue.sent(request.to_string().as_bytes());
+        assert_eq!(rest.message().await["params"]["progress"], 2.0, "{tool}");
+        let answer = rest.message().await;
+        assert_eq!(
+            answer["result"]["content"][0]["text"],
+            "The client has come back."
+        );
+        assert_eq!(timeout(SOON, rest.next_event()).await.unwrap(), None);
+    }
+    // Who does not know of it is answered where it waits.
+    for version in ["2025-06-18", MODERN] {
+        let mut other = server.client();
+        let answer = match version {
+            MODERN => {
+                let params = call("test_reconnection", json!({}));
+                other.post_modern("tools/call", params).await
+            }
+            version => {
+                other.initialize(version).await;
+                let params = call("test_reconnection", json!({}));
+                let request = other.voice.request("tools/call", params);
+                other.post(&other.post_of(&request)).await
+            }
+        };
+        assert!(answer.result()["content"].is_array(), "{version}");
     }
 }
