@@ -294,6 +294,38 @@ async fn a_resource_is_named_by_its_uri() {
 }
 
 #[tokio::test]
+async fn a_task_is_named_by_its_id() {
+    let running = start(HttpOptions::default()).await;
+    let mut client = running.client();
+    client.speak(MODERN);
+    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+        // Whatever becomes of it: the headers are compared first, and are not to blame.
+        for params in [
+            json!({ "taskId": "größe", "name": "echo" }),
+            json!({ "name": "echo" }),
+        ] {
+            let message = client.voice.request(method, params);
+            let answer = client.exchange(&client.post_of(&message)).await;
+            assert_ne!(answer.json()["error"]["code"], -32020, "{message}");
+        }
+        let params = json!({ "name": "echo", "taskId": "786512e2" });
+        let message = client.voice.request(method, params);
+        let good = client.post_of(&message);
+        for (what, bad) in [
+            ("missing", good.clone().without("mcp-name")),
+            ("another", good.clone().with("mcp-name", "786512e")),
+            ("of another member", good.clone().with("mcp-name", "echo")),
+            ("there twice", good.clone().header("mcp-name", "echo")),
+            ("bad base64", good.with("mcp-name", "=?base64?Zg?=")),
+        ] {
+            let answer = client.exchange(&bad).await;
+            assert_eq!(answer.status, 400, "{method}: {what}");
+            assert_eq!(answer.json()["error"]["code"], -32020, "{method}: {what}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_the_modern_era_has_removed_does_not_exist() {
     let running = start(HttpOptions::default()).await;
     let mut client = running.client();
