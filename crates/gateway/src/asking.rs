@@ -207,7 +207,7 @@ async fn ask_all(
 ) -> Result<BTreeMap<String, Box<RawValue>>, McpError> {
     let asked = requests.iter().map(|(key, request)| async move {
         let answer = cx
-            .ask(request)
+            .ask(request, None)
             .await
             .map_err(|error| unanswered(cx, request, &error))?;
         let answer = boxed(&answer).ok_or_else(|| {

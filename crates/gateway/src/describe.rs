@@ -3,7 +3,7 @@ use adapter_skills::SkillCatalog;
 use adapter_tools::Tool;
 use governance::{Hints, Kind, Policy};
 use jsonrpc_core::RawJson;
-use mcp_protocol::model::{self, ResultMeta, ToolAnnotations};
+use mcp_protocol::model::{self, ResultMeta, TaskSupport, ToolAnnotations};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -89,6 +89,7 @@ impl Described {
                 input_schema: raw(tool.input_schema()),
                 output_schema: tool.output_schema().map(|schema| raw(schema)),
                 annotations: (annotations != ToolAnnotations::default()).then_some(annotations),
+                task_support: TaskSupport::default(),
                 meta,
             },
             risk: owlclaw.map(|block| block.risk_level.as_str()),

@@ -129,5 +129,10 @@ fn method_of(request: &ClientRequest) -> &'static str {
         ClientRequest::Complete(_) => "completion/complete",
         ClientRequest::SetLevel(_) => "logging/setLevel",
         ClientRequest::Listen(_) => "subscriptions/listen",
+        ClientRequest::GetTask(_) => "tasks/get",
+        ClientRequest::UpdateTask(_) => "tasks/update",
+        ClientRequest::CancelTask(_) => "tasks/cancel",
+        ClientRequest::AwaitTask(_) => "tasks/result",
+        ClientRequest::ListTasks(_) => "tasks/list",
     }
 }

@@ -70,7 +70,12 @@ impl<Q: QuotaStore> Service<ClientRequest> for Server<Q> {
             | ClientRequest::Discover
             | ClientRequest::Ping
             | ClientRequest::SetLevel(_)
-            | ClientRequest::Listen(_) => {
+            | ClientRequest::Listen(_)
+            | ClientRequest::GetTask(_)
+            | ClientRequest::UpdateTask(_)
+            | ClientRequest::CancelTask(_)
+            | ClientRequest::AwaitTask(_)
+            | ClientRequest::ListTasks(_) => {
                 Err(McpError::new(ErrorCode::INTERNAL_ERROR, "internal error"))
             }
         }
@@ -83,6 +88,7 @@ impl<Q: QuotaStore> Server<Q> {
             name,
             arguments,
             retry,
+            task: _,
         } = call;
         let offer = self.offer.load_full();
         let repeated = Repeated {

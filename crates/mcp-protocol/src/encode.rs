@@ -1,9 +1,15 @@
 //! What results and notifications look like in which revision.
 
 mod messages;
+mod tasks;
 mod views;
 
-pub use self::messages::{encode_input_request, encode_notification};
+pub use self::{
+    messages::{encode_input_request, encode_notification},
+    tasks::encode_input_requests,
+};
+
+use self::tasks::{TaskList, Wrapped, created_view, task_view};
 
 use self::views::{
     Called, Completed, Contents, Discovered, Initialized, Nothing, OneSkill, Prompted, Prompts,
@@ -15,14 +21,13 @@ use crate::{
     model::{
         CacheHint, CacheScope, Completion, GetPromptResult, GetSkillResult, Implementation,
         ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListSkillsResult,
-        ListToolsResult, ReadDirectoryResult, ReadResourceResult, ResultMeta, ServerCapabilities,
+        ListToolsResult, RELATED_TASK, ReadDirectoryResult, ReadResourceResult, ResultMeta,
         ServerResult,
     },
 };
 use jsonrpc_core::{Id, RawJson};
 use serde::Serialize;
 use serde_json::json;
-use std::collections::BTreeMap;
 
 /// Shapes results for a peer's revision. Holds what goes into each of them: who we are.
 #[derive(Clone, Debug)]
@@ -66,11 +71,7 @@ impl Encoder {
                 &plain(None),
                 &Initialized {
                     protocol_version: result.protocol_version,
-                    // Extensions came with 2026-07-28, and are written against it.
-                    capabilities: &ServerCapabilities {
-                        extensions: BTreeMap::new(),
-                        ..result.capabilities.clone()
-                    },
+                    capabilities: &result.capabilities.shaped_for(version),
                     server_info: &self.server_info,
                     instructions: result.instructions.as_deref(),
                 },
@@ -81,7 +82,7 @@ impl Encoder {
                     supported_versions: ProtocolVersion::modern()
                         .map(ProtocolVersion::as_str)
                         .collect(),
-                    capabilities: &result.capabilities,
+                    capabilities: &result.capabilities.shaped_for(version),
                     instructions: result.instructions.as_deref(),
                 },
             ),
@@ -204,6 +205,25 @@ impl Encoder {
                 },
                 &Required::new(required),
             ),
+            ServerResult::CreateTask(task) if modern => encode(
+                &Shape {
+                    result_type: Some("task"),
+                    ..plain(None)
+                },
+                &created_view(version, task),
+            ),
+            ServerResult::CreateTask(task) => {
+                let mut meta = ResultMeta::default();
+                meta.insert(RELATED_TASK, &json!({ "taskId": task.id }));
+                let wrapped = Wrapped {
+                    task: created_view(version, task),
+                };
+                encode(&shape(Some(&meta), None), &wrapped)
+            }
+            ServerResult::Task(task) => encode(&plain(None), &task_view(version, task)),
+            ServerResult::ListTasks(list) => encode(&plain(None), &TaskList::new(version, list)),
+            // The engine acknowledges it in other words.
+            ServerResult::Listening(_) => encode(&plain(None), &Nothing {}),
             ServerResult::ReadResource(ReadResourceResult {
                 contents,
                 meta,

@@ -15,7 +15,7 @@ mod session;
 mod version;
 
 pub use crate::{
-    encode::{Encoder, encode_input_request, encode_notification},
+    encode::{Encoder, encode_input_request, encode_input_requests, encode_notification},
     error::ProtocolError,
     method::{decode_notification, decode_request},
     session::Session,

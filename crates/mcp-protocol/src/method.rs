@@ -2,11 +2,11 @@
 
 use crate::{
     ProtocolError, ProtocolVersion,
-    ProtocolVersion::{V2024_11_05, V2025_11_25, V2026_07_28},
+    ProtocolVersion::{V2024_11_05, V2025_06_18, V2025_11_25, V2026_07_28},
     model::{
         CallTool, ClientNotification, ClientRequest, Complete, CompletionReference, DIRECTORY_READ,
         GetPrompt, InputRetry, LoggingLevel, ReadResource, SKILLS_EXTENSION, ServerCapabilities,
-        SubscriptionFilter,
+        SubscriptionFilter, TaskRequest, UpdateTask,
     },
 };
 use jsonrpc_core::{Id, RawJson};
@@ -40,7 +40,9 @@ const fn row(
 
 #[rustfmt::skip]
 const REQUESTS: &[Row] = &[
-    row("tools/call",               V2024_11_05, V2026_07_28, tools,     call_tool),
+    row("tools/call",               V2026_07_28, V2026_07_28, tools,     call_tool),
+    row("tools/call",               V2025_11_25, V2025_11_25, tools,     call_tool_or_task),
+    row("tools/call",               V2024_11_05, V2025_06_18, tools,     call_tool),
     row("tools/list",               V2024_11_05, V2026_07_28, tools,     |raw| read(raw).map(ClientRequest::ListTools)),
     row("resources/read",           V2024_11_05, V2026_07_28, resources, read_resource),
     row("resources/list",           V2024_11_05, V2026_07_28, resources, |raw| read(raw).map(ClientRequest::ListResources)),
@@ -50,6 +52,11 @@ const REQUESTS: &[Row] = &[
     row("skills/list",              V2026_07_28, V2026_07_28, skills,    |raw| read(raw).map(ClientRequest::ListSkills)),
     row("skills/get",               V2026_07_28, V2026_07_28, skills,    |raw| uri(raw).map(ClientRequest::GetSkill)),
     row("resources/directory/read", V2026_07_28, V2026_07_28, directories, |raw| read(raw).map(ClientRequest::ReadDirectory)),
+    row("tasks/get",                V2025_11_25, V2026_07_28, tasks,     |raw| task_id(raw).map(ClientRequest::GetTask)),
+    row("tasks/update",             V2026_07_28, V2026_07_28, tasks,     update_task),
+    row("tasks/cancel",             V2025_11_25, V2026_07_28, tasks,     |raw| task_id(raw).map(ClientRequest::CancelTask)),
+    row("tasks/result",             V2025_11_25, V2025_11_25, tasks,     |raw| task_id(raw).map(ClientRequest::AwaitTask)),
+    row("tasks/list",               V2025_11_25, V2025_11_25, task_lists, |raw| read(raw).map(ClientRequest::ListTasks)),
     row("prompts/list",             V2024_11_05, V2026_07_28, prompts,   |raw| read(raw).map(ClientRequest::ListPrompts)),
     row("prompts/get",              V2024_11_05, V2026_07_28, prompts,   get_prompt),
     row("completion/complete",      V2024_11_05, V2026_07_28, completions, complete),
@@ -87,6 +94,14 @@ fn directories(offer: &ServerCapabilities) -> bool {
     resources(offer) && declared == Some(true)
 }
 
+fn tasks(offer: &ServerCapabilities) -> bool {
+    tools(offer) && offer.tasks.is_some()
+}
+
+fn task_lists(offer: &ServerCapabilities) -> bool {
+    tools(offer) && offer.tasks.is_some_and(|tasks| tasks.list)
+}
+
 fn prompts(offer: &ServerCapabilities) -> bool {
     offer.prompts
 }
@@ -118,8 +133,8 @@ pub fn decode_request(
 ) -> Result<ClientRequest, ProtocolError> {
     let row = REQUESTS
         .iter()
-        .find(|row| row.name == method)
-        .filter(|row| row.versions.contains(&version) && (row.offered)(offer))
+        .find(|row| row.name == method && row.versions.contains(&version))
+        .filter(|row| (row.offered)(offer))
         .ok_or_else(|| ProtocolError::MethodNotFound {
             method: shortened(method),
         })?;
@@ -196,6 +211,52 @@ fn call_tool(params: &RawJson) -> Result<ClientRequest, String> {
         name: wire.name.into_owned(),
         arguments,
         retry: retry_of(params, wire.input_responses, wire.request_state),
+        task: None,
+    }))
+}
+
+/// Where a client says itself that its call is to be a task. Before and after that, a member of
+/// this name means nothing.
+fn call_tool_or_task(params: &RawJson) -> Result<ClientRequest, String> {
+    #[derive(Deserialize)]
+    struct Wire {
+        #[serde(default, deserialize_with = "crate::model::object")]
+        task: Option<Task>,
+    }
+    #[derive(Deserialize)]
+    struct Task {
+        #[serde(default, deserialize_with = "crate::model::present")]
+        ttl: Option<u64>,
+    }
+    let task = read::<Wire>(params)?.task;
+    let task = task.map(|task| TaskRequest { ttl_ms: task.ttl });
+    match call_tool(params)? {
+        ClientRequest::CallTool(call) => Ok(ClientRequest::CallTool(CallTool { task, ..call })),
+        other => Ok(other),
+    }
+}
+
+fn task_id(params: &RawJson) -> Result<String, String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Wire {
+        task_id: String,
+    }
+    read::<Wire>(params).map(|params| params.task_id)
+}
+
+fn update_task(params: &RawJson) -> Result<ClientRequest, String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Wire<'a> {
+        task_id: String,
+        #[serde(borrow)]
+        input_responses: BTreeMap<String, &'a RawValue>,
+    }
+    let wire: Wire<'_> = params.parse().map_err(|error| error.to_string())?;
+    Ok(ClientRequest::UpdateTask(UpdateTask {
+        id: wire.task_id,
+        answers: retry_of(params, Some(wire.input_responses), None),
     }))
 }
 
@@ -302,7 +363,7 @@ fn listen_filter(params: &RawJson) -> Result<SubscriptionFilter, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ResourcesCapability;
+    use crate::model::{ResourcesCapability, TasksCapability};
 
     fn offer() -> ServerCapabilities {
         ServerCapabilities {
@@ -357,6 +418,67 @@ mod tests {
                 "{version} {method} {params}"
             );
         }
+    }
+
+    #[test]
+    fn tasks_are_of_two_revisions_and_not_the_same_in_both() {
+        let with = |list| ServerCapabilities {
+            tasks: Some(TasksCapability { list }),
+            ..offer()
+        };
+        let (all, no_list) = (with(true), with(false));
+        let id = r#"{"taskId":"t"}"#;
+        let answers = r#"{"taskId":"t","inputResponses":{"k":{"action":"accept"}}}"#;
+        #[rustfmt::skip]
+        let rows = [
+            (&all, V2026_07_28, "tasks/get", id, 0),
+            (&all, V2026_07_28, "tasks/get", "{}", -32602),
+            (&all, V2026_07_28, "tasks/get", r#"{"taskId":1}"#, -32602),
+            (&all, V2026_07_28, "tasks/cancel", id, 0),
+            (&all, V2026_07_28, "tasks/update", answers, 0),
+            (&all, V2026_07_28, "tasks/update", id, -32602),
+            (&all, V2026_07_28, "tasks/result", id, -32601),
+            (&all, V2026_07_28, "tasks/list", "{}", -32601),
+            (&all, V2025_11_25, "tasks/get", id, 0),
+            (&all, V2025_11_25, "tasks/cancel", id, 0),
+            (&all, V2025_11_25, "tasks/result", id, 0),
+            (&all, V2025_11_25, "tasks/list", "{}", 0),
+            (&all, V2025_11_25, "tasks/update", answers, -32601),
+            (&no_list, V2025_11_25, "tasks/list", "{}", -32601),
+            (&all, V2025_06_18, "tasks/get", id, -32601),
+            (&offer(), V2026_07_28, "tasks/get", id, -32601),
+            (&offer(), V2025_11_25, "tasks/list", "{}", -32601),
+            // What 2025-11-25 has of it means nothing to others.
+            (&all, V2025_11_25, "tools/call", r#"{"name":"x","task":7}"#, -32602),
+            (&all, V2025_11_25, "tools/call", r#"{"name":"x","task":{"ttl":-1}}"#, -32602),
+            (&all, V2026_07_28, "tools/call", r#"{"name":"x","task":7}"#, 0),
+            (&all, V2025_06_18, "tools/call", r#"{"name":"x","task":7}"#, 0),
+        ];
+        for (offer, version, method, params, expected) in rows {
+            assert_eq!(
+                code(version, offer, method, params),
+                expected,
+                "{version} {method} {params}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_call_is_to_be_a_task_where_the_client_says_so() {
+        let task = |version| {
+            let params = r#"{"name":"x","task":{"ttl":60000}}"#.to_owned();
+            let params = RawJson::from_bytes(params.into()).unwrap();
+            match decode_request(version, &offer(), "tools/call", &params).unwrap() {
+                ClientRequest::CallTool(call) => call.task,
+                other => panic!("{other:?}"),
+            }
+        };
+        let wanted = TaskRequest {
+            ttl_ms: Some(60_000),
+        };
+        assert_eq!(task(V2025_11_25), Some(wanted));
+        assert_eq!(task(V2026_07_28), None);
+        assert_eq!(task(V2025_06_18), None);
     }
 
     #[test]

@@ -91,7 +91,8 @@ impl RequestCx {
     /// Asks the client something and waits for the answer: the result object of the question's
     /// method. For legacy clients; modern ones are asked by a result, and ask again.
     ///
-    /// It waits for as long as the client takes: bound it.
+    /// `task` is the id of the task that asks, if it is one. It waits for as long as the client
+    /// takes: bound it.
     ///
     /// # Errors
     ///
@@ -100,7 +101,11 @@ impl RequestCx {
     /// # Cancel safety
     ///
     /// Dropping the future withdraws the question and tells the client so.
-    pub async fn ask(&self, question: &InputRequest) -> Result<RawJson, AskError> {
+    pub async fn ask(
+        &self,
+        question: &InputRequest,
+        task: Option<&str>,
+    ) -> Result<RawJson, AskError> {
         if self.version.era() == Era::Modern {
             return Err(AskError::NoWay);
         }
@@ -119,7 +124,7 @@ impl RequestCx {
             version: self.version,
             id: id.clone(),
         };
-        let request = encode_input_request(self.version, id, question);
+        let request = encode_input_request(self.version, id, question, task);
         let frame = Frame::message(&Message::Request(request)).into_bytes();
         outbox
             .push(frame)

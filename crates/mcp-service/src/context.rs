@@ -1,7 +1,7 @@
 use crate::{Connection, Outbox, TransportKind};
 use jsonrpc_core::{Frame, Id, Message, RawJson};
 use mcp_protocol::{
-    ProtocolVersion, encode_notification,
+    Era, ProtocolVersion, encode_notification,
     model::{ClientCapabilities, LoggingLevel, RequestMeta, ServerNotification},
 };
 use std::{
@@ -62,7 +62,7 @@ pub struct RequestCx {
     log_from: Option<LoggingLevel>,
     outbox: Option<Outbox>,
     progress: LastProgress,
-    hints: Mutex<Vec<(&'static str, String)>>,
+    hints: Hints,
 }
 
 /// Where a request comes from.
@@ -98,7 +98,39 @@ impl RequestCx {
             capabilities,
             outbox,
             progress: Arc::new(Mutex::new(Some(f64::NEG_INFINITY))),
-            hints: Mutex::default(),
+            hints: Arc::default(),
+        }
+    }
+
+    /// The same request, for what may outlive its answer. Until then, both report on it and leave
+    /// remarks; afterwards neither does.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        Self {
+            version: self.version,
+            principal: self.principal.clone(),
+            transport: self.transport,
+            session: self.session.clone(),
+            connection: self.connection.clone(),
+            log_from: self.log_from,
+            id: self.id.clone(),
+            meta: self.meta.clone(),
+            capabilities: self.capabilities.clone(),
+            outbox: self.outbox.clone(),
+            progress: Arc::clone(&self.progress),
+            hints: Arc::clone(&self.hints),
+        }
+    }
+
+    /// Has the client of a legacy session told of what becomes of a task, until it is over. Clients
+    /// must not rely on it (2025-11-25, tasks), and modern ones ask for it.
+    pub fn announce_task(&self, id: &str) {
+        if let Some(connection) = &self.connection
+            && self.version.era() == Era::Legacy
+            && let Some(subscription) = &*connection.subscription()
+            && let Err(error) = subscription.watch_task(id)
+        {
+            tracing::debug!(principal = %self.principal, %error, "a task is not announced");
         }
     }
 
@@ -253,6 +285,9 @@ impl ProgressReporter {
         }
     }
 }
+
+/// What has been left for the transport.
+type Hints = Arc<Mutex<Vec<(&'static str, String)>>>;
 
 /// The last progress reported of one request, by whomever; `None` once nothing more is to be said.
 type LastProgress = Arc<Mutex<Option<f64>>>;

@@ -490,6 +490,7 @@ where
             prompts_list_changed: self.identity.capabilities.prompts,
             resources_list_changed: self.identity.capabilities.resources.is_some(),
             resource_subscriptions: Vec::new(),
+            task_ids: Vec::new(),
         };
         let subscription = self.subscriptions.add(
             cx.principal.clone(),
@@ -527,14 +528,32 @@ where
             drop(place);
             return self.listen(&cx, filter).await;
         }
+        // So would waiting for a task; services bound that.
+        if let ClientRequest::AwaitTask(_) = request {
+            drop(place);
+            let outcome = self.caught(&cx, request, connection).await;
+            return answered(&cx, outcome);
+        }
         // The quick way first: awaiting costs a turn of the runtime's cooperation budget, and a
         // connection takes hundreds of requests in one turn.
         let permit = match self.places.try_acquire() {
             Ok(permit) => Ok(permit),
             Err(_) => self.places.acquire().await,
         };
-        let called = AssertUnwindSafe(self.call(&cx, request, connection)).catch_unwind();
-        let outcome = match called.await {
+        let outcome = self.caught(&cx, request, connection).await;
+        drop((permit, place));
+        answered(&cx, outcome)
+    }
+
+    /// Calls the service; a handler that panics has failed, and nothing else has.
+    async fn caught(
+        &self,
+        cx: &RequestCx,
+        request: ClientRequest,
+        connection: Option<&Arc<Connection>>,
+    ) -> Result<RawJson, ErrorObject> {
+        let called = AssertUnwindSafe(self.call(cx, request, connection)).catch_unwind();
+        match called.await {
             Ok(Ok(result)) => Ok(result),
             Ok(Err(McpError(error))) => Err(error),
             Err(panic) => {
@@ -549,9 +568,7 @@ where
                     "internal error",
                 ))
             }
-        };
-        drop((permit, place));
-        answered(&cx, outcome)
+        }
     }
 
     async fn call(

@@ -2,7 +2,7 @@ use crate::{Outbox, Principal};
 use jsonrpc_core::{Frame, Id, Message};
 use mcp_protocol::{
     ProtocolVersion, encode_notification,
-    model::{ServerNotification, SubscriptionFilter},
+    model::{ServerNotification, SubscriptionFilter, Task},
 };
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use std::{
 };
 
 /// Something clients may want to hear of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// The list of tools is another one.
     Tools,
@@ -24,6 +24,8 @@ pub enum Change {
     Resources,
     /// What is at this URI is something else.
     Resource(String),
+    /// A task has changed, for the given time.
+    Task(u64, Task),
 }
 
 /// Bounds on who may listen.
@@ -33,7 +35,7 @@ pub struct SubscriptionLimits {
     pub max_total: usize,
     /// The most one principal can have.
     pub max_per_principal: usize,
-    /// The most single resources one subscription can name.
+    /// The most single resources one subscription can name, and the most tasks.
     pub max_resources: usize,
 }
 
@@ -46,6 +48,10 @@ impl Default for SubscriptionLimits {
         }
     }
 }
+
+/// What one subscription can name a bounded number of.
+const RESOURCES: &str = "resources can be subscribed to at once";
+const TASKS: &str = "tasks can be subscribed to at once";
 
 /// A bound on subscriptions is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,6 +84,8 @@ struct Subscriber {
     /// The listen request; legacy notifications belong to none.
     request: Option<Id>,
     outbox: Outbox,
+    /// How many changes of a task were told of: two at once may come in any order.
+    told: HashMap<String, u64>,
 }
 
 impl Subscriptions {
@@ -101,7 +109,7 @@ impl Subscriptions {
 
     /// Tells everybody who asked for it, and who `may_know`, of a change.
     pub fn publish(&self, change: &Change, may_know: impl Fn(&Principal) -> bool) {
-        for subscriber in self.lock().subscribers.values() {
+        for subscriber in self.lock().subscribers.values_mut() {
             if subscriber.wants(change) && may_know(&subscriber.principal) {
                 subscriber.tell(change);
             }
@@ -117,7 +125,8 @@ impl Subscriptions {
         request: Option<Id>,
         outbox: Outbox,
     ) -> Result<Subscription, TooManySubscriptions> {
-        self.check_resources(filter.resource_subscriptions.len())?;
+        self.check(RESOURCES, filter.resource_subscriptions.len())?;
+        self.check(TASKS, filter.task_ids.len())?;
         let mut state = self.lock();
         let too_many = |max, what| Err(TooManySubscriptions { max, what });
         if self.limits.max_total <= state.subscribers.len() {
@@ -138,6 +147,7 @@ impl Subscriptions {
             version,
             request,
             outbox,
+            told: HashMap::new(),
         };
         state.subscribers.insert(key, subscriber);
         Ok(Subscription {
@@ -146,11 +156,11 @@ impl Subscriptions {
         })
     }
 
-    fn check_resources(&self, count: usize) -> Result<(), TooManySubscriptions> {
+    fn check(&self, what: &'static str, count: usize) -> Result<(), TooManySubscriptions> {
         if self.limits.max_resources < count {
             return Err(TooManySubscriptions {
                 max: self.limits.max_resources,
-                what: "resources can be subscribed to at once",
+                what,
             });
         }
         Ok(())
@@ -168,21 +178,46 @@ impl Subscriber {
             Change::Prompts => self.filter.prompts_list_changed,
             Change::Resources => self.filter.resources_list_changed,
             Change::Resource(uri) => self.filter.resource_subscriptions.contains(uri),
+            Change::Task(_, task) => self.filter.task_ids.contains(&task.id),
         }
     }
 
-    fn tell(&self, change: &Change) {
+    fn tell(&mut self, change: &Change) {
         let notification = match change {
             Change::Tools => ServerNotification::ToolsListChanged,
             Change::Prompts => ServerNotification::PromptsListChanged,
             Change::Resources => ServerNotification::ResourcesListChanged,
             Change::Resource(uri) => ServerNotification::ResourceUpdated { uri: uri.clone() },
+            Change::Task(changes, task) => {
+                if !self.is_news(*changes, task) {
+                    return;
+                }
+                ServerNotification::TaskChanged(task.clone())
+            }
         };
         let notification = encode_notification(self.version, &notification, self.request.as_ref());
         let frame = Frame::message(&Message::Notification(notification)).into_bytes();
         if let Err(error) = self.outbox.push_change(frame) {
             tracing::debug!(principal = %self.principal, %error, "a change was not announced");
         }
+    }
+}
+
+impl Subscriber {
+    fn is_news(&mut self, changes: u64, task: &Task) -> bool {
+        match self.told.get_mut(&task.id) {
+            Some(told) if changes <= *told => return false,
+            Some(told) => *told = changes,
+            None => {
+                self.told.insert(task.id.clone(), changes);
+            }
+        }
+        // A legacy session hears of every task that it has, and could have ever more of them.
+        if task.state.is_terminal() && self.request.is_none() {
+            self.filter.task_ids.retain(|id| *id != task.id);
+            self.told.remove(&task.id);
+        }
+        true
     }
 }
 
@@ -201,10 +236,38 @@ impl Subscription {
         };
         let watched = &mut subscriber.filter.resource_subscriptions;
         if !watched.contains(&uri) {
-            self.list.check_resources(watched.len() + 1)?;
+            self.list.check(RESOURCES, watched.len() + 1)?;
             watched.push(uri);
         }
         Ok(())
+    }
+
+    /// Adds a task to what is heard of.
+    pub(crate) fn watch_task(&self, id: &str) -> Result<(), TooManySubscriptions> {
+        let mut state = self.list.lock();
+        let Some(subscriber) = state.subscribers.get_mut(&self.key) else {
+            return Ok(());
+        };
+        let watched = &mut subscriber.filter.task_ids;
+        self.list.check(TASKS, watched.len() + 1)?;
+        watched.push(id.to_owned());
+        Ok(())
+    }
+
+    /// Leaves nothing but `filter` to be heard of.
+    pub(crate) fn narrow(&self, filter: SubscriptionFilter) {
+        if let Some(subscriber) = self.list.lock().subscribers.get_mut(&self.key) {
+            subscriber.filter = filter;
+        }
+    }
+
+    /// Tells this subscriber alone, if it wants to hear of it.
+    pub(crate) fn tell(&self, change: &Change) {
+        if let Some(subscriber) = self.list.lock().subscribers.get_mut(&self.key)
+            && subscriber.wants(change)
+        {
+            subscriber.tell(change);
+        }
     }
 
     /// Takes a resource from what is heard of.

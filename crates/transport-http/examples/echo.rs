@@ -69,6 +69,7 @@ fn tool(name: &str) -> Tool {
         input_schema: RawJson::from_serialized(br#"{"type":"object"}"#.to_vec()),
         output_schema: None,
         annotations: None,
+        task_support: Default::default(),
         meta: Default::default(),
     }
 }

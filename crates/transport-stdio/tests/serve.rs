@@ -64,7 +64,7 @@ impl Service<ClientRequest> for Tools {
                     message: "Sure?".to_owned(),
                     requested_schema: json!({ "type": "object", "properties": {} }),
                 };
-                let text = match cx.ask(&question).await {
+                let text = match cx.ask(&question, None).await {
                     Ok(answer) => answer.as_str().to_owned(),
                     Err(error) => error.to_string(),
                 };

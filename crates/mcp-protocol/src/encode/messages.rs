@@ -1,12 +1,13 @@
 //! What we tell and ask a peer of our own accord.
 
+use super::tasks::task_view;
 use crate::{
-    ProtocolVersion,
-    model::{InputRequest, ServerNotification},
+    Era, ProtocolVersion,
+    model::{InputRequest, RELATED_TASK, ServerNotification},
 };
 use jsonrpc_core::{Id, Notification, RawJson, Request};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 /// Encodes a notification; `subscription` is the id of the `subscriptions/listen` request it is sent
 /// for, which modern revisions demand.
@@ -78,6 +79,17 @@ pub fn encode_notification(
             "notifications/subscriptions/acknowledged",
             json!({ "notifications": accepted }),
         ),
+        ServerNotification::TaskChanged(task) => {
+            let method = match version.era() {
+                Era::Modern => "notifications/tasks",
+                Era::Legacy => "notifications/tasks/status",
+            };
+            make(
+                method,
+                serde_json::to_value(task_view(version, task))
+                    .expect("a tree of values serializes"),
+            )
+        }
         ServerNotification::Cancelled { request, reason } => {
             let mut params = json!({ "requestId": request });
             if let Some(reason) = reason {
@@ -88,8 +100,14 @@ pub fn encode_notification(
     }
 }
 
-/// A question to a legacy client, as a request of the server's own with the id `id`.
-pub fn encode_input_request(version: ProtocolVersion, id: Id, request: &InputRequest) -> Request {
+/// A question to a legacy client, as a request of the server's own with the id `id`; `task` is the
+/// id of the task that asks, which 2025-11-25 demands.
+pub fn encode_input_request(
+    version: ProtocolVersion,
+    id: Id,
+    request: &InputRequest,
+    task: Option<&str>,
+) -> Request {
     let mut params = request.params();
     if let InputRequest::CreateMessage(_) = request
         && version < ProtocolVersion::V2025_11_25
@@ -98,6 +116,15 @@ pub fn encode_input_request(version: ProtocolVersion, id: Id, request: &InputReq
         // Sampling with tools came with 2025-11-25.
         params.remove("tools");
         params.remove("toolChoice");
+    }
+    if let (Some(task), Some(params)) = (task, params.as_object_mut()) {
+        // A handler may have put anything there.
+        let mut meta = match params.remove("_meta") {
+            Some(Value::Object(meta)) => meta,
+            _ => Map::new(),
+        };
+        meta.insert(RELATED_TASK.to_owned(), json!({ "taskId": task }));
+        params.insert("_meta".to_owned(), Value::Object(meta));
     }
     Request {
         id,

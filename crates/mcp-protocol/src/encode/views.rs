@@ -1,5 +1,6 @@
 //! What the members of results look like in which revision.
 
+use super::tasks::{Execution, execution_view};
 use crate::{
     ProtocolVersion,
     model::{
@@ -56,6 +57,8 @@ pub(super) struct ToolView<'a> {
     pub(super) output_schema: Option<&'a RawJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) annotations: Option<&'a ToolAnnotations>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) execution: Option<Execution>,
     #[serde(rename = "_meta", skip_serializing_if = "ResultMeta::is_empty")]
     pub(super) meta: &'a ResultMeta,
 }
@@ -78,6 +81,7 @@ pub(super) fn tool_view(version: ProtocolVersion, tool: &Tool) -> ToolView<'_> {
             .annotations
             .as_ref()
             .filter(|_| since(ProtocolVersion::V2025_03_26)),
+        execution: execution_view(version, tool.task_support),
         meta: &tool.meta,
     }
 }
@@ -329,20 +333,22 @@ pub(super) struct Required<'a> {
 
 impl<'a> Required<'a> {
     pub(super) fn new(required: &'a InputRequired) -> Self {
-        let request = |it: &InputRequest| {
-            let mut params = it.params();
-            if let Some(params) = params.as_object_mut() {
-                // Revision 2025-11-25 alone has it.
-                params.remove("elicitationId");
-            }
-            json!({ "method": it.method(), "params": params })
-        };
         let requests = required.requests.iter();
         Self {
             input_requests: requests
-                .map(|(key, it)| (key.as_str(), request(it)))
+                .map(|(key, it)| (key.as_str(), input_request_view(it)))
                 .collect(),
             request_state: required.state.as_deref(),
         }
     }
+}
+
+/// A question to a modern client, which is asked by a result.
+pub(super) fn input_request_view(request: &InputRequest) -> serde_json::Value {
+    let mut params = request.params();
+    if let Some(params) = params.as_object_mut() {
+        // Revision 2025-11-25 alone has it.
+        params.remove("elicitationId");
+    }
+    json!({ "method": request.method(), "params": params })
 }

@@ -1,3 +1,5 @@
+use super::{TASKS_EXTENSION, TasksCapability};
+use crate::{Era, ProtocolVersion};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -16,6 +18,23 @@ pub struct ClientCapabilities {
     pub elicitation: Option<ElicitationCapability>,
     /// Extensions by name, with their settings.
     pub extensions: BTreeMap<String, Value>,
+}
+
+impl ClientCapabilities {
+    /// What a client must have declared to be given a task (2026-07-28, Tasks extension).
+    pub fn of_tasks() -> Self {
+        Self {
+            extensions: [(TASKS_EXTENSION.to_owned(), json!({}))].into(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether it can be given a task.
+    pub fn has_tasks(&self) -> bool {
+        self.extensions
+            .get(TASKS_EXTENSION)
+            .is_some_and(Value::is_object)
+    }
 }
 
 /// How a client can sample.
@@ -99,6 +118,8 @@ pub struct ServerCapabilities {
     pub completions: bool,
     /// It sends log messages.
     pub logging: bool,
+    /// Its calls can be tasks: of 2025-11-25, and of the extension.
+    pub tasks: Option<TasksCapability>,
     /// Extensions by name, with their settings.
     pub extensions: BTreeMap<String, Value>,
     /// What no revision has standardised, by name.
@@ -110,6 +131,25 @@ pub struct ServerCapabilities {
 pub struct ResourcesCapability {
     /// Clients can subscribe to single resources.
     pub subscribe: bool,
+}
+
+impl ServerCapabilities {
+    /// As revision `version` has it: 2025-11-25 has tasks of its own, and extensions came with
+    /// 2026-07-28, which has tasks as one of them.
+    #[must_use]
+    pub fn shaped_for(&self, version: ProtocolVersion) -> Self {
+        let mut shaped = self.clone();
+        if version != ProtocolVersion::V2025_11_25 {
+            shaped.tasks = None;
+        }
+        if version.era() == Era::Legacy {
+            shaped.extensions.clear();
+        } else if self.tasks.is_some() {
+            let name = TASKS_EXTENSION.to_owned();
+            shaped.extensions.insert(name, json!({}));
+        }
+        shaped
+    }
 }
 
 impl Serialize for ServerCapabilities {
@@ -130,6 +170,13 @@ impl Serialize for ServerCapabilities {
         }
         if self.logging {
             map.serialize_entry("logging", &json!({}))?;
+        }
+        if let Some(tasks) = self.tasks {
+            let mut declared = json!({ "cancel": {}, "requests": { "tools": { "call": {} } } });
+            if tasks.list {
+                declared["list"] = json!({});
+            }
+            map.serialize_entry("tasks", &declared)?;
         }
         if !self.extensions.is_empty() {
             map.serialize_entry("extensions", &self.extensions)?;

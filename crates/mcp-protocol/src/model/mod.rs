@@ -12,6 +12,7 @@ mod prompts;
 mod resources;
 mod skills;
 mod subscriptions;
+mod tasks;
 mod tools;
 
 pub use self::{
@@ -37,7 +38,11 @@ pub use self::{
         DIRECTORY_MIME_TYPE, DIRECTORY_READ, GetSkillResult, ListSkillsResult, ReadDirectory,
         ReadDirectoryResult, SKILLS_EXTENSION, SkillEntry, SkillResource,
     },
-    subscriptions::SubscriptionFilter,
+    subscriptions::{Listening, SubscriptionFilter},
+    tasks::{
+        ListTasksResult, RELATED_TASK, TASKS_EXTENSION, Task, TaskRequest, TaskState, TaskSupport,
+        TasksCapability, UpdateTask,
+    },
     tools::{CallTool, CallToolResult, ListToolsResult, Tool, ToolAnnotations},
 };
 
@@ -70,6 +75,14 @@ pub enum ClientRequest {
     SetLevel(LoggingLevel),
     /// `subscriptions/listen`.
     Listen(SubscriptionFilter),
+    /// `tasks/get`, by id.
+    GetTask(String),
+    UpdateTask(UpdateTask),
+    /// `tasks/cancel`, by id.
+    CancelTask(String),
+    /// `tasks/result`, by id.
+    AwaitTask(String),
+    ListTasks(Page),
 }
 
 /// What a server can answer, before it is shaped for a revision.
@@ -92,6 +105,13 @@ pub enum ServerResult {
     Complete(Completion),
     /// More is needed from the client; modern revisions alone know it.
     InputRequired(InputRequired),
+    /// The call goes on as a task; only for clients that know tasks.
+    CreateTask(Task),
+    /// How far a task has come.
+    Task(Task),
+    ListTasks(ListTasksResult),
+    /// It is not sent: the engine acknowledges it.
+    Listening(Listening),
     /// A result that [`crate::Encoder::result`] has already shaped for the request's revision, such
     /// as a list that is the same for many requests.
     Encoded(RawJson),

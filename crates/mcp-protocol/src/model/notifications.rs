@@ -1,4 +1,4 @@
-use super::{LoggingLevel, SubscriptionFilter};
+use super::{LoggingLevel, SubscriptionFilter, Task};
 use jsonrpc_core::{Id, RawJson};
 
 /// What a client can tell a server, in any revision.
@@ -54,6 +54,8 @@ pub enum ServerNotification {
         /// What the client will hear of.
         accepted: SubscriptionFilter,
     },
+    /// A task has changed; since 2025-11-25.
+    TaskChanged(Task),
     /// The server ends a request of the client's by itself.
     Cancelled {
         /// Which.

@@ -1,3 +1,4 @@
+use super::Task;
 use serde::{Deserialize, Serialize};
 
 /// What a client wants to hear of.
@@ -16,6 +17,9 @@ pub struct SubscriptionFilter {
     /// Changes of single resources, by URI.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resource_subscriptions: Vec<String>,
+    /// Changes of tasks, by id; of the Tasks extension.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub task_ids: Vec<String>,
 }
 
 impl SubscriptionFilter {
@@ -23,4 +27,14 @@ impl SubscriptionFilter {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// What a service will tell of what `subscriptions/listen` asks for.
+#[derive(Clone, Debug, Default)]
+pub struct Listening {
+    /// What it agrees to.
+    pub accepted: SubscriptionFilter,
+    /// How the tasks among it are now, each with how many times it has changed. What a task was
+    /// before that is not told any more.
+    pub tasks: Vec<(u64, Task)>,
 }

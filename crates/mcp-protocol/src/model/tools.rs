@@ -1,4 +1,4 @@
-use super::{CacheHint, Content, InputRetry, ResultMeta};
+use super::{CacheHint, Content, InputRetry, ResultMeta, TaskRequest, TaskSupport};
 use jsonrpc_core::RawJson;
 use serde::Serialize;
 
@@ -17,6 +17,8 @@ pub struct Tool {
     pub output_schema: Option<RawJson>,
     /// What it does to the world; since 2025-03-26.
     pub annotations: Option<ToolAnnotations>,
+    /// Whether its calls can be tasks; revision 2025-11-25 alone says so.
+    pub task_support: TaskSupport,
     /// More about it.
     pub meta: ResultMeta,
 }
@@ -59,6 +61,8 @@ pub struct CallTool {
     pub arguments: RawJson,
     /// What the client was asked before, if it was.
     pub retry: InputRetry,
+    /// That it is to be a task; revision 2025-11-25 alone lets clients say so.
+    pub task: Option<TaskRequest>,
 }
 
 /// A tool's answer.

@@ -1,9 +1,9 @@
 use super::{Engine, answered, too_many};
-use crate::{Answer, McpError, Outbox, RequestCx, Service};
+use crate::{Answer, Change, McpError, Outbox, RequestCx, Service};
 use jsonrpc_core::{ErrorCode, ErrorObject, Frame, Message};
 use mcp_protocol::{
     encode_notification,
-    model::{ClientRequest, ServerNotification, ServerResult, SubscriptionFilter},
+    model::{ClientRequest, Listening, ServerNotification, ServerResult, SubscriptionFilter, Task},
 };
 use std::{future::poll_fn, pin::pin, task::Poll};
 
@@ -27,6 +27,10 @@ where
                 Some(resources) if resources.subscribe => filter.resource_subscriptions,
                 _ => Vec::new(),
             },
+            task_ids: match offer.tasks {
+                Some(_) => filter.task_ids,
+                None => Vec::new(),
+            },
         };
         // Registered first and acknowledged second: a change in between must not be missed. It
         // cannot overtake the acknowledgement either, which would be the first thing queued if
@@ -39,10 +43,15 @@ where
             Some(cx.id.clone()),
             staging.clone(),
         );
-        let _subscription = match subscription {
+        let subscription = match subscription {
             Ok(subscription) => subscription,
             Err(error) => return answered(cx, Err(too_many(error))),
         };
+        let (accepted, tasks) = match self.agreed(cx, accepted).await {
+            Ok(agreed) => agreed,
+            Err(error) => return answered(cx, Err(error)),
+        };
+        subscription.narrow(accepted.clone());
         let acknowledged = encode_notification(
             cx.version,
             &ServerNotification::SubscriptionsAcknowledged { accepted },
@@ -51,6 +60,10 @@ where
         let frame = Frame::message(&Message::Notification(acknowledged)).into_bytes();
         if let Err(error) = outbox.push(frame) {
             tracing::debug!(%error, "a subscription could not be acknowledged");
+        }
+        // What a task has come to meanwhile must not be missed either.
+        for (changes, task) in tasks {
+            subscription.tell(&Change::Task(changes, task));
         }
         let forward = poll_fn(|task| {
             while let Poll::Ready(Some(frame)) = staging.poll_next(task) {
@@ -71,5 +84,24 @@ where
         };
         futures_util::future::select(pin!(forward), pin!(over)).await;
         answered(cx, Ok(self.encoder.listen_ended(&cx.id)))
+    }
+
+    /// Which tasks somebody has is the service's to know.
+    async fn agreed(
+        &self,
+        cx: &RequestCx,
+        wanted: SubscriptionFilter,
+    ) -> Result<(SubscriptionFilter, Vec<(u64, Task)>), ErrorObject> {
+        if wanted.task_ids.is_empty() {
+            return Ok((wanted, Vec::new()));
+        }
+        match self.service.call(cx, ClientRequest::Listen(wanted)).await {
+            Ok(ServerResult::Listening(Listening { accepted, tasks })) => Ok((accepted, tasks)),
+            Ok(_) => Err(ErrorObject::new(
+                ErrorCode::INTERNAL_ERROR,
+                "internal error",
+            )),
+            Err(McpError(error)) => Err(error),
+        }
     }
 }

@@ -98,6 +98,7 @@ impl Service<ClientRequest> for Fake {
                         input_schema: RawJson::from_bytes(r#"{"type":"object"}"#.into()).unwrap(),
                         output_schema: None,
                         annotations: None,
+                        task_support: Default::default(),
                         meta: Default::default(),
                     }],
                     ..ListToolsResult::default()
