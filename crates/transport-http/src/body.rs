@@ -133,9 +133,9 @@ const CHUNK: usize = 64 * 1024;
 const LARGE: usize = 8 * 1024;
 
 impl Events {
-    /// A request that has begun to speak, with `first`.
+    /// A request that begins to speak, with `first` if there is something to say already.
     pub(crate) fn of_request(
-        first: Event,
+        first: Option<Event>,
         running: Running,
         keep_alive: Duration,
         busy: Busy,
@@ -147,8 +147,12 @@ impl Events {
         if let Some((id, retry)) = beginning {
             put_beginning(id, retry, &mut out);
         }
-        events.put(first, &mut out);
-        events.ready.push_back(out.freeze());
+        if let Some(first) = first {
+            events.put(first, &mut out);
+        }
+        if !out.is_empty() {
+            events.ready.push_back(out.freeze());
+        }
         events
     }
 

@@ -35,6 +35,11 @@ pub struct HttpOptions {
     pub keep_alive: Duration,
     /// How soon a client that lost a stream is to come back for the rest of it.
     pub retry: Duration,
+    /// How long a request of a legacy session waits for its answer before its response begins without
+    /// one, as a stream: from then on its client has an event to come back after, should it lose the
+    /// connection. What takes no longer is answered as before, as JSON; zero is for what is not
+    /// answered at once. Only for clients that know of streams that begin so, those of 2025-11-25.
+    pub begin_stream_after: Duration,
     /// How long requests in flight may take to end once the server is to stop.
     pub drain: Duration,
     /// What is accepted at most.
@@ -62,6 +67,7 @@ impl Default for HttpOptions {
             allow_sessionless: true,
             keep_alive: Duration::from_secs(15),
             retry: Duration::from_secs(1),
+            begin_stream_after: Duration::from_secs(1),
             drain: Duration::from_secs(5),
             limits: HttpLimits::default(),
             authenticate: Arc::new(ClientIdOrAddress),
@@ -82,6 +88,7 @@ impl fmt::Debug for HttpOptions {
             .field("allow_sessionless", &self.allow_sessionless)
             .field("keep_alive", &self.keep_alive)
             .field("retry", &self.retry)
+            .field("begin_stream_after", &self.begin_stream_after)
             .field("drain", &self.drain)
             .field("limits", &self.limits)
             .finish_non_exhaustive()

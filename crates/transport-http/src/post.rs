@@ -8,7 +8,7 @@ use crate::{
     mirror, receive,
     refusal::refusal_with,
     respond,
-    running::{Event, Resumption, Running},
+    running::{Event, First, Resumption, Running},
     sessions::SessionKind,
 };
 use http::{HeaderName, HeaderValue, Response, StatusCode, request::Parts};
@@ -23,7 +23,7 @@ use mcp_protocol::{
 use mcp_service::{
     Accepted, Answer, Connection, McpError, Outbox, Principal, Reply, Service, TransportKind,
 };
-use std::{future::poll_fn, sync::Arc};
+use std::sync::Arc;
 
 /// What became of a message.
 enum Dispatched {
@@ -67,22 +67,16 @@ where
         }
         Dispatched::Running(running) => running,
     };
-    // How it is answered is decided by what comes first. Until then the request runs right here,
+    // How it is answered is decided by what comes first, if only a silence. Until then the request runs right here,
     // where hanging up drops it.
-    let first = poll_fn(|cx| {
-        running.advance(cx);
-        running.poll_event(cx)
-    });
-    Ok(match first.await {
-        Some(Event::Reply(reply)) => respond::reply(reply, accept),
-        Some(notification) => respond::events(Events::of_request(
-            notification,
-            running,
-            options.keep_alive,
-            busy,
-        )),
-        None => respond::reply(Reply::Nothing, accept),
-    })
+    let first = match running.first(options.begin_stream_after).await {
+        First::Event(Event::Reply(reply)) => return Ok(respond::reply(reply, accept)),
+        First::End => return Ok(respond::reply(Reply::Nothing, accept)),
+        First::Event(notification) => Some(notification),
+        First::Silence => None,
+    };
+    let events = Events::of_request(first, running, options.keep_alive, busy);
+    Ok(respond::events(events))
 }
 
 /// What is posted is JSON. Says so before anything of it is read.

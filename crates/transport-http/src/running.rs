@@ -11,7 +11,7 @@ use mcp_service::{Exchange, Outbox, Reply};
 use std::{
     fmt,
     future::poll_fn,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
     time::Duration,
@@ -40,6 +40,17 @@ pub(crate) struct Resumption {
     /// How soon a client is to come back, if its revision knows that streams may end early. Before,
     /// events without data were not foreseen, and neither was a server that hangs up.
     pub(crate) retry: Option<Duration>,
+}
+
+/// What a request's response begins with.
+#[derive(Debug)]
+pub(crate) enum First {
+    /// Something to send.
+    Event(Event),
+    /// Nothing, for so long that its client is given a way back.
+    Silence,
+    /// Nothing, and nothing will come.
+    End,
 }
 
 /// Something to send.
@@ -137,9 +148,33 @@ impl Running {
         }
     }
 
+    /// Whether its client comes back for the rest if its stream ends early.
     fn can_be_interrupted(&self) -> bool {
         let retry = self.resumption.as_ref().and_then(|it| it.retry);
-        retry.is_some() && self.leftovers.is_some()
+        retry.is_some() && self.leftovers.is_some() && self.outbox.is_some()
+    }
+
+    /// Lets the request go on until there is something to send, or until its client has waited for
+    /// `patience` and would come back.
+    pub(crate) async fn first(&mut self, patience: Duration) -> First {
+        let would_come_back = self.can_be_interrupted();
+        let mut first = pin!(poll_fn(|cx| {
+            self.advance(cx);
+            self.poll_event(cx)
+        }));
+        let first = if would_come_back {
+            // Only what is not answered at once costs a timer.
+            match poll_fn(|cx| Poll::Ready(first.as_mut().poll(cx))).await {
+                Poll::Ready(first) => first,
+                Poll::Pending => match tokio::time::timeout(patience, first).await {
+                    Ok(first) => first,
+                    Err(_silent) => return First::Silence,
+                },
+            }
+        } else {
+            first.await
+        };
+        first.map_or(First::End, First::Event)
     }
 
     /// What there is to send after [`Running::advance`]; `None` at the end.

@@ -160,6 +160,92 @@ async fn what_a_lost_client_missed_is_kept_for_it() {
 }
 
 #[tokio::test]
+async fn who_waits_for_long_is_given_a_way_back() {
+    let running = start(HttpOptions {
+        begin_stream_after: Duration::from_millis(20),
+        ..HttpOptions::default()
+    })
+    .await;
+    let seen = &running.seen;
+    let mut client = running.client();
+    client.initialize("2025-11-25").await;
+    for round in 1..=3 {
+        let message = client
+            .voice
+            .request("tools/call", json!({ "name": "stuck", "arguments": {} }));
+        let mut stream = client.stream(&client.post_of(&message)).await;
+        let first = stream.next_event().await.unwrap();
+        assert_eq!((first.retry, &*first.data), (Some(1_000), ""));
+        let id = first.id.unwrap();
+        assert_eq!(id, format!("{round}-0"));
+        let answer = [(format!("{round}-1"), json!("answer"))];
+        if round == 1 {
+            // Nothing breaks.
+            seen.release.notify_one();
+            stream.dialogue.sent(message.to_string().as_bytes());
+            assert_eq!(rest(&mut stream).await, answer);
+            continue;
+        }
+        drop(stream);
+        all_have_gone(&running).await;
+        if round == 2 {
+            // It is finished before its client is back.
+            seen.release.notify_one();
+            seen.wait(&seen.finished, round).await;
+        }
+        let mut back = resume(&client, &id, &message).await;
+        assert_eq!(back.next_event().await.unwrap().id, Some(id));
+        if round == 3 {
+            back.expect_silence(A_WHILE).await;
+            seen.release.notify_one();
+        }
+        assert_eq!(rest(&mut back).await, answer);
+        // Nothing comes after the answer, whoever asks.
+        let mut again = resume(&client, &answer[0].0, &message).await;
+        assert_eq!(rest(&mut again).await, []);
+    }
+    assert_eq!(seen.begun.load(Ordering::SeqCst), 3);
+    assert_eq!(running.engine.in_flight(), 0);
+}
+
+#[tokio::test]
+async fn who_would_not_know_how_to_come_back_waits_for_the_answer() {
+    let running = start(HttpOptions {
+        begin_stream_after: Duration::ZERO,
+        ..HttpOptions::default()
+    })
+    .await;
+    let seen = &running.seen;
+    let mut modern = running.client();
+    modern.speak(MODERN);
+    let mut middle = running.client();
+    middle.initialize("2025-06-18").await;
+    let mut sessionless = running.client();
+    sessionless.speak("2025-11-25");
+    let mut json_only = running.client();
+    json_only.initialize("2025-11-25").await;
+    let clients = [&mut modern, &mut middle, &mut sessionless, &mut json_only];
+    for (round, client) in (1..).zip(clients) {
+        let message = call(client, "stuck");
+        let mut post = client.post_of(&message);
+        if round == 4 {
+            post = post.with("accept", "application/json");
+        }
+        let (answer, ()) = tokio::join!(client.post(&post), async {
+            seen.wait(&seen.begun, round).await;
+            tokio::time::sleep(A_WHILE).await;
+            seen.release.notify_one();
+        });
+        assert_eq!(answer.http.media_type(), Some("application/json"));
+        assert!(answer.result()["content"].is_array());
+    }
+    // What is answered at once is no stream, not even for who knows.
+    let echo = call(&mut json_only, "echo");
+    let answer = json_only.post(&json_only.post_of(&echo)).await;
+    assert_eq!(answer.http.media_type(), Some("application/json"));
+}
+
+#[tokio::test]
 async fn streams_of_several_requests_are_not_mixed() {
     let running = start(HttpOptions::default()).await;
     let mut client = running.client();
