@@ -1,8 +1,8 @@
 //! Durable records of tasks: calls whose results are fetched later.
 //!
 //! A [`TaskRecord`] says whose a call is, what it calls and how it stands. A [`TaskStore`] keeps
-//! records, and knows neither what a call is nor what time it is: [`MemoryTaskStore`] until the
-//! process ends.
+//! records, and knows neither what a call is nor what time it is: [`SqliteTaskStore`] in a file, and
+//! [`MemoryTaskStore`] until the process ends.
 //!
 //! Each change of a record is one more in its [`sequence`](TaskRecord::sequence), and only the
 //! first of two who make the same step succeeds. Nothing follows a terminal state. So a result and
@@ -49,9 +49,17 @@ mod store;
 
 mod memory;
 
+mod lock;
+mod owner;
+mod schema;
+mod sqlite;
+mod table;
+
 pub use crate::{
     id::{ParseTaskIdError, TaskId},
     memory::MemoryTaskStore,
     record::{MAX_RECORD_BYTES, TaskRecord, TaskState},
+    schema::OpenError,
+    sqlite::SqliteTaskStore,
     store::{CreateError, LimitKind, MAX_LISTED, StoreError, TaskLimits, TaskStore},
 };

@@ -1,0 +1,186 @@
+use crate::{
+    CreateError, OpenError, StoreError, TaskId, TaskLimits, TaskRecord, TaskStore,
+    lock::{StoreLock, private},
+    owner::{Call, Database, Queue},
+    schema, table,
+};
+use futures_util::{FutureExt, future::BoxFuture};
+use rusqlite::Connection;
+use std::{
+    fmt,
+    fs::{DirBuilder, OpenOptions},
+    path::{Path, PathBuf},
+    thread::JoinHandle,
+};
+use tokio::sync::oneshot;
+
+/// The most expired records that are removed at one go, while which others wait.
+const MAX_REMOVED_AT_ONCE: usize = 64;
+
+/// A store in a `SQLite` file, which only this process may have open.
+///
+/// A thread of its own does the work, and commits what has come in meanwhile together. When the
+/// disk fails, so does what was asked for; the store works again as soon as the disk does.
+///
+/// Dropping it ends the thread once everything that was asked for is done, and waits for that:
+/// then the file is closed and may be opened again.
+pub struct SqliteTaskStore {
+    path: PathBuf,
+    /// `None` only while it is dropped.
+    queue: Option<Queue>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Why nobody answers.
+#[derive(Debug, thiserror::Error)]
+#[error("the thread that owns the task store has ended")]
+struct StoppedError;
+
+impl SqliteTaskStore {
+    /// Opens the store at `path`; makes it and its directories if there is none, for their owner
+    /// alone. It blocks while the file is opened. A file beside it, named like it with `.lock`
+    /// at the end, tells other processes that it is in use.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]. A file that is not a store of a known version is left as it is.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let path = create(path.as_ref())?;
+        let lock = StoreLock::take(&path)?;
+        let connection = schema::open(&path, true)?;
+        let database = Database::new(path.clone(), connection, lock);
+        let (queue, thread) = database.spawn().map_err(OpenError::Thread)?;
+        Ok(Self {
+            path,
+            queue: Some(queue),
+            thread: Some(thread),
+        })
+    }
+
+    /// Has the thread call a function, and waits for what it returns to be durable.
+    async fn ask<T: Send + 'static>(
+        &self,
+        function: impl Fn(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let stopped = || StoreError(Box::new(StoppedError));
+        let (reply, answer) = oneshot::channel();
+        let queue = self.queue.as_ref().ok_or_else(stopped)?;
+        let call = Box::new(Call::new(function, reply));
+        queue.send(call).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
+    }
+}
+
+impl TaskStore for SqliteTaskStore {
+    fn create(
+        &self,
+        task: TaskRecord,
+        limits: TaskLimits,
+    ) -> BoxFuture<'_, Result<(), CreateError>> {
+        async move {
+            task.check_first()?;
+            self.ask(move |connection| table::create(connection, &task, limits))
+                .await?
+        }
+        .boxed()
+    }
+
+    fn get(&self, id: TaskId) -> BoxFuture<'_, Result<Option<TaskRecord>, StoreError>> {
+        self.ask(move |connection| table::get(connection, &id))
+            .boxed()
+    }
+
+    fn update(&self, task: TaskRecord) -> BoxFuture<'_, Result<bool, StoreError>> {
+        async move {
+            task.check()?;
+            self.ask(move |connection| table::update(connection, &task))
+                .await
+        }
+        .boxed()
+    }
+
+    fn list(
+        &self,
+        principal: String,
+        protocol_version: String,
+        after: Option<(u64, TaskId)>,
+        most: usize,
+    ) -> BoxFuture<'_, Result<Vec<TaskRecord>, StoreError>> {
+        self.ask(move |connection| {
+            table::list(
+                connection,
+                &principal,
+                &protocol_version,
+                after.as_ref(),
+                most,
+            )
+        })
+        .boxed()
+    }
+
+    fn remove(&self, id: TaskId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.ask(move |connection| table::remove(connection, &id))
+            .boxed()
+    }
+
+    fn remove_expired(&self, now_us: u64) -> BoxFuture<'_, Result<usize, StoreError>> {
+        async move {
+            let mut removed = 0;
+            loop {
+                let now = self
+                    .ask(move |connection| {
+                        table::remove_expired(connection, now_us, MAX_REMOVED_AT_ONCE)
+                    })
+                    .await?;
+                removed += now;
+                if now < MAX_REMOVED_AT_ONCE {
+                    return Ok(removed);
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn unfinished(&self) -> BoxFuture<'_, Result<Vec<TaskRecord>, StoreError>> {
+        self.ask(table::unfinished).boxed()
+    }
+}
+
+impl fmt::Debug for SqliteTaskStore {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("SqliteTaskStore")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for SqliteTaskStore {
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of it has been reported where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Makes the file and its directories if need be; tells its path without links, so that a lock
+/// taken beside it is the same for everybody.
+fn create(path: &Path) -> Result<PathBuf, OpenError> {
+    let failed = |source| OpenError::File {
+        path: path.to_owned(),
+        source,
+    };
+    if let Some(directory) = path.parent() {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(directory).map_err(failed)?;
+    }
+    private(OpenOptions::new().append(true).create(true))
+        .open(path)
+        .map_err(failed)?;
+    path.canonicalize().map_err(failed)
+}

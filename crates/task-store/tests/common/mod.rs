@@ -1,0 +1,81 @@
+//! Records to try things with.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+#![allow(dead_code, reason = "not every test needs all of it")]
+
+use task_store::{SqliteTaskStore, TaskId, TaskLimits, TaskRecord, TaskState};
+use tempfile::TempDir;
+
+pub(crate) const LIMITS: TaskLimits = TaskLimits {
+    max_total: 10_000,
+    max_per_principal: 1_000,
+};
+
+/// A task of alice that began at `created_us` and expires a thousand later.
+pub(crate) fn task(created_us: u64) -> TaskRecord {
+    TaskRecord {
+        id: TaskId::random(),
+        principal: "alice".to_owned(),
+        capability: "tool/report".to_owned(),
+        protocol_version: "2026-07-28".to_owned(),
+        created_us,
+        updated_us: created_us,
+        expires_us: created_us + 1_000,
+        sequence: 1,
+        state: TaskState::Working,
+        message: None,
+    }
+}
+
+/// The next record of a task.
+pub(crate) fn next(task: &TaskRecord, state: TaskState) -> TaskRecord {
+    TaskRecord {
+        updated_us: task.updated_us + 1,
+        sequence: task.sequence + 1,
+        state,
+        ..task.clone()
+    }
+}
+
+/// One of each kind, with texts that are not nice.
+pub(crate) fn states() -> Vec<TaskState> {
+    vec![
+        TaskState::Working,
+        TaskState::InputRequired {
+            requests: r#"{"a":{"method":"elicitation/create"}}"#.to_owned(),
+        },
+        TaskState::Completed {
+            result: "{\"content\":[{\"text\":\"'\\u0000\0 会 \u{10ffff}\"}]}\n".to_owned(),
+            is_error: false,
+        },
+        TaskState::Completed {
+            result: String::new(),
+            is_error: true,
+        },
+        TaskState::Failed {
+            error: r#"{"code":-32603,"message":"x"}"#.to_owned(),
+        },
+        TaskState::Cancelled,
+    ]
+}
+
+pub(crate) fn completed() -> TaskState {
+    TaskState::Completed {
+        result: "{}".to_owned(),
+        is_error: false,
+    }
+}
+
+/// A new store in a directory that goes with it.
+pub(crate) fn new_sqlite() -> (SqliteTaskStore, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteTaskStore::open(directory.path().join("tasks.sqlite")).unwrap();
+    (store, directory)
+}
+
+/// Runs a future on a runtime of its own.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
+        .block_on(future)
+}
