@@ -135,6 +135,38 @@ fn values_that_do_not_fit_say_what_would() {
             "2:24: `http.max_sessions` must be an integer from 1 to 1000000, found `0` | leave the key out for its default",
         ),
         (
+            "http: {max_session_replay_events: 1000001}",
+            "2:37: `http.max_session_replay_events` must be an integer from 0 to 1000000, found `1000001` | -",
+        ),
+        (
+            "http: {max_session_replay_bytes: 1 MiB}",
+            "2:36: `http.max_session_replay_bytes` must be an integer from 0 to 1073741824, found `1 MiB` | -",
+        ),
+        (
+            "http: {max_replay_bytes: 1099511627777}",
+            "2:28: `http.max_replay_bytes` must be an integer from 0 to 1099511627776, found `1099511627777` | -",
+        ),
+        (
+            "http: {stream_retry_milliseconds: 0}",
+            "2:37: `http.stream_retry_milliseconds` must be an integer from 1 to 600000, found `0` | leave the key out for its default",
+        ),
+        (
+            "http: {stream_after_milliseconds: 0.5}",
+            "2:37: `http.stream_after_milliseconds` must be an integer from 0 to 600000, found `0.5` | -",
+        ),
+        (
+            "http: {old_sse: off}",
+            "2:19: `http.old_sse` must be `true` or `false`, found `off` | -",
+        ),
+        (
+            "http: {max_replay_bytes: 1000000}",
+            "2:28: one session may keep 1048576 bytes (`http.max_session_replay_bytes`), and all of them together only 1000000 (`http.max_replay_bytes`) | one could take the room of all others: lower the one or raise the other",
+        ),
+        (
+            "http: {max_session_replay_bytes: 67108865}",
+            "2:36: one session may keep 67108865 bytes (`http.max_session_replay_bytes`), and all of them together only 67108864 (`http.max_replay_bytes`) | one could take the room of all others: lower the one or raise the other",
+        ),
+        (
             "development: yes",
             "2:16: `development` must be `true` or `false`, found `yes` | -",
         ),

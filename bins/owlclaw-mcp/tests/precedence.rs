@@ -88,6 +88,16 @@ fn the_file_wins_over_the_defaults_and_keeps_amounts_exact() {
         1000.into(),
         "default".into(),
     );
+    for (key, value) in [
+        ("http.max_session_replay_events", 256.into()),
+        ("http.max_session_replay_bytes", 1_048_576.into()),
+        ("http.max_replay_bytes", 67_108_864.into()),
+        ("http.stream_retry_milliseconds", 1_000.into()),
+        ("http.stream_after_milliseconds", 1_000.into()),
+        ("http.old_sse", true.into()),
+    ] {
+        check(&settings, key, value, "default".into());
+    }
     let client = "governance.clients.ci.quota.max_calls_per_day";
     check(&settings, client, 5.into(), in_file(9, 47));
 }
@@ -114,6 +124,10 @@ fn the_environment_wins_over_the_file_in_both_spellings() {
             "12.50",
         ),
         ("MCP_SERVER_DEVELOPMENT", "true"),
+        ("MCP_SERVER_HTTP__OLD_SSE", "false"),
+        // As little as may be: nothing is kept, by one session or by all.
+        ("MCP_SERVER_HTTP__MAX_REPLAY_BYTES", "0"),
+        ("MCP_SERVER_HTTP__STREAM_AFTER_MILLISECONDS", "0"),
     ];
     let settings = shown(&directory, &variables, &[]);
     let rows = [
@@ -128,6 +142,9 @@ fn the_environment_wins_over_the_file_in_both_spellings() {
         ),
         ("governance.default_quota.monthly_budget", "12.50".into()),
         ("development", true.into()),
+        ("http.old_sse", false.into()),
+        ("http.max_replay_bytes", 0.into()),
+        ("http.stream_after_milliseconds", 0.into()),
     ];
     for ((key, value), (variable, _)) in rows.into_iter().zip(variables) {
         check(&settings, key, value, in_variable(variable));

@@ -122,7 +122,8 @@ pub struct HttpLimits {
     /// Bytes that wait on a stream of the old transport, beyond which the next answer is one too
     /// many: answers must not be left out, so the session ends.
     pub max_unread_answer_bytes: usize,
-    /// Events of a legacy session that are kept for a client that lost a stream.
+    /// Events of a legacy session that are kept for a client that lost a stream. With 0 in this or
+    /// the next two nothing is kept, and no stream is resumed.
     pub max_session_replay_events: usize,
     /// Bytes of those. A message longer than that is not kept, not even an answer.
     pub max_session_replay_bytes: usize,

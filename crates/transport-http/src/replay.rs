@@ -83,6 +83,12 @@ impl Replay {
         })
     }
 
+    /// Whether there is room for anything at all.
+    pub(crate) fn has_room(&self) -> bool {
+        let room = &self.room;
+        room.max_events.min(room.max_bytes).min(room.max_total) > 0
+    }
+
     /// Begins the stream of a request.
     pub(crate) fn begin(self: &Arc<Self>) -> Writer {
         let mut state = self.lock();

@@ -65,10 +65,12 @@ pub(crate) enum Event {
 }
 
 impl Resumption {
-    /// How the streams of `session` are resumed; `None` before there was such a thing.
+    /// How the streams of `session` are resumed; `None` before there was such a thing, and where
+    /// nothing is kept.
     pub(crate) fn of(session: &Session, retry: Duration) -> Option<Self> {
         let version = session.connection.session().version();
-        (ProtocolVersion::V2025_03_26 <= version).then(|| Self {
+        let is_resumable = ProtocolVersion::V2025_03_26 <= version && session.replay.has_room();
+        is_resumable.then(|| Self {
             replay: Arc::clone(&session.replay),
             retry: (ProtocolVersion::V2025_11_25 <= version).then_some(retry),
         })

@@ -19,6 +19,17 @@ pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         let hint = "listen on 127.0.0.1, or set `http.allow_anonymous: true` to serve anybody";
         problems.push(error("http.host", message).hint(hint));
     }
+    if http.max_replay_bytes < http.max_session_replay_bytes && http.max_replay_bytes > 0 {
+        let (one, all) = ("http.max_session_replay_bytes", "http.max_replay_bytes");
+        let message = format!(
+            "one session may keep {} bytes (`{one}`), and all of them together only {} (`{all}`)",
+            http.max_session_replay_bytes, http.max_replay_bytes
+        );
+        // Where the operator can see it, and not at a default.
+        let key = if origins.contains_key(one) { one } else { all };
+        let hint = "one could take the room of all others: lower the one or raise the other";
+        problems.push(error(key, message).hint(hint));
+    }
     // To ignore these would leave a listener open that the operator believes to be closed.
     let promises = [
         ("http.tls.enabled", http.tls.enabled),

@@ -86,6 +86,25 @@ pub struct Http {
     /// A session unused for this many seconds is forgotten.
     #[schemars(range(min = 1, max = 604_800))]
     pub session_idle_seconds: u64,
+    /// How many events a session keeps for a client that lost a stream; 0: none, and no stream can
+    /// be resumed.
+    #[schemars(range(max = 1_000_000))]
+    pub max_session_replay_events: usize,
+    /// How many bytes those may have; 0: none, as above.
+    #[schemars(range(max = 1_073_741_824))]
+    pub max_session_replay_bytes: usize,
+    /// How many bytes the events of all sessions may have together; 0: none, as above.
+    #[schemars(range(max = 1_099_511_627_776_u64))]
+    pub max_replay_bytes: usize,
+    /// How soon a client that lost a stream is told to come back for the rest.
+    #[schemars(range(min = 1, max = 600_000))]
+    pub stream_retry_milliseconds: u64,
+    /// After how long without an answer the response to a call in a session begins as a stream that
+    /// can be resumed; 0: unless it is answered at once.
+    #[schemars(range(max = 600_000))]
+    pub stream_after_milliseconds: u64,
+    /// Serve the transport of 2024-11-05 too, HTTP with SSE, at `/mcp/sse` and `/sse`.
+    pub old_sse: bool,
 }
 
 impl Default for Http {
@@ -101,6 +120,12 @@ impl Default for Http {
             max_body_bytes: 4 * 1024 * 1024,
             max_sessions: 10_000,
             session_idle_seconds: 1_800,
+            max_session_replay_events: 256,
+            max_session_replay_bytes: 1024 * 1024,
+            max_replay_bytes: 64 * 1024 * 1024,
+            stream_retry_milliseconds: 1_000,
+            stream_after_milliseconds: 1_000,
+            old_sse: true,
         }
     }
 }

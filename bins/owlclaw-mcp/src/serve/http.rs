@@ -65,19 +65,37 @@ fn options(config: &Http, gateway: Arc<Gateway<MemoryQuota>>) -> HttpOptions {
             .collect(),
         cors_allowed_headers: headers.filter_map(|name| name.parse().ok()).collect(),
         cors_max_age: Duration::from_secs(cors.max_age),
+        retry: Duration::from_millis(config.stream_retry_milliseconds),
+        begin_stream_after: Duration::from_millis(config.stream_after_milliseconds),
         drain: DRAIN,
-        limits: HttpLimits {
-            max_body_bytes: config.max_body_bytes,
-            max_sessions: config.max_sessions,
-            session_idle: Duration::from_secs(config.session_idle_seconds),
-            ..HttpLimits::default()
-        },
+        limits: limits(config),
         header_params: Some(Arc::new(MirroredParams {
             gateway: Arc::clone(&gateway),
         })),
         side_routes: Some(Arc::new(Routes { gateway })),
-        ..HttpOptions::default()
+        ..paths(config)
     }
+}
+
+fn limits(config: &Http) -> HttpLimits {
+    HttpLimits {
+        max_body_bytes: config.max_body_bytes,
+        max_sessions: config.max_sessions,
+        session_idle: Duration::from_secs(config.session_idle_seconds),
+        max_session_replay_events: config.max_session_replay_events,
+        max_session_replay_bytes: config.max_session_replay_bytes,
+        max_replay_bytes: config.max_replay_bytes,
+        ..HttpLimits::default()
+    }
+}
+
+/// Where what is spoken.
+fn paths(config: &Http) -> HttpOptions {
+    let mut options = HttpOptions::default();
+    if !config.old_sse {
+        options.old_sse_paths.clear();
+    }
+    options
 }
 
 fn without_port(authority: &str) -> String {
@@ -174,4 +192,34 @@ fn method_not_allowed() -> PlainResponse {
         .headers_mut()
         .insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_of_the_file_are_those_of_the_transport() {
+        let (ours, theirs) = (Http::default(), HttpOptions::default());
+        let limits = limits(&ours);
+        assert_eq!(format!("{limits:?}"), format!("{:?}", theirs.limits));
+        let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).ok();
+        assert_eq!(
+            Some(ours.stream_retry_milliseconds),
+            milliseconds(theirs.retry)
+        );
+        assert_eq!(
+            Some(ours.stream_after_milliseconds),
+            milliseconds(theirs.begin_stream_after)
+        );
+        assert_eq!(paths(&ours).old_sse_paths, theirs.old_sse_paths);
+        assert_eq!(
+            paths(&Http {
+                old_sse: false,
+                ..ours
+            })
+            .old_sse_paths,
+            Vec::<String>::new()
+        );
+    }
 }

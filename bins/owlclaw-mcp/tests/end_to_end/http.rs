@@ -319,6 +319,48 @@ async fn a_session_that_was_ended_is_gone() {
     let _ = client.request("tools/list", Value::Null).await.result();
 }
 
+#[tokio::test]
+async fn streams_are_as_the_configuration_has_them() {
+    let settings = json!({"http": {
+        "stream_after_milliseconds": 10, "stream_retry_milliseconds": 321, "old_sse": false,
+    }});
+    let site = Site::new(settings);
+    let server = site.http().await;
+    let mut client = server.client();
+    let old = HttpRequest::get("/mcp/sse").header("accept", "text/event-stream");
+    assert_eq!(client.exchange(&old).await.status, 404);
+    client.open("2025-11-25").await;
+    let nap = call("nap", json!({"seconds": 0.5}));
+    let message = client.voice.request("tools/call", nap);
+    let mut stream = client.stream(&client.post_of(&message)).await;
+    let first = stream.next_event().await.unwrap();
+    assert_eq!((first.retry, &*first.data), (Some(321), ""));
+    drop(stream);
+    let back = HttpRequest::get("/mcp")
+        .header("accept", "text/event-stream")
+        .header("last-event-id", &first.id.unwrap());
+    let mut rest = client.stream(&client.dress(back)).await;
+    rest.dialogue.sent(message.to_string().as_bytes());
+    assert_eq!(text(&rest.message().await["result"]), "rested");
+
+    // Where nothing is kept, nothing is promised.
+    for limit in [
+        "max_session_replay_events",
+        "max_session_replay_bytes",
+        "max_replay_bytes",
+    ] {
+        let site = Site::new(json!({"http": {"stream_after_milliseconds": 0, limit: 0}}));
+        let server = site.http().await;
+        let mut client = server.client();
+        client.open("2025-11-25").await;
+        let report = call_with_progress("report", json!({"steps": 2}), "t");
+        let message = client.voice.request("tools/call", report);
+        let answer = client.post(&client.post_of(&message)).await;
+        assert!(answer.events.iter().all(|it| it.id.is_none()), "{answer:?}");
+        assert_eq!(text(answer.result()), "done", "{limit}");
+    }
+}
+
 /// Property 9.
 #[tokio::test]
 async fn streams_that_are_hung_up_on_leave_nothing_behind() {
