@@ -20,6 +20,10 @@ pub type LogSink = Arc<dyn Fn(LogLevel, Option<&str>, &Value) + Send + Sync>;
 /// panic.
 pub type StreamReleaseSink = Arc<dyn Fn() + Send + Sync>;
 
+/// What makes a task of the call. It is called on the tool's own path and must neither block nor
+/// panic.
+pub type TaskSink = Arc<dyn Fn() + Send + Sync>;
+
 /// What an executor may know of the call it carries out, and whom it may tell what.
 ///
 /// A call is given up by dropping the executor's future; only a function on a blocking thread has to
@@ -37,6 +41,7 @@ pub struct ToolCx {
     progress: Option<ProgressSink>,
     log: Option<LogSink>,
     stream_release: Option<StreamReleaseSink>,
+    task: Option<TaskSink>,
     askable: Askable,
     answers: Option<Arc<Answers>>,
     meter: Arc<CallMeter>,
@@ -76,6 +81,7 @@ impl ToolCx {
             progress: None,
             log: None,
             stream_release: None,
+            task: None,
             askable: Askable::default(),
             answers: None,
             meter: Arc::default(),
@@ -117,6 +123,13 @@ impl ToolCx {
         self
     }
 
+    /// Sets what makes a task of the call; without it the call stays a call.
+    #[must_use]
+    pub fn with_task(mut self, sink: TaskSink) -> Self {
+        self.task = Some(sink);
+        self
+    }
+
     /// Sets what the client can be asked, and what it has answered.
     #[must_use]
     pub fn with_answers(mut self, askable: Askable, answers: Option<Arc<Answers>>) -> Self {
@@ -138,6 +151,19 @@ impl ToolCx {
     /// 2025-11-25 do, over Streamable HTTP and within a session. Never blocks.
     pub fn close_stream(&self) {
         if let Some(sink) = &self.stream_release {
+            sink();
+        }
+    }
+
+    /// Has the caller wait no longer: it is answered with a task and fetches the result later, while
+    /// the call goes on. For calls that are known to take long; the server may have the same idea
+    /// without being told. Does nothing where the caller does not know tasks, or has one already.
+    /// Never blocks.
+    ///
+    /// What is asked before this, by [`ToolError::NeedsInput`](crate::ToolError::NeedsInput), is asked
+    /// while the caller waits, and what is asked after it by the task.
+    pub fn continue_as_task(&self) {
+        if let Some(sink) = &self.task {
             sink();
         }
     }

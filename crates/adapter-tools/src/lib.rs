@@ -57,13 +57,13 @@ mod violation;
 pub use crate::{
     arguments::{Arguments, InvalidArguments, MAX_ARGUMENT_BYTES, MAX_ARGUMENT_DEPTH},
     content::{Content, EmbeddedResource, ResourceBody, ResourceLink},
-    context::{CallMeter, LogSink, Progress, ProgressSink, StreamReleaseSink, ToolCx},
+    context::{CallMeter, LogSink, Progress, ProgressSink, StreamReleaseSink, TaskSink, ToolCx},
     error::{Failure, ToolError},
     input::{Answers, Askable, Elicited, LogLevel, Needed, Question},
     native::{NoArguments, ToolInput},
     output::{IntoOutput, ToolOutput},
     schema::{MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, SchemaError},
     set::{ToolProblem, ToolProblemReason, ToolSet},
-    tool::{Annotations, Executor, Tool},
+    tool::{Annotations, Executor, TaskSupport, Tool},
     violation::Violation,
 };

@@ -42,9 +42,22 @@ pub struct Tool {
     timeout: Option<Duration>,
     estimated_cost_micros: Option<u64>,
     is_async: bool,
+    task_support: TaskSupport,
     source: Option<Cow<'static, str>>,
     meta: Map<String, Value>,
     executor: Arc<dyn Executor>,
+}
+
+/// Whether calls of a tool can be tasks: answered at once, with their results fetched later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TaskSupport {
+    /// Never: its callers always wait.
+    Forbidden,
+    /// Where the caller knows tasks; others wait.
+    #[default]
+    Optional,
+    /// Always: callers that do not know tasks are refused.
+    Required,
 }
 
 /// Hints about what a tool does. They are the tool's word about itself, and no reason for trust.
@@ -106,6 +119,7 @@ impl Tool {
             timeout: None,
             estimated_cost_micros: None,
             is_async: true,
+            task_support: TaskSupport::default(),
             source: None,
             meta: Map::new(),
             executor: Arc::new(executor),
@@ -197,6 +211,13 @@ impl Tool {
         self
     }
 
+    /// Sets whether calls of it can be tasks.
+    #[must_use]
+    pub fn with_task_support(mut self, support: TaskSupport) -> Self {
+        self.task_support = support;
+        self
+    }
+
     /// Sets where its code is, such as `orders.py:12`. For operators; clients are not told.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Cow<'static, str>>) -> Self {
@@ -260,6 +281,11 @@ impl Tool {
     /// Whether calls of it run beside each other.
     pub fn is_async(&self) -> bool {
         self.is_async
+    }
+
+    /// Whether calls of it can be tasks.
+    pub fn task_support(&self) -> TaskSupport {
+        self.task_support
     }
 
     /// Where its code is.

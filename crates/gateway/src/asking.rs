@@ -20,8 +20,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 /// flight meanwhile.
 const MAX_WAIT: Duration = Duration::from_secs(10 * 60);
 
-/// How many times one legacy call may ask before it must have an answer.
-const MAX_ROUNDS: usize = 16;
+/// How many times one call may ask while it runs before it must have an answer.
+pub(crate) const MAX_ROUNDS: usize = 16;
 
 /// What the retry of a request must repeat.
 pub(crate) struct Repeated<'a> {
@@ -69,21 +69,35 @@ where
         };
         let requests = declared(cx, needed.questions)?;
         if cx.version.era() == Era::Modern {
-            let bound_parameters = canonical(repeated.parameters);
-            let state = needed
-                .state
-                .map(|state| sealer.seal(bound(cx, &repeated, &bound_parameters), &state, now_us));
-            return Ok(Progressed::Asks(InputRequired { requests, state }));
+            let required = sealed(sealer, now_us, cx, &repeated, requests, needed.state);
+            return Ok(Progressed::Asks(required));
         }
+        let asked = ask_all(cx, &requests, None).await;
         answers = Some(Arc::new(Answers {
-            responses: ask_all(cx, &requests).await?,
+            responses: asked.map_err(|unanswered| unanswered.error)?,
             state: needed.state,
         }));
     }
-    Err(McpError::new(
-        ErrorCode::INTERNAL_ERROR,
-        "the call asks again and again",
-    ))
+    Err(asks_for_ever())
+}
+
+/// A call that has asked [`MAX_ROUNDS`] times.
+pub(crate) fn asks_for_ever() -> McpError {
+    McpError::new(ErrorCode::INTERNAL_ERROR, "the call asks again and again")
+}
+
+/// Questions that a modern client is asked by a result, which it answers by asking again.
+pub(crate) fn sealed(
+    sealer: &Sealer,
+    now_us: u64,
+    cx: &RequestCx,
+    repeated: &Repeated<'_>,
+    requests: BTreeMap<String, InputRequest>,
+    state: Option<Value>,
+) -> InputRequired {
+    let parameters = canonical(repeated.parameters);
+    let state = state.map(|state| sealer.seal(bound(cx, repeated, &parameters), &state, now_us));
+    InputRequired { requests, state }
 }
 
 /// What the client can be asked.
@@ -97,7 +111,7 @@ pub(crate) fn askable(cx: &RequestCx) -> Askable {
     }
 }
 
-fn opened(
+pub(crate) fn opened(
     sealer: &Sealer,
     now_us: u64,
     cx: &RequestCx,
@@ -129,7 +143,7 @@ fn opened(
     })
 }
 
-fn boxed(raw: &RawJson) -> Option<Box<RawValue>> {
+pub(crate) fn boxed(raw: &RawJson) -> Option<Box<RawValue>> {
     RawValue::from_string(raw.as_str().to_owned()).ok()
 }
 
@@ -149,7 +163,7 @@ fn canonical(parameters: &RawJson) -> Value {
 
 /// The questions as the protocol has them, if the client has declared that it can be asked all of
 /// them.
-fn declared(
+pub(crate) fn declared(
     cx: &RequestCx,
     questions: BTreeMap<String, Question>,
 ) -> Result<BTreeMap<String, InputRequest>, McpError> {
@@ -199,32 +213,38 @@ fn request(question: Question) -> InputRequest {
     }
 }
 
+/// Why a legacy client's answers are not there.
+pub(crate) struct Unanswered {
+    /// What the caller is told.
+    pub(crate) error: McpError,
+    /// Whether it would be the same if the client were asked again: it has refused.
+    pub(crate) refused: bool,
+}
+
 /// Asks a legacy client everything at once, and waits for all answers. One that is refused takes
-/// the others back: nobody should fill in a form for a call that has failed.
-async fn ask_all(
+/// the others back: nobody should fill in a form for a call that has failed. `task` is the id of the
+/// task that asks, if it is one.
+pub(crate) async fn ask_all(
     cx: &RequestCx,
     requests: &BTreeMap<String, InputRequest>,
-) -> Result<BTreeMap<String, Box<RawValue>>, McpError> {
+    task: Option<&str>,
+) -> Result<BTreeMap<String, Box<RawValue>>, Unanswered> {
+    let failed = |why| Unanswered {
+        error: McpError::new(ErrorCode::INTERNAL_ERROR, why),
+        refused: false,
+    };
     let asked = requests.iter().map(|(key, request)| async move {
-        let answer = cx
-            .ask(request, None)
-            .await
-            .map_err(|error| unanswered(cx, request, &error))?;
-        let answer = boxed(&answer).ok_or_else(|| {
-            McpError::new(
-                ErrorCode::INTERNAL_ERROR,
-                "an answer of the client cannot be read",
-            )
+        let answer = cx.ask(request, task).await.map_err(|error| Unanswered {
+            refused: matches!(error, AskError::NotDeclared(_) | AskError::Refused(_)),
+            error: unanswered(cx, request, &error),
         })?;
-        Ok::<_, McpError>((key.clone(), answer))
+        let answer =
+            boxed(&answer).ok_or_else(|| failed("an answer of the client cannot be read"))?;
+        Ok::<_, Unanswered>((key.clone(), answer))
     });
     let answers = tokio::time::timeout(MAX_WAIT, try_join_all(asked)).await;
-    let answers = answers.map_err(|_elapsed| {
-        McpError::new(
-            ErrorCode::INTERNAL_ERROR,
-            "the client did not answer a question in time",
-        )
-    })??;
+    let answers =
+        answers.map_err(|_elapsed| failed("the client did not answer a question in time"))??;
     Ok(answers.into_iter().collect())
 }
 

@@ -1,6 +1,6 @@
 use crate::{
     Clock, Component, ComponentState, ErrorOptions, HeaderDiffers, Health, Metrics, Observed,
-    Offer, Server,
+    Offer, Server, Tasks,
     facts::{resource_capability, tool_capability},
     invocations,
     seal::Sealer,
@@ -15,6 +15,7 @@ use mcp_protocol::{
     Encoder,
     model::{
         DIRECTORY_READ, Implementation, ResourcesCapability, SKILLS_EXTENSION, ServerCapabilities,
+        TasksCapability,
     },
 };
 use mcp_service::{Change, Engine, EngineLimits, Principal, ServerIdentity, Subscriptions};
@@ -36,6 +37,7 @@ pub struct Gateway<Q> {
     recorder: Recorder,
     offer: Arc<ArcSwap<Offer>>,
     metrics: Metrics,
+    tasks: Option<Arc<Tasks>>,
     components: Vec<Component>,
     version: String,
 }
@@ -53,6 +55,8 @@ pub struct Parts<Q> {
     pub governor: Arc<Governor<Q>>,
     /// The record of it.
     pub recorder: Recorder,
+    /// Calls that go on after they were answered; `None` for a server where all callers wait.
+    pub tasks: Option<Arc<Tasks>>,
     /// What else `/health` tells of; the ledger is told of always.
     pub components: Vec<Component>,
 }
@@ -109,6 +113,7 @@ impl<Q: QuotaStore> Gateway<Q> {
             offer,
             governor,
             recorder,
+            tasks,
             components: others,
         } = parts;
         let metrics = Metrics::new();
@@ -116,13 +121,13 @@ impl<Q: QuotaStore> Gateway<Q> {
         let extensions = extensions(&offer);
         let offer = Arc::new(ArcSwap::from_pointee(offer));
         let server = Server {
-            invocations: invocations(
+            invocations: Arc::new(invocations(
                 Arc::clone(&governor),
                 recorder.clone(),
                 options.clock,
                 options.default_timeout,
                 options.progress_after,
-            ),
+            )),
             governor: Arc::clone(&governor),
             offer: Arc::clone(&offer),
             encoder: Encoder::new(&info),
@@ -134,6 +139,9 @@ impl<Q: QuotaStore> Gateway<Q> {
             },
             errors: options.errors,
             sealer: Sealer::new(),
+            recorder: recorder.clone(),
+            tasks: tasks.clone(),
+            default_timeout: options.default_timeout,
             clock: options.clock,
         };
         let version = info.version.clone();
@@ -145,18 +153,25 @@ impl<Q: QuotaStore> Gateway<Q> {
                 prompts: has_prompts,
                 completions: has_prompts,
                 logging: options.client_logging,
+                tasks: tasks.as_ref().map(|tasks| TasksCapability {
+                    list: tasks.options().list,
+                }),
                 extensions,
                 ..ServerCapabilities::default()
             },
             instructions,
             discover_ttl_ms: millis(options.tools_ttl),
         };
+        let subscriptions = Subscriptions::new(options.limits.subscriptions);
         let engine = Engine::with_subscriptions(
             Observed::new(server, metrics.clone(), Arc::clone(&offer)),
             identity,
             options.limits,
-            Subscriptions::new(options.limits.subscriptions),
+            Arc::clone(&subscriptions),
         );
+        if let Some(tasks) = &tasks {
+            tasks.attach(subscriptions);
+        }
         let mut components = vec![ledger_component(recorder.clone())];
         components.extend(others);
         Arc::new(Self {
@@ -165,6 +180,7 @@ impl<Q: QuotaStore> Gateway<Q> {
             recorder,
             offer,
             metrics,
+            tasks,
             components,
             version,
         })
@@ -193,6 +209,11 @@ impl<Q: QuotaStore> Gateway<Q> {
     /// What was counted.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// The calls that go on after they were answered.
+    pub fn tasks(&self) -> Option<&Arc<Tasks>> {
+        self.tasks.as_ref()
     }
 
     /// How it is doing.

@@ -1,4 +1,4 @@
-use crate::{Offer, Tally, facts};
+use crate::{Offer, Tally, facts, tasks::Handover};
 use adapter_tools::{Answers, Needed};
 use governance::{Kind, Micros};
 use jsonrpc_core::RawJson;
@@ -18,6 +18,8 @@ pub struct Invocation {
     pub offer: Arc<Offer>,
     /// What the client was asked before, and has answered.
     pub answers: Option<Arc<Answers>>,
+    /// What makes a task of the call, where it can become one.
+    pub handover: Option<Arc<Handover>>,
     /// What the call uses up, whatever becomes of it.
     pub tally: Arc<Tally>,
 }
@@ -55,6 +57,7 @@ impl Invocation {
             arguments,
             offer,
             answers: None,
+            handover: None,
             tally: Arc::default(),
         }
     }
@@ -73,6 +76,7 @@ impl Invocation {
             arguments,
             offer,
             answers: None,
+            handover: None,
             tally: Arc::default(),
         }
     }
@@ -90,6 +94,7 @@ impl Invocation {
             arguments: as_sent,
             offer,
             answers: None,
+            handover: None,
             tally: Arc::default(),
         }
     }

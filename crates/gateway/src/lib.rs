@@ -37,6 +37,7 @@ mod runner;
 mod seal;
 mod server;
 mod skills;
+mod tasks;
 mod timed;
 
 pub use crate::{
@@ -63,6 +64,7 @@ pub use crate::{
     runner::Runner,
     server::Server,
     skills::SkillIndex,
+    tasks::{Handover, TaskOptions, Tasks},
     timed::Timed,
 };
 

@@ -57,6 +57,10 @@ impl Runner {
         if let Some(release) = cx.stream_release() {
             tool_cx = tool_cx.with_stream_release(Arc::new(move || release.close_stream()));
         }
+        if let Some(handover) = &invocation.handover {
+            let handover = Arc::clone(handover);
+            tool_cx = tool_cx.with_task(Arc::new(move || handover.ask()));
+        }
         if let Some(deadline) = admitted.deadline() {
             tool_cx = tool_cx.with_deadline(deadline);
         }

@@ -1,28 +1,31 @@
 use crate::{
     Clock, ErrorOptions, Governed, Invocation, InvocationError, Invoked, Offer, Recorded, Runner,
-    Timed,
+    Tally, Timed,
     asking::{Progressed, Repeated, call_with_input},
     cursor,
     facts::{prompt_capability, resource_capability, tool_capability},
     lists::{Key, List},
     quota_report,
     seal::Sealer,
+    tasks::Tasks,
 };
+use adapter_tools::{TaskSupport, Tool};
 use arc_swap::ArcSwap;
 use governance::{Governor, Policy, QuotaStore};
 use jsonrpc_core::{ErrorCode, RawJson};
+use ledger::Recorder;
 use mcp_protocol::{
-    Encoder,
+    Encoder, ProtocolVersion,
     model::{
-        CacheHint, CacheScope, CallTool, ClientRequest, Complete, Completion, CompletionReference,
-        GetPrompt, GetSkillResult, ListPromptsResult, ListResourceTemplatesResult, ListResources,
-        ListResourcesResult, ListSkillsResult, ListToolsResult, Page, ReadDirectory,
-        ReadDirectoryResult, ReadResource, ServerResult,
+        self, CacheHint, CacheScope, CallTool, CallToolResult, ClientRequest, Complete, Completion,
+        CompletionReference, GetPrompt, GetSkillResult, ListPromptsResult,
+        ListResourceTemplatesResult, ListResources, ListResourcesResult, ListSkillsResult,
+        ListToolsResult, Page, ReadDirectory, ReadDirectoryResult, ReadResource, ServerResult,
     },
 };
 use mcp_service::{McpError, RequestCx, Service};
 use serde_json::json;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// How lists are cut and how long they may be kept.
 #[derive(Clone, Copy, Debug)]
@@ -36,13 +39,16 @@ pub(crate) struct ListOptions {
 /// Answers what clients ask: lists itself, and calls through what every call passes.
 #[derive(Debug)]
 pub struct Server<Q> {
-    pub(crate) invocations: Governed<Recorded<Timed<Runner>>, Q>,
+    pub(crate) invocations: Arc<Governed<Recorded<Timed<Runner>>, Q>>,
     pub(crate) governor: Arc<Governor<Q>>,
     pub(crate) offer: Arc<ArcSwap<Offer>>,
     pub(crate) encoder: Encoder,
     pub(crate) lists: ListOptions,
     pub(crate) errors: ErrorOptions,
     pub(crate) sealer: Sealer,
+    pub(crate) recorder: Recorder,
+    pub(crate) tasks: Option<Arc<Tasks>>,
+    pub(crate) default_timeout: Duration,
     pub(crate) clock: Clock,
 }
 
@@ -65,17 +71,17 @@ impl<Q: QuotaStore> Service<ClientRequest> for Server<Q> {
             ClientRequest::ListPrompts(page) => self.list_prompts(cx, page),
             ClientRequest::GetPrompt(get) => self.get_prompt(cx, get).await,
             ClientRequest::Complete(complete) => self.complete(cx, &complete),
+            ClientRequest::GetTask(id) => self.get_task(cx, &id).await,
+            ClientRequest::UpdateTask(update) => self.update_task(cx, update).await,
+            ClientRequest::CancelTask(id) => self.cancel_task(cx, &id).await,
+            ClientRequest::AwaitTask(id) => self.await_task(cx, &id).await,
+            ClientRequest::ListTasks(page) => self.list_tasks(cx, page).await,
+            ClientRequest::Listen(filter) => self.listen_to_tasks(cx, filter).await,
             // The engine answers these; getting here is a fault of ours.
             ClientRequest::Initialize(_)
             | ClientRequest::Discover
             | ClientRequest::Ping
-            | ClientRequest::SetLevel(_)
-            | ClientRequest::Listen(_)
-            | ClientRequest::GetTask(_)
-            | ClientRequest::UpdateTask(_)
-            | ClientRequest::CancelTask(_)
-            | ClientRequest::AwaitTask(_)
-            | ClientRequest::ListTasks(_) => {
+            | ClientRequest::SetLevel(_) => {
                 Err(McpError::new(ErrorCode::INTERNAL_ERROR, "internal error"))
             }
         }
@@ -84,13 +90,16 @@ impl<Q: QuotaStore> Service<ClientRequest> for Server<Q> {
 
 impl<Q: QuotaStore> Server<Q> {
     async fn call_tool(&self, cx: &RequestCx, call: CallTool) -> Result<ServerResult, McpError> {
+        let offer = self.offer.load_full();
+        if let Some(as_task) = self.as_task(cx, &offer, &call)? {
+            return self.call_as_task(cx, offer, call, as_task).await;
+        }
         let CallTool {
             name,
             arguments,
             retry,
             task: _,
         } = call;
-        let offer = self.offer.load_full();
         let repeated = Repeated {
             method: "tools/call",
             name: &name,
@@ -99,7 +108,7 @@ impl<Q: QuotaStore> Server<Q> {
         let invocation = || Invocation::tool(Arc::clone(&offer), name.clone(), arguments.clone());
         let now_us = (self.clock)();
         let called = call_with_input(
-            &self.invocations,
+            &*self.invocations,
             &self.sealer,
             now_us,
             cx,
@@ -111,16 +120,17 @@ impl<Q: QuotaStore> Server<Q> {
             Progressed::Ended(outcome, tally) => (outcome, tally),
             Progressed::Asks(required) => return Ok(ServerResult::InputRequired(required)),
         };
-        let mut result = match outcome {
-            Ok(Invoked::Tool(result)) => result,
-            Ok(_) => return Err(mixed_up()),
-            Err(error) => error.to_client(&name, cx.version, self.errors)?,
-        };
-        // Results that say what went wrong are results as well (decision D21).
-        if let Some(remaining) = tally.remaining() {
-            quota_report::annotate(&mut result.meta, remaining);
-        }
+        let result = tool_result(outcome, &tally, &name, cx.version, self.errors)?;
         Ok(ServerResult::CallTool(result))
+    }
+
+    fn task_support(&self, tool: &Tool) -> model::TaskSupport {
+        match tool.task_support() {
+            _ if self.tasks.is_none() => model::TaskSupport::Forbidden,
+            TaskSupport::Forbidden => model::TaskSupport::Forbidden,
+            TaskSupport::Optional => model::TaskSupport::Optional,
+            TaskSupport::Required => model::TaskSupport::Required,
+        }
     }
 
     async fn read_resource(
@@ -161,7 +171,7 @@ impl<Q: QuotaStore> Server<Q> {
             Invocation::prompt(offer, name.clone(), arguments.clone(), as_sent.clone())
         };
         let called = call_with_input(
-            &self.invocations,
+            &*self.invocations,
             &self.sealer,
             (self.clock)(),
             cx,
@@ -238,9 +248,10 @@ impl<Q: QuotaStore> Server<Q> {
             let names = visible.iter().map(|(it, _)| it.name());
             let (range, next_cursor) =
                 cursor::page(names, cursor, self.lists.tools_page).ok_or_else(bad_cursor)?;
-            let tools = visible[range]
-                .iter()
-                .map(|(it, tool)| it.seen_by(principal, policy, tool.is_async()));
+            let tools = visible[range].iter().map(|(it, tool)| model::Tool {
+                task_support: self.task_support(tool),
+                ..it.seen_by(principal, policy, tool.is_async())
+            });
             Ok(ServerResult::ListTools(ListToolsResult {
                 tools: tools.collect(),
                 next_cursor,
@@ -416,6 +427,26 @@ fn private(ttl_ms: u64) -> CacheHint {
         ttl_ms,
         scope: CacheScope::Private,
     }
+}
+
+/// What the caller of a tool is told.
+pub(crate) fn tool_result(
+    outcome: Result<Invoked, InvocationError>,
+    tally: &Tally,
+    tool: &str,
+    version: ProtocolVersion,
+    errors: ErrorOptions,
+) -> Result<CallToolResult, McpError> {
+    let mut result = match outcome {
+        Ok(Invoked::Tool(result)) => result,
+        Ok(_) => return Err(mixed_up()),
+        Err(error) => error.to_client(tool, version, errors)?,
+    };
+    // Results that say what went wrong are results as well (decision D21).
+    if let Some(remaining) = tally.remaining() {
+        quota_report::annotate(&mut result.meta, remaining);
+    }
+    Ok(result)
 }
 
 /// One kind of thing was called and another answered, which is a fault of ours.

@@ -650,7 +650,8 @@ fn notified(connection: &Connection, notification: &Notification) {
     }
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+/// What a panic says, for logs.
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()

@@ -27,7 +27,7 @@ pub use crate::{
     ask::AskError,
     connection::{Connection, TransportKind},
     context::{LogReporter, Principal, ProgressReporter, RequestCx, StreamRelease},
-    engine::{Engine, EngineLimits, ServerIdentity},
+    engine::{Engine, EngineLimits, ServerIdentity, panic_text},
     error::McpError,
     exchange::{Accepted, Answer, Exchange, Reply},
     outbox::{Outbox, OutboxError},

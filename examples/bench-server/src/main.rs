@@ -115,6 +115,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             ),
             governor: Arc::new(Governor::new(policy, Arc::new(MemoryQuota::default()))),
             recorder,
+            tasks: None,
             components: Vec::new(),
         },
         options,

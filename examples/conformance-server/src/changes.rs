@@ -1,6 +1,6 @@
 //! An offer that changes while it is served, and clients that hear of it.
 
-use crate::{content, headers, input, prompts, reconnecting, skills, telling};
+use crate::{content, headers, input, prompts, reconnecting, skills, tasks, telling};
 use adapter_tools::{NoArguments, Tool, ToolError, ToolProblem, ToolSet};
 use gateway::{Gateway, IncludeSkill, Offer, Options};
 use governance::MemoryQuota;
@@ -35,6 +35,7 @@ impl Changes {
             .chain(telling::tools())
             .chain(reconnecting::tools())
             .chain(input::tools())
+            .chain(tasks::tools())
             .chain([headers::tool()])
             .chain(self.tools());
         let offer = Offer::new(

@@ -5,7 +5,8 @@
 //! What is on offer is in one file per feature: [`content`] answers and resources, [`telling`]
 //! progress and log messages, [`reconnecting`] calls that outlive their connection, [`input`]
 //! questions to the client, [`prompts`], [`skills`], [`changes`] what clients listen for,
-//! [`headers`] arguments that are repeated in headers.
+//! [`headers`] arguments that are repeated in headers, [`tasks`] calls whose results are fetched
+//! later.
 
 mod changes;
 mod content;
@@ -14,21 +15,23 @@ mod input;
 mod prompts;
 mod reconnecting;
 mod skills;
+mod tasks;
 mod telling;
 
 use changes::Changes;
-use gateway::{Gateway, Options, Parts};
+use gateway::{Gateway, Options, Parts, TaskOptions, Tasks, system_clock};
 use governance::{Governor, MemoryQuota, Policy, PolicySpec};
 use ledger::{MemoryLedger, Recorder, RecorderOptions};
 use mcp_protocol::model::Implementation;
 use mcp_service::Principal;
 use std::{error::Error, net::SocketAddr, num::NonZeroUsize, sync::Arc};
+use task_store::MemoryTaskStore;
 use transport_http::{HttpOptions, serve_on_threads};
 use transport_stdio::{StdioOptions, standard_streams};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let gateway = gateway()?;
+    let gateway = gateway().await?;
     let engine = Arc::clone(gateway.engine());
     match port()? {
         None => {
@@ -60,9 +63,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Everything may be done, nothing is limited, and the record is kept in memory.
-fn gateway() -> Result<Arc<Gateway<MemoryQuota>>, Box<dyn Error>> {
+async fn gateway() -> Result<Arc<Gateway<MemoryQuota>>, Box<dyn Error>> {
     let policy = Policy::new(PolicySpec::default())?;
     let changes = Changes::new();
+    let tasks = TaskOptions {
+        list: true,
+        ..TaskOptions::default()
+    };
     let parts = Parts {
         info: Implementation {
             name: "conformance-server".to_owned(),
@@ -73,6 +80,7 @@ fn gateway() -> Result<Arc<Gateway<MemoryQuota>>, Box<dyn Error>> {
         offer: changes.offer()?,
         governor: Arc::new(Governor::new(policy, Arc::new(MemoryQuota::default()))),
         recorder: Recorder::spawn(MemoryLedger::default(), RecorderOptions::default())?,
+        tasks: Some(Tasks::open(Arc::new(MemoryTaskStore::default()), tasks, system_clock).await?),
         components: Vec::new(),
     };
     let options = Options {

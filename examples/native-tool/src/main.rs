@@ -99,6 +99,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             offer: Offer::of_tools(tools()?, options.default_timeout),
             governor: Arc::new(Governor::new(policy, Arc::new(MemoryQuota::default()))),
             recorder: recorder.clone(),
+            tasks: None,
             components: Vec::new(),
         },
         options,

@@ -66,6 +66,7 @@ impl Server {
             offer: offer(&config, app.as_deref(), &catalog),
             governor: Arc::new(Governor::new(policy, Arc::new(quota))),
             recorder,
+            tasks: None,
             components,
         };
         let gateway = Gateway::new(parts, options(&config));

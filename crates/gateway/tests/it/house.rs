@@ -311,6 +311,7 @@ impl Setup {
                     Arc::new(MemoryQuota::new(self.max_principals)),
                 )),
                 recorder: Recorder::spawn(ledger.clone(), recorder).unwrap(),
+                tasks: None,
                 components: Vec::new(),
             },
             self.options,

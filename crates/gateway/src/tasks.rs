@@ -1,0 +1,381 @@
+//! Calls that go on after they were answered: their clients fetch what comes of them later.
+//!
+//! A call becomes a task when its tool says so, when it takes long, or, in revision 2025-11-25,
+//! because its client wants it to. It is the same invocation, under way or not yet begun: it was let
+//! through, counted and recorded like any other, and so is every time it is called again with
+//! answers. A client that cancels a task cancels that invocation.
+//!
+//! What a task has come to is in the store before anybody is told of it. What it asks meanwhile is
+//! in memory: a task that its process did not end is [failed](TaskState::Failed) when the next one
+//! starts.
+
+mod call;
+mod handover;
+mod live;
+mod methods;
+mod run;
+mod shape;
+mod slots;
+mod time;
+
+pub use self::handover::Handover;
+
+pub(crate) use self::run::{Outcome, Run};
+
+use self::{
+    live::{Live, Responses, Stop},
+    slots::Slots,
+};
+use crate::Clock;
+use jsonrpc_core::ErrorCode;
+use mcp_protocol::model::{InputRequest, TaskState};
+use mcp_service::{Change, McpError, RequestCx, Subscriptions};
+use serde_json::json;
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use task_store::{
+    CreateError, StoreError, TaskId, TaskLimits, TaskRecord, TaskState as Stored, TaskStore,
+};
+use tokio::{runtime::Handle, sync::watch};
+
+/// How tasks behave.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskOptions {
+    /// After how long a call becomes a task by itself, where its client knows the Tasks extension
+    /// and its tool allows it.
+    pub after: Duration,
+    /// How long what has come of a task is kept: it expires this long after the time that its tool
+    /// has, counted from its creation.
+    pub keep: Duration,
+    /// The longest a client of revision 2025-11-25 can have a task kept.
+    pub max_keep: Duration,
+    /// How often clients are told to ask at most.
+    pub poll_interval: Duration,
+    /// The most tasks that run.
+    pub max_running: usize,
+    /// The most tasks that run for one principal.
+    pub max_running_per_principal: usize,
+    /// The most requests that wait for a task to end (`tasks/result`).
+    pub max_waiting: usize,
+    /// The most requests of one principal that wait for a task to end.
+    pub max_waiting_per_principal: usize,
+    /// The most tasks that are kept, running or not.
+    pub records: TaskLimits,
+    /// Whether clients of revision 2025-11-25 can list theirs. Only where principals are known to
+    /// be different clients: others would see each other's.
+    pub list: bool,
+}
+
+impl Default for TaskOptions {
+    fn default() -> Self {
+        Self {
+            after: Duration::from_secs(10),
+            keep: Duration::from_secs(60 * 60),
+            max_keep: Duration::from_secs(24 * 60 * 60),
+            poll_interval: Duration::from_millis(500),
+            max_running: 1_000,
+            max_running_per_principal: 100,
+            max_waiting: 1_000,
+            max_waiting_per_principal: 100,
+            records: TaskLimits::default(),
+            list: false,
+        }
+    }
+}
+
+/// How often what has expired is looked for, at most, in microseconds.
+const SWEEP_EVERY_US: u64 = 60_000_000;
+
+/// How long to wait before the store is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+/// The tasks of one server.
+pub struct Tasks {
+    store: Arc<dyn TaskStore>,
+    options: TaskOptions,
+    clock: Clock,
+    /// Where tasks run: requests come from runtimes that may end before them.
+    runtime: Handle,
+    live: Mutex<HashMap<TaskId, Arc<Live>>>,
+    count: watch::Sender<usize>,
+    running: Arc<Slots>,
+    waiting: Arc<Slots>,
+    subscriptions: OnceLock<Arc<Subscriptions>>,
+    swept_us: AtomicU64,
+    closing: AtomicBool,
+}
+
+impl Tasks {
+    /// The tasks in `store`, which run on the runtime this is called on. Those that an earlier
+    /// process has left are failed first.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the store cannot be read or written.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub async fn open(
+        store: Arc<dyn TaskStore>,
+        options: TaskOptions,
+        clock: Clock,
+    ) -> Result<Arc<Self>, StoreError> {
+        let now_us = clock();
+        store.remove_expired(now_us).await?;
+        let interrupted = McpError::new(
+            ErrorCode::INTERNAL_ERROR,
+            "the server stopped before the call had ended",
+        );
+        let error = shape::error_json(&interrupted).as_str().to_owned();
+        for record in store.unfinished().await? {
+            let sequence = record.sequence + 1;
+            let ended = TaskRecord {
+                updated_us: now_us,
+                sequence,
+                state: Stored::Failed {
+                    error: error.clone(),
+                },
+                message: Some(interrupted.0.message.clone().into_owned()),
+                ..record
+            };
+            store.update(ended).await?;
+        }
+        Ok(Arc::new(Self {
+            store,
+            options,
+            clock,
+            runtime: Handle::current(),
+            live: Mutex::default(),
+            count: watch::Sender::new(0),
+            running: Slots::new(options.max_running, options.max_running_per_principal),
+            waiting: Slots::new(options.max_waiting, options.max_waiting_per_principal),
+            subscriptions: OnceLock::new(),
+            swept_us: AtomicU64::new(now_us),
+            closing: AtomicBool::new(false),
+        }))
+    }
+
+    /// How they behave.
+    pub fn options(&self) -> &TaskOptions {
+        &self.options
+    }
+
+    /// How many run.
+    pub fn running(&self) -> usize {
+        *self.count.borrow()
+    }
+
+    /// Lets no task begin any more, gives those that run until `drain` has passed, and ends the
+    /// rest: they are failed, and recorded as cancelled.
+    pub async fn close(&self, drain: Duration) {
+        self.closing.store(true, Ordering::Release);
+        let mut count = self.count.subscribe();
+        let none = async {
+            // The sender lives as long as `self`.
+            let _ = count.wait_for(|count| *count == 0).await;
+        };
+        if tokio::time::timeout(drain, none).await.is_ok() {
+            return;
+        }
+        let running: Vec<_> = self.lock().values().cloned().collect();
+        for live in &running {
+            live.stop(Stop::Shutdown);
+        }
+        // Ending one takes a write to the store; a store that fails is not waited for.
+        let ended = async {
+            let _ = count.wait_for(|count| *count == 0).await;
+        };
+        if tokio::time::timeout(TRY_AGAIN, ended).await.is_err() {
+            tracing::error!(
+                running = self.running(),
+                "tasks could not be ended in the store; they will be when the server starts again"
+            );
+        }
+    }
+
+    /// Whom changes are published to; once.
+    pub(crate) fn attach(&self, subscriptions: Arc<Subscriptions>) {
+        // Tasks belong to one gateway; a second one would only miss its notifications.
+        let _ = self.subscriptions.set(subscriptions);
+    }
+
+    /// A new task, in the store. `ttl` is how long it is kept from now on.
+    async fn create(
+        &self,
+        cx: &RequestCx,
+        capability: &str,
+        ttl: Duration,
+    ) -> Result<Arc<Live>, NotCreated> {
+        if self.closing.load(Ordering::Acquire) {
+            return Err(NotCreated::Closing);
+        }
+        let slot = self.running.take(&cx.principal.0);
+        let slot = slot.ok_or(NotCreated::TooManyRunning)?;
+        let now_us = (self.clock)();
+        self.sweep(now_us).await;
+        let ttl_us = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
+        let record = TaskRecord {
+            id: TaskId::random(),
+            principal: cx.principal.as_str().to_owned(),
+            capability: capability.to_owned(),
+            protocol_version: cx.version.as_str().to_owned(),
+            created_us: now_us,
+            updated_us: now_us,
+            expires_us: now_us.saturating_add(ttl_us),
+            sequence: 1,
+            state: Stored::Working,
+            message: None,
+        };
+        self.store
+            .create(record.clone(), self.options.records)
+            .await?;
+        let poll_ms = u64::try_from(self.options.poll_interval.as_millis()).unwrap_or(u64::MAX);
+        let live = Live::new(record, poll_ms, slot);
+        let mut all = self.lock();
+        all.insert(live.record.id.clone(), Arc::clone(&live));
+        self.count.send_replace(all.len());
+        Ok(live)
+    }
+
+    /// Asks a task's client.
+    async fn ask(
+        &self,
+        live: &Live,
+        requests: BTreeMap<String, InputRequest>,
+    ) -> Result<Responses, McpError> {
+        let answers = live.ask(requests, (self.clock)());
+        self.publish(live);
+        answers.await.unwrap_or_else(|_| {
+            let why = "nobody can answer the task any more";
+            Err(McpError::new(ErrorCode::INTERNAL_ERROR, why))
+        })
+    }
+
+    fn answer(&self, live: &Live, responses: Responses) {
+        live.answer(responses, (self.clock)());
+        self.publish(live);
+    }
+
+    fn refuse(&self, live: &Live, error: McpError) {
+        live.refuse(error, (self.clock)());
+        self.publish(live);
+    }
+
+    /// Ends a task: in the store, then for everybody to see. While the store fails it is tried
+    /// again, until the task has expired.
+    async fn end(&self, live: &Live, state: TaskState, message: Option<String>) {
+        let now_us = (self.clock)();
+        let record = TaskRecord {
+            updated_us: now_us,
+            sequence: live.record.sequence + 1,
+            state: shape::stored(&state),
+            message: message.clone(),
+            ..live.record.clone()
+        };
+        while (self.clock)() < live.record.expires_us {
+            match self.store.update(record.clone()).await {
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        task = ?live.record.id,
+                        "what has come of a task could not be stored"
+                    );
+                    tokio::time::sleep(TRY_AGAIN).await;
+                }
+            }
+        }
+        live.end(state, message, now_us);
+        self.publish(live);
+        self.retire(live);
+    }
+
+    /// Forgets a task that nobody was told of.
+    async fn forget(&self, live: &Live) {
+        if let Err(error) = self.store.remove(live.record.id.clone()).await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "a task that nobody knows of stays until it expires"
+            );
+        }
+        self.retire(live);
+    }
+
+    fn retire(&self, live: &Live) {
+        let mut all = self.lock();
+        all.remove(&live.record.id);
+        self.count.send_replace(all.len());
+    }
+
+    fn publish(&self, live: &Live) {
+        if let Some(subscriptions) = self.subscriptions.get() {
+            let (changes, task) = live.seen();
+            subscriptions.publish(&Change::Task(changes, task), |principal| {
+                principal.as_str() == live.record.principal
+            });
+        }
+    }
+
+    fn live(&self, id: &TaskId) -> Option<Arc<Live>> {
+        self.lock().get(id).cloned()
+    }
+
+    /// Forgets what has expired, now and then.
+    async fn sweep(&self, now_us: u64) {
+        let swept_us = self.swept_us.load(Ordering::Relaxed);
+        if now_us < swept_us.saturating_add(SWEEP_EVERY_US) {
+            return;
+        }
+        self.swept_us.store(now_us, Ordering::Relaxed);
+        if let Err(error) = self.store.remove_expired(now_us).await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "expired tasks could not be forgotten"
+            );
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, Arc<Live>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tasks")
+            .field("store", &self.store)
+            .field("options", &self.options)
+            .field("running", &self.running())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a call cannot be a task.
+#[derive(Debug, thiserror::Error)]
+enum NotCreated {
+    #[error("the server is stopping")]
+    Closing,
+    #[error("too many tasks are running")]
+    TooManyRunning,
+    #[error("the task could not be stored")]
+    Store(#[from] CreateError),
+}
+
+impl NotCreated {
+    fn to_client(&self) -> McpError {
+        let message = match self {
+            Self::Store(CreateError::TooMany { .. }) => "too many tasks are kept".to_owned(),
+            other => other.to_string(),
+        };
+        let error = McpError::new(ErrorCode::INTERNAL_ERROR, message);
+        McpError(error.0.with(&json!({ "retryable": true })))
+    }
+}

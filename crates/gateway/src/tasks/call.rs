@@ -1,0 +1,146 @@
+//! Which calls are tasks, or may become some.
+
+use super::{Outcome, Run, Tasks, methods::tasks_missing};
+use crate::{
+    Offer, Server,
+    asking::{self, Repeated, declared, sealed},
+    facts::tool_capability,
+    invocation::Invoked,
+    server::tool_result,
+};
+use adapter_tools::{TaskSupport, Tool};
+use governance::QuotaStore;
+use jsonrpc_core::ErrorCode;
+use mcp_protocol::{
+    Era, ProtocolVersion,
+    model::{CallTool, ServerResult},
+};
+use mcp_service::{McpError, RequestCx};
+use std::{sync::Arc, time::Duration};
+
+/// How the caller of a tool wants to be answered.
+pub(crate) struct AsTask {
+    tasks: Arc<Tasks>,
+    /// Whether by a task and nothing else.
+    at_once: bool,
+    ttl: Duration,
+}
+
+impl<Q: QuotaStore> Server<Q> {
+    /// Whether a call is a task or may become one; `None` if its caller is to wait in any case.
+    ///
+    /// What its caller cannot see is not told from what does not exist: the call itself says so.
+    pub(crate) fn as_task(
+        &self,
+        cx: &RequestCx,
+        offer: &Offer,
+        call: &CallTool,
+    ) -> Result<Option<AsTask>, McpError> {
+        let Some(tasks) = &self.tasks else {
+            return Ok(None);
+        };
+        let capability = tool_capability(&call.name);
+        let tool = offer.tools().get(&call.name);
+        let tool = tool.filter(|_| self.governor.visible(cx.principal.as_str(), &capability));
+        let Some(tool) = tool else {
+            return Ok(None);
+        };
+        let as_task = |at_once, wanted: Option<Duration>| {
+            let ttl = self.ttl(tasks, tool, wanted);
+            let tasks = Arc::clone(tasks);
+            Ok(Some(AsTask {
+                tasks,
+                at_once,
+                ttl,
+            }))
+        };
+        let support = tool.task_support();
+        match (cx.version, support, call.task) {
+            (ProtocolVersion::V2025_11_25, TaskSupport::Forbidden, Some(_)) => {
+                Err(mismatch("this tool cannot be called as a task"))
+            }
+            (ProtocolVersion::V2025_11_25, _, Some(wanted)) => {
+                as_task(true, wanted.ttl_ms.map(Duration::from_millis))
+            }
+            (version, TaskSupport::Required, None) if version.era() == Era::Legacy => {
+                Err(mismatch("this tool can only be called as a task"))
+            }
+            (version, _, _) if version.era() == Era::Legacy => Ok(None),
+            (_, TaskSupport::Forbidden, _) => Ok(None),
+            _ if cx.capabilities.has_tasks() => as_task(false, None),
+            (_, TaskSupport::Required, _) => Err(tasks_missing()),
+            (_, TaskSupport::Optional, _) => Ok(None),
+        }
+    }
+
+    /// As long as the call may take, and then as long as what comes of it is kept; or as long as
+    /// the client wants it to be.
+    fn ttl(&self, tasks: &Tasks, tool: &Tool, wanted: Option<Duration>) -> Duration {
+        match wanted {
+            Some(wanted) => wanted.min(tasks.options.max_keep),
+            None => tool.timeout().unwrap_or(self.default_timeout) + tasks.options.keep,
+        }
+    }
+
+    /// Answers a call that is a task or may become one.
+    pub(crate) async fn call_as_task(
+        &self,
+        cx: &RequestCx,
+        offer: Arc<Offer>,
+        call: CallTool,
+        as_task: AsTask,
+    ) -> Result<ServerResult, McpError> {
+        let CallTool {
+            name,
+            arguments,
+            retry,
+            task: _,
+        } = call;
+        let repeated = Repeated {
+            method: "tools/call",
+            name: &name,
+            parameters: &arguments,
+        };
+        let now_us = (self.clock)();
+        let answers = if retry.is_empty() {
+            None
+        } else {
+            let answers = asking::opened(&self.sealer, now_us, cx, &repeated, retry)?;
+            Some(Arc::new(answers))
+        };
+        let run = Run {
+            tasks: as_task.tasks,
+            invocations: Arc::clone(&self.invocations),
+            encoder: self.encoder.clone(),
+            errors: self.errors,
+            cx: cx.fork(),
+            offer,
+            tool: name.clone(),
+            arguments: arguments.clone(),
+            answers,
+            ttl: as_task.ttl,
+            at_once: as_task.at_once,
+        };
+        match run.answer().await {
+            Outcome::Created(task) => Ok(ServerResult::CreateTask(task)),
+            Outcome::Failed(error) => Err(error),
+            // What is asked before there is a task is asked by a result (2026-07-28, multi
+            // round-trip requests). Legacy calls do not get here: they are tasks from the start.
+            Outcome::Ended(Ok(Invoked::NeedsInput(needed)), _) => {
+                let requests = declared(cx, needed.questions)?;
+                let required = sealed(&self.sealer, now_us, cx, &repeated, requests, needed.state);
+                Ok(ServerResult::InputRequired(required))
+            }
+            Outcome::Ended(outcome, tally) => {
+                let result = tool_result(outcome, &tally, &name, cx.version, self.errors)?;
+                Ok(ServerResult::CallTool(result))
+            }
+        }
+    }
+}
+
+/// 2025-11-25 wants a tool that is called the wrong way to be answered like a method that does not
+/// exist.
+fn mismatch(why: &'static str) -> McpError {
+    McpError::new(ErrorCode::METHOD_NOT_FOUND, why)
+}

@@ -1,0 +1,261 @@
+use super::{slots::Slot, time::rfc3339_millis};
+use jsonrpc_core::RawJson;
+use mcp_protocol::{
+    encode_input_requests,
+    model::{InputRequest, Task, TaskState},
+};
+use mcp_service::McpError;
+use serde_json::value::RawValue;
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use task_store::TaskRecord;
+use tokio::sync::{oneshot, watch};
+
+/// What a client has answered, by the keys its tool chose.
+pub(crate) type Responses = BTreeMap<String, Box<RawValue>>;
+
+/// A task that is not over. What is asked and answered of it lives here alone: it would be worth
+/// nothing to another process.
+#[derive(Debug)]
+pub(crate) struct Live {
+    /// As it was created.
+    pub(crate) record: TaskRecord,
+    pub(crate) poll_interval_ms: u64,
+    now: Mutex<Now>,
+    /// How many times it has changed.
+    changes: watch::Sender<u64>,
+    stop: watch::Sender<Option<Stop>>,
+    _slot: Slot,
+}
+
+/// Why a task is ended from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Its client asked for it.
+    Cancelled,
+    /// The server stops.
+    Shutdown,
+}
+
+#[derive(Debug)]
+struct Now {
+    state: TaskState,
+    message: Option<String>,
+    updated_us: u64,
+    /// Every key under which something was ever asked: none is used twice.
+    used: HashSet<String>,
+    pending: BTreeMap<String, Question>,
+    given: Responses,
+    asker: Option<oneshot::Sender<Result<Responses, McpError>>>,
+    claimed: bool,
+}
+
+#[derive(Debug)]
+struct Question {
+    /// The key that the tool chose, which need not be the one that the client sees.
+    key: String,
+    request: InputRequest,
+}
+
+impl Live {
+    pub(crate) fn new(record: TaskRecord, poll_interval_ms: u64, slot: Slot) -> Arc<Self> {
+        Arc::new(Self {
+            poll_interval_ms,
+            now: Mutex::new(Now {
+                state: TaskState::Working,
+                message: record.message.clone(),
+                updated_us: record.updated_us,
+                used: HashSet::new(),
+                pending: BTreeMap::new(),
+                given: BTreeMap::new(),
+                asker: None,
+                claimed: false,
+            }),
+            record,
+            changes: watch::Sender::new(1),
+            stop: watch::Sender::new(None),
+            _slot: slot,
+        })
+    }
+
+    /// How it is, and how many times it has changed.
+    pub(crate) fn seen(&self) -> (u64, Task) {
+        let now = self.lock();
+        let task = Task {
+            id: self.record.id.as_str().to_owned(),
+            state: now.state.clone(),
+            status_message: now.message.clone(),
+            created_at: rfc3339_millis(self.record.created_us),
+            last_updated_at: rfc3339_millis(now.updated_us),
+            ttl_ms: Some((self.record.expires_us - self.record.created_us) / 1_000),
+            poll_interval_ms: Some(self.poll_interval_ms),
+        };
+        (*self.changes.borrow(), task)
+    }
+
+    /// Hears of its changes.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Asks its client; the answers come when all of them are there.
+    pub(crate) fn ask(
+        &self,
+        requests: BTreeMap<String, InputRequest>,
+        now_us: u64,
+    ) -> oneshot::Receiver<Result<Responses, McpError>> {
+        let (asker, answers) = oneshot::channel();
+        let mut now = self.lock();
+        now.asker = Some(asker);
+        now.given.clear();
+        now.pending.clear();
+        for (key, request) in requests {
+            let shown = now.unused(&key);
+            now.pending.insert(shown, Question { key, request });
+        }
+        now.go_on();
+        self.changed(now, now_us);
+        answers
+    }
+
+    /// Takes answers. Those to nothing that is asked are passed over, and what has not been answered
+    /// stays asked.
+    pub(crate) fn answer(&self, responses: Responses, now_us: u64) {
+        let mut now = self.lock();
+        let before = now.pending.len();
+        for (shown, response) in responses {
+            if let Some(question) = now.pending.remove(&shown) {
+                now.given.insert(question.key, response);
+            }
+        }
+        if now.pending.len() == before {
+            return;
+        }
+        now.go_on();
+        self.changed(now, now_us);
+    }
+
+    /// Takes the news that its client does not answer.
+    pub(crate) fn refuse(&self, error: McpError, now_us: u64) {
+        let mut now = self.lock();
+        now.pending.clear();
+        if let Some(asker) = now.asker.take() {
+            // Nobody waits any more: it has been stopped.
+            let _ = asker.send(Err(error));
+        }
+        now.go_on();
+        self.changed(now, now_us);
+    }
+
+    /// What is asked, for whoever passes it to the client. Nobody else is given it meanwhile: the
+    /// client would be asked twice.
+    pub(crate) fn claim(&self) -> Option<(Claim<'_>, BTreeMap<String, InputRequest>)> {
+        let mut now = self.lock();
+        if now.claimed || now.pending.is_empty() {
+            return None;
+        }
+        now.claimed = true;
+        let asked = now.pending.iter();
+        let asked = asked.map(|(shown, it)| (shown.clone(), it.request.clone()));
+        Some((Claim(self), asked.collect()))
+    }
+
+    /// It is over.
+    pub(crate) fn end(&self, state: TaskState, message: Option<String>, now_us: u64) {
+        let mut now = self.lock();
+        now.pending.clear();
+        now.asker = None;
+        now.state = state;
+        now.message = message;
+        self.changed(now, now_us);
+    }
+
+    /// Asks it to end; the first to ask says why.
+    pub(crate) fn stop(&self, why: Stop) {
+        self.stop.send_if_modified(|stop| {
+            let first = stop.is_none();
+            stop.get_or_insert(why);
+            first
+        });
+    }
+
+    /// Resolves when it is to end.
+    pub(crate) async fn stopped(&self) -> Stop {
+        let mut stop = self.stop.subscribe();
+        loop {
+            if let Some(why) = *stop.borrow_and_update() {
+                return why;
+            }
+            if stop.changed().await.is_err() {
+                // The sender lives as long as `self`.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Resolves when it is over.
+    pub(crate) async fn over(&self) {
+        let mut changes = self.changes();
+        while !self.lock().state.is_terminal() {
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn changed(&self, mut now: MutexGuard<'_, Now>, now_us: u64) {
+        now.updated_us = now_us.max(now.updated_us);
+        // While the state is locked, or a reader could take an old state for a new one.
+        self.changes.send_modify(|changes| *changes += 1);
+        drop(now);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Now {
+    fn unused(&mut self, key: &str) -> String {
+        let mut shown = key.to_owned();
+        let mut again = 2;
+        while !self.used.insert(shown.clone()) {
+            shown = format!("{key}-{again}");
+            again += 1;
+        }
+        shown
+    }
+
+    /// Works if there is nothing to wait for.
+    fn go_on(&mut self) {
+        if self.pending.is_empty() {
+            self.state = TaskState::Working;
+            if let Some(asker) = self.asker.take() {
+                // Nobody waits any more: it has been stopped.
+                let _ = asker.send(Ok(std::mem::take(&mut self.given)));
+            }
+            return;
+        }
+        let asked = self.pending.iter();
+        let asked = asked.map(|(shown, it)| (shown.clone(), it.request.clone()));
+        let requests: RawJson = encode_input_requests(&asked.collect());
+        self.state = TaskState::InputRequired { requests };
+    }
+}
+
+/// The right to ask a client what a task asks; dropping it gives it back.
+pub(crate) struct Claim<'a>(&'a Live);
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut now = self.0.lock();
+        now.claimed = false;
+        // Somebody else may take it up.
+        let updated_us = now.updated_us;
+        if !now.pending.is_empty() {
+            self.0.changed(now, updated_us);
+        }
+    }
+}

@@ -1,0 +1,292 @@
+use super::{Handover, NotCreated, Tasks, live::Live, live::Stop, shape};
+use crate::{
+    ErrorOptions, Governed, Invocation, InvocationError, Invoked, Offer, Recorded, Runner, Tally,
+    Timed,
+    asking::{self, MAX_ROUNDS, asks_for_ever},
+    server::tool_result,
+};
+use adapter_tools::Answers;
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, Either, select},
+};
+use governance::QuotaStore;
+use jsonrpc_core::{ErrorCode, RawJson};
+use mcp_protocol::{
+    Encoder, Era,
+    model::{RELATED_TASK, ServerResult, Task, TaskState},
+};
+use mcp_service::{McpError, RequestCx, Service, panic_text};
+use serde_json::json;
+use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
+use tokio::sync::oneshot;
+
+type Called = Result<Result<Invoked, InvocationError>, Panicked>;
+
+/// A handler has panicked; it is on record and in the log.
+struct Panicked;
+
+/// How a call that may become a task is answered.
+pub(crate) enum Outcome {
+    /// By what has come of it.
+    Ended(Result<Invoked, InvocationError>, Arc<Tally>),
+    /// By a task.
+    Created(Task),
+    /// It could not be answered.
+    Failed(McpError),
+}
+
+/// A call that is a task, or may become one.
+pub(crate) struct Run<Q: QuotaStore> {
+    pub(crate) tasks: Arc<Tasks>,
+    pub(crate) invocations: Arc<Governed<Recorded<Timed<Runner>>, Q>>,
+    pub(crate) encoder: Encoder,
+    pub(crate) errors: ErrorOptions,
+    pub(crate) cx: RequestCx,
+    pub(crate) offer: Arc<Offer>,
+    pub(crate) tool: String,
+    pub(crate) arguments: RawJson,
+    pub(crate) answers: Option<Arc<Answers>>,
+    /// How long the task is kept from its creation on.
+    pub(crate) ttl: Duration,
+    /// Whether its client wants nothing else; otherwise it becomes one on the way, or not.
+    pub(crate) at_once: bool,
+}
+
+impl<Q: QuotaStore> Run<Q> {
+    /// Begins the call and waits for its answer; the call itself goes on if that is a task.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives the call up, unless its task has been created.
+    pub(crate) async fn answer(self) -> Outcome {
+        let (reply, answer) = oneshot::channel();
+        let runtime = self.tasks.runtime.clone();
+        runtime.spawn(self.run(reply));
+        answer.await.unwrap_or_else(|_| {
+            // What runs it answers always, unless its runtime is gone.
+            Outcome::Failed(internal())
+        })
+    }
+
+    async fn run(self, mut reply: oneshot::Sender<Outcome>) {
+        let handover = Arc::new(Handover::default());
+        let mut invocation = self.invocation(self.answers.clone());
+        invocation.handover = (!self.at_once).then(|| Arc::clone(&handover));
+        let tally = Arc::clone(&invocation.tally);
+        let capability = invocation.capability.clone();
+        let mut call = self.call(invocation);
+        let mut ended = None;
+        if !self.at_once {
+            match self
+                .until_handed_over(&mut call, &handover, &mut reply)
+                .await
+            {
+                Waited::Ended(Ok(Ok(Invoked::NeedsInput(needed)))) if handover.was_asked() => {
+                    ended = Some(Ok(Ok(Invoked::NeedsInput(needed))));
+                }
+                Waited::Ended(called) => {
+                    let _ = reply.send(outcome(called, tally));
+                    return;
+                }
+                Waited::HandedOver => {}
+                Waited::Gone => return,
+            }
+        }
+        let live = match self.tasks.create(&self.cx, &capability, self.ttl).await {
+            Ok(live) => live,
+            Err(error) if self.at_once => {
+                let _ = reply.send(Outcome::Failed(error.to_client()));
+                return;
+            }
+            Err(error) => {
+                self.stay_a_call(&error);
+                let called = match ended {
+                    Some(called) => called,
+                    None => match select(call, pin!(reply.closed())).await {
+                        Either::Left((called, _)) => called,
+                        Either::Right(_) => return,
+                    },
+                };
+                let _ = reply.send(outcome(called, tally));
+                return;
+            }
+        };
+        let (_, task) = live.seen();
+        if reply.send(Outcome::Created(task)).is_err() {
+            // Its client has left without hearing of it, which is a cancellation.
+            drop(call);
+            self.tasks.forget(&live).await;
+            return;
+        }
+        self.cx.announce_task(live.record.id.as_str());
+        let (state, message) = {
+            let to_end = pin!(self.to_end(&live, call, ended, tally));
+            let until =
+                Duration::from_micros(live.record.expires_us.saturating_sub((self.tasks.clock)()));
+            let cut_short = pin!(tokio::time::timeout(until, live.stopped()));
+            match select(to_end, cut_short).await {
+                Either::Left((end, _)) => end,
+                Either::Right((stopped, _)) => cut_short_by(stopped.ok()),
+            }
+        };
+        self.tasks.end(&live, state, message).await;
+    }
+
+    /// Waits for the end of the call, or for it to have become too long to wait for.
+    async fn until_handed_over(
+        &self,
+        call: &mut BoxFuture<'_, Called>,
+        handover: &Handover,
+        reply: &mut oneshot::Sender<Outcome>,
+    ) -> Waited {
+        let long = pin!(tokio::time::timeout(
+            self.tasks.options.after,
+            handover.asked()
+        ));
+        let gone = pin!(reply.closed());
+        match select(call, select(long, gone)).await {
+            Either::Left((called, _)) => Waited::Ended(called),
+            Either::Right((Either::Left(_), _)) => Waited::HandedOver,
+            Either::Right((Either::Right(_), _)) => Waited::Gone,
+        }
+    }
+
+    fn stay_a_call(&self, error: &NotCreated) {
+        tracing::warn!(
+            error = error as &dyn std::error::Error,
+            principal = %self.cx.principal,
+            tool = self.tool,
+            "a call does not become a task; its client goes on waiting"
+        );
+    }
+
+    /// Calls until there is an end, asking between.
+    async fn to_end(
+        &self,
+        live: &Live,
+        call: BoxFuture<'_, Called>,
+        ended: Option<Called>,
+        mut tally: Arc<Tally>,
+    ) -> (TaskState, Option<String>) {
+        let mut called = match ended {
+            Some(called) => called,
+            None => call.await,
+        };
+        for _ in 0..MAX_ROUNDS {
+            let needed = match called {
+                Ok(Ok(Invoked::NeedsInput(needed))) => needed,
+                Ok(outcome) => return self.ended(live, outcome, &tally),
+                Err(Panicked) => return failed(&internal()),
+            };
+            let requests = match asking::declared(&self.cx, needed.questions) {
+                Ok(requests) => requests,
+                Err(error) => return failed(&error),
+            };
+            let responses = match self.tasks.ask(live, requests).await {
+                Ok(responses) => responses,
+                Err(error) => return failed(&error),
+            };
+            let invocation = self.invocation(Some(Arc::new(Answers {
+                responses,
+                state: needed.state,
+            })));
+            tally = Arc::clone(&invocation.tally);
+            called = self.call(invocation).await;
+        }
+        failed(&asks_for_ever())
+    }
+
+    fn ended(
+        &self,
+        live: &Live,
+        outcome: Result<Invoked, InvocationError>,
+        tally: &Tally,
+    ) -> (TaskState, Option<String>) {
+        let result = tool_result(outcome, tally, &self.tool, self.cx.version, self.errors);
+        let mut result = match result {
+            Ok(result) => result,
+            Err(error) => return failed(&error),
+        };
+        if self.cx.version.era() == Era::Legacy {
+            // It is fetched by a request of its own, and nothing else in it says whose it is.
+            let task = json!({ "taskId": live.record.id.as_str() });
+            result.meta.insert(RELATED_TASK, &task);
+        }
+        let is_error = result.is_error;
+        let message = is_error.then(|| "the tool failed".to_owned());
+        match self
+            .encoder
+            .result(self.cx.version, &ServerResult::CallTool(result))
+        {
+            Ok(result) => (TaskState::Completed { result, is_error }, message),
+            Err(error) => failed(&McpError::internal(&error)),
+        }
+    }
+
+    fn invocation(&self, answers: Option<Arc<Answers>>) -> Invocation {
+        Invocation {
+            answers,
+            ..Invocation::tool(
+                Arc::clone(&self.offer),
+                self.tool.clone(),
+                self.arguments.clone(),
+            )
+        }
+    }
+
+    fn call(&self, invocation: Invocation) -> BoxFuture<'_, Called> {
+        let called = self.invocations.call(&self.cx, invocation);
+        AssertUnwindSafe(called)
+            .catch_unwind()
+            .map(|caught| {
+                caught.map_err(|panic| {
+                    tracing::error!(
+                        id = %self.cx.id,
+                        principal = %self.cx.principal,
+                        tool = self.tool,
+                        panic = panic_text(&*panic),
+                        "a handler panicked"
+                    );
+                    Panicked
+                })
+            })
+            .boxed()
+    }
+}
+
+enum Waited {
+    Ended(Called),
+    HandedOver,
+    Gone,
+}
+
+fn outcome(called: Called, tally: Arc<Tally>) -> Outcome {
+    match called {
+        Ok(outcome) => Outcome::Ended(outcome, tally),
+        Err(Panicked) => Outcome::Failed(internal()),
+    }
+}
+
+fn internal() -> McpError {
+    McpError::new(ErrorCode::INTERNAL_ERROR, "internal error")
+}
+
+fn failed(error: &McpError) -> (TaskState, Option<String>) {
+    let message = error.0.message.clone().into_owned();
+    let error = shape::error_json(error);
+    (TaskState::Failed { error }, Some(message))
+}
+
+/// What a task comes to that is not let run to its end; `None` if its time is over.
+fn cut_short_by(stop: Option<Stop>) -> (TaskState, Option<String>) {
+    let why = match stop {
+        Some(Stop::Cancelled) => {
+            let message = "the task was cancelled by its client".to_owned();
+            return (TaskState::Cancelled, Some(message));
+        }
+        Some(Stop::Shutdown) => "the server stopped before the call had ended",
+        None => "the task has expired",
+    };
+    failed(&McpError::new(ErrorCode::INTERNAL_ERROR, why))
+}
