@@ -8,6 +8,11 @@
 //! first of two who make the same step succeeds. Nothing follows a terminal state. So a result and
 //! a cancellation may race: one of the two is told that it came too late.
 //!
+//! What the owner of a store has to do: when it starts, decide what becomes of those that an
+//! earlier process left [`unfinished`](TaskStore::unfinished); now and then, remove what has
+//! [expired](TaskStore::remove_expired); and whenever a task is asked for, look whose it is and
+//! whether it has expired, which the store does not.
+//!
 //! ```
 //! use task_store::{MemoryTaskStore, TaskId, TaskLimits, TaskRecord, TaskState, TaskStore};
 //!

@@ -22,6 +22,8 @@ const MAX_REMOVED_AT_ONCE: usize = 64;
 /// A thread of its own does the work, and commits what has come in meanwhile together. When the
 /// disk fails, so does what was asked for; the store works again as soon as the disk does.
 ///
+/// Room of what has been removed is used again, but not given back to the system.
+///
 /// Dropping it ends the thread once everything that was asked for is done, and waits for that:
 /// then the file is closed and may be opened again.
 pub struct SqliteTaskStore {

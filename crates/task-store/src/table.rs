@@ -29,6 +29,7 @@ pub(crate) fn create(
             false => Err(RecordError::Taken.into()),
         });
     }
+    // Rows are counted up to the limits and no further, so these bound what it costs.
     let (now, max) = (signed(task.created_us), limits.max_per_principal);
     let sql = "SELECT count(*) FROM
                (SELECT 1 FROM task WHERE principal = ?1 AND ?2 < expires_us LIMIT ?3)";

@@ -219,9 +219,12 @@ async fn what_has_expired_does_not_count(store: &dyn TaskStore) {
             .await
             .unwrap_err();
     }
-    let second = task(first.expires_us);
-    store.create(second, cases[0]).await.unwrap();
-    store.create(task(9_000), cases[1]).await.unwrap();
+    // Each begins when the one before it expires.
+    store
+        .create(task(first.expires_us), cases[0])
+        .await
+        .unwrap();
+    store.create(task(2_000), cases[1]).await.unwrap();
 }
 
 async fn a_step_follows_the_one_before_it(store: &dyn TaskStore) {
@@ -350,7 +353,7 @@ async fn pages_are_complete_and_in_order(store: &dyn TaskStore) {
     tasks.sort_by_key(|task| std::cmp::Reverse((task.created_us, task.id.clone())));
     for most in 1..=8 {
         let (mut listed, mut after) = (Vec::new(), None);
-        loop {
+        while listed.len() <= tasks.len() {
             let page = list(store, "alice", after, most).await;
             assert!(page.len() <= most);
             let Some(last) = page.last() else { break };
@@ -369,6 +372,14 @@ async fn pages_are_complete_and_in_order(store: &dyn TaskStore) {
     assert_eq!(list(store, "alice", Some(late), 9).await.len(), 7);
     let early = (0, TaskId::random());
     assert_eq!(list(store, "alice", Some(early), 9).await, []);
+    let last = TaskRecord {
+        expires_us: i64::MAX as u64,
+        created_us: i64::MAX as u64,
+        ..task(7)
+    };
+    store.create(last.clone(), LIMITS).await.unwrap();
+    let later = (1 << 63, "A".repeat(43).parse().unwrap());
+    assert_eq!(list(store, "alice", Some(later), 1).await, [last]);
 }
 
 async fn list(
