@@ -78,6 +78,23 @@ impl ChildProcess {
         self.child.id()
     }
 
+    /// How much memory the process occupies: its resident set, in bytes.
+    ///
+    /// # Panics
+    ///
+    /// If the process has ended, or the system has no `/proc`.
+    #[must_use]
+    pub fn resident_bytes(&self) -> usize {
+        let id = self.id().expect("the process still runs");
+        let status = std::fs::read_to_string(format!("/proc/{id}/status"))
+            .unwrap_or_else(|error| panic!("nothing is known of process {id}: {error}"));
+        let kilobytes = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<usize>().ok());
+        kilobytes.expect("a running process has a resident set") * 1024
+    }
+
     /// What the process has written to its stderr until now; all of it, once it has ended and
     /// [`ChildProcess::wait_exit`] said so.
     #[must_use]

@@ -1,6 +1,10 @@
 //! Which port a server under test listens on.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::{
+    net::{Ipv4Addr, TcpListener},
+    ops::Range,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 /// How a test learns where the server it started listens.
 pub enum Port {
@@ -20,18 +24,32 @@ impl std::fmt::Debug for Port {
     }
 }
 
+/// Ports that no system gives to a socket which did not ask for one: whoever connects to somebody
+/// would otherwise take away what was free a moment ago.
+const UNASKED: Range<u16> = 10_240..32_768;
+
 /// A loopback port that nobody listened on a moment ago. Another process may take it before the
-/// server does, so whoever can let the server choose (port 0) should.
+/// server does, so whoever can let the server choose (port 0) should. The same port is not given
+/// twice soon, and other processes begin elsewhere.
 ///
 /// # Panics
 ///
 /// If the machine has no free port.
 #[must_use]
 pub fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    let count = u32::try_from(UNASKED.len()).expect("ports are few");
+    (0..count)
+        .find_map(|_| {
+            // Far from where the next process begins, as process ids are given one by one.
+            let start = std::process::id().wrapping_mul(257);
+            let step = GIVEN.fetch_add(1, Ordering::Relaxed);
+            let offset = u16::try_from(start.wrapping_add(step) % count).expect("it is in range");
+            let port = UNASKED.start + offset;
+            TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?;
+            Some(port)
+        })
         .expect("a loopback port is free")
-        .port()
 }
 
 #[cfg(test)]
@@ -39,7 +57,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_free_port_can_be_bound() {
-        TcpListener::bind((Ipv4Addr::LOCALHOST, free_port())).unwrap();
+    fn a_free_port_can_be_bound_and_is_another_each_time() {
+        let ports = [(); 50].map(|()| free_port());
+        let listeners = ports.map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap());
+        assert!(!ports.contains(&free_port()));
+        drop(listeners);
     }
 }

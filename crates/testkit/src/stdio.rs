@@ -160,6 +160,22 @@ impl LinePeer {
         Some(self.read(&line))
     }
 
+    /// The text of the next message, as it was written and without its newline: for what a parser
+    /// would lose, such as the digits of a long number. It is judged all the same.
+    ///
+    /// # Panics
+    ///
+    /// As [`LinePeer::receive`], and if messages were left unread before.
+    pub async fn receive_text(&mut self) -> String {
+        assert!(self.parked.is_empty(), "there are others before it");
+        let Ok(Some(line)) = timeout(GENEROUS, self.lines.recv()).await else {
+            panic!("no message within {GENEROUS:?}{}", self.aside());
+        };
+        self.read(&line);
+        let text = String::from_utf8(line).expect("what was parsed is UTF-8");
+        text.trim_end_matches('\n').to_owned()
+    }
+
     /// The next `count` messages, in the order they came.
     ///
     /// # Panics

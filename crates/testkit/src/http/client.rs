@@ -204,7 +204,20 @@ impl HttpClient {
     ///
     /// If the answer is no HTTP, or a message in it is not valid.
     pub async fn post(&self, request: &HttpRequest) -> Answer {
-        let (mut http, mut body) = self.connect().await.begin(request).await;
+        self.post_over(self.connect().await, request).await.0
+    }
+
+    /// As [`HttpClient::post`], over a connection that is there already and can be used again.
+    ///
+    /// # Panics
+    ///
+    /// As [`HttpClient::post`].
+    pub async fn post_over(
+        &self,
+        connection: HttpConnection,
+        request: &HttpRequest,
+    ) -> (Answer, HttpConnection) {
+        let (mut http, mut body) = connection.begin(request).await;
         let mut dialogue = self.dialogue();
         dialogue.sent(request.body_bytes());
         if http.media_type() == Some("text/event-stream") {
@@ -216,11 +229,12 @@ impl HttpClient {
                 }
                 events.push(event);
             }
-            return Answer {
+            let answer = Answer {
                 http,
                 messages,
                 events,
             };
+            return (answer, stream.into_connection());
         }
         while let Some(bytes) = body.next().await {
             http.body.extend_from_slice(&bytes);
@@ -233,11 +247,12 @@ impl HttpClient {
             }
             messages.push(message);
         }
-        Answer {
+        let answer = Answer {
             http,
             messages,
             events: Vec::new(),
-        }
+        };
+        (answer, body.into_connection())
     }
 
     /// Sends a request of the modern revision.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tokio::time::{Duration, timeout};
 
-use super::{Body, HttpResponse};
+use super::{Body, HttpConnection, HttpResponse};
 use crate::{dialogue::Dialogue, wait::GENEROUS};
 
 /// One event, as the fields say; an event that has only an id is one too, for MCP uses such.
@@ -208,6 +208,12 @@ impl SseStream {
     #[must_use]
     pub fn comments(&self) -> usize {
         self.parser.comments()
+    }
+
+    /// Hands the connection back, once the stream has ended.
+    #[must_use]
+    pub fn into_connection(self) -> HttpConnection {
+        self.body.into_connection()
     }
 
     pub(super) fn read(&mut self, event: &SseEvent) -> Value {
