@@ -6,33 +6,33 @@ Called by run.sh, which installs the clients. Needs nothing but Python 3.10.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 import expectations
+import resuming
+from processes import (
+    HERE,
+    MARK,
+    STEP_SECONDS,
+    STOP_SECONDS,
+    Server,
+    drive,
+    driver_command,
+    end,
+    environment,
+    tail,
+    wait_for_strays,
+)
 
-HERE = Path(__file__).resolve().parent
 RETAIL = HERE.parent.parent / "examples" / "retail" / "mcp-server.yaml"
-
-STEP_SECONDS = 60
-DRIVER_SECONDS = 240
-START_SECONDS = 60
-STOP_SECONDS = 10
-
-# In the environment of all we start, and so of all that those start: how strays are found.
-MARK = "OWLCLAW_CLIENT_RUN"
 
 
 @dataclass(frozen=True)
@@ -43,143 +43,13 @@ class Run:
     transport: str
     era: str
 
+
 BOTH = [("stdio", "legacy"), ("stdio", "modern"), ("http", "legacy"), ("http", "modern")]
 OLD = [("stdio", "legacy"), ("http", "legacy"), ("sse", "legacy")]
 CLIENTS = {"python-2": BOTH, "python-1": OLD, "typescript-2": BOTH, "typescript-1": OLD, "inspector": BOTH}
 
-
-def driver_command(client: str, cache: Path) -> list[str]:
-    return {
-        "python-2": [str(cache / "python-2/bin/python"), str(HERE / "python/drive.py")],
-        "python-1": [str(cache / "python-1/bin/python"), str(HERE / "python/drive_v1.py")],
-        "typescript-2": ["node", str(cache / "typescript/drive.mjs")],
-        "typescript-1": ["node", str(cache / "typescript/drive_v1.mjs")],
-        "inspector": [sys.executable, str(HERE / "inspector/drive.py")],
-    }[client]
-
-
-def environment(cache: Path, mark: str) -> dict[str, str]:
-    launcher = cache / "inspector/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
-    return {**os.environ, MARK: mark, "INSPECTOR": str(launcher), "PYTHONDONTWRITEBYTECODE": "1"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def strays(mark: str) -> list[int]:
-    """The processes that still carry our mark, whoever started them."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            variables = (entry / "environ").read_bytes().split(b"\0")
-            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        if f"{MARK}={mark}".encode() in variables and state != "Z" and int(entry.name) != os.getpid():
-            found.append(int(entry.name))
-    return found
-
-
-def wait_for_strays(mark: str, seconds: float) -> list[int]:
-    deadline = time.monotonic() + seconds
-    while left := strays(mark):
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.05)
-    return left
-
-
-def end(process: subprocess.Popen, seconds: float = STOP_SECONDS) -> int | None:
-    """Asks a process to stop; its status, or None when it had to be killed."""
-    if process.poll() is None:
-        process.terminate()
-    try:
-        return process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        process.wait(seconds)
-
-
-class Server:
-    """An HTTP server on a free loopback port, over a copy of the configuration's directory."""
-
-    def __init__(self, binary: Path, config: Path, env: dict[str, str], log: Path) -> None:
-        self.port = free_port()
-        self.log = log
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [binary, "start", "--transport", "http", "--port", str(self.port), "--config", config],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=env,
-                start_new_session=True,
-            )
-        try:
-            self._wait_until_healthy()
-        except BaseException:
-            end(self.process)
-            raise
-
-    def _wait_until_healthy(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            if self.process.poll() is not None:
-                raise RuntimeError(f"the server ended with {self.process.returncode}: {tail(self.log)}")
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5) as answer:
-                    if answer.status == 200:
-                        return
-            except (urllib.error.URLError, OSError):
-                pass
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"the server was not healthy within {START_SECONDS} s: {tail(self.log)}")
-            time.sleep(0.05)
-
-
-def tail(log: Path) -> str:
-    return log.read_text(errors="replace")[-1200:].strip() or "(it said nothing)"
-
-
-def drive(command: list[str], plan: dict, env: dict[str, str], results: Path) -> tuple[list[dict], str | None]:
-    """The driver's outcomes, and what went wrong with the driver itself. Both are kept in `results`."""
-    identity = plan["headers"]["X-MCP-Client-ID"]
-    path = results / f"{identity}-plan.json"
-    path.write_text(json.dumps(plan, indent=1), encoding="utf-8")
-    # Over stdio, what the server writes to its standard error arrives here too.
-    log = results / f"{identity}-errors.log"
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            [*command, str(path)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=env,
-            start_new_session=True,
-        )
-        try:
-            output, _ = process.communicate(timeout=DRIVER_SECONDS)
-            trouble = None if process.returncode == 0 else f"it ended with {process.returncode}"
-        except subprocess.TimeoutExpired:
-            end(process)
-            output, _ = process.communicate()
-            trouble = f"it was not done within {DRIVER_SECONDS} s"
-    (results / f"{identity}-outcomes.jsonl").write_bytes(output)
-    outcomes = []
-    for line in output.splitlines():
-        try:
-            outcomes.append(json.loads(line))
-        except ValueError:
-            trouble = trouble or f"it printed {line[:200]!r}"
-    return outcomes, f"{trouble}: {tail(log)}" if trouble else None
+# Not an era but what only its clients do: come back for answers. Its runs have their own plans.
+RESUMED = "resumed"
 
 
 def carry_out(run: Run, binary: Path, config: Path, cache: Path) -> list[expectations.Check]:
@@ -197,7 +67,8 @@ def carry_out(run: Run, binary: Path, config: Path, cache: Path) -> list[expecta
         server = None
         try:
             if run.transport != "stdio":
-                server = Server(binary, home / config.name, env, results / "server.log")
+                command = [binary, "start", "--transport", "http", "--port", "{port}"]
+                server = Server([*command, "--config", home / config.name], env, results / "server.log")
             for identity in expectations.IDENTITIES:
                 plan = {
                     "transport": run.transport,
@@ -244,7 +115,11 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=sorted(CLIENTS), help="only this client; repeatable")
     parser.add_argument("--transport", action="append", choices=["stdio", "http", "sse"], help="only this; repeatable")
     parser.add_argument("--era", choices=["legacy", "modern"], help="only this era")
+    parser.add_argument(
+        "--fixture", type=Path, help="the conformance-server, whose tools hang up; beside the binary by default"
+    )
     arguments = parser.parse_args()
+    fixture = arguments.fixture or arguments.binary.parent / "conformance-server"
 
     # Ended by a signal, we still clean up behind us.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -252,17 +127,19 @@ def main() -> int:
     passed = failed = 0
     print(f"{'client':<14} {'over':<6} {'era':<7} {'passed':>6} {'failed':>6} {'seconds':>8}")
     for client, combinations in CLIENTS.items():
-        for transport, era in combinations:
+        for transport, era in [*combinations, *[("http", RESUMED)] * (client in resuming.CLIENTS)]:
             if (
                 client not in (arguments.only or CLIENTS)
                 or transport not in (arguments.transport or [transport])
-                or era != (arguments.era or era)
+                or (arguments.era or era) not in (era, "legacy" if era == RESUMED else era)
             ):
                 continue
             started = time.monotonic()
-            checks = carry_out(
-                Run(client, transport, era), arguments.binary, arguments.config.resolve(), arguments.cache
-            )
+            config = arguments.config.resolve()
+            if era == RESUMED:
+                checks = resuming.carry_out(client, arguments.binary, fixture, config, arguments.cache)
+            else:
+                checks = carry_out(Run(client, transport, era), arguments.binary, config, arguments.cache)
             bad = [check for check in checks if not check.ok]
             passed += len(checks) - len(bad)
             failed += len(bad)

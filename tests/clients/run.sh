@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Runs the official MCP clients against a server binary.
 #
-#   tests/clients/run.sh BINARY [--config FILE] [--only NAME]... [--transport T]... [--era E]
+#   tests/clients/run.sh BINARY [--config FILE] [--fixture FILE] [--only NAME]... [--transport T]... [--era E]
 #
 # NAME is a client: python-2, python-1, typescript-2, typescript-1, inspector. T is stdio,
-# http or sse, E is legacy or modern; all of them by default.
+# http or sse, E is legacy or modern; all of them by default. The fixture is the
+# conformance-server, by default the one beside BINARY: clients that resume streams over
+# (legacy) http are hung up on by its tools.
 # Installs what it needs below ${OWLCLAW_TEST_CACHE:-<repository>/.cache}.
 set -euo pipefail
 
@@ -13,7 +15,7 @@ repository=$(cd "$here/../.." && pwd)
 cache=${OWLCLAW_TEST_CACHE:-$repository/.cache}
 
 if [ $# -lt 1 ]; then
-    sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
 fi
 binary=$(realpath -s "$1")
