@@ -8,7 +8,7 @@ use mcp_protocol::model::{
     ResourceContents, ResourceTemplate, ResultMeta,
 };
 use serde_json::json;
-use std::{collections::HashMap, fmt, sync::Arc, time::SystemTime};
+use std::{collections::HashMap, fmt, ops::Range, sync::Arc, time::SystemTime};
 
 /// Resources on offer at one time. A change of them is another value.
 pub trait Resources: fmt::Debug + Send + Sync {
@@ -108,6 +108,8 @@ impl Resources for NoResources {
 pub struct SkillResources {
     catalog: Arc<SkillCatalog>,
     entries: Vec<ResourceEntry>,
+    /// Which entries a skill of the catalogue has, by its place in it.
+    of_skill: Vec<Range<usize>>,
     templates: Vec<ResourceTemplate>,
     skills: SkillIndex,
     cache: CacheHint,
@@ -116,7 +118,7 @@ pub struct SkillResources {
 impl SkillResources {
     /// The skills of `catalog`, which clients may keep for `ttl_ms`.
     pub fn new(catalog: Arc<SkillCatalog>, ttl_ms: u64) -> Self {
-        let entries = catalog.iter().map(entry).collect();
+        let entries: Vec<_> = catalog.iter().map(entry).collect();
         let template = ResourceTemplate {
             uri_template: "skill://{+category}/{name}".to_owned(),
             name: "skill".to_owned(),
@@ -129,6 +131,7 @@ impl SkillResources {
         Self {
             skills: SkillIndex::new(&catalog),
             catalog,
+            of_skill: (0..entries.len()).map(|index| index..index + 1).collect(),
             entries,
             templates: vec![template],
             cache: CacheHint {
@@ -136,6 +139,24 @@ impl SkillResources {
                 scope: CacheScope::Private,
             },
         }
+    }
+
+    /// Lists each `SKILL.md` once more, under the URI that hosts of skills know it by (Skills
+    /// extension): for clients that look there for skills instead of asking for them. Others see
+    /// every skill twice. Those that hosts of skills are not told of are not listed again.
+    #[must_use]
+    pub fn with_documents_listed(mut self) -> Self {
+        self.entries.clear();
+        self.of_skill.clear();
+        for skill in self.catalog.iter() {
+            let first = self.entries.len();
+            self.entries.push(entry(skill));
+            if skill.has_standard_name() {
+                self.entries.push(document_entry(skill));
+            }
+            self.of_skill.push(first..self.entries.len());
+        }
+        self
     }
 
     /// The catalogue.
@@ -175,6 +196,15 @@ fn entry(skill: &Arc<Skill>) -> ResourceEntry {
     }
 }
 
+/// The same document as a file of the extension: its `_meta` is not ours to fill.
+fn document_entry(skill: &Arc<Skill>) -> ResourceEntry {
+    let mut document = entry(skill);
+    document.resource.uri = skill.document_uri().to_string();
+    document.resource.mime_type = Some("text/markdown".to_owned());
+    document.resource.meta = ResultMeta::default();
+    document
+}
+
 /// A time as clients are told it: RFC 3339, in whole seconds, UTC. `None` outside of the years 1 to 9999.
 pub fn rfc3339(time: SystemTime) -> Option<String> {
     let time = jiff::Timestamp::try_from(time).ok()?;
@@ -201,10 +231,10 @@ impl Resources for SkillResources {
             tag: filter.tag.clone(),
             uri: pattern.map_err(|error| format!("`uri` is no pattern: {error}"))?,
         };
-        let matching = self.catalog.iter().enumerate();
+        let matching = self.catalog.iter().zip(&self.of_skill);
         Ok(matching
-            .filter(|(_, skill)| filter.matches(skill))
-            .map(|(index, _)| index)
+            .filter(|(skill, _)| filter.matches(skill))
+            .flat_map(|(_, entries)| entries.clone())
             .collect())
     }
 

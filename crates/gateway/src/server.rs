@@ -277,7 +277,11 @@ impl<Q: QuotaStore> Server<Q> {
             let visible: Vec<_> = matching
                 .into_iter()
                 .map(|index| &resources.entries()[index].resource)
-                .filter(|it| policy.visible(cx.principal.as_str(), &resource_capability(&it.uri)))
+                .filter(|it| {
+                    let governed_by = resources.governed_by(&it.uri);
+                    let uri = governed_by.as_deref().unwrap_or(&it.uri);
+                    policy.visible(cx.principal.as_str(), &resource_capability(uri))
+                })
                 .collect();
             let uris = visible.iter().map(|it| it.uri.as_str());
             let (range, next_cursor) =

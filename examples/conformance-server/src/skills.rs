@@ -18,7 +18,7 @@ static SKILLS: LazyLock<Arc<SkillCatalog>> = LazyLock::new(|| {
 
 /// `resources`, and the skills besides.
 pub(crate) fn and(resources: impl Resources + 'static) -> Arc<dyn Resources> {
-    let skills = SkillResources::new(Arc::clone(&SKILLS), TTL_MS);
+    let skills = SkillResources::new(Arc::clone(&SKILLS), TTL_MS).with_documents_listed();
     Arc::new(JoinedResources::new(vec![
         Arc::new(resources),
         Arc::new(skills),

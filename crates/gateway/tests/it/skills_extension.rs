@@ -599,3 +599,61 @@ async fn skills_and_other_resources_are_one_offer() {
         assert_eq!(uris(&answer["result"]["resources"]), expected, "{pattern}");
     }
 }
+
+#[tokio::test]
+async fn documents_are_listed_once_more_where_that_is_wanted_and_hidden_with_their_skills() {
+    let directory = tempfile::tempdir().unwrap();
+    for (path, front) in [
+        (
+            "shop/refunds",
+            "name: refunds\ndescription: How to refund.\ntags: [money]",
+        ),
+        ("shop/odd", "name: Odd Name\ndescription: Named oddly."),
+        ("depot/pallets", "name: pallets\ndescription: How to stack."),
+    ] {
+        let skill = directory.path().join(path);
+        std::fs::create_dir_all(&skill).unwrap();
+        std::fs::write(
+            skill.join("SKILL.md"),
+            format!("---\n{front}\n---\nText.\n"),
+        )
+        .unwrap();
+    }
+    let (catalog, _) = SkillCatalog::scan(&ScanOptions::new(directory.path()));
+    let resources = SkillResources::new(Arc::new(catalog), 0).with_documents_listed();
+    let resources: Arc<dyn Resources> = Arc::new(resources);
+    let hidden = Rules {
+        hidden: vec!["resource/skill://depot/pallets".to_owned()],
+        ..Rules::default()
+    };
+    let uris = async |house: &House, params: Value| {
+        let mut client = house.connect("anna", MODERN).await;
+        let answer = client.ask("resources/list", params).await;
+        let listed = answer["result"]["resources"].as_array().unwrap().clone();
+        for resource in &listed {
+            let read = client
+                .ask("resources/read", json!({ "uri": resource["uri"] }))
+                .await;
+            assert_eq!(read["result"]["contents"][0]["uri"], resource["uri"]);
+            let ours = resource.get("_meta").is_some();
+            let document = resource["uri"].as_str().unwrap().ends_with("/SKILL.md");
+            assert_ne!(ours, document, "{resource}");
+        }
+        let listed = listed
+            .iter()
+            .map(|it| it["uri"].as_str().unwrap().to_owned());
+        listed.collect::<Vec<_>>()
+    };
+    let all = [
+        "skill://depot/pallets",
+        "skill://depot/pallets/SKILL.md",
+        "skill://shop/odd",
+        "skill://shop/refunds",
+        "skill://shop/refunds/SKILL.md",
+    ];
+    let house_of_all = house(&resources, Rules::default());
+    assert_eq!(uris(&house_of_all, json!({})).await, all);
+    let tagged = uris(&house_of_all, json!({ "tag": "money" })).await;
+    assert_eq!(tagged, all[3..]);
+    assert_eq!(uris(&house(&resources, hidden), json!({})).await, all[2..]);
+}
