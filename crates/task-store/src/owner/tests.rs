@@ -170,3 +170,37 @@ fn the_thread_ends_when_nobody_can_ask() {
     answer.try_recv().unwrap().unwrap().unwrap();
     StoreLock::take(&path).unwrap();
 }
+
+#[test]
+fn what_waits_already_is_a_group_up_to_a_bound() {
+    let (sender, mut queue) = mpsc::channel(MAX_QUEUED_JOBS);
+    let idle = || job(|_| Ok(())).0;
+    for _ in 0..MAX_GROUPED_JOBS + 1 {
+        assert!(sender.try_send(idle()).is_ok());
+    }
+    assert_eq!(group(idle(), &mut queue).len(), MAX_GROUPED_JOBS);
+    assert_eq!(group(idle(), &mut queue).len(), 3);
+    assert_eq!(group(idle(), &mut queue).len(), 1);
+}
+
+#[test]
+fn a_commit_waits_for_the_disk() {
+    let (mut database, _directory) = database();
+    for is_opened_anew in [false, true] {
+        let (look, mut seen) = job(|connection| {
+            let synchronous = "SELECT synchronous FROM pragma_synchronous";
+            let journal = "SELECT journal_mode FROM pragma_journal_mode";
+            let full: i64 = connection.query_row(synchronous, [], |row| row.get(0))?;
+            let mode: String = connection.query_row(journal, [], |row| row.get(0))?;
+            Ok((full, mode))
+        });
+        database.serve(vec![look]);
+        let expected = (2, "wal".to_owned());
+        assert_eq!(
+            seen.try_recv().unwrap().unwrap(),
+            expected,
+            "{is_opened_anew}"
+        );
+        database.connection = None;
+    }
+}
