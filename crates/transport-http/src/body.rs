@@ -2,6 +2,7 @@
 
 use crate::{
     activity::Busy,
+    connected::Connected,
     replay::{self, EventId, Reader},
     running::{Event, Resumption, Running, frames},
     sessions::Streaming,
@@ -115,6 +116,8 @@ pub(crate) struct Events {
 enum Source {
     /// A request: what is said about it, and its answer.
     Request(Running),
+    /// A request whose client may come back for it on another connection.
+    Resumable(Arc<Connected>),
     /// A legacy session's own stream: what it is owed, and what comes.
     Session {
         streaming: Streaming,
@@ -142,16 +145,23 @@ impl Events {
     ) -> Box<Self> {
         let mut running = running;
         let mut out = BytesMut::with_capacity(256);
-        let beginning = running.begin_stream();
-        let mut events = Self::new(Source::Request(running), keep_alive, busy);
-        if let Some((id, retry)) = beginning {
+        let mut ready = VecDeque::new();
+        if let Some((id, retry)) = running.begin_stream() {
             put_beginning(id, retry, &mut out);
         }
-        if let Some(first) = first {
-            events.put(first, &mut out);
-        }
+        let goes_on = first.is_none_or(|first| put(&running, first, &mut out, &mut ready));
         if !out.is_empty() {
-            events.ready.push_back(out.freeze());
+            ready.push_back(out.freeze());
+        }
+        let source = if running.is_recorded() {
+            Source::Resumable(Connected::new(running))
+        } else {
+            Source::Request(running)
+        };
+        let mut events = Self::new(source, keep_alive, busy);
+        events.ready = ready;
+        if !goes_on {
+            events.source = None;
         }
         events
     }
@@ -231,79 +241,118 @@ impl Events {
 
     /// Writes what there is, so that much that comes at once goes out at once.
     fn gather(&mut self, cx: &mut Context<'_>) {
-        let mut out = BytesMut::new();
-        if let Some(Source::Request(running)) = &mut self.source {
-            running.advance(cx);
-        }
-        while out.len() < CHUNK {
-            let next = match &mut self.source {
-                Some(Source::Request(running)) => running.poll_event(cx).map(|it| it.map(Some)),
-                // Its client reads elsewhere.
-                Some(Source::Session { streaming, .. }) if !streaming.is_current() => {
-                    Poll::Ready(None)
+        let (mut out, mut pieces) = (BytesMut::new(), VecDeque::new());
+        let end = match &mut self.source {
+            None => return,
+            Some(Source::Request(running)) => gather_request(running, cx, &mut out, &mut pieces),
+            Some(Source::Resumable(connected)) => {
+                let waker = cx.waker().clone();
+                let gather =
+                    |running: &mut Running| gather_request(running, cx, &mut out, &mut pieces);
+                match connected.with(waker, gather) {
+                    Some(end) => end,
+                    // What was said meanwhile is read elsewhere.
+                    None => return self.end(),
                 }
-                Some(Source::Session {
-                    streaming,
-                    owed,
-                    named,
-                }) => {
-                    if let Some((id, frame)) = owed.pop_front() {
-                        put_event(Some(id), Frame::whole(frame), &mut out, &mut self.ready);
-                        continue;
-                    }
-                    let session = &streaming.session;
-                    session.connection.outbox().poll_next(cx).map(|frame| {
-                        let frame = frame?;
-                        let id =
-                            named.then(|| session.replay.record(replay::OWN_STREAM, frame.clone()));
-                        put_event(id, Frame::whole(frame), &mut out, &mut self.ready);
-                        Some(None)
-                    })
-                }
-                Some(Source::Rest(reader)) => reader.poll_next(cx).map(|event| {
-                    let (id, frame) = event?;
-                    put_event(Some(id), Frame::whole(frame), &mut out, &mut self.ready);
-                    Some(None)
-                }),
-                None => break,
-            };
-            match next {
-                Poll::Ready(Some(Some(event))) => self.put(event, &mut out),
-                Poll::Ready(Some(None)) => {}
-                Poll::Ready(None) => self.source = None,
-                Poll::Pending => break,
             }
+            // Its client reads elsewhere.
+            Some(Source::Session { streaming, .. }) if !streaming.is_current() => {
+                return self.end();
+            }
+            Some(Source::Session {
+                streaming,
+                owed,
+                named,
+            }) => gather_events(&mut out, &mut pieces, || {
+                if let Some((id, frame)) = owed.pop_front() {
+                    return Poll::Ready(Some((Some(id), frame)));
+                }
+                let session = &streaming.session;
+                session.connection.outbox().poll_next(cx).map(|frame| {
+                    let frame = frame?;
+                    let record = || session.replay.record(replay::OWN_STREAM, frame.clone());
+                    Some((named.then(record), frame))
+                })
+            }),
+            Some(Source::Rest(reader)) => gather_events(&mut out, &mut pieces, || {
+                let next = reader.poll_next(cx);
+                next.map(|event| event.map(|(id, frame)| (Some(id), frame)))
+            }),
+        };
+        if end.is_ready() {
+            self.end();
         }
         if !out.is_empty() {
-            self.ready.push_back(out.freeze());
+            pieces.push_back(out.freeze());
         }
+        self.ready = pieces;
     }
 
-    /// Writes what a request has to say.
-    fn put(&mut self, event: Event, out: &mut BytesMut) {
-        let Some(Source::Request(running)) = &self.source else {
-            return;
-        };
-        match event {
-            Event::Notification(frame) => {
-                let id = running.record(&frame);
-                put_event(id, Frame::whole(frame), out, &mut self.ready);
-            }
-            Event::Reply(reply) => {
-                for mut frame in frames(reply) {
-                    let mut id = None;
-                    if running.is_recorded() {
-                        let whole = frame.into_bytes();
-                        id = running.record(&whole);
-                        frame = Frame::whole(whole);
-                    }
-                    put_event(id, frame, out, &mut self.ready);
+    fn end(&mut self) {
+        self.source = None;
+    }
+}
+
+/// Lets a request go on, and writes what it has to say. Ready at the end of its stream.
+fn gather_request(
+    running: &mut Running,
+    cx: &mut Context<'_>,
+    out: &mut BytesMut,
+    pieces: &mut VecDeque<Bytes>,
+) -> Poll<()> {
+    running.advance(cx);
+    while out.len() < CHUNK {
+        match running.poll_event(cx) {
+            Poll::Ready(Some(event)) => {
+                if !put(running, event, out, pieces) {
+                    return Poll::Ready(());
                 }
             }
-            // Dropped here, it goes on where its client can come back for it.
-            Event::Interrupted => self.source = None,
+            Poll::Ready(None) => return Poll::Ready(()),
+            Poll::Pending => return Poll::Pending,
         }
     }
+    Poll::Pending
+}
+
+/// Writes messages as they are. Ready at the end of them.
+fn gather_events(
+    out: &mut BytesMut,
+    pieces: &mut VecDeque<Bytes>,
+    mut next: impl FnMut() -> Poll<Option<(Option<EventId>, Bytes)>>,
+) -> Poll<()> {
+    while out.len() < CHUNK {
+        match next() {
+            Poll::Ready(Some((id, frame))) => put_event(id, Frame::whole(frame), out, pieces),
+            Poll::Ready(None) => return Poll::Ready(()),
+            Poll::Pending => return Poll::Pending,
+        }
+    }
+    Poll::Pending
+}
+
+/// Writes what a request has to say; whether its stream goes on here.
+fn put(running: &Running, event: Event, out: &mut BytesMut, pieces: &mut VecDeque<Bytes>) -> bool {
+    match event {
+        Event::Notification(frame) => {
+            let id = running.record(&frame);
+            put_event(id, Frame::whole(frame), out, pieces);
+        }
+        Event::Reply(reply) => {
+            for mut frame in frames(reply) {
+                let mut id = None;
+                if running.is_recorded() {
+                    let whole = frame.into_bytes();
+                    id = running.record(&whole);
+                    frame = Frame::whole(whole);
+                }
+                put_event(id, frame, out, pieces);
+            }
+        }
+        // Dropped here, it goes on where its client can come back for it.
+        Event::Interrupted => return false,
+    }
+    true
 }
 
 /// What a stream begins with whose client may have to come back: where from, and how soon.

@@ -52,6 +52,7 @@
 mod activity;
 mod authenticate;
 mod body;
+mod connected;
 mod cors;
 mod endpoint;
 mod guard;

@@ -1,13 +1,14 @@
 //! What was said on the streams of a legacy session, as long as it may be asked for again. A stream
 //! is more than the connection it is sent on: a client that lost one asks for the rest on another.
 
+use crate::connected::Connected;
 use bytes::Bytes;
 use std::{
     collections::{HashMap, VecDeque},
     fmt,
     str::FromStr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
@@ -56,6 +57,8 @@ struct Stream {
     last: u64,
     /// Whether nothing more will come.
     over: bool,
+    /// What carries it, until somebody comes back for it.
+    connected: Weak<Connected>,
     /// How often the stream was asked for again. There is one reader: the last.
     readers: u64,
     waker: Option<Waker>,
@@ -137,16 +140,23 @@ impl Replay {
         self.lock().after(id).cloned().collect()
     }
 
-    /// The rest of a request's stream after an event; `None` if nothing is known of it any more.
+    /// The rest of a request's stream after an event, which ends everywhere else; `None` if nothing is
+    /// known of it any more.
     pub(crate) fn resume(self: &Arc<Self>, id: EventId) -> Option<Reader> {
         let mut state = self.lock();
         let stream = state.streams.get_mut(&id.stream)?;
         stream.readers += 1;
         let reader = stream.readers;
-        if let Some(earlier) = stream.waker.take() {
+        let waker = stream.waker.take();
+        let connected = std::mem::take(&mut stream.connected);
+        // Both may come back here.
+        drop(state);
+        if let Some(earlier) = waker {
             earlier.wake();
         }
-        drop(state);
+        if let Some(connected) = connected.upgrade() {
+            connected.take_over();
+        }
         Some(Reader {
             replay: Arc::clone(self),
             at: id,
@@ -228,6 +238,13 @@ impl Drop for Replay {
 impl Writer {
     pub(crate) fn record(&self, frame: Bytes) -> EventId {
         self.replay.record(self.stream, frame)
+    }
+
+    /// Says what carries the stream, and is to be taken over from.
+    pub(crate) fn carried_by(&self, connected: &Arc<Connected>) {
+        if let Some(stream) = self.replay.lock().streams.get_mut(&self.stream) {
+            stream.connected = Arc::downgrade(connected);
+        }
     }
 
     /// Where the stream is as long as nothing was said on it.

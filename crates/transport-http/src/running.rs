@@ -1,6 +1,7 @@
 //! An exchange while nobody knows yet how its answer is sent.
 
 use crate::{
+    connected::Connected,
     replay::{EventId, Replay, Writer},
     sessions::Session,
 };
@@ -110,6 +111,13 @@ impl Running {
     /// Keeps what is sent, if it can be asked for again, and gives it a name.
     pub(crate) fn record(&self, frame: &Bytes) -> Option<EventId> {
         Some(self.writer.as_ref()?.record(frame.clone()))
+    }
+
+    /// Lets who comes back for its stream take it over from `connected`.
+    pub(crate) fn carried_by(&self, connected: &Arc<Connected>) {
+        if let Some(writer) = &self.writer {
+            writer.carried_by(connected);
+        }
     }
 
     /// Whether what it says is kept.

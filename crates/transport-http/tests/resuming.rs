@@ -279,6 +279,85 @@ async fn streams_of_several_requests_are_not_mixed() {
 }
 
 #[tokio::test]
+async fn who_comes_back_is_told_there_and_nowhere_else() {
+    let running = start(HttpOptions::default()).await;
+    let seen = &running.seen;
+    let mut client = running.client();
+    client.initialize("2025-11-25").await;
+    let message = call(&mut client, "stuck");
+    let post = client.post_of(&message);
+    let (mut first, ()) = tokio::join!(client.stream(&post), async {
+        seen.wait(&seen.begun, 1).await;
+        report(&running, 1.0);
+    });
+    first.next_event().await.unwrap();
+    assert_eq!(first.next_event().await.unwrap().id.as_deref(), Some("1-1"));
+    // The connection is as good as ever.
+    let mut second = resume(&client, "1-1", &message).await;
+    second.next_event().await.unwrap();
+    assert_eq!(rest(&mut first).await, []);
+    report(&running, 2.0);
+    let next = second.next_event().await.unwrap();
+    assert_eq!(next.id.as_deref(), Some("1-2"));
+    // That was lost on the way, and with it the connection.
+    let mut third = resume(&client, "1-1", &message).await;
+    assert_eq!(rest(&mut second).await, []);
+    report(&running, 3.0);
+    seen.release.notify_one();
+    let left = [
+        ("1-2".to_owned(), json!(2.0)),
+        ("1-3".to_owned(), json!(3.0)),
+        ("1-4".to_owned(), json!("answer")),
+    ];
+    assert_eq!(rest(&mut third).await, left);
+    assert_eq!(running.engine.in_flight(), 0);
+}
+
+#[tokio::test]
+async fn a_connection_that_nobody_reads_holds_nothing_up() {
+    let running = start_with(HttpLimits {
+        max_session_replay_events: 100_000,
+        max_session_replay_bytes: 256 * 1024 * 1024,
+        max_replay_bytes: 256 * 1024 * 1024,
+        ..HttpLimits::default()
+    })
+    .await;
+    let seen = &running.seen;
+    let mut client = running.client();
+    client.initialize("2025-11-25").await;
+    let message = call(&mut client, "stuck");
+    let post = client.post_of(&message);
+    let (mut dead, ()) = tokio::join!(client.stream(&post), async {
+        seen.wait(&seen.begun, 1).await;
+        report(&running, 0.5);
+    });
+    assert_eq!(dead.next_event().await.unwrap().id.as_deref(), Some("1-0"));
+    // Until nothing more fits, neither into the connection nor into what waits for it.
+    let long = "x".repeat(100_000);
+    let reporter = seen.reporter.lock().unwrap().clone().unwrap();
+    let mut said = vec![json!(0.5)];
+    let mut refused = 0;
+    while refused < 5 {
+        let next = said.len() as f64;
+        if reporter.report(next, None, Some(&long)) {
+            said.push(json!(next));
+            refused = 0;
+        } else {
+            refused += 1;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    assert!(said.len() < 2_000, "the connection takes everything");
+    seen.release.notify_one();
+    let mut alive = resume(&client, "1-0", &message).await;
+    said.push(json!("answer"));
+    let heard: Vec<_> = rest(&mut alive).await;
+    let heard: Vec<_> = heard.into_iter().map(|(_, says)| says).collect();
+    assert_eq!(heard, said);
+    drop(dead);
+}
+
+#[tokio::test]
 async fn a_session_s_own_stream_is_continued() {
     let running = start(HttpOptions {
         keep_alive: Duration::from_millis(30),
