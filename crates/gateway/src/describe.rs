@@ -74,6 +74,7 @@ impl Described {
             destructive_hint: annotations.destructive,
             idempotent_hint: annotations.idempotent,
             open_world_hint: annotations.open_world,
+            ..ToolAnnotations::default()
         };
         let mut meta = ResultMeta::default();
         for (key, value) in tool.meta() {
@@ -90,6 +91,7 @@ impl Described {
                 output_schema: tool.output_schema().map(|schema| raw(schema)),
                 annotations: (annotations != ToolAnnotations::default()).then_some(annotations),
                 task_support: TaskSupport::default(),
+                icons: Vec::new(),
                 meta,
             },
             risk: owlclaw.map(|block| block.risk_level.as_str()),

@@ -127,6 +127,7 @@ impl SkillResources {
                 "A SKILL.md document: knowledge about how to do something.".to_owned(),
             ),
             mime_type: Some("text/markdown".to_owned()),
+            ..ResourceTemplate::default()
         };
         Self {
             skills: SkillIndex::new(&catalog),
@@ -189,6 +190,7 @@ fn entry(skill: &Arc<Skill>) -> ResourceEntry {
             size: Some(skill.size()),
             last_modified: skill.last_modified().and_then(rfc3339),
             meta,
+            ..Resource::default()
         },
         category: skill.category(),
         tags: skill.tags().to_vec(),

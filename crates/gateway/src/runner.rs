@@ -202,29 +202,28 @@ fn shaped(output: ToolOutput) -> CallToolResult {
 
 fn block(content: Content) -> model::Content {
     match content {
-        Content::Text { text } => model::Content::Text { text },
-        Content::Image { data, mime_type } => model::Content::Image { data, mime_type },
-        Content::Audio { data, mime_type } => model::Content::Audio { data, mime_type },
-        Content::ResourceLink(link) => model::Content::ResourceLink {
+        Content::Text { text } => model::Content::text(text),
+        Content::Image { data, mime_type } => model::Content::image(data, mime_type),
+        Content::Audio { data, mime_type } => model::Content::audio(data, mime_type),
+        Content::ResourceLink(link) => model::Content::ResourceLink(Box::new(model::Resource {
             uri: link.uri,
             name: link.name,
             description: link.description,
             mime_type: link.mime_type,
-        },
+            ..model::Resource::default()
+        })),
         Content::Resource { resource } => {
             let (text, blob) = match resource.body {
                 ResourceBody::Text(text) => (Some(text), None),
                 ResourceBody::Blob(blob) => (None, Some(blob)),
             };
-            model::Content::Resource {
-                resource: model::ResourceContents {
-                    uri: resource.uri,
-                    mime_type: resource.mime_type,
-                    text,
-                    blob,
-                    meta: None,
-                },
-            }
+            model::Content::resource(model::ResourceContents {
+                uri: resource.uri,
+                mime_type: resource.mime_type,
+                text,
+                blob,
+                meta: None,
+            })
         }
     }
 }

@@ -227,7 +227,10 @@ impl<Q: QuotaStore> Server<Q> {
         };
         let values = offer.prompts().complete(complete).filter(|_| visible);
         match values.or_else(|| known_template.then(Vec::new)) {
-            Some(values) => Ok(ServerResult::Complete(Completion { values })),
+            Some(values) => Ok(ServerResult::Complete(Completion {
+                values,
+                ..Completion::default()
+            })),
             None => Err(McpError::new(
                 ErrorCode::INVALID_PARAMS,
                 "invalid params: `ref` leads nowhere",

@@ -1,5 +1,6 @@
 //! What results and notifications look like in which revision.
 
+mod content;
 mod messages;
 mod tasks;
 mod views;
@@ -9,12 +10,17 @@ pub use self::{
     tasks::encode_input_requests,
 };
 
-use self::tasks::{TaskList, Wrapped, created_view, task_view};
+pub(crate) use self::content::Block;
+
+use self::{
+    content::Contents,
+    tasks::{TaskList, Wrapped, created_view, task_view},
+};
 
 use self::views::{
-    Called, Completed, Contents, Discovered, Initialized, Nothing, OneSkill, Prompted, Prompts,
-    Read, Required, Resources, Skills, Templates, Tools, allows_structured, message_view,
-    prompt_view, resource_view, template_view, tool_view,
+    Called, Completed, Discovered, Initialized, Nothing, OneSkill, Prompted, Prompts, Read,
+    Required, Resources, Skills, Templates, Tools, allows_structured, message_view, prompt_view,
+    resource_view, template_view, tool_view,
 };
 use crate::{
     Era, ProtocolVersion,
@@ -32,14 +38,26 @@ use serde_json::json;
 /// Shapes results for a peer's revision. Holds what goes into each of them: who we are.
 #[derive(Clone, Debug)]
 pub struct Encoder {
-    server_info: RawJson,
+    server_info: Implementation,
+    /// The same, as each modern result has it.
+    modern_server_info: Option<RawJson>,
 }
 
 impl Encoder {
     /// An encoder for the server `server_info`.
     pub fn new(server_info: &Implementation) -> Self {
         Self {
-            server_info: RawJson::from_value(server_info).expect("strings serialize"),
+            server_info: server_info.clone(),
+            modern_server_info: Some(RawJson::from_value(server_info).expect("strings serialize")),
+        }
+    }
+
+    /// An encoder that does not say in modern results whose they are, which the revision permits:
+    /// for whoever passes on what somebody else has said.
+    pub fn anonymous() -> Self {
+        Self {
+            server_info: Implementation::default(),
+            modern_server_info: None,
         }
     }
 
@@ -60,7 +78,7 @@ impl Encoder {
             cache_scope: cache.filter(|_| modern).map(|cache| cache.scope),
             meta: Meta {
                 entries: meta,
-                server_info: modern.then_some(&self.server_info),
+                server_info: self.modern_server_info.as_ref().filter(|_| modern),
             },
         };
         let plain = |cache| shape(None, cache);
@@ -72,7 +90,7 @@ impl Encoder {
                 &Initialized {
                     protocol_version: result.protocol_version,
                     capabilities: &result.capabilities.shaped_for(version),
-                    server_info: &self.server_info,
+                    server_info: &self.server_info.shaped_for(version),
                     instructions: result.instructions.as_deref(),
                 },
             ),
@@ -189,13 +207,21 @@ impl Encoder {
                         .collect(),
                 },
             ),
-            ServerResult::Complete(Completion { values }) => {
+            ServerResult::Complete(Completion {
+                values,
+                total,
+                has_more,
+            }) => {
                 let sent = &values[..values.len().min(Completion::MAX_VALUES)];
-                let completion = json!({
+                let mut completion = json!({
                     "values": sent,
-                    "total": values.len(),
-                    "hasMore": sent.len() < values.len(),
+                    "hasMore": *has_more || sent.len() < values.len(),
                 });
+                // Where more are known of than are here, nobody may take these for all.
+                let known = (!has_more).then_some(values.len() as u64);
+                if let Some(total) = total.or(known) {
+                    completion["total"] = json!(total);
+                }
                 encode(&plain(None), &Completed { completion })
             }
             ServerResult::InputRequired(required) => encode(
@@ -234,13 +260,13 @@ impl Encoder {
 
     /// The result that ends a `subscriptions/listen` of the server's own accord.
     pub fn listen_ended(&self, subscription: &Id) -> RawJson {
-        let result = json!({
+        let mut result = json!({
             "resultType": "complete",
-            "_meta": {
-                "io.modelcontextprotocol/subscriptionId": subscription,
-                "io.modelcontextprotocol/serverInfo": self.server_info,
-            },
+            "_meta": { "io.modelcontextprotocol/subscriptionId": subscription },
         });
+        if let Some(server_info) = &self.modern_server_info {
+            result["_meta"]["io.modelcontextprotocol/serverInfo"] = json!(server_info);
+        }
         RawJson::from_value(&result).expect("strings and integers serialize")
     }
 }

@@ -1,6 +1,6 @@
 use crate::{
     Era, ProtocolError, ProtocolVersion, RequestedVersion,
-    model::{ClientCapabilities, ElicitationCapability, Initialize, RequestMeta},
+    model::{ClientCapabilities, Initialize, RequestMeta},
 };
 
 /// What a connection has agreed on: a state machine without I/O.
@@ -78,31 +78,10 @@ impl Session {
         };
         *self = Self::Legacy {
             version,
-            capabilities: known_in(version, initialize.capabilities.clone()),
+            capabilities: initialize.capabilities.shaped_for(version),
         };
         Ok(answer)
     }
-}
-
-/// What a client can be asked in this revision. It may declare more, as one that speaks newer
-/// revisions does, but there is no such message to ask with.
-fn known_in(version: ProtocolVersion, mut declared: ClientCapabilities) -> ClientCapabilities {
-    if version < ProtocolVersion::V2025_06_18 {
-        declared.elicitation = None;
-    } else if version < ProtocolVersion::V2025_11_25
-        && let Some(modes) = &mut declared.elicitation
-    {
-        *modes = ElicitationCapability {
-            form: true,
-            url: false,
-        };
-    }
-    if version < ProtocolVersion::V2025_11_25
-        && let Some(sampling) = &mut declared.sampling
-    {
-        sampling.tools = false;
-    }
-    declared
 }
 
 fn modern_version(

@@ -33,6 +33,9 @@ impl ProtocolVersion {
     /// The newest revision of the legacy era: what `initialize` falls back to (decision D1).
     pub const NEWEST_LEGACY: Self = Self::V2025_11_25;
 
+    /// The newest revision of all.
+    pub const NEWEST: Self = Self::V2026_07_28;
+
     /// What a peer is taken to speak that has agreed on nothing (decision D14): the specification
     /// says so of HTTP requests without a version header, and we of all transports.
     pub const ASSUMED: Self = Self::V2025_03_26;

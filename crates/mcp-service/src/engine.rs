@@ -646,7 +646,13 @@ fn notified(connection: &Connection, notification: &Notification) {
             tracing::debug!(%request, reason, "cancelled by its sender");
             connection.cancel(&request);
         }
-        Some(ClientNotification::Initialized) | None => {}
+        // Progress of what the client was asked, and other roots than it had, are nobody's concern.
+        Some(
+            ClientNotification::Initialized
+            | ClientNotification::Progress { .. }
+            | ClientNotification::RootsListChanged,
+        )
+        | None => {}
     }
 }
 

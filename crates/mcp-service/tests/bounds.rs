@@ -68,7 +68,7 @@ fn house(limits: EngineLimits) -> House {
         info: Implementation {
             name: "test".into(),
             version: "1".into(),
-            title: None,
+            ..Implementation::default()
         },
         capabilities: ServerCapabilities {
             tools: true,

@@ -69,6 +69,7 @@ fn tool(name: &str) -> Tool {
         input_schema: RawJson::from_serialized(br#"{"type":"object"}"#.to_vec()),
         output_schema: None,
         annotations: None,
+        icons: Vec::new(),
         task_support: Default::default(),
         meta: Default::default(),
     }
@@ -87,7 +88,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         info: Implementation {
             name: "echo".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            title: None,
+            ..Implementation::default()
         },
         capabilities: ServerCapabilities {
             tools: true,

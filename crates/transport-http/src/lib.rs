@@ -34,7 +34,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let identity = ServerIdentity {
-//!     info: Implementation { name: "greeter".into(), version: "1".into(), title: None },
+//!     info: Implementation { name: "greeter".into(), version: "1".into(), ..Implementation::default() },
 //!     capabilities: ServerCapabilities { tools: true, ..ServerCapabilities::default() },
 //!     instructions: None,
 //!     discover_ttl_ms: 60_000,

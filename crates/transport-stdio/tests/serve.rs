@@ -103,7 +103,7 @@ fn start(room: usize, drain: Duration) -> Peer {
         info: Implementation {
             name: "test".into(),
             version: "1".into(),
-            title: None,
+            ..Implementation::default()
         },
         capabilities: ServerCapabilities {
             tools: true,

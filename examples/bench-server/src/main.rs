@@ -106,7 +106,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             info: Implementation {
                 name: "bench-server".to_owned(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
-                title: None,
+                ..Implementation::default()
             },
             instructions: None,
             offer: Offer::of_tools(

@@ -74,7 +74,7 @@ async fn gateway() -> Result<Arc<Gateway<MemoryQuota>>, Box<dyn Error>> {
         info: Implementation {
             name: "conformance-server".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            title: None,
+            ..Implementation::default()
         },
         instructions: None,
         offer: changes.offer()?,

@@ -56,7 +56,7 @@ pub(crate) fn prompts(with_another: bool) -> StaticPrompts {
                     meta: None,
                 };
                 Ok(user([
-                    Content::Resource { resource },
+                    Content::resource(resource),
                     text("Please process the embedded resource above."),
                 ]))
             },
@@ -64,10 +64,7 @@ pub(crate) fn prompts(with_another: bool) -> StaticPrompts {
         .prompt(
             described("test_prompt_with_image", "Has an image in it.", &[]),
             |_| {
-                let image = Content::Image {
-                    data: PNG.to_owned(),
-                    mime_type: "image/png".to_owned(),
-                };
+                let image = Content::image(PNG, "image/png");
                 Ok(user([image, text("Please analyze the image above.")]))
             },
         )
@@ -122,6 +119,7 @@ fn described(name: &str, description: &str, required: &[(&str, &str)]) -> Prompt
         name: (*name).to_owned(),
         description: Some((*description).to_owned()),
         required: true,
+        ..PromptArgument::default()
     });
     Prompt {
         name: name.to_owned(),

@@ -93,7 +93,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             info: Implementation {
                 name: "native-tool".to_owned(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
-                title: None,
+                ..Implementation::default()
             },
             instructions: None,
             offer: Offer::of_tools(tools()?, options.default_timeout),

@@ -57,6 +57,7 @@ impl Server {
                 name: "owlclaw-mcp-server".to_owned(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 title: Some("OwlClaw".to_owned()),
+                ..Implementation::default()
             },
             instructions: Some(
                 "Tools are business functions; each call is governed and recorded. \

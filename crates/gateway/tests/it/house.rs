@@ -302,7 +302,7 @@ impl Setup {
                 info: Implementation {
                     name: "house".to_owned(),
                     version: "1".to_owned(),
-                    title: None,
+                    ..Implementation::default()
                 },
                 instructions: None,
                 offer: offer(tools, self.resources),

@@ -79,6 +79,10 @@ pub fn encode_notification(
             "notifications/subscriptions/acknowledged",
             json!({ "notifications": accepted }),
         ),
+        ServerNotification::ElicitationComplete { elicitation_id } => make(
+            "notifications/elicitation/complete",
+            json!({ "elicitationId": elicitation_id }),
+        ),
         ServerNotification::TaskChanged(task) => {
             let method = match version.era() {
                 Era::Modern => "notifications/tasks",

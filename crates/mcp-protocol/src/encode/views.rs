@@ -1,18 +1,21 @@
 //! What the members of results look like in which revision.
 
-use super::tasks::{Execution, execution_view};
+use super::{
+    content::{AnnotationsView, Block, Contents, annotations_view},
+    tasks::{Execution, execution_view},
+};
 use crate::{
     ProtocolVersion,
     model::{
-        Content, InputRequest, InputRequired, Prompt, PromptArgument, PromptMessage, Resource,
-        ResourceContents, ResourceTemplate, ResultMeta, Role, ServerCapabilities, SkillEntry, Tool,
-        ToolAnnotations,
+        Icon, Implementation, InputRequest, InputRequired, Prompt, PromptArgument, PromptMessage,
+        Resource, ResourceContents, ResourceTemplate, ResultMeta, Role, ServerCapabilities,
+        SkillEntry, Tool, ToolAnnotations,
     },
 };
 use jsonrpc_core::RawJson;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 #[derive(Serialize)]
 pub(super) struct Nothing {}
@@ -22,7 +25,7 @@ pub(super) struct Nothing {}
 pub(super) struct Initialized<'a> {
     pub(super) protocol_version: &'a str,
     pub(super) capabilities: &'a ServerCapabilities,
-    pub(super) server_info: &'a RawJson,
+    pub(super) server_info: &'a Implementation,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) instructions: Option<&'a str>,
 }
@@ -59,6 +62,8 @@ pub(super) struct ToolView<'a> {
     pub(super) annotations: Option<&'a ToolAnnotations>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) execution: Option<Execution>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub(super) icons: &'a [Icon],
     #[serde(rename = "_meta", skip_serializing_if = "ResultMeta::is_empty")]
     pub(super) meta: &'a ResultMeta,
 }
@@ -82,7 +87,17 @@ pub(super) fn tool_view(version: ProtocolVersion, tool: &Tool) -> ToolView<'_> {
             .as_ref()
             .filter(|_| since(ProtocolVersion::V2025_03_26)),
         execution: execution_view(version, tool.task_support),
+        icons: icons_view(version, &tool.icons),
         meta: &tool.meta,
+    }
+}
+
+/// Icons came with 2025-11-25.
+pub(super) fn icons_view(version: ProtocolVersion, icons: &[Icon]) -> &[Icon] {
+    if ProtocolVersion::V2025_11_25 <= version {
+        icons
+    } else {
+        &[]
     }
 }
 
@@ -121,42 +136,6 @@ pub(super) struct Called<'a> {
     pub(super) is_error: bool,
 }
 
-/// Content as `version` knows it; what it does not know is given in the nearest form it does.
-pub(super) struct Contents<'a>(pub(super) ProtocolVersion, pub(super) &'a [Content]);
-
-impl Serialize for Contents<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(version, blocks) = self;
-        serializer.collect_seq(blocks.iter().map(|block| Block(*version, block)))
-    }
-}
-
-pub(super) struct Block<'a>(pub(super) ProtocolVersion, pub(super) &'a Content);
-
-impl Serialize for Block<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(version, block) = self;
-        match block {
-            Content::Audio { data, mime_type } if *version < ProtocolVersion::V2025_03_26 => {
-                Content::Resource {
-                    resource: ResourceContents {
-                        uri: "urn:mcp:audio".to_owned(),
-                        mime_type: Some(mime_type.clone()),
-                        text: None,
-                        blob: Some(data.clone()),
-                        meta: None,
-                    },
-                }
-                .serialize(serializer)
-            }
-            Content::ResourceLink { uri, name, .. } if *version < ProtocolVersion::V2025_06_18 => {
-                Content::text(format!("{name}: {uri}")).serialize(serializer)
-            }
-            block => block.serialize(serializer),
-        }
-    }
-}
-
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Resources<'a> {
@@ -179,15 +158,11 @@ pub(super) struct ResourceView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) size: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) annotations: Option<ResourceAnnotations<'a>>,
+    pub(super) annotations: Option<AnnotationsView<'a>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub(super) icons: &'a [Icon],
     #[serde(rename = "_meta", skip_serializing_if = "ResultMeta::is_empty")]
     pub(super) meta: &'a ResultMeta,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ResourceAnnotations<'a> {
-    pub(super) last_modified: &'a str,
 }
 
 pub(super) fn resource_view(version: ProtocolVersion, resource: &Resource) -> ResourceView<'_> {
@@ -199,11 +174,13 @@ pub(super) fn resource_view(version: ProtocolVersion, resource: &Resource) -> Re
         description: resource.description.as_deref(),
         mime_type: resource.mime_type.as_deref(),
         size: resource.size,
-        annotations: resource
-            .last_modified
-            .as_deref()
-            .filter(|_| since_2025_06)
-            .map(|last_modified| ResourceAnnotations { last_modified }),
+        annotations: AnnotationsView {
+            audience: &resource.audience,
+            priority: resource.priority,
+            last_modified: resource.last_modified.as_deref().filter(|_| since_2025_06),
+        }
+        .unless_empty(),
+        icons: icons_view(version, &resource.icons),
         meta: &resource.meta,
     }
 }
@@ -227,6 +204,12 @@ pub(super) struct TemplateView<'a> {
     pub(super) description: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) mime_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) annotations: Option<AnnotationsView<'a>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub(super) icons: &'a [Icon],
+    #[serde(rename = "_meta", skip_serializing_if = "ResultMeta::is_empty")]
+    pub(super) meta: &'a ResultMeta,
 }
 
 pub(super) fn template_view(
@@ -242,6 +225,9 @@ pub(super) fn template_view(
             .filter(|_| ProtocolVersion::V2025_06_18 <= version),
         description: template.description.as_deref(),
         mime_type: template.mime_type.as_deref(),
+        annotations: annotations_view(version, template.annotations.as_ref()),
+        icons: icons_view(version, &template.icons),
+        meta: &template.meta,
     }
 }
 
@@ -278,8 +264,10 @@ pub(super) struct PromptView<'a> {
     pub(super) title: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) description: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) arguments: Vec<Cow<'a, PromptArgument>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    pub(super) arguments: &'a [PromptArgument],
+    pub(super) icons: &'a [Icon],
     #[serde(rename = "_meta", skip_serializing_if = "ResultMeta::is_empty")]
     pub(super) meta: &'a ResultMeta,
 }
@@ -292,9 +280,24 @@ pub(super) fn prompt_view(version: ProtocolVersion, prompt: &Prompt) -> PromptVi
             .as_deref()
             .filter(|_| ProtocolVersion::V2025_06_18 <= version),
         description: prompt.description.as_deref(),
-        arguments: &prompt.arguments,
+        arguments: prompt
+            .arguments
+            .iter()
+            .map(|argument| argument_view(version, argument))
+            .collect(),
+        icons: icons_view(version, &prompt.icons),
         meta: &prompt.meta,
     }
+}
+
+fn argument_view(version: ProtocolVersion, argument: &PromptArgument) -> Cow<'_, PromptArgument> {
+    if ProtocolVersion::V2025_06_18 <= version || argument.title.is_none() {
+        return Cow::Borrowed(argument);
+    }
+    Cow::Owned(PromptArgument {
+        title: None,
+        ..argument.clone()
+    })
 }
 
 #[derive(Serialize)]

@@ -1,4 +1,4 @@
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How long a client may keep a result, and for whom (2026-07-28, server/utilities/caching).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,12 +10,13 @@ pub struct CacheHint {
 }
 
 /// Who may be answered from a cached copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheScope {
     /// Anybody.
     Public,
-    /// Only who asked.
+    /// Only who asked. Also what a client takes any other word for.
+    #[serde(other)]
     Private,
 }
 

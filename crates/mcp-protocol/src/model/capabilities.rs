@@ -1,23 +1,24 @@
-use super::{TASKS_EXTENSION, TasksCapability};
+use super::{TASKS_EXTENSION, TasksCapability, object_or_null, or_default};
 use crate::{Era, ProtocolVersion};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// What a client says it can be asked for.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClientCapabilities {
     /// It can list its roots.
-    #[serde(deserialize_with = "flag")]
     pub roots: bool,
+    /// It says when its roots change; legacy revisions alone have it.
+    pub roots_list_changed: bool,
     /// It can sample from its model.
     pub sampling: Option<SamplingCapability>,
     /// It can ask its user.
-    #[serde(deserialize_with = "elicitation")]
     pub elicitation: Option<ElicitationCapability>,
     /// Extensions by name, with their settings.
     pub extensions: BTreeMap<String, Value>,
+    /// What no revision has standardised, by name.
+    pub experimental: BTreeMap<String, Value>,
 }
 
 impl ClientCapabilities {
@@ -27,6 +28,32 @@ impl ClientCapabilities {
             extensions: [(TASKS_EXTENSION.to_owned(), json!({}))].into(),
             ..Self::default()
         }
+    }
+
+    /// What of it revision `version` has. A client may declare more, as one that speaks newer
+    /// revisions does, but there is no such message to ask it with.
+    #[must_use]
+    pub fn shaped_for(&self, version: ProtocolVersion) -> Self {
+        let mut shaped = self.clone();
+        if version < ProtocolVersion::V2025_06_18 {
+            shaped.elicitation = None;
+        } else if version < ProtocolVersion::V2025_11_25
+            && let Some(modes) = &mut shaped.elicitation
+        {
+            *modes = ElicitationCapability {
+                form: true,
+                url: false,
+            };
+        }
+        if version < ProtocolVersion::V2025_11_25
+            && let Some(sampling) = &mut shaped.sampling
+        {
+            *sampling = SamplingCapability::default();
+        }
+        if version.era() == Era::Modern {
+            shaped.roots_list_changed = false;
+        }
+        shaped
     }
 
     /// Whether it can be given a task.
@@ -56,6 +83,39 @@ pub struct ElicitationCapability {
     pub form: bool,
     /// By sending the user to a URL.
     pub url: bool,
+}
+
+impl<'de> Deserialize<'de> for ClientCapabilities {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Wire {
+            #[serde(default, deserialize_with = "object_or_null")]
+            roots: Option<Roots>,
+            #[serde(default, deserialize_with = "object_or_null")]
+            sampling: Option<SamplingCapability>,
+            #[serde(default, deserialize_with = "elicitation")]
+            elicitation: Option<ElicitationCapability>,
+            #[serde(default)]
+            extensions: BTreeMap<String, Value>,
+            #[serde(default, deserialize_with = "or_default")]
+            experimental: BTreeMap<String, Value>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Roots {
+            #[serde(default, deserialize_with = "or_default")]
+            list_changed: bool,
+        }
+        let wire = Wire::deserialize(deserializer)?;
+        Ok(Self {
+            roots: wire.roots.is_some(),
+            roots_list_changed: wire.roots.is_some_and(|roots| roots.list_changed),
+            sampling: wire.sampling,
+            elicitation: wire.elicitation,
+            extensions: wire.extensions,
+            experimental: wire.experimental,
+        })
+    }
 }
 
 /// A capability is declared by an object; its absence, or null, declares nothing.
@@ -88,18 +148,27 @@ impl Serialize for ClientCapabilities {
         };
         let mut map = serializer.serialize_map(None)?;
         if self.roots {
-            map.serialize_entry("roots", &json!({}))?;
+            let declared = match self.roots_list_changed {
+                true => json!({ "listChanged": true }),
+                false => json!({}),
+            };
+            map.serialize_entry("roots", &declared)?;
         }
         if let Some(sampling) = self.sampling {
             let declared = modes(&[("context", sampling.context), ("tools", sampling.tools)]);
             map.serialize_entry("sampling", &declared)?;
         }
         if let Some(elicitation) = self.elicitation {
-            let declared = modes(&[("form", elicitation.form), ("url", elicitation.url)]);
+            // No mode at all means forms, and is what revisions before modes understand.
+            let form = elicitation.form && elicitation.url;
+            let declared = modes(&[("form", form), ("url", elicitation.url)]);
             map.serialize_entry("elicitation", &declared)?;
         }
         if !self.extensions.is_empty() {
             map.serialize_entry("extensions", &self.extensions)?;
+        }
+        if !self.experimental.is_empty() {
+            map.serialize_entry("experimental", &self.experimental)?;
         }
         map.end()
     }

@@ -1,8 +1,9 @@
-use serde::Deserialize;
+use super::{or_default, whole};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// `completion/complete`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complete {
     /// Of what an argument is to be completed.
     pub reference: CompletionReference,
@@ -15,7 +16,7 @@ pub struct Complete {
 }
 
 /// Something that takes arguments.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type")]
 pub enum CompletionReference {
     /// A prompt.
@@ -33,10 +34,18 @@ pub enum CompletionReference {
 }
 
 /// How an argument may go on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Completion {
     /// The best ways, best first. Of more than [`Completion::MAX_VALUES`] only the first are sent.
     pub values: Vec<String>,
+    /// How many ways there are, if more than [`values`](Self::values) has; a server need not say
+    /// so of those that are in it.
+    #[serde(default, deserialize_with = "whole")]
+    pub total: Option<u64>,
+    /// Whether there are more than [`values`](Self::values) has, be it known how many or not.
+    #[serde(default, deserialize_with = "or_default")]
+    pub has_more: bool,
 }
 
 impl Completion {

@@ -1,4 +1,5 @@
-use super::{CacheHint, ClientCapabilities, ServerCapabilities, object};
+use super::{CacheHint, ClientCapabilities, Icon, ServerCapabilities, object, objects};
+use crate::ProtocolVersion;
 use serde::{Deserialize, Serialize};
 
 /// Who a peer says it is. Never a credential, and never a reason to behave differently.
@@ -9,13 +10,43 @@ pub struct Implementation {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// Its name for people.
+    /// Its name for people; since 2025-06-18.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
+    /// What it does, for people; since 2025-11-25.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Where people read more about it; since 2025-11-25.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub website_url: Option<String>,
+    /// Pictures that stand for it; since 2025-11-25.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "objects"
+    )]
+    pub icons: Vec<Icon>,
+}
+
+impl Implementation {
+    /// As revision `version` has it.
+    #[must_use]
+    pub fn shaped_for(&self, version: ProtocolVersion) -> Self {
+        let mut shaped = self.clone();
+        if version < ProtocolVersion::V2025_11_25 {
+            shaped.description = None;
+            shaped.website_url = None;
+            shaped.icons.clear();
+        }
+        if version < ProtocolVersion::V2025_06_18 {
+            shaped.title = None;
+        }
+        shaped
+    }
 }
 
 /// `initialize`: opens a legacy session.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Initialize {
     /// The version the client would like to speak.
@@ -37,7 +68,7 @@ where
 }
 
 /// The answer to `initialize`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct InitializeResult {
     /// The version in force from now on.
     pub protocol_version: &'static str,
@@ -48,7 +79,7 @@ pub struct InitializeResult {
 }
 
 /// The answer to `server/discover`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DiscoverResult {
     /// What the server offers.
     pub capabilities: ServerCapabilities,

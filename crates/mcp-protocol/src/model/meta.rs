@@ -1,9 +1,13 @@
-use super::{ClientCapabilities, Object, object, present};
+use super::{ClientCapabilities, Object, object, present, raw};
 use crate::{ProtocolError, RequestedVersion};
 use jsonrpc_core::{Id, RawJson};
-use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{MapAccess, Visitor},
+    ser::SerializeMap,
+};
 use serde_json::value::RawValue;
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
 
 /// The `_meta` of a request: what it says about itself.
 #[derive(Clone, Debug, Default)]
@@ -110,7 +114,7 @@ impl RequestMeta {
 }
 
 /// The `_meta` of a result, in the order it was put together.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResultMeta(Vec<(Cow<'static, str>, RawJson)>);
 
 impl ResultMeta {
@@ -132,6 +136,19 @@ impl ResultMeta {
         self.0.is_empty()
     }
 
+    /// The entry `key`.
+    pub fn get(&self, key: &str) -> Option<&RawJson> {
+        self.iter()
+            .find(|(it, _)| *it == key)
+            .map(|(_, value)| value)
+    }
+
+    /// Takes the entry `key` out.
+    pub fn remove(&mut self, key: &str) -> Option<RawJson> {
+        let index = self.0.iter().position(|(it, _)| it == key)?;
+        Some(self.0.remove(index).1)
+    }
+
     /// The entries.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &RawJson)> {
         self.0.iter().map(|(key, value)| (&**key, value))
@@ -147,6 +164,30 @@ impl Serialize for ResultMeta {
         map.end()
     }
 }
+
+impl<'de> Deserialize<'de> for ResultMeta {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = ResultMeta;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ResultMeta, A::Error> {
+                let mut meta = ResultMeta::default();
+                while let Some(key) = map.next_key::<String>()? {
+                    let Raw(value) = map.next_value()?;
+                    meta.insert_raw(key, value);
+                }
+                Ok(meta)
+            }
+        }
+        deserializer.deserialize_map(Entries)
+    }
+}
+
+#[derive(Deserialize)]
+struct Raw(#[serde(deserialize_with = "raw")] RawJson);
 
 #[cfg(test)]
 mod tests {

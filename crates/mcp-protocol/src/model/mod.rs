@@ -1,5 +1,6 @@
 //! The version-neutral vocabulary, one file per feature.
 
+mod annotations;
 mod cache;
 mod capabilities;
 mod completion;
@@ -9,6 +10,7 @@ mod lifecycle;
 mod meta;
 mod notifications;
 mod prompts;
+mod read;
 mod resources;
 mod skills;
 mod subscriptions;
@@ -16,6 +18,7 @@ mod tasks;
 mod tools;
 
 pub use self::{
+    annotations::{Annotations, Icon, IconTheme},
     cache::{CacheHint, CacheScope},
     capabilities::{
         ClientCapabilities, ElicitationCapability, ResourcesCapability, SamplingCapability,
@@ -46,10 +49,15 @@ pub use self::{
     tools::{CallTool, CallToolResult, ListToolsResult, Tool, ToolAnnotations},
 };
 
+pub(crate) use self::read::{
+    Object, object, object_or_null, objects, or_default, present, raw, raw_if_present, raw_object,
+    raw_object_or_null, whole,
+};
+
 use jsonrpc_core::RawJson;
 
 /// What a client can ask of a server, in any revision.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each variant documents its payload")]
 pub enum ClientRequest {
     Initialize(Initialize),
@@ -86,7 +94,7 @@ pub enum ClientRequest {
 }
 
 /// What a server can answer, before it is shaped for a revision.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each variant documents its payload")]
 pub enum ServerResult {
     Empty,
@@ -118,50 +126,13 @@ pub enum ServerResult {
 }
 
 /// Which page of a list is wanted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Page {
     /// Where to go on; opaque. `None` for the first page.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
     pub cursor: Option<String>,
-}
-
-/// An optional member that may be absent but, if it is there, must not be null.
-pub(crate) fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: serde::Deserialize<'de>,
-{
-    T::deserialize(deserializer).map(Some)
-}
-
-/// An optional member that, if it is there, must be an object.
-pub(crate) fn object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: serde::Deserialize<'de>,
-{
-    let Object(value) = serde::Deserialize::deserialize(deserializer)?;
-    Ok(Some(value))
-}
-
-/// Something that is written as an object. serde would read a struct from an array, too.
-pub(crate) struct Object<T>(pub(crate) T);
-
-impl<'de, T: serde::Deserialize<'de>> serde::Deserialize<'de> for Object<T> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OfMap<T>(std::marker::PhantomData<T>);
-        impl<'de, T: serde::Deserialize<'de>> serde::de::Visitor<'de> for OfMap<T> {
-            type Value = Object<T>;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<A: serde::de::MapAccess<'de>>(
-                self,
-                map: A,
-            ) -> Result<Object<T>, A::Error> {
-                T::deserialize(serde::de::value::MapAccessDeserializer::new(map)).map(Object)
-            }
-        }
-        deserializer.deserialize_map(OfMap(std::marker::PhantomData))
-    }
 }

@@ -1,8 +1,11 @@
-use super::{CacheHint, InputRetry, ResourceContents, ResultMeta, present};
-use serde::Deserialize;
+use super::{
+    Annotations, CacheHint, Icon, InputRetry, ResourceContents, ResultMeta, Role, object_or_null,
+    objects, or_default, present, whole,
+};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// A resource as clients see it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resource {
     /// Where it can be read.
     pub uri: String,
@@ -18,12 +21,56 @@ pub struct Resource {
     pub size: Option<u64>,
     /// When it last changed, as RFC 3339; in `annotations` since 2025-06-18.
     pub last_modified: Option<String>,
+    /// Whom it is for; in `annotations`.
+    pub audience: Vec<Role>,
+    /// How much it matters, from 0 to 1; in `annotations`.
+    pub priority: Option<f64>,
+    /// Pictures that stand for it; since 2025-11-25.
+    pub icons: Vec<Icon>,
     /// More about it.
     pub meta: ResultMeta,
 }
 
+impl<'de> Deserialize<'de> for Resource {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Wire {
+            uri: String,
+            name: String,
+            title: Option<String>,
+            description: Option<String>,
+            mime_type: Option<String>,
+            #[serde(default, deserialize_with = "whole")]
+            size: Option<u64>,
+            #[serde(default, deserialize_with = "object_or_null")]
+            annotations: Option<Annotations>,
+            #[serde(default, deserialize_with = "objects")]
+            icons: Vec<Icon>,
+            #[serde(default, rename = "_meta", deserialize_with = "or_default")]
+            meta: ResultMeta,
+        }
+        let wire = Wire::deserialize(deserializer)?;
+        let annotations = wire.annotations.unwrap_or_default();
+        Ok(Self {
+            uri: wire.uri,
+            name: wire.name,
+            title: wire.title,
+            description: wire.description,
+            mime_type: wire.mime_type,
+            size: wire.size,
+            last_modified: annotations.last_modified,
+            audience: annotations.audience,
+            priority: annotations.priority,
+            icons: wire.icons,
+            meta: wire.meta,
+        })
+    }
+}
+
 /// A family of resources as clients see it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ResourceTemplate {
     /// RFC 6570.
     pub uri_template: String,
@@ -35,28 +82,37 @@ pub struct ResourceTemplate {
     pub description: Option<String>,
     /// What kind of content its resources have, if all have the same.
     pub mime_type: Option<String>,
+    /// Whom its resources are for.
+    #[serde(default, deserialize_with = "object_or_null")]
+    pub annotations: Option<Annotations>,
+    /// Pictures that stand for it; since 2025-11-25.
+    #[serde(default, deserialize_with = "objects")]
+    pub icons: Vec<Icon>,
+    /// More about it.
+    #[serde(default, rename = "_meta", deserialize_with = "or_default")]
+    pub meta: ResultMeta,
 }
 
 /// `resources/list`, with the filters of decision D19.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ListResources {
     /// Where to go on; opaque.
-    #[serde(deserialize_with = "present")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub cursor: Option<String>,
     /// Only resources of this category.
-    #[serde(deserialize_with = "present")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub category: Option<String>,
     /// Only resources with this tag.
-    #[serde(deserialize_with = "present")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub tag: Option<String>,
     /// Only resources whose URI fits this pattern, such as `skill://ecommerce/*`.
-    #[serde(deserialize_with = "present")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub uri: Option<String>,
 }
 
 /// One page of resources.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListResourcesResult {
     /// The page, in an order that only depends on who asks.
     pub resources: Vec<Resource>,
@@ -67,7 +123,7 @@ pub struct ListResourcesResult {
 }
 
 /// One page of families of resources.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListResourceTemplatesResult {
     /// The page, in an order that only depends on who asks.
     pub resource_templates: Vec<ResourceTemplate>,
@@ -78,16 +134,24 @@ pub struct ListResourceTemplatesResult {
 }
 
 /// `resources/read`, with the additions of decision D20.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadResource {
     /// Which.
     pub uri: String,
     /// Only these bytes of it.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
     pub range: Option<ByteRange>,
     /// Not if it still has this entity tag.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
     pub if_none_match: Option<String>,
     /// What the client was asked before, if it was.
     #[serde(skip)]
@@ -95,18 +159,22 @@ pub struct ReadResource {
 }
 
 /// Some bytes of a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ByteRange {
     /// The first byte, from 0.
     pub offset: u64,
     /// How many; without it, the rest.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
     pub length: Option<u64>,
 }
 
 /// What a resource holds.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadResourceResult {
     /// Its contents. Empty only for a resource that has not changed (decision D20).
     pub contents: Vec<ResourceContents>,

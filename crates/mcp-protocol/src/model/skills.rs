@@ -1,6 +1,6 @@
 //! The Skills extension (`io.modelcontextprotocol/skills`), for 2026-07-28 and later.
 
-use super::{CacheHint, Resource, present};
+use super::{CacheHint, Resource, objects, present, raw_object};
 use jsonrpc_core::RawJson;
 use serde::{Deserialize, Serialize};
 
@@ -14,18 +14,20 @@ pub const DIRECTORY_READ: &str = "directoryRead";
 pub const DIRECTORY_MIME_TYPE: &str = "inode/directory";
 
 /// One skill, as `skills/list` and `skills/get` tell of it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkillEntry {
     /// Where its `SKILL.md` can be read, and what names the skill.
     pub uri: String,
     /// The front matter of its `SKILL.md`: an object with every field of it, as it is.
+    #[serde(deserialize_with = "raw_object")]
     pub frontmatter: RawJson,
     /// Every file, each once, that named by [`uri`](Self::uri) included.
+    #[serde(deserialize_with = "objects")]
     pub resources: Vec<SkillResource>,
 }
 
 /// One file of a skill.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkillResource {
     /// Where it can be read.
     pub uri: String,
@@ -36,7 +38,7 @@ pub struct SkillResource {
 }
 
 /// One page of skills.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListSkillsResult {
     /// The page, in an order that only depends on who asks.
     pub skills: Vec<SkillEntry>,
@@ -47,7 +49,7 @@ pub struct ListSkillsResult {
 }
 
 /// One skill.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct GetSkillResult {
     /// The skill.
     pub skill: SkillEntry,
@@ -56,17 +58,21 @@ pub struct GetSkillResult {
 }
 
 /// `resources/directory/read`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadDirectory {
     /// Which, without a slash at its end.
     pub uri: String,
     /// Where to go on; opaque.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
     pub cursor: Option<String>,
 }
 
 /// One page of what is in a directory.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadDirectoryResult {
     /// Files and directories directly in it; the latter are of [`DIRECTORY_MIME_TYPE`].
     pub resources: Vec<Resource>,

@@ -30,7 +30,7 @@ impl SubscriptionFilter {
 }
 
 /// What a service will tell of what `subscriptions/listen` asks for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Listening {
     /// What it agrees to.
     pub accepted: SubscriptionFilter,

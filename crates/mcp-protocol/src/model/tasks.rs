@@ -3,7 +3,7 @@
 
 use super::InputRetry;
 use jsonrpc_core::RawJson;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The extension's name among a client's and a server's capabilities.
 pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -20,7 +20,7 @@ pub struct TasksCapability {
 }
 
 /// Whether a tool's calls can be tasks. Clients hear of it in 2025-11-25 alone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TaskSupport {
     /// Never.
@@ -103,7 +103,7 @@ pub struct UpdateTask {
 }
 
 /// A page of a client's tasks.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListTasksResult {
     /// The page, newest first.
     pub tasks: Vec<Task>,

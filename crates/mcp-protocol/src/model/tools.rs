@@ -1,9 +1,12 @@
-use super::{CacheHint, Content, InputRetry, ResultMeta, TaskRequest, TaskSupport};
+use super::{
+    CacheHint, Content, Icon, InputRetry, ResultMeta, TaskRequest, TaskSupport, object_or_null,
+    objects, or_default, raw_if_present, raw_object, raw_object_or_null,
+};
 use jsonrpc_core::RawJson;
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// A tool as clients see it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tool {
     /// Unique among the server's tools; 1 to 128 of `A-Z a-z 0-9 _ - .`.
     pub name: String,
@@ -19,14 +22,61 @@ pub struct Tool {
     pub annotations: Option<ToolAnnotations>,
     /// Whether its calls can be tasks; revision 2025-11-25 alone says so.
     pub task_support: TaskSupport,
+    /// Pictures that stand for it; since 2025-11-25.
+    pub icons: Vec<Icon>,
     /// More about it.
     pub meta: ResultMeta,
 }
 
+impl<'de> Deserialize<'de> for Tool {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Wire {
+            name: String,
+            title: Option<String>,
+            description: Option<String>,
+            #[serde(deserialize_with = "raw_object")]
+            input_schema: RawJson,
+            #[serde(default, deserialize_with = "raw_object_or_null")]
+            output_schema: Option<RawJson>,
+            #[serde(default, deserialize_with = "object_or_null")]
+            annotations: Option<ToolAnnotations>,
+            #[serde(default, deserialize_with = "object_or_null")]
+            execution: Option<Execution>,
+            #[serde(default, deserialize_with = "objects")]
+            icons: Vec<Icon>,
+            #[serde(default, rename = "_meta", deserialize_with = "or_default")]
+            meta: ResultMeta,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Execution {
+            #[serde(default, deserialize_with = "or_default")]
+            task_support: TaskSupport,
+        }
+        let wire = Wire::deserialize(deserializer)?;
+        Ok(Self {
+            name: wire.name,
+            title: wire.title,
+            description: wire.description,
+            input_schema: wire.input_schema,
+            output_schema: wire.output_schema,
+            annotations: wire.annotations,
+            task_support: wire.execution.map(|it| it.task_support).unwrap_or_default(),
+            icons: wire.icons,
+            meta: wire.meta,
+        })
+    }
+}
+
 /// What a tool does to the world. Hints: nobody is protected by believing them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolAnnotations {
+    /// The tool's name for people, which its own title goes before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
     /// It changes nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only_hint: Option<bool>,
@@ -42,7 +92,7 @@ pub struct ToolAnnotations {
 }
 
 /// One page of tools.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListToolsResult {
     /// The page, in an order that only depends on who asks.
     pub tools: Vec<Tool>,
@@ -53,7 +103,7 @@ pub struct ListToolsResult {
 }
 
 /// `tools/call`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallTool {
     /// The tool's name.
     pub name: String,
@@ -66,14 +116,19 @@ pub struct CallTool {
 }
 
 /// A tool's answer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct CallToolResult {
     /// For the model to read.
+    #[serde(default, deserialize_with = "or_default")]
     pub content: Vec<Content>,
     /// The same for programs; since 2025-06-18, which allow objects alone.
+    #[serde(default, deserialize_with = "raw_if_present")]
     pub structured_content: Option<RawJson>,
     /// Whether the tool ran and failed; a tool that never ran is a protocol error instead.
+    #[serde(default, deserialize_with = "or_default")]
     pub is_error: bool,
     /// More about it.
+    #[serde(default, rename = "_meta", deserialize_with = "or_default")]
     pub meta: ResultMeta,
 }

@@ -98,7 +98,8 @@ impl Service<ClientRequest> for Fake {
                         input_schema: RawJson::from_bytes(r#"{"type":"object"}"#.into()).unwrap(),
                         output_schema: None,
                         annotations: None,
-                        task_support: Default::default(),
+                        icons: Vec::new(),
+        task_support: Default::default(),
                         meta: Default::default(),
                     }],
                     ..ListToolsResult::default()
@@ -178,7 +179,7 @@ pub(crate) fn engine(seen: &Arc<Seen>) -> Arc<Engine<Fake>> {
         info: Implementation {
             name: "fake".to_owned(),
             version: "1".to_owned(),
-            title: None,
+            ..Implementation::default()
         },
         capabilities: ServerCapabilities {
             tools: true,

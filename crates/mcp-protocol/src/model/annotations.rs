@@ -1,0 +1,52 @@
+use super::{Role, or_default};
+use serde::{Deserialize, Serialize};
+
+/// A picture that stands for something; since 2025-11-25.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Icon {
+    /// Where it is: an `https:` or a `data:` URI. Whoever shows it has reason to distrust it.
+    pub src: String,
+    /// What kind of picture it is, if that is not to be taken from where it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mime_type: Option<String>,
+    /// The sizes it is made for, such as `48x48` or `any`.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "or_default"
+    )]
+    pub sizes: Vec<String>,
+    /// The background it is made for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub theme: Option<IconTheme>,
+}
+
+/// The background that an icon is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IconTheme {
+    /// A light one.
+    Light,
+    /// A dark one.
+    Dark,
+}
+
+/// Whom something is for, and how much it matters. Hints.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Annotations {
+    /// Whom it is for; nobody in particular if empty.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "or_default"
+    )]
+    pub audience: Vec<Role>,
+    /// How much it matters, from 0, for what can be left out, to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<f64>,
+    /// When it last changed, as RFC 3339; since 2025-06-18.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_modified: Option<String>,
+}
