@@ -155,6 +155,18 @@ fn values_that_do_not_fit_say_what_would() {
             "2:37: `http.stream_after_milliseconds` must be an integer from 0 to 600000, found `0.5` | -",
         ),
         (
+            "tasks: {after_seconds: -1}",
+            "2:26: `tasks.after_seconds` must be an integer from 0 to 86400, found `-1` | -",
+        ),
+        (
+            "tasks: {max_running: 0}",
+            "2:24: `tasks.max_running` must be an integer from 1 to 100000, found `0` | leave the key out for its default",
+        ),
+        (
+            "tasks: {path: ''}",
+            "2:17: `tasks.path` must be a path, found an empty text | -",
+        ),
+        (
             "http: {old_sse: off}",
             "2:19: `http.old_sse` must be `true` or `false`, found `off` | -",
         ),

@@ -126,7 +126,8 @@ pub fn load(
     }
     match figment.extract::<Config>() {
         Ok(mut config) => {
-            for path in [&mut config.resources.skills_dir, &mut config.ledger.path] {
+            let paths = [&mut config.resources.skills_dir, &mut config.ledger.path];
+            for path in paths.into_iter().chain(&mut config.tasks.path) {
                 *path = coerce::absolute(base, &path);
             }
             check::check(&config, &origins, &mut problems);

@@ -30,6 +30,8 @@ pub struct Config {
     pub http: Http,
     /// Listing and calling tools.
     pub tools: Tools,
+    /// Calls that go on after they were answered.
+    pub tasks: Tasks,
     /// Listing and reading skills.
     pub resources: Resources,
     /// Who may do what, how often, and at what cost.
@@ -228,6 +230,55 @@ impl Default for Tools {
     }
 }
 
+/// Calls that go on after they were answered: clients that know tasks fetch the results later.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tasks {
+    /// Offer tasks at all.
+    pub enabled: bool,
+    /// The database file; it and its directory are made if they are missing. Without one, a file
+    /// beside the ledger.
+    #[schemars(extend("format" = "path"))]
+    pub path: Option<PathBuf>,
+    /// A call that takes longer becomes a task by itself, if its client knows the Tasks extension.
+    #[schemars(range(max = 86_400))]
+    pub after_seconds: u64,
+    /// How long what has come of a task is kept at least.
+    #[schemars(range(min = 1, max = 2_592_000))]
+    pub keep_seconds: u64,
+    /// The longest that a client of 2025-11-25 can have a task kept.
+    #[schemars(range(min = 1, max = 2_592_000))]
+    pub max_keep_seconds: u64,
+    /// Tasks that run at once.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_running: usize,
+    /// Tasks of one client that run at once.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_running_per_client: usize,
+    /// Tasks that are kept, running or not.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub max_kept: usize,
+    /// Tasks of one client that are kept.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub max_kept_per_client: usize,
+}
+
+impl Default for Tasks {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            path: None,
+            after_seconds: 10,
+            keep_seconds: 3_600,
+            max_keep_seconds: 86_400,
+            max_running: 1_000,
+            max_running_per_client: 100,
+            max_kept: 10_000,
+            max_kept_per_client: 1_000,
+        }
+    }
+}
+
 /// How much of a linked skill goes into a tool's description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -294,6 +345,17 @@ pub struct Ledger {
     pub path: PathBuf,
     /// What a power failure may take.
     pub durability: Durability,
+}
+
+impl Config {
+    /// Where tasks are kept.
+    pub fn tasks_path(&self) -> PathBuf {
+        self.tasks.path.clone().unwrap_or_else(|| {
+            let mut name = self.ledger.path.file_stem().unwrap_or_default().to_owned();
+            name.push("-tasks.db");
+            self.ledger.path.with_file_name(name)
+        })
+    }
 }
 
 impl Default for Ledger {

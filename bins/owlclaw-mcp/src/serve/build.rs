@@ -10,13 +10,14 @@ use adapter_tools::ToolSet;
 use adapter_tools::python::{PythonApp, PythonOptions, WorkerState};
 use gateway::{
     Component, ComponentState, ErrorOptions, ErrorStyle, Gateway, IncludeSkill, Offer, Options,
-    Parts, SkillResources, system_clock,
+    Parts, SkillResources, TaskOptions, Tasks, system_clock,
 };
 use governance::{Calendar, Governor, Kind, MemoryQuota, Micros, Policy, Seed, Timestamp};
 use jsonrpc_core::Limits;
 use ledger::{Durability, LedgerReader, OpenError, Recorder, RecorderOptions, SqliteLedger};
 use mcp_protocol::model::Implementation;
 use mcp_service::EngineLimits;
+use task_store::{SqliteTaskStore, TaskLimits};
 use tokio::sync::watch;
 
 use super::policy;
@@ -48,6 +49,8 @@ impl Server {
         let quota = MemoryQuota::default();
         let recorder = open_ledger(&config, &policy, &quota)?;
 
+        let tasks = open_tasks(&config).await?;
+
         let mut components = Vec::new();
         if let Some(app) = &app {
             components.push(app_component(app.state()));
@@ -67,7 +70,7 @@ impl Server {
             offer: offer(&config, app.as_deref(), &catalog),
             governor: Arc::new(Governor::new(policy, Arc::new(quota))),
             recorder,
-            tasks: None,
+            tasks,
             components,
         };
         let gateway = Gateway::new(parts, options(&config));
@@ -120,8 +123,16 @@ impl Server {
         tracing::info!(skills = catalog.len(), "what is on offer has changed");
     }
 
+    /// Lets no task begin any more, and gives those that run until `drain` has passed.
+    pub(super) async fn close_tasks(&self, drain: Duration) {
+        if let Some(tasks) = self.gateway.tasks() {
+            tasks.close(drain).await;
+        }
+    }
+
     /// Ends the application and closes the ledger, once nothing is served any more.
     pub(super) async fn close(&self) {
+        self.close_tasks(Duration::ZERO).await;
         if let Some(app) = &self.app {
             app.shutdown().await;
         }
@@ -252,6 +263,40 @@ fn open_ledger(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<
     Ok(Recorder::spawn(store, options)?)
 }
 
+async fn open_tasks(config: &Config) -> Result<Option<Arc<Tasks>>, Failure> {
+    if !config.tasks.enabled {
+        return Ok(None);
+    }
+    let path = config.tasks_path();
+    let store = SqliteTaskStore::open(&path).map_err(|error| match error {
+        task_store::OpenError::Locked { .. } => Failure::from(format!(
+            "{error}; every server needs a task store of its own: set tasks.path"
+        )),
+        error => error.into(),
+    })?;
+    let tasks = Tasks::open(Arc::new(store), task_options(config), system_clock).await?;
+    Ok(Some(tasks))
+}
+
+fn task_options(config: &Config) -> TaskOptions {
+    let seconds = Duration::from_secs;
+    let tasks = &config.tasks;
+    TaskOptions {
+        after: seconds(tasks.after_seconds),
+        keep: seconds(tasks.keep_seconds),
+        max_keep: seconds(tasks.max_keep_seconds),
+        max_running: tasks.max_running,
+        max_running_per_principal: tasks.max_running_per_client,
+        records: TaskLimits {
+            max_total: tasks.max_kept,
+            max_per_principal: tasks.max_kept_per_client,
+        },
+        // On HTTP, principals are addresses that several clients can have.
+        list: config.transport == config::Transport::Stdio,
+        ..TaskOptions::default()
+    }
+}
+
 /// Counts what the ledger remembers, so that a restart frees nobody's quota: the whole month for
 /// budgets, and the last day call by call as far as limits can tell.
 fn seed(path: &Path, policy: &Policy, quota: &MemoryQuota) -> Result<(), Failure> {
@@ -269,12 +314,15 @@ fn seed(path: &Path, policy: &Policy, quota: &MemoryQuota) -> Result<(), Failure
     }
     usage.extend(reader.usage_between(day_us..minute_us, Duration::from_secs(60))?);
     usage.extend(reader.usage_between(minute_us..u64::MAX, Duration::from_secs(1))?);
-    let seeds = usage.iter().map(|used| Seed {
+    // What clients do to tasks counts towards nothing. Prompts count as what is read.
+    let counted = usage.iter();
+    let counted = counted.filter(|used| !used.capability.starts_with("task/"));
+    let seeds = counted.map(|used| Seed {
         principal: &used.principal,
         capability: &used.capability,
         kind: match used.kind {
-            ledger::Kind::Resource => Kind::Resource,
-            ledger::Kind::Tool | ledger::Kind::Other => Kind::Tool,
+            ledger::Kind::Tool => Kind::Tool,
+            ledger::Kind::Resource | ledger::Kind::Other => Kind::Resource,
         },
         at: Timestamp(used.latest_us / 1_000),
         calls: u32::try_from(used.calls).unwrap_or(u32::MAX),
@@ -329,4 +377,20 @@ fn app_component(state: watch::Receiver<WorkerState>) -> Component {
             detail,
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_of_the_file_are_those_of_tasks() {
+        let config = Config::default();
+        let ours = TaskOptions {
+            list: false,
+            ..task_options(&config)
+        };
+        assert_eq!(format!("{ours:?}"), format!("{:?}", TaskOptions::default()));
+        assert_eq!(config.tasks_path(), Path::new("./data/ledger-tasks.db"));
+    }
 }

@@ -38,7 +38,7 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
     );
     let asked = asked_to_stop().await;
     running.stop();
-    running.stopped().await;
+    tokio::join!(running.stopped(), server.close_tasks(DRAIN));
     asked
 }
 

@@ -14,3 +14,4 @@ mod http;
 mod listings;
 mod skills;
 mod stdio;
+mod tasks;

@@ -273,7 +273,8 @@ impl<Q: QuotaStore> Server<Q> {
         let at_us = (self.clock)();
         let request_id = cx.id.to_string();
         let arguments = arguments.to_string();
-        let capability = &found.record().capability;
+        // Not the tool's own: nothing of this is a call of it, or counts as one.
+        let capability = found.record().capability.replacen("tool/", "task/", 1);
         let start = Start {
             request_id: &request_id,
             method,
@@ -287,7 +288,7 @@ impl<Q: QuotaStore> Server<Q> {
                 at_us,
                 cx.principal.as_str(),
                 Kind::Other,
-                capability,
+                &capability,
             )
         };
         let open = self.recorder.begin(&start).await;

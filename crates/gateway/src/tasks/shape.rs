@@ -27,8 +27,11 @@ pub(crate) fn stored(state: &TaskState) -> Stored {
 
 /// `poll_interval_ms` as for tasks that run.
 pub(crate) fn seen(record: TaskRecord, poll_interval_ms: u64) -> Task {
-    // What the store has was JSON when it was put there.
-    let raw = |text: String| RawJson::from_serialized(text.into_bytes());
+    // What the store has was JSON when it was put there. Lists leave it out.
+    let raw = |text: String| match text.is_empty() {
+        true => RawJson::NULL,
+        false => RawJson::from_serialized(text.into_bytes()),
+    };
     Task {
         id: record.id.as_str().to_owned(),
         state: match record.state {

@@ -1,0 +1,179 @@
+//! Calls of Python handlers that go on after they were answered.
+
+use serde_json::{Value, json};
+use testkit::{Conversation, GENEROUS, HttpClient, MODERN, wait_until};
+
+use crate::support::{END, Site, call, run, text};
+
+const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
+/// A client that knows tasks.
+fn knowing(mut client: HttpClient) -> HttpClient {
+    client.speak(MODERN);
+    client.voice.capabilities = json!({"extensions": {EXTENSION: {}}});
+    client
+}
+
+async fn created(client: &mut HttpClient, tool: &str, arguments: Value) -> String {
+    let answer = client
+        .post_modern("tools/call", call(tool, arguments))
+        .await;
+    let result = answer.result();
+    assert_eq!(result["resultType"], "task", "{result}");
+    assert_eq!(result["status"], "working");
+    result["taskId"].as_str().unwrap().to_owned()
+}
+
+async fn task(client: &mut HttpClient, id: &str) -> Value {
+    let answer = client.post_modern("tasks/get", json!({"taskId": id})).await;
+    answer.result().clone()
+}
+
+async fn ended(client: &mut HttpClient, id: &str) -> Value {
+    loop {
+        let task = task(client, id).await;
+        if task["status"] != "working" {
+            return task;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_takes_long_becomes_a_task_for_those_who_know_them() {
+    let site = Site::new(json!({"tasks": {"after_seconds": 0}}));
+    let server = site.http().await;
+    let mut client = knowing(server.client());
+    let id = created(&mut client, "nap", json!({"seconds": 0.3})).await;
+    let task = ended(&mut client, &id).await;
+    assert_eq!(task["status"], "completed", "{task}");
+    assert_eq!(text(&task["result"]), "rested");
+    assert_eq!(site.outcomes("nap"), ["succeeded"]);
+
+    let mut waiting = server.client();
+    waiting.speak(MODERN);
+    let answer = waiting
+        .post_modern("tools/call", call("nap", json!({"seconds": 0.3})))
+        .await;
+    assert_eq!(text(answer.result()), "rested");
+}
+
+#[tokio::test]
+async fn a_task_is_cancelled_and_its_handler_with_it() {
+    let site = Site::new(json!({"tasks": {"after_seconds": 0}}));
+    let server = site.http().await;
+    let mut client = knowing(server.client());
+    for (tool, file, mark) in [
+        ("nap", "naps", "cancelled"),
+        ("block", "blocks", "interrupted"),
+    ] {
+        let id = created(&mut client, tool, json!({"seconds": 60})).await;
+        wait_until("it runs", GENEROUS, || site.read(file).contains("begun")).await;
+        client
+            .post_modern("tasks/cancel", json!({"taskId": id}))
+            .await
+            .result();
+        assert_eq!(task(&mut client, &id).await["status"], "cancelled");
+        wait_until("it was stopped", GENEROUS, || {
+            site.read(file).contains(mark)
+        })
+        .await;
+        assert_eq!(site.outcomes(tool), ["cancelled"]);
+    }
+    // What was done to tasks is on record, and is no call of the tool.
+    let about = site.calls().into_iter();
+    let about = about.filter(|it| it.started.method == "tasks/cancel");
+    let about: Vec<_> = about.map(|it| it.started.capability).collect();
+    assert_eq!(about, ["task/nap", "task/block"]);
+}
+
+#[tokio::test]
+async fn what_came_of_a_task_outlives_the_server_and_what_it_cut_short_is_said() {
+    let site = Site::new(json!({"tasks": {"after_seconds": 0}}));
+    let mut server = site.http().await;
+    let mut client = knowing(server.client());
+    let done = created(&mut client, "nap", json!({"seconds": 0.1})).await;
+    ended(&mut client, &done).await;
+    let cut_short = created(&mut client, "nap", json!({"seconds": 60})).await;
+    server.process().signal("KILL").await;
+    server.wait_exit(GENEROUS).await;
+
+    let mut server = site.http().await;
+    let mut client = knowing(server.client());
+    assert_eq!(text(&task(&mut client, &done).await["result"]), "rested");
+    let failed = task(&mut client, &cut_short).await;
+    assert_eq!(failed["status"], "failed", "{failed}");
+    let why = "the server stopped before the call had ended";
+    assert_eq!(failed["error"]["message"], why);
+
+    // Told to stop, it says so itself, and ends in time.
+    let running = created(&mut client, "nap", json!({"seconds": 60})).await;
+    server.process().signal("TERM").await;
+    assert!(server.wait_exit(END).await.success());
+    let server = site.http().await;
+    let mut client = knowing(server.client());
+    let failed = task(&mut client, &running).await;
+    assert_eq!(failed["error"]["message"], why, "{failed}");
+    assert_eq!(site.outcomes("nap"), ["succeeded", "unknown", "cancelled"]);
+}
+
+#[tokio::test]
+async fn on_pipes_clients_of_2025_11_25_choose_and_list() {
+    let site = Site::new(json!({}));
+    let mut server = site.stdio();
+    let opened = server.open("2025-11-25").await;
+    let offered = &opened["capabilities"]["tasks"];
+    let all = json!({"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}});
+    assert_eq!(offered, &all);
+    let mut params = call("nap", json!({"seconds": 0.2}));
+    params["task"] = json!({"ttl": 60_000});
+    let created = server.request("tools/call", params).await;
+    let task = &created.result()["task"];
+    assert_eq!(
+        (&task["status"], &task["ttl"]),
+        (&json!("working"), &json!(60_000))
+    );
+    let id = task["taskId"].clone();
+    let result = server.request("tasks/result", json!({"taskId": id})).await;
+    assert_eq!(text(result.result()), "rested");
+    let listed = server.request("tasks/list", json!({})).await;
+    let listed = &listed.result()["tasks"][0];
+    assert_eq!(
+        (&listed["taskId"], &listed["status"]),
+        (&id, &json!("completed"))
+    );
+}
+
+#[tokio::test]
+async fn over_http_nobody_can_list_and_what_is_not_offered_does_not_exist() {
+    let site = Site::new(json!({}));
+    let server = site.http().await;
+    let mut client = server.client();
+    let opened = client.initialize("2025-11-25").await;
+    assert_eq!(opened.result()["capabilities"]["tasks"].get("list"), None);
+    assert_eq!(
+        client.post_legacy("tasks/list", json!({})).await.code(),
+        -32601
+    );
+    drop(server);
+
+    let site = Site::new(json!({"tasks": {"enabled": false}}));
+    let server = site.http().await;
+    let mut client = knowing(server.client());
+    let answer = client
+        .post_modern("tasks/get", json!({"taskId": "x"}))
+        .await;
+    assert_eq!(answer.code(), -32601);
+    assert!(!site.path("ledger-tasks.db").exists());
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_task_store_is_left_alone() {
+    let site = Site::new(json!({"tasks": {"path": "elsewhere/tasks.db"}}));
+    site.write("elsewhere/tasks.db", "something else");
+    let said = run(site.command(&["start"])).await;
+    assert_eq!(said.code, Some(1), "{}", said.messages);
+    let last = said.messages.lines().last().unwrap();
+    assert!(last.contains("is not a task store"), "{last}");
+    assert_eq!(site.read("elsewhere/tasks.db"), "something else");
+}
