@@ -23,7 +23,7 @@ pub use self::handover::Handover;
 pub(crate) use self::run::{Outcome, Run};
 
 use self::{
-    live::{Live, Responses, Stop},
+    live::{AnswersTooLarge, Live, Responses, Stop, Visible},
     slots::Slots,
 };
 use crate::Clock;
@@ -41,7 +41,8 @@ use std::{
     time::Duration,
 };
 use task_store::{
-    CreateError, StoreError, TaskId, TaskLimits, TaskRecord, TaskState as Stored, TaskStore,
+    CreateError, MAX_RECORD_BYTES, StoreError, TaskId, TaskLimits, TaskRecord, TaskState as Stored,
+    TaskStore,
 };
 use tokio::{runtime::Handle, sync::watch};
 
@@ -62,9 +63,9 @@ pub struct TaskOptions {
     pub max_running: usize,
     /// The most tasks that run for one principal.
     pub max_running_per_principal: usize,
-    /// The most requests that wait for a task to end (`tasks/result`).
+    /// The most requests for the result of a task (`tasks/result`), which wait for it to end.
     pub max_waiting: usize,
-    /// The most requests of one principal that wait for a task to end.
+    /// The most such requests of one principal.
     pub max_waiting_per_principal: usize,
     /// The most tasks that are kept, running or not.
     pub records: TaskLimits,
@@ -96,6 +97,10 @@ const SWEEP_EVERY_US: u64 = 60_000_000;
 /// How long to wait before the store is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
+/// The most bytes that come of a task: 16 MiB. The store takes more than that, with whatever belongs
+/// to it.
+const MAX_OUTCOME_BYTES: usize = MAX_RECORD_BYTES / 4;
+
 /// The tasks of one server.
 pub struct Tasks {
     store: Arc<dyn TaskStore>,
@@ -105,6 +110,8 @@ pub struct Tasks {
     runtime: Handle,
     live: Mutex<HashMap<TaskId, Arc<Live>>>,
     count: watch::Sender<usize>,
+    /// How many calls are under way that are tasks or may become some.
+    calls: watch::Sender<usize>,
     running: Arc<Slots>,
     waiting: Arc<Slots>,
     subscriptions: OnceLock<Arc<Subscriptions>>,
@@ -155,6 +162,7 @@ impl Tasks {
             runtime: Handle::current(),
             live: Mutex::default(),
             count: watch::Sender::new(0),
+            calls: watch::Sender::new(0),
             running: Slots::new(options.max_running, options.max_running_per_principal),
             waiting: Slots::new(options.max_waiting, options.max_waiting_per_principal),
             subscriptions: OnceLock::new(),
@@ -176,29 +184,40 @@ impl Tasks {
     /// Lets no task begin any more, gives those that run until `drain` has passed, and ends the
     /// rest: they are failed, and recorded as cancelled.
     pub async fn close(&self, drain: Duration) {
-        self.closing.store(true, Ordering::Release);
+        {
+            // Whoever has the lock before has a task to wait for, and whoever has it later none.
+            let _all = self.lock();
+            self.closing.store(true, Ordering::Release);
+        }
         let mut count = self.count.subscribe();
         let none = async {
             // The sender lives as long as `self`.
             let _ = count.wait_for(|count| *count == 0).await;
         };
-        if tokio::time::timeout(drain, none).await.is_ok() {
-            return;
+        if tokio::time::timeout(drain, none).await.is_err() {
+            let running: Vec<_> = self.lock().values().cloned().collect();
+            for live in &running {
+                live.stop(Stop::Shutdown);
+            }
         }
-        let running: Vec<_> = self.lock().values().cloned().collect();
-        for live in &running {
-            live.stop(Stop::Shutdown);
-        }
-        // Ending one takes a write to the store; a store that fails is not waited for.
+        // Ending one takes a write to the store; a store that fails is not waited for. Calls that
+        // were given up have to be let go of too, for the record to have their ends.
+        let mut calls = self.calls.subscribe();
         let ended = async {
-            let _ = count.wait_for(|count| *count == 0).await;
+            let _ = calls.wait_for(|calls| *calls == 0).await;
         };
-        if tokio::time::timeout(TRY_AGAIN, ended).await.is_err() {
+        if tokio::time::timeout(TRY_AGAIN, ended).await.is_err() && 0 < self.running() {
             tracing::error!(
                 running = self.running(),
                 "tasks could not be ended in the store; they will be when the server starts again"
             );
         }
+    }
+
+    /// Counts a call until what it returns is dropped.
+    fn under_way(self: &Arc<Self>) -> UnderWay {
+        self.calls.send_modify(|calls| *calls += 1);
+        UnderWay(Arc::clone(self))
     }
 
     /// Whom changes are published to; once.
@@ -213,6 +232,7 @@ impl Tasks {
         cx: &RequestCx,
         capability: &str,
         ttl: Duration,
+        visible: Visible,
     ) -> Result<Arc<Live>, NotCreated> {
         if self.closing.load(Ordering::Acquire) {
             return Err(NotCreated::Closing);
@@ -237,12 +257,22 @@ impl Tasks {
         self.store
             .create(record.clone(), self.options.records)
             .await?;
-        let poll_ms = u64::try_from(self.options.poll_interval.as_millis()).unwrap_or(u64::MAX);
-        let live = Live::new(record, poll_ms, slot);
-        let mut all = self.lock();
-        all.insert(live.record.id.clone(), Arc::clone(&live));
-        self.count.send_replace(all.len());
-        Ok(live)
+        let live = Live::new(record, self.poll_interval_ms(), visible, slot);
+        let is_begun = {
+            let mut all = self.lock();
+            let is_begun = !self.closing.load(Ordering::Acquire);
+            if is_begun {
+                all.insert(live.record.id.clone(), Arc::clone(&live));
+                self.count.send_replace(all.len());
+            }
+            is_begun
+        };
+        if is_begun {
+            return Ok(live);
+        }
+        // Nobody would wait for it to end.
+        self.forget(&live).await;
+        Err(NotCreated::Closing)
     }
 
     /// Asks a task's client.
@@ -259,9 +289,10 @@ impl Tasks {
         })
     }
 
-    fn answer(&self, live: &Live, responses: Responses) {
-        live.answer(responses, (self.clock)());
+    fn answer(&self, live: &Live, responses: Responses) -> Result<(), AnswersTooLarge> {
+        live.answer(responses, (self.clock)())?;
         self.publish(live);
+        Ok(())
     }
 
     fn refuse(&self, live: &Live, error: McpError) {
@@ -272,7 +303,16 @@ impl Tasks {
     /// Ends a task: in the store, then for everybody to see. While the store fails it is tried
     /// again, until the task has expired.
     async fn end(&self, live: &Live, state: TaskState, message: Option<String>) {
-        let now_us = (self.clock)();
+        let (state, message) = if shape::size(&state) <= MAX_OUTCOME_BYTES {
+            (state, message)
+        } else {
+            let why = "what has come of the call is too large to be kept";
+            let error = McpError::new(ErrorCode::INTERNAL_ERROR, why);
+            let error = shape::error_json(&error);
+            (TaskState::Failed { error }, Some(why.to_owned()))
+        };
+        // A clock may be set back, and what was said of the task may not.
+        let now_us = (self.clock)().max(live.updated_us());
         let record = TaskRecord {
             updated_us: now_us,
             sequence: live.record.sequence + 1,
@@ -316,7 +356,9 @@ impl Tasks {
     }
 
     fn publish(&self, live: &Live) {
-        if let Some(subscriptions) = self.subscriptions.get() {
+        if let Some(subscriptions) = self.subscriptions.get()
+            && (live.visible)()
+        {
             let (changes, task) = live.seen();
             subscriptions.publish(&Change::Task(changes, task), |principal| {
                 principal.as_str() == live.record.principal
@@ -355,6 +397,15 @@ impl fmt::Debug for Tasks {
             .field("options", &self.options)
             .field("running", &self.running())
             .finish_non_exhaustive()
+    }
+}
+
+/// A call that is a task or may become one, until it is dropped.
+struct UnderWay(Arc<Tasks>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.calls.send_modify(|calls| *calls -= 1);
     }
 }
 

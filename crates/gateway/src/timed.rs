@@ -42,6 +42,10 @@ where
             Target::Resource(_) | Target::Prompt(..) => None,
         };
         let timeout = own.unwrap_or(self.default_timeout);
+        // It was let through and is on record: what it can be refused for lies behind it.
+        if let Some(handover) = &invocation.handover {
+            handover.begin();
+        }
         // The handler is told as well: it may be a process that outlives the future.
         let admitted = admitted.until(Instant::now() + timeout);
         match tokio::time::timeout(timeout, self.inner.call(cx, admitted)).await {

@@ -2,15 +2,17 @@
 
 use super::{Outcome, Run, Tasks, methods::tasks_missing};
 use crate::{
-    Offer, Server,
+    Invocation, Offer, Server,
     asking::{self, Repeated, declared, sealed},
     facts::tool_capability,
     invocation::Invoked,
+    recorded::{Labels, start_of},
     server::tool_result,
 };
 use adapter_tools::{TaskSupport, Tool};
 use governance::QuotaStore;
 use jsonrpc_core::ErrorCode;
+use ledger::{CallId, End, Start};
 use mcp_protocol::{
     Era, ProtocolVersion,
     model::{CallTool, ServerResult},
@@ -18,12 +20,27 @@ use mcp_protocol::{
 use mcp_service::{McpError, RequestCx};
 use std::{sync::Arc, time::Duration};
 
+/// The least time that a task is kept, whatever its client wants.
+const MIN_KEEP: Duration = Duration::from_secs(1);
+
+/// The most time that a task is kept, whatever is configured: ten years.
+const MAX_KEEP: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
 /// How the caller of a tool wants to be answered.
-pub(crate) struct AsTask {
-    tasks: Arc<Tasks>,
-    /// Whether by a task and nothing else.
-    at_once: bool,
-    ttl: Duration,
+pub(crate) enum AsTask {
+    /// By a task, if it comes to that.
+    Yes {
+        tasks: Arc<Tasks>,
+        /// Whether by a task and nothing else.
+        at_once: bool,
+        ttl: Duration,
+    },
+    /// In a way that the tool does not have.
+    Never {
+        error: McpError,
+        /// What is put on record.
+        reason: &'static str,
+    },
 }
 
 impl<Q: QuotaStore> Server<Q> {
@@ -48,27 +65,30 @@ impl<Q: QuotaStore> Server<Q> {
         let as_task = |at_once, wanted: Option<Duration>| {
             let ttl = self.ttl(tasks, tool, wanted);
             let tasks = Arc::clone(tasks);
-            Ok(Some(AsTask {
+            Ok(Some(AsTask::Yes {
                 tasks,
                 at_once,
                 ttl,
             }))
         };
+        let never = |error, reason| Ok(Some(AsTask::Never { error, reason }));
         let support = tool.task_support();
         match (cx.version, support, call.task) {
             (ProtocolVersion::V2025_11_25, TaskSupport::Forbidden, Some(_)) => {
-                Err(mismatch("this tool cannot be called as a task"))
+                let error = mismatch("this tool cannot be called as a task");
+                never(error, "task_forbidden")
             }
             (ProtocolVersion::V2025_11_25, _, Some(wanted)) => {
                 as_task(true, wanted.ttl_ms.map(Duration::from_millis))
             }
             (version, TaskSupport::Required, None) if version.era() == Era::Legacy => {
-                Err(mismatch("this tool can only be called as a task"))
+                let error = mismatch("this tool can only be called as a task");
+                never(error, "task_required")
             }
             (version, _, _) if version.era() == Era::Legacy => Ok(None),
             (_, TaskSupport::Forbidden, _) => Ok(None),
             _ if cx.capabilities.has_tasks() => as_task(false, None),
-            (_, TaskSupport::Required, _) => Err(tasks_missing()),
+            (_, TaskSupport::Required, _) => never(tasks_missing(), "task_required"),
             (_, TaskSupport::Optional, _) => Ok(None),
         }
     }
@@ -77,8 +97,42 @@ impl<Q: QuotaStore> Server<Q> {
     /// the client wants it to be.
     fn ttl(&self, tasks: &Tasks, tool: &Tool, wanted: Option<Duration>) -> Duration {
         match wanted {
-            Some(wanted) => wanted.min(tasks.options.max_keep),
-            None => tool.timeout().unwrap_or(self.default_timeout) + tasks.options.keep,
+            Some(wanted) => wanted.max(MIN_KEEP).min(tasks.options.max_keep),
+            None => {
+                let timeout = tool.timeout().unwrap_or(self.default_timeout);
+                timeout.saturating_add(tasks.options.keep).min(MAX_KEEP)
+            }
+        }
+    }
+
+    /// Puts on record that a call was refused for the way it was to be answered.
+    async fn record_mismatch(
+        &self,
+        cx: &RequestCx,
+        invocation: &Invocation,
+        error: &McpError,
+        reason: &str,
+    ) {
+        let at_us = (self.clock)();
+        let labels = Labels::of(cx);
+        let start = Start {
+            policy_version: self.governor.policy().version(),
+            ..start_of(cx, invocation, &labels, CallId::new(at_us), at_us)
+        };
+        let end = End {
+            message: Some(&error.0.message),
+            error_code: Some(error.0.code.0),
+            ..End::new(ledger::Outcome::Denied { reason })
+        };
+        if let Err(error) = self.recorder.refuse(&start, &end).await {
+            // Nothing has run, so there is nothing to hold back; but it must not go unseen.
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                principal = %cx.principal,
+                capability = invocation.capability,
+                reason,
+                "a refusal could not be recorded"
+            );
         }
     }
 
@@ -96,6 +150,18 @@ impl<Q: QuotaStore> Server<Q> {
             retry,
             task: _,
         } = call;
+        let (tasks, at_once, ttl) = match as_task {
+            AsTask::Yes {
+                tasks,
+                at_once,
+                ttl,
+            } => (tasks, at_once, ttl),
+            AsTask::Never { error, reason } => {
+                let refused = Invocation::tool(offer, name, arguments);
+                self.record_mismatch(cx, &refused, &error, reason).await;
+                return Err(error);
+            }
+        };
         let repeated = Repeated {
             method: "tools/call",
             name: &name,
@@ -109,7 +175,7 @@ impl<Q: QuotaStore> Server<Q> {
             Some(Arc::new(answers))
         };
         let run = Run {
-            tasks: as_task.tasks,
+            tasks,
             invocations: Arc::clone(&self.invocations),
             encoder: self.encoder.clone(),
             errors: self.errors,
@@ -118,8 +184,13 @@ impl<Q: QuotaStore> Server<Q> {
             tool: name.clone(),
             arguments: arguments.clone(),
             answers,
-            ttl: as_task.ttl,
-            at_once: as_task.at_once,
+            ttl,
+            visible: {
+                let (governor, principal) = (Arc::clone(&self.governor), cx.principal.clone());
+                let capability = tool_capability(&name);
+                Arc::new(move || governor.visible(principal.as_str(), &capability))
+            },
+            at_once,
         };
         match run.answer().await {
             Outcome::Created(task) => Ok(ServerResult::CreateTask(task)),

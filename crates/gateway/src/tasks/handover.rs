@@ -1,33 +1,65 @@
-use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
-/// How a call under way says that its caller need not wait for it any longer.
+/// How far a call has come on the way to having a caller that no longer waits for it.
 #[derive(Debug, Default)]
-pub struct Handover {
-    asked: AtomicBool,
-    changed: Notify,
+pub struct Handover(watch::Sender<Stage>);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// It may still be refused.
+    #[default]
+    Outside,
+    /// It was let through, and is on record.
+    Begun,
+    /// It says that its caller need not wait.
+    Asked,
 }
 
 impl Handover {
-    /// Says so; more than once is the same as once.
+    /// Nothing but the call itself decides what comes of it from here on.
+    pub(crate) fn begin(&self) {
+        self.reach(Stage::Begun);
+    }
+
+    /// Has the caller wait no longer; more than once is the same as once.
     pub(crate) fn ask(&self) {
-        self.asked.store(true, Ordering::Release);
-        self.changed.notify_one();
+        self.reach(Stage::Asked);
     }
 
-    /// Whether it was said.
+    /// Whether the call was let through.
+    pub(crate) fn has_begun(&self) -> bool {
+        Stage::Begun <= *self.0.borrow()
+    }
+
+    /// Whether the call says that its caller need not wait.
     pub(crate) fn was_asked(&self) -> bool {
-        self.asked.load(Ordering::Acquire)
+        Stage::Asked <= *self.0.borrow()
     }
 
-    /// Resolves when it is said.
+    /// Resolves when the call is let through; never, if it is not.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost.
+    /// Nothing is lost, here and in [`Handover::asked`].
+    pub(crate) async fn begun(&self) {
+        self.reached(Stage::Begun).await;
+    }
+
+    /// Resolves when the call says that its caller need not wait.
     pub(crate) async fn asked(&self) {
-        while !self.was_asked() {
-            self.changed.notified().await;
-        }
+        self.reached(Stage::Asked).await;
+    }
+
+    async fn reached(&self, stage: Stage) {
+        // The sender lives as long as `self`.
+        let _ = self.0.subscribe().wait_for(|now| stage <= *now).await;
+    }
+
+    fn reach(&self, stage: Stage) {
+        self.0.send_if_modified(|now| {
+            let is_further = *now < stage;
+            *now = stage.max(*now);
+            is_further
+        });
     }
 }

@@ -8,6 +8,7 @@ use mcp_service::McpError;
 use serde_json::value::RawValue;
 use std::{
     collections::{BTreeMap, HashSet},
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use task_store::TaskRecord;
@@ -16,13 +17,24 @@ use tokio::sync::{oneshot, watch};
 /// What a client has answered, by the keys its tool chose.
 pub(crate) type Responses = BTreeMap<String, Box<RawValue>>;
 
+/// Whether a task's client may still know of it.
+pub(crate) type Visible = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// The most bytes of answers that wait in a task for the rest of them: 4 MiB.
+pub(crate) const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
+
+/// A task's client answers more than the task holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a task takes at most {MAX_ANSWER_BYTES} bytes of answers at once")]
+pub(crate) struct AnswersTooLarge;
+
 /// A task that is not over. What is asked and answered of it lives here alone: it would be worth
 /// nothing to another process.
-#[derive(Debug)]
 pub(crate) struct Live {
     /// As it was created.
     pub(crate) record: TaskRecord,
     pub(crate) poll_interval_ms: u64,
+    pub(crate) visible: Visible,
     now: Mutex<Now>,
     /// How many times it has changed.
     changes: watch::Sender<u64>,
@@ -60,9 +72,15 @@ struct Question {
 }
 
 impl Live {
-    pub(crate) fn new(record: TaskRecord, poll_interval_ms: u64, slot: Slot) -> Arc<Self> {
+    pub(crate) fn new(
+        record: TaskRecord,
+        poll_interval_ms: u64,
+        visible: Visible,
+        slot: Slot,
+    ) -> Arc<Self> {
         Arc::new(Self {
             poll_interval_ms,
+            visible,
             now: Mutex::new(Now {
                 state: TaskState::Working,
                 message: record.message.clone(),
@@ -95,6 +113,11 @@ impl Live {
         (*self.changes.borrow(), task)
     }
 
+    /// When it changed last.
+    pub(crate) fn updated_us(&self) -> u64 {
+        self.lock().updated_us
+    }
+
     /// Hears of its changes.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
@@ -121,25 +144,39 @@ impl Live {
     }
 
     /// Takes answers. Those to nothing that is asked are passed over, and what has not been answered
-    /// stays asked.
-    pub(crate) fn answer(&self, responses: Responses, now_us: u64) {
+    /// stays asked. Nothing is taken if it would be too much.
+    pub(crate) fn answer(&self, responses: Responses, now_us: u64) -> Result<(), AnswersTooLarge> {
         let mut now = self.lock();
+        let asked = responses
+            .iter()
+            .filter(|(shown, _)| now.pending.contains_key(*shown));
+        let waiting = now
+            .given
+            .values()
+            .chain(asked.map(|(_, response)| response));
+        if MAX_ANSWER_BYTES < waiting.map(|response| response.get().len()).sum() {
+            return Err(AnswersTooLarge);
+        }
         let before = now.pending.len();
         for (shown, response) in responses {
             if let Some(question) = now.pending.remove(&shown) {
                 now.given.insert(question.key, response);
             }
         }
-        if now.pending.len() == before {
-            return;
+        if now.pending.len() < before {
+            now.go_on();
+            self.changed(now, now_us);
         }
-        now.go_on();
-        self.changed(now, now_us);
+        Ok(())
     }
 
     /// Takes the news that its client does not answer.
     pub(crate) fn refuse(&self, error: McpError, now_us: u64) {
         let mut now = self.lock();
+        // Whoever was asked may have been so for too long: what is over stays as it is.
+        if now.state.is_terminal() {
+            return;
+        }
         now.pending.clear();
         if let Some(asker) = now.asker.take() {
             // Nobody waits any more: it has been stopped.
@@ -150,13 +187,18 @@ impl Live {
     }
 
     /// What is asked, for whoever passes it to the client. Nobody else is given it meanwhile: the
-    /// client would be asked twice.
-    pub(crate) fn claim(&self) -> Option<(Claim<'_>, BTreeMap<String, InputRequest>)> {
+    /// client would be asked twice. `changes` has seen what led to it.
+    pub(crate) fn claim(
+        &self,
+        changes: &mut watch::Receiver<u64>,
+    ) -> Option<(Claim<'_>, BTreeMap<String, InputRequest>)> {
         let mut now = self.lock();
         if now.claimed || now.pending.is_empty() {
             return None;
         }
         now.claimed = true;
+        // That the one before has given it back is no reason to take the question back.
+        changes.mark_unchanged();
         let asked = now.pending.iter();
         let asked = asked.map(|(shown, it)| (shown.clone(), it.request.clone()));
         Some((Claim(self), asked.collect()))
@@ -214,6 +256,15 @@ impl Live {
 
     fn lock(&self) -> MutexGuard<'_, Now> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Live {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Live")
+            .field("record", &self.record)
+            .field("now", &*self.lock())
+            .finish_non_exhaustive()
     }
 }
 

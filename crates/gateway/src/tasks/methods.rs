@@ -1,6 +1,10 @@
 //! What clients ask about tasks.
 
-use super::{Tasks, live::Live, live::Stop, shape};
+use super::{
+    Tasks,
+    live::{AnswersTooLarge, Live, Stop},
+    shape,
+};
 use crate::{
     Server,
     asking::{self, ask_all},
@@ -17,9 +21,9 @@ use mcp_protocol::{
         Task, TaskState, UpdateTask,
     },
 };
-use mcp_service::{McpError, RequestCx};
+use mcp_service::{McpError, Outbox, RequestCx};
 use serde_json::json;
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{collections::HashSet, pin::pin, sync::Arc, time::Duration};
 use task_store::{TaskId, TaskRecord};
 
 /// The most tasks on a page of `tasks/list`.
@@ -60,7 +64,9 @@ impl<Q: QuotaStore> Server<Q> {
         if let Found::Live(live) = found {
             let responses = update.answers.responses.into_iter();
             let responses = responses.filter_map(|(key, raw)| Some((key, asking::boxed(&raw)?)));
-            tasks.answer(&live, responses.collect());
+            tasks
+                .answer(&live, responses.collect())
+                .map_err(|error| too_large(&error))?;
         }
         Ok(ServerResult::Empty)
     }
@@ -113,12 +119,7 @@ impl<Q: QuotaStore> Server<Q> {
         id: &str,
     ) -> Result<ServerResult, McpError> {
         let tasks = self.tasks_for(cx)?;
-        let live = match self.find(cx, tasks, id).await? {
-            Found::Over(record) => {
-                return result_of(shape::seen(record, tasks.poll_interval_ms()));
-            }
-            Found::Live(live) => live,
-        };
+        // The engine has given up the place of this request: nothing is waited for without one.
         let Some(_slot) = tasks.waiting.take(&cx.principal.0) else {
             let error = McpError::new(
                 ErrorCode::INTERNAL_ERROR,
@@ -126,23 +127,41 @@ impl<Q: QuotaStore> Server<Q> {
             );
             return Err(McpError(error.0.with(&json!({ "retryable": true }))));
         };
+        let live = match self.find(cx, tasks, id).await? {
+            Found::Over(record) => {
+                return result_of(shape::seen(record, tasks.poll_interval_ms()));
+            }
+            Found::Live(live) => live,
+        };
         let mut changes = live.changes();
         loop {
             changes.borrow_and_update();
             let (_, task) = live.seen();
+            // Who waits need not have been allowed to all the while.
+            if !(live.visible)() {
+                return Err(unknown_task());
+            }
             if task.state.is_terminal() {
                 return result_of(task);
             }
-            let changed = pin!(changes.changed());
-            let Some((claim, requests)) = live.claim() else {
+            let Some((claim, requests)) = live.claim(&mut changes) else {
                 // The sender lives as long as `live`.
-                let _ = changed.await;
+                let _ = changes.changed().await;
                 continue;
             };
+            // This need not be the session that the task is from, and another may be able to answer.
+            let can_answer = requests
+                .values()
+                .all(|it| it.is_declared_by(&cx.capabilities));
+            let changed = pin!(changes.changed());
             // A task that is over asks nothing any more: the client is told so.
             match select(pin!(ask_all(cx, &requests, Some(id))), changed).await {
-                Either::Left((Ok(responses), _)) => tasks.answer(&live, responses),
-                Either::Left((Err(unanswered), _)) if unanswered.refused => {
+                Either::Left((Ok(responses), _)) => {
+                    if let Err(error) = tasks.answer(&live, responses) {
+                        tasks.refuse(&live, too_large(&error));
+                    }
+                }
+                Either::Left((Err(unanswered), _)) if unanswered.refused && can_answer => {
                     tasks.refuse(&live, unanswered.error);
                 }
                 Either::Left((Err(unanswered), _)) => return Err(unanswered.error),
@@ -204,11 +223,20 @@ impl<Q: QuotaStore> Server<Q> {
             task_ids: Vec::new(),
             ..wanted
         };
-        let mut now = Vec::new();
+        let (mut now, mut room) = (Vec::new(), Outbox::DEFAULT_MAX_BYTES);
+        let mut known = HashSet::new();
         for id in wanted.task_ids {
+            if !known.insert(id.clone()) {
+                continue;
+            }
             match self.find(cx, tasks, &id).await {
                 Ok(found) => {
-                    now.push(found.seen(tasks));
+                    let (changes, task) = found.seen(tasks);
+                    // What has no room among what is to be sent would be held for nothing.
+                    if let Some(left) = room.checked_sub(shape::size(&task.state)) {
+                        room = left;
+                        now.push((changes, task));
+                    }
                     accepted.task_ids.push(id);
                 }
                 Err(error) if error.0.code == ErrorCode::INVALID_PARAMS => {}
@@ -236,20 +264,14 @@ impl<Q: QuotaStore> Server<Q> {
     /// The task `id`, if it is this client's, in this revision, and of something it may still see.
     /// What is not found for any reason is not there, word for word.
     async fn find(&self, cx: &RequestCx, tasks: &Tasks, id: &str) -> Result<Found, McpError> {
-        let unknown = || {
-            McpError::new(
-                ErrorCode::INVALID_PARAMS,
-                "invalid params: there is no such task, or it has expired",
-            )
-        };
-        let id: TaskId = id.parse().map_err(|_| unknown())?;
+        let id: TaskId = id.parse().map_err(|_| unknown_task())?;
         tasks.sweep((self.clock)()).await;
         let found = match tasks.live(&id) {
             Some(live) => Found::Live(live),
             None => {
                 let record = tasks.store.get(id).await;
                 let record = record.map_err(|error| McpError::internal(&error))?;
-                Found::Over(record.ok_or_else(unknown)?)
+                Found::Over(record.ok_or_else(unknown_task)?)
             }
         };
         let record = found.record();
@@ -259,7 +281,11 @@ impl<Q: QuotaStore> Server<Q> {
             && self
                 .governor
                 .visible(cx.principal.as_str(), &record.capability);
-        if is_theirs { Ok(found) } else { Err(unknown()) }
+        if is_theirs {
+            Ok(found)
+        } else {
+            Err(unknown_task())
+        }
     }
 
     /// Writes down what a client did to one of its tasks.
@@ -335,6 +361,20 @@ impl Tasks {
 pub(crate) fn tasks_missing() -> McpError {
     let required = ClientCapabilities::of_tasks();
     McpError(ProtocolError::MissingClientCapability { required }.to_error_object())
+}
+
+fn unknown_task() -> McpError {
+    McpError::new(
+        ErrorCode::INVALID_PARAMS,
+        "invalid params: there is no such task, or it has expired",
+    )
+}
+
+fn too_large(error: &AnswersTooLarge) -> McpError {
+    McpError::new(
+        ErrorCode::INVALID_PARAMS,
+        format!("invalid params: {error}"),
+    )
 }
 
 /// Where a cursor of the list of tasks stands.

@@ -1,8 +1,13 @@
-use super::{Handover, NotCreated, Tasks, live::Live, live::Stop, shape};
+use super::{
+    Handover, NotCreated, Tasks,
+    live::{Live, Stop, Visible},
+    shape,
+};
 use crate::{
     ErrorOptions, Governed, Invocation, InvocationError, Invoked, Offer, Recorded, Runner, Tally,
     Timed,
     asking::{self, MAX_ROUNDS, asks_for_ever},
+    facts::tool_capability,
     server::tool_result,
 };
 use adapter_tools::Answers;
@@ -49,6 +54,8 @@ pub(crate) struct Run<Q: QuotaStore> {
     pub(crate) answers: Option<Arc<Answers>>,
     /// How long the task is kept from its creation on.
     pub(crate) ttl: Duration,
+    /// Whether its client may still know of it.
+    pub(crate) visible: Visible,
     /// Whether its client wants nothing else; otherwise it becomes one on the way, or not.
     pub(crate) at_once: bool,
 }
@@ -62,7 +69,11 @@ impl<Q: QuotaStore> Run<Q> {
     pub(crate) async fn answer(self) -> Outcome {
         let (reply, answer) = oneshot::channel();
         let runtime = self.tasks.runtime.clone();
-        runtime.spawn(self.run(reply));
+        let under_way = self.tasks.under_way();
+        runtime.spawn(async move {
+            self.run(reply).await;
+            drop(under_way);
+        });
         answer.await.unwrap_or_else(|_| {
             // What runs it answers always, unless its runtime is gone.
             Outcome::Failed(internal())
@@ -72,45 +83,25 @@ impl<Q: QuotaStore> Run<Q> {
     async fn run(self, mut reply: oneshot::Sender<Outcome>) {
         let handover = Arc::new(Handover::default());
         let mut invocation = self.invocation(self.answers.clone());
-        invocation.handover = (!self.at_once).then(|| Arc::clone(&handover));
+        invocation.handover = Some(Arc::clone(&handover));
         let tally = Arc::clone(&invocation.tally);
-        let capability = invocation.capability.clone();
         let mut call = self.call(invocation);
-        let mut ended = None;
-        if !self.at_once {
-            match self
-                .until_handed_over(&mut call, &handover, &mut reply)
-                .await
-            {
-                Waited::Ended(Ok(Ok(Invoked::NeedsInput(needed)))) if handover.was_asked() => {
-                    ended = Some(Ok(Ok(Invoked::NeedsInput(needed))));
-                }
-                Waited::Ended(called) => {
-                    let _ = reply.send(outcome(called, tally));
-                    return;
-                }
-                Waited::HandedOver => {}
-                Waited::Gone => return,
-            }
-        }
-        let live = match self.tasks.create(&self.cx, &capability, self.ttl).await {
-            Ok(live) => live,
-            Err(error) if self.at_once => {
-                let _ = reply.send(Outcome::Failed(error.to_client()));
-                return;
-            }
-            Err(error) => {
-                self.stay_a_call(&error);
-                let called = match ended {
-                    Some(called) => called,
-                    None => match select(call, pin!(reply.closed())).await {
-                        Either::Left((called, _)) => called,
-                        Either::Right(_) => return,
-                    },
-                };
+        let begun = if self.at_once {
+            self.begin_as_task(&mut call, &handover, &mut reply).await
+        } else {
+            self.begin_as_call(&mut call, &handover, &mut reply).await
+        };
+        let (live, ended) = match begun {
+            Begun::Task(live, ended) => (live, ended),
+            Begun::Call(called) => {
                 let _ = reply.send(outcome(called, tally));
                 return;
             }
+            Begun::Refused(error) => {
+                let _ = reply.send(Outcome::Failed(error));
+                return;
+            }
+            Begun::Gone => return,
         };
         let (_, task) = live.seen();
         if reply.send(Outcome::Created(task)).is_err() {
@@ -133,23 +124,83 @@ impl<Q: QuotaStore> Run<Q> {
         self.tasks.end(&live, state, message).await;
     }
 
-    /// Waits for the end of the call, or for it to have become too long to wait for.
-    async fn until_handed_over(
+    /// Makes the task first and begins the call then, since a call that has begun could not be taken
+    /// back for want of a task. One that is refused has been no task.
+    async fn begin_as_task(
         &self,
         call: &mut BoxFuture<'_, Called>,
         handover: &Handover,
         reply: &mut oneshot::Sender<Outcome>,
-    ) -> Waited {
-        let long = pin!(tokio::time::timeout(
-            self.tasks.options.after,
-            handover.asked()
-        ));
-        let gone = pin!(reply.closed());
-        match select(call, select(long, gone)).await {
-            Either::Left((called, _)) => Waited::Ended(called),
-            Either::Right((Either::Left(_), _)) => Waited::HandedOver,
-            Either::Right((Either::Right(_), _)) => Waited::Gone,
+    ) -> Begun {
+        let live = match self.create().await {
+            Ok(live) => live,
+            Err(error) => return Begun::Refused(error.to_client()),
+        };
+        match wait(call, handover.begun(), reply).await {
+            Waited::Ended(called) if handover.has_begun() => Begun::Task(live, Some(called)),
+            Waited::Ended(called) => {
+                self.tasks.forget(&live).await;
+                Begun::Call(called)
+            }
+            Waited::Enough => Begun::Task(live, None),
+            Waited::Gone => {
+                self.tasks.forget(&live).await;
+                Begun::Gone
+            }
         }
+    }
+
+    /// Waits for the end of the call, and makes a task of it if it says so or takes long.
+    async fn begin_as_call(
+        &self,
+        call: &mut BoxFuture<'_, Called>,
+        handover: &Handover,
+        reply: &mut oneshot::Sender<Outcome>,
+    ) -> Begun {
+        let long = async {
+            // Until it is let through it may be refused, which is no task however long it takes.
+            handover.begun().await;
+            let _ = tokio::time::timeout(self.tasks.options.after, handover.asked()).await;
+        };
+        let mut ended = match wait(call, long, reply).await {
+            Waited::Ended(Ok(Ok(Invoked::NeedsInput(needed)))) if handover.was_asked() => {
+                Some(Ok(Ok(Invoked::NeedsInput(needed))))
+            }
+            Waited::Ended(called) => return Begun::Call(called),
+            Waited::Enough => None,
+            Waited::Gone => return Begun::Gone,
+        };
+        let created = match ended {
+            Some(_) => self.create().await,
+            // It goes on while the store takes its time.
+            None => match select(&mut *call, pin!(self.create())).await {
+                Either::Left((called, creating)) => {
+                    ended = Some(called);
+                    creating.await
+                }
+                Either::Right((created, _)) => created,
+            },
+        };
+        match created {
+            Ok(live) => Begun::Task(live, ended),
+            Err(error) => {
+                self.stay_a_call(&error);
+                match ended {
+                    Some(called) => Begun::Call(called),
+                    None => match wait(call, std::future::pending(), reply).await {
+                        Waited::Ended(called) => Begun::Call(called),
+                        Waited::Enough | Waited::Gone => Begun::Gone,
+                    },
+                }
+            }
+        }
+    }
+
+    async fn create(&self) -> Result<Arc<Live>, NotCreated> {
+        let capability = tool_capability(&self.tool);
+        let visible = Arc::clone(&self.visible);
+        let created = self.tasks.create(&self.cx, &capability, self.ttl, visible);
+        created.await
     }
 
     fn stay_a_call(&self, error: &NotCreated) {
@@ -255,10 +306,37 @@ impl<Q: QuotaStore> Run<Q> {
     }
 }
 
+/// What a call has turned out to be.
+enum Begun {
+    /// A task, and what has come of the call if it is over already.
+    Task(Arc<Live>, Option<Called>),
+    /// A call, which is over.
+    Call(Called),
+    /// Nothing: it was to be a task, and cannot be one.
+    Refused(McpError),
+    /// Nothing any more: its client has left.
+    Gone,
+}
+
+/// What came first.
 enum Waited {
     Ended(Called),
-    HandedOver,
+    Enough,
     Gone,
+}
+
+/// Waits for a call to end, for `enough`, or for its caller to leave.
+async fn wait(
+    call: &mut BoxFuture<'_, Called>,
+    enough: impl Future<Output = ()>,
+    reply: &mut oneshot::Sender<Outcome>,
+) -> Waited {
+    let (enough, gone) = (pin!(enough), pin!(reply.closed()));
+    match select(call, select(enough, gone)).await {
+        Either::Left((called, _)) => Waited::Ended(called),
+        Either::Right((Either::Left(_), _)) => Waited::Enough,
+        Either::Right((Either::Right(_), _)) => Waited::Gone,
+    }
 }
 
 fn outcome(called: Called, tally: Arc<Tally>) -> Outcome {

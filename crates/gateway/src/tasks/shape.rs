@@ -25,6 +25,16 @@ pub(crate) fn stored(state: &TaskState) -> Stored {
     }
 }
 
+/// How many bytes have come of a task.
+pub(crate) fn size(state: &TaskState) -> usize {
+    match state {
+        TaskState::InputRequired { requests: text }
+        | TaskState::Completed { result: text, .. }
+        | TaskState::Failed { error: text } => text.as_str().len(),
+        TaskState::Working | TaskState::Cancelled => 0,
+    }
+}
+
 /// `poll_interval_ms` as for tasks that run.
 pub(crate) fn seen(record: TaskRecord, poll_interval_ms: u64) -> Task {
     // What the store has was JSON when it was put there. Lists leave it out.
