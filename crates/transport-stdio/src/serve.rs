@@ -25,7 +25,8 @@ pub struct StdioOptions {
     /// How long requests may go on after the input has ended or the server was told to stop. R2.7
     /// gives the process five seconds in all.
     pub drain: Duration,
-    /// How many bytes may wait for the peer to read them. Beyond that nothing more is read from it.
+    /// How many bytes may wait for the peer to read them. Beyond that nothing more is read from it,
+    /// and what it asked for before stands still: one answer at most is made that goes beyond.
     pub max_unsent: usize,
 }
 
@@ -117,6 +118,7 @@ where
                     draining = Some((end, Box::pin(tokio::time::sleep(options.drain))));
                 }
             }
+            let held_back = held_back || peer.is_held_back();
             match peer.poll_output(cx, output.as_mut()) {
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(ServeError::Output(error))),
                 Poll::Ready(Ok(())) if peer.is_done() => {
@@ -163,7 +165,9 @@ where
     /// Takes what has become ready; whether there was something.
     fn poll_exchanges(&mut self, cx: &mut Context<'_>) -> bool {
         let mut any = false;
-        while let Poll::Ready(Some(reply)) = self.exchanges.poll_next_unpin(cx) {
+        while !self.is_held_back()
+            && let Poll::Ready(Some(reply)) = self.exchanges.poll_next_unpin(cx)
+        {
             self.put_reply(reply);
             any = true;
         }
@@ -179,12 +183,14 @@ where
         }
     }
 
-    /// Reads once and takes every whole line; whether there can be more.
+    /// Takes every whole line, and reads once if there is none left; whether there can be more.
     fn poll_input(
         &mut self,
         cx: &mut Context<'_>,
         mut input: Pin<&mut impl AsyncRead>,
     ) -> Poll<bool> {
+        // One read may bring hundreds of lines, and each of them may be answered at length.
+        self.accept_lines(cx);
         if self.is_held_back() {
             return Poll::Pending; // the output's waker will do
         }
@@ -205,13 +211,19 @@ where
                 false
             }
         };
-        while let Some(line) = self.lines.next() {
-            self.accept(line, cx);
-        }
+        self.accept_lines(cx);
         if !more && let Some(line) = self.lines.rest() {
             self.accept(line, cx);
         }
         Poll::Ready(more)
+    }
+
+    fn accept_lines(&mut self, cx: &mut Context<'_>) {
+        while !self.is_held_back()
+            && let Some(line) = self.lines.next()
+        {
+            self.accept(line, cx);
+        }
     }
 
     fn accept(&mut self, line: Line, cx: &mut Context<'_>) {
