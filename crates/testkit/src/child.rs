@@ -23,6 +23,50 @@ pub struct ChildProcess {
     collecting: Option<JoinHandle<()>>,
 }
 
+/// How much memory a process occupies: its resident set, in bytes.
+///
+/// # Panics
+///
+/// If there is no such process, or the system has no `/proc`.
+#[must_use]
+pub fn resident_bytes(process: u32) -> usize {
+    let status = about(process, "status");
+    let kilobytes = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<usize>().ok());
+    kilobytes.expect("a running process has a resident set") * 1024
+}
+
+/// Waits until a process has nothing to do: until several looks in a row see it use no time.
+///
+/// # Panics
+///
+/// If it is busy for longer than [`GENEROUS`], or as [`resident_bytes`].
+pub async fn wait_idle(process: u32) {
+    const LOOKS: usize = 20;
+    let used = || {
+        let stat = about(process, "stat");
+        // After the name in parentheses, which may hold anything: the 12th and 13th are the times.
+        let (_, fields) = stat.rsplit_once(')').expect("a process has a name");
+        let times = fields.split_whitespace().skip(11).take(2);
+        times.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (mut before, mut quiet) = (used(), 0);
+    wait_until("the process has nothing to do", GENEROUS, || {
+        let now = used();
+        quiet = if now == before { quiet + 1 } else { 0 };
+        before = now;
+        LOOKS <= quiet
+    })
+    .await;
+}
+
+fn about(process: u32, file: &str) -> String {
+    std::fs::read_to_string(format!("/proc/{process}/{file}"))
+        .unwrap_or_else(|error| panic!("nothing is known of process {process}: {error}"))
+}
+
 /// What a process has written to its stderr until now. Holds all of it: a test is short.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stderr(Arc<Mutex<String>>);
@@ -78,21 +122,14 @@ impl ChildProcess {
         self.child.id()
     }
 
-    /// How much memory the process occupies: its resident set, in bytes.
+    /// How much memory the process occupies; see [`resident_bytes`].
     ///
     /// # Panics
     ///
     /// If the process has ended, or the system has no `/proc`.
     #[must_use]
     pub fn resident_bytes(&self) -> usize {
-        let id = self.id().expect("the process still runs");
-        let status = std::fs::read_to_string(format!("/proc/{id}/status"))
-            .unwrap_or_else(|error| panic!("nothing is known of process {id}: {error}"));
-        let kilobytes = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
-            .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<usize>().ok());
-        kilobytes.expect("a running process has a resident set") * 1024
+        resident_bytes(self.id().expect("the process still runs"))
     }
 
     /// What the process has written to its stderr until now; all of it, once it has ended and

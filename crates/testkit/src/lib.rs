@@ -18,7 +18,7 @@ mod schema;
 mod stdio;
 mod wait;
 
-pub use child::ChildProcess;
+pub use child::{ChildProcess, resident_bytes, wait_idle};
 pub use conversation::{Conversation, Reply, Voice};
 pub use dialogue::Dialogue;
 pub use examples::{Example, examples};

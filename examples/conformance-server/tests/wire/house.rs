@@ -80,7 +80,7 @@ pub(crate) fn text(response: &Value) -> &str {
 }
 
 impl Program {
-    fn command(self) -> Command {
+    pub(crate) fn command(self) -> Command {
         Command::new(match self {
             Self::Suite => env!("CARGO_BIN_EXE_conformance-server"),
             Self::Fixture => env!("CARGO_BIN_EXE_wire-fixture"),
@@ -88,7 +88,14 @@ impl Program {
     }
 
     pub(crate) fn stdio(self) -> StdioServer {
-        StdioServer::spawn(self.command())
+        self.stdio_with(&[])
+    }
+
+    /// As [`Program::stdio`], with words on its command line.
+    pub(crate) fn stdio_with(self, words: &[&str]) -> StdioServer {
+        let mut command = self.command();
+        command.args(words);
+        StdioServer::spawn(command)
     }
 
     pub(crate) async fn http(self) -> HttpServer {

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod asking;
+mod bounds;
 mod cancelling;
 mod failing;
 mod headers;
@@ -17,3 +18,4 @@ mod parsing;
 mod process;
 mod schemas;
 mod sessions;
+mod table;
