@@ -16,7 +16,7 @@ use futures_util::{
     future::{BoxFuture, Either, select},
 };
 use governance::QuotaStore;
-use jsonrpc_core::{ErrorCode, RawJson};
+use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
 use mcp_protocol::{
     Encoder, Era,
     model::{RELATED_TASK, ServerResult, Task, TaskState},
@@ -346,8 +346,12 @@ fn outcome(called: Called, tally: Arc<Tally>) -> Outcome {
     }
 }
 
+/// As the engine says it of a call that is waited for.
 fn internal() -> McpError {
-    McpError::new(ErrorCode::INTERNAL_ERROR, "internal error")
+    McpError(ErrorObject::new(
+        ErrorCode::INTERNAL_ERROR,
+        "internal error",
+    ))
 }
 
 fn failed(error: &McpError) -> (TaskState, Option<String>) {

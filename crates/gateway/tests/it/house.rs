@@ -2,7 +2,7 @@
 
 use adapter_tools::{Arguments, Executor, Tool, ToolCx, ToolError, ToolOutput, ToolSet};
 use futures_util::future::BoxFuture;
-use gateway::{Gateway, NoResources, Offer, Options, Parts, Resources};
+use gateway::{Gateway, NoResources, Offer, Options, Parts, Resources, Tasks};
 use governance::{Governor, MemoryQuota, Policy, PolicySpec, Rules, Timestamp, Usage};
 use ledger::{Durability, Ended, Event, MemoryLedger, Outcome, Recorder, RecorderOptions, Started};
 use mcp_protocol::model::Implementation;
@@ -58,6 +58,12 @@ pub(crate) fn now_us() -> u64 {
 pub(crate) fn pass(time: Duration) {
     let micros = u64::try_from(time.as_micros()).unwrap();
     NOW_US.set(NOW_US.get() + micros);
+}
+
+/// Sets the clock back.
+pub(crate) fn turn_back(time: Duration) {
+    let micros = u64::try_from(time.as_micros()).unwrap();
+    NOW_US.set(NOW_US.get() - micros);
 }
 
 /// What the tools share.
@@ -248,6 +254,7 @@ pub(crate) struct Setup {
     pub(crate) durability: Durability,
     pub(crate) more_tools: Vec<Tool>,
     pub(crate) resources: Arc<dyn Resources>,
+    pub(crate) tasks: Option<Arc<Tasks>>,
     pub(crate) max_principals: usize,
     pub(crate) bench: Bench,
 }
@@ -266,6 +273,7 @@ impl Default for Setup {
             durability: Durability::Strict,
             more_tools: Vec::new(),
             resources: Arc::new(NoResources),
+            tasks: None,
             max_principals: 100,
             bench: Bench::new(),
         }
@@ -311,7 +319,7 @@ impl Setup {
                     Arc::new(MemoryQuota::new(self.max_principals)),
                 )),
                 recorder: Recorder::spawn(ledger.clone(), recorder).unwrap(),
-                tasks: None,
+                tasks: self.tasks,
                 components: Vec::new(),
             },
             self.options,

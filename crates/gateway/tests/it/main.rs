@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod house;
+mod tasks_house;
 
 mod arguments;
 mod errors;
@@ -13,4 +14,5 @@ mod record;
 mod refusals;
 mod resources;
 mod skills_extension;
+mod tasks;
 mod timing;
