@@ -10,7 +10,11 @@ pub use self::{
     tasks::encode_input_requests,
 };
 
-pub(crate) use self::content::Block;
+pub(crate) use self::{
+    content::Block,
+    messages::{Cancelled, Progress},
+    views::ToolInSampling,
+};
 
 use self::{
     content::Contents,
@@ -260,14 +264,31 @@ impl Encoder {
 
     /// The result that ends a `subscriptions/listen` of the server's own accord.
     pub fn listen_ended(&self, subscription: &Id) -> RawJson {
-        let mut result = json!({
-            "resultType": "complete",
-            "_meta": { "io.modelcontextprotocol/subscriptionId": subscription },
-        });
-        if let Some(server_info) = &self.modern_server_info {
-            result["_meta"]["io.modelcontextprotocol/serverInfo"] = json!(server_info);
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Ended<'a> {
+            result_type: &'static str,
+            _meta: Of<'a>,
         }
-        RawJson::from_value(&result).expect("strings and integers serialize")
+        #[derive(Serialize)]
+        struct Of<'a> {
+            #[serde(rename = "io.modelcontextprotocol/subscriptionId")]
+            subscription: &'a Id,
+            #[serde(
+                rename = "io.modelcontextprotocol/serverInfo",
+                skip_serializing_if = "Option::is_none"
+            )]
+            server_info: Option<&'a RawJson>,
+        }
+        // Not by a tree of values, which would lose digits of large ids.
+        RawJson::from_value(&Ended {
+            result_type: "complete",
+            _meta: Of {
+                subscription,
+                server_info: self.modern_server_info.as_ref(),
+            },
+        })
+        .expect("strings and integers serialize")
     }
 }
 

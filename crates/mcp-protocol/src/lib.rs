@@ -7,6 +7,7 @@
 //!
 //! This crate performs no I/O, spawns nothing and reads no clock.
 
+pub mod client;
 pub mod encode;
 mod error;
 pub mod method;

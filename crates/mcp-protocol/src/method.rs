@@ -118,6 +118,13 @@ fn listen(offer: &ServerCapabilities) -> bool {
     tools(offer) || resources(offer) || prompts(offer)
 }
 
+/// Whether revision `version` has a request `method`.
+pub(crate) fn exists(version: ProtocolVersion, method: &str) -> bool {
+    REQUESTS
+        .iter()
+        .any(|row| row.name == method && row.versions.contains(&version))
+}
+
 /// Reads a request.
 ///
 /// # Errors
@@ -157,6 +164,14 @@ pub fn decode_notification(method: &str, params: &RawJson) -> Option<ClientNotif
         request_id: Id,
         reason: Option<String>,
     }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Progress {
+        progress_token: Id,
+        progress: f64,
+        total: Option<f64>,
+        message: Option<String>,
+    }
     match method {
         "notifications/initialized" => Some(ClientNotification::Initialized),
         "notifications/cancelled" => {
@@ -166,6 +181,21 @@ pub fn decode_notification(method: &str, params: &RawJson) -> Option<ClientNotif
             } = params.parse().ok()?;
             Some(ClientNotification::Cancelled { request, reason })
         }
+        "notifications/progress" => {
+            let Progress {
+                progress_token: token,
+                progress,
+                total,
+                message,
+            } = params.parse().ok()?;
+            Some(ClientNotification::Progress {
+                token,
+                progress,
+                total,
+                message,
+            })
+        }
+        "notifications/roots/list_changed" => Some(ClientNotification::RootsListChanged),
         _ => None,
     }
 }

@@ -9,6 +9,27 @@ use jsonrpc_core::{Id, Notification, RawJson, Request};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+/// How far a request has come. Not a tree of values, which would lose digits of large tokens.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Progress<'a> {
+    pub(crate) progress_token: &'a Id,
+    pub(crate) progress: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) total: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<&'a str>,
+}
+
+/// A request that is not wanted any more.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Cancelled<'a> {
+    pub(crate) request_id: &'a Id,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<&'a str>,
+}
+
 /// Encodes a notification; `subscription` is the id of the `subscriptions/listen` request it is sent
 /// for, which modern revisions demand.
 pub fn encode_notification(
@@ -28,14 +49,17 @@ pub fn encode_notification(
         #[serde(rename = "io.modelcontextprotocol/subscriptionId")]
         id: &'a Id,
     }
-    let make = |method: &str, own: serde_json::Value| Notification {
-        method: method.to_owned(),
-        params: RawJson::from_value(&Params {
-            own,
-            meta: subscription.map(|id| Subscription { id }),
-        })
-        .expect("a tree of values serializes"),
-    };
+    fn of<T: Serialize>(method: &str, own: T, subscription: Option<&Id>) -> Notification {
+        Notification {
+            method: method.to_owned(),
+            params: RawJson::from_value(&Params {
+                own,
+                meta: subscription.map(|id| Subscription { id }),
+            })
+            .expect("strings, numbers and trees of values serialize"),
+        }
+    }
+    let make = |method: &str, own: Value| of(method, own, subscription);
     match notification {
         ServerNotification::Progress {
             token,
@@ -43,16 +67,14 @@ pub fn encode_notification(
             total,
             message,
         } => {
-            let mut params = json!({ "progressToken": token, "progress": progress });
-            if let Some(total) = total {
-                params["total"] = json!(total);
-            }
-            if let Some(message) = message
-                && ProtocolVersion::V2025_03_26 <= version
-            {
-                params["message"] = json!(message);
-            }
-            make("notifications/progress", params)
+            let message = message.as_deref();
+            let params = Progress {
+                progress_token: token,
+                progress: *progress,
+                total: *total,
+                message: message.filter(|_| ProtocolVersion::V2025_03_26 <= version),
+            };
+            of("notifications/progress", params, subscription)
         }
         ServerNotification::ToolsListChanged => make("notifications/tools/list_changed", json!({})),
         ServerNotification::PromptsListChanged => {
@@ -95,11 +117,11 @@ pub fn encode_notification(
             )
         }
         ServerNotification::Cancelled { request, reason } => {
-            let mut params = json!({ "requestId": request });
-            if let Some(reason) = reason {
-                params["reason"] = json!(reason);
-            }
-            make("notifications/cancelled", params)
+            let params = Cancelled {
+                request_id: request,
+                reason: reason.as_deref(),
+            };
+            of("notifications/cancelled", params, subscription)
         }
     }
 }

@@ -92,6 +92,15 @@ pub(super) fn tool_view(version: ProtocolVersion, tool: &Tool) -> ToolView<'_> {
     }
 }
 
+/// A tool among what a model is given.
+pub(crate) struct ToolInSampling<'a>(pub(crate) ProtocolVersion, pub(crate) &'a Tool);
+
+impl Serialize for ToolInSampling<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        tool_view(self.0, self.1).serialize(serializer)
+    }
+}
+
 /// Icons came with 2025-11-25.
 pub(super) fn icons_view(version: ProtocolVersion, icons: &[Icon]) -> &[Icon] {
     if ProtocolVersion::V2025_11_25 <= version {

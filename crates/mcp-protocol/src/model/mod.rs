@@ -1,10 +1,12 @@
 //! The version-neutral vocabulary, one file per feature.
 
 mod annotations;
+mod answers;
 mod cache;
 mod capabilities;
 mod completion;
 mod content;
+mod form;
 mod input;
 mod lifecycle;
 mod meta;
@@ -12,6 +14,7 @@ mod notifications;
 mod prompts;
 mod read;
 mod resources;
+mod sampling;
 mod skills;
 mod subscriptions;
 mod tasks;
@@ -19,6 +22,7 @@ mod tools;
 
 pub use self::{
     annotations::{Annotations, Icon, IconTheme},
+    answers::{ElicitAction, ElicitResult, FormValue, InputResponse, ListRootsResult, Root},
     cache::{CacheHint, CacheScope},
     capabilities::{
         ClientCapabilities, ElicitationCapability, ResourcesCapability, SamplingCapability,
@@ -26,6 +30,7 @@ pub use self::{
     },
     completion::{Complete, Completion, CompletionReference},
     content::{Content, ResourceContents},
+    form::{Choice, Choices, Form, FormField, FormKind},
     input::{InputRequest, InputRequired, InputRetry},
     lifecycle::{DiscoverResult, Implementation, Initialize, InitializeResult},
     meta::{LoggingLevel, RequestMeta, ResultMeta},
@@ -36,6 +41,10 @@ pub use self::{
     resources::{
         ByteRange, ListResourceTemplatesResult, ListResources, ListResourcesResult, ReadResource,
         ReadResourceResult, Resource, ResourceTemplate,
+    },
+    sampling::{
+        CreateMessage, CreateMessageResult, IncludeContext, ModelHint, ModelPreferences,
+        SamplingContent, SamplingMessage, ToolChoice, ToolChoiceMode,
     },
     skills::{
         DIRECTORY_MIME_TYPE, DIRECTORY_READ, GetSkillResult, ListSkillsResult, ReadDirectory,

@@ -1,0 +1,404 @@
+use super::{
+    Discovered, Initialized, RequestKind,
+    input::decode_input_requests,
+    meta::{SERVER_INFO, SUBSCRIPTION_ID},
+    offer::{DiscoveredWire, InitializedWire},
+    task,
+};
+use crate::{
+    Era, ProtocolVersion,
+    model::{
+        CacheHint, CacheScope, CallToolResult, Completion, GetPromptResult, GetSkillResult,
+        Implementation, InputRequired, ListPromptsResult, ListResourceTemplatesResult,
+        ListResourcesResult, ListSkillsResult, ListTasksResult, ListToolsResult, Object, Prompt,
+        ReadDirectoryResult, ReadResourceResult, Resource, ResourceContents, ResourceTemplate,
+        ResultMeta, SkillEntry, Task, Tool, objects, or_default, raw_object_or_null, whole,
+    },
+};
+use jsonrpc_core::{Id, RawJson};
+use serde::{Deserialize, de::DeserializeOwned};
+
+/// A result that cannot be understood.
+#[derive(Debug, thiserror::Error)]
+pub enum ResultError {
+    /// It says that it is something else than any result we know, or than one that can answer the
+    /// request.
+    #[error("`{method}` was answered with a result of the type {result_type:?}")]
+    UnexpectedType {
+        /// What was asked.
+        method: &'static str,
+        /// What the result says it is.
+        result_type: String,
+    },
+    /// It does not fit what was asked.
+    #[error("the result of `{method}` does not fit")]
+    Malformed {
+        /// What was asked.
+        method: &'static str,
+        /// What does not fit.
+        #[source]
+        cause: serde_json::Error,
+    },
+}
+
+/// What a server has answered, and what it says about the answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answered {
+    /// What it has answered.
+    pub answer: Answer,
+    /// Who the server says it is; modern revisions alone have it in results.
+    pub server_info: Option<Implementation>,
+    /// The `subscriptions/listen` that has ended with it.
+    pub subscription: Option<Id>,
+    /// The other entries of its `_meta`. A result of the vocabulary that has such entries itself
+    /// has the same.
+    pub meta: ResultMeta,
+}
+
+/// What a server has answered.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each variant documents its payload")]
+pub enum Answer {
+    /// It is done, and there is nothing to say.
+    Empty,
+    Initialize(Initialized),
+    Discover(Discovered),
+    ListTools(ListToolsResult),
+    CallTool(CallToolResult),
+    ListResources(ListResourcesResult),
+    ListResourceTemplates(ListResourceTemplatesResult),
+    ReadResource(ReadResourceResult),
+    ListSkills(ListSkillsResult),
+    GetSkill(GetSkillResult),
+    ReadDirectory(ReadDirectoryResult),
+    ListPrompts(ListPromptsResult),
+    GetPrompt(GetPromptResult),
+    Complete(Completion),
+    /// The server needs to know more; the request is to be sent again with what it asks.
+    InputRequired(InputRequired),
+    /// The call goes on as a task. What a state holds beyond its name is null: it is not told yet.
+    CreateTask(Task),
+    /// How far a task has come. In 2025-11-25 what a state holds beyond its name is null, and
+    /// fetched by [`AwaitTask`](crate::model::ClientRequest::AwaitTask).
+    Task(Task),
+    ListTasks(ListTasksResult),
+}
+
+/// Reads the result of a request of the kind `kind`, which was sent in revision `version`.
+///
+/// Members we do not know are passed over, and null is the same as absence.
+///
+/// # Errors
+///
+/// [`ResultError`] when it is no such result. Nothing is made of half of it.
+pub fn decode_result(
+    version: ProtocolVersion,
+    kind: RequestKind,
+    result: &RawJson,
+) -> Result<Answered, ResultError> {
+    let method = kind.method();
+    let malformed = |cause| ResultError::Malformed { method, cause };
+    let Object(shape): Object<Shape> = result.parse().map_err(malformed)?;
+    let modern = version.era() == Era::Modern;
+    let result_type = shape.result_type.filter(|_| modern);
+    let answer = match result_type.as_deref() {
+        None | Some("complete") => {
+            let cache = CacheHint {
+                ttl_ms: shape.ttl_ms.filter(|_| modern).unwrap_or(0),
+                scope: shape
+                    .cache_scope
+                    .filter(|_| modern)
+                    .unwrap_or(CacheScope::Private),
+            };
+            complete(version, kind, result, cache)
+        }
+        Some("input_required") if can_ask(kind) => {
+            input_required(version, result).map(Answer::InputRequired)
+        }
+        Some("task") if kind == RequestKind::CallTool => {
+            task::read(version, true, result).map(Answer::CreateTask)
+        }
+        Some(other) => {
+            return Err(ResultError::UnexpectedType {
+                method,
+                // What is kept of a server's text is bounded.
+                result_type: other.chars().take(MAX_TYPE).collect(),
+            });
+        }
+    };
+    let mut answered = Answered {
+        answer: answer.map_err(malformed)?,
+        server_info: None,
+        subscription: None,
+        meta: shape.meta,
+    };
+    if modern {
+        own_entries(&mut answered).map_err(malformed)?;
+    }
+    Ok(answered)
+}
+
+const MAX_TYPE: usize = 64;
+
+/// The only requests whose servers may ask for more (2026-07-28, multi round-trip requests).
+fn can_ask(kind: RequestKind) -> bool {
+    matches!(
+        kind,
+        RequestKind::CallTool | RequestKind::GetPrompt | RequestKind::ReadResource
+    )
+}
+
+/// Takes what the protocol has reserved out of the `_meta`.
+fn own_entries(answered: &mut Answered) -> Result<(), serde_json::Error> {
+    if let Some(info) = answered.meta.remove(SERVER_INFO) {
+        let Object(info) = info.parse()?;
+        answered.server_info = Some(info);
+    }
+    if let Some(id) = answered.meta.remove(SUBSCRIPTION_ID) {
+        answered.subscription = Some(id.parse()?);
+    }
+    let meta = match &mut answered.answer {
+        Answer::CallTool(result) => &mut result.meta,
+        Answer::GetPrompt(result) => &mut result.meta,
+        Answer::ReadResource(result) => &mut result.meta,
+        _ => return Ok(()),
+    };
+    meta.clone_from(&answered.meta);
+    Ok(())
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Shape {
+    #[serde(default)]
+    result_type: Option<String>,
+    #[serde(default, deserialize_with = "whole")]
+    ttl_ms: Option<u64>,
+    #[serde(default)]
+    cache_scope: Option<CacheScope>,
+    #[serde(default, rename = "_meta", deserialize_with = "or_default")]
+    meta: ResultMeta,
+}
+
+fn read<T: DeserializeOwned>(result: &RawJson) -> Result<T, serde_json::Error> {
+    result.parse()
+}
+
+fn complete(
+    version: ProtocolVersion,
+    kind: RequestKind,
+    result: &RawJson,
+    cache: CacheHint,
+) -> Result<Answer, serde_json::Error> {
+    Ok(match kind {
+        RequestKind::Ping
+        | RequestKind::Subscribe
+        | RequestKind::Unsubscribe
+        | RequestKind::SetLevel
+        | RequestKind::Listen
+        | RequestKind::UpdateTask => Answer::Empty,
+        RequestKind::CancelTask if version.era() == Era::Modern => Answer::Empty,
+        RequestKind::GetTask | RequestKind::CancelTask => {
+            Answer::Task(task::read(version, false, result)?)
+        }
+        RequestKind::Initialize => Answer::Initialize(read::<InitializedWire>(result)?.read()),
+        RequestKind::Discover => Answer::Discover(read::<DiscoveredWire>(result)?.read(cache)),
+        RequestKind::CallTool if version == ProtocolVersion::V2025_11_25 => {
+            match task::wrapped(result)? {
+                Some(created) => Answer::CreateTask(task::read(version, true, &created)?),
+                None => Answer::CallTool(read(result)?),
+            }
+        }
+        RequestKind::CallTool | RequestKind::AwaitTask => Answer::CallTool(read(result)?),
+        RequestKind::GetPrompt => Answer::GetPrompt(read(result)?),
+        RequestKind::ListTools => {
+            let Tools { tools, next_cursor } = read(result)?;
+            Answer::ListTools(ListToolsResult {
+                tools,
+                next_cursor,
+                cache,
+            })
+        }
+        RequestKind::ListPrompts => {
+            let Prompts {
+                prompts,
+                next_cursor,
+            } = read(result)?;
+            Answer::ListPrompts(ListPromptsResult {
+                prompts,
+                next_cursor,
+                cache,
+            })
+        }
+        RequestKind::ListResources => {
+            let Resources {
+                resources,
+                next_cursor,
+            } = read(result)?;
+            Answer::ListResources(ListResourcesResult {
+                resources,
+                next_cursor,
+                cache,
+            })
+        }
+        RequestKind::ReadDirectory => {
+            let Resources {
+                resources,
+                next_cursor,
+            } = read(result)?;
+            Answer::ReadDirectory(ReadDirectoryResult {
+                resources,
+                next_cursor,
+            })
+        }
+        RequestKind::ListResourceTemplates => {
+            let Templates {
+                resource_templates,
+                next_cursor,
+            } = read(result)?;
+            Answer::ListResourceTemplates(ListResourceTemplatesResult {
+                resource_templates,
+                next_cursor,
+                cache,
+            })
+        }
+        RequestKind::ReadResource => {
+            let Contents { contents, meta } = read(result)?;
+            Answer::ReadResource(ReadResourceResult {
+                contents,
+                meta,
+                cache,
+            })
+        }
+        RequestKind::ListSkills => {
+            let Skills {
+                skills,
+                next_cursor,
+            } = read(result)?;
+            Answer::ListSkills(ListSkillsResult {
+                skills,
+                next_cursor,
+                cache,
+            })
+        }
+        RequestKind::GetSkill => {
+            let OneSkill {
+                skill: Object(skill),
+            } = read(result)?;
+            Answer::GetSkill(GetSkillResult { skill, cache })
+        }
+        RequestKind::Complete => {
+            let Completed {
+                completion: Object(completion),
+            } = read(result)?;
+            Answer::Complete(completion)
+        }
+        RequestKind::ListTasks => {
+            let Tasks { tasks, next_cursor } = read(result)?;
+            let tasks = tasks.iter().map(|it| task::read(version, false, &it.0));
+            Answer::ListTasks(ListTasksResult {
+                tasks: tasks.collect::<Result<_, _>>()?,
+                next_cursor,
+            })
+        }
+    })
+}
+
+fn input_required(
+    version: ProtocolVersion,
+    result: &RawJson,
+) -> Result<InputRequired, serde_json::Error> {
+    let Required {
+        input_requests,
+        request_state,
+    } = read(result)?;
+    let requests = input_requests.unwrap_or(RawJson::EMPTY_OBJECT);
+    Ok(InputRequired {
+        requests: decode_input_requests(version, &requests)?,
+        state: request_state,
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Tools {
+    #[serde(deserialize_with = "objects")]
+    tools: Vec<Tool>,
+    #[serde(default)]
+    next_cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Prompts {
+    #[serde(deserialize_with = "objects")]
+    prompts: Vec<Prompt>,
+    #[serde(default)]
+    next_cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Resources {
+    #[serde(deserialize_with = "objects")]
+    resources: Vec<Resource>,
+    #[serde(default)]
+    next_cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Templates {
+    #[serde(deserialize_with = "objects")]
+    resource_templates: Vec<ResourceTemplate>,
+    #[serde(default)]
+    next_cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Contents {
+    #[serde(deserialize_with = "objects")]
+    contents: Vec<ResourceContents>,
+    #[serde(default, rename = "_meta", deserialize_with = "or_default")]
+    meta: ResultMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Skills {
+    #[serde(deserialize_with = "objects")]
+    skills: Vec<SkillEntry>,
+    #[serde(default)]
+    next_cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct OneSkill {
+    skill: Object<SkillEntry>,
+}
+
+#[derive(Deserialize)]
+struct Completed {
+    completion: Object<Completion>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Tasks {
+    tasks: Vec<AnyTask>,
+    #[serde(default)]
+    next_cursor: Option<String>,
+}
+
+/// Which members it has, the revision says.
+#[derive(Deserialize)]
+struct AnyTask(#[serde(deserialize_with = "crate::model::raw_object")] RawJson);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Required {
+    #[serde(default, deserialize_with = "raw_object_or_null")]
+    input_requests: Option<RawJson>,
+    #[serde(default)]
+    request_state: Option<String>,
+}
