@@ -1,5 +1,8 @@
 """Runs the official suites against one server and adds up what they say.
 
+The suites speak HTTP. Over stdio, they speak to stdio_bridge.py, and what is about HTTP itself is
+left out: over_stdio.py says what.
+
 Called by run.sh, which installs the suites. Needs nothing but Python 3.10.
 """
 
@@ -15,11 +18,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import over_stdio
 
 HERE = Path(__file__).resolve().parent
 BASELINE = HERE / "expected-failures.yaml"
+BRIDGE = HERE / "stdio_bridge.py"
+TRANSPORTS = ["http", "stdio"]
 
 START_SECONDS = 60
 STOP_SECONDS = 10
@@ -33,6 +41,7 @@ class Run:
     suite: str
     selection: str
     revision: str
+    transport: str
 
     def options(self) -> list[str]:
         if self.selection == "requirements":
@@ -43,16 +52,20 @@ class Run:
 
     def words(self) -> set[str]:
         """What an `only` in the baseline may call it by."""
-        return {self.suite, self.selection, self.revision}
+        return {self.suite, self.selection, self.revision, self.transport}
 
 
-RUNS = [
-    *(Run("0.2", "all", revision) for revision in ("2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")),
-    *(Run("0.2", "requirements", revision) for revision in ("2025-11-25", "2026-07-28")),
-    # Extensions, tasks and skills among them, count towards nothing but this.
-    Run("0.2", "pending", "-"),
-    *(Run("0.1", "all", revision) for revision in ("2025-06-18", "2025-11-25")),
-]
+def runs(transport: str) -> list[Run]:
+    # 2025-03-26 is nothing but sessions, which stdio does not have.
+    oldest = ["2025-03-26"] if transport == "http" else []
+    selected = [
+        *(("0.2", "all", revision) for revision in (*oldest, "2025-06-18", "2025-11-25", "2026-07-28")),
+        *(("0.2", "requirements", revision) for revision in ("2025-11-25", "2026-07-28")),
+        # Extensions, tasks and skills among them, count towards nothing but this.
+        ("0.2", "pending", "-"),
+        *(("0.1", "all", revision) for revision in ("2025-06-18", "2025-11-25")),
+    ]
+    return [Run(*each, transport) for each in selected]
 
 
 # Scenarios that may look at nothing, with the reason. Any other that does is not passed: it
@@ -101,6 +114,22 @@ class Report:
     unexpected: list[str]
     empty: list[str]
     trouble: str | None
+    left_out: over_stdio.LeftOut = field(default_factory=over_stdio.LeftOut)
+
+    def leave_out(self, left_out: over_stdio.LeftOut) -> None:
+        """Counts without what cannot be asked over stdio."""
+        self.left_out = left_out
+        self.passed -= left_out.passed
+        self.failed -= left_out.failed
+        unexpected = []
+        for named in self.unexpected:
+            scenario = named.partition(":")[0]
+            if scenario not in left_out.wrong:
+                unexpected.append(named)
+            elif left_out.wrong[scenario]:
+                unexpected.append(f"{scenario}: {', '.join(left_out.wrong[scenario])}")
+        self.unexpected = unexpected
+        self.empty = [scenario for scenario in self.empty if scenario not in left_out.met]
 
 
 def section(text: str, title: str) -> list[str]:
@@ -118,7 +147,7 @@ def section(text: str, title: str) -> list[str]:
 
 
 def carry_out(run: Run, url: str, entries: list[Entry], cache: Path) -> Report:
-    results = cache / "results" / f"{run.suite}-{run.selection}-{run.revision}"
+    results = cache / "results" / f"{run.transport}-{run.suite}-{run.selection}-{run.revision}"
     shutil.rmtree(results, ignore_errors=True)
     results.mkdir(parents=True)
     baseline = results / "expected-failures.yaml"
@@ -163,30 +192,36 @@ def carry_out(run: Run, url: str, entries: list[Entry], cache: Path) -> Report:
         report.trouble = "nothing passed"
     elif status != 0 and not report.stale and not report.unexpected:
         report.trouble = f"it ended with {status}: {text[-1000:]}"
+    if run.transport == "stdio":
+        report.leave_out(over_stdio.leave_out(results))
     return report
 
 
 class Server:
     """The server under test: one that runs already, or one of our own."""
 
-    def __init__(self, target: list[str]) -> None:
+    def __init__(self, target: list[str], transport: str) -> None:
+        self.transport = transport
         self.process = None
         self.log = None
         if target[0].isdigit():
             self.url = f"http://127.0.0.1:{target[0]}/mcp"
-        elif target[0].startswith(("http://", "https://")):
+        elif is_url(target[0]):
             self.url = target[0]
+        elif transport == "http":
+            self._start([os.path.abspath(target[0]), *(target[1:] or ["--port", "{port}"])])
         else:
-            self._start(target[0], target[1:] or ["--port", "{port}"])
+            bridged = [os.path.abspath(target[0]), *target[1:]]
+            self._start([sys.executable, str(BRIDGE), "--port", "{port}", "--", *bridged])
 
-    def _start(self, binary: str, arguments: list[str]) -> None:
+    def _start(self, command: list[str]) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}/mcp"
         self.log = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            [os.path.abspath(binary), *(argument.replace("{port}", str(port)) for argument in arguments)],
+            [word.replace("{port}", str(port)) for word in command],
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log,
@@ -227,52 +262,114 @@ class Server:
             pass
         self.process.wait(STOP_SECONDS)
 
+    def ended_badly(self) -> bool:
+        """Whether a bridge that was stopped had trouble with its children."""
+        return self.transport == "stdio" and self.process is not None and self.process.returncode != 0
+
+
+@dataclass
+class Sum:
+    """What all runs over one transport came to."""
+
+    passed: int = 0
+    failed: int = 0
+    left_out: int = 0
+    met: set[Entry] = field(default_factory=set)
+    met_over_stdio: set[str] = field(default_factory=set)
+
+
+def carry_out_all(server: Server, entries: list[Entry], cache: Path) -> Sum:
+    total = Sum()
+    for run in runs(server.transport):
+        report = carry_out(run, server.url, entries, cache)
+        stale = [*report.stale, *report.left_out.stale]
+        left_out = report.left_out.passed + report.left_out.failed
+        total.passed += report.passed
+        total.failed += len(report.unexpected) + len(stale) + len(report.empty) + bool(report.trouble)
+        total.left_out += left_out
+        total.met |= {entry for entry in entries if entry.concerns(run) and entry.scenario in report.expected}
+        total.met_over_stdio |= report.left_out.met
+        lines = [
+            f"{run.transport:<9} {run.suite:<6} {run.selection:<13} {run.revision:<11}"
+            f" {report.passed:>7} {report.failed:>7} {left_out:>8}  {len(report.expected)} scenarios",
+            *(f"    FAILED {scenario}" for scenario in report.unexpected),
+            *(f"    PASSES NOW {scenario}: take it out of {BASELINE.name}" for scenario in report.stale),
+            *(f"    IN THE WRONG LIST {entry}: see over_stdio.py" for entry in report.left_out.stale),
+            *(f"    CHECKED NOTHING {scenario}" for scenario in report.empty),
+        ]
+        if report.trouble:
+            lines.append(f"    FAILED {report.trouble}")
+        gone = server.died()
+        if gone:
+            lines.append(f"    FAILED the server is gone: {server.said()}")
+            total.failed += 1
+        # At once: another transport may have something to say as well.
+        print("\n".join(lines), flush=True)
+        if gone:
+            break
+    return total
+
+
+def is_url(target: str) -> bool:
+    return target.startswith(("http://", "https://"))
+
+
+def chosen_transports(target: list[str], wanted: list[str]) -> list[str]:
+    listens = target[0].isdigit() or is_url(target[0]) or any("{port}" in word for word in target)
+    if listens and "stdio" in wanted:
+        raise SystemExit("over stdio a program is started, and without a port")
+    return [it for it in TRANSPORTS if it in wanted] or (["http"] if listens else TRANSPORTS)
+
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cache", type=Path, required=True, help="where run.sh installed the suites")
-    parser.add_argument("target", nargs="+", help="a port, a URL, or a program and its arguments")
+    parser.add_argument("--transport", action="append", choices=TRANSPORTS, default=[])
+    parser.add_argument("target", nargs=argparse.REMAINDER, help="a port, a URL, or a program and its arguments")
     arguments = parser.parse_args()
-    # Ended by a signal, we still stop the server.
+    if not arguments.target:
+        parser.error("what is to be tested?")
+    transports = chosen_transports(arguments.target, arguments.transport)
+    # Ended by a signal, we still stop the servers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
     entries = read_baseline()
-    passed = failed = 0
-    met: set[Entry] = set()
-    server = Server(arguments.target)
-    try:
-        print(f"{'suite':<6} {'selection':<13} {'revision':<11} {'passed':>7} {'failed':>7}  of which expected")
-        for run in RUNS:
-            report = carry_out(run, server.url, entries, arguments.cache)
-            wrong = len(report.unexpected) + len(report.stale) + len(report.empty) + bool(report.trouble)
-            passed += report.passed
-            failed += wrong
-            met |= {entry for entry in entries if entry.concerns(run) and entry.scenario in report.expected}
-            print(
-                f"{run.suite:<6} {run.selection:<13} {run.revision:<11} {report.passed:>7} {report.failed:>7}"
-                f"  {len(report.expected)} scenarios",
-                flush=True,
-            )
-            for scenario in report.unexpected:
-                print(f"    FAILED {scenario}")
-            for scenario in report.stale:
-                print(f"    PASSES NOW {scenario}: take it out of {BASELINE.name}")
-            for scenario in report.empty:
-                print(f"    CHECKED NOTHING {scenario}")
-            if report.trouble:
-                print(f"    FAILED {report.trouble}")
-            if server.died():
-                print(f"    FAILED the server is gone: {server.said()}")
-                failed += 1
-                break
-    finally:
-        server.stop()
+    servers: list[Server] = []
+    sums: list[Sum] = []
+    print(
+        f"{'transport':<9} {'suite':<6} {'selection':<13} {'revision':<11}"
+        f" {'passed':>7} {'failed':>7} {'left out':>8}  expected to fail",
+        flush=True,
+    )
+    # Most of the time is spent on waiting for tasks.
+    with ThreadPoolExecutor(len(transports)) as pool:
+        try:
+            for transport in transports:
+                servers.append(Server(arguments.target, transport))
+            running = [pool.submit(carry_out_all, server, entries, arguments.cache) for server in servers]
+            sums = [each.result() for each in running]
+        finally:
+            for server in servers:
+                server.stop()
+    failed = sum(it.failed for it in sums)
+    met = {entry for it in sums for entry in it.met}
     for entry in entries:
         if entry not in met:
             print(f"    NEVER FAILED {entry.scenario}: take it out of {BASELINE.name}")
             failed += 1
+    for server, total in zip(servers, sums):
+        if server.ended_badly():
+            print(f"    FAILED {server.transport} did not end well: {server.said()}")
+            failed += 1
+        if server.transport == "stdio":
+            for name in sorted({*over_stdio.NOT_PASSED, *over_stdio.PASSED_BY_BRIDGE} - total.met_over_stdio):
+                print(f"    NEVER MET {name}: take it out of over_stdio.py")
+                failed += 1
     print(f"details: {arguments.cache / 'results'}")
-    print(f"{passed} checks passed, {failed} scenarios failed that are not expected to")
+    for transport, total in zip(transports, sums):
+        left_out = f", {total.left_out} left out as they are about HTTP" if transport == "stdio" else ""
+        print(f"{transport}: {total.passed} checks passed{left_out}")
+    print(f"{failed} scenarios failed that are not expected to")
     return 1 if failed else 0
 
 

@@ -2,11 +2,13 @@
 # Runs the official conformance suites against a server.
 #
 #   tests/conformance/run.sh PORT_OR_URL
-#   tests/conformance/run.sh BINARY [ARGUMENT]...
+#   tests/conformance/run.sh [--transport http|stdio]... BINARY [ARGUMENT]...
 #
-# The second form starts BINARY on a free loopback port; "{port}" in its arguments is
-# replaced, and they are `--port {port}` if there are none. The suites are installed below
-# ${OWLCLAW_TEST_CACHE:-<repository>/.cache}; what they saw is kept there too.
+# The second form starts BINARY: over http on a free loopback port, where "{port}" in its
+# arguments is replaced, and they are `--port {port}` if there are none; over stdio as it is,
+# behind stdio_bridge.py. Both by default, and http alone if an argument has "{port}". The
+# suites are installed below ${OWLCLAW_TEST_CACHE:-<repository>/.cache}; what they saw is
+# kept there too.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -14,7 +16,7 @@ repository=$(cd "$here/../.." && pwd)
 cache=${OWLCLAW_TEST_CACHE:-$repository/.cache}
 
 if [ $# -lt 1 ]; then
-    sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
 fi
 
@@ -24,4 +26,4 @@ install_node "$cache"
 install_npm_package "$cache/conformance/suite-0.2" "$here/suite-0.2"
 install_npm_package "$cache/conformance/suite-0.1" "$here/suite-0.1"
 
-exec python3 "$here/check.py" --cache "$cache/conformance" -- "$@"
+exec python3 "$here/check.py" --cache "$cache/conformance" "$@"
