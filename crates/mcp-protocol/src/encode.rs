@@ -268,7 +268,8 @@ impl Encoder {
         #[serde(rename_all = "camelCase")]
         struct Ended<'a> {
             result_type: &'static str,
-            _meta: Of<'a>,
+            #[serde(rename = "_meta")]
+            meta: Of<'a>,
         }
         #[derive(Serialize)]
         struct Of<'a> {
@@ -283,7 +284,7 @@ impl Encoder {
         // Not by a tree of values, which would lose digits of large ids.
         RawJson::from_value(&Ended {
             result_type: "complete",
-            _meta: Of {
+            meta: Of {
                 subscription,
                 server_info: self.modern_server_info.as_ref(),
             },
