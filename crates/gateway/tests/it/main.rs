@@ -15,4 +15,5 @@ mod refusals;
 mod resources;
 mod skills_extension;
 mod tasks;
+mod tasks_legacy;
 mod timing;

@@ -195,7 +195,8 @@ pub(crate) fn created(answer: &Value) -> String {
 /// Begins a task of a tool without arguments; its id.
 pub(crate) async fn begin(client: &mut Client, tool: &str) -> String {
     let answer = if client.voice.is_modern() {
-        client.call(tool, json!({})).await
+        let params = json!({ "name": tool, "arguments": {} });
+        ask(client, "tools/call", params).await
     } else {
         begin_with(client, tool, json!({})).await
     };
@@ -205,11 +206,17 @@ pub(crate) async fn begin(client: &mut Client, tool: &str) -> String {
 /// The answer to a call of 2025-11-25 that is to be a task.
 pub(crate) async fn begin_with(client: &mut Client, tool: &str, task: Value) -> Value {
     let params = json!({ "name": tool, "arguments": {}, "task": task });
-    client.ask("tools/call", params).await
+    ask(client, "tools/call", params).await
+}
+
+/// The response to a request; what comes before it stays to be received.
+pub(crate) async fn ask(client: &mut Client, method: &str, params: Value) -> Value {
+    let request = client.begin(method, params).await;
+    client.receive_answer(&request).await
 }
 
 pub(crate) async fn about(client: &mut Client, method: &str, id: &str) -> Value {
-    client.ask(method, json!({ "taskId": id })).await
+    ask(client, method, json!({ "taskId": id })).await
 }
 
 /// A task as it is now.
@@ -234,7 +241,7 @@ pub(crate) async fn reaches(client: &mut Client, id: &str, status: &str) -> Valu
 
 pub(crate) async fn update(client: &mut Client, id: &str, responses: Value) -> Value {
     let params = json!({ "taskId": id, "inputResponses": responses });
-    client.ask("tasks/update", params).await
+    ask(client, "tasks/update", params).await
 }
 
 /// What is asked of a task, by key.
