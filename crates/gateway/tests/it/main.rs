@@ -15,5 +15,7 @@ mod refusals;
 mod resources;
 mod skills_extension;
 mod tasks;
+mod tasks_interleavings;
 mod tasks_legacy;
+mod tasks_store;
 mod timing;
