@@ -437,7 +437,8 @@ class Bridge:
                 raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "there is no session")
         except Refused as refused:
             client.say(refused.status, str(refused).encode(), Content_Type="text/plain")
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            # The client has gone, or the bridge ends.
             pass
         finally:
             writer.close()
