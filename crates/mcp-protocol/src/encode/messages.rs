@@ -3,7 +3,7 @@
 use super::tasks::task_view;
 use crate::{
     Era, ProtocolVersion,
-    model::{InputRequest, RELATED_TASK, ServerNotification},
+    model::{InputRequest, LoggingLevel, RELATED_TASK, ServerNotification},
 };
 use jsonrpc_core::{Id, Notification, RawJson, Request};
 use serde::Serialize;
@@ -19,6 +19,15 @@ pub(crate) struct Progress<'a> {
     pub(crate) total: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<&'a str>,
+}
+
+/// Not a tree of values either, for what is told may be nested deeper than those are read.
+#[derive(Serialize)]
+struct Log<'a> {
+    level: LoggingLevel,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logger: Option<&'a str>,
+    data: &'a RawJson,
 }
 
 /// A request that is not wanted any more.
@@ -85,11 +94,12 @@ pub fn encode_notification(
             logger,
             data,
         } => {
-            let mut params = json!({ "level": level, "data": data });
-            if let Some(logger) = logger {
-                params["logger"] = json!(logger);
-            }
-            make("notifications/message", params)
+            let params = Log {
+                level: *level,
+                logger: logger.as_deref(),
+                data,
+            };
+            of("notifications/message", params, subscription)
         }
         ServerNotification::ResourcesListChanged => {
             make("notifications/resources/list_changed", json!({}))
@@ -110,11 +120,7 @@ pub fn encode_notification(
                 Era::Modern => "notifications/tasks",
                 Era::Legacy => "notifications/tasks/status",
             };
-            make(
-                method,
-                serde_json::to_value(task_view(version, task))
-                    .expect("a tree of values serializes"),
-            )
+            of(method, task_view(version, task), subscription)
         }
         ServerNotification::Cancelled { request, reason } => {
             let params = Cancelled {

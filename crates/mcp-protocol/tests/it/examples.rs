@@ -1,9 +1,7 @@
 //! The specification's own example messages, through the types and back.
 
-mod common;
-
+use crate::common::{everything, raw, value, written};
 use bytes::{Bytes, BytesMut};
-use common::{everything, raw, value, written};
 use jsonrpc_core::{
     ErrorObject, Limits, Message, Notification, Payload, RawJson, Request, Response,
 };

@@ -1,0 +1,11 @@
+//! The vocabulary, written by one side and read by the other.
+
+mod common;
+
+mod carried;
+mod examples;
+mod messages;
+mod never_panics;
+mod requests;
+mod results;
+mod vocabulary;

@@ -1,0 +1,246 @@
+//! What a server answers, a client reads.
+
+use crate::{
+    carried,
+    common::{again, everything},
+    vocabulary::*,
+};
+use jsonrpc_core::Id;
+use mcp_protocol::{
+    Encoder, Era, ProtocolVersion,
+    client::{Answer, RequestKind, ServerOffer, decode_result},
+    model::*,
+};
+use proptest::{
+    collection::{btree_map, vec},
+    option,
+    prelude::*,
+};
+
+fn lists() -> impl Strategy<Value = (RequestKind, ServerResult)> {
+    let more = || option::of(text());
+    prop_oneof![
+        (vec(tool(), 0..3), more(), cache()).prop_map(|(tools, next_cursor, cache)| {
+            let result = ListToolsResult {
+                tools,
+                next_cursor,
+                cache,
+            };
+            (RequestKind::ListTools, ServerResult::ListTools(result))
+        }),
+        (vec(prompt(), 0..3), more(), cache()).prop_map(|(prompts, next_cursor, cache)| {
+            let result = ListPromptsResult {
+                prompts,
+                next_cursor,
+                cache,
+            };
+            (RequestKind::ListPrompts, ServerResult::ListPrompts(result))
+        }),
+        (vec(resource(), 0..3), more(), cache()).prop_map(|(resources, next_cursor, cache)| {
+            let result = ListResourcesResult {
+                resources,
+                next_cursor,
+                cache,
+            };
+            (
+                RequestKind::ListResources,
+                ServerResult::ListResources(result),
+            )
+        }),
+        (vec(resource(), 0..3), more()).prop_map(|(resources, next_cursor)| {
+            let result = ReadDirectoryResult {
+                resources,
+                next_cursor,
+            };
+            (
+                RequestKind::ReadDirectory,
+                ServerResult::ReadDirectory(result),
+            )
+        }),
+        (vec(template(), 0..3), more(), cache()).prop_map(|(them, next_cursor, cache)| {
+            let result = ListResourceTemplatesResult {
+                resource_templates: them,
+                next_cursor,
+                cache,
+            };
+            (
+                RequestKind::ListResourceTemplates,
+                ServerResult::ListResourceTemplates(result),
+            )
+        }),
+        (vec(task(), 0..3), more()).prop_map(|(tasks, next_cursor)| {
+            let result = ListTasksResult { tasks, next_cursor };
+            (RequestKind::ListTasks, ServerResult::ListTasks(result))
+        }),
+        (vec(skill(), 0..3), more(), cache()).prop_map(|(skills, next_cursor, cache)| {
+            let result = ListSkillsResult {
+                skills,
+                next_cursor,
+                cache,
+            };
+            (RequestKind::ListSkills, ServerResult::ListSkills(result))
+        }),
+        (skill(), cache()).prop_map(|(skill, cache)| {
+            (
+                RequestKind::GetSkill,
+                ServerResult::GetSkill(GetSkillResult { skill, cache }),
+            )
+        }),
+    ]
+}
+
+fn skill() -> impl Strategy<Value = SkillEntry> {
+    let file = (text(), text(), any::<u64>()).prop_map(|(uri, digest, size)| SkillResource {
+        uri,
+        digest,
+        size,
+    });
+    (text(), object(), vec(file, 0..3)).prop_map(|(uri, frontmatter, resources)| SkillEntry {
+        uri,
+        frontmatter,
+        resources,
+    })
+}
+
+fn answers() -> impl Strategy<Value = (RequestKind, ServerResult)> {
+    let called = (
+        vec(content(), 0..3),
+        option::of(any_raw()),
+        any::<bool>(),
+        meta(),
+    )
+        .prop_map(|(content, structured_content, is_error, meta)| {
+            ServerResult::CallTool(CallToolResult {
+                content,
+                structured_content,
+                is_error,
+                meta,
+            })
+        });
+    let completed = (vec(text(), 0..4), option::of(any::<u64>()), any::<bool>());
+    let asked = (btree_map(text(), input_request(), 0..3), option::of(text())).prop_map(
+        |(requests, state)| ServerResult::InputRequired(InputRequired { requests, state }),
+    );
+    let asks = proptest::sample::select(vec![
+        RequestKind::CallTool,
+        RequestKind::GetPrompt,
+        RequestKind::ReadResource,
+    ]);
+    let empty = proptest::sample::select(vec![
+        RequestKind::Ping,
+        RequestKind::Subscribe,
+        RequestKind::Unsubscribe,
+        RequestKind::SetLevel,
+        RequestKind::UpdateTask,
+    ]);
+    prop_oneof![
+        3 => called.prop_map(|result| (RequestKind::CallTool, result)),
+        2 => (option::of(text()), vec(prompt_message(), 0..3), meta()).prop_map(
+            |(description, messages, meta)| {
+                let result = GetPromptResult { description, messages, meta };
+                (RequestKind::GetPrompt, ServerResult::GetPrompt(result))
+            }
+        ),
+        2 => (vec(contents(), 0..3), meta(), cache()).prop_map(|(contents, meta, cache)| {
+            let result = ReadResourceResult { contents, meta, cache };
+            (RequestKind::ReadResource, ServerResult::ReadResource(result))
+        }),
+        1 => completed.prop_map(|(values, total, has_more)| {
+            (RequestKind::Complete, ServerResult::Complete(Completion { values, total, has_more }))
+        }),
+        2 => (asks, asked),
+        1 => task().prop_map(|task| (RequestKind::CallTool, ServerResult::CreateTask(task))),
+        1 => task().prop_map(|task| (RequestKind::GetTask, ServerResult::Task(task))),
+        1 => empty.prop_map(|kind| (kind, ServerResult::Empty)),
+    ]
+}
+
+/// Whether a server can answer so: what a client has not asked for it is not given.
+fn can_be(version: ProtocolVersion, kind: RequestKind, result: &ServerResult) -> bool {
+    kind.exists_in(version)
+        && match result {
+            ServerResult::InputRequired(_) => version.era() == Era::Modern,
+            ServerResult::CreateTask(_) => RequestKind::GetTask.exists_in(version),
+            _ => true,
+        }
+}
+
+/// The entries of its own that a result has.
+fn meta_of(result: &ServerResult) -> Option<&ResultMeta> {
+    match result {
+        ServerResult::CallTool(it) => Some(&it.meta),
+        ServerResult::GetPrompt(it) => Some(&it.meta),
+        ServerResult::ReadResource(it) => Some(&it.meta),
+        _ => None,
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_client_reads_what_a_server_has_written(
+        version in version(),
+        (kind, result) in prop_oneof![lists(), answers()],
+        info in implementation(),
+    ) {
+        prop_assume!(can_be(version, kind, &result));
+        let written = Encoder::new(&info).result(version, &result).unwrap();
+        let read = decode_result(version, kind, &written).unwrap();
+        prop_assert_eq!(again(&read), Some(carried::result(version, result.clone())));
+        let modern = version.era() == Era::Modern;
+        prop_assert_eq!(&read.server_info, &modern.then_some(info));
+        if let Some(meta) = meta_of(&result) {
+            prop_assert_eq!(&read.meta, meta);
+        }
+    }
+
+    #[test]
+    fn a_client_reads_what_a_server_offers(
+        version in version(),
+        info in implementation(),
+        instructions in option::of(text()),
+        cache in cache(),
+        experimental in objects_by_name(),
+    ) {
+        let capabilities = ServerCapabilities { experimental, ..everything() };
+        let shaped = serde_json::to_value(capabilities.shaped_for(version)).unwrap();
+        let expected: ServerOffer = serde_json::from_value(shaped).unwrap();
+        prop_assert!(expected.tools.is_some_and(|tools| tools.list_changed));
+        prop_assert_eq!(expected.has_legacy_tasks(), version == ProtocolVersion::V2025_11_25);
+        let (kind, result) = match version.era() {
+            Era::Legacy => (RequestKind::Initialize, ServerResult::Initialize(InitializeResult {
+                protocol_version: version.as_str(),
+                capabilities,
+                instructions: instructions.clone(),
+            })),
+            Era::Modern => (RequestKind::Discover, ServerResult::Discover(DiscoverResult {
+                capabilities,
+                instructions: instructions.clone(),
+                cache,
+            })),
+        };
+        let written = Encoder::new(&info).result(version, &result).unwrap();
+        match decode_result(version, kind, &written).unwrap().answer {
+            Answer::Initialize(read) => {
+                prop_assert_eq!(read.protocol_version.as_str(), version.as_str());
+                prop_assert_eq!(read.offer, expected);
+                prop_assert_eq!(read.server_info, Some(carried::implementation(version, info)));
+                prop_assert_eq!(read.instructions, instructions);
+            }
+            Answer::Discover(read) => {
+                prop_assert_eq!(read.supported_versions, [version.as_str().into()]);
+                prop_assert_eq!(read.offer, expected);
+                prop_assert_eq!(read.instructions, instructions);
+                prop_assert_eq!(read.cache, cache);
+            }
+            other => prop_assert!(false, "{:?}", other),
+        }
+    }
+
+    #[test]
+    fn a_client_knows_which_subscription_has_ended(id in id()) {
+        let written = Encoder::anonymous().listen_ended(&id);
+        let read = decode_result(ProtocolVersion::NEWEST, RequestKind::Listen, &written).unwrap();
+        prop_assert_eq!(read.answer, Answer::Empty);
+        prop_assert_eq!(read.subscription, Some::<Id>(id));
+    }
+}
