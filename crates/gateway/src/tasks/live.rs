@@ -310,3 +310,91 @@ impl Drop for Claim<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::slots::Slots, *};
+    use futures_util::FutureExt;
+    use jsonrpc_core::ErrorCode;
+    use task_store::{TaskId, TaskState as Stored};
+
+    fn live() -> Arc<Live> {
+        let record = TaskRecord {
+            id: TaskId::random(),
+            principal: "anna".to_owned(),
+            capability: "tool/t".to_owned(),
+            protocol_version: "2025-11-25".to_owned(),
+            created_us: 0,
+            updated_us: 0,
+            expires_us: 1_000_000,
+            sequence: 1,
+            state: Stored::Working,
+            message: None,
+        };
+        let slot = Slots::new(1, 1).take(&"anna".into()).unwrap();
+        Live::new(record, 500, Arc::new(|| true), slot)
+    }
+
+    fn questions(keys: &[&str]) -> BTreeMap<String, InputRequest> {
+        let keys = keys.iter();
+        keys.map(|key| ((*key).to_owned(), InputRequest::ListRoots))
+            .collect()
+    }
+
+    fn answers(keys: &[&str]) -> Responses {
+        let keys = keys.iter();
+        keys.map(|key| {
+            let raw = RawValue::from_string("{}".to_owned()).unwrap();
+            ((*key).to_owned(), raw)
+        })
+        .collect()
+    }
+
+    /// An answer or a refusal may be on its way when the task is cancelled.
+    #[test]
+    fn what_is_over_stays_as_it_is() {
+        let task = live();
+        let asker = task.ask(questions(&["a"]), 1);
+        task.end(TaskState::Cancelled, None, 2);
+        let (changes, over) = task.seen();
+        task.refuse(McpError::new(ErrorCode::INTERNAL_ERROR, "no"), 3);
+        task.answer(answers(&["a"]), 3).unwrap();
+        assert_eq!(task.seen(), (changes, over));
+        assert!(asker.now_or_never().expect("nobody answers").is_err());
+    }
+
+    #[test]
+    fn who_takes_a_question_over_is_not_called_off_by_that() {
+        let task = live();
+        let _asker = task.ask(questions(&["a"]), 1);
+        let (mut first, mut second) = (task.changes(), task.changes());
+        first.borrow_and_update();
+        second.borrow_and_update();
+        let (claim, _) = task.claim(&mut first).unwrap();
+        assert!(task.claim(&mut second).is_none(), "asked twice");
+        drop(claim);
+        let (_claim, asked) = task.claim(&mut second).unwrap();
+        assert_eq!(asked.len(), 1);
+        assert!(!second.has_changed().unwrap());
+        assert!(first.has_changed().unwrap(), "others are told");
+    }
+
+    #[test]
+    fn a_key_is_never_used_twice_whatever_the_tool_calls_its_questions() {
+        let task = live();
+        let mut used = HashSet::new();
+        for keys in [&["a", "a-2"][..], &["a"], &["a", "a-2", "a-3"], &["a-2-2"]] {
+            let mut asker = task.ask(questions(keys), 1);
+            let mut changes = task.changes();
+            let (_, shown) = task.claim(&mut changes).unwrap();
+            let shown: Vec<_> = shown.keys().map(String::as_str).collect();
+            for key in &shown {
+                assert!(used.insert((*key).to_owned()), "{key}");
+            }
+            task.answer(answers(&shown), 2).unwrap();
+            let given = asker.try_recv().unwrap().unwrap();
+            let given: Vec<_> = given.keys().map(String::as_str).collect();
+            assert_eq!(given, keys, "the tool has its own keys back");
+        }
+    }
+}

@@ -23,7 +23,7 @@ use mcp_protocol::{
 };
 use mcp_service::{McpError, RequestCx, Service, panic_text};
 use serde_json::json;
-use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
+use std::{any::Any, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 type Called = Result<Result<Invoked, InvocationError>, Panicked>;
@@ -112,12 +112,17 @@ impl<Q: QuotaStore> Run<Q> {
         }
         self.cx.announce_task(live.record.id.as_str());
         let (state, message) = {
-            let to_end = pin!(self.to_end(&live, call, ended, tally));
+            let to_end = AssertUnwindSafe(self.to_end(&live, call, ended, tally)).catch_unwind();
             let until =
                 Duration::from_micros(live.record.expires_us.saturating_sub((self.tasks.clock)()));
             let cut_short = pin!(tokio::time::timeout(until, live.stopped()));
-            match select(to_end, cut_short).await {
-                Either::Left((end, _)) => end,
+            match select(pin!(to_end), cut_short).await {
+                Either::Left((Ok(end), _)) => end,
+                // A fault of ours; whoever waits for the task is told so, and not left waiting.
+                Either::Left((Err(panic), _)) => {
+                    self.note_panic("a task could not be carried on", &*panic);
+                    failed(&internal())
+                }
                 Either::Right((stopped, _)) => cut_short_by(stopped.ok()),
             }
         };
@@ -292,17 +297,21 @@ impl<Q: QuotaStore> Run<Q> {
             .catch_unwind()
             .map(|caught| {
                 caught.map_err(|panic| {
-                    tracing::error!(
-                        id = %self.cx.id,
-                        principal = %self.cx.principal,
-                        tool = self.tool,
-                        panic = panic_text(&*panic),
-                        "a handler panicked"
-                    );
+                    self.note_panic("a handler panicked", &*panic);
                     Panicked
                 })
             })
             .boxed()
+    }
+
+    fn note_panic(&self, what: &'static str, panic: &(dyn Any + Send)) {
+        tracing::error!(
+            id = %self.cx.id,
+            principal = %self.cx.principal,
+            tool = self.tool,
+            panic = panic_text(panic),
+            "{what}"
+        );
     }
 }
 
