@@ -341,12 +341,6 @@ async fn ten_thousand_listens_on_one_pipe_take_bounded_memory() {
     let refused = server.receive().await;
     assert_eq!(refused["error"]["code"], -32603, "{refused}");
     let _ = server.request("tools/list", Value::Null).await.result();
-    server.close_input();
-    let ended = server.receive_rest().await;
-    let results = ended
-        .iter()
-        .filter(|it| it["result"]["resultType"] == "complete");
-    assert_eq!(results.count(), MANY);
 }
 
 /// Megabytes a second are said to somebody who does not listen.
