@@ -5,8 +5,11 @@ use std::{fs, path::Path};
 #[path = "../../../fuzz/properties/decode.rs"]
 mod decode;
 
-/// Runs each file of a corpus through a claim.
-fn replay(corpus: &str, holds: impl Fn(&[u8]) + std::panic::RefUnwindSafe) {
+#[path = "../../../fuzz/properties/client.rs"]
+mod client;
+
+/// Runs each file of a corpus through a claim; there are at least `least` of them.
+fn replay(corpus: &str, least: usize, holds: impl Fn(&[u8]) + std::panic::RefUnwindSafe) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../fuzz/corpus")
         .join(corpus);
@@ -18,10 +21,18 @@ fn replay(corpus: &str, holds: impl Fn(&[u8]) + std::panic::RefUnwindSafe) {
         assert!(judged.is_ok(), "{} refutes the claim", path.display());
         count += 1;
     }
-    assert!(count >= 20, "only {count} inputs");
+    assert!(count >= least, "only {count} inputs");
 }
 
 #[test]
 fn decoding_holds_its_claims_on_the_corpus() {
-    replay("decode", decode::holds);
+    replay("decode", 20, decode::holds);
+}
+
+#[test]
+fn reading_what_servers_say_holds_its_claims_on_the_corpus() {
+    replay("client", 17, |said| {
+        // A seed that nothing understands would lead nowhere.
+        assert!(0 < client::holds(said), "nothing understands it");
+    });
 }

@@ -3,7 +3,7 @@ use super::{
     objects, or_default, raw_if_present, raw_object, raw_object_or_null,
 };
 use jsonrpc_core::RawJson;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 /// A tool as clients see it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -116,19 +116,42 @@ pub struct CallTool {
 }
 
 /// A tool's answer.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallToolResult {
     /// For the model to read.
-    #[serde(default, deserialize_with = "or_default")]
     pub content: Vec<Content>,
     /// The same for programs; since 2025-06-18, which allow objects alone.
-    #[serde(default, deserialize_with = "raw_if_present")]
     pub structured_content: Option<RawJson>,
     /// Whether the tool ran and failed; a tool that never ran is a protocol error instead.
-    #[serde(default, deserialize_with = "or_default")]
     pub is_error: bool,
     /// More about it.
-    #[serde(default, rename = "_meta", deserialize_with = "or_default")]
     pub meta: ResultMeta,
+}
+
+impl<'de> Deserialize<'de> for CallToolResult {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Wire {
+            #[serde(default)]
+            content: Option<Vec<Content>>,
+            #[serde(default, deserialize_with = "raw_if_present")]
+            structured_content: Option<RawJson>,
+            #[serde(default, deserialize_with = "or_default")]
+            is_error: bool,
+            #[serde(default, rename = "_meta", deserialize_with = "or_default")]
+            meta: ResultMeta,
+        }
+        let wire = Wire::deserialize(deserializer)?;
+        // The schemas require it. Servers exist that leave it out where there is the other.
+        if wire.content.is_none() && wire.structured_content.is_none() {
+            return Err(D::Error::missing_field("content"));
+        }
+        Ok(Self {
+            content: wire.content.unwrap_or_default(),
+            structured_content: wire.structured_content,
+            is_error: wire.is_error,
+            meta: wire.meta,
+        })
+    }
 }

@@ -121,11 +121,21 @@ proptest! {
 /// The claim would hold if nothing were ever read.
 #[test]
 fn examples_are_understood() {
-    let understood = EXAMPLES
-        .iter()
-        .filter(|example| 0 < client::holds(example.to_string().as_bytes()));
-    // Some are of no message at all, or of what clients say.
-    assert!(EXAMPLES.len() < 2 * understood.count());
+    let mut count = 0;
+    for example in testkit::examples() {
+        let said = match example.definition.as_str() {
+            // They say nothing but that they are there.
+            "SubscriptionsListenResultResponse" => continue,
+            name if name.ends_with("ListChangedNotification") => continue,
+            name if name.ends_with("ResultResponse") => &example.value["result"],
+            name if name.ends_with("Notification") => &example.value["params"],
+            _ => continue,
+        };
+        let understood = client::holds(said.to_string().as_bytes());
+        assert!(0 < understood, "{}", example.name);
+        count += 1;
+    }
+    assert_eq!(count, 15);
 }
 
 /// Depth is bounded where frames are read; whoever does not is safe all the same.
