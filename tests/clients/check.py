@@ -6,6 +6,7 @@ Called by run.sh, which installs the clients. Needs nothing but Python 3.10.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import shutil
 import signal
@@ -13,11 +14,14 @@ import sys
 import tempfile
 import time
 import uuid
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import expectations
 import resuming
+import tasking
 from processes import (
     HERE,
     MARK,
@@ -42,14 +46,26 @@ class Run:
     client: str
     transport: str
     era: str
+    what: str = "calls"
 
 
 BOTH = [("stdio", "legacy"), ("stdio", "modern"), ("http", "legacy"), ("http", "modern")]
 OLD = [("stdio", "legacy"), ("http", "legacy"), ("sse", "legacy")]
-CLIENTS = {"python-2": BOTH, "python-1": OLD, "typescript-2": BOTH, "typescript-1": OLD, "inspector": BOTH}
+CLIENTS = {"python-2": BOTH, "python-1": OLD, "typescript-2": BOTH, "typescript-1": OLD}
+# Its command line can be told which era, or to find out.
+CLIENTS["inspector"] = [*BOTH, ("stdio", "auto"), ("http", "auto")]
 
-# Not an era but what only its clients do: come back for answers. Its runs have their own plans.
-RESUMED = "resumed"
+
+def all_runs() -> list[Run]:
+    """Everything there is to run: calls, and what has plans of its own."""
+    runs = []
+    for client, combinations in CLIENTS.items():
+        runs += [Run(client, transport, era) for transport, era in combinations]
+        if client in resuming.CLIENTS:
+            runs.append(Run(client, "http", "legacy", "resumed"))
+        for era in tasking.CLIENTS.get(client, []):
+            runs += [Run(client, transport, era, "tasks") for transport in ("stdio", "http")]
+    return runs
 
 
 def carry_out(run: Run, binary: Path, config: Path, cache: Path) -> list[expectations.Check]:
@@ -69,7 +85,7 @@ def carry_out(run: Run, binary: Path, config: Path, cache: Path) -> list[expecta
             if run.transport != "stdio":
                 command = [binary, "start", "--transport", "http", "--port", "{port}"]
                 server = Server([*command, "--config", home / config.name], env, results / "server.log")
-            for identity in expectations.IDENTITIES:
+            for identity in expectations.identities(run):
                 plan = {
                     "transport": run.transport,
                     "era": run.era,
@@ -107,6 +123,26 @@ def carry_out(run: Run, binary: Path, config: Path, cache: Path) -> list[expecta
     return checks
 
 
+def checks_of(run: Run, binary: Path, fixture: Path, config: Path, cache: Path) -> list[expectations.Check]:
+    match run.what:
+        case "resumed":
+            return resuming.carry_out(run.client, binary, fixture, config, cache)
+        case "tasks":
+            return tasking.carry_out(run.client, run.transport, run.era, binary, fixture, config, cache)
+    return carry_out(run, binary, config, cache)
+
+
+def timed(binary: Path, fixture: Path, config: Path, cache: Path, run: Run) -> tuple[list[expectations.Check], float]:
+    started = time.monotonic()
+    checks = checks_of(run, binary, fixture, config, cache)
+    return checks, time.monotonic() - started
+
+
+def obey() -> None:
+    """Ended by a signal, we still clean up behind us."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--binary", type=Path, required=True)
@@ -114,42 +150,48 @@ def main() -> int:
     parser.add_argument("--config", type=Path, default=RETAIL)
     parser.add_argument("--only", action="append", choices=sorted(CLIENTS), help="only this client; repeatable")
     parser.add_argument("--transport", action="append", choices=["stdio", "http", "sse"], help="only this; repeatable")
-    parser.add_argument("--era", choices=["legacy", "modern"], help="only this era")
+    parser.add_argument("--era", action="append", choices=["legacy", "modern", "auto"], help="only this; repeatable")
+    parser.add_argument("--what", action="append", choices=["calls", "resumed", "tasks"], help="only this; repeatable")
     parser.add_argument(
         "--fixture", type=Path, help="the conformance-server, whose tools hang up; beside the binary by default"
     )
+    # Most of the time they wait, for one another and for programs to start.
+    parser.add_argument("--jobs", type=int, default=1 + (os.cpu_count() or 1), help="how many runs at once")
     arguments = parser.parse_args()
     fixture = arguments.fixture or arguments.binary.parent / "conformance-server"
 
-    # Ended by a signal, we still clean up behind us.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    obey()
 
+    runs = [
+        run
+        for run in all_runs()
+        if run.client in (arguments.only or [run.client])
+        and run.transport in (arguments.transport or [run.transport])
+        and run.era in (arguments.era or [run.era])
+        and run.what in (arguments.what or [run.what])
+    ]
     passed = failed = 0
-    print(f"{'client':<14} {'over':<6} {'era':<7} {'passed':>6} {'failed':>6} {'seconds':>8}")
-    for client, combinations in CLIENTS.items():
-        for transport, era in [*combinations, *[("http", RESUMED)] * (client in resuming.CLIENTS)]:
-            if (
-                client not in (arguments.only or CLIENTS)
-                or transport not in (arguments.transport or [transport])
-                or (arguments.era or era) not in (era, "legacy" if era == RESUMED else era)
-            ):
-                continue
-            started = time.monotonic()
-            config = arguments.config.resolve()
-            if era == RESUMED:
-                checks = resuming.carry_out(client, arguments.binary, fixture, config, arguments.cache)
-            else:
-                checks = carry_out(Run(client, transport, era), arguments.binary, config, arguments.cache)
-            bad = [check for check in checks if not check.ok]
-            passed += len(checks) - len(bad)
-            failed += len(bad)
-            seconds = time.monotonic() - started
-            print(
-                f"{client:<14} {transport:<6} {era:<7} {len(checks) - len(bad):>6} {len(bad):>6} {seconds:>8.1f}",
-                flush=True,
-            )
-            for check in bad:
-                print(f"    FAILED {check.name}\n           {check.detail[:1500]}", flush=True)
+    print(f"{'client':<12} {'over':<6} {'era':<7} {'what':<8} {'passed':>6} {'failed':>6} {'seconds':>8}")
+    with ProcessPoolExecutor(arguments.jobs, initializer=obey) as pool:
+        work = partial(timed, arguments.binary, fixture, arguments.config.resolve(), arguments.cache)
+        try:
+            for run, (checks, seconds) in zip(runs, pool.map(work, runs)):
+                bad = [check for check in checks if not check.ok]
+                passed += len(checks) - len(bad)
+                failed += len(bad)
+                print(
+                    f"{run.client:<12} {run.transport:<6} {run.era:<7} {run.what:<8} "
+                    f"{len(checks) - len(bad):>6} {len(bad):>6} {seconds:>8.1f}",
+                    flush=True,
+                )
+                for check in bad:
+                    print(f"    FAILED {check.name}\n           {check.detail[:1500]}", flush=True)
+        except BaseException:
+            # Those under way clean up behind them, and no others are begun.
+            for process in multiprocessing.active_children():
+                process.terminate()
+            pool.shutdown(cancel_futures=True)
+            raise
     print(f"details: {arguments.cache / 'results'}")
     print(f"{passed} passed, {failed} failed")
     # No check at all is no success.

@@ -46,9 +46,21 @@ def target(plan, home):
     return ["--config", path, "--server", "server"]
 
 
-def outcome_of(step, run):
-    if run.stdout.strip():
-        result = json.loads(run.stdout)["result"]
+def run(command, environment, timeout):
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL,
+        env=environment,
+        timeout=timeout,
+    )
+
+
+def outcome_of(step, ran):
+    if ran.stdout.strip():
+        result = json.loads(ran.stdout)["result"]
         match step["do"]:
             case "tools":
                 return {"tools": result["tools"]}
@@ -75,9 +87,9 @@ def outcome_of(step, run):
                     "structured": result.get("structuredContent"),
                     "progress": [],
                 }
-    envelopes = [line for line in run.stderr.splitlines() if line.startswith('{"error"')]
-    if run.returncode == 0 or not envelopes:
-        raise RuntimeError(f"the Inspector ended with {run.returncode} and said: {run.stderr[-2000:]}")
+    envelopes = [line for line in ran.stderr.splitlines() if line.startswith('{"error"')]
+    if ran.returncode == 0 or not envelopes:
+        raise RuntimeError(f"the Inspector ended with {ran.returncode} and said: {ran.stderr[-2000:]}")
     return {"error": {"code": None, "message": json.loads(envelopes[-1])["error"]["message"], "data": None}}
 
 
@@ -89,18 +101,10 @@ def main():
         inspector += ["--protocol-era", plan["era"], "--format", "json", "-q", "--stored-auth-only"]
         # A home of its own: nothing of the person who runs this is read or written.
         environment = {**os.environ, "HOME": home, "MCP_INSPECTOR_SECRET_STORE": "memory"}
-        say({"connected": None})
+        handshake = run(inspector + ["--method", "initialize"], environment, plan["timeout"])
+        say({"connected": json.loads(handshake.stdout)["result"]["protocolVersion"]})
         for step in plan["steps"]:
-            run = subprocess.run(
-                inspector + options(step),
-                capture_output=True,
-                text=True,
-                encoding="utf-8",
-                stdin=subprocess.DEVNULL,
-                env=environment,
-                timeout=plan["timeout"],
-            )
-            say({"id": step["id"], **outcome_of(step, run)})
+            say({"id": step["id"], **outcome_of(step, run(inspector + options(step), environment, plan["timeout"]))})
     say({"closed": True})
 
 

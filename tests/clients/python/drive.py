@@ -13,6 +13,7 @@ import httpx2
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from tasks import Tasks
 
 # The revision is negotiated: a modern server must be found to be one.
 MODES = {"legacy": "legacy", "modern": "auto"}
@@ -41,7 +42,7 @@ async def every_page(fetch, field):
             return found
 
 
-async def carry_out(client, step):
+async def carry_out(client, tasks, step):
     match step["do"]:
         case "tools":
             return {"tools": await every_page(client.list_tools, "tools")}
@@ -71,6 +72,8 @@ async def carry_out(client, step):
                 "structured": result.structured_content,
                 "progress": progress,
             }
+    if tasks is not None:
+        return await tasks.carry_out(client, step)
     raise ValueError(f"unknown step {step}")
 
 
@@ -88,11 +91,15 @@ async def run(plan):
         http = httpx2.AsyncClient(headers=plan["headers"], timeout=plan["timeout"])
         server = streamable_http_client(plan["url"], http_client=http)
     mode = MODES[plan["era"]]
-    async with Client(server, mode=mode, read_timeout_seconds=plan["timeout"], message_handler=complain) as client:
+    options = {"read_timeout_seconds": plan["timeout"], "message_handler": complain}
+    tasks = Tasks(plan) if "answers" in plan else None
+    if tasks is not None:
+        options |= {"extensions": [tasks], "elicitation_callback": tasks.answer}
+    async with Client(server, mode=mode, **options) as client:
         say({"connected": client.protocol_version})
         for step in plan["steps"]:
             try:
-                outcome = await asyncio.wait_for(carry_out(client, step), plan["timeout"])
+                outcome = await asyncio.wait_for(carry_out(client, tasks, step), plan["timeout"])
             except MCPError as error:
                 outcome = {"error": {"code": error.code, "message": error.message, "data": error.data}}
             say({"id": step["id"], **outcome})

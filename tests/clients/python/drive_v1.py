@@ -15,6 +15,7 @@ from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamablehttp_client
 from pydantic import AnyUrl
+from tasks_v1 import Tasks
 
 
 def say(outcome):
@@ -40,7 +41,7 @@ async def every_page(fetch, field):
             return found
 
 
-async def carry_out(session, step):
+async def carry_out(session, tasks, step):
     match step["do"]:
         case "tools":
             return {"tools": await every_page(session.list_tools, "tools")}
@@ -70,6 +71,8 @@ async def carry_out(session, step):
                 "structured": result.structuredContent,
                 "progress": progress,
             }
+    if tasks is not None:
+        return await tasks.carry_out(session, step)
     raise ValueError(f"unknown step {step}")
 
 
@@ -96,15 +99,22 @@ async def complain(message):
 
 async def run(plan):
     timeout = timedelta(seconds=plan["timeout"])
+    tasks = Tasks(plan) if "answers" in plan else None
     async with (
         streams(plan) as (read, write),
-        ClientSession(read, write, timeout, message_handler=complain) as session,
+        ClientSession(
+            read,
+            write,
+            timeout,
+            elicitation_callback=tasks and tasks.answer,
+            message_handler=complain,
+        ) as session,
     ):
         initialized = await session.initialize()
         say({"connected": initialized.protocolVersion})
         for step in plan["steps"]:
             try:
-                outcome = await asyncio.wait_for(carry_out(session, step), plan["timeout"])
+                outcome = await asyncio.wait_for(carry_out(session, tasks, step), plan["timeout"])
             except McpError as failure:
                 error = failure.error
                 outcome = {"error": {"code": error.code, "message": error.message, "data": error.data}}

@@ -3,7 +3,9 @@
 // ../plan.md says what a plan and an outcome look like.
 import { Client, ProtocolError, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
+import { JsonRpcResponseError } from '@modelcontextprotocol/ext-tasks/client';
 import { readPlan, run } from './steps.mjs';
+import { tasksOf } from './tasks.mjs';
 
 const plan = readPlan();
 const [command, ...args] = plan.command;
@@ -12,12 +14,16 @@ const transport =
     ? new StdioClientTransport({ command, args, env: plan.env, cwd: plan.cwd })
     : new StreamableHTTPClientTransport(new URL(plan.url), { requestInit: { headers: plan.headers } });
 // The revision is negotiated: a modern server must be found to be one.
-const client = new Client(
-  { name: 'owlclaw-client-runs', version: '0.1.0' },
-  { versionNegotiation: { mode: plan.era === 'modern' ? 'auto' : 'legacy' } }
-);
+const info = { name: 'owlclaw-client-runs', version: '0.1.0' };
+// The SDK wants a handler for what it is told to be able to; tasks bring theirs.
+const capabilities = plan.answers ? { elicitation: { form: {} } } : {};
+const client = new Client(info, {
+  capabilities,
+  versionNegotiation: { mode: plan.era === 'modern' ? 'auto' : 'legacy' }
+});
 await run(plan, client, transport, {
   revision: () => client.getNegotiatedProtocolVersion(),
   call: (parameters, options) => client.callTool(parameters, options),
-  isRefusal: error => error instanceof ProtocolError
+  tasks: () => tasksOf(client, transport, plan, info, capabilities),
+  isRefusal: error => error instanceof ProtocolError || error instanceof JsonRpcResponseError
 });

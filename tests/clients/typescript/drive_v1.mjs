@@ -7,6 +7,7 @@ import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { McpError } from '@modelcontextprotocol/sdk/types.js';
 import { readPlan, run } from './steps.mjs';
+import { tasksOf } from './tasks_v1.mjs';
 
 const plan = readPlan();
 const [command, ...args] = plan.command;
@@ -23,9 +24,13 @@ transport.setProtocolVersion = (set => version => {
   set?.call(transport, version);
 })(transport.setProtocolVersion);
 
-const client = new Client({ name: 'owlclaw-client-runs', version: '0.1.0' });
+const client = new Client(
+  { name: 'owlclaw-client-runs', version: '0.1.0' },
+  { capabilities: plan.answers ? { elicitation: { form: {} } } : {} }
+);
 await run(plan, client, transport, {
   revision: () => revision,
   call: (parameters, options) => client.callTool(parameters, undefined, options),
+  tasks: async () => tasksOf(client, plan),
   isRefusal: error => error instanceof McpError
 });

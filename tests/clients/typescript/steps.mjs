@@ -5,7 +5,7 @@ export const readPlan = () => JSON.parse(readFileSync(process.argv[2], 'utf8'));
 
 const say = outcome => process.stdout.write(JSON.stringify(outcome) + '\n');
 
-async function everyPage(fetch, field) {
+export async function everyPage(fetch, field) {
   const found = [];
   let cursor;
   do {
@@ -16,7 +16,28 @@ async function everyPage(fetch, field) {
   return found;
 }
 
-async function carryOut(client, sdk, step, timeout) {
+export const isOver = status => ['completed', 'failed', 'cancelled'].includes(status);
+
+// What a call was answered with.
+export function shown(result) {
+  const texts = result.content.filter(part => part.type === 'text').map(part => part.text);
+  return {
+    isError: result.isError === true,
+    text: texts.join('\n'),
+    structured: result.structuredContent ?? null
+  };
+}
+
+// The plan's answers to what servers ask; `asked` is what they did.
+export function answering(plan, asked) {
+  return ({ message }) => {
+    asked.push(message);
+    const answer = plan.answers[message];
+    return answer === undefined || answer === null ? { action: 'decline' } : { action: 'accept', content: answer };
+  };
+}
+
+async function carryOut(client, sdk, tasks, step, timeout) {
   switch (step.do) {
     case 'tools':
       return { tools: await everyPage(page => client.listTools(page), 'tools') };
@@ -37,14 +58,13 @@ async function carryOut(client, sdk, step, timeout) {
       const options = { timeout };
       if (step.progress) options.onprogress = p => progress.push([p.progress, p.total, p.message]);
       const result = await sdk.call({ name: step.tool, arguments: step.arguments }, options);
-      const texts = result.content.filter(part => part.type === 'text').map(part => part.text);
-      return {
-        isError: result.isError === true,
-        text: texts.join('\n'),
-        structured: result.structuredContent ?? null,
-        progress
-      };
+      return { ...shown(result), progress };
     }
+    case 'task':
+    case 'cancel':
+    case 'again':
+    case 'list':
+      return await tasks[step.do](step);
   }
   throw new Error(`unknown step ${JSON.stringify(step)}`);
 }
@@ -59,16 +79,18 @@ export async function run(plan, client, transport, sdk) {
   };
   await client.connect(transport, { timeout });
   say({ connected: sdk.revision() });
+  const tasks = plan.answers ? await sdk.tasks() : undefined;
   for (const step of plan.steps) {
     let outcome;
     try {
-      outcome = await carryOut(client, sdk, step, timeout);
+      outcome = await carryOut(client, sdk, tasks, step, timeout);
     } catch (error) {
       if (!sdk.isRefusal(error)) throw error;
       outcome = { error: { code: error.code, message: error.message, data: error.data ?? null } };
     }
     say({ id: step.id, ...outcome });
   }
+  await tasks?.close?.();
   // Streams that are cut off by closing are no complaint.
   client.onerror = undefined;
   await client.close();
