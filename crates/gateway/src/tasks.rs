@@ -15,21 +15,17 @@ mod live;
 mod methods;
 mod run;
 mod shape;
-mod slots;
 mod time;
 
 pub use self::handover::Handover;
 
 pub(crate) use self::run::{Outcome, Run};
 
-use self::{
-    live::{AnswersTooLarge, Live, Responses, Stop, Visible},
-    slots::Slots,
-};
+use self::live::{AnswersTooLarge, Live, Responses, Stop, Visible};
 use crate::Clock;
 use jsonrpc_core::ErrorCode;
 use mcp_protocol::model::{InputRequest, TaskState};
-use mcp_service::{Change, McpError, RequestCx, Subscriptions};
+use mcp_service::{Change, McpError, RequestCx, Slots, Subscriptions};
 use serde_json::json;
 use std::{
     collections::{BTreeMap, HashMap},
@@ -237,7 +233,7 @@ impl Tasks {
         if self.closing.load(Ordering::Acquire) {
             return Err(NotCreated::Closing);
         }
-        let slot = self.running.take(&cx.principal.0);
+        let slot = self.running.take(&cx.principal);
         let slot = slot.ok_or(NotCreated::TooManyRunning)?;
         let now_us = (self.clock)();
         self.sweep(now_us).await;

@@ -4,13 +4,13 @@ mod place;
 use self::place::Place;
 use crate::{
     Accepted, Answer, Change, Connection, Exchange, McpError, Outbox, Principal, Reply, RequestCx,
-    Service, SubscriptionLimits, Subscriptions, TooManySubscriptions, TransportKind,
+    Service, Slots, SubscriptionLimits, Subscriptions, TooManySubscriptions, TransportKind,
     context::Origin,
 };
 use bytes::Bytes;
 use futures_util::{
     FutureExt,
-    future::{AbortHandle, Abortable, join_all},
+    future::{AbortHandle, Abortable, Either, join_all},
 };
 use jsonrpc_core::{
     ErrorCode, ErrorObject, Id, Invalid, Limits, Message, Notification, Payload, RawJson, Request,
@@ -39,10 +39,14 @@ use tokio::sync::{Semaphore, watch};
 pub struct EngineLimits {
     /// What a frame may be.
     pub frames: Limits,
-    /// The most requests being handled.
+    /// The most requests being handled. A quarter of the places is kept for principals that have
+    /// few: nobody can have all.
     pub max_in_flight: usize,
-    /// The most requests waiting for one of those places; more are refused at once.
+    /// The most requests waiting for one of those places; more are refused at once. A quarter is
+    /// kept here, too.
     pub max_waiting: usize,
+    /// How many of the places that are kept one principal can have, of either kind.
+    pub max_kept_per_principal: usize,
     /// Who may listen for changes.
     pub subscriptions: SubscriptionLimits,
 }
@@ -53,6 +57,7 @@ impl Default for EngineLimits {
             frames: Limits::default(),
             max_in_flight: 1_024,
             max_waiting: 4_096,
+            max_kept_per_principal: 16,
             subscriptions: SubscriptionLimits::default(),
         }
     }
@@ -80,8 +85,12 @@ pub struct Engine<S> {
     /// `server/discover` is the same for everybody.
     discover: RawJson,
     limits: EngineLimits,
+    /// Those that anybody can have.
     places: Semaphore,
+    /// Those that are kept for principals that have few.
+    kept_places: Arc<Slots>,
     accepted: AtomicUsize,
+    kept_waiting: Arc<Slots>,
     subscriptions: Arc<Subscriptions>,
     closing: watch::Sender<bool>,
 }
@@ -125,8 +134,10 @@ where
             encoder,
             discover,
             limits,
-            places: Semaphore::new(limits.max_in_flight),
+            places: Semaphore::new(limits.max_in_flight - kept(limits.max_in_flight)),
+            kept_places: Slots::new(kept(limits.max_in_flight), limits.max_kept_per_principal),
             accepted: AtomicUsize::new(0),
+            kept_waiting: Slots::new(kept(limits.max_waiting), limits.max_kept_per_principal),
             subscriptions,
             closing: watch::Sender::new(false),
         })
@@ -444,7 +455,7 @@ where
                 let done = done.map_err(|error| McpError::internal(&error).0);
                 Begun::Done(answered(&cx, done))
             }
-            request => match Place::take(self) {
+            request => match Place::take(self, &cx.principal) {
                 Some(place) => Begun::Handle(cx, request, place),
                 None => {
                     let error = ErrorObject::new(
@@ -537,8 +548,11 @@ where
         // The quick way first: awaiting costs a turn of the runtime's cooperation budget, and a
         // connection takes hundreds of requests in one turn.
         let permit = match self.places.try_acquire() {
-            Ok(permit) => Ok(permit),
-            Err(_) => self.places.acquire().await,
+            Ok(permit) => Either::Left(Ok(permit)),
+            Err(_) => match self.kept_places.take(&cx.principal) {
+                Some(kept) => Either::Right(kept),
+                None => Either::Left(self.places.acquire().await),
+            },
         };
         let outcome = self.caught(&cx, request, connection).await;
         drop((permit, place));
@@ -598,6 +612,11 @@ where
             .result(cx.version, &result)
             .map_err(|error| McpError::internal(&error))
     }
+}
+
+/// How many of `most` places are kept for principals that have few.
+const fn kept(most: usize) -> usize {
+    most / 4
 }
 
 /// What [`Engine::begin`] could settle.

@@ -21,6 +21,7 @@ mod error;
 mod exchange;
 mod outbox;
 mod service;
+mod slots;
 mod subscriptions;
 
 pub use crate::{
@@ -32,6 +33,7 @@ pub use crate::{
     exchange::{Accepted, Answer, Exchange, Reply},
     outbox::{Outbox, OutboxError},
     service::Service,
+    slots::{Slot, Slots},
     subscriptions::{Change, SubscriptionLimits, Subscriptions, TooManySubscriptions},
 };
 pub use tower_layer::Layer;

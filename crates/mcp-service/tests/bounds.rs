@@ -177,6 +177,41 @@ fn initialize(id: i64) -> Value {
 }
 
 #[tokio::test]
+async fn one_that_takes_all_it_can_get_leaves_room_for_others() {
+    let house = house(EngineLimits {
+        max_in_flight: 8,
+        max_waiting: 8,
+        max_kept_per_principal: 1,
+        ..EngineLimits::default()
+    });
+    let greedy = peer("anna", Outbox::default());
+    let list = |id| request(id, "tools/list", json!({}));
+    let mut open = Vec::new();
+    // Six places that anybody can have and one of those that are kept; six that wait and one.
+    for id in 0..15 {
+        open.push(house.begin(&greedy, &list(id)).await);
+    }
+    assert_eq!(house.begun(), 7);
+    let refused = house.ask(&greedy, &list(15)).await;
+    assert_eq!(refused["error"]["data"]["retryable"], true, "{refused}");
+
+    let modest = peer("bert", Outbox::default());
+    let mut running = house.begin(&modest, &list(1)).await;
+    assert_eq!(house.begun(), 8, "it runs at once");
+    let refused = house.ask(&modest, &list(2)).await;
+    assert_eq!(refused["error"]["data"]["retryable"], true, "{refused}");
+    // Whoever is done leaves its place to the next, of its own principal too.
+    drop(running);
+    running = house.begin(&modest, &list(3)).await;
+    assert_eq!(house.begun(), 9);
+    drop((running, open));
+    assert_eq!(house.engine.in_flight(), 0);
+    let again = house.begin(&modest, &list(4)).await;
+    assert_eq!(house.begun(), 10);
+    drop(again);
+}
+
+#[tokio::test]
 async fn requests_beyond_those_running_and_waiting_are_refused_at_once() {
     let house = house(EngineLimits {
         max_in_flight: 2,

@@ -1,10 +1,10 @@
-use super::{slots::Slot, time::rfc3339_millis};
+use super::time::rfc3339_millis;
 use jsonrpc_core::RawJson;
 use mcp_protocol::{
     encode_input_requests,
     model::{InputRequest, Task, TaskState},
 };
-use mcp_service::McpError;
+use mcp_service::{McpError, Slot};
 use serde_json::value::RawValue;
 use std::{
     collections::{BTreeMap, HashSet},
@@ -313,9 +313,10 @@ impl Drop for Claim<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::slots::Slots, *};
+    use super::*;
     use futures_util::FutureExt;
     use jsonrpc_core::ErrorCode;
+    use mcp_service::{Principal, Slots};
     use task_store::{TaskId, TaskState as Stored};
 
     fn live() -> Arc<Live> {

@@ -120,7 +120,7 @@ impl<Q: QuotaStore> Server<Q> {
     ) -> Result<ServerResult, McpError> {
         let tasks = self.tasks_for(cx)?;
         // The engine has given up the place of this request: nothing is waited for without one.
-        let Some(_slot) = tasks.waiting.take(&cx.principal.0) else {
+        let Some(_slot) = tasks.waiting.take(&cx.principal) else {
             let error = McpError::new(
                 ErrorCode::INTERNAL_ERROR,
                 "too many requests are waiting for tasks",

@@ -4,7 +4,10 @@ use adapter_tools::{Arguments, Executor, Tool, ToolCx, ToolError, ToolOutput, To
 use futures_util::future::BoxFuture;
 use gateway::{Gateway, NoResources, Offer, Options, Parts, Resources, Tasks};
 use governance::{Governor, MemoryQuota, Policy, PolicySpec, Rules, Timestamp, Usage};
-use ledger::{Durability, Ended, Event, MemoryLedger, Outcome, Recorder, RecorderOptions, Started};
+use ledger::{
+    Durability, Ended, Event, Group, LedgerStore, MemoryLedger, Outcome, Recorder, RecorderOptions,
+    Started, StoreError, Tail,
+};
 use mcp_protocol::model::Implementation;
 use mcp_service::Principal;
 use serde_json::{Map, Value, json};
@@ -292,12 +295,36 @@ pub(crate) fn policy(default: Rules) -> PolicySpec {
 pub(crate) struct House {
     pub(crate) gateway: Arc<Gateway<MemoryQuota>>,
     pub(crate) ledger: MemoryLedger,
+    /// Nothing is put on record while it is locked.
+    pub(crate) ledger_gate: Arc<tokio::sync::Mutex<()>>,
     pub(crate) bench: Bench,
+}
+
+/// A ledger that can be made to take its time.
+struct Gated {
+    inner: MemoryLedger,
+    gate: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl LedgerStore for Gated {
+    fn tail(&self) -> Tail {
+        self.inner.tail()
+    }
+
+    async fn append(&mut self, group: Group<'_>) -> Result<(), StoreError> {
+        let _open = self.gate.lock().await;
+        self.inner.append(group).await
+    }
 }
 
 impl Setup {
     pub(crate) fn build(self) -> House {
         let ledger = MemoryLedger::default();
+        let ledger_gate = Arc::default();
+        let gated = Gated {
+            inner: ledger.clone(),
+            gate: Arc::clone(&ledger_gate),
+        };
         let recorder = RecorderOptions {
             durability: self.durability,
             now: now_us,
@@ -318,7 +345,7 @@ impl Setup {
                     Policy::new(self.policy).unwrap(),
                     Arc::new(MemoryQuota::new(self.max_principals)),
                 )),
-                recorder: Recorder::spawn(ledger.clone(), recorder).unwrap(),
+                recorder: Recorder::spawn(gated, recorder).unwrap(),
                 tasks: self.tasks,
                 components: Vec::new(),
             },
@@ -327,6 +354,7 @@ impl Setup {
         House {
             gateway,
             ledger,
+            ledger_gate,
             bench: self.bench,
         }
     }

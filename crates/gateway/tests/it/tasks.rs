@@ -606,6 +606,47 @@ async fn what_is_refused_is_no_task() {
     assert_eq!(house.bench.runs(), 0);
 }
 
+/// A call that can still be refused is none.
+#[tokio::test]
+async fn what_is_not_yet_on_record_is_no_task_however_long_that_takes() {
+    let options = TaskOptions {
+        after: Duration::ZERO,
+        ..options()
+    };
+    let denied = policy(Rules {
+        deny: vec!["tool/long".to_owned()],
+        ..Rules::default()
+    });
+    for (policy, reason) in [
+        (denied, Some("permission")),
+        (policy(Rules::default()), None),
+    ] {
+        let house = Setup {
+            policy,
+            ..setup(options).await
+        }
+        .build();
+        let mut client = modern(&house, "anna").await;
+        let held = house.ledger_gate.lock().await;
+        let call = client.begin_call("long", json!({})).await;
+        // Far longer than it takes for a call to become a task here.
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        let early = client.settle().await;
+        assert!(early.is_empty(), "{early:?}");
+        assert_eq!(house.gateway.tasks().unwrap().running(), 0);
+        assert_eq!(house.bench.runs(), 0);
+        drop(held);
+        let answer = client.receive_answer(&call).await;
+        match reason {
+            Some(reason) => assert_eq!(answer["error"]["data"]["reason"], reason),
+            None => {
+                about(&mut client, "tasks/cancel", &created(&answer)).await;
+            }
+        }
+        idle(&house).await;
+    }
+}
+
 #[tokio::test]
 async fn what_cannot_be_recorded_changes_no_task_and_cancels_it_all_the_same() {
     let house = house().await;
@@ -657,13 +698,14 @@ async fn beyond_the_bounds_a_call_stays_a_call() {
                 .all(|it| it.ended.outcome == Outcome::Succeeded)
         );
         // Places are given back; records are kept until they expire.
-        let answer = client.begin_call("long", json!({})).await;
+        let call = client.begin_call("long", json!({})).await;
         house.bench.begun().await;
         if records == 2 {
             assert!(client.settle().await.is_empty());
             crate::house::pass(Duration::from_secs(4_000));
+            begin(&mut client, "long").await;
         } else {
-            created(&client.receive_answer(&answer).await);
+            created(&client.receive_answer(&call).await);
         }
     }
 }

@@ -1,20 +1,36 @@
-use super::Engine;
+use super::{Engine, kept};
+use crate::{Principal, Slot};
 use std::sync::{Arc, atomic::Ordering};
 
 /// One of the places for requests that run or wait.
-pub(super) struct Place<S>(Arc<Engine<S>>);
+pub(super) struct Place<S> {
+    engine: Arc<Engine<S>>,
+    /// Held for as long as the place.
+    kept_slot: Option<Slot>,
+}
 
 impl<S> Place<S> {
-    pub(super) fn take(engine: &Arc<Engine<S>>) -> Option<Self> {
-        let most = engine.limits.max_in_flight + engine.limits.max_waiting;
+    /// A place for a request of `principal`. The last of them are kept for principals that have few,
+    /// and only then is it looked who has how many.
+    pub(super) fn take(engine: &Arc<Engine<S>>, principal: &Principal) -> Option<Self> {
+        let limits = &engine.limits;
+        let most = limits.max_in_flight + limits.max_waiting;
         let before = engine.accepted.fetch_add(1, Ordering::Relaxed);
-        let place = Self(Arc::clone(engine));
-        (before < most).then_some(place)
+        let mut place = Self {
+            engine: Arc::clone(engine),
+            kept_slot: None,
+        };
+        if before < most - kept(limits.max_waiting) {
+            return Some(place);
+        }
+        // As many as the places that are left, so one that gets a slot has a place.
+        place.kept_slot = Some(engine.kept_waiting.take(principal)?);
+        Some(place)
     }
 }
 
 impl<S> Drop for Place<S> {
     fn drop(&mut self) {
-        self.0.accepted.fetch_sub(1, Ordering::Relaxed);
+        self.engine.accepted.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,11 +1,14 @@
+use crate::Principal;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// A bounded number of places, of which nobody can have all.
+///
+/// Taking one is a look into a table behind a lock: for what does not happen at every request.
 #[derive(Debug)]
-pub(crate) struct Slots {
+pub struct Slots {
     max_total: usize,
     max_per_principal: usize,
     taken: Mutex<Taken>,
@@ -14,18 +17,19 @@ pub(crate) struct Slots {
 #[derive(Debug, Default)]
 struct Taken {
     total: usize,
-    per_principal: HashMap<Arc<str>, usize>,
+    per_principal: HashMap<Principal, usize>,
 }
 
 /// A place; dropping it gives it back.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub struct Slot {
     slots: Arc<Slots>,
-    principal: Arc<str>,
+    principal: Principal,
 }
 
 impl Slots {
-    pub(crate) fn new(max_total: usize, max_per_principal: usize) -> Arc<Self> {
+    /// Places for `max_total`, of whom one principal can have `max_per_principal`.
+    pub fn new(max_total: usize, max_per_principal: usize) -> Arc<Self> {
         Arc::new(Self {
             max_total,
             max_per_principal,
@@ -34,7 +38,7 @@ impl Slots {
     }
 
     /// A place, if there is one for `principal`.
-    pub(crate) fn take(self: &Arc<Self>, principal: &Arc<str>) -> Option<Slot> {
+    pub fn take(self: &Arc<Self>, principal: &Principal) -> Option<Slot> {
         let mut taken = self.lock();
         let of_principal = taken.per_principal.get(principal).copied().unwrap_or(0);
         if self.max_total <= taken.total || self.max_per_principal <= of_principal {
@@ -43,10 +47,10 @@ impl Slots {
         taken.total += 1;
         taken
             .per_principal
-            .insert(Arc::clone(principal), of_principal + 1);
+            .insert(principal.clone(), of_principal + 1);
         Some(Slot {
             slots: Arc::clone(self),
-            principal: Arc::clone(principal),
+            principal: principal.clone(),
         })
     }
 
@@ -75,7 +79,7 @@ mod tests {
     #[test]
     fn nobody_takes_more_than_its_share_and_all_come_back() {
         let slots = Slots::new(3, 2);
-        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        let (a, b) = (Principal::new("a"), Principal::new("b"));
         let first = slots.take(&a).unwrap();
         let second = slots.take(&a).unwrap();
         assert!(slots.take(&a).is_none(), "its share");
