@@ -5,6 +5,9 @@
 //! [`method`] (which methods exist when), [`encode`] (what a result or notification looks like when)
 //! and [`ProtocolError::to_error_object`] (which code a failure has when).
 //!
+//! Clients speak the same vocabulary, from the other side: [`client`] writes what they ask and reads
+//! what servers answer.
+//!
 //! This crate performs no I/O, spawns nothing and reads no clock.
 
 pub mod client;

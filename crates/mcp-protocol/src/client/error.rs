@@ -121,3 +121,68 @@ fn elicitations(version: ProtocolVersion, error: &ErrorObject) -> Vec<InputReque
         .filter(|request| matches!(request, InputRequest::ElicitUrl { .. }))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn view(version: ProtocolVersion, code: i32, data: &Value) -> ServerError {
+        ServerError::of(version, &ErrorObject::new(ErrorCode(code), "").with(data))
+    }
+
+    #[test]
+    fn a_code_means_what_its_revision_says() {
+        let modern = ProtocolVersion::V2026_07_28;
+        let legacy = ProtocolVersion::V2025_11_25;
+        let nothing = json!({});
+        assert_eq!(view(modern, -32020, &nothing), ServerError::HeaderMismatch);
+        for code in [-32020, -32021, -32022] {
+            assert!(view(modern, code, &nothing).is_modern());
+            let other = ServerError::Other(ErrorCode(code));
+            assert_eq!(view(legacy, code, &nothing), other);
+        }
+        let data = json!({ "uri": "a:b" });
+        let uri = Some("a:b".to_owned());
+        assert_eq!(
+            view(legacy, -32002, &data),
+            ServerError::ResourceNotFound { uri }
+        );
+        let other = ServerError::Other(ErrorCode(-32002));
+        assert_eq!(view(modern, -32002, &data), other);
+        assert!(!view(modern, -32601, &nothing).is_modern());
+    }
+
+    #[test]
+    fn data_that_do_not_fit_do_not_hide_the_code() {
+        let version = ProtocolVersion::V2026_07_28;
+        for data in [
+            json!(null),
+            json!([1]),
+            json!({ "supported": 7, "requested": [] }),
+        ] {
+            let expected = ServerError::UnsupportedVersion {
+                supported: Vec::new(),
+                requested: None,
+            };
+            assert_eq!(view(version, -32022, &data), expected, "{data}");
+        }
+    }
+
+    #[test]
+    fn urls_to_go_to_first_are_told() {
+        let url = json!({ "mode": "url", "message": "m", "url": "u", "elicitationId": "e" });
+        let form = json!({ "mode": "form", "message": "m", "requestedSchema": {} });
+        let data = json!({ "elicitations": [url, form] });
+        let expected = ServerError::UrlElicitationRequired {
+            elicitations: vec![InputRequest::ElicitUrl {
+                message: "m".to_owned(),
+                url: "u".to_owned(),
+                elicitation_id: "e".to_owned(),
+            }],
+        };
+        assert_eq!(view(ProtocolVersion::V2025_11_25, -32042, &data), expected);
+        let other = ServerError::Other(ErrorCode(-32042));
+        assert_eq!(view(ProtocolVersion::V2025_06_18, -32042, &data), other);
+    }
+}

@@ -4,6 +4,7 @@ mod common;
 
 mod carried;
 mod examples;
+mod liberal;
 mod messages;
 mod never_panics;
 mod requests;
