@@ -12,7 +12,7 @@ use mcp_protocol::{
 };
 
 fn raw(text: &str) -> RawJson {
-    RawJson::from_bytes(text.to_owned().into()).unwrap()
+    RawJson::from_bytes(text.to_owned().into()).expect("it is JSON")
 }
 
 fn answer(version: ProtocolVersion, kind: RequestKind, text: &str) -> Result<Answer, ResultError> {
