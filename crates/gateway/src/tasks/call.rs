@@ -56,12 +56,17 @@ impl<Q: QuotaStore> Server<Q> {
         let Some(tasks) = &self.tasks else {
             return Ok(None);
         };
-        let capability = tool_capability(&call.name);
-        let tool = offer.tools().get(&call.name);
-        let tool = tool.filter(|_| self.governor.visible(cx.principal.as_str(), &capability));
-        let Some(tool) = tool else {
+        let Some(tool) = offer.tools().get(&call.name) else {
             return Ok(None);
         };
+        let knows_tasks = call.task.is_some() || cx.capabilities.has_tasks();
+        if !knows_tasks && tool.task_support() != TaskSupport::Required {
+            return Ok(None); // as nearly every call, so it is not looked up who may see what
+        }
+        let capability = tool_capability(&call.name);
+        if !self.governor.visible(cx.principal.as_str(), &capability) {
+            return Ok(None);
+        }
         let as_task = |at_once, wanted: Option<Duration>| {
             let ttl = self.ttl(tasks, tool, wanted);
             let tasks = Arc::clone(tasks);

@@ -332,7 +332,7 @@ mod tests {
             state: Stored::Working,
             message: None,
         };
-        let slot = Slots::new(1, 1).take(&"anna".into()).unwrap();
+        let slot = Slots::new(1, 1).take(&Principal::new("anna")).unwrap();
         Live::new(record, 500, Arc::new(|| true), slot)
     }
 
