@@ -7,10 +7,15 @@ use crate::{
         options, reaches, setup_over, text, update,
     },
 };
-use futures_util::{FutureExt, future::BoxFuture};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, Either, select},
+};
 use ledger::Outcome;
+use mcp_service::{Accepted, Connection, Outbox, Principal, TransportKind};
 use serde_json::json;
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -21,7 +26,7 @@ use task_store::{
     CreateError, MemoryTaskStore, SqliteTaskStore, StoreError, TaskId, TaskLimits, TaskRecord,
     TaskState, TaskStore,
 };
-use testkit::{GENEROUS, MODERN, wait_until};
+use testkit::{GENEROUS, MODERN, Voice, wait_until};
 use tokio::sync::Semaphore;
 
 /// A store that takes its time to create, and that fails to update.
@@ -370,14 +375,29 @@ async fn a_server_that_closes_ends_the_tasks_that_are_left() {
 #[tokio::test]
 async fn a_server_that_has_closed_has_let_go_of_every_call() {
     let house = crate::tasks_house::house().await;
-    let mut client = house.join("anna", Duration::ZERO);
-    client.voice.capabilities = knows_tasks();
-    client.open(MODERN).await;
-    client.begin_call("wait", json!({})).await;
-    house.bench.begun().await;
-    client.close_input();
-    client.serving.await.unwrap();
-    // Its caller has left, and what carries it out need not have heard of it.
+    let engine = house.gateway.engine();
+    let outbox = Outbox::default();
+    let connection = Connection::new(
+        Principal::new("anna"),
+        TransportKind::Stdio,
+        None,
+        outbox.clone(),
+    );
+    let mut voice = Voice::default();
+    voice.speak(MODERN);
+    voice.capabilities = knows_tasks();
+    let params = json!({ "name": "wait", "arguments": {} });
+    let frame = voice.request("tools/call", params).to_string();
+    let Accepted::Pending(exchange) = engine.accept(&connection, &frame.into(), &outbox) else {
+        panic!("it waits");
+    };
+    let begun = pin!(house.bench.begun());
+    let Either::Right(((), exchange)) = select(exchange, begun).await else {
+        panic!("it waits");
+    };
+    // Its caller has left, and what carries it out need not have heard of it yet.
+    drop(exchange);
+    assert_eq!(house.bench.dropped(), 0);
     house.gateway.tasks().unwrap().close(Duration::ZERO).await;
     assert_eq!(house.bench.dropped(), 1);
     assert_eq!(house.gateway.recorder().health().open_calls, 0);
