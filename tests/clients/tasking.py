@@ -25,6 +25,8 @@ CLIENTS = {
     # With the official package for tasks.
     "typescript-2": ["legacy", "modern"],
     "typescript-1": ["legacy"],
+    # With the same package inside.
+    "inspector": ["legacy", "modern"],
 }
 
 # What the user says when asked this. Everything else is declined.
@@ -92,9 +94,10 @@ def _fixture(here: Stage, server: dict) -> None:
         _task("broken", "protocol_error_job"),
         _task("never", "greet", {"name": "Ada"}),
         call("waiting", "failing_job", {}),
-        _task("cancelled", "slow_compute", {"seconds": 120}, do="cancel"),
         _again("unknown", "no-such-task"),
     ]
+    if _cancels(here):
+        steps.append(_task("cancelled", "slow_compute", {"seconds": 120}, do="cancel"))
     if _answers_in_tasks(here):
         steps += [
             _task("accepted", "confirm_delete", {"filename": "old.txt"}),
@@ -110,17 +113,15 @@ def _fixture(here: Stage, server: dict) -> None:
     see = part.outcomes
     _came(part, "slow", "a task comes to its end", text="sum: 42")
     _failed(part, "failing", "a tool that fails says so", "as it always does", "the tool failed")
-    broken = (see["broken"].get("error") or {}) | {"statuses": see["broken"].get("statuses")}
-    # The package tells the message alone, as the status of the task.
-    code = None if _tells_message_only(here) else -32603
-    is_error = broken.get("code") == code and "internal error" in broken.get("message", "")
-    part.check("a call that breaks down is an error", is_error, see["broken"])
+    broken = see["broken"]
+    # Of a task of 2025-11-25 that failed the package has no more than the status message.
+    is_error = _refused(part, broken, None if _tells_message_only(here) else -32603)
+    is_error = is_error and "internal error" in broken["error"]["message"]
+    part.check("a call that breaks down is an error", is_error, broken)
     _never(part)
     _waiting(part)
-    cancelled = see["cancelled"]
-    is_cancelled = cancelled.get("statuses") == ["working", "cancelled"]
-    part.check("a task is cancelled", is_cancelled, cancelled)
-    part.check("an unknown task is unknown", _refused(see["unknown"], NO_TASK), see["unknown"])
+    _cancelled(part)
+    part.check("an unknown task is unknown", _refused(part, see["unknown"], NO_TASK), see["unknown"])
     if _answers_in_tasks(here):
         for id, questions, text in [
             ("accepted", ["Delete old.txt?"], "old.txt is deleted."),
@@ -137,12 +138,18 @@ def _fixture(here: Stage, server: dict) -> None:
         _listed(part)
 
 
+def _cancelled(part: Part) -> None:
+    if _cancels(part.where):
+        outcome = part.outcomes["cancelled"]
+        part.check("a task is cancelled", outcome.get("statuses") == ["working", "cancelled"], outcome)
+
+
 def _never(part: Part) -> None:
     """A tool that must not be a task."""
     outcome = part.outcomes["never"]
     if part.where.client in ("python-1", "typescript-1"):
         # They ask for it all the same.
-        part.check("a tool that is never a task is none", _refused(outcome, -32601), outcome)
+        part.check("a tool that is never a task is none", _refused(part, outcome, -32601), outcome)
     else:
         ok = outcome.get("task", "?") is None and outcome.get("text") == "Hello, Ada!"
         part.check("a tool that is never a task is none", ok, outcome)
@@ -151,12 +158,15 @@ def _never(part: Part) -> None:
 def _waiting(part: Part) -> None:
     """A tool that must be a task, called as if it were not."""
     outcome = part.outcomes["waiting"]
-    if part.where.era == "legacy":
-        ok = _refused(outcome, -32601)
+    if (part.where.client, part.where.era) == ("inspector", "legacy"):
+        # It has read that it must be one.
+        ok = _refused(part, outcome, None) and "the tool failed" in outcome["error"]["message"]
+    elif part.where.era == "legacy":
+        ok = _refused(part, outcome, -32601)
     elif part.where.client == "typescript-2":
         # The SDK itself, beside the package, has not said that it knows the extension.
         needed = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
-        ok = _refused(outcome, -32021) and outcome["error"]["data"] == {"requiredCapabilities": needed}
+        ok = _refused(part, outcome, -32021) and outcome["error"]["data"] == {"requiredCapabilities": needed}
     else:
         ok = outcome.get("isError") is True and "as it always does" in outcome["text"]
     part.check("a tool that is always a task is no plain call", ok, outcome)
@@ -164,7 +174,11 @@ def _waiting(part: Part) -> None:
 
 def _listed(part: Part) -> None:
     """All tasks are listed, the latest first, as they are."""
-    expected = {"slow": "completed", "failing": "failed", "broken": "failed", "cancelled": "cancelled"}
+    expected = {"slow": "completed", "failing": "failed", "broken": "failed"}
+    if part.where.client == "inspector":
+        expected["waiting"] = "failed"
+    if _cancels(part.where):
+        expected["cancelled"] = "cancelled"
     if _answers_in_tasks(part.where):
         expected |= dict.fromkeys(["accepted", "declined", "two questions", "question first"], "completed")
     listed = part.outcomes["list"].get("tasks") or []
@@ -183,8 +197,10 @@ def _retail(here: Stage, server: dict) -> None:
         _task("failing", "supplier-ping", {"supplier_id": "SUP-NOWHERE"}),
         _task("invalid", "stock-reorder", {"lines": "COF-001", "priority": "soon"}),
         _task("quick", "inventory-check", {"sku": "TEA-001"}),
-        _task("cancelled", "price-forecast", {**FORECAST, "weeks": 50, "seconds": 60}, do="cancel"),
     ]
+    if _cancels(here):
+        long = {**FORECAST, "weeks": 50, "seconds": 60}
+        steps.append(_task("cancelled", "price-forecast", long, do="cancel"))
     if not modern:
         steps.append({"id": "list", "do": "list"})
     part = here.play("manager", "manager", steps, **server, answers=ANSWERS)
@@ -199,38 +215,38 @@ def _retail(here: Stage, server: dict) -> None:
     _failed(part, "invalid", "invalid arguments are refused", "/lines", "the tool failed")
     stock = _json(see["quick"].get("text")).get("items") or [{}]
     part.check("a quick call is answered", stock[0].get("sku") == "TEA-001", see["quick"])
-    part.check("a task is cancelled", see["cancelled"].get("statuses") == ["working", "cancelled"], see["cancelled"])
+    _cancelled(part)
     if not modern:
         outcome = see["list"]
-        if here.client == "typescript-2" and here.transport == "http":
-            # The package has seen that there are none, and does not ask.
-            part.check("no lists over http", outcome.get("failure") == "unsupported", outcome)
-        elif here.transport == "stdio":
+        if here.transport == "stdio":
             statuses = [task["status"] for task in outcome.get("tasks") or []]
-            ok = statuses[0] == "cancelled" and statuses[-1] == "completed" and len(statuses) >= 4
-            part.check("they are listed, the latest first", ok, outcome)
+            expected = ["completed", "failed", "failed", "completed", *["cancelled"] * _cancels(here)]
+            part.check("they are listed, the latest first", statuses == expected[::-1], outcome)
+        elif _has_the_package(here):
+            # It has seen that there are none, and does not ask.
+            is_none = outcome.get("failure") == "unsupported" or outcome.get("tasks") == []
+            part.check("no lists over http", is_none, outcome)
         else:
             # Clients that are not told apart would see each other's.
-            part.check("no lists over http", _refused(outcome, -32601), outcome)
+            part.check("no lists over http", _refused(part, outcome, -32601), outcome)
     task = forecast.get("task")
-    if not isinstance(task, str):
-        return
     _others(here, server, task)
     _later(here, server, task, forecast)
 
 
-def _later(here: Stage, server: dict, task: str, before: dict) -> None:
+def _later(here: Stage, server: dict, task: str | None, before: dict) -> None:
     """Another connection; over stdio another server, too."""
-    part = here.play("manager later", "manager", [_again("forecast", task)], **server, answers=ANSWERS)
-    if part.is_complete:
+    steps = [_again("forecast", task)] if _shows_ids(here) else []
+    part = here.play("manager later", "manager", steps, **server, answers=ANSWERS)
+    if part.is_complete and steps:
         after = part.outcomes["forecast"]
         same = after.get("status") == "completed" and _json(after.get("text")) == _json(before["text"]) != {}
         part.check("what came of a task is kept", same, after)
 
 
-def _others(here: Stage, server: dict, task: str) -> None:
+def _others(here: Stage, server: dict, task: str | None) -> None:
     steps = [
-        _again("foreign", task),
+        *([_again("foreign", task)] if _shows_ids(here) else []),
         _again("unknown", "no-such-task"),
         _task("denied", "stock-write-off", {"sku": "CUP-001", "quantity": 1, "reason": "damaged"}),
         _task("hidden", "margin-simulation", {"discount_percent": 10}),
@@ -239,13 +255,14 @@ def _others(here: Stage, server: dict, task: str) -> None:
     if not part.is_complete:
         return
     see = part.outcomes
-    part.check("somebody else's task is unknown", _refused(see["foreign"], NO_TASK), see["foreign"])
-    part.check("and nothing tells them apart", see["foreign"].get("error") == see["unknown"].get("error"), see)
+    if _shows_ids(here):
+        part.check("somebody else's task is unknown", _refused(part, see["foreign"], NO_TASK), see["foreign"])
+        part.check("and nothing tells them apart", see["foreign"].get("error") == see["unknown"].get("error"), see)
     denied = see["denied"]
-    ok = _refused(denied, -32003) and denied["error"]["data"].get("reason") == "permission"
+    ok = _refused(part, denied, -32003) and "permission" in json.dumps(denied["error"])
     part.check("a task needs the permission its call needs", ok, denied)
     code = -32602 if here.era == "modern" else -32001
-    part.check("no task of a hidden tool", _refused(see["hidden"], code), see["hidden"])
+    part.check("no task of a hidden tool", _refused(part, see["hidden"], code), see["hidden"])
 
 
 # What the ledger has in the end, in the order in which it began.
@@ -259,6 +276,7 @@ RECORDED = [
     ("warehouse", "tool", "tool/stock-write-off", "denied"),
     ("warehouse", "tool", "tool/margin-simulation", "denied"),
 ]
+CANCELLED = [("tool/price-forecast", "cancelled"), ("task/price-forecast", "succeeded")]
 
 
 def _ledger(here: Stage) -> None:
@@ -268,9 +286,28 @@ def _ledger(here: Stage) -> None:
     is none that calls.
     """
     path = here.home / "data" / "ledger.db"
+    query = "SELECT principal, kind, capability, outcome FROM call ORDER BY start_sequence"
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as ledger:
-        rows = ledger.execute("SELECT principal, kind, capability, outcome FROM call ORDER BY start_sequence").fetchall()
-    here.check("the ledger has every call once, and how it ended", rows == RECORDED, rows)
+        rows = ledger.execute(query).fetchall()
+    expected = RECORDED
+    if here.client == "inspector":
+        # It does not ask for what it has not seen in the list.
+        expected = [row for row in RECORDED if row[2:] not in CANCELLED and row[2] != "tool/margin-simulation"]
+    here.check("the ledger has every call once, and how it ended", rows == expected, rows)
+
+
+def _cancels(here: Stage) -> bool:
+    """Whether the client can be made to cancel: what the Inspector is told next waits for the call."""
+    return here.client != "inspector"
+
+
+def _shows_ids(here: Stage) -> bool:
+    """Whether the client says which task it was. The Inspector has only what is in the result."""
+    return (here.client, here.era) != ("inspector", "modern")
+
+
+def _has_the_package(here: Stage) -> bool:
+    return here.client in ("typescript-2", "inspector")
 
 
 def _answers_in_tasks(here: Stage) -> bool:
@@ -279,19 +316,24 @@ def _answers_in_tasks(here: Stage) -> bool:
     The package waits for a task of 2025-11-25 to go on, and does not come for what it asks
     ("the requestor should call tasks/result", says the revision).
     """
-    return (here.client, here.era) != ("typescript-2", "legacy")
+    return not (_has_the_package(here) and here.era == "legacy")
 
 
 def _tells_message_only(here: Stage) -> bool:
     """Whether the client has no more than its status message of a task that failed."""
-    return (here.client, here.era) == ("typescript-2", "legacy")
+    return _has_the_package(here) and here.era == "legacy"
 
 
 def _came(part: Part, id: str, what: str, *, text: Any, asks: bool = False) -> None:
     """A task went through its states and has this result."""
     outcome = part.outcomes[id]
-    ok = isinstance(outcome.get("task"), str) and outcome.get("text") == text and outcome.get("isError") is False
+    ok = outcome.get("text") == text and outcome.get("isError") is False
     part.check(f"{id}: {what}", ok, outcome)
+    if _shows_ids(part.where):
+        part.check(f"{id}: it is a task", isinstance(outcome.get("task"), str), outcome)
+    if part.where.client == "inspector":
+        # It does not show how.
+        return
     path = ["working", *["input_required"] * asks, "completed"]
     seen = outcome.get("statuses") or []
     # The SDK waits for the result of a task that asks, and then does not look at its status again.
@@ -311,6 +353,8 @@ def _failed(part: Part, id: str, what: str, words: str, message: str) -> None:
         ok = outcome.get("isError") is True and words in outcome["text"]
     part.check(f"{id}: {what}", ok, outcome)
     statuses = outcome.get("statuses")
+    if part.where.client == "inspector":
+        return
     if part.where.era == "legacy":
         ok = statuses == ["working", "failed"]
     else:
@@ -319,8 +363,10 @@ def _failed(part: Part, id: str, what: str, words: str, message: str) -> None:
     part.check(f"{id}: it goes from state to state", ok, outcome)
 
 
-def _refused(outcome: dict, code: int) -> bool:
-    return (outcome.get("error") or {}).get("code") == code
+def _refused(part: Part, outcome: dict, code: int | None) -> bool:
+    """Whether a step was refused with this code, which the Inspector does not show."""
+    error = outcome.get("error")
+    return error is not None and error["code"] == (None if part.where.client == "inspector" else code)
 
 
 def _json(text: str | None) -> dict:
