@@ -1,7 +1,7 @@
 //! Which methods exist in which revisions.
 
 use crate::{
-    ProtocolError, ProtocolVersion,
+    Era, ProtocolError, ProtocolVersion,
     ProtocolVersion::{V2024_11_05, V2025_06_18, V2025_11_25, V2026_07_28},
     model::{
         CallTool, ClientNotification, ClientRequest, Complete, CompletionReference, DIRECTORY_READ,
@@ -123,6 +123,14 @@ pub(crate) fn exists(version: ProtocolVersion, method: &str) -> bool {
     REQUESTS
         .iter()
         .any(|row| row.name == method && row.versions.contains(&version))
+}
+
+/// Whether there is such a method, and no revision with a handshake has it.
+pub(crate) fn is_modern_only(method: &str) -> bool {
+    let mut rows = REQUESTS.iter().filter(|row| row.name == method);
+    let first = rows.next();
+    first.is_some_and(|row| row.versions.start().era() == Era::Modern)
+        && rows.all(|row| row.versions.start().era() == Era::Modern)
 }
 
 /// Reads a request.

@@ -1,5 +1,6 @@
 use crate::{
     Era, ProtocolError, ProtocolVersion, RequestedVersion,
+    method::is_modern_only,
     model::{ClientCapabilities, Initialize, RequestMeta},
 };
 
@@ -36,6 +37,26 @@ impl Session {
             Some(requested) => modern_version(requested, meta),
             None => Ok(self.version()),
         }
+    }
+
+    /// The revision a request of `method` is written in; see [`version_of`](Self::version_of).
+    ///
+    /// # Errors
+    ///
+    /// As there; and [`ProtocolError::InvalidMeta`] where nothing is agreed on, nothing is named, and
+    /// only a modern revision has the method: its sender has forgotten to name it.
+    pub fn version_of_request(
+        &self,
+        method: &str,
+        meta: &RequestMeta,
+    ) -> Result<ProtocolVersion, ProtocolError> {
+        let is_unopened = matches!(self, Self::Unopened);
+        if is_unopened && meta.protocol_version.is_none() && is_modern_only(method) {
+            return Err(ProtocolError::InvalidMeta {
+                reason: "`io.modelcontextprotocol/protocolVersion` is missing".to_owned(),
+            });
+        }
+        self.version_of(meta)
     }
 
     /// The revision of requests that do not name their own.
@@ -156,6 +177,30 @@ mod tests {
             let expected: ClientCapabilities = serde_json::from_str(expected).unwrap();
             assert_eq!(session.capabilities(), expected, "{version}");
         }
+    }
+
+    #[test]
+    fn who_has_forgotten_the_version_is_told_so() {
+        let unnamed = RequestMeta::default();
+        let mut session = Session::default();
+        for method in ["server/discover", "subscriptions/listen", "tasks/update"] {
+            let refused = session.version_of_request(method, &unnamed);
+            assert!(
+                matches!(refused, Err(ProtocolError::InvalidMeta { .. })),
+                "{method}"
+            );
+        }
+        for method in ["tools/call", "tools/list", "tasks/get", "ping", "nope"] {
+            let version = session.version_of_request(method, &unnamed);
+            assert_eq!(version.unwrap(), ProtocolVersion::ASSUMED, "{method}");
+        }
+        session.open(&Initialize::default()).unwrap();
+        let version = session.version_of_request("server/discover", &unnamed);
+        assert_eq!(
+            version.unwrap(),
+            ProtocolVersion::NEWEST_LEGACY,
+            "agreed on"
+        );
     }
 
     #[test]

@@ -359,7 +359,7 @@ where
         };
         let (version, capabilities) = {
             let session = connection.session();
-            match session.version_of(&meta) {
+            match session.version_of_request(&method, &meta) {
                 Ok(version) if version.era() == Era::Modern => (
                     version,
                     meta.client_capabilities.clone().unwrap_or_default(),

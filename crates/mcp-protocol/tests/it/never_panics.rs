@@ -2,7 +2,7 @@
 
 use crate::vocabulary::json_value;
 use proptest::{prelude::*, sample::Index};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
 #[path = "../../../../fuzz/properties/client.rs"]
@@ -116,6 +116,37 @@ proptest! {
         }
         client::holds(&text);
     }
+}
+
+/// What fuzzing starts from has one of everything; here each value of it becomes each of these.
+#[test]
+fn whichever_value_is_another() {
+    let others = [
+        Value::Null,
+        json!(true),
+        json!(-1),
+        json!(0.5),
+        json!(1e300),
+        json!(""),
+        json!([[]]),
+        json!({ "type": "object" }),
+    ];
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/client");
+    let mut count = 0;
+    for entry in std::fs::read_dir(corpus).unwrap() {
+        let text = std::fs::read(entry.unwrap().path()).unwrap();
+        let Ok(value) = serde_json::from_slice::<Value>(&text) else {
+            continue;
+        };
+        for place in 0..self::count(&value) {
+            for other in &others {
+                let changed = apply(&value, &mut place.clone(), &Change::Replace(other.clone()));
+                client::holds(changed[0].to_string().as_bytes());
+                count += 1;
+            }
+        }
+    }
+    assert!(1000 < count, "only {count} values");
 }
 
 /// The claim would hold if nothing were ever read.
