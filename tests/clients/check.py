@@ -51,9 +51,14 @@ class Run:
 
 BOTH = [("stdio", "legacy"), ("stdio", "modern"), ("http", "legacy"), ("http", "modern")]
 OLD = [("stdio", "legacy"), ("http", "legacy"), ("sse", "legacy")]
-CLIENTS = {"python-2": BOTH, "python-1": OLD, "typescript-2": BOTH, "typescript-1": OLD}
-# Its command line can be told which era, or to find out.
-CLIENTS["inspector"] = [*BOTH, ("stdio", "auto"), ("http", "auto")]
+# The Inspector's command line can be told which era, or to find out. It takes longest, so it is first.
+CLIENTS = {
+    "inspector": [*BOTH, ("stdio", "auto"), ("http", "auto")],
+    "python-2": BOTH,
+    "python-1": OLD,
+    "typescript-2": BOTH,
+    "typescript-1": OLD,
+}
 
 
 def all_runs() -> list[Run]:

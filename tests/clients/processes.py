@@ -36,7 +36,14 @@ def driver_command(client: str, cache: Path) -> list[str]:
 
 def environment(cache: Path, mark: str) -> dict[str, str]:
     launcher = cache / "inspector/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
-    return {**os.environ, MARK: mark, "INSPECTOR": str(launcher), "PYTHONDONTWRITEBYTECODE": "1"}
+    return {
+        **os.environ,
+        MARK: mark,
+        "INSPECTOR": str(launcher),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # The Inspector is started for every step.
+        "NODE_COMPILE_CACHE": str(cache / "node-compiled"),
+    }
 
 
 def free_port() -> int:
