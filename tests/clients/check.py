@@ -41,7 +41,7 @@ RETAIL = HERE.parent.parent / "examples" / "retail" / "mcp-server.yaml"
 
 @dataclass(frozen=True)
 class Run:
-    """One client over one transport, in one era."""
+    """One client over one transport, in one era, and which of its plans."""
 
     client: str
     transport: str
@@ -137,15 +137,26 @@ def checks_of(run: Run, binary: Path, fixture: Path, config: Path, cache: Path) 
     return carry_out(run, binary, config, cache)
 
 
+is_ending = False
+
+
 def timed(binary: Path, fixture: Path, config: Path, cache: Path, run: Run) -> tuple[list[expectations.Check], float]:
+    if is_ending:
+        sys.exit(143)
     started = time.monotonic()
     checks = checks_of(run, binary, fixture, config, cache)
     return checks, time.monotonic() - started
 
 
 def obey() -> None:
-    """Ended by a signal, we still clean up behind us."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    """Ended by a signal, we still clean up behind us, and begin nothing more."""
+
+    def finish(*_: object) -> None:
+        global is_ending
+        is_ending = True
+        sys.exit(143)
+
+    signal.signal(signal.SIGTERM, finish)
 
 
 def main() -> int:
