@@ -7,11 +7,12 @@ use crate::{
     cors,
     guard::Guard,
     headers::Headers,
+    leftovers::Leftovers,
     old_sse, post,
     refusal::{refusal, refusal_with},
     replay::{EventId, OWN_STREAM},
     respond,
-    running::{Leftovers, Resumption},
+    running::Resumption,
     sessions::{Session, SessionKind, Sessions},
 };
 use http::{

@@ -3,8 +3,9 @@
 //!
 //! Built directly on hyper, for one `current_thread` runtime per core. A request is handled inside
 //! of its connection's own task, without a task or a channel of its own: it is answered as JSON if
-//! its answer comes first, and as a stream of events if it has something to say before. When the
-//! client hangs up the request is dropped, which is its cancellation in the modern era; in the
+//! its answer comes first, and as a stream of events if it has something to say before. From then on
+//! it has a task, since a connection asks nothing of a stream while its client does not read. When
+//! the client hangs up the request is dropped, which is its cancellation in the modern era; in the
 //! legacy era it is carried on, as those revisions want it.
 //!
 //! Authentication and everything that is not MCP are seams: [`Authenticate`], [`SideRoutes`].
@@ -58,6 +59,7 @@ mod endpoint;
 mod guard;
 mod header_params;
 mod headers;
+mod leftovers;
 mod mirror;
 mod old_sse;
 mod options;
@@ -71,6 +73,7 @@ mod server;
 mod sessions;
 mod side_routes;
 mod threads;
+mod write_timeout;
 
 pub use crate::{
     authenticate::{Authenticate, ClientIdOrAddress, Peer},

@@ -111,6 +111,10 @@ pub struct HttpLimits {
     pub header_timeout: Duration,
     /// How long the body of a request may take.
     pub body_timeout: Duration,
+    /// How long a connection may take nothing of what is written to it; then it ends, and with it what
+    /// is cancelled by hanging up. One that takes little at a time is not meant, but takes something
+    /// only when the system has room for more.
+    pub write_timeout: Duration,
     /// Legacy sessions.
     pub max_sessions: usize,
     /// Legacy sessions of one principal.
@@ -141,6 +145,7 @@ impl Default for HttpLimits {
             max_body_bytes: 4 * 1024 * 1024,
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(60),
             max_sessions: 10_000,
             max_sessions_per_principal: 1_000,
             session_idle: Duration::from_secs(30 * 60),

@@ -67,14 +67,15 @@ where
         }
         Dispatched::Running(running) => running,
     };
-    // How it is answered is decided by what comes first, if only a silence. Until then the request runs right here,
-    // where hanging up drops it.
+    // How it is answered is decided by what comes first, if only a silence. Until then the request
+    // runs right here, where hanging up drops it.
     let first = match running.first(options.begin_stream_after).await {
         First::Event(Event::Reply(reply)) => return Ok(respond::reply(reply, accept)),
         First::End => return Ok(respond::reply(Reply::Nothing, accept)),
         First::Event(notification) => Some(notification),
         First::Silence => None,
     };
+    running.drive(&caller.listening.leftovers);
     let events = Events::of_request(first, running, options.keep_alive, busy);
     Ok(respond::events(events))
 }

@@ -2,6 +2,7 @@
 
 use crate::{
     connected::Connected,
+    leftovers::{Leftovers, Work},
     replay::{EventId, Replay, Writer},
     sessions::Session,
 };
@@ -13,16 +14,15 @@ use std::{
     fmt,
     future::poll_fn,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
-use tokio::{runtime::Handle, task::JoinSet};
 
 /// A request being handled, what is said about it meanwhile, and what happens to it when its client
 /// hangs up.
 pub(crate) struct Running {
-    exchange: Option<Exchange>,
+    work: Option<Work>,
     outbox: Option<Outbox>,
     reply: Option<Reply>,
     /// Where the rest of a legacy request goes: for it, hanging up is no cancellation. A modern
@@ -85,7 +85,7 @@ impl Running {
         leftovers: Option<Arc<Leftovers>>,
     ) -> Self {
         Self {
-            exchange: Some(exchange),
+            work: Some(Work::Here(exchange)),
             outbox,
             reply: None,
             leftovers,
@@ -98,6 +98,12 @@ impl Running {
     pub(crate) fn with_resumption(mut self, resumption: Option<Resumption>) -> Self {
         self.resumption = resumption;
         self
+    }
+
+    /// Lets the request go on whether its client reads or not, which a connection that sends a stream
+    /// does not: what waits to be sent is bounded, and only that waits.
+    pub(crate) fn drive(&mut self, leftovers: &Leftovers) {
+        self.work = self.work.take().map(|work| work.drive(leftovers));
     }
 
     /// Begins its stream. What the stream begins with for a client that may have to come back: where
@@ -150,10 +156,10 @@ impl Running {
 
     /// Lets the request go on, if it is not finished.
     pub(crate) fn advance(&mut self, cx: &mut Context<'_>) {
-        if let Some(exchange) = &mut self.exchange
-            && let Poll::Ready(reply) = Pin::new(exchange).poll(cx)
+        if let Some(work) = &mut self.work
+            && let Poll::Ready(reply) = Pin::new(work).poll(cx)
         {
-            self.exchange = None;
+            self.work = None;
             self.reply = Some(reply);
         }
     }
@@ -190,7 +196,7 @@ impl Running {
     /// What there is to send after [`Running::advance`]; `None` at the end.
     pub(crate) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         if let Some(outbox) = &self.outbox {
-            let queued = if self.exchange.is_some() {
+            let queued = if self.work.is_some() {
                 outbox.poll_next(cx)
             } else {
                 Poll::Ready(outbox.try_next())
@@ -199,7 +205,7 @@ impl Running {
                 return Poll::Ready(Some(Event::Notification(frame)));
             }
         }
-        if self.exchange.is_some() {
+        if self.work.is_some() {
             if self.can_be_interrupted()
                 && let Some(outbox) = &self.outbox
                 && outbox.take_interrupt()
@@ -226,11 +232,11 @@ pub(crate) fn frames(reply: Reply) -> impl Iterator<Item = Frame> {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.writer.is_some()
-            && (self.exchange.is_some() || self.reply.is_some())
+            && (self.work.is_some() || self.reply.is_some())
             && let Some(leftovers) = self.leftovers.take()
         {
             let rest = Self {
-                exchange: self.exchange.take(),
+                work: self.work.take(),
                 outbox: self.outbox.take(),
                 reply: self.reply.take(),
                 leftovers: None,
@@ -244,10 +250,8 @@ impl Drop for Running {
         if let Some(outbox) = &self.outbox {
             outbox.close();
         }
-        if let (Some(exchange), Some(leftovers)) = (self.exchange.take(), &self.leftovers) {
-            leftovers.carry_on(async move {
-                exchange.await;
-            });
+        if let (Some(work), Some(leftovers)) = (self.work.take(), &self.leftovers) {
+            work.carry_on(leftovers);
         }
     }
 }
@@ -255,45 +259,7 @@ impl Drop for Running {
 impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running")
-            .field("finished", &self.exchange.is_none())
+            .field("finished", &self.work.is_none())
             .finish_non_exhaustive()
-    }
-}
-
-/// Requests that outlive the POST they came in: legacy ones whose clients have hung up, and those of
-/// the old transport, which are answered elsewhere. Bounded by the engine's bound on requests in
-/// flight.
-#[derive(Debug, Default)]
-pub(crate) struct Leftovers {
-    tasks: Mutex<Option<JoinSet<()>>>,
-}
-
-impl Leftovers {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            tasks: Mutex::new(Some(JoinSet::new())),
-        })
-    }
-
-    /// Runs what is left of a request.
-    pub(crate) fn carry_on(&self, rest: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        // Outside of a runtime, or once the server has stopped, nothing can be carried on.
-        if let (Some(tasks), Ok(runtime)) = (&mut *tasks, Handle::try_current()) {
-            while tasks.try_join_next().is_some() {}
-            tasks.spawn_on(rest, &runtime);
-        }
-    }
-
-    /// Waits for what is left, and takes nothing more. Dropping this gives up the rest.
-    pub(crate) async fn drain(&self) {
-        let tasks = self
-            .tasks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(mut tasks) = tasks {
-            while tasks.join_next().await.is_some() {}
-        }
     }
 }

@@ -2,8 +2,9 @@ use crate::{
     HttpOptions, Peer,
     endpoint::{Caller, Endpoint, Listening, handle},
     guard::Guard,
-    running::Leftovers,
+    leftovers::Leftovers,
     sessions::Sessions,
+    write_timeout::WriteTimeout,
 };
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -142,6 +143,7 @@ where
             );
         }
         connections.shutdown().await;
+        listening.leftovers.shut_down().await;
         drop(listens);
         if endpoint.listeners.load(Ordering::Acquire) == 0 {
             endpoint.sessions.close_all(|_| true);
@@ -210,6 +212,7 @@ async fn connection<S>(
     let activity = Arc::clone(&caller.activity);
     let limits = caller.options().limits;
     let service = service_fn(move |request| handle(Arc::clone(&caller), request));
+    let stream = WriteTimeout::new(stream, limits.write_timeout);
     // The time for a head is measured below, without a timer for each request.
     let connection = http1::Builder::new()
         .header_read_timeout(None)

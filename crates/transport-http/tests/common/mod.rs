@@ -29,12 +29,14 @@ use tokio::{
 };
 use transport_http::{HttpLimits, HttpOptions, HttpServer};
 
-/// What has happened to the calls of `stuck` and `steps`.
+/// What has happened to the calls of tools that take their time.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) begun: AtomicUsize,
     pub(crate) dropped: AtomicUsize,
     pub(crate) finished: AtomicUsize,
+    /// How often a flooding call has said more.
+    pub(crate) floods: AtomicUsize,
     pub(crate) moved: Notify,
     /// Lets a stuck call go on.
     pub(crate) release: Notify,
@@ -62,6 +64,27 @@ impl Seen {
     fn add(&self, count: &AtomicUsize) {
         count.fetch_add(1, Ordering::SeqCst);
         self.moved.notify_waiters();
+    }
+}
+
+/// How often a call says [`MUCH`] before it is said to flood: more than all buffers between it and its
+/// client hold.
+pub(crate) const FLOODED: usize = 40;
+
+/// So many messages of a kilobyte.
+pub(crate) const MUCH: usize = 256;
+
+/// Says more and more, for ever.
+async fn flood(seen: &Seen, cx: &RequestCx) {
+    let reporter = cx.progress_reporter().expect("it is asked for progress");
+    let text = "x".repeat(1000);
+    for round in 0_u32.. {
+        for step in 0..MUCH {
+            let progress = f64::from(round) + step as f64 / MUCH as f64;
+            reporter.report(1.0 + progress, None, Some(&text));
+        }
+        seen.add(&seen.floods);
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
@@ -99,7 +122,7 @@ impl Service<ClientRequest> for Fake {
                         output_schema: None,
                         annotations: None,
                         icons: Vec::new(),
-        task_support: Default::default(),
+                        task_support: Default::default(),
                         meta: Default::default(),
                     }],
                     ..ListToolsResult::default()
@@ -130,6 +153,29 @@ impl Service<ClientRequest> for Fake {
                 cx.close_stream();
                 seen.add(&seen.begun);
                 seen.release.notified().await;
+                seen.add(&seen.finished);
+            }
+            "flood" => {
+                let _guard = OnDrop(Arc::clone(seen));
+                seen.add(&seen.begun);
+                tokio::select! {
+                    () = flood(seen, cx) => {}
+                    () = seen.release.notified() => {}
+                }
+                seen.add(&seen.finished);
+            }
+            // Its time begins when all buffers are full.
+            "flood_in_time" => {
+                let is_full = seen.floods.load(Ordering::SeqCst) + FLOODED;
+                let end = async {
+                    seen.wait(&seen.floods, is_full).await;
+                    tokio::time::sleep(A_WHILE).await;
+                };
+                seen.add(&seen.begun);
+                tokio::select! {
+                    () = flood(seen, cx) => {}
+                    () = end => {}
+                }
                 seen.add(&seen.finished);
             }
             "steps" => {
