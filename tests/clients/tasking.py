@@ -112,7 +112,7 @@ def _fixture(here: Stage, server: dict) -> None:
         return
     see = part.outcomes
     _came(part, "slow", "a task comes to its end", text="sum: 42")
-    _failed(part, "failing", "a tool that fails says so", "as it always does", "the tool failed")
+    _failed(part, "failing", "a tool that fails says so", "as it always does")
     broken = see["broken"]
     # Of a task of 2025-11-25 that failed the package has no more than the status message.
     is_error = _refused(part, broken, None if _tells_message_only(here) else -32603)
@@ -160,7 +160,7 @@ def _waiting(part: Part) -> None:
     outcome = part.outcomes["waiting"]
     if (part.where.client, part.where.era) == ("inspector", "legacy"):
         # It has read that it must be one.
-        ok = _refused(part, outcome, None) and "the tool failed" in outcome["error"]["message"]
+        ok = _refused(part, outcome, None) and "as it always does" in outcome["error"]["message"]
     elif part.where.era == "legacy":
         ok = _refused(part, outcome, -32601)
     elif part.where.client == "typescript-2":
@@ -211,8 +211,8 @@ def _retail(here: Stage, server: dict) -> None:
     weeks = [week["week"] for week in _json(forecast.get("text")).get("forecast", [])]
     part.check("a handler's answer arrives whole", weeks == [1, 2, 3, 4], forecast)
     _came(part, "forecast", "a handler runs as a task", text=forecast.get("text"))
-    _failed(part, "failing", "a handler that fails says why", "SUP-NOWHERE", "the tool failed")
-    _failed(part, "invalid", "invalid arguments are refused", "/lines", "the tool failed")
+    _failed(part, "failing", "a handler that fails says why", "SUP-NOWHERE")
+    _failed(part, "invalid", "invalid arguments are refused", "/lines")
     stock = _json(see["quick"].get("text")).get("items") or [{}]
     part.check("a quick call is answered", stock[0].get("sku") == "TEA-001", see["quick"])
     _cancelled(part)
@@ -344,11 +344,11 @@ def _came(part: Part, id: str, what: str, *, text: Any, asks: bool = False) -> N
     part.check(f"{id}: it is said for how long it is kept", ok, kept)
 
 
-def _failed(part: Part, id: str, what: str, words: str, message: str) -> None:
+def _failed(part: Part, id: str, what: str, words: str) -> None:
     """A call came to a result that is an error."""
     outcome = part.outcomes[id]
     if _tells_message_only(part.where):
-        ok = message in (outcome.get("error") or {}).get("message", "")
+        ok = words in (outcome.get("error") or {}).get("message", "")
     else:
         ok = outcome.get("isError") is True and words in outcome["text"]
     part.check(f"{id}: {what}", ok, outcome)

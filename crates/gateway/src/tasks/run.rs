@@ -19,12 +19,15 @@ use governance::QuotaStore;
 use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
 use mcp_protocol::{
     Encoder, Era,
-    model::{RELATED_TASK, ServerResult, Task, TaskState},
+    model::{CallToolResult, Content, RELATED_TASK, ServerResult, Task, TaskState},
 };
 use mcp_service::{McpError, RequestCx, Service, panic_text};
 use serde_json::json;
 use std::{any::Any, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
+
+/// How much of a failed tool's own words a task says of itself, in characters.
+const MAX_FAILURE_CHARS: usize = 512;
 
 type Called = Result<Result<Invoked, InvocationError>, Panicked>;
 
@@ -270,7 +273,7 @@ impl<Q: QuotaStore> Run<Q> {
             result.meta.insert(RELATED_TASK, &task);
         }
         let is_error = result.is_error;
-        let message = is_error.then(|| "the tool failed".to_owned());
+        let message = is_error.then(|| failure(&result));
         match self
             .encoder
             .result(self.cx.version, &ServerResult::CallTool(result))
@@ -356,6 +359,22 @@ fn outcome(called: Called, tally: Arc<Tally>) -> Outcome {
 }
 
 /// As the engine says it of a call that is waited for.
+/// What people are told of a tool that ran and failed: its own words, or the beginning of them. Of a
+/// task of 2025-11-25 some clients show nothing else.
+fn failure(result: &CallToolResult) -> String {
+    let text = result.content.iter().find_map(|it| match it {
+        Content::Text { text, .. } => Some(text.as_str()),
+        _ => None,
+    });
+    match text {
+        None => "the tool failed".to_owned(),
+        Some(text) => {
+            let beginning: String = text.chars().take(MAX_FAILURE_CHARS).collect();
+            format!("the tool failed: {beginning}")
+        }
+    }
+}
+
 fn internal() -> McpError {
     McpError(ErrorObject::new(
         ErrorCode::INTERNAL_ERROR,

@@ -357,10 +357,17 @@ async fn the_result_is_exactly_what_the_call_would_have_been_answered_with() {
         let task = get(&mut client, &id).await;
         assert_eq!(task["status"], status, "{tool}");
         assert_eq!(
-            task["statusMessage"].is_string(),
+            task["statusMessage"]
+                .as_str()
+                .is_some_and(|it| !it.is_empty()),
             status == "failed",
             "{task}"
         );
+        if let Some(words) = result["result"]["content"][0]["text"].as_str()
+            && status == "failed"
+        {
+            assert_eq!(task["statusMessage"], format!("the tool failed: {words}"));
+        }
     }
 }
 
