@@ -122,7 +122,8 @@ mod tests {
         }
         let last = Instant::now();
         assert!(LIMIT * 9 < last - begun);
-        let error = writing.await.unwrap().unwrap_err();
+        let ended = tokio::time::timeout(LIMIT * 2, writing).await;
+        let error = ended.expect("it ends").unwrap().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(LIMIT <= last.elapsed() && last.elapsed() < LIMIT + Duration::from_secs(1));
     }
