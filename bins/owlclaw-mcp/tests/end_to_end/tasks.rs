@@ -69,10 +69,10 @@ async fn a_task_is_cancelled_and_its_handler_with_it() {
     ] {
         let id = created(&mut client, tool, json!({"seconds": 60})).await;
         wait_until("it runs", GENEROUS, || site.read(file).contains("begun")).await;
-        client
+        let done = client
             .post_modern("tasks/cancel", json!({"taskId": id}))
-            .await
-            .result();
+            .await;
+        assert_eq!(done.result()["resultType"], "complete");
         assert_eq!(task(&mut client, &id).await["status"], "cancelled");
         wait_until("it was stopped", GENEROUS, || {
             site.read(file).contains(mark)
