@@ -134,7 +134,13 @@ fn whichever_value_is_another() {
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/client");
     let mut count = 0;
     for entry in std::fs::read_dir(corpus).unwrap() {
-        let text = std::fs::read(entry.unwrap().path()).unwrap();
+        let path = entry.unwrap().path();
+        // What fuzzing has added where it ran is named by its digest, and may be thousands.
+        let name = path.file_name().unwrap().to_string_lossy();
+        if name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            continue;
+        }
+        let text = std::fs::read(&path).unwrap();
         let Ok(value) = serde_json::from_slice::<Value>(&text) else {
             continue;
         };
