@@ -1,10 +1,12 @@
 //! Which port a server under test listens on.
 
 use std::{
-    net::{Ipv4Addr, TcpListener},
+    io,
+    net::Ipv4Addr,
     ops::Range,
     sync::atomic::{AtomicU32, Ordering},
 };
+use tokio::net::TcpSocket;
 
 /// How a test learns where the server it started listens.
 pub enum Port {
@@ -46,15 +48,26 @@ pub fn free_port() -> u16 {
             let step = GIVEN.fetch_add(1, Ordering::Relaxed);
             let offset = u16::try_from(start.wrapping_add(step) % count).expect("it is in range");
             let port = UNASKED.start + offset;
-            TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?;
+            is_free(port).ok()?;
             Some(port)
         })
         .expect("a loopback port is free")
 }
 
+/// Binds the port, and does not listen. Another thread may start a process at this moment, which has
+/// the socket until it has become another program: a connection to it would be taken for one to the
+/// server, and reset.
+fn is_free(port: u16) -> io::Result<()> {
+    let socket = TcpSocket::new_v4()?;
+    // With it the server can bind the port while that process has it.
+    socket.set_reuseaddr(true)?;
+    socket.bind((Ipv4Addr::LOCALHOST, port).into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
 
     #[test]
     fn a_free_port_can_be_bound_and_is_another_each_time() {
