@@ -29,13 +29,18 @@ async fn task(client: &mut HttpClient, id: &str) -> Value {
     answer.result().clone()
 }
 
+/// Waits for the end of a task as the server tells of it, which is what asking for it says as well.
 async fn ended(client: &mut HttpClient, id: &str) -> Value {
+    let wanted = json!({"notifications": {"taskIds": [id]}});
+    let listen = client.voice.request("subscriptions/listen", wanted);
+    let mut stream = client.stream(&client.post_of(&listen)).await;
     loop {
-        let task = task(client, id).await;
-        if task["status"] != "working" {
+        let told = stream.message().await;
+        if told["method"] == "notifications/tasks" && told["params"]["status"] != "working" {
+            let task = task(client, id).await;
+            assert_eq!(told["params"]["status"], task["status"]);
             return task;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
 
