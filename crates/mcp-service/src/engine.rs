@@ -1,5 +1,8 @@
+mod handle;
 mod listen;
 mod place;
+
+pub use self::handle::panic_text;
 
 use self::place::Place;
 use crate::{
@@ -8,10 +11,7 @@ use crate::{
     context::Origin,
 };
 use bytes::Bytes;
-use futures_util::{
-    FutureExt,
-    future::{AbortHandle, Abortable, Either, join_all},
-};
+use futures_util::future::{AbortHandle, Abortable, join_all};
 use jsonrpc_core::{
     ErrorCode, ErrorObject, Id, Invalid, Limits, Message, Notification, Payload, RawJson, Request,
     Response, decode,
@@ -25,12 +25,9 @@ use mcp_protocol::{
     },
 };
 use serde_json::json;
-use std::{
-    panic::AssertUnwindSafe,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 use tokio::sync::{Semaphore, watch};
 
@@ -526,92 +523,6 @@ where
         let result = self.encoder.result(version, &result);
         answered(cx, result.map_err(|error| McpError::internal(&error).0))
     }
-
-    async fn handle(
-        self: Arc<Self>,
-        cx: RequestCx,
-        request: ClientRequest,
-        place: Place<S>,
-        connection: Option<&Arc<Connection>>,
-    ) -> Answer {
-        // A subscription would hold its place for as long as it lives; it has a bound of its own.
-        if let ClientRequest::Listen(filter) = request {
-            drop(place);
-            return self.listen(&cx, filter).await;
-        }
-        // So would waiting for a task; services bound that.
-        if let ClientRequest::AwaitTask(_) = request {
-            drop(place);
-            let outcome = self.caught(&cx, request, connection).await;
-            return answered(&cx, outcome);
-        }
-        // The quick way first: awaiting costs a turn of the runtime's cooperation budget, and a
-        // connection takes hundreds of requests in one turn.
-        let permit = match self.places.try_acquire() {
-            Ok(permit) => Either::Left(Ok(permit)),
-            Err(_) => match self.kept_places.take(&cx.principal) {
-                Some(kept) => Either::Right(kept),
-                None => Either::Left(self.places.acquire().await),
-            },
-        };
-        let outcome = self.caught(&cx, request, connection).await;
-        drop((permit, place));
-        answered(&cx, outcome)
-    }
-
-    /// Calls the service; a handler that panics has failed, and nothing else has.
-    async fn caught(
-        &self,
-        cx: &RequestCx,
-        request: ClientRequest,
-        connection: Option<&Arc<Connection>>,
-    ) -> Result<RawJson, ErrorObject> {
-        let called = AssertUnwindSafe(self.call(cx, request, connection)).catch_unwind();
-        match called.await {
-            Ok(Ok(result)) => Ok(result),
-            Ok(Err(McpError(error))) => Err(error),
-            Err(panic) => {
-                tracing::error!(
-                    id = %cx.id,
-                    principal = %cx.principal,
-                    panic = panic_text(&*panic),
-                    "a handler panicked"
-                );
-                Err(ErrorObject::new(
-                    ErrorCode::INTERNAL_ERROR,
-                    "internal error",
-                ))
-            }
-        }
-    }
-
-    async fn call(
-        &self,
-        cx: &RequestCx,
-        request: ClientRequest,
-        connection: Option<&Arc<Connection>>,
-    ) -> Result<RawJson, McpError> {
-        let watched = match &request {
-            ClientRequest::Subscribe(uri) => Some((uri.clone(), true)),
-            ClientRequest::Unsubscribe(uri) => Some((uri.clone(), false)),
-            _ => None,
-        };
-        let result = self.service.call(cx, request).await?;
-        if let (Some((uri, watch)), Some(connection)) = (watched, connection)
-            && let Some(subscription) = &*connection.subscription()
-        {
-            if watch {
-                subscription
-                    .watch(uri)
-                    .map_err(|error| McpError(too_many(error)))?;
-            } else {
-                subscription.unwatch(&uri);
-            }
-        }
-        self.encoder
-            .result(cx.version, &result)
-            .map_err(|error| McpError::internal(&error))
-    }
 }
 
 /// How many of `most` places are kept for principals that have few.
@@ -673,13 +584,4 @@ fn notified(connection: &Connection, notification: &Notification) {
         )
         | None => {}
     }
-}
-
-/// What a panic says, for logs.
-pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
 }

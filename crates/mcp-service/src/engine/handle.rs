@@ -1,0 +1,109 @@
+//! Carrying requests out: in a place, by the service, and whatever becomes of it with an answer.
+
+use super::{Engine, answered, place::Place, too_many};
+use crate::{Answer, Connection, McpError, RequestCx, Service};
+use futures_util::{FutureExt, future::Either};
+use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
+use mcp_protocol::model::{ClientRequest, ServerResult};
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+impl<S> Engine<S>
+where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+{
+    /// Answers a request that has been read and has a place.
+    pub(super) async fn handle(
+        self: Arc<Self>,
+        cx: RequestCx,
+        request: ClientRequest,
+        place: Place<S>,
+        connection: Option<&Arc<Connection>>,
+    ) -> Answer {
+        // A subscription would hold its place for as long as it lives; it has a bound of its own.
+        if let ClientRequest::Listen(filter) = request {
+            drop(place);
+            return self.listen(&cx, filter).await;
+        }
+        // So would waiting for a task; services bound that.
+        if let ClientRequest::AwaitTask(_) = request {
+            drop(place);
+            let outcome = self.caught(&cx, request, connection).await;
+            return answered(&cx, outcome);
+        }
+        // The quick way first: awaiting costs a turn of the runtime's cooperation budget, and a
+        // connection takes hundreds of requests in one turn.
+        let permit = match self.places.try_acquire() {
+            Ok(permit) => Either::Left(Ok(permit)),
+            Err(_) => match self.kept_places.take(&cx.principal) {
+                Some(kept) => Either::Right(kept),
+                None => Either::Left(self.places.acquire().await),
+            },
+        };
+        let outcome = self.caught(&cx, request, connection).await;
+        drop((permit, place));
+        answered(&cx, outcome)
+    }
+
+    /// Calls the service; a handler that panics has failed, and nothing else has.
+    async fn caught(
+        &self,
+        cx: &RequestCx,
+        request: ClientRequest,
+        connection: Option<&Arc<Connection>>,
+    ) -> Result<RawJson, ErrorObject> {
+        let called = AssertUnwindSafe(self.call(cx, request, connection)).catch_unwind();
+        match called.await {
+            Ok(Ok(result)) => Ok(result),
+            Ok(Err(McpError(error))) => Err(error),
+            Err(panic) => {
+                tracing::error!(
+                    id = %cx.id,
+                    principal = %cx.principal,
+                    panic = panic_text(&*panic),
+                    "a handler panicked"
+                );
+                Err(ErrorObject::new(
+                    ErrorCode::INTERNAL_ERROR,
+                    "internal error",
+                ))
+            }
+        }
+    }
+
+    async fn call(
+        &self,
+        cx: &RequestCx,
+        request: ClientRequest,
+        connection: Option<&Arc<Connection>>,
+    ) -> Result<RawJson, McpError> {
+        let watched = match &request {
+            ClientRequest::Subscribe(uri) => Some((uri.clone(), true)),
+            ClientRequest::Unsubscribe(uri) => Some((uri.clone(), false)),
+            _ => None,
+        };
+        let result = self.service.call(cx, request).await?;
+        if let (Some((uri, watch)), Some(connection)) = (watched, connection)
+            && let Some(subscription) = &*connection.subscription()
+        {
+            if watch {
+                subscription
+                    .watch(uri)
+                    .map_err(|error| McpError(too_many(error)))?;
+            } else {
+                subscription.unwatch(&uri);
+            }
+        }
+        self.encoder
+            .result(cx.version, &result)
+            .map_err(|error| McpError::internal(&error))
+    }
+}
+
+/// What a panic says, for logs.
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
