@@ -64,6 +64,6 @@ pub use crate::{
     output::{IntoOutput, ToolOutput},
     schema::{MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, SchemaError},
     set::{ToolProblem, ToolProblemReason, ToolSet},
-    tool::{Annotations, Executor, TaskSupport, Tool},
+    tool::{Annotations, Executor, TaskSupport, Tool, ToolKind},
     violation::Violation,
 };

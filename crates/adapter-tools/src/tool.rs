@@ -43,9 +43,43 @@ pub struct Tool {
     estimated_cost_micros: Option<u64>,
     is_async: bool,
     task_support: TaskSupport,
+    kind: ToolKind,
     source: Option<Cow<'static, str>>,
     meta: Map<String, Value>,
     executor: Arc<dyn Executor>,
+}
+
+/// What carries a tool's calls out. For operators; clients are not told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ToolKind {
+    /// A function of this program.
+    #[default]
+    Native,
+    /// A handler of a Python application.
+    Python,
+    /// A program that is started for each call.
+    Command,
+    /// A request to an HTTP service.
+    Http,
+}
+
+impl ToolKind {
+    /// The kind in one lower-case word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Python => "python",
+            Self::Command => "command",
+            Self::Http => "http",
+        }
+    }
+}
+
+impl fmt::Display for ToolKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
 }
 
 /// Whether calls of a tool can be tasks: answered at once, with their results fetched later.
@@ -120,6 +154,7 @@ impl Tool {
             estimated_cost_micros: None,
             is_async: true,
             task_support: TaskSupport::default(),
+            kind: ToolKind::default(),
             source: None,
             meta: Map::new(),
             executor: Arc::new(executor),
@@ -218,6 +253,13 @@ impl Tool {
         self
     }
 
+    /// Sets what carries its calls out.
+    #[must_use]
+    pub fn with_kind(mut self, kind: ToolKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
     /// Sets where its code is, such as `orders.py:12`. For operators; clients are not told.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Cow<'static, str>>) -> Self {
@@ -286,6 +328,11 @@ impl Tool {
     /// Whether calls of it can be tasks.
     pub fn task_support(&self) -> TaskSupport {
         self.task_support
+    }
+
+    /// What carries its calls out.
+    pub fn kind(&self) -> ToolKind {
+        self.kind
     }
 
     /// Where its code is.

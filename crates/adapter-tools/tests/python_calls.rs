@@ -68,6 +68,7 @@ async fn arguments_reach_the_handler_to_the_letter() {
     let app = App::shop();
     let shop = Running::start(app.options()).await;
     let echo = shop.tool("echo");
+    assert_eq!(echo.kind().as_str(), "python");
     for raw in [
         r#"{"value":123456789012345678901234567890}"#,
         r#"{"value":1.0}"#,

@@ -42,7 +42,7 @@ use self::{
     scheduler::Scheduler,
     supervisor::Supervisor,
 };
-use crate::Tool;
+use crate::{Tool, ToolKind};
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -182,7 +182,8 @@ impl PythonApp {
         let tool = Tool::new(frame.name.clone(), frame.input_schema.clone(), handler)
             .describe(frame.description.clone())
             .with_derived_schema(frame.schema_from == "hints")
-            .with_async(frame.is_async);
+            .with_async(frame.is_async)
+            .with_kind(ToolKind::Python);
         let tool = match &frame.output_schema {
             Some(schema) => tool.with_output_schema(schema.clone()),
             None => tool,
