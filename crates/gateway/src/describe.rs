@@ -104,6 +104,13 @@ impl Described {
         &self.tool.name
     }
 
+    /// What hosts put before a model: name, description and arguments.
+    pub(crate) fn model_text(&self) -> String {
+        let description = self.tool.description.as_deref().unwrap_or_default();
+        let arguments = self.tool.input_schema.as_str();
+        format!("{}\n{description}\n{arguments}", self.tool.name)
+    }
+
     /// As one principal sees it: with the limits that hold for it (decision D17).
     pub(crate) fn seen_by(&self, principal: &str, policy: &Policy, is_async: bool) -> model::Tool {
         let hints = policy.hints(principal, &tool_capability(&self.tool.name), Kind::Tool);

@@ -37,6 +37,7 @@ mod runner;
 mod seal;
 mod server;
 mod skills;
+mod states;
 mod tasks;
 mod timed;
 
@@ -64,6 +65,7 @@ pub use crate::{
     runner::Runner,
     server::Server,
     skills::SkillIndex,
+    states::{StateResources, States},
     tasks::{Handover, TaskOptions, Tasks},
     timed::Timed,
 };

@@ -71,6 +71,13 @@ impl Offer {
         &self.tools
     }
 
+    /// What hosts put before a model to tell it of a tool: its name, its description with what it
+    /// has of its skill, and the schema of its arguments. `None` if there is no such tool.
+    pub fn model_text(&self, tool: &str) -> Option<String> {
+        let described = self.described.iter().find(|it| it.name() == tool)?;
+        Some(described.model_text())
+    }
+
     /// Which arguments of a tool are repeated in HTTP headers, if any are.
     pub fn mirrored(&self, tool: &str) -> Option<&MirroredParams> {
         self.mirrored.get(tool)

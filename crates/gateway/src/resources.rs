@@ -332,7 +332,7 @@ impl SkillResources {
 }
 
 /// Whether an `If-None-Match` names this entity tag (RFC 9110, 13.1.2), quoted or not.
-fn names(etags: &str, etag: &str) -> bool {
+pub(crate) fn names(etags: &str, etag: &str) -> bool {
     etags.split(',').any(|candidate| {
         let candidate = candidate.trim();
         let candidate = candidate.strip_prefix("W/").unwrap_or(candidate);
