@@ -1,5 +1,7 @@
 //! Tools and resources as the command line lists them.
 
+mod tokens;
+
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use serde::Serialize;
@@ -14,6 +16,8 @@ const MAX_DESCRIPTION_CHARACTERS: usize = 80;
 pub struct ToolRow {
     /// What it is called by.
     pub name: String,
+    /// What carries it out: `native`, `python`, `command`, `http`, …
+    pub kind: String,
     /// All of its description.
     pub description: String,
     /// `low`, `medium`, `high` or `critical`.
@@ -28,8 +32,16 @@ pub struct ToolRow {
     pub max_calls_per_day: Option<u32>,
     /// A longer call is ended.
     pub timeout_seconds: u64,
+    /// About how many tokens it takes of a model's context: its name, its description with what it
+    /// has of its skill, and its arguments. Models differ; what clients add is not in it.
+    pub estimated_tokens: usize,
     /// The JSON Schema of its arguments.
     pub input_schema: serde_json::Value,
+}
+
+/// About how many tokens a text takes in a model's context.
+pub fn estimated_tokens(text: &str) -> usize {
+    tokens::estimate(text)
 }
 
 /// A resource on offer.
@@ -60,18 +72,20 @@ pub struct ResourceFilter {
     pub tag: Option<String>,
 }
 
-/// One line a tool; no newline at the end.
+/// One line a tool, and after an empty line what all of them take together; no newline at the end.
 pub fn tools_table(rows: &[ToolRow]) -> String {
     let heads = [
         "NAME",
+        "KIND",
         "RISK",
         "COST",
         "PER MINUTE",
         "PER DAY",
         "TIMEOUT",
+        "TOKENS",
         "DESCRIPTION",
     ];
-    table(
+    let lines = table(
         heads,
         rows.iter().map(|row| {
             let risk = row.risk.clone().unwrap_or_else(dash);
@@ -82,6 +96,7 @@ pub fn tools_table(rows: &[ToolRow]) -> String {
             };
             [
                 row.name.clone(),
+                row.kind.clone(),
                 format!("{risk}{confirmed}"),
                 row.estimated_cost
                     .map_or_else(dash, |cost| cost.to_string()),
@@ -90,10 +105,17 @@ pub fn tools_table(rows: &[ToolRow]) -> String {
                 row.max_calls_per_day
                     .map_or_else(dash, |calls| calls.to_string()),
                 format!("{} s", row.timeout_seconds),
+                row.estimated_tokens.to_string(),
                 first_line(&row.description),
             ]
         }),
-    )
+    );
+    let tokens: usize = rows.iter().map(|row| row.estimated_tokens).sum();
+    let tools = match rows.len() {
+        1 => "1 tool".to_owned(),
+        count => format!("{count} tools"),
+    };
+    format!("{lines}\n\n{tools}, about {tokens} tokens of a model's context")
 }
 
 /// One line a resource; no newline at the end.
@@ -156,6 +178,7 @@ mod tests {
     fn tool(name: &str, description: &str) -> ToolRow {
         ToolRow {
             name: name.into(),
+            kind: "python".into(),
             description: description.into(),
             risk: Some("high".into()),
             requires_confirmation: true,
@@ -163,6 +186,7 @@ mod tests {
             max_calls_per_minute: Some(10),
             max_calls_per_day: None,
             timeout_seconds: 300,
+            estimated_tokens: 40,
             input_schema: serde_json::json!({ "type": "object" }),
         }
     }
@@ -171,12 +195,14 @@ mod tests {
     fn a_table_has_a_line_for_each_tool() {
         let shown = tools_table(&[tool("refund", "Pays back.\n\nSlowly."), tool("a", "")]);
         let lines: Vec<&str> = shown.lines().collect();
-        assert_eq!(lines.len(), 3, "{shown}");
+        assert_eq!(lines.len(), 5, "{shown}");
+        assert_eq!(lines[4], "2 tools, about 80 tokens of a model's context");
         let words: Vec<&str> = lines[1].split_whitespace().collect();
         assert_eq!(
             words,
             [
                 "refund",
+                "python",
                 "high",
                 "(confirm)",
                 "0.05",
@@ -184,6 +210,7 @@ mod tests {
                 "-",
                 "300",
                 "s",
+                "40",
                 "Pays",
                 "back."
             ]

@@ -10,7 +10,7 @@ use governance::{Kind, Policy};
 use super::{build, policy};
 use crate::Failure;
 use crate::config::{Config, Micros};
-use crate::listing::{ResourceFilter, ResourceRow, ToolRow};
+use crate::listing::{ResourceFilter, ResourceRow, ToolRow, estimated_tokens};
 
 /// The tools that `client` may see; all of them without one.
 pub(crate) fn tools_list(config: Config, client: Option<String>) -> Result<Vec<ToolRow>, Failure> {
@@ -38,8 +38,11 @@ pub(crate) fn tools_list(config: Config, client: Option<String>) -> Result<Vec<T
                     "" => skill.map_or("", |skill| skill.description()),
                     description => description,
                 };
+                let model_text = offer.model_text(tool.name()).unwrap_or_default();
                 ToolRow {
                     name: tool.name().to_owned(),
+                    kind: tool.kind().as_str().to_owned(),
+                    estimated_tokens: estimated_tokens(&model_text),
                     description: description.to_owned(),
                     risk: owlclaw.map(|block| block.risk_level.as_str().to_owned()),
                     requires_confirmation: owlclaw.is_some_and(|block| block.requires_confirmation),

@@ -31,6 +31,7 @@ fn first_words(said: &Said) -> Vec<&str> {
     assert_eq!(said.code, Some(0), "{}", said.messages);
     let lines = said.output.lines().skip(1);
     lines
+        .take_while(|line| !line.is_empty())
         .map(|line| line.split_whitespace().next().unwrap())
         .collect()
 }
@@ -46,6 +47,13 @@ async fn tools_are_listed_with_their_rules() {
         (&json!("0.40"), &json!(7))
     );
     assert_eq!(spend["input_schema"]["required"], json!(["usd"]));
+    assert_eq!(spend["kind"], "python");
+    let tokens = all
+        .iter()
+        .map(|row| row["estimated_tokens"].as_u64().unwrap());
+    let total: u64 = tokens
+        .inspect(|tokens| assert!((5..2_000).contains(tokens)))
+        .sum();
 
     let table = run(site.command(&["tools", "list"])).await;
     let heads = table.output.lines().next().unwrap().trim_start();
@@ -54,6 +62,11 @@ async fn tools_are_listed_with_their_rules() {
         "{heads}"
     );
     assert_eq!(first_words(&table), column(&all, "name"));
+    let last = format!(
+        "{} tools, about {total} tokens of a model's context",
+        all.len()
+    );
+    assert_eq!(table.output.lines().last(), Some(last.as_str()));
     let echo = table
         .output
         .lines()
