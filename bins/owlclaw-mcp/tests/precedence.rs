@@ -184,3 +184,37 @@ fn the_command_line_wins_over_everything() {
         in_flag("--skills-dir"),
     );
 }
+
+#[test]
+fn json_is_taken_with_its_types_and_secrets_stay_where_they_are() {
+    let file = "\
+mcp_server:
+  commands:
+    export:
+      description: |
+        First line.
+        Second line.
+      run: [bin/export, '--since={since}', ['--to', '${WHERE}{to}']]
+      env: {TOKEN: 'Bearer ${TOKEN}'}
+      input_schema:
+        type: object
+        properties:
+          since: {type: integer, minimum: 1, enum: [1, '2', null, true, 1.5], pattern: '^${x}$'}
+";
+    let directory = directory();
+    std::fs::write(directory.path().join("mcp-server.yaml"), file).expect("it can be written");
+    let settings = shown(&directory, &[("TOKEN", "s3cret"), ("WHERE", "at-")], &[]);
+    let key = |name: &str| format!("commands.export.{name}");
+    let is = |name: &str, value: Value, place: (u32, u32)| {
+        check(&settings, &key(name), value, in_file(place.0, place.1));
+    };
+    let run = serde_json::json!(["bin/export", "--since={since}", ["--to", "at-{to}"]]);
+    is("description", "First line.\nSecond line.\n".into(), (5, 9));
+    is("run", run, (7, 12));
+    is("env.TOKEN", "Bearer ${TOKEN}".into(), (8, 20));
+    let since = "input_schema.properties.since";
+    is(&format!("{since}.minimum"), 1.into(), (12, 43));
+    let choices = serde_json::json!([1, "2", null, true, 1.5]);
+    is(&format!("{since}.enum"), choices, (12, 52));
+    is(&format!("{since}.pattern"), "^${x}$".into(), (12, 88));
+}

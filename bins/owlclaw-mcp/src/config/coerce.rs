@@ -55,6 +55,7 @@ impl Leaf {
                 Format::Token => "a name without spaces or separators".into(),
                 Format::Currency => "three capital letters such as `USD`".into(),
                 Format::Pattern => "a pattern that is not empty".into(),
+                Format::Prose | Format::Word | Format::Secret => "a text".into(),
                 Format::Name => "a text that is not empty".into(),
             },
         }
@@ -117,9 +118,12 @@ impl Leaf {
 
 impl Format {
     fn coerce(self, text: &str, base: &Path) -> Option<Value> {
-        let is_clean = !text.trim().is_empty() && !text.chars().any(char::is_control);
-        if !is_clean {
-            return None;
+        let has_control = text.chars().any(char::is_control);
+        match self {
+            Format::Prose => return Some(text.into()),
+            Format::Word | Format::Secret => return (!has_control).then(|| text.into()),
+            _ if has_control || text.trim().is_empty() => return None,
+            _ => {}
         }
         match self {
             Format::Path => path_text(absolute(base, text)),
@@ -140,6 +144,7 @@ impl Format {
                 let is_code = text.len() == 3 && text.bytes().all(|b| b.is_ascii_uppercase());
                 is_code.then(|| text.into())
             }
+            Format::Prose | Format::Word | Format::Secret => None,
             Format::Program | Format::Pattern | Format::Name => {
                 // A space at an end is invisible and matches nothing.
                 (text == text.trim()).then(|| text.into())

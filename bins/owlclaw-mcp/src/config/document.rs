@@ -21,6 +21,18 @@ const MAX_NODES: usize = 100_000;
 pub(super) struct Node {
     pub(super) value: Value,
     pub(super) at: Place,
+    /// Whether a scalar is a number or a boolean. Most keys know what they want and take its text.
+    is_plain: bool,
+}
+
+impl Node {
+    /// The number or the boolean that a scalar is, where it is no text.
+    pub(super) fn plain(&self) -> Option<serde_json::Value> {
+        match &self.value {
+            Value::Scalar(text) if self.is_plain => serde_saphyr::from_str(text).ok(),
+            _ => None,
+        }
+    }
 }
 
 /// What stands there.
@@ -263,6 +275,7 @@ impl<'de> Visitor<'de> for RawVisitor {
 fn convert(raw: Spanned<Raw<'_>>, text: &str) -> Node {
     // Where an alias is used is where the operator has to look; its text is where it was defined.
     let at = Place::new(&raw.referenced);
+    let is_plain = matches!(raw.value, Raw::Plain);
     let value = match raw.value {
         Raw::Nothing => Value::Nothing,
         Raw::Text(text) => Value::Scalar(text.into_owned()),
@@ -291,7 +304,11 @@ fn convert(raw: Spanned<Raw<'_>>, text: &str) -> Node {
             Value::Mapping(entries.into_iter().map(entry).collect())
         }
     };
-    Node { value, at }
+    Node {
+        value,
+        at,
+        is_plain,
+    }
 }
 
 fn source_of<'a>(location: &Location, text: &'a str) -> Option<&'a str> {

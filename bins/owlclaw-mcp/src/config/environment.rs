@@ -133,7 +133,7 @@ fn read(shape: &Shape, text: &str, base: &Path) -> Result<Value, Misfit> {
                 .collect::<Result<Vec<_>, _>>()?
                 .into())
         }
-        Shape::Section(_) | Shape::Table(_) => Err(Misfit {
+        Shape::Section(_) | Shape::Table(_) | Shape::Groups(_) | Shape::Json => Err(Misfit {
             expected: "cannot be set in the environment".into(),
             hint: Some("write it into the file".into()),
         }),

@@ -10,7 +10,7 @@ use super::interpolate::interpolate;
 use super::layer::{Layer, Origins, child, join};
 use super::nearest::nearest;
 use super::problem::Problem;
-use super::shape::{Keys, Leaf, ROOT_KEY, Shape, settings};
+use super::shape::{Format, Keys, Leaf, ROOT_KEY, Shape, settings};
 
 /// Takes over everything that fits and reports everything that does not.
 ///
@@ -122,7 +122,7 @@ impl<'a> Walk<'a> {
             let values = match shape {
                 Shape::Section(keys) => self.section(keys, node, path),
                 Shape::Table(entry) => self.table(entry, node, path),
-                Shape::List(_) | Shape::Single(_) => Dict::new(),
+                _ => Dict::new(),
             };
             // A section without a key says nothing, but an entry in a table exists by its name.
             return Some(values.into());
@@ -136,7 +136,26 @@ impl<'a> Walk<'a> {
                 });
                 Some(values.collect::<Vec<_>>().into())
             }
-            (Shape::List(leaf), other) => {
+            (Shape::Groups(leaf), Value::Sequence(elements)) => {
+                let values = elements.iter().enumerate().filter_map(|(index, element)| {
+                    let path = format!("{path}[{index}]");
+                    match &element.value {
+                        Value::Sequence(group) => {
+                            let words = group.iter().enumerate().filter_map(|(index, word)| {
+                                self.leaf(leaf, word, &format!("{path}[{index}]"))
+                            });
+                            Some(words.collect::<Vec<_>>().into())
+                        }
+                        _ => self.leaf(leaf, element, &path),
+                    }
+                });
+                Some(values.collect::<Vec<_>>().into())
+            }
+            (Shape::Json, _) => {
+                let value = self.json(node, path);
+                Setting::serialize(value).ok()
+            }
+            (Shape::List(leaf) | Shape::Groups(leaf), other) => {
                 let found = other.describe();
                 let message = format!("`{path}` must be a list, found {found}");
                 let hint = match other {
@@ -148,6 +167,26 @@ impl<'a> Walk<'a> {
             }
             (Shape::Single(leaf), _) => self.leaf(leaf, node, path),
             (Shape::Section(_) | Shape::Table(_), _) => None,
+        }
+    }
+
+    /// What stands at `node`, with the types that YAML gives it. A name that is given twice was
+    /// found before.
+    fn json(&mut self, node: &Node, path: &str) -> serde_json::Value {
+        self.origins
+            .insert(path.to_owned(), self.document.origin(node.at));
+        match &node.value {
+            Value::Nothing => serde_json::Value::Null,
+            Value::Scalar(text) => node.plain().unwrap_or_else(|| text.as_str().into()),
+            Value::Sequence(elements) => elements
+                .iter()
+                .enumerate()
+                .map(|(index, element)| self.json(element, &format!("{path}[{index}]")))
+                .collect(),
+            Value::Mapping(entries) => entries
+                .iter()
+                .map(|(key, node)| (key.name.clone(), self.json(node, &child(path, &key.name))))
+                .collect(),
         }
     }
 
@@ -168,6 +207,7 @@ impl<'a> Walk<'a> {
             }
         };
         match leaf.coerce(replaced.as_deref().unwrap_or(text), self.base) {
+            Ok(_) if *leaf == Leaf::Text(Format::Secret) => Some(text.clone().into()),
             Ok(value) => Some(value),
             Err(misfit) => {
                 // What a variable holds may be a secret: the message shows the reference only.

@@ -11,6 +11,7 @@
 
 mod check;
 mod coerce;
+mod commands;
 mod document;
 mod environment;
 mod file;
@@ -36,6 +37,7 @@ use figment::providers::Serialized;
 use document::Document;
 use layer::Origins;
 
+pub use commands::{Command, Output, Stdin, Words};
 pub use environment::Environment;
 pub use governance::{Access, AccessRules, Client, Governance, PartialQuota, Quota, ToolRule};
 pub use model::{

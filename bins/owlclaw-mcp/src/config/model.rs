@@ -4,12 +4,14 @@
 //! choices that [`super::shape`] checks, and the JSON Schema that `config schema` prints, are
 //! derived from them.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::commands::Command;
 use super::governance::Governance;
 
 /// Everything that can be configured.
@@ -30,6 +32,8 @@ pub struct Config {
     pub http: Http,
     /// Listing and calling tools.
     pub tools: Tools,
+    /// Programs as tools, by the name of the tool.
+    pub commands: BTreeMap<String, Command>,
     /// Calls that go on after they were answered.
     pub tasks: Tasks,
     /// Listing and reading skills.

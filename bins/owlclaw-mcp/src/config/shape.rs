@@ -22,6 +22,10 @@ pub(super) enum Shape {
     Table(Box<Shape>),
     /// Any number of the same.
     List(Leaf),
+    /// The same, some of them in groups: lists within the list.
+    Groups(Leaf),
+    /// Whatever JSON can say, taken as it is: `${NAME}` means nothing in it.
+    Json,
     /// One value.
     Single(Leaf),
 }
@@ -65,6 +69,13 @@ pub(super) enum Format {
     Currency,
     /// What governance matches names with.
     Pattern,
+    /// Any text at all, with line ends and spaces where it likes.
+    Prose,
+    /// The same, without control characters.
+    Word,
+    /// A text whose references to the environment are followed where it is used and no sooner, so
+    /// that nothing that shows the configuration shows what they stand for.
+    Secret,
     /// Any text with something in it.
     Name,
 }
@@ -111,6 +122,9 @@ fn keys(properties: &Value) -> Keys {
 }
 
 fn shape(schema: &Value) -> Shape {
+    if schema["x-json"] == true {
+        return Shape::Json;
+    }
     if schema["properties"].is_object() {
         return Shape::Section(keys(&schema["properties"]));
     }
@@ -122,10 +136,16 @@ fn shape(schema: &Value) -> Shape {
         return shape(some);
     }
     match first_type(schema) {
-        Some("array") => Shape::List(match schema["x-items"].as_str() {
-            Some(format) => Leaf::Text(Format::named(format)),
-            None => leaf(&schema["items"]),
-        }),
+        Some("array") => {
+            let leaf = match schema["x-items"].as_str() {
+                Some(format) => Leaf::Text(Format::named(format)),
+                None => leaf(&schema["items"]),
+            };
+            match schema["x-groups"] == true {
+                true => Shape::Groups(leaf),
+                false => Shape::List(leaf),
+            }
+        }
         _ => Shape::Single(leaf(schema)),
     }
 }
@@ -168,6 +188,9 @@ impl Format {
             "token" => Self::Token,
             "currency" => Self::Currency,
             "pattern" => Self::Pattern,
+            "prose" => Self::Prose,
+            "word" => Self::Word,
+            "secret" => Self::Secret,
             _ => Self::Name,
         }
     }
@@ -220,6 +243,25 @@ mod tests {
             ("app", text(Format::Application)),
             ("python", text(Format::Program)),
             ("development", Shape::Single(Leaf::Boolean)),
+            ("commands.x.run", Shape::Groups(Leaf::Text(Format::Word))),
+            ("commands.x.env.TOKEN", text(Format::Secret)),
+            ("commands.x.input_schema", Shape::Json),
+            ("commands.x.output_schema", Shape::Json),
+            (
+                "commands.x.stdin",
+                Shape::Single(Leaf::Choice(vec!["json".to_owned(), "none".to_owned()])),
+            ),
+            (
+                "commands.x.success_exit_codes",
+                Shape::List(Leaf::Integer { min: 0, max: 255 }),
+            ),
+            (
+                "commands.x.timeout_seconds",
+                Shape::Single(Leaf::Integer {
+                    min: 1,
+                    max: 86_400,
+                }),
+            ),
             (
                 "governance.default_quota.monthly_budget",
                 Shape::Single(Leaf::Amount {
