@@ -19,7 +19,7 @@ import pathlib
 import re
 import uuid
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 # The largest frame either way, its length prefix not counted.
 MAX_FRAME = 16 * 1024 * 1024
@@ -368,7 +368,8 @@ def _words(error):
         return "(the exception's own text could not be read)"
 
 
-_OWN_DIRECTORY = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# Where this package lies.
+OWN_DIRECTORY = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def user_traceback(error):
@@ -391,7 +392,7 @@ def _trim(report, seen):
     report.stack[:] = [
         frame
         for frame in report.stack
-        if not frame.filename.startswith(_OWN_DIRECTORY) and not frame.filename.startswith("<frozen importlib")
+        if not frame.filename.startswith(OWN_DIRECTORY) and not frame.filename.startswith("<frozen importlib")
     ]
     _trim(report.__cause__, seen)
     _trim(report.__context__, seen)

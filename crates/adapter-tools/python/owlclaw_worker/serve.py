@@ -23,7 +23,7 @@ import time
 
 import owlclaw_worker
 
-from . import describe, load, protocol
+from . import introduce, load, log_lines, processes, protocol
 from .call import Handler
 from .convert import InvalidArgument
 
@@ -33,7 +33,8 @@ READ_SIZE = 256 * 1024
 # Bytes that may wait to be written before whoever adds more has to wait too.
 MAX_BACKLOG = 2 * protocol.MAX_FRAME
 
-_PR_SET_PDEATHSIG = 1
+
+SERVING = protocol.encode_frame({"type": "serving"})
 
 
 class Interrupted(BaseException):
@@ -326,6 +327,8 @@ class Worker:
         if self._forked:
             # The handler forked, and this is the child, which has no business here.
             os._exit(0)
+        if log_lines.unfinished:
+            log_lines.end(call.id)
         self._reply(_answer(call, value, error))
         if self._shutting_down:
             self._maybe_stop()
@@ -515,20 +518,6 @@ def _exit_on_hang_up(connection):
                 os._exit(0)
 
 
-def _die_with_parent(parent):
-    """Ask the kernel to kill this process when the thread that started it ends (Linux only)."""
-    if not sys.platform.startswith("linux"):
-        return
-    try:
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    except (ImportError, OSError, AttributeError):
-        return
-    if os.getppid() != int(parent):
-        os._exit(0)  # It died before we asked.
-
-
 def run(socket_path, nonce, app, root, parent=None):
     """Run a worker to its end. Returns the exit status."""
     faulthandler.enable()
@@ -536,11 +525,12 @@ def run(socket_path, nonce, app, root, parent=None):
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     if parent:
-        _die_with_parent(parent)
-    connection = _connect(socket_path)
+        processes.die_with(int(parent))
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(socket_path)
     root = os.path.abspath(root)
     connection.sendall(
-        protocol.encode_frame({"type": "hello", "protocol": protocol.PROTOCOL, "nonce": nonce, "pid": os.getpid()})
+        protocol.encode_frame({"type": "hello", "protocol": 1, "nonce": nonce, "pid": os.getpid()})
     )
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
@@ -550,9 +540,9 @@ def run(socket_path, nonce, app, root, parent=None):
     try:
         os.chdir(root)
         application = load.load(app, root, loop.run_until_complete)
-        frame, handlers = _ready(application, root, started)
+        frame, handlers = introduce.ready(application, root, started)
     except BaseException as error:  # SystemExit of an application that misses its settings included.
-        connection.sendall(_fatal(error))
+        connection.sendall(introduce.fatal(error))
         return 1
     asyncio.set_event_loop(loop)
     worker.install_signals()
@@ -569,37 +559,3 @@ def run(socket_path, nonce, app, root, parent=None):
     atexit._run_exitfuncs()
     # Not a return: threads that the application left running must not hold the process up.
     os._exit(0)
-
-
-def _connect(path):
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.connect(path)
-    return connection
-
-
-def _ready(application, root, started):
-    handlers = {name: Handler(name, function) for name, function in application.handlers().items()}
-    warnings = list(application.warnings)
-    tools = [describe.describe(handler, root, warnings) for handler in handlers.values()]
-    frame = {
-        "type": "ready",
-        "app": application.name,
-        "python": "%d.%d.%d" % sys.version_info[:3],
-        "owlclaw": application.owlclaw,
-        "import_ms": int((time.monotonic() - started) * 1000),
-        "tools": tools,
-        "states": sorted(str(name) for name in application.states()),
-        "warnings": warnings,
-    }
-    return protocol.encode_frame(frame), handlers
-
-
-def _fatal(error):
-    message = str(error) if isinstance(error, load.LoadError) else "%s: %s" % (type(error).__name__, error)
-    return protocol.encode_frame(
-        {
-            "type": "fatal",
-            "message": protocol.shortened(message, protocol.MAX_MESSAGE),
-            "traceback": protocol.user_traceback(error),
-        }
-    )

@@ -83,7 +83,7 @@ class Loading(unittest.TestCase):
             self.assertEqual(frame["type"], "fatal", frame)
             with self.assertRaises(Ended):
                 worker.frame()
-            self.assertEqual(worker.process.wait(10), 1)
+            self.assertEqual(worker.wait(10), 1)
             return frame
 
     def test_applications_are_found_wherever_they_are_made(self):

@@ -8,7 +8,7 @@ import threading
 import time
 import unittest
 
-from support import NONCE, PYTHON_DIRECTORY, TIMEOUT, Ended, WorkerProcess, call_frame
+from support import NONCE, PYTHON_DIRECTORY, TIMEOUT, Ended, Launcher, WorkerProcess, call_frame
 
 HEAD = """
 import asyncio, os, sys, threading, time
@@ -24,10 +24,14 @@ class Calls(unittest.TestCase):
     maxDiff = None
 
     def test_the_first_frame_repeats_the_nonce(self):
-        with WorkerProcess(HEAD) as worker:
-            self.assertEqual(
-                worker.hello, {"type": "hello", "protocol": 1, "nonce": NONCE, "pid": worker.process.pid}
-            )
+        with Launcher(HEAD) as launcher:
+            about = {"type": "hello", "protocol": 2}
+            expected = {**about, "nonce": NONCE, "pid": launcher.process.pid, "role": "launcher"}
+            self.assertEqual(launcher.hello, expected)
+            launcher.ready()
+            worker = launcher.fork(7)
+            expected = {**about, "nonce": "%032x" % 7, "pid": worker.pid, "role": "worker", "worker": 7}
+            self.assertEqual(worker.hello, expected)
 
     def test_results_come_back_from_both_kinds_of_handler(self):
         text = HEAD + """
@@ -622,7 +626,7 @@ def flood():
             def annoy():
                 while not stop.is_set():
                     for number in (signal.SIGUSR1, signal.SIGINT, signal.SIGTERM):
-                        os.kill(worker.process.pid, number)
+                        os.kill(worker.pid, number)
                     time.sleep(0.0005)
 
             annoyance = threading.Thread(target=annoy)
@@ -662,12 +666,7 @@ class Ending(unittest.TestCase):
                     worker.call(1, name)
                     worker.frame()
                 worker.connection.close()
-                self.assertEqual(worker.process.wait(10), 0)
-
-    def test_the_end_of_the_server_ends_an_import_too(self):
-        with WorkerProcess("import time\nprint('importing')\ntime.sleep(1000)\n") as worker:
-            worker.connection.close()
-            self.assertEqual(worker.process.wait(10), 0)
+                self.assertEqual(worker.wait(10), 0)
 
     def test_shutdown_lets_calls_finish_and_starts_no_others(self):
         text = HEAD + """
@@ -688,7 +687,7 @@ threading.Thread(target=time.sleep, args=(1000,)).start()
             self.assertEqual(worker.answer(2)["kind"], "cancelled")
             self.assertEqual(worker.answer(1)["value"], "done")
             self.assertRaises(Ended, worker.frame)
-            self.assertEqual(worker.process.wait(10), 0)
+            self.assertEqual(worker.wait(10), 0)
             self.assertIn("at exit", worker.output("stdout"))
 
     def test_shutdown_of_an_idle_worker(self):
@@ -696,14 +695,14 @@ threading.Thread(target=time.sleep, args=(1000,)).start()
             worker.ready()
             worker.send({"type": "shutdown"})
             self.assertRaises(Ended, worker.frame)
-            self.assertEqual(worker.process.wait(10), 0)
+            self.assertEqual(worker.wait(10), 0)
 
     def test_a_handler_can_still_end_its_process(self):
         with WorkerProcess(HEAD + "handler('end')(lambda: os._exit(7))\n") as worker:
             worker.ready()
             worker.call(1, "end")
             self.assertRaises(Ended, worker.frame)
-            self.assertEqual(worker.process.wait(10), 7)
+            self.assertEqual(worker.wait(10), 7)
 
     def test_a_crash_leaves_its_trace_in_the_log(self):
         text = HEAD + "import faulthandler\nhandler('crash')(lambda: faulthandler._sigsegv())\n"
@@ -711,7 +710,7 @@ threading.Thread(target=time.sleep, args=(1000,)).start()
             worker.ready()
             worker.call(1, "crash")
             self.assertRaises(Ended, worker.frame)
-            self.assertEqual(worker.process.wait(TIMEOUT), -signal.SIGSEGV)
+            self.assertEqual(worker.wait(TIMEOUT), -signal.SIGSEGV)
             self.assertIn("Segmentation fault", worker.output("stderr"))
             self.assertIn("app.py", worker.output("stderr"))
 
@@ -751,7 +750,7 @@ def pool():
                 worker.ready()
                 worker.connection.sendall(payload)
                 self.assertRaises(Ended, worker.frame)
-                self.assertEqual(worker.process.wait(10), 70)
+                self.assertEqual(worker.wait(10), 70)
                 self.assertIn("broke the worker protocol", worker.output("stderr"))
 
     def test_started_by_hand_it_says_so(self):
@@ -761,23 +760,6 @@ def pool():
         )
         self.assertEqual(done.returncode, 2)
         self.assertIn(b"OWLCLAW_WORKER_SOCKET", done.stderr)
-
-    @unittest.skipUnless(sys.platform.startswith("linux"), "PR_SET_PDEATHSIG is Linux's")
-    def test_a_worker_stuck_in_c_code_dies_with_its_parent(self):
-        # The parent is a process of its own, so that it can be killed; the worker's socket stays open here.
-        script = """
-import subprocess, sys, os, time
-os.environ["OWLCLAW_WORKER_PARENT"] = str(os.getpid())
-child = subprocess.Popen([sys.executable, "-u", "-B", "-m", "owlclaw_worker"])
-print(child.pid, flush=True)
-time.sleep(1000)
-"""
-        text = HEAD + "handler('stuck')(lambda: sum(range(10**12)))\n"
-        with WorkerProcess(text, interpreter_arguments=["-c", script]) as worker:
-            worker.ready()
-            worker.call(1, "stuck")
-            worker.process.kill()
-            self.assertRaises(Ended, worker.frame, 10)
 
 
 if __name__ == "__main__":

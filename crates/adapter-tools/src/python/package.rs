@@ -15,11 +15,18 @@ const FILES: &[(&str, &str)] = files![
     "owlclaw_worker/convert.py",
     "owlclaw_worker/describe.py",
     "owlclaw_worker/docstring.py",
+    "owlclaw_worker/event_loop.py",
+    "owlclaw_worker/forkable.py",
     "owlclaw_worker/hints.py",
+    "owlclaw_worker/introduce.py",
+    "owlclaw_worker/launcher.py",
     "owlclaw_worker/load.py",
+    "owlclaw_worker/log_lines.py",
+    "owlclaw_worker/processes.py",
     "owlclaw_worker/protocol.py",
     "owlclaw_worker/schema.py",
     "owlclaw_worker/serve.py",
+    "owlclaw_worker/worker.py",
 ];
 
 /// Writes the Python end into `directory`.

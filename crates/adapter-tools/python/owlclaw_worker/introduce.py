@@ -1,0 +1,89 @@
+"""What a process says about itself, and about its application once it has loaded it, or could not."""
+
+import os
+import socket
+import sys
+import sysconfig
+import time
+import traceback
+
+from . import describe, load, protocol
+from .call import Handler
+
+# At most so many files are watched for changes.
+MAX_FILES = 4096
+
+# Directories of installed packages, which do not change while one works on an application.
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+def connect(path, nonce, **members):
+    """A connection to the server, which has been told who is there."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(path)
+    frame = {"type": "hello", "protocol": protocol.PROTOCOL, "nonce": nonce, "pid": os.getpid(), **members}
+    connection.sendall(protocol.encode_frame(frame))
+    return connection
+
+
+def ready(application, root, started, cannot_fork=()):
+    """The `ready` frame, and the handlers by name."""
+    handlers = {name: Handler(name, function) for name, function in application.handlers().items()}
+    warnings = list(application.warnings)
+    tools = [describe.describe(handler, root, warnings) for handler in handlers.values()]
+    frame = {
+        "type": "ready",
+        "app": application.name,
+        "python": "%d.%d.%d" % sys.version_info[:3],
+        "owlclaw": application.owlclaw,
+        "import_ms": int((time.monotonic() - started) * 1000),
+        "tools": tools,
+        "states": sorted(str(name) for name in application.states()),
+        "warnings": warnings,
+        "cannot_fork": list(cannot_fork),
+        "files": files(root),
+    }
+    return protocol.encode_frame(frame), handlers
+
+
+def fatal(error, root=None):
+    """The `fatal` frame. Its files are what to change to mend it."""
+    message = str(error) if isinstance(error, load.LoadError) else "%s: %s" % (type(error).__name__, error)
+    return protocol.encode_frame(
+        {
+            "type": "fatal",
+            "message": protocol.shortened(message, protocol.MAX_MESSAGE),
+            "traceback": protocol.user_traceback(error),
+            "files": files(root, _files_of_error(error)) if root else [],
+        }
+    )
+
+
+def files(root, more=()):
+    """The source files below `root` of the modules that are loaded, without those of installed packages."""
+    roots = {os.path.join(os.path.abspath(root), ""), os.path.join(os.path.realpath(root), "")}
+    library = os.path.join(sysconfig.get_path("stdlib"), "")
+    candidates = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    candidates.update(more)
+    found = []
+    for path in candidates:
+        if not isinstance(path, str):
+            continue
+        path = os.path.abspath(path)
+        if not path.startswith(tuple(roots)) or path.startswith((library, protocol.OWN_DIRECTORY)):
+            continue
+        if not any(part in _INSTALLED for part in path.split(os.sep)) and os.path.isfile(path):
+            found.append(path)
+    return sorted(found)[:MAX_FILES]
+
+
+def _files_of_error(error):
+    """The files that took part in an exception: a module that fails to load is not kept."""
+    found = set()
+    seen = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        found.update(frame.filename for frame in traceback.extract_tb(error.__traceback__))
+        found.add(getattr(error, "filename", None))  # of a SyntaxError
+        error = error.__cause__ or error.__context__
+    return found

@@ -1,0 +1,157 @@
+"""What a launcher and its workers ask of the operating system."""
+
+import os
+import signal
+import sys
+
+try:
+    import resource
+except ImportError:  # Not on every platform.
+    resource = None
+
+LINUX = sys.platform.startswith("linux")
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def _load_prctl():
+    try:
+        import ctypes
+
+        return ctypes.CDLL(None, use_errno=True).prctl
+    except (ImportError, OSError, AttributeError):
+        return None
+
+
+# Loaded once, before any fork.
+_prctl = _load_prctl() if LINUX else None
+
+
+def lead_group():
+    """Put this process into a group of its own, which can be killed as a whole."""
+    try:
+        os.setpgid(0, 0)
+    except OSError:
+        pass  # A session's leader has one already.
+
+
+def die_with(parent):
+    """Have the kernel kill this process when `parent`, which forked it, ends (Linux only)."""
+    if _prctl is not None:
+        _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)  # It ended before we asked.
+
+
+def adopt_orphans():
+    """Become the parent of what our descendants leave behind (Linux only)."""
+    if _prctl is not None:
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def limit_memory(limit):
+    """Bound the address space of this process. Raises OSError or ValueError if that cannot be."""
+    if resource is None:
+        raise OSError("this platform cannot limit the memory of a process")
+    size = _address_space()
+    if size is not None and size >= limit:
+        raise ValueError("the limit is %d bytes, and the process takes %d before its first call" % (limit, size))
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def _address_space():
+    try:
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            return int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return None
+
+
+def children():
+    """The process ids of this process's children, zombies included; empty where that cannot be known."""
+    if not LINUX:
+        return []
+    found = []
+    try:
+        # Each thread has its own.
+        for thread in os.listdir("/proc/self/task"):
+            with open("/proc/self/task/%s/children" % thread, encoding="ascii") as listing:
+                found += [int(pid) for pid in listing.read().split()]
+    except OSError:  # A kernel without these lists.
+        found = [pid for pid in _all_processes() if _parent_of(pid) == os.getpid()]
+    return found
+
+
+def _all_processes():
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
+def _parent_of(pid):
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as stat:
+            # The second member is the command in parentheses, which may hold anything.
+            return int(stat.read().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def name_of(pid):
+    """The command of a process, for people; empty when it is gone, `None` for a zombie."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as stat:
+            head, _, rest = stat.read().rpartition(b")")
+    except OSError:
+        return ""
+    if rest.split()[:1] == [b"Z"]:
+        return None
+    return head.partition(b"(")[2].decode("utf-8", "replace")
+
+
+def kill_group(leader):
+    """Kill the group that `leader`, which has not been reaped yet, leads."""
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except OSError:
+        pass  # There is nobody left in it.
+
+
+def kill(pid):
+    """Kill a child that has not been reaped yet."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        pass
+
+
+def has_ended(pid):
+    """How the child `pid` ended, as (code, signal), or `None`. Leaves it a zombie, so that its id stays taken."""
+    try:
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13: its id is free from here on.
+            reaped, status = os.waitpid(pid, os.WNOHANG)
+            return None if not reaped else _code_and_signal(status)
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    except ChildProcessError:
+        return None, None  # Somebody else has reaped it.
+    if ended is None:
+        return None
+    if ended.si_code == os.CLD_EXITED:
+        return ended.si_status, None
+    return None, ended.si_status
+
+
+def _code_and_signal(status):
+    if os.WIFSIGNALED(status):
+        return None, os.WTERMSIG(status)
+    return os.WEXITSTATUS(status), None
+
+
+def reap(pid, options=0):
+    """Take the zombie `pid` away. Whether it is gone."""
+    try:
+        return os.waitpid(pid, options)[0] == pid
+    except ChildProcessError:
+        return True

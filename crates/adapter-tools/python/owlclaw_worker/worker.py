@@ -1,0 +1,90 @@
+"""Start of a worker, in the process that the launcher has forked."""
+
+import asyncio
+import atexit
+import faulthandler
+import gc
+import os
+import sys
+import time
+import traceback
+import weakref
+
+from . import event_loop, introduce, load, log_lines, processes, serve
+
+
+def run(settings, order, loop, loaded):
+    """Run a worker to its end, and with it the process. `loaded` has handlers and states, if it was the launcher that loaded them."""
+    # Whatever happens, this process shall not go on as a second launcher.
+    try:
+        status = _run(settings, order, loop, loaded)
+    except BaseException:
+        traceback.print_exc()
+        status = 70
+    log_lines.end_all()
+    # Not a return: threads that the application left running must not hold the process up.
+    os._exit(status)
+
+
+def _run(settings, order, loop, loaded):
+    processes.lead_group()
+    processes.die_with(settings.launcher)
+    _redirect(0, os.devnull, os.O_RDONLY)
+    _redirect(1, order["stdout"], os.O_WRONLY)
+    _redirect(2, order["stderr"], os.O_WRONLY)
+    faulthandler.enable(file=2)
+    _keep_for_the_launcher()
+    loop = event_loop.renewed(loop)
+    _reseed()
+    connection = introduce.connect(settings.socket, order["nonce"], role="worker", worker=order["worker"])
+    worker = serve.Worker(connection, loop)
+    worker.start()
+    started = time.monotonic()
+    try:
+        if settings.memory:
+            processes.limit_memory(settings.memory)
+        if loaded is None:
+            os.chdir(settings.root)
+            application = load.load(settings.app, settings.root, loop.run_until_complete)
+            frame, handlers = introduce.ready(application, settings.root, started)
+            loaded = handlers, application.states()
+            asyncio.set_event_loop(loop)
+            connection.sendall(frame)
+            worker.install_signals()
+            gc.collect()
+            gc.freeze()
+    except BaseException as error:  # SystemExit of an application that misses its settings included.
+        connection.sendall(introduce.fatal(error, settings.root))
+        return 1
+    connection.sendall(serve.SERVING)
+    worker.serve(*loaded)
+    log_lines.end_all()
+    atexit._run_exitfuncs()
+    return 0
+
+
+def _redirect(descriptor, path, flags):
+    # Without O_NONBLOCK, opening a pipe that the server does not read any more would wait for ever.
+    opened = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(opened, True)
+    if opened == descriptor:
+        os.set_inheritable(descriptor, True)
+    else:
+        os.dup2(opened, descriptor)
+        os.close(opened)
+
+
+def _keep_for_the_launcher():
+    """Temporary directories that were made during the import are removed once, at the launcher's end."""
+    for finalizer in list(getattr(weakref.finalize, "_registry", ())):
+        finalizer.atexit = False
+
+
+def _reseed():
+    """Workers shall not draw the same numbers. `random` sees to itself; `secrets` and `uuid` ask the kernel."""
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        try:
+            numpy_random.seed()
+        except Exception:
+            traceback.print_exc()
