@@ -1,6 +1,5 @@
-use crate::violation::{Violation, violations_of};
+use crate::{schema::CheckedSchema, violation::Violation};
 use bytes::Bytes;
-use jsonschema::Validator;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use std::{fmt, sync::Arc};
@@ -26,10 +25,6 @@ pub struct InvalidArguments {
     violations: Vec<Violation>,
     is_truncated: bool,
 }
-
-/// A schema, ready to check with.
-#[derive(Debug)]
-pub(crate) struct CheckedSchema(pub(crate) Validator);
 
 impl Arguments {
     /// The text of the JSON object, exactly as the caller wrote it.
@@ -104,15 +99,12 @@ pub(crate) fn check(
         let message = format!("expected an object, found {found}");
         return Err(InvalidArguments::because(message));
     }
-    // The errors are asked for only when there are some: telling yes from no is far cheaper.
-    if !schema.0.is_valid(&value) {
-        let (violations, is_truncated) =
-            violations_of(&schema.0, &value, InvalidArguments::MAX_VIOLATIONS);
-        return Err(InvalidArguments {
+    schema
+        .check(&value, raw.len(), InvalidArguments::MAX_VIOLATIONS)
+        .map_err(|(violations, is_truncated)| InvalidArguments {
             violations,
             is_truncated,
-        });
-    }
+        })?;
     let checked_by = Arc::clone(schema);
     Ok(Arguments {
         raw,
@@ -228,9 +220,7 @@ mod tests {
     use serde_json::json;
 
     fn any_object() -> Arc<CheckedSchema> {
-        Arc::new(CheckedSchema(
-            crate::schema::compile(&json!({"type": "object"})).unwrap(),
-        ))
+        Arc::new(crate::schema::compile(&json!({"type": "object"})).unwrap())
     }
 
     fn refusal(raw: &str) -> String {

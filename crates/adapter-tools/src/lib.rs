@@ -62,7 +62,9 @@ pub use crate::{
     input::{Answers, Askable, Elicited, LogLevel, Needed, Question},
     native::{NoArguments, ToolInput},
     output::{IntoOutput, ToolOutput},
-    schema::{MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, SchemaError},
+    schema::{
+        MAX_PATTERN_LENGTH, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SCHEMA_PATTERNS, SchemaError,
+    },
     set::{ToolProblem, ToolProblemReason, ToolSet},
     tool::{Annotations, Executor, TaskSupport, Tool, ToolKind},
     violation::Violation,

@@ -1,4 +1,8 @@
-use jsonschema::{Draft, PatternOptions, Validator};
+mod effort;
+
+use crate::violation::{Violation, violations_of};
+use effort::Effort;
+use jsonschema::{Draft, PatternOptions, ValidationError, ValidationOptions, Validator};
 use serde_json::Value;
 
 /// Why a schema cannot be used.
@@ -17,7 +21,27 @@ pub enum SchemaError {
     /// It is written in another dialect than JSON Schema 2020-12.
     #[error("the schema is in the dialect `{0}`, and only JSON Schema 2020-12 is understood")]
     Dialect(String),
-    /// It is no valid schema, or a `$ref` leads nowhere or out of the document.
+    /// A reference leads out of the document. Nothing is ever fetched.
+    #[error(
+        "the reference `{reference}` at `{pointer}` leads out of the schema, and nothing is fetched"
+    )]
+    Outside {
+        /// Where in the schema, as a JSON pointer.
+        pointer: String,
+        /// Where it leads to.
+        reference: String,
+    },
+    /// One value may have to be checked against so many subschemas (references that are followed twice,
+    /// and lead to what follows references twice) or alternatives that checks would take too long.
+    #[error("the schema asks for so much of a single value that checks would take too long")]
+    TooIntricate,
+    /// There are more than [`MAX_SCHEMA_PATTERNS`] patterns, or one is longer than
+    /// [`MAX_PATTERN_LENGTH`].
+    #[error(
+        "the schema has more than {MAX_SCHEMA_PATTERNS} patterns, or one of more than {MAX_PATTERN_LENGTH} bytes"
+    )]
+    TooManyPatterns,
+    /// It is no valid JSON Schema 2020-12, or a reference leads nowhere.
     #[error("the schema is not valid at `{pointer}`: {message}")]
     Invalid {
         /// Where in the schema, as a JSON pointer.
@@ -32,20 +56,58 @@ pub const MAX_SCHEMA_BYTES: usize = 256 * 1024;
 /// The deepest that a tool's schema may be nested.
 pub const MAX_SCHEMA_DEPTH: usize = 64;
 
-/// Backtracking steps of one `pattern` with one string: far more than honest patterns take, and
-/// still less than a millisecond or two.
-const MAX_PATTERN_STEPS: usize = 100_000;
-/// The size of one compiled `pattern`, in bytes.
+/// The most regular expressions (`pattern`, and names in `patternProperties`) of a tool's schema.
+pub const MAX_SCHEMA_PATTERNS: usize = 500;
+/// The most bytes in one of them.
+pub const MAX_PATTERN_LENGTH: usize = 4096;
+
+/// Steps of one `pattern` with one text, for those few that need an engine that backtracks.
+const MAX_BACKTRACKING_STEPS: usize = 10_000;
+/// The size of one compiled pattern, in bytes.
 const MAX_PATTERN_BYTES: usize = 1024 * 1024;
+/// The most steps (see [`effort`]) of checks after which it is said what does not fit: to collect
+/// that takes far longer than to find out that something does not.
+const MAX_STEPS_TOLD: u64 = 50_000;
 
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
-/// Compiles `schema`, which must describe an object. Nothing is fetched, from nowhere.
-pub(crate) fn compile(schema: &Value) -> Result<Validator, SchemaError> {
-    // Depth first: it bounds the recursion of everything that comes after.
-    if MAX_SCHEMA_DEPTH < depth(schema) {
-        return Err(SchemaError::TooDeep);
+/// A schema, ready to check with.
+#[derive(Debug)]
+pub(crate) struct CheckedSchema {
+    validator: Validator,
+    effort: Effort,
+}
+
+impl CheckedSchema {
+    /// The first `max` things about `value` that do not fit, and whether there are more. `bytes` is
+    /// how long its JSON is, or more.
+    pub(crate) fn check(
+        &self,
+        value: &Value,
+        bytes: usize,
+        max: usize,
+    ) -> Result<(), (Vec<Violation>, bool)> {
+        if !self.effort.is_within(value, bytes, effort::MAX_STEPS) {
+            let message = "expected less: it would take too long to check all of this";
+            return Err((vec![Violation::new("", message)], false));
+        }
+        // The errors are asked for only when there are some: telling yes from no is far cheaper.
+        if self.validator.is_valid(value) {
+            return Ok(());
+        }
+        if !self.effort.is_within(value, bytes, MAX_STEPS_TOLD) {
+            let message =
+                "expected what the schema describes; this is too much to say where it differs";
+            return Err((vec![Violation::new("", message)], false));
+        }
+        Err(violations_of(&self.validator, value, max))
     }
+}
+
+/// Compiles `schema`, which must describe an object. Nothing is fetched, from nowhere.
+pub(crate) fn compile(schema: &Value) -> Result<CheckedSchema, SchemaError> {
+    // Depth first: it bounds the recursion of everything that comes after.
+    survey(schema)?;
     if MAX_SCHEMA_BYTES < schema.to_string().len() {
         return Err(SchemaError::TooLarge);
     }
@@ -59,109 +121,77 @@ pub(crate) fn compile(schema: &Value) -> Result<Validator, SchemaError> {
     if schema.get("type").and_then(Value::as_str) != Some("object") {
         return Err(SchemaError::RootNotObject);
     }
-    let patterns = PatternOptions::fancy_regex()
-        .backtrack_limit(MAX_PATTERN_STEPS)
-        .size_limit(MAX_PATTERN_BYTES)
-        .dfa_size_limit(MAX_PATTERN_BYTES);
-    let options = jsonschema::options()
-        .with_draft(Draft::Draft202012)
-        .with_pattern_options(patterns)
-        .offline();
-    options.build(schema).map_err(|error| SchemaError::Invalid {
-        pointer: error.instance_path().to_string(),
-        message: error.to_string().chars().take(300).collect(),
-    })
+    // Against the meta-schema first, so that what reads the schema after that can rely on its shape.
+    if let Err(error) = jsonschema::draft202012::meta::validate(schema) {
+        return Err(invalid(&error));
+    }
+    // Before it is compiled: a compiler may follow references far.
+    let effort = Effort::of(schema, false)?;
+    let (validator, backtracks) = build(schema).map_err(|error| invalid(&error))?;
+    let effort = match backtracks {
+        true => Effort::of(schema, true)?,
+        false => effort,
+    };
+    Ok(CheckedSchema { validator, effort })
 }
 
-/// How many levels of arrays and objects there are. Iterative, so that any value can be asked.
-fn depth(value: &Value) -> usize {
-    let mut deepest = 0;
-    let mut open = vec![(value, 1)];
+/// The validator, and whether its patterns may backtrack.
+fn build(schema: &Value) -> Result<(Validator, bool), ValidationError<'static>> {
+    let options = || -> ValidationOptions<'_> {
+        jsonschema::options()
+            .with_draft(Draft::Draft202012)
+            .offline()
+    };
+    // Time linear in the text, whatever the pattern. It knows no assertions about what follows and
+    // no references back, so where there are some the other one has to do.
+    let linear = PatternOptions::regex()
+        .size_limit(MAX_PATTERN_BYTES)
+        .dfa_size_limit(MAX_PATTERN_BYTES);
+    if let Ok(validator) = options().with_pattern_options(linear).build(schema) {
+        return Ok((validator, false));
+    }
+    let backtracking = PatternOptions::fancy_regex()
+        .backtrack_limit(MAX_BACKTRACKING_STEPS)
+        .size_limit(MAX_PATTERN_BYTES)
+        .dfa_size_limit(MAX_PATTERN_BYTES);
+    let validator = options().with_pattern_options(backtracking).build(schema)?;
+    Ok((validator, true))
+}
+
+fn invalid(error: &ValidationError<'_>) -> SchemaError {
+    SchemaError::Invalid {
+        pointer: error.instance_path().to_string(),
+        message: error.to_string().chars().take(300).collect(),
+    }
+}
+
+/// Bounds depth and patterns. Iterative, so that any value can be asked.
+fn survey(schema: &Value) -> Result<(), SchemaError> {
+    let mut patterns = 0;
+    let mut open = vec![(schema, 1)];
     while let Some((value, level)) = open.pop() {
-        deepest = deepest.max(level);
-        if MAX_SCHEMA_DEPTH < deepest {
-            break;
+        if MAX_SCHEMA_DEPTH < level {
+            return Err(SchemaError::TooDeep);
         }
         match value {
             Value::Array(items) => open.extend(items.iter().map(|item| (item, level + 1))),
-            Value::Object(members) => open.extend(members.values().map(|item| (item, level + 1))),
+            Value::Object(members) => {
+                let pattern = members.get("pattern").and_then(Value::as_str);
+                let named = members.get("patternProperties").and_then(Value::as_object);
+                let names = named.into_iter().flat_map(serde_json::Map::keys);
+                for pattern in pattern.into_iter().chain(names.map(String::as_str)) {
+                    patterns += 1;
+                    if MAX_PATTERN_LENGTH < pattern.len() || MAX_SCHEMA_PATTERNS < patterns {
+                        return Err(SchemaError::TooManyPatterns);
+                    }
+                }
+                open.extend(members.values().map(|item| (item, level + 1)));
+            }
             _ => {}
         }
     }
-    deepest
+    Ok(())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn a_schema_that_cannot_be_used_is_named() {
-        let mut deep = json!({});
-        for _ in 0..MAX_SCHEMA_DEPTH {
-            deep = json!({"not": deep});
-        }
-        let rows = [
-            (json!({}), "root"),
-            (json!({"type": ["object", "null"]}), "root"),
-            (json!({"type": "object", "not": deep}), "deeper"),
-            (
-                json!({"type": "object", "title": "x".repeat(MAX_SCHEMA_BYTES)}),
-                "bytes",
-            ),
-            (
-                json!({"type": "object", "$schema": "http://json-schema.org/draft-07/schema#"}),
-                "draft-07",
-            ),
-            (json!({"type": "object", "$schema": 7}), "dialect `7`"),
-            (
-                json!({"type": "object", "properties": {"a": {"type": "strin"}}}),
-                "/properties/a/type",
-            ),
-            (
-                json!({"type": "object", "$ref": "#/$defs/nowhere"}),
-                "/$defs/nowhere",
-            ),
-            (
-                json!({"type": "object", "$ref": "https://example.com/a"}),
-                "example.com",
-            ),
-            (
-                json!({"type": "object", "$ref": "file:///etc/passwd"}),
-                "passwd",
-            ),
-            (
-                json!({"type": "object", "patternProperties": {"(": {}}}),
-                "(",
-            ),
-        ];
-        for (schema, named) in rows {
-            let error = compile(&schema).expect_err(named).to_string();
-            assert!(error.contains(named), "{named}: {error}");
-        }
-    }
-
-    #[test]
-    fn references_that_lead_back_to_themselves_come_to_an_end() {
-        let rows = [
-            json!({"type": "object", "$ref": "#"}),
-            json!({"type": "object", "allOf": [{"$ref": "#/$defs/a"}],
-                   "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]},
-                             "b": {"not": {"$ref": "#/$defs/a"}}}}),
-            json!({"type": "object", "properties": {"a": {"$ref": "#"}}}),
-        ];
-        for schema in rows {
-            let validator = compile(&schema).unwrap();
-            let _ = validator.is_valid(&json!({"a": {"a": {}}}));
-            validator.iter_errors(&json!({"a": 1})).count();
-        }
-    }
-
-    #[test]
-    fn the_only_dialect_may_be_named() {
-        for dialect in [DIALECT.to_owned(), format!("{DIALECT}#")] {
-            compile(&json!({"type": "object", "$schema": dialect})).unwrap();
-        }
-    }
-}
+mod tests;

@@ -1,7 +1,6 @@
 use crate::{
-    Arguments, InvalidArguments, SchemaError, ToolCx, ToolError, ToolOutput,
-    arguments::{self, CheckedSchema},
-    schema,
+    Arguments, InvalidArguments, SchemaError, ToolCx, ToolError, ToolOutput, arguments,
+    schema::{self, CheckedSchema},
 };
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -127,7 +126,7 @@ impl Schema {
     }
 
     fn compiled(&self) -> Result<&Arc<CheckedSchema>, &SchemaError> {
-        let compile = || schema::compile(&self.value).map(|schema| Arc::new(CheckedSchema(schema)));
+        let compile = || schema::compile(&self.value).map(Arc::new);
         self.compiled.get_or_init(compile).as_ref()
     }
 }
@@ -420,10 +419,9 @@ fn check_output(schema: &Schema, output: &ToolOutput) -> Result<(), ToolError> {
         ));
     };
     let value = serde_json::from_str(raw.get()).map_err(ToolError::broken)?;
-    if compiled.0.is_valid(&value) {
+    let Err((violations, _)) = compiled.check(&value, raw.get().len(), 5) else {
         return Ok(());
-    }
-    let (violations, _) = crate::violation::violations_of(&compiled.0, &value, 5);
+    };
     let told: Vec<_> = violations.iter().map(ToString::to_string).collect();
     let told = told.join("; ");
     Err(ToolError::failed(format!(

@@ -248,7 +248,7 @@ mod tests {
             "required": ["n"],
             "additionalProperties": false,
         });
-        let validator = crate::schema::compile(&schema).unwrap();
+        let validator = jsonschema::draft202012::new(&schema).unwrap();
         let rows = [
             (
                 json!({}),
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn what_is_told_is_bounded_in_number_and_length() {
         let schema = json!({"type": "object", "additionalProperties": {"type": "integer"}});
-        let validator = crate::schema::compile(&schema).unwrap();
+        let validator = jsonschema::draft202012::new(&schema).unwrap();
         let long = "ä".repeat(100_000);
         let members = (0..1000).map(|i| (format!("{i}{long}"), Value::from(long.as_str())));
         let value = Value::Object(members.take(30).collect());
