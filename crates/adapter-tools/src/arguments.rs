@@ -59,8 +59,12 @@ impl InvalidArguments {
     pub const MAX_VIOLATIONS: usize = 20;
 
     pub(crate) fn because(message: impl Into<String>) -> Self {
+        Self::at("", message)
+    }
+
+    pub(crate) fn at(pointer: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
-            violations: vec![Violation::new("", message)],
+            violations: vec![Violation::new(pointer, message)],
             is_truncated: false,
         }
     }

@@ -1,7 +1,8 @@
 //! Tools: what they look like, how they are run, and the set of them on offer.
 //!
-//! A tool is a description and an [`Executor`]. Rust functions ([`Tool::native`]) and the handlers of
-//! a Python application (`python::PythonApp`, on Unix) are the two kinds in this crate; whoever else
+//! A tool is a description and an [`Executor`]. Rust functions ([`Tool::native`]), the handlers of a
+//! Python application (`python::PythonApp`, on Unix) and programs (`command::Command`, on Unix) are
+//! the kinds in this crate; whoever else
 //! can carry out calls implements `Executor`. Nothing here knows about clients, transports or
 //! governance.
 //!
@@ -41,6 +42,8 @@
 //! ```
 
 mod arguments;
+#[cfg(unix)]
+pub mod command;
 mod content;
 mod context;
 mod error;
