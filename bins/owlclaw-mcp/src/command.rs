@@ -16,6 +16,10 @@ use crate::listing::{self, ResourceFilter};
 use crate::logging::Log;
 use crate::{Failure, serve};
 
+/// What makes the program a guard, which becomes another program; see `adapter_tools::command`. Not
+/// in `--help`: it is for the server's own use.
+pub(crate) const GUARD: &str = "exec-guard";
+
 /// The command did not do what it was asked for.
 const FAILED: u8 = 1;
 /// The command line, or the configuration, makes no sense.
@@ -25,6 +29,11 @@ const UNUSABLE: u8 = 2;
 ///
 /// `arguments` begin with the program's name.
 pub fn run(program: Program, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // Before anything else, since it happens for each call of such a tool.
+    if arguments.get(1).is_some_and(|word| word == GUARD) {
+        return adapter_tools::command::guard(arguments.into_iter().skip(2));
+    }
     let command = match cli::parse(program, arguments) {
         Ok(command) => command,
         Err(error) => {
@@ -214,7 +223,7 @@ fn count(problems: &[Problem]) -> String {
 }
 
 /// The failure and what caused it, the nearest cause first.
-fn explain(failure: &(dyn Error + 'static)) -> String {
+pub(crate) fn explain(failure: &(dyn Error + 'static)) -> String {
     let mut text = failure.to_string();
     let mut cause = failure.source();
     while let Some(error) = cause {

@@ -1,9 +1,11 @@
 //! Builds the server from its configuration and runs it.
 
 mod build;
+mod commands;
 mod http;
 mod list;
 mod policy;
+mod sources;
 mod stdio;
 
 use std::process::ExitCode;

@@ -511,3 +511,89 @@ fn paths_begin_where_they_were_written() {
     let config = load(Environment::from([("MCP_SERVER_SKILLS_DIR", "here")]));
     assert_eq!(config.resources.skills_dir, directory.path().join("here"));
 }
+
+#[test]
+fn commands_are_checked_before_anything_runs() {
+    let schema = "input_schema: {type: object, properties: {warehouse: {type: string}}}";
+    let run = |words: &str| format!("{{run: {words}, {schema}}}");
+    let rows = [
+        (
+            "{description: x}".to_owned(),
+            "36: `commands.export.run`: no program is named | write `run: [program, argument, ...]`",
+        ),
+        (
+            run("export"),
+            "28: `commands.export.run` must be a list, found `export` | write `[export]`",
+        ),
+        (
+            run("['{warehouse}']"),
+            "28: `commands.export.run`: the caller would choose the program: `{warehouse}` | name the program itself",
+        ),
+        (
+            run("[x, '{warehose}']"),
+            "28: `commands.export.run`: `{warehose}` is none of the tool's arguments | did you mean `{warehouse}`?",
+        ),
+        (
+            run("[x, ['--to', '{where...}']]"),
+            "28: `commands.export.run`: `{where}` is none of the tool's arguments | the properties are `warehouse`",
+        ),
+        (
+            run("[x, '--{warehouse}']"),
+            "28: `commands.export.run`: the caller would choose the option: `--{warehouse}` | write the option's name, as in `--name={name}`",
+        ),
+        (
+            run("[x, '{warehouse']"),
+            "28: `commands.export.run`: `{warehouse` has a brace that belongs to no placeholder | write `{name}`, `{name...}` or `{name?}`, and `{{` or `}}` for a brace",
+        ),
+        (
+            run("[x, '{warehouse?}']"),
+            "28: `commands.export.run`: `{warehouse?}` wants the type boolean, and `warehouse` has the type string | -",
+        ),
+        (
+            run("[x, [[y]]]"),
+            "33: `commands.export.run[1][0]` must be a text, found a list | -",
+        ),
+        (
+            "{run: [x], success_exit_codes: [256]}".to_owned(),
+            "54: `commands.export.success_exit_codes[0]` must be an integer from 0 to 255, found `256` | -",
+        ),
+        (
+            "{run: [x], success_exit_codes: []}".to_owned(),
+            "53: `commands.export.success_exit_codes` must not be empty | -",
+        ),
+        (
+            "{run: [x], input_schema: 7}".to_owned(),
+            "47: `commands.export.input_schema` must be a JSON Schema or a map of names | -",
+        ),
+        (
+            "{run: [x], output: lines, output_schema: {type: object}}".to_owned(),
+            "63: `commands.export.output_schema` describes JSON, and `output` is not | -",
+        ),
+        (
+            "{run: [x], env: {TOKEN: '${NO_SUCH}'}}".to_owned(),
+            "46: `commands.export.env.TOKEN` refers to the environment variable `NO_SUCH`, which is not set | -",
+        ),
+        (
+            "{run: [x], stdn: json}".to_owned(),
+            "33: unknown key `commands.export.stdn` | did you mean `commands.export.stdin`?",
+        ),
+    ];
+    for (command, expected) in rows {
+        check_line(
+            &format!("commands: {{export: {command}}}"),
+            &format!("mcp-server.yaml:2:{expected}"),
+        );
+    }
+    check_line(
+        "commands: {'stock export': {run: [x]}}",
+        "mcp-server.yaml:2:36: `commands.\"stock export\"` is no name for a tool \
+         | a name is 1 to 128 of the characters A-Z a-z 0-9 _ . -",
+    );
+    // Parameters in short.
+    check_line_is_fine("commands: {x: {run: [x, '{a}'], input_schema: {a: string}}}");
+}
+
+#[track_caller]
+fn check_line_is_fine(line: &str) {
+    check(&format!("mcp_server:\n  {line}\n"), &[]);
+}

@@ -208,7 +208,8 @@ mcp_server:
     let is = |name: &str, value: Value, place: (u32, u32)| {
         check(&settings, &key(name), value, in_file(place.0, place.1));
     };
-    let run = serde_json::json!(["bin/export", "--since={since}", ["--to", "at-{to}"]]);
+    let program = directory.path().join("bin/export");
+    let run = serde_json::json!([program, "--since={since}", ["--to", "at-{to}"]]);
     is("description", "First line.\nSecond line.\n".into(), (5, 9));
     is("run", run, (7, 12));
     is("env.TOKEN", "Bearer ${TOKEN}".into(), (8, 20));

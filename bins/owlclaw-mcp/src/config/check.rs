@@ -30,6 +30,7 @@ pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         let hint = "one could take the room of all others: lower the one or raise the other";
         problems.push(error(key, message).hint(hint));
     }
+    super::commands::check(&config.commands, origins, problems);
     // To ignore these would leave a listener open that the operator believes to be closed.
     let promises = [
         ("http.tls.enabled", http.tls.enabled),

@@ -1,11 +1,20 @@
 //! Programs as tools, as configured.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use adapter_skills::ToolDeclaration;
+use adapter_tools::ToolSet;
+use adapter_tools::command::{CommandLine, TemplateError, Word};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use super::coerce;
+use super::layer::{Origins, child};
+use super::nearest::nearest;
+use super::problem::{Origin, Problem};
 
 /// A program that is a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -91,6 +100,123 @@ impl Default for Command {
             open_world: None,
         }
     }
+}
+
+impl Command {
+    /// Its command line.
+    ///
+    /// # Errors
+    ///
+    /// [`TemplateError`] when it is none.
+    pub fn line(&self) -> Result<CommandLine, TemplateError> {
+        let word = |words: &Words| match words {
+            Words::One(word) => Word::One(word.clone()),
+            Words::Group(words) => Word::Group(words.clone()),
+        };
+        CommandLine::parse(&self.run.iter().map(word).collect::<Vec<_>>())
+    }
+
+    /// The schema of its arguments, in full; `None` if it is left to a skill.
+    pub fn schema(&self) -> Option<Value> {
+        self.input_schema
+            .as_ref()
+            .and_then(ToolDeclaration::schema_of)
+    }
+
+    /// Makes its paths absolute.
+    pub(super) fn begin_at(&mut self, base: &Path) {
+        let directory = self.cwd.as_deref().unwrap_or(Path::new("."));
+        self.cwd = Some(coerce::absolute(base, directory));
+        if let Some(Words::One(program)) = self.run.first_mut()
+            && program.contains('/')
+            && let Some(base) = base.to_str()
+        {
+            // The name of a directory is no template.
+            let base = base.replace('{', "{{").replace('}', "}}");
+            let path = coerce::absolute(Path::new(&base), &*program);
+            *program = path.to_string_lossy().into_owned();
+        }
+    }
+}
+
+/// What is wrong with commands that can be known without looking at what is there.
+pub(super) fn check(
+    commands: &BTreeMap<String, Command>,
+    origins: &Origins,
+    problems: &mut Vec<Problem>,
+) {
+    for (name, command) in commands {
+        let path = child("commands", name);
+        let mut error = |key: &str, message: String, hint: Option<String>| {
+            let key = child(&path, key);
+            // What did not fit was left out, and is not missing.
+            let is_known =
+                |problem: &Problem| problem.key.as_ref().is_some_and(|it| it.starts_with(&key));
+            if problems.iter().any(is_known) {
+                return;
+            }
+            let begins = |(origin, _): &(&String, &Origin)| {
+                origin
+                    .strip_prefix(&path)
+                    .is_some_and(|rest| rest.starts_with('.'))
+            };
+            // What is missing is told where the rest is.
+            let origin = origins
+                .get(&key)
+                .or_else(|| Some(origins.iter().find(begins)?.1));
+            let origin = origin.cloned().unwrap_or(Origin::Default);
+            problems.push(Problem::error(origin, message).key(key).hint_if(hint));
+        };
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+        if ToolSet::MAX_NAME < name.len() || !name.bytes().all(legal) {
+            let message = format!("`{path}` is no name for a tool");
+            let hint = "a name is 1 to 128 of the characters A-Z a-z 0-9 _ . -".to_owned();
+            error("run", message, Some(hint));
+        }
+        let schema = command.schema();
+        if command.input_schema.is_some() && schema.is_none() {
+            let message = format!("`{path}.input_schema` must be a JSON Schema or a map of names");
+            error("input_schema", message, None);
+        }
+        let line = command.line().and_then(|line| match &schema {
+            Some(schema) => line.check(schema),
+            None => Ok(()),
+        });
+        if let Err(why) = line {
+            error("run", format!("`{path}.run`: {why}"), hint(&why));
+        }
+        if command.success_exit_codes.is_empty() {
+            let message = format!("`{path}.success_exit_codes` must not be empty");
+            error("success_exit_codes", message, None);
+        }
+        let is_text = matches!(command.output, Output::Text | Output::Lines);
+        if command.output_schema.is_some() && is_text {
+            let message = format!("`{path}.output_schema` describes JSON, and `output` is not");
+            error("output_schema", message, None);
+        }
+    }
+}
+
+fn hint(error: &TemplateError) -> Option<String> {
+    Some(match error {
+        TemplateError::NoProgram => "write `run: [program, argument, ...]`".to_owned(),
+        TemplateError::ProgramIsChosen(_) => "name the program itself".to_owned(),
+        TemplateError::StrayBrace(_) => {
+            "write `{name}`, `{name...}` or `{name?}`, and `{{` or `}}` for a brace".to_owned()
+        }
+        TemplateError::ItemsNotAlone(_) => "make it an element of its own".to_owned(),
+        TemplateError::OptionIsChosen(_) => {
+            "write the option's name, as in `--name={name}`".to_owned()
+        }
+        TemplateError::Unknown { name, known } => {
+            match nearest(name, known.iter().map(String::as_str)) {
+                Some(meant) => format!("did you mean `{{{meant}}}`?"),
+                None if known.is_empty() => "`input_schema` has no properties".to_owned(),
+                None => format!("the properties are `{}`", known.join("`, `")),
+            }
+        }
+        _ => return None,
+    })
 }
 
 /// One element of `run`, or several that are left out together.

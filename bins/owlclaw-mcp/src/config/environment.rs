@@ -7,6 +7,7 @@ use std::path::Path;
 use figment::value::Value;
 
 use super::coerce::Misfit;
+use super::interpolate::interpolate;
 use super::layer::{Layer, join};
 use super::nearest::nearest;
 use super::problem::{Origin, Problem};
@@ -38,6 +39,12 @@ impl Environment {
     pub fn of_process() -> Self {
         let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value));
         Self(std::env::vars_os().filter_map(text).collect())
+    }
+
+    /// The text with each `${NAME}` replaced; `None` where one cannot be.
+    pub(crate) fn resolve(&self, text: &str) -> Option<String> {
+        let replaced = interpolate(text, self).ok()?;
+        Some(replaced.unwrap_or_else(|| text.to_owned()))
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&OsStr> {

@@ -132,6 +132,9 @@ pub fn load(
             for path in paths.into_iter().chain(&mut config.tasks.path) {
                 *path = coerce::absolute(base, &path);
             }
+            for command in config.commands.values_mut() {
+                command.begin_at(base);
+            }
             check::check(&config, &origins, &mut problems);
             if problems
                 .iter()

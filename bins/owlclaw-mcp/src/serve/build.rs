@@ -21,6 +21,7 @@ use task_store::{SqliteTaskStore, TaskLimits};
 use tokio::sync::watch;
 
 use super::policy;
+use super::sources::Sources;
 use crate::Failure;
 use crate::config::{self, Config};
 
@@ -31,7 +32,7 @@ const APP_START_TIMEOUT: Duration = Duration::from_secs(120);
 pub(super) struct Server {
     pub(super) config: Config,
     pub(super) gateway: Arc<Gateway<MemoryQuota>>,
-    pub(super) app: Option<Arc<PythonApp>>,
+    sources: Sources,
     skills: watch::Receiver<Arc<SkillCatalog>>,
     policy_version: AtomicU64,
     _watching: WatchGuard,
@@ -42,7 +43,7 @@ impl Server {
     pub(super) async fn build(config: Config) -> Result<Self, Failure> {
         let (skills, watching) = adapter_skills::watch(WatchOptions::new(scan_options(&config)?))?;
         let catalog = Arc::clone(&skills.borrow());
-        let app = start_app(&config).await?;
+        let sources = Sources::start(&config, &catalog).await?;
 
         let version = system_clock() / 1_000;
         let policy = policy::policy(&config.governance, &catalog, version)?;
@@ -52,7 +53,7 @@ impl Server {
         let tasks = open_tasks(&config).await?;
 
         let mut components = Vec::new();
-        if let Some(app) = &app {
+        if let Some(app) = &sources.app {
             components.push(app_component(app.state()));
         }
         let parts = Parts {
@@ -67,7 +68,7 @@ impl Server {
                  Resources (skill://) say how and when to use them: read before you act."
                     .to_owned(),
             ),
-            offer: offer(&config, app.as_deref(), &catalog),
+            offer: offer(&config, &sources, &catalog),
             governor: Arc::new(Governor::new(policy, Arc::new(quota))),
             recorder,
             tasks,
@@ -77,7 +78,7 @@ impl Server {
         Ok(Self {
             config,
             gateway,
-            app,
+            sources,
             skills,
             policy_version: AtomicU64::new(version),
             _watching: watching,
@@ -88,7 +89,7 @@ impl Server {
     /// application that came back with other handlers.
     pub(super) async fn follow_changes(&self) {
         let mut skills = self.skills.clone();
-        let mut handlers = self.app.as_ref().map(|app| app.tools_version());
+        let mut handlers = self.sources.app.as_ref().map(|app| app.tools_version());
         loop {
             let skills_changed = async { skills.changed().await.is_ok() };
             let handlers_changed = async {
@@ -111,7 +112,7 @@ impl Server {
 
     fn refresh(&self, catalog: &Arc<SkillCatalog>) {
         let version = 1 + self.policy_version.fetch_add(1, Ordering::Relaxed);
-        let offer = offer(&self.config, self.app.as_deref(), catalog);
+        let offer = offer(&self.config, &self.sources, catalog);
         match policy::policy(&self.config.governance, catalog, version) {
             Ok(policy) => self.gateway.replace(offer, policy),
             // The patterns are those of the policy in force, so this cannot be; keep that one.
@@ -133,7 +134,7 @@ impl Server {
     /// Ends the application and closes the ledger, once nothing is served any more.
     pub(super) async fn close(&self) {
         self.close_tasks(Duration::ZERO).await;
-        if let Some(app) = &self.app {
+        if let Some(app) = &self.sources.app {
             app.shutdown().await;
         }
         if let Err(error) = self.gateway.recorder().close().await {
@@ -209,18 +210,14 @@ fn interpreter(configured: Option<&str>) -> PathBuf {
     }
 }
 
-/// What is on offer: the application's handlers and the skills.
-pub(super) fn offer(
-    config: &Config,
-    app: Option<&PythonApp>,
-    catalog: &Arc<SkillCatalog>,
-) -> Offer {
-    let (tools, problems) = ToolSet::collect(app.map(PythonApp::tools).unwrap_or_default());
+/// What is on offer: tools and skills.
+pub(super) fn offer(config: &Config, sources: &Sources, catalog: &Arc<SkillCatalog>) -> Offer {
+    let (tools, problems) = ToolSet::collect(sources.tools(catalog));
     for problem in problems {
         tracing::warn!(
             error = &problem as &dyn std::error::Error,
             tool = problem.name,
-            "a handler cannot be offered"
+            "a tool cannot be offered"
         );
     }
     let include = match config.tools.include_skill {

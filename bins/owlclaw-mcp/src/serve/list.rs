@@ -7,6 +7,7 @@ use adapter_skills::{SkillCatalog, SkillFilter};
 use gateway::{resource_capability, tool_capability};
 use governance::{Kind, Policy};
 
+use super::sources::Sources;
 use super::{build, policy};
 use crate::Failure;
 use crate::config::{Config, Micros};
@@ -18,9 +19,9 @@ pub(crate) fn tools_list(config: Config, client: Option<String>) -> Result<Vec<T
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let app = build::start_app(&config).await?;
         let (catalog, policy) = catalog_and_policy(&config)?;
-        let offer = build::offer(&config, app.as_deref(), &catalog);
+        let sources = Sources::start(&config, &catalog).await?;
+        let offer = build::offer(&config, &sources, &catalog);
         let principal = client.as_deref().unwrap_or_default();
         let default_timeout = Duration::from_secs(config.tools.default_timeout_seconds);
         let rows = offer
@@ -56,7 +57,7 @@ pub(crate) fn tools_list(config: Config, client: Option<String>) -> Result<Vec<T
                 }
             })
             .collect();
-        if let Some(app) = app {
+        if let Some(app) = sources.app {
             app.shutdown().await;
         }
         Ok(rows)

@@ -8,6 +8,7 @@ mod support;
 mod applications;
 mod bad_input;
 mod cancellation;
+mod commands;
 mod crashes;
 mod governed;
 mod http;

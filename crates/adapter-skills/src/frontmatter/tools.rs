@@ -19,6 +19,19 @@ pub struct ToolDeclaration {
     pub binding: Option<Value>,
 }
 
+impl ToolDeclaration {
+    /// The JSON Schema that `parameters` is or stands for: a map of names to types, or a list of
+    /// names, in which every parameter is required. `None` if it is nothing of that kind.
+    pub fn schema_of(parameters: &Value) -> Option<Value> {
+        match parameters {
+            Value::Object(map) if is_schema(map) => Some(rooted(map.clone())),
+            Value::Object(map) => Some(expanded(map.iter())),
+            Value::Array(list) => Some(expanded_list(list)),
+            _ => None,
+        }
+    }
+}
+
 /// Keys of a tool that are no parameters in the form where parameters stand beside them.
 const RESERVED: [&str; 7] = [
     "name",
@@ -116,11 +129,9 @@ fn declaration(tool: &Map<String, Value>) -> ToolDeclaration {
     let given = ["parameters", "params"]
         .into_iter()
         .find_map(|key| tool.get(key).filter(|value| !value.is_null()));
-    let parameters = match given {
-        Some(Value::Object(map)) if is_schema(map) => Some(rooted(map.clone())),
-        Some(Value::Object(map)) => Some(expanded(map.iter())),
-        Some(Value::Array(list)) => Some(expanded_list(list)),
-        _ => {
+    let parameters = match given.and_then(ToolDeclaration::schema_of) {
+        Some(schema) => Some(schema),
+        None => {
             let inline: Vec<_> = tool
                 .iter()
                 .filter(|(key, _)| !RESERVED.contains(&key.as_str()))

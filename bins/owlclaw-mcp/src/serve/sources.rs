@@ -1,0 +1,72 @@
+//! Where tools come from.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use adapter_skills::SkillCatalog;
+use adapter_tools::Tool;
+use adapter_tools::python::PythonApp;
+
+use super::build;
+use super::commands::Commands;
+use crate::Failure;
+use crate::config::Config;
+
+/// Everything that tools come from, ready to be called.
+pub(super) struct Sources {
+    /// The application, if one is configured.
+    pub(super) app: Option<Arc<PythonApp>>,
+    commands: Commands,
+}
+
+impl Sources {
+    /// Looks at what the configuration names, and starts the application.
+    pub(super) async fn start(config: &Config, catalog: &SkillCatalog) -> Result<Self, Failure> {
+        // First what takes no time.
+        let commands = Commands::prepare(config, catalog)?;
+        let app = build::start_app(config).await?;
+        let sources = Self { app, commands };
+        sources.check(catalog)?;
+        Ok(sources)
+    }
+
+    /// All tools, source by source. Of two with the same name the first one can be offered.
+    pub(super) fn tools(&self, catalog: &SkillCatalog) -> Vec<Tool> {
+        let handlers = self.app.as_deref().map(PythonApp::tools);
+        let handlers = handlers.unwrap_or_default();
+        handlers
+            .into_iter()
+            .chain(self.commands.tools(catalog))
+            .collect()
+    }
+
+    /// Whoever configures a tool means it to be called: that another one has its name is a mistake.
+    fn check(&self, catalog: &SkillCatalog) -> Result<(), Failure> {
+        let mut seen: HashMap<String, Tool> = HashMap::new();
+        let mut problems = Vec::new();
+        for tool in self.tools(catalog) {
+            match seen.get(tool.name()) {
+                // Two of one source are the source's own affair.
+                Some(first) if first.kind() != tool.kind() => problems.push(format!(
+                    "two tools are called `{}`: {} and {}; give one of them another name",
+                    tool.name(),
+                    place(first),
+                    place(&tool),
+                )),
+                Some(_) => {}
+                None => drop(seen.insert(tool.name().to_owned(), tool)),
+            }
+        }
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(problems.join("\n").into()),
+        }
+    }
+}
+
+fn place(tool: &Tool) -> String {
+    match tool.source() {
+        Some(source) => format!("the {} tool at {source}", tool.kind()),
+        None => format!("a {} tool", tool.kind()),
+    }
+}
