@@ -6,6 +6,7 @@ use crate::{
     seal::Sealer,
     server::ListOptions,
     system_clock,
+    tasks::Upkeep,
 };
 use arc_swap::ArcSwap;
 use governance::{Governor, Policy, QuotaStore};
@@ -31,13 +32,13 @@ pub type GatewayEngine<Q> = Engine<Observed<Server<Q>>>;
 
 /// A server: what is on offer, who may use it, and the record of it.
 #[derive(Debug)]
-pub struct Gateway<Q> {
+pub struct Gateway<Q: QuotaStore> {
     engine: Arc<GatewayEngine<Q>>,
     governor: Arc<Governor<Q>>,
     recorder: Recorder,
     offer: Arc<ArcSwap<Offer>>,
     metrics: Metrics,
-    tasks: Option<Arc<Tasks>>,
+    tasks: Option<Arc<Upkeep<Q>>>,
     components: Vec<Component>,
     version: String,
 }
@@ -144,6 +145,16 @@ impl<Q: QuotaStore> Gateway<Q> {
             default_timeout: options.default_timeout,
             clock: options.clock,
         };
+        let upkeep = tasks.as_ref().map(|tasks| {
+            Arc::new(Upkeep {
+                tasks: Arc::clone(tasks),
+                invocations: Arc::clone(&server.invocations),
+                governor: Arc::clone(&governor),
+                offer: Arc::clone(&offer),
+                encoder: server.encoder.clone(),
+                errors: options.errors,
+            })
+        });
         let version = info.version.clone();
         let identity = ServerIdentity {
             info,
@@ -180,7 +191,7 @@ impl<Q: QuotaStore> Gateway<Q> {
             recorder,
             offer,
             metrics,
-            tasks,
+            tasks: upkeep,
             components,
             version,
         })
@@ -213,7 +224,20 @@ impl<Q: QuotaStore> Gateway<Q> {
 
     /// The calls that go on after they were answered.
     pub fn tasks(&self) -> Option<&Arc<Tasks>> {
-        self.tasks.as_ref()
+        self.tasks.as_ref().map(|upkeep| &upkeep.tasks)
+    }
+
+    /// Takes up the tasks that other processes have left, now and whenever there are some, and says
+    /// of those that run here that they are carried on; until they are [closed](Tasks::close). Once,
+    /// when serving has begun: it goes on in the background.
+    ///
+    /// What is left by a process is begun again if its tool says that it is idempotent or read-only,
+    /// and as often as [`max_attempts`](crate::TaskOptions::max_attempts) says: as a call of its own,
+    /// which is governed, counted and put on record. Everything else is failed.
+    pub fn keep_tasks(&self) {
+        if let Some(upkeep) = &self.tasks {
+            Arc::clone(upkeep).begin();
+        }
     }
 
     /// How it is doing.

@@ -66,7 +66,7 @@ pub use crate::{
     server::Server,
     skills::SkillIndex,
     states::{StateResources, States},
-    tasks::{Handover, TaskOptions, Tasks},
+    tasks::{CallEnd, Handover, RunHere, TaskCall, TaskOptions, TaskRunner, Tasks},
     timed::Timed,
 };
 

@@ -6,20 +6,30 @@
 //! answers. A client that cancels a task cancels that invocation.
 //!
 //! What a task has come to is in the store before anybody is told of it. What it asks meanwhile is
-//! in memory: a task that its process did not end is [failed](TaskState::Failed) when the next one
-//! starts.
+//! in memory. A task that its process did not end is begun again by the next one, from the start and
+//! through everything that a call passes, if its tool says that this does no harm; otherwise it is
+//! [failed](TaskState::Failed). Where and when calls are carried out is up to a [`TaskRunner`].
 
+mod again;
 mod call;
 mod handover;
 mod live;
 mod methods;
 mod run;
+mod runner;
+mod saved;
 mod shape;
 mod time;
 
-pub use self::handover::Handover;
+pub use self::{
+    handover::Handover,
+    runner::{CallEnd, RunHere, TaskCall, TaskRunner},
+};
 
-pub(crate) use self::run::{Outcome, Run};
+pub(crate) use self::{
+    again::Upkeep,
+    run::{Outcome, Run, Wanted},
+};
 
 use self::live::{AnswersTooLarge, Live, Responses, Stop, Visible};
 use crate::Clock;
@@ -32,13 +42,13 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 use task_store::{
-    CreateError, MAX_RECORD_BYTES, StoreError, TaskId, TaskLimits, TaskRecord, TaskState as Stored,
-    TaskStore,
+    Begun, CreateError, Lease, MAX_RECORD_BYTES, StoreError, TaskId, TaskLimits, TaskRecord,
+    TaskState as Stored, TaskStore,
 };
 use tokio::{runtime::Handle, sync::watch};
 
@@ -59,6 +69,12 @@ pub struct TaskOptions {
     pub max_running: usize,
     /// The most tasks that run for one principal.
     pub max_running_per_principal: usize,
+    /// How many times a task is begun at most, the first time included: it is begun again when the
+    /// process that ran it has ended, and may be what ended it.
+    pub max_attempts: u32,
+    /// How long another process waits before it takes a task for one that nobody carries on. A third
+    /// of it is how often processes say that they still do.
+    pub lease: Duration,
     /// The most requests for the result of a task (`tasks/result`), which wait for it to end.
     pub max_waiting: usize,
     /// The most such requests of one principal.
@@ -79,6 +95,8 @@ impl Default for TaskOptions {
             poll_interval: Duration::from_millis(500),
             max_running: 1_000,
             max_running_per_principal: 100,
+            max_attempts: 3,
+            lease: Duration::from_secs(30),
             max_waiting: 1_000,
             max_waiting_per_principal: 100,
             records: TaskLimits::default(),
@@ -102,6 +120,9 @@ pub struct Tasks {
     store: Arc<dyn TaskStore>,
     options: TaskOptions,
     clock: Clock,
+    runner: Arc<dyn TaskRunner>,
+    /// What this start of this server is called in the store.
+    owner: String,
     /// Where tasks run: requests come from runtimes that may end before them.
     runtime: Handle,
     live: Mutex<HashMap<TaskId, Arc<Live>>>,
@@ -112,12 +133,12 @@ pub struct Tasks {
     waiting: Arc<Slots>,
     subscriptions: OnceLock<Arc<Subscriptions>>,
     swept_us: AtomicU64,
-    closing: AtomicBool,
+    closing: watch::Sender<bool>,
 }
 
 impl Tasks {
-    /// The tasks in `store`, which run on the runtime this is called on. Those that an earlier
-    /// process has left are failed first.
+    /// The tasks in `store`, which run on the runtime this is called on. What becomes of those that
+    /// other processes have left is up to [`Gateway::keep_tasks`](crate::Gateway::keep_tasks).
     ///
     /// # Errors
     ///
@@ -131,30 +152,32 @@ impl Tasks {
         options: TaskOptions,
         clock: Clock,
     ) -> Result<Arc<Self>, StoreError> {
+        Self::open_with(store, options, clock, Arc::new(RunHere)).await
+    }
+
+    /// The same, with calls carried out by `runner`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tasks::open`].
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub async fn open_with(
+        store: Arc<dyn TaskStore>,
+        options: TaskOptions,
+        clock: Clock,
+        runner: Arc<dyn TaskRunner>,
+    ) -> Result<Arc<Self>, StoreError> {
         let now_us = clock();
         store.remove_expired(now_us).await?;
-        let interrupted = McpError::new(
-            ErrorCode::INTERNAL_ERROR,
-            "the server stopped before the call had ended",
-        );
-        let error = shape::error_json(&interrupted).as_str().to_owned();
-        for record in store.unfinished().await? {
-            let sequence = record.sequence + 1;
-            let ended = TaskRecord {
-                updated_us: now_us,
-                sequence,
-                state: Stored::Failed {
-                    error: error.clone(),
-                },
-                message: Some(interrupted.0.message.clone().into_owned()),
-                ..record
-            };
-            store.update(ended).await?;
-        }
         Ok(Arc::new(Self {
             store,
             options,
             clock,
+            runner,
+            owner: uuid::Uuid::new_v4().to_string(),
             runtime: Handle::current(),
             live: Mutex::default(),
             count: watch::Sender::new(0),
@@ -163,7 +186,7 @@ impl Tasks {
             waiting: Slots::new(options.max_waiting, options.max_waiting_per_principal),
             subscriptions: OnceLock::new(),
             swept_us: AtomicU64::new(now_us),
-            closing: AtomicBool::new(false),
+            closing: watch::Sender::new(false),
         }))
     }
 
@@ -177,13 +200,13 @@ impl Tasks {
         *self.count.borrow()
     }
 
-    /// Lets no task begin any more, gives those that run until `drain` has passed, and ends the
-    /// rest: they are failed, and recorded as cancelled.
+    /// Lets no task begin any more, gives those that run until `drain` has passed, and ends the rest:
+    /// they are recorded as cancelled, and failed, unless the next process can begin them again.
     pub async fn close(&self, drain: Duration) {
         {
             // Whoever has the lock before has a task to wait for, and whoever has it later none.
             let _all = self.lock();
-            self.closing.store(true, Ordering::Release);
+            self.closing.send_replace(true);
         }
         let mut count = self.count.subscribe();
         let none = async {
@@ -208,6 +231,35 @@ impl Tasks {
                 "tasks could not be ended in the store; they will be when the server starts again"
             );
         }
+        // Whoever can take over what is left need not wait.
+        let nothing_more = Lease {
+            owner: self.owner.clone(),
+            until_us: 0,
+        };
+        match tokio::time::timeout(TRY_AGAIN, self.store.renew(nothing_more)).await {
+            Ok(Ok(left)) if left.is_empty() => {}
+            Ok(Ok(left)) => tracing::info!(tasks = left.len(), "tasks are left to be begun again"),
+            Ok(Err(error)) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "tasks could not be given up; others take them once their leases have run out"
+            ),
+            Err(_elapsed) => {}
+        }
+    }
+
+    fn is_closing(&self) -> bool {
+        *self.closing.borrow()
+    }
+
+    /// The right to tasks from now on.
+    fn lease(&self) -> Lease {
+        let lease_us = u64::try_from(self.options.lease.as_micros()).unwrap_or(u64::MAX);
+        let until_us = (self.clock)().saturating_add(lease_us);
+        Lease {
+            owner: self.owner.clone(),
+            // As large as a store can have it.
+            until_us: until_us.min(i64::MAX.unsigned_abs()),
+        }
     }
 
     /// Counts a call until what it returns is dropped.
@@ -222,15 +274,17 @@ impl Tasks {
         let _ = self.subscriptions.set(subscriptions);
     }
 
-    /// A new task, in the store. `ttl` is how long it is kept from now on.
+    /// A new task, in the store. `ttl` is how long it is kept from now on, and `call` what it takes to
+    /// begin it again, if it may be.
     async fn create(
         &self,
         cx: &RequestCx,
         capability: &str,
         ttl: Duration,
         visible: Visible,
+        call: Option<String>,
     ) -> Result<Arc<Live>, NotCreated> {
-        if self.closing.load(Ordering::Acquire) {
+        if self.is_closing() {
             return Err(NotCreated::Closing);
         }
         let slot = self.running.take(&cx.principal);
@@ -250,25 +304,32 @@ impl Tasks {
             state: Stored::Working,
             message: None,
         };
-        self.store
-            .create(record.clone(), self.options.records)
-            .await?;
-        let live = Live::new(record, self.poll_interval_ms(), visible, slot);
-        let is_begun = {
-            let mut all = self.lock();
-            let is_begun = !self.closing.load(Ordering::Acquire);
-            if is_begun {
-                all.insert(live.record.id.clone(), Arc::clone(&live));
-                self.count.send_replace(all.len());
-            }
-            is_begun
+        let run = (1, call.is_some() && 1 < self.options.max_attempts);
+        let begun = Begun {
+            lease: self.lease(),
+            call,
         };
-        if is_begun {
+        self.store
+            .create(record.clone(), begun, self.options.records)
+            .await?;
+        let live = Live::new(record, self.poll_interval_ms(), visible, Some(slot), run);
+        if self.enter(&live) {
             return Ok(live);
         }
         // Nobody would wait for it to end.
         self.forget(&live).await;
         Err(NotCreated::Closing)
+    }
+
+    /// Makes a task one of those that run, unless none may begin any more.
+    fn enter(&self, live: &Arc<Live>) -> bool {
+        let mut all = self.lock();
+        let may_begin = !self.is_closing();
+        if may_begin {
+            all.insert(live.record.id.clone(), Arc::clone(live));
+            self.count.send_replace(all.len());
+        }
+        may_begin
     }
 
     /// Asks a task's client.
@@ -318,7 +379,12 @@ impl Tasks {
         };
         while (self.clock)() < live.record.expires_us {
             match self.store.update(record.clone()).await {
-                Ok(_) => break,
+                Ok(true) => break,
+                // Somebody else has taken it, or ended it: what they say of it is what holds.
+                Ok(false) => {
+                    tracing::warn!(task = ?live.record.id, "a task has ended that was not ours any more");
+                    return self.lose(live);
+                }
                 Err(error) => {
                     tracing::error!(
                         error = &error as &dyn std::error::Error,
@@ -332,6 +398,12 @@ impl Tasks {
         live.end(state, message, now_us);
         self.publish(live);
         self.retire(live);
+    }
+
+    /// Lets go of a task that is carried on by somebody else, or will be.
+    fn lose(&self, live: &Live) {
+        self.retire(live);
+        live.lose();
     }
 
     /// Forgets a task that nobody was told of.

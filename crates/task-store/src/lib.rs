@@ -8,13 +8,18 @@
 //! first of two who make the same step succeeds. Nothing follows a terminal state. So a result and
 //! a cancellation may race: one of the two is told that it came too late.
 //!
-//! What the owner of a store has to do: when it starts, decide what becomes of those that an
-//! earlier process left [`unfinished`](TaskStore::unfinished); now and then, remove what has
-//! [expired](TaskStore::remove_expired); and whenever a task is asked for, look whose it is and
+//! Each task that is not over has an owner with a [`Lease`]; one whose lease has run out may be
+//! [claimed](TaskStore::claim) and begun again, with what was [stored](Begun::call) for it.
+//!
+//! What the users of a store have to do: decide what becomes of tasks that have
+//! [lapsed](TaskStore::lapsed), when they start and now and then; [renew](TaskStore::renew) the
+//! leases of their own; remove what has [expired](TaskStore::remove_expired); and whenever a task is asked for, look whose it is and
 //! whether it has expired, which the store does not.
 //!
 //! ```
-//! use task_store::{MemoryTaskStore, TaskId, TaskLimits, TaskRecord, TaskState, TaskStore};
+//! use task_store::{
+//!     Begun, Lease, MemoryTaskStore, TaskId, TaskLimits, TaskRecord, TaskState, TaskStore,
+//! };
 //!
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //! let store = MemoryTaskStore::default();
@@ -31,7 +36,9 @@
 //!     state: TaskState::Working,
 //!     message: None,
 //! };
-//! store.create(begun.clone(), TaskLimits::default()).await?; // alice may be told of it now
+//! let lease = Lease { owner: "server 1".to_owned(), until_us: now_us + 30_000_000 };
+//! let with = Begun { lease, call: None };
+//! store.create(begun.clone(), with, TaskLimits::default()).await?; // alice may be told of it now
 //!
 //! let result = r#"{"content":[]}"#.to_owned();
 //! let completed = TaskRecord {
@@ -63,7 +70,7 @@ mod table;
 pub use crate::{
     id::{ParseTaskIdError, TaskId},
     memory::MemoryTaskStore,
-    record::{MAX_RECORD_BYTES, TaskRecord, TaskState},
+    record::{Begun, Claimed, Lapsed, Lease, MAX_RECORD_BYTES, TaskRecord, TaskState},
     schema::OpenError,
     sqlite::SqliteTaskStore,
     store::{CreateError, LimitKind, MAX_LISTED, StoreError, TaskLimits, TaskStore},

@@ -1,6 +1,6 @@
 use crate::{
-    CreateError, LimitKind, MAX_LISTED, StoreError, TaskId, TaskLimits, TaskRecord, TaskStore,
-    record::RecordError,
+    Begun, Claimed, CreateError, Lapsed, Lease, LimitKind, MAX_LISTED, StoreError, TaskId,
+    TaskLimits, TaskRecord, TaskStore, record::RecordError,
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use std::{
@@ -14,7 +14,34 @@ use std::{
 /// Its futures are ready at once, and what they do is done when they are made.
 #[derive(Debug, Default)]
 pub struct MemoryTaskStore {
-    tasks: Mutex<HashMap<TaskId, TaskRecord>>,
+    tasks: Mutex<HashMap<TaskId, Kept>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    record: TaskRecord,
+    /// Of tasks that are not over.
+    run: Option<Run>,
+}
+
+#[derive(Debug)]
+struct Run {
+    attempt: u64,
+    lease: Lease,
+    call: Option<String>,
+}
+
+impl Kept {
+    /// Whether `task` is the next step.
+    fn is_followed_by(&self, task: &TaskRecord) -> bool {
+        let known = &self.record;
+        task.sequence.checked_sub(1) == Some(known.sequence)
+            && !known.state.is_terminal()
+            && known.principal == task.principal
+            && known.capability == task.capability
+            && known.protocol_version == task.protocol_version
+            && known.created_us == task.created_us
+    }
 }
 
 impl MemoryTaskStore {
@@ -24,16 +51,21 @@ impl MemoryTaskStore {
         Self::default()
     }
 
-    fn tasks(&self) -> MutexGuard<'_, HashMap<TaskId, TaskRecord>> {
+    fn tasks(&self) -> MutexGuard<'_, HashMap<TaskId, Kept>> {
         // Every change is one call of the map: there is no half of one to be afraid of.
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn create_now(&self, task: TaskRecord, limits: TaskLimits) -> Result<(), CreateError> {
-        task.check_first()?;
+    fn create_now(
+        &self,
+        task: TaskRecord,
+        begun: Begun,
+        limits: TaskLimits,
+    ) -> Result<(), CreateError> {
+        task.check_first(&begun)?;
         let mut tasks = self.tasks();
         if let Some(known) = tasks.get(&task.id) {
-            return match *known == task {
+            return match known.record == task {
                 true => Ok(()),
                 false => Err(RecordError::Taken.into()),
             };
@@ -41,9 +73,9 @@ impl MemoryTaskStore {
         let counted = || {
             tasks
                 .values()
-                .filter(|known| task.created_us < known.expires_us)
+                .filter(|known| task.created_us < known.record.expires_us)
         };
-        let of_principal = counted().filter(|known| known.principal == task.principal);
+        let of_principal = counted().filter(|known| known.record.principal == task.principal);
         for (count, max, what) in [
             (
                 of_principal.count(),
@@ -56,7 +88,12 @@ impl MemoryTaskStore {
                 return Err(CreateError::TooMany { max, what });
             }
         }
-        tasks.insert(task.id.clone(), task);
+        let run = (!task.state.is_terminal()).then(|| Run {
+            attempt: 1,
+            lease: begun.lease,
+            call: begun.call,
+        });
+        tasks.insert(task.id.clone(), Kept { record: task, run });
         Ok(())
     }
 
@@ -66,19 +103,56 @@ impl MemoryTaskStore {
         let Some(known) = tasks.get_mut(&task.id) else {
             return Ok(false);
         };
-        if *known == task {
+        if known.record == task {
             return Ok(true);
         }
-        let follows = task.sequence.checked_sub(1) == Some(known.sequence)
-            && !known.state.is_terminal()
-            && known.principal == task.principal
-            && known.capability == task.capability
-            && known.protocol_version == task.protocol_version
-            && known.created_us == task.created_us;
+        let follows = known.is_followed_by(&task);
         if follows {
-            *known = task;
+            known.run = known.run.take().filter(|_| !task.state.is_terminal());
+            known.record = task;
         }
         Ok(follows)
+    }
+
+    fn claim_now(
+        &self,
+        task: TaskRecord,
+        lease: Lease,
+        now_us: u64,
+    ) -> Result<Option<Claimed>, StoreError> {
+        task.check_claim(&lease)?;
+        let mut tasks = self.tasks();
+        let Some(known) = tasks.get_mut(&task.id) else {
+            return Ok(None);
+        };
+        let follows = known.is_followed_by(&task);
+        let is_known = known.record == task;
+        let Some(run) = &mut known.run else {
+            return Ok(None);
+        };
+        if follows && run.lease.until_us <= now_us {
+            run.attempt += 1;
+            run.lease = lease;
+            known.record = task;
+        } else if !is_known || run.lease.owner != lease.owner {
+            return Ok(None);
+        }
+        Ok(Some(Claimed {
+            attempt: run.attempt,
+            call: run.call.clone(),
+        }))
+    }
+
+    fn renew_now(&self, lease: &Lease) -> Vec<TaskId> {
+        let mut tasks = self.tasks();
+        let owned = tasks.iter_mut().filter_map(|(id, known)| {
+            let run = known.run.as_mut()?;
+            (run.lease.owner == lease.owner).then(|| {
+                run.lease.until_us = lease.until_us;
+                id.clone()
+            })
+        });
+        owned.collect()
     }
 
     fn list_now(
@@ -92,6 +166,7 @@ impl MemoryTaskStore {
         let tasks = self.tasks();
         let mut listed: Vec<_> = tasks
             .values()
+            .map(|known| &known.record)
             .filter(|task| task.principal == principal && task.protocol_version == protocol_version)
             .filter(|task| after.is_none_or(|after| place(task) < *after))
             .collect();
@@ -110,12 +185,18 @@ impl MemoryTaskStore {
             .collect()
     }
 
-    fn unfinished_now(&self) -> Vec<TaskRecord> {
+    fn lapsed_now(&self, now_us: u64) -> Vec<Lapsed> {
         let tasks = self.tasks();
-        let unfinished = tasks.values().filter(|task| !task.state.is_terminal());
-        let mut unfinished: Vec<_> = unfinished.cloned().collect();
-        unfinished.sort_by_key(|task| (task.created_us, task.id.clone()));
-        unfinished
+        let lapsed = tasks.values().filter_map(|known| {
+            let run = known.run.as_ref()?;
+            (run.lease.until_us <= now_us).then(|| Lapsed {
+                record: known.record.clone(),
+                attempt: run.attempt,
+            })
+        });
+        let mut lapsed: Vec<_> = lapsed.collect();
+        lapsed.sort_by_key(|it| (it.record.created_us, it.record.id.clone()));
+        lapsed
     }
 }
 
@@ -123,13 +204,15 @@ impl TaskStore for MemoryTaskStore {
     fn create(
         &self,
         task: TaskRecord,
+        begun: Begun,
         limits: TaskLimits,
     ) -> BoxFuture<'_, Result<(), CreateError>> {
-        ready(self.create_now(task, limits)).boxed()
+        ready(self.create_now(task, begun, limits)).boxed()
     }
 
     fn get(&self, id: TaskId) -> BoxFuture<'_, Result<Option<TaskRecord>, StoreError>> {
-        ready(Ok(self.tasks().get(&id).cloned())).boxed()
+        let found = self.tasks().get(&id).map(|known| known.record.clone());
+        ready(Ok(found)).boxed()
     }
 
     fn update(&self, task: TaskRecord) -> BoxFuture<'_, Result<bool, StoreError>> {
@@ -155,11 +238,24 @@ impl TaskStore for MemoryTaskStore {
     fn remove_expired(&self, now_us: u64) -> BoxFuture<'_, Result<usize, StoreError>> {
         let mut tasks = self.tasks();
         let before = tasks.len();
-        tasks.retain(|_, task| now_us < task.expires_us);
+        tasks.retain(|_, known| now_us < known.record.expires_us);
         ready(Ok(before - tasks.len())).boxed()
     }
 
-    fn unfinished(&self) -> BoxFuture<'_, Result<Vec<TaskRecord>, StoreError>> {
-        ready(Ok(self.unfinished_now())).boxed()
+    fn lapsed(&self, now_us: u64) -> BoxFuture<'_, Result<Vec<Lapsed>, StoreError>> {
+        ready(Ok(self.lapsed_now(now_us))).boxed()
+    }
+
+    fn claim(
+        &self,
+        task: TaskRecord,
+        lease: Lease,
+        now_us: u64,
+    ) -> BoxFuture<'_, Result<Option<Claimed>, StoreError>> {
+        ready(self.claim_now(task, lease, now_us)).boxed()
+    }
+
+    fn renew(&self, lease: Lease) -> BoxFuture<'_, Result<Vec<TaskId>, StoreError>> {
+        ready(Ok(self.renew_now(&lease))).boxed()
     }
 }

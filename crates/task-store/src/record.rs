@@ -108,6 +108,50 @@ impl TaskState {
     }
 }
 
+/// The right to carry a task on, of one process and for a time. Until it has run out, nobody else
+/// [claims](crate::TaskStore::claim) the task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Which process: a name of its own for each start of each server.
+    pub owner: String,
+    /// Until when: microseconds since the epoch, at most 2^63 - 1.
+    pub until_us: u64,
+}
+
+impl Lease {
+    fn check(&self) -> Result<(), RecordError> {
+        i64::try_from(self.until_us).map_or(Err(RecordError::LargeNumber), |_| Ok(()))
+    }
+}
+
+/// What a task begins with besides its record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// Who carries it out.
+    pub lease: Lease,
+    /// What it takes to begin it again, if it may be: a text that the store does not look into. It
+    /// is forgotten when the task is over.
+    pub call: Option<String>,
+}
+
+/// A task that nobody carries on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lapsed {
+    /// The task.
+    pub record: TaskRecord,
+    /// How many times it was begun.
+    pub attempt: u64,
+}
+
+/// A task that was taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    /// How many times it was begun, this time included.
+    pub attempt: u64,
+    /// [`Begun::call`].
+    pub call: Option<String>,
+}
+
 /// Why a record is not stored, whatever the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RecordError {
@@ -119,6 +163,8 @@ pub(crate) enum RecordError {
     LargeText,
     #[error("there is another task of this name")]
     Taken,
+    #[error("a task that is over is not begun again")]
+    Over,
 }
 
 impl TaskRecord {
@@ -146,11 +192,25 @@ impl TaskRecord {
         Ok(())
     }
 
-    /// Whether it can be the first of its task.
-    pub(crate) fn check_first(&self) -> Result<(), RecordError> {
+    /// Whether it can be the first of its task, with what it begins with.
+    pub(crate) fn check_first(&self, begun: &Begun) -> Result<(), RecordError> {
         if self.sequence != 1 {
             return Err(RecordError::NotFirst);
         }
+        begun.lease.check()?;
+        let call = begun.call.as_deref().unwrap_or_default();
+        if MAX_RECORD_BYTES < call.len() + begun.lease.owner.len() {
+            return Err(RecordError::LargeText);
+        }
+        self.check()
+    }
+
+    /// Whether it can be what a task is that somebody takes over.
+    pub(crate) fn check_claim(&self, lease: &Lease) -> Result<(), RecordError> {
+        if self.state.is_terminal() {
+            return Err(RecordError::Over);
+        }
+        lease.check()?;
         self.check()
     }
 }

@@ -1,5 +1,6 @@
 use crate::{
-    CreateError, OpenError, StoreError, TaskId, TaskLimits, TaskRecord, TaskStore,
+    Begun, Claimed, CreateError, Lapsed, Lease, OpenError, StoreError, TaskId, TaskLimits,
+    TaskRecord, TaskStore,
     lock::{StoreLock, private},
     owner::{Call, Database, Queue},
     schema, table,
@@ -50,6 +51,8 @@ impl SqliteTaskStore {
         let path = create(path.as_ref())?;
         let lock = StoreLock::take(&path)?;
         let connection = schema::open(&path, true)?;
+        // Whoever owned tasks had the lock.
+        table::free_all(&connection).map_err(|error| schema::explain(&path, error))?;
         let database = Database::new(path.clone(), connection, lock);
         let (queue, thread) = database.spawn().map_err(OpenError::Thread)?;
         Ok(Self {
@@ -77,11 +80,12 @@ impl TaskStore for SqliteTaskStore {
     fn create(
         &self,
         task: TaskRecord,
+        begun: Begun,
         limits: TaskLimits,
     ) -> BoxFuture<'_, Result<(), CreateError>> {
         async move {
-            task.check_first()?;
-            self.ask(move |connection| table::create(connection, &task, limits))
+            task.check_first(&begun)?;
+            self.ask(move |connection| table::create(connection, &task, &begun, limits))
                 .await?
         }
         .boxed()
@@ -143,8 +147,28 @@ impl TaskStore for SqliteTaskStore {
         .boxed()
     }
 
-    fn unfinished(&self) -> BoxFuture<'_, Result<Vec<TaskRecord>, StoreError>> {
-        self.ask(table::unfinished).boxed()
+    fn lapsed(&self, now_us: u64) -> BoxFuture<'_, Result<Vec<Lapsed>, StoreError>> {
+        self.ask(move |connection| table::lapsed(connection, now_us))
+            .boxed()
+    }
+
+    fn claim(
+        &self,
+        task: TaskRecord,
+        lease: Lease,
+        now_us: u64,
+    ) -> BoxFuture<'_, Result<Option<Claimed>, StoreError>> {
+        async move {
+            task.check_claim(&lease)?;
+            self.ask(move |connection| table::claim(connection, &task, &lease, now_us))
+                .await
+        }
+        .boxed()
+    }
+
+    fn renew(&self, lease: Lease) -> BoxFuture<'_, Result<Vec<TaskId>, StoreError>> {
+        self.ask(move |connection| table::renew(connection, &lease))
+            .boxed()
     }
 }
 

@@ -1,4 +1,4 @@
-use crate::{TaskId, TaskRecord, record::RecordError};
+use crate::{Begun, Claimed, Lapsed, Lease, TaskId, TaskRecord, record::RecordError};
 use futures_util::future::BoxFuture;
 use std::{error::Error, fmt};
 
@@ -7,17 +7,28 @@ pub const MAX_LISTED: usize = 100;
 
 /// Where records of tasks are kept.
 ///
-/// One process owns a store, and any number of its threads may use it at the same time. The store
-/// has no clock: it gives back what has expired until [`remove_expired`](Self::remove_expired)
+/// Any number of threads may use a store at the same time, and of processes where several can open
+/// it: each task has one owner among them, for as long as its [`Lease`] lasts. The store has no clock: it gives back what has expired until [`remove_expired`](Self::remove_expired)
 /// has been called, which its owner does now and then.
+///
+/// # Owners
+///
+/// Who creates a task carries it out, and [renews](Self::renew) the lease while that lasts. A task
+/// whose lease has run out has no owner: anybody may [claim](Self::claim) it and begin it again, and
+/// one of those who try succeeds. The owner before may be alive all the same, cut off or slow; since
+/// a claim is a step of the task's sequence, whatever it still has to say of the task is
+/// [told](Self::update) to come too late.
+///
+/// A store that only one process can have open frees all tasks when it is opened: whoever owned them
+/// is gone.
 ///
 /// # Cancel safety
 ///
 /// A change whose future is dropped before it has ended may or may not have happened, as may one
-/// that ended with an error. [`create`](Self::create) and [`update`](Self::update) can be called
-/// again with the same record.
+/// that ended with an error. [`create`](Self::create), [`update`](Self::update) and
+/// [`claim`](Self::claim) can be called again with the same record.
 pub trait TaskStore: fmt::Debug + Send + Sync + 'static {
-    /// Adds a task. It is durable when this returns.
+    /// Adds a task, with what it begins with. Both are durable when this returns.
     ///
     /// Creating the very same record again succeeds and changes nothing.
     ///
@@ -31,6 +42,7 @@ pub trait TaskStore: fmt::Debug + Send + Sync + 'static {
     fn create(
         &self,
         task: TaskRecord,
+        begun: Begun,
         limits: TaskLimits,
     ) -> BoxFuture<'_, Result<(), CreateError>>;
 
@@ -87,14 +99,40 @@ pub trait TaskStore: fmt::Debug + Send + Sync + 'static {
     /// [`StoreError`] when it cannot be done; some may have been forgotten.
     fn remove_expired(&self, now_us: u64) -> BoxFuture<'_, Result<usize, StoreError>>;
 
-    /// The tasks that are not in a terminal state, oldest first, expired or not. The owner of the
-    /// store asks once when it starts: they are what an earlier process has left unfinished. They
-    /// are as many as [`TaskLimits`] allowed.
+    /// The tasks that are not in a terminal state and whose leases have run out by `now_us`, oldest
+    /// first, expired or not. They are at most as many as [`TaskLimits`] allowed.
     ///
     /// # Errors
     ///
     /// [`StoreError`] when they cannot be read.
-    fn unfinished(&self) -> BoxFuture<'_, Result<Vec<TaskRecord>, StoreError>>;
+    fn lapsed(&self, now_us: u64) -> BoxFuture<'_, Result<Vec<Lapsed>, StoreError>>;
+
+    /// Makes `task` the next record of its task, as [`update`](Self::update) does, gives the task to
+    /// the owner of `lease`, and counts one more attempt: if the lease of the owner before has run
+    /// out by `now_us`. `None` if it has not, or if the step was somebody else's. It is durable when
+    /// this returns.
+    ///
+    /// Calling it again with the very same record and owner, after an error, gives the same and
+    /// changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] as for [`update`](Self::update), and if `task` is in a terminal state.
+    fn claim(
+        &self,
+        task: TaskRecord,
+        lease: Lease,
+        now_us: u64,
+    ) -> BoxFuture<'_, Result<Option<Claimed>, StoreError>>;
+
+    /// Has the leases of all tasks of the owner of `lease` last until then, which may be the past:
+    /// then they are given up. Tells which tasks these are, in no order. A task that is not among
+    /// them is over, or somebody else's. It is durable when this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when it cannot be said that it is done.
+    fn renew(&self, lease: Lease) -> BoxFuture<'_, Result<Vec<TaskId>, StoreError>>;
 }
 
 /// How many tasks there may be that have not expired.

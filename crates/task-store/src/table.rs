@@ -1,8 +1,8 @@
 //! What is asked of the table of tasks. Each function is part of a transaction.
 
 use crate::{
-    CreateError, LimitKind, MAX_LISTED, TaskId, TaskLimits, TaskRecord, TaskState,
-    record::RecordError,
+    Begun, Claimed, CreateError, Lapsed, Lease, LimitKind, MAX_LISTED, TaskId, TaskLimits,
+    TaskRecord, TaskState, record::RecordError,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params, types::Type};
 
@@ -21,6 +21,7 @@ macro_rules! columns {
 pub(crate) fn create(
     connection: &Connection,
     task: &TaskRecord,
+    begun: &Begun,
     limits: TaskLimits,
 ) -> rusqlite::Result<Result<(), CreateError>> {
     if let Some(known) = get(connection, &task.id)? {
@@ -64,6 +65,19 @@ pub(crate) fn create(
         task.message,
         task.state.text(),
     ])?;
+    if !task.state.is_terminal() {
+        let sql = "INSERT INTO task_run VALUES (?1, 1, ?2, ?3)";
+        connection.prepare_cached(sql)?.execute(params![
+            task.id.as_str(),
+            begun.lease.owner,
+            signed(begun.lease.until_us),
+        ])?;
+        if let Some(call) = &begun.call {
+            connection
+                .prepare_cached("INSERT INTO task_call VALUES (?1, ?2)")?
+                .execute(params![task.id.as_str(), call])?;
+        }
+    }
     Ok(Ok(()))
 }
 
@@ -78,8 +92,12 @@ pub(crate) fn get(connection: &Connection, id: &TaskId) -> rusqlite::Result<Opti
         .optional()
 }
 
-/// Makes the next step of a task that has passed [`TaskRecord::check`].
+/// Makes the next step of a task that has passed [`TaskRecord::check`], or has made it already.
 pub(crate) fn update(connection: &Connection, task: &TaskRecord) -> rusqlite::Result<bool> {
+    Ok(step(connection, task)? || get(connection, &task.id)?.as_ref() == Some(task))
+}
+
+fn step(connection: &Connection, task: &TaskRecord) -> rusqlite::Result<bool> {
     let sql = "UPDATE task SET updated_us = ?6, expires_us = ?7, sequence = ?8, state = ?9,
                                is_error = ?10, message = ?11, text = ?12
                WHERE id = ?1 AND principal = ?2 AND capability = ?3 AND protocol_version = ?4
@@ -99,7 +117,59 @@ pub(crate) fn update(connection: &Connection, task: &TaskRecord) -> rusqlite::Re
         task.message,
         task.state.text(),
     ])?;
-    Ok(changed != 0 || get(connection, &task.id)?.as_ref() == Some(task))
+    Ok(changed != 0)
+}
+
+/// Gives a task that has passed [`TaskRecord::check_claim`] to the owner of `lease`.
+pub(crate) fn claim(
+    connection: &Connection,
+    task: &TaskRecord,
+    lease: &Lease,
+    now_us: u64,
+) -> rusqlite::Result<Option<Claimed>> {
+    let id = task.id.as_str();
+    let sql = "SELECT attempt, owner, lease_until_us <= ?2 FROM task_run WHERE id = ?1";
+    let known = connection
+        .prepare_cached(sql)?
+        .query_row(params![id, signed(now_us)], |row| {
+            Ok((unsigned(row, 0)?, row.get(1)?, row.get(2)?))
+        })
+        .optional()?;
+    let Some((attempt, owner, is_free)): Option<(u64, String, bool)> = known else {
+        return Ok(None);
+    };
+    let attempt = if is_free && step(connection, task)? {
+        let sql = "UPDATE task_run SET attempt = ?2, owner = ?3, lease_until_us = ?4 WHERE id = ?1";
+        connection.prepare_cached(sql)?.execute(params![
+            id,
+            signed(attempt + 1),
+            lease.owner,
+            signed(lease.until_us)
+        ])?;
+        attempt + 1
+    } else if owner == lease.owner && get(connection, &task.id)?.as_ref() == Some(task) {
+        attempt
+    } else {
+        return Ok(None);
+    };
+    let call = connection
+        .prepare_cached("SELECT call FROM task_call WHERE id = ?1")?
+        .query_row([id], |row| row.get(0))
+        .optional()?;
+    Ok(Some(Claimed { attempt, call }))
+}
+
+pub(crate) fn renew(connection: &Connection, lease: &Lease) -> rusqlite::Result<Vec<TaskId>> {
+    connection
+        .prepare_cached("UPDATE task_run SET lease_until_us = ?2 WHERE owner = ?1 RETURNING id")?
+        .query_map(params![lease.owner, signed(lease.until_us)], |row| id(row))?
+        .collect()
+}
+
+/// Ends all leases.
+pub(crate) fn free_all(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute("UPDATE task_run SET lease_until_us = 0", [])?;
+    Ok(())
 }
 
 pub(crate) fn list(
@@ -157,23 +227,33 @@ pub(crate) fn remove_expired(
         .execute(params![signed(now_us), count(most)])
 }
 
-pub(crate) fn unfinished(connection: &Connection) -> rusqlite::Result<Vec<TaskRecord>> {
+pub(crate) fn lapsed(connection: &Connection, now_us: u64) -> rusqlite::Result<Vec<Lapsed>> {
     connection
-        .prepare(concat!(
+        .prepare_cached(concat!(
             "SELECT ",
             columns!("text"),
-            " FROM task WHERE state IN ('working', 'input_required') ORDER BY created_us, id"
+            ", attempt FROM task JOIN task_run USING (id)
+             WHERE lease_until_us <= ?1 ORDER BY created_us, id"
         ))?
-        .query_map([], record)?
+        .query_map([signed(now_us)], |row| {
+            Ok(Lapsed {
+                record: record(row)?,
+                attempt: unsigned(row, 12)?,
+            })
+        })?
         .collect()
 }
 
-fn record(row: &Row<'_>) -> rusqlite::Result<TaskRecord> {
+/// The name in the first column.
+fn id(row: &Row<'_>) -> rusqlite::Result<TaskId> {
     let id: String = row.get(0)?;
+    id.parse()
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)))
+}
+
+fn record(row: &Row<'_>) -> rusqlite::Result<TaskRecord> {
     Ok(TaskRecord {
-        id: id.parse().map_err(|error| {
-            rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error))
-        })?,
+        id: id(row)?,
         principal: row.get(1)?,
         capability: row.get(2)?,
         protocol_version: row.get(3)?,

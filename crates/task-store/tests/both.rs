@@ -3,12 +3,12 @@
 
 mod common;
 
-use common::{LIMITS, block_on, completed, new_sqlite, next, states, task};
+use common::{LIMITS, begun, block_on, completed, lease, new_sqlite, next, not_over, states, task};
 use futures_util::future::join_all;
 use std::{collections::HashSet, error::Error as _, thread};
 use task_store::{
-    CreateError, LimitKind, MAX_LISTED, MAX_RECORD_BYTES, MemoryTaskStore, TaskId, TaskLimits,
-    TaskRecord, TaskState, TaskStore,
+    Begun, CreateError, LimitKind, MAX_LISTED, MAX_RECORD_BYTES, MemoryTaskStore, TaskId,
+    TaskLimits, TaskRecord, TaskState, TaskStore,
 };
 
 macro_rules! on_all_stores {
@@ -50,6 +50,11 @@ on_all_stores! {
     what_is_removed_is_gone
     only_what_has_expired_is_removed
     what_is_unfinished_is_told_oldest_first
+    a_task_is_not_taken_from_whoever_has_it
+    one_of_those_who_claim_a_task_gets_it
+    whoever_lost_a_task_comes_too_late
+    a_lease_is_renewed_for_all_tasks_of_an_owner_and_for_no_other
+    what_is_over_cannot_be_begun_again
 }
 
 async fn a_created_task_is_found_as_it_was(store: &dyn TaskStore) {
@@ -60,7 +65,7 @@ async fn a_created_task_is_found_as_it_was(store: &dyn TaskStore) {
         let mut task = task(7);
         (task.updated_us, task.expires_us) = (8, i64::MAX as u64);
         (task.state, task.message) = (state, message.map(str::to_owned));
-        store.create(task.clone(), LIMITS).await.unwrap();
+        store.create(task.clone(), begun(), LIMITS).await.unwrap();
         assert_eq!(store.get(task.id.clone()).await.unwrap(), Some(task));
     }
     assert_eq!(store.get(TaskId::random()).await.unwrap(), None);
@@ -72,14 +77,14 @@ async fn creating_the_same_again_changes_nothing(store: &dyn TaskStore) {
         max_per_principal: 1,
     };
     let task = task(7);
-    store.create(task.clone(), one).await.unwrap();
-    store.create(task.clone(), one).await.unwrap();
-    assert_eq!(store.unfinished().await.unwrap(), [task]);
+    store.create(task.clone(), begun(), one).await.unwrap();
+    store.create(task.clone(), begun(), one).await.unwrap();
+    assert_eq!(not_over(store).await, [task]);
 }
 
 async fn a_name_has_one_task(store: &dyn TaskStore) {
     let task = task(7);
-    store.create(task.clone(), LIMITS).await.unwrap();
+    store.create(task.clone(), begun(), LIMITS).await.unwrap();
     let mut other = task.clone();
     other.principal = "bob".to_owned();
     assert_eq!(
@@ -119,12 +124,12 @@ async fn only_a_storable_first_record_is_created(store: &dyn TaskStore) {
         ..task(7)
     };
     assert!(refusal(store, large).await.contains("bytes"));
-    assert_eq!(store.unfinished().await.unwrap(), []);
+    assert_eq!(not_over(store).await, []);
 }
 
 /// Why a task is not created, apart from limits.
 async fn refusal(store: &dyn TaskStore, task: TaskRecord) -> String {
-    match store.create(task, LIMITS).await.unwrap_err() {
+    match store.create(task, begun(), LIMITS).await.unwrap_err() {
         CreateError::Store(error) => error.source().unwrap().to_string(),
         other => panic!("{other:?}"),
     }
@@ -143,7 +148,7 @@ async fn limits_hold_while_many_create_at_once(store: &dyn TaskStore) {
                 principal: principal.to_owned(),
                 ..task(7)
             };
-            match store.create(task, limits).await {
+            match store.create(task, begun(), limits).await {
                 Ok(()) => true,
                 Err(CreateError::TooMany { max: 9, what }) => {
                     assert_eq!(what, LimitKind::PerPrincipal);
@@ -167,7 +172,7 @@ async fn limits_hold_while_many_create_at_once(store: &dyn TaskStore) {
             .sum()
     });
     assert_eq!(created, 18);
-    let unfinished = store.unfinished().await.unwrap();
+    let unfinished = not_over(store).await;
     let of_alice = unfinished.iter().filter(|task| task.principal == "alice");
     assert_eq!((unfinished.len(), of_alice.count()), (18, 9));
 }
@@ -188,7 +193,7 @@ async fn the_limit_of_all_counts_everybody(store: &dyn TaskStore) {
             principal: principal.to_owned(),
             ..task(7)
         };
-        let refused = match store.create(task, limits).await {
+        let refused = match store.create(task, begun(), limits).await {
             Ok(()) => None,
             Err(CreateError::TooMany { max, what }) => Some((max, what)),
             Err(other) => panic!("{other:?}"),
@@ -209,28 +214,31 @@ async fn what_has_expired_does_not_count(store: &dyn TaskStore) {
             max_per_principal: 1,
         },
     ];
-    store.create(first.clone(), cases[0]).await.unwrap();
+    store
+        .create(first.clone(), begun(), cases[0])
+        .await
+        .unwrap();
     // A terminal state does not make it expire.
     let cancelled = next(&first, TaskState::Cancelled);
     assert!(store.update(cancelled).await.unwrap());
     for limits in cases {
         store
-            .create(task(first.expires_us - 1), limits)
+            .create(task(first.expires_us - 1), begun(), limits)
             .await
             .unwrap_err();
     }
     // Each begins when the one before it expires.
     store
-        .create(task(first.expires_us), cases[0])
+        .create(task(first.expires_us), begun(), cases[0])
         .await
         .unwrap();
-    store.create(task(2_000), cases[1]).await.unwrap();
+    store.create(task(2_000), begun(), cases[1]).await.unwrap();
 }
 
 async fn a_step_follows_the_one_before_it(store: &dyn TaskStore) {
     let first = task(7);
     assert!(!store.update(next(&first, completed())).await.unwrap());
-    store.create(first.clone(), LIMITS).await.unwrap();
+    store.create(first.clone(), begun(), LIMITS).await.unwrap();
     for sequence in [0, 1, 3, i64::MAX as u64] {
         let wrong = TaskRecord {
             sequence,
@@ -259,7 +267,7 @@ async fn a_step_follows_the_one_before_it(store: &dyn TaskStore) {
 async fn nothing_follows_a_terminal_state(store: &dyn TaskStore) {
     for state in states().into_iter().filter(TaskState::is_terminal) {
         let first = task(7);
-        store.create(first.clone(), LIMITS).await.unwrap();
+        store.create(first.clone(), begun(), LIMITS).await.unwrap();
         let last = next(&first, state);
         assert!(store.update(last.clone()).await.unwrap());
         for state in states() {
@@ -271,7 +279,7 @@ async fn nothing_follows_a_terminal_state(store: &dyn TaskStore) {
 
 async fn one_of_those_who_make_the_same_step_succeeds(store: &dyn TaskStore) {
     let first = task(7);
-    store.create(first.clone(), LIMITS).await.unwrap();
+    store.create(first.clone(), begun(), LIMITS).await.unwrap();
     let steps = (0..20).map(|number| {
         let message = Some(number.to_string());
         TaskRecord {
@@ -291,7 +299,7 @@ async fn one_of_those_who_make_the_same_step_succeeds(store: &dyn TaskStore) {
 async fn updating_the_same_again_changes_nothing(store: &dyn TaskStore) {
     for state in states() {
         let first = task(7);
-        store.create(first.clone(), LIMITS).await.unwrap();
+        store.create(first.clone(), begun(), LIMITS).await.unwrap();
         let step = next(&first, state);
         for _ in 0..3 {
             assert!(store.update(step.clone()).await.unwrap());
@@ -302,7 +310,7 @@ async fn updating_the_same_again_changes_nothing(store: &dyn TaskStore) {
 
 async fn what_never_changes_cannot_be_changed(store: &dyn TaskStore) {
     let first = task(7);
-    store.create(first.clone(), LIMITS).await.unwrap();
+    store.create(first.clone(), begun(), LIMITS).await.unwrap();
     let step = next(&first, completed());
     for other in [
         TaskRecord {
@@ -330,7 +338,7 @@ async fn what_never_changes_cannot_be_changed(store: &dyn TaskStore) {
 
 async fn what_cannot_be_stored_is_not_updated(store: &dyn TaskStore) {
     let first = task(7);
-    store.create(first.clone(), LIMITS).await.unwrap();
+    store.create(first.clone(), begun(), LIMITS).await.unwrap();
     let late = TaskRecord {
         expires_us: u64::MAX,
         ..next(&first, completed())
@@ -348,7 +356,7 @@ async fn what_cannot_be_stored_is_not_updated(store: &dyn TaskStore) {
 async fn pages_are_complete_and_in_order(store: &dyn TaskStore) {
     let mut tasks: Vec<_> = [5, 5, 5, 9, 1, 5, 5].into_iter().map(task).collect();
     for task in &tasks {
-        store.create(task.clone(), LIMITS).await.unwrap();
+        store.create(task.clone(), begun(), LIMITS).await.unwrap();
     }
     tasks.sort_by_key(|task| std::cmp::Reverse((task.created_us, task.id.clone())));
     for most in 1..=8 {
@@ -364,7 +372,7 @@ async fn pages_are_complete_and_in_order(store: &dyn TaskStore) {
     }
     // One that comes or goes between pages moves none of the others.
     let middle = (tasks[3].created_us, tasks[3].id.clone());
-    store.create(task(6), LIMITS).await.unwrap();
+    store.create(task(6), begun(), LIMITS).await.unwrap();
     store.remove(middle.1.clone()).await.unwrap();
     assert_eq!(list(store, "alice", Some(middle), 9).await, tasks[4..]);
     // Places where no task is.
@@ -377,7 +385,7 @@ async fn pages_are_complete_and_in_order(store: &dyn TaskStore) {
         created_us: i64::MAX as u64,
         ..task(7)
     };
-    store.create(last.clone(), LIMITS).await.unwrap();
+    store.create(last.clone(), begun(), LIMITS).await.unwrap();
     let later = (1 << 63, "A".repeat(43).parse().unwrap());
     assert_eq!(list(store, "alice", Some(later), 1).await, [last]);
 }
@@ -405,7 +413,7 @@ async fn a_list_is_of_one_principal_and_revision(store: &dyn TaskStore) {
         ..task(7)
     };
     for task in [&mine, &of_bob, &of_old] {
-        store.create(task.clone(), LIMITS).await.unwrap();
+        store.create(task.clone(), begun(), LIMITS).await.unwrap();
     }
     assert_eq!(list(store, "alice", None, 9).await, [mine]);
     assert_eq!(list(store, "bob", None, 9).await, [of_bob]);
@@ -420,7 +428,7 @@ async fn a_list_has_no_texts_of_states(store: &dyn TaskStore) {
             message: Some("a message".to_owned()),
             ..task(7)
         };
-        store.create(task.clone(), LIMITS).await.unwrap();
+        store.create(task.clone(), begun(), LIMITS).await.unwrap();
         let mut listed = list(store, "alice", None, 9).await.remove(0);
         let expected = match state {
             TaskState::InputRequired { .. } => TaskState::InputRequired {
@@ -444,7 +452,7 @@ async fn a_list_has_no_texts_of_states(store: &dyn TaskStore) {
 
 async fn a_page_has_a_bound(store: &dyn TaskStore) {
     let tasks = (0..MAX_LISTED as u64 + 1).map(task);
-    for created in join_all(tasks.map(|task| store.create(task, LIMITS))).await {
+    for created in join_all(tasks.map(|task| store.create(task, begun(), LIMITS))).await {
         created.unwrap();
     }
     assert_eq!(
@@ -457,7 +465,7 @@ async fn a_page_has_a_bound(store: &dyn TaskStore) {
 async fn what_is_removed_is_gone(store: &dyn TaskStore) {
     let (first, second) = (task(7), task(7));
     for task in [&first, &second] {
-        store.create(task.clone(), LIMITS).await.unwrap();
+        store.create(task.clone(), begun(), LIMITS).await.unwrap();
     }
     for _ in 0..2 {
         store.remove(first.id.clone()).await.unwrap();
@@ -476,7 +484,13 @@ async fn only_what_has_expired_is_removed(store: &dyn TaskStore) {
             ..task(7)
         })
         .collect();
-    for created in join_all(tasks.iter().map(|task| store.create(task.clone(), LIMITS))).await {
+    for created in join_all(
+        tasks
+            .iter()
+            .map(|task| store.create(task.clone(), begun(), LIMITS)),
+    )
+    .await
+    {
         created.unwrap();
     }
     assert_eq!(store.remove_expired(249).await.unwrap(), 250);
@@ -496,14 +510,14 @@ async fn what_is_unfinished_is_told_oldest_first(store: &dyn TaskStore) {
                 state,
                 ..task(created_us)
             };
-            store.create(task.clone(), LIMITS).await.unwrap();
+            store.create(task.clone(), begun(), LIMITS).await.unwrap();
             tasks.push(task);
         }
     }
     tasks.retain(|task| matches!(task.state.name(), "working" | "input_required"));
     tasks.sort_by_key(|task| (task.created_us, task.id.clone()));
     assert_eq!(tasks.len(), 8);
-    assert_eq!(store.unfinished().await.unwrap(), tasks);
+    assert_eq!(not_over(store).await, tasks);
 }
 
 #[test]
@@ -512,4 +526,98 @@ fn names_of_states_differ_and_tell_the_terminal_ones() {
     assert_eq!(terminal, [false, false, true, true, true, true]);
     let names: HashSet<_> = states().iter().map(TaskState::name).collect();
     assert_eq!(names.len(), 5);
+}
+
+/// A task that `owner` has until 100.
+async fn owned(store: &dyn TaskStore, owner: &str) -> TaskRecord {
+    let with = Begun {
+        lease: lease(owner, 100),
+        call: Some("what it was".to_owned()),
+    };
+    let first = task(7);
+    store.create(first.clone(), with, LIMITS).await.unwrap();
+    first
+}
+
+async fn a_task_is_not_taken_from_whoever_has_it(store: &dyn TaskStore) {
+    let first = owned(store, "a").await;
+    let again = next(&first, TaskState::Working);
+    assert_eq!(store.lapsed(99).await.unwrap(), []);
+    let claimed = store.claim(again.clone(), lease("b", 200), 99).await;
+    assert_eq!(claimed.unwrap(), None);
+    let lapsed = store.lapsed(100).await.unwrap();
+    assert_eq!((&lapsed[0].record, lapsed[0].attempt), (&first, 1));
+    for _ in 0..2 {
+        // A second time, as after an error, it is the same and no attempt more.
+        let claimed = store.claim(again.clone(), lease("b", 200), 100).await;
+        let claimed = claimed.unwrap().expect("nobody has it");
+        assert_eq!(claimed.attempt, 2);
+        assert_eq!(claimed.call.as_deref(), Some("what it was"));
+    }
+    let claimed = store.claim(again.clone(), lease("c", 200), 100).await;
+    assert_eq!(claimed.unwrap(), None);
+    assert_eq!(store.get(first.id).await.unwrap(), Some(again));
+    assert_eq!(store.lapsed(199).await.unwrap(), []);
+}
+
+async fn one_of_those_who_claim_a_task_gets_it(store: &dyn TaskStore) {
+    let first = owned(store, "a").await;
+    let mut latest = first;
+    for round in 1..=3 {
+        let now_us = 100 * round;
+        let again = next(&latest, TaskState::Working);
+        let owners: Vec<_> = (0..16).map(|number| format!("{round}.{number}")).collect();
+        let claims = owners
+            .iter()
+            .map(|owner| store.claim(again.clone(), lease(owner, now_us + 100), now_us));
+        let claims = join_all(claims).await;
+        let taken: Vec<_> = claims.into_iter().filter_map(Result::unwrap).collect();
+        assert_eq!(taken.len(), 1, "{taken:?}");
+        assert_eq!(taken[0].attempt, round + 1);
+        latest = again;
+    }
+}
+
+async fn whoever_lost_a_task_comes_too_late(store: &dyn TaskStore) {
+    let first = owned(store, "a").await;
+    let again = next(&first, TaskState::Working);
+    let claimed = store.claim(again.clone(), lease("b", 200), 100).await;
+    assert!(claimed.unwrap().is_some());
+    assert!(!store.update(next(&first, completed())).await.unwrap());
+    assert_eq!(store.renew(lease("a", 300)).await.unwrap(), []);
+    assert_eq!(store.lapsed(200).await.unwrap().len(), 1);
+    assert!(store.update(next(&again, completed())).await.unwrap());
+}
+
+async fn a_lease_is_renewed_for_all_tasks_of_an_owner_and_for_no_other(store: &dyn TaskStore) {
+    let mut mine = [owned(store, "a").await.id, owned(store, "a").await.id];
+    let theirs = owned(store, "b").await;
+    let over = owned(store, "a").await;
+    assert!(store.update(next(&over, completed())).await.unwrap());
+    let mut renewed = store.renew(lease("a", 200)).await.unwrap();
+    renewed.sort();
+    mine.sort();
+    assert_eq!(renewed, mine);
+    let lapsed = store.lapsed(199).await.unwrap();
+    assert_eq!(lapsed.len(), 1);
+    assert_eq!(lapsed[0].record, theirs);
+    // They are given up by a lease that is over.
+    store.renew(lease("a", 0)).await.unwrap();
+    assert_eq!(store.lapsed(1).await.unwrap().len(), 2);
+}
+
+async fn what_is_over_cannot_be_begun_again(store: &dyn TaskStore) {
+    let first = owned(store, "a").await;
+    let ended = next(&first, completed());
+    let error = store.claim(ended.clone(), lease("b", 200), 100).await;
+    let error = error.unwrap_err();
+    assert!(
+        error.source().unwrap().to_string().contains("over"),
+        "{error:?}"
+    );
+    assert!(store.update(ended.clone()).await.unwrap());
+    let again = next(&ended, TaskState::Working);
+    let claimed = store.claim(again, lease("b", 200), 100).await;
+    assert_eq!(claimed.unwrap(), None);
+    assert_eq!(store.lapsed(u64::MAX).await.unwrap(), []);
 }

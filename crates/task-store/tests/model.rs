@@ -3,21 +3,24 @@
 
 mod common;
 
-use common::{block_on, new_sqlite, states, task};
+use common::{block_on, lease, new_sqlite, states, task};
 use proptest::{prelude::*, sample::Index};
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::HashMap};
 use task_store::{
-    CreateError, LimitKind, MemoryTaskStore, SqliteTaskStore, TaskId, TaskLimits, TaskRecord,
-    TaskState, TaskStore,
+    Begun, Claimed, CreateError, Lapsed, LimitKind, MemoryTaskStore, SqliteTaskStore, TaskId,
+    TaskLimits, TaskRecord, TaskState, TaskStore,
 };
 
 const IDS: usize = 5;
 const PRINCIPALS: [&str; 2] = ["alice", "bob"];
+/// Starts of servers that carry tasks out.
+const OWNERS: [&str; 3] = ["first", "second", "third"];
 const VERSIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
 #[derive(Clone, Debug)]
 enum Operation {
-    Create(Change, TaskLimits),
+    /// By whom, until when and with what call.
+    Create(Change, TaskLimits, (usize, u64, Option<String>)),
     /// Adds the number to the sequence of what is there.
     Update(Change, u64),
     /// Sends what is there again.
@@ -26,7 +29,12 @@ enum Operation {
     List(usize, usize, Option<(u64, usize)>, usize),
     Remove(usize),
     RemoveExpired(u64),
-    Unfinished,
+    Lapsed(u64),
+    /// As an update, and by whom, until when, and at what time.
+    Claim(Change, u64, (usize, u64, u64)),
+    /// Claims again what is there.
+    ClaimAgain(usize, usize),
+    Renew(usize, u64),
     /// Closes the file and opens it again.
     Reopen,
 }
@@ -54,6 +62,9 @@ enum Answer {
     One(Option<TaskRecord>),
     Many(Vec<TaskRecord>),
     Count(usize),
+    Taken(Option<Claimed>),
+    Lapsed(Vec<Lapsed>),
+    Names(Vec<TaskId>),
 }
 
 /// Does an operation to a store.
@@ -61,14 +72,27 @@ type Ask = Box<dyn Fn(&dyn TaskStore) -> Answer>;
 
 /// The records, in no order.
 #[derive(Default)]
-struct Model(Vec<TaskRecord>);
+struct Model(Vec<TaskRecord>, HashMap<TaskId, Run>);
+
+struct Run {
+    attempt: u64,
+    owner: usize,
+    until_us: u64,
+    call: Option<String>,
+}
 
 impl Model {
     fn get(&self, id: &TaskId) -> Option<&TaskRecord> {
         self.0.iter().find(|task| task.id == *id)
     }
 
-    fn create(&mut self, task: TaskRecord, limits: TaskLimits) -> Answer {
+    fn run(&self, id: &TaskId) -> Option<&Run> {
+        let task = self.get(id)?;
+        let run = self.1.get(id);
+        run.filter(|_| !task.state.is_terminal())
+    }
+
+    fn create(&mut self, task: TaskRecord, limits: TaskLimits, run: Run) -> Answer {
         if let Some(known) = self.get(&task.id) {
             return match *known == task {
                 true => Answer::Done,
@@ -87,6 +111,7 @@ impl Model {
         if limits.max_total <= counts[1] {
             return Answer::Refused(limits.max_total, LimitKind::Total);
         }
+        self.1.insert(task.id.clone(), run);
         self.0.push(task);
         Answer::Done
     }
@@ -135,16 +160,65 @@ impl Model {
         Answer::Many(tasks)
     }
 
-    fn unfinished(&self) -> Answer {
+    fn lapsed(&self, now_us: u64) -> Answer {
         let mut tasks = self.0.clone();
-        tasks.retain(|task| {
-            matches!(
-                task.state,
-                TaskState::Working | TaskState::InputRequired { .. }
-            )
-        });
         tasks.sort_by_key(|task| (task.created_us, task.id.clone()));
-        Answer::Many(tasks)
+        let lapsed = tasks.into_iter().filter_map(|record| {
+            let run = self.run(&record.id)?;
+            (run.until_us <= now_us).then_some(Lapsed {
+                attempt: run.attempt,
+                record,
+            })
+        });
+        Answer::Lapsed(lapsed.collect())
+    }
+
+    fn claim(&mut self, task: TaskRecord, owner: usize, until_us: u64, now_us: u64) -> Answer {
+        if task.state.is_terminal() {
+            return Answer::Failed;
+        }
+        let id = task.id.clone();
+        let Some(run) = self.run(&id) else {
+            return Answer::Taken(None);
+        };
+        let is_known = self.get(&id) == Some(&task);
+        let (is_free, is_theirs) = (run.until_us <= now_us, run.owner == owner);
+        let taken = match is_known {
+            true => is_theirs,
+            false => is_free && self.update(task) == Answer::Whether(true),
+        };
+        let run = self.1.get_mut(&id).filter(|_| taken);
+        Answer::Taken(run.map(|run| {
+            if !is_known {
+                run.attempt += 1;
+                (run.owner, run.until_us) = (owner, until_us);
+            }
+            Claimed {
+                attempt: run.attempt,
+                call: run.call.clone(),
+            }
+        }))
+    }
+
+    fn renew(&mut self, owner: usize, until_us: u64) -> Answer {
+        let mut names = Vec::new();
+        for task in &self.0 {
+            let run = self.1.get_mut(&task.id);
+            if let Some(run) = run
+                && run.owner == owner
+                && !task.state.is_terminal()
+            {
+                run.until_us = until_us;
+                names.push(task.id.clone());
+            }
+        }
+        names.sort();
+        Answer::Names(names)
+    }
+
+    /// Nobody owns anything any more.
+    fn free(&mut self) {
+        self.1.values_mut().for_each(|run| run.until_us = 0);
     }
 }
 
@@ -174,15 +248,28 @@ fn record(change: &Change, ids: &[TaskId], known: Option<&TaskRecord>) -> TaskRe
 fn both(operation: &Operation, ids: &[TaskId], model: &mut Model) -> (Answer, Ask) {
     let id = |index: &usize| ids[*index].clone();
     match operation {
-        Operation::Create(change, limits) => {
+        Operation::Create(change, limits, (owner, until_us, call)) => {
             let (task, limits) = (record(change, ids, None), *limits);
-            let expected = model.create(task.clone(), limits);
-            let create =
-                move |store: &dyn TaskStore| match block_on(store.create(task.clone(), limits)) {
-                    Ok(()) => Answer::Done,
-                    Err(CreateError::TooMany { max, what }) => Answer::Refused(max, what),
-                    Err(CreateError::Store(_)) => Answer::Failed,
-                };
+            let run = Run {
+                attempt: 1,
+                owner: *owner,
+                until_us: *until_us,
+                call: call.clone(),
+            };
+            let begun = Begun {
+                lease: lease(OWNERS[*owner], *until_us),
+                call: call.clone(),
+            };
+            let expected = model.create(task.clone(), limits, run);
+            let create = move |store: &dyn TaskStore| match block_on(store.create(
+                task.clone(),
+                begun.clone(),
+                limits,
+            )) {
+                Ok(()) => Answer::Done,
+                Err(CreateError::TooMany { max, what }) => Answer::Refused(max, what),
+                Err(CreateError::Store(_)) => Answer::Failed,
+            };
             (expected, Box::new(create))
         }
         Operation::Update(change, step) => {
@@ -248,17 +335,67 @@ fn both(operation: &Operation, ids: &[TaskId], model: &mut Model) -> (Answer, As
             };
             (expected, Box::new(remove))
         }
-        Operation::Unfinished => {
-            let unfinished =
-                |store: &dyn TaskStore| Answer::Many(block_on(store.unfinished()).unwrap());
-            (model.unfinished(), Box::new(unfinished))
+        Operation::Lapsed(now_us) => {
+            let now_us = *now_us;
+            let lapsed = move |store: &dyn TaskStore| {
+                Answer::Lapsed(block_on(store.lapsed(now_us)).unwrap())
+            };
+            (model.lapsed(now_us), Box::new(lapsed))
         }
-        Operation::Reopen => (Answer::Done, Box::new(|_| Answer::Done)),
+        Operation::Claim(change, step, (owner, until_us, now_us)) => {
+            let known = model.get(&ids[change.id]);
+            let sequence = known.map_or(0, |known| known.sequence) + step;
+            let task = TaskRecord {
+                sequence,
+                ..record(change, ids, known)
+            };
+            let (owner, until_us, now_us) = (*owner, *until_us, *now_us);
+            let expected = model.claim(task.clone(), owner, until_us, now_us);
+            let claim = move |store: &dyn TaskStore| claim(store, &task, owner, until_us, now_us);
+            (expected, Box::new(claim))
+        }
+        Operation::ClaimAgain(index, owner) => match model.get(&ids[*index]).cloned() {
+            None => (Answer::Done, Box::new(|_| Answer::Done)),
+            Some(task) => {
+                let owner = *owner;
+                let expected = model.claim(task.clone(), owner, 99, 99);
+                let claim = move |store: &dyn TaskStore| claim(store, &task, owner, 99, 99);
+                (expected, Box::new(claim))
+            }
+        },
+        Operation::Renew(owner, until_us) => {
+            let (owner, until_us) = (*owner, *until_us);
+            let renew = move |store: &dyn TaskStore| {
+                let renewed = store.renew(lease(OWNERS[owner], until_us));
+                let mut names = block_on(renewed).unwrap();
+                names.sort();
+                Answer::Names(names)
+            };
+            (model.renew(owner, until_us), Box::new(renew))
+        }
+        Operation::Reopen => {
+            model.free();
+            (Answer::Done, Box::new(|_| Answer::Done))
+        }
     }
 }
 
 fn update(store: &dyn TaskStore, task: &TaskRecord) -> Answer {
     Answer::Whether(block_on(store.update(task.clone())).unwrap())
+}
+
+fn claim(
+    store: &dyn TaskStore,
+    task: &TaskRecord,
+    owner: usize,
+    until_us: u64,
+    now_us: u64,
+) -> Answer {
+    let lease = lease(OWNERS[owner], until_us);
+    match block_on(store.claim(task.clone(), lease, now_us)) {
+        Ok(claimed) => Answer::Taken(claimed),
+        Err(_) => Answer::Failed,
+    }
 }
 
 fn changes() -> impl Strategy<Value = Change> {
@@ -289,8 +426,16 @@ fn operations() -> impl Strategy<Value = Operation> {
         max_per_principal,
     });
     let after = prop::option::of((0..6u64, 0..IDS));
+    let call = prop::option::of(Just(r#"{"arguments":{}}"#.to_owned()));
+    let with = (0..3usize, 0..12u64, call);
+    let by = (0..3usize, 0..12u64, 0..12u64);
     prop_oneof![
-        6 => (changes(), limits).prop_map(|(change, limits)| Operation::Create(change, limits)),
+        6 => (changes(), limits, with)
+            .prop_map(|(change, limits, with)| Operation::Create(change, limits, with)),
+        5 => (changes(), prop_oneof![6 => Just(1), 1 => Just(0), 1 => Just(2)], by)
+            .prop_map(|(change, step, by)| Operation::Claim(change, step, by)),
+        2 => (0..IDS, 0..3usize).prop_map(|(id, owner)| Operation::ClaimAgain(id, owner)),
+        2 => (0..3usize, 0..12u64).prop_map(|(owner, until_us)| Operation::Renew(owner, until_us)),
         8 => (changes(), prop_oneof![6 => Just(1), 1 => Just(0), 1 => Just(2)])
             .prop_map(|(change, step)| Operation::Update(change, step)),
         2 => (0..IDS).prop_map(Operation::Repeat),
@@ -301,7 +446,7 @@ fn operations() -> impl Strategy<Value = Operation> {
             }),
         1 => (0..IDS).prop_map(Operation::Remove),
         1 => (0..12u64).prop_map(Operation::RemoveExpired),
-        2 => Just(Operation::Unfinished),
+        2 => (0..12u64).prop_map(Operation::Lapsed),
         1 => Just(Operation::Reopen),
     ]
 }
@@ -322,6 +467,12 @@ proptest! {
                 sqlite = SqliteTaskStore::open(directory.path().join("tasks.sqlite")).unwrap();
             }
             let (expected, ask) = both(operation, &ids, &mut model);
+            if matches!(operation, Operation::Reopen) {
+                // As if it had a file.
+                for owner in OWNERS {
+                    block_on(memory.renew(lease(owner, 0))).unwrap();
+                }
+            }
             prop_assert_eq!(&ask(&memory), &expected, "in memory: {:?}", operation);
             prop_assert_eq!(&ask(&sqlite), &expected, "in a file: {:?}", operation);
         }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{LIMITS, block_on, completed, new_sqlite, next, states, task};
+use common::{LIMITS, begun, block_on, completed, lease, new_sqlite, next, not_over, states, task};
 use futures_util::{FutureExt, future::join_all};
 use rusqlite::Connection;
 use std::{
@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use task_store::{OpenError, SqliteTaskStore, TaskLimits, TaskRecord, TaskState, TaskStore};
+use task_store::{Begun, OpenError, SqliteTaskStore, TaskLimits, TaskRecord, TaskState, TaskStore};
 
 fn open(path: &Path) -> SqliteTaskStore {
     SqliteTaskStore::open(path).unwrap()
@@ -32,7 +32,9 @@ fn a_store_that_is_opened_again_has_everything() {
         })
         .collect();
     for created in block_on(join_all(
-        tasks.iter().map(|task| store.create(task.clone(), LIMITS)),
+        tasks
+            .iter()
+            .map(|task| store.create(task.clone(), begun(), LIMITS)),
     )) {
         created.unwrap();
     }
@@ -48,7 +50,7 @@ fn a_store_that_is_opened_again_has_everything() {
         for task in &tasks[2..] {
             assert_eq!(get(task).as_ref(), Some(task));
         }
-        assert_eq!(block_on(store.unfinished()).unwrap().len(), 18);
+        assert_eq!(block_on(not_over(&store)).len(), 18);
     }
 }
 
@@ -58,10 +60,10 @@ fn what_was_asked_for_is_done_before_the_store_is_gone() {
     let tasks: Vec<_> = (0..100).map(task).collect();
     for task in &tasks {
         // Polled once, so that it is asked for, and then not waited for.
-        let _ = store.create(task.clone(), LIMITS).now_or_never();
+        let _ = store.create(task.clone(), begun(), LIMITS).now_or_never();
     }
     drop(store);
-    let unfinished = block_on(open(&file(&directory)).unfinished()).unwrap();
+    let unfinished = block_on(not_over(&open(&file(&directory))));
     assert_eq!(unfinished.len(), tasks.len());
 }
 
@@ -69,7 +71,7 @@ fn what_was_asked_for_is_done_before_the_store_is_gone() {
 fn a_large_result_is_kept_as_it_is() {
     let (store, directory) = new_sqlite();
     let first = task(7);
-    block_on(store.create(first.clone(), LIMITS)).unwrap();
+    block_on(store.create(first.clone(), begun(), LIMITS)).unwrap();
     let result: String = (0..1_000_000)
         .map(|number| format!("{number:08}"))
         .collect();
@@ -92,12 +94,12 @@ fn many_may_ask_at_once() {
     };
     let tasks: Vec<_> = (0..2_000).map(task).collect();
     block_on(join_all(tasks.iter().map(|task| async {
-        store.create(task.clone(), limits).await.unwrap();
+        store.create(task.clone(), begun(), limits).await.unwrap();
         let last = next(task, completed());
         assert!(store.update(last.clone()).await.unwrap());
         assert_eq!(store.get(last.id.clone()).await.unwrap(), Some(last));
     })));
-    assert_eq!(block_on(store.unfinished()).unwrap(), []);
+    assert_eq!(block_on(not_over(&*store)), []);
 }
 
 #[test]
@@ -119,10 +121,10 @@ fn a_store_has_one_owner() {
         assert!(matches!(error, OpenError::Locked(_)), "{error:?}");
         assert!(error.to_string().contains("in use"), "{error}");
     }
-    block_on(store.create(task(7), LIMITS)).unwrap();
+    block_on(store.create(task(7), begun(), LIMITS)).unwrap();
     drop(store);
     for way in &other_ways {
-        assert_eq!(block_on(open(way).unfinished()).unwrap().len(), 1);
+        assert_eq!(block_on(not_over(&open(way))).len(), 1);
     }
 }
 
@@ -163,7 +165,7 @@ fn a_newer_store_is_left_as_it_is() {
     drop(store);
     let path = file(&directory);
     let database = Connection::open(&path).unwrap();
-    database.pragma_update(None, "user_version", 2).unwrap();
+    database.pragma_update(None, "user_version", 3).unwrap();
     drop(database);
     let before = fs::read(&path).unwrap();
     let error = SqliteTaskStore::open(&path).unwrap_err();
@@ -171,8 +173,8 @@ fn a_newer_store_is_left_as_it_is() {
         matches!(
             &error,
             OpenError::Newer {
-                found: 2,
-                known: 1,
+                found: 3,
+                known: 2,
                 ..
             }
         ),
@@ -186,7 +188,7 @@ fn damage_is_told_and_the_rest_is_served() {
     let (store, directory) = new_sqlite();
     let (good, bad) = (task(7), task(8));
     for task in [&good, &bad] {
-        block_on(store.create(task.clone(), LIMITS)).unwrap();
+        block_on(store.create(task.clone(), begun(), LIMITS)).unwrap();
     }
     drop(store);
     let path = file(&directory);
@@ -224,7 +226,7 @@ fn a_new_store_is_for_its_owner_alone() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("new/deep/tasks.sqlite");
     let store = open(&path);
-    block_on(store.create(task(7), LIMITS)).unwrap();
+    block_on(store.create(task(7), begun(), LIMITS)).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(path.parent().unwrap()), 0o700);
     let files: Vec<_> = fs::read_dir(path.parent().unwrap())
@@ -235,4 +237,128 @@ fn a_new_store_is_for_its_owner_alone() {
     for file in files {
         assert_eq!(mode(&file), 0o600, "{}", file.display());
     }
+}
+
+/// The tables as version 1 had them.
+const VERSION_1: &str = "
+    CREATE TABLE task (
+        id TEXT NOT NULL UNIQUE,
+        principal TEXT NOT NULL,
+        capability TEXT NOT NULL,
+        protocol_version TEXT NOT NULL,
+        created_us INTEGER NOT NULL,
+        updated_us INTEGER NOT NULL,
+        expires_us INTEGER NOT NULL,
+        sequence INTEGER NOT NULL,
+        state TEXT NOT NULL,
+        is_error INTEGER NOT NULL,
+        message TEXT,
+        text TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX task_by_age ON task (principal, protocol_version, created_us, id);
+    CREATE INDEX task_by_expiry ON task (expires_us);
+    CREATE INDEX task_by_principal ON task (principal, expires_us);
+    CREATE INDEX task_unfinished ON task (created_us, id)
+        WHERE state IN ('working', 'input_required');
+    PRAGMA application_id = 0x4F574C54;
+    PRAGMA user_version = 1;
+";
+
+#[test]
+fn a_store_of_version_1_is_brought_up_to_date_with_everything_in_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory);
+    let database = Connection::open(&path).unwrap();
+    database.execute_batch(VERSION_1).unwrap();
+    let (working, over) = (
+        task(7),
+        TaskRecord {
+            state: completed(),
+            ..task(8)
+        },
+    );
+    let texts = [("working", ""), ("completed", "{}")];
+    for (task, (state, text)) in [&working, &over].into_iter().zip(texts) {
+        let sql = "INSERT INTO task VALUES (?1, 'alice', 'tool/report', '2026-07-28', ?2, ?2, ?3,
+                                            1, ?4, 0, NULL, ?5)";
+        let values = rusqlite::params![
+            task.id.as_str(),
+            task.created_us as i64,
+            task.expires_us as i64,
+            state,
+            text
+        ];
+        database.execute(sql, values).unwrap();
+    }
+    drop(database);
+    // And once more, when there is nothing to be done.
+    for _ in 0..2 {
+        let store = open(&path);
+        assert_eq!(
+            block_on(store.get(over.id.clone())).unwrap().as_ref(),
+            Some(&over)
+        );
+        let lapsed = block_on(store.lapsed(0)).unwrap();
+        assert_eq!(lapsed.len(), 1);
+        assert_eq!((&lapsed[0].record, lapsed[0].attempt), (&working, 1));
+    }
+    let store = open(&path);
+    let again = next(&working, TaskState::Working);
+    let claimed = block_on(store.claim(again.clone(), lease("second", 9), 0)).unwrap();
+    let claimed = claimed.expect("nobody has it");
+    assert_eq!((claimed.attempt, claimed.call), (2, None));
+    assert!(block_on(store.update(next(&again, completed()))).unwrap());
+    assert_eq!(block_on(not_over(&store)), []);
+}
+
+#[test]
+fn who_opens_the_file_may_take_everything_at_once() {
+    let (store, directory) = new_sqlite();
+    let first = task(7);
+    let theirs = Begun {
+        lease: lease("first", i64::MAX as u64),
+        call: None,
+    };
+    block_on(store.create(first.clone(), theirs, LIMITS)).unwrap();
+    assert_eq!(block_on(store.lapsed(99)).unwrap(), []);
+    drop(store);
+    let store = open(&file(&directory));
+    assert_eq!(block_on(store.lapsed(0)).unwrap().len(), 1);
+}
+
+#[test]
+fn what_a_call_was_is_not_in_the_file_once_it_is_over() {
+    let (store, directory) = new_sqlite();
+    let secret = "the number of her card is 4929 1234";
+    let has_secret = || {
+        let files = fs::read_dir(directory.path()).unwrap();
+        let mut contents = files.map(|it| fs::read(it.unwrap().path()).unwrap());
+        contents.any(|bytes| {
+            bytes
+                .windows(secret.len())
+                .any(|it| it == secret.as_bytes())
+        })
+    };
+    let tasks: Vec<_> = (0..3).map(task).collect();
+    for task in &tasks {
+        // Of one page, and of many.
+        let call = format!("{secret}{}", "x".repeat(9_000 * task.created_us as usize));
+        let with = Begun {
+            call: Some(call),
+            ..begun()
+        };
+        block_on(store.create(task.clone(), with, LIMITS)).unwrap();
+    }
+    drop(store);
+    assert!(has_secret());
+    let store = open(&file(&directory));
+    assert!(block_on(store.update(next(&tasks[0], completed()))).unwrap());
+    block_on(store.remove(tasks[1].id.clone())).unwrap();
+    assert_eq!(
+        block_on(store.remove_expired(tasks[2].expires_us)).unwrap(),
+        2
+    );
+    // Closing it takes the journal away.
+    drop(store);
+    assert!(!has_secret());
 }

@@ -259,6 +259,10 @@ pub struct Tasks {
     /// Tasks of one client that run at once.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_running_per_client: usize,
+    /// How many times a task is begun at most, which is begun again when the server has stopped and
+    /// its tool says that it is idempotent. 1: none is.
+    #[schemars(range(min = 1, max = 100))]
+    pub max_attempts: u32,
     /// Tasks that are kept, running or not.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub max_kept: usize,
@@ -277,6 +281,7 @@ impl Default for Tasks {
             max_keep_seconds: 86_400,
             max_running: 1_000,
             max_running_per_client: 100,
+            max_attempts: 3,
             max_kept: 10_000,
             max_kept_per_client: 1_000,
         }

@@ -284,6 +284,7 @@ fn task_options(config: &Config) -> TaskOptions {
         max_keep: seconds(tasks.max_keep_seconds),
         max_running: tasks.max_running,
         max_running_per_principal: tasks.max_running_per_client,
+        max_attempts: tasks.max_attempts,
         records: TaskLimits {
             max_total: tasks.max_kept,
             max_per_principal: tasks.max_kept_per_client,

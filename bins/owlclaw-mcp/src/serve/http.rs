@@ -36,6 +36,7 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
         threads,
         "serving"
     );
+    server.gateway.keep_tasks();
     let asked = asked_to_stop().await;
     running.stop();
     tokio::join!(running.stopped(), server.close_tasks(DRAIN));

@@ -14,6 +14,7 @@ pub(super) async fn serve(server: &Server) -> Result<(), Failure> {
     let principal = principal()?;
     let (input, output) = standard_streams()?;
     tracing::info!(transport = "stdio", principal = %principal, "serving");
+    server.gateway.keep_tasks();
     let stop = async {
         if let Err(error) = asked_to_stop().await {
             // Without signals the end of the input still ends the server.

@@ -1,6 +1,6 @@
 //! Which calls are tasks, or may become some.
 
-use super::{Outcome, Run, Tasks, methods::tasks_missing};
+use super::{Outcome, Run, Tasks, Wanted, methods::tasks_missing};
 use crate::{
     Invocation, Offer, Server,
     asking::{self, Repeated, declared, sealed},
@@ -189,15 +189,13 @@ impl<Q: QuotaStore> Server<Q> {
             tool: name.clone(),
             arguments: arguments.clone(),
             answers,
-            ttl,
             visible: {
                 let (governor, principal) = (Arc::clone(&self.governor), cx.principal.clone());
                 let capability = tool_capability(&name);
                 Arc::new(move || governor.visible(principal.as_str(), &capability))
             },
-            at_once,
         };
-        match run.answer().await {
+        match run.answer(Wanted { ttl, at_once }).await {
             Outcome::Created(task) => Ok(ServerResult::CreateTask(task)),
             Outcome::Failed(error) => Err(error),
             // What is asked before there is a task is asked by a result (2026-07-28, multi

@@ -9,6 +9,8 @@ enum Stage {
     /// It may still be refused.
     #[default]
     Outside,
+    /// It may still be refused, and not before its turn has come, for which its caller need not wait.
+    PutOff,
     /// It was let through, and is on record.
     Begun,
     /// It says that its caller need not wait.
@@ -16,6 +18,11 @@ enum Stage {
 }
 
 impl Handover {
+    /// Has the caller not wait for its turn.
+    pub(crate) fn put_off(&self) {
+        self.reach(Stage::PutOff);
+    }
+
     /// Nothing but the call itself decides what comes of it from here on.
     pub(crate) fn begin(&self) {
         self.reach(Stage::Begun);
@@ -36,13 +43,13 @@ impl Handover {
         Stage::Asked <= *self.0.borrow()
     }
 
-    /// Resolves when the call is let through; never, if it is not.
+    /// Resolves when the call is let through, or has to wait for its turn; never, if it is refused.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost, here and in [`Handover::asked`].
-    pub(crate) async fn begun(&self) {
-        self.reached(Stage::Begun).await;
+    pub(crate) async fn begun_or_put_off(&self) {
+        self.reached(Stage::PutOff).await;
     }
 
     /// Resolves when the call says that its caller need not wait.

@@ -35,11 +35,15 @@ pub(crate) struct Live {
     pub(crate) record: TaskRecord,
     pub(crate) poll_interval_ms: u64,
     pub(crate) visible: Visible,
+    /// How many times it was begun.
+    pub(crate) attempt: u64,
+    /// Whether the next process can begin it again if this one does not end it.
+    pub(crate) can_be_begun_again: bool,
     now: Mutex<Now>,
     /// How many times it has changed.
     changes: watch::Sender<u64>,
     stop: watch::Sender<Option<Stop>>,
-    _slot: Slot,
+    _slot: Option<Slot>,
 }
 
 /// Why a task is ended from outside.
@@ -49,6 +53,8 @@ pub(crate) enum Stop {
     Cancelled,
     /// The server stops.
     Shutdown,
+    /// It is not this server's any more: another one has taken it, or ended it.
+    Lost,
 }
 
 #[derive(Debug)]
@@ -62,6 +68,8 @@ struct Now {
     given: Responses,
     asker: Option<oneshot::Sender<Result<Responses, McpError>>>,
     claimed: bool,
+    /// Whether nothing more is to be heard of it here, while it is not over.
+    lost: bool,
 }
 
 #[derive(Debug)]
@@ -76,11 +84,15 @@ impl Live {
         record: TaskRecord,
         poll_interval_ms: u64,
         visible: Visible,
-        slot: Slot,
+        slot: Option<Slot>,
+        run: (u64, bool),
     ) -> Arc<Self> {
+        let (attempt, can_be_begun_again) = run;
         Arc::new(Self {
             poll_interval_ms,
             visible,
+            attempt,
+            can_be_begun_again,
             now: Mutex::new(Now {
                 state: TaskState::Working,
                 message: record.message.clone(),
@@ -90,6 +102,7 @@ impl Live {
                 given: BTreeMap::new(),
                 asker: None,
                 claimed: false,
+                lost: false,
             }),
             record,
             changes: watch::Sender::new(1),
@@ -214,6 +227,20 @@ impl Live {
         self.changed(now, now_us);
     }
 
+    /// It is not carried on here. Whoever waits for it has to look for it in the store.
+    pub(crate) fn lose(&self) {
+        let mut now = self.lock();
+        now.pending.clear();
+        now.asker = None;
+        now.lost = true;
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// Whether it is no longer carried on here.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lock().lost
+    }
+
     /// Asks it to end; the first to ask says why.
     pub(crate) fn stop(&self, why: Stop) {
         self.stop.send_if_modified(|stop| {
@@ -237,10 +264,14 @@ impl Live {
         }
     }
 
-    /// Resolves when it is over.
+    /// Resolves when it is over, or lost.
     pub(crate) async fn over(&self) {
         let mut changes = self.changes();
-        while !self.lock().state.is_terminal() {
+        let goes_on = || {
+            let now = self.lock();
+            !now.state.is_terminal() && !now.lost
+        };
+        while goes_on() {
             if changes.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -333,7 +364,7 @@ mod tests {
             message: None,
         };
         let slot = Slots::new(1, 1).take(&Principal::new("anna")).unwrap();
-        Live::new(record, 500, Arc::new(|| true), slot)
+        Live::new(record, 500, Arc::new(|| true), Some(slot), (1, false))
     }
 
     fn questions(keys: &[&str]) -> BTreeMap<String, InputRequest> {

@@ -3,6 +3,7 @@
 use super::{
     Tasks,
     live::{AnswersTooLarge, Live, Stop},
+    run::CANCELLED,
     shape,
 };
 use crate::{
@@ -24,7 +25,7 @@ use mcp_protocol::{
 use mcp_service::{McpError, Outbox, RequestCx};
 use serde_json::json;
 use std::{collections::HashSet, pin::pin, sync::Arc, time::Duration};
-use task_store::{TaskId, TaskRecord};
+use task_store::{StoreError, TaskId, TaskRecord, TaskState as Stored};
 
 /// The most tasks on a page of `tasks/list`.
 const PAGE: usize = 50;
@@ -32,10 +33,15 @@ const PAGE: usize = 50;
 /// How long `tasks/cancel` waits for a task to have ended.
 const MAX_CANCEL: Duration = Duration::from_secs(5);
 
+/// How many times a task may change hands while it is being cancelled.
+const MAX_CANCEL_STEPS: usize = 4;
+
 /// A task that its client may know of.
 enum Found {
     Live(Arc<Live>),
     Over(TaskRecord),
+    /// Somebody else carries it on, or it waits for somebody to do so.
+    Elsewhere(TaskRecord),
 }
 
 impl<Q: QuotaStore> Server<Q> {
@@ -82,11 +88,16 @@ impl<Q: QuotaStore> Server<Q> {
         let asked = json!({ "taskId": id });
         let _ = self.record_about(cx, "tasks/cancel", &found, &asked).await;
         let modern = cx.version.era() == Era::Modern;
-        let task = match found {
+        let found = tasks.cancel_elsewhere(found).await;
+        let task = match found.map_err(|error| McpError::internal(&error))? {
             Found::Over(record) => {
                 let poll = tasks.poll_interval_ms();
                 // Cancelled before it was asked to be is not cancelled by it.
                 (shape::seen(record, poll), false)
+            }
+            Found::Elsewhere(record) => {
+                let cancelled = matches!(record.state, Stored::Cancelled);
+                (shape::seen(record, tasks.poll_interval_ms()), cancelled)
             }
             Found::Live(live) => {
                 live.stop(Stop::Cancelled);
@@ -127,22 +138,42 @@ impl<Q: QuotaStore> Server<Q> {
             );
             return Err(McpError(error.0.with(&json!({ "retryable": true }))));
         };
-        let live = match self.find(cx, tasks, id).await? {
-            Found::Over(record) => {
-                return result_of(shape::seen(record, tasks.poll_interval_ms()));
+        loop {
+            match self.find(cx, tasks, id).await? {
+                Found::Over(record) => {
+                    return result_of(shape::seen(record, tasks.poll_interval_ms()));
+                }
+                Found::Live(live) => {
+                    if let Some(result) = self.await_live(cx, tasks, id, &live).await? {
+                        return Ok(result);
+                    }
+                }
+                Found::Elsewhere(_) => tasks.look_again_later().await?,
             }
-            Found::Live(live) => live,
-        };
+        }
+    }
+
+    /// Waits for the end of a task that is carried on here; `None` if it no longer is.
+    async fn await_live(
+        &self,
+        cx: &RequestCx,
+        tasks: &Tasks,
+        id: &str,
+        live: &Live,
+    ) -> Result<Option<ServerResult>, McpError> {
         let mut changes = live.changes();
         loop {
             changes.borrow_and_update();
+            if live.is_lost() {
+                return Ok(None);
+            }
             let (_, task) = live.seen();
             // Who waits need not have been allowed to all the while.
             if !(live.visible)() {
                 return Err(unknown_task());
             }
             if task.state.is_terminal() {
-                return result_of(task);
+                return result_of(task).map(Some);
             }
             let Some((claim, requests)) = live.claim(&mut changes) else {
                 // The sender lives as long as `live`.
@@ -157,12 +188,12 @@ impl<Q: QuotaStore> Server<Q> {
             // A task that is over asks nothing any more: the client is told so.
             match select(pin!(ask_all(cx, &requests, Some(id))), changed).await {
                 Either::Left((Ok(responses), _)) => {
-                    if let Err(error) = tasks.answer(&live, responses) {
-                        tasks.refuse(&live, too_large(&error));
+                    if let Err(error) = tasks.answer(live, responses) {
+                        tasks.refuse(live, too_large(&error));
                     }
                 }
                 Either::Left((Err(unanswered), _)) if unanswered.refused && can_answer => {
-                    tasks.refuse(&live, unanswered.error);
+                    tasks.refuse(live, unanswered.error);
                 }
                 Either::Left((Err(unanswered), _)) => return Err(unanswered.error),
                 Either::Right(_) => {}
@@ -271,7 +302,7 @@ impl<Q: QuotaStore> Server<Q> {
             None => {
                 let record = tasks.store.get(id).await;
                 let record = record.map_err(|error| McpError::internal(&error))?;
-                Found::Over(record.ok_or_else(unknown_task)?)
+                found_in_store(record.ok_or_else(unknown_task)?)
             }
         };
         let record = found.record();
@@ -338,7 +369,7 @@ impl Found {
     fn record(&self) -> &TaskRecord {
         match self {
             Self::Live(live) => &live.record,
-            Self::Over(record) => record,
+            Self::Over(record) | Self::Elsewhere(record) => record,
         }
     }
 
@@ -347,11 +378,65 @@ impl Found {
         match self {
             Self::Live(live) => live.seen(),
             Self::Over(record) => (u64::MAX, shape::seen(record, tasks.poll_interval_ms())),
+            // Whatever may come of it is news.
+            Self::Elsewhere(record) => (0, shape::seen(record, tasks.poll_interval_ms())),
         }
     }
 }
 
+fn found_in_store(record: TaskRecord) -> Found {
+    match record.state.is_terminal() {
+        true => Found::Over(record),
+        false => Found::Elsewhere(record),
+    }
+}
+
 impl Tasks {
+    /// Cancels a task that is not carried on here: whoever carries it on comes too late then. It may
+    /// be taken up here meanwhile, or end.
+    async fn cancel_elsewhere(&self, mut found: Found) -> Result<Found, StoreError> {
+        for _ in 0..MAX_CANCEL_STEPS {
+            let Found::Elsewhere(record) = found else {
+                break;
+            };
+            let cancelled = TaskRecord {
+                updated_us: (self.clock)().max(record.updated_us),
+                sequence: record.sequence + 1,
+                state: Stored::Cancelled,
+                message: Some(CANCELLED.to_owned()),
+                ..record.clone()
+            };
+            if self.store.update(cancelled.clone()).await? {
+                return Ok(Found::Elsewhere(cancelled));
+            }
+            found = match (
+                self.live(&record.id),
+                self.store.get(record.id.clone()).await?,
+            ) {
+                (Some(live), _) => Found::Live(live),
+                (None, Some(record)) => found_in_store(record),
+                // It has been forgotten since it was found.
+                (None, None) => Found::Over(record),
+            };
+        }
+        Ok(found)
+    }
+
+    /// Gives whoever carries a task on some time.
+    async fn look_again_later(&self) -> Result<(), McpError> {
+        let mut closing = self.closing.subscribe();
+        let closes = pin!(closing.wait_for(|closing| *closing));
+        let later = pin!(tokio::time::sleep(self.options.poll_interval));
+        match select(later, closes).await {
+            Either::Left(_) => Ok(()),
+            Either::Right(_) => {
+                let why = "the server is stopping, and the task goes on when it has started again";
+                let error = McpError::new(ErrorCode::INTERNAL_ERROR, why);
+                Err(McpError(error.0.with(&json!({ "retryable": true }))))
+            }
+        }
+    }
+
     pub(crate) fn poll_interval_ms(&self) -> u64 {
         u64::try_from(self.options.poll_interval.as_millis()).unwrap_or(u64::MAX)
     }

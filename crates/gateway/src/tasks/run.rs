@@ -1,7 +1,7 @@
 use super::{
-    Handover, NotCreated, Tasks,
+    CallEnd, Handover, NotCreated, TaskCall, Tasks,
     live::{Live, Stop, Visible},
-    shape,
+    saved, shape,
 };
 use crate::{
     ErrorOptions, Governed, Invocation, InvocationError, Invoked, Offer, Recorded, Runner, Tally,
@@ -29,10 +29,15 @@ use tokio::sync::oneshot;
 /// How much of a failed tool's own words a task says of itself, in characters.
 const MAX_FAILURE_CHARS: usize = 512;
 
-type Called = Result<Result<Invoked, InvocationError>, Panicked>;
+/// What is said of a task that was cancelled.
+pub(crate) const CANCELLED: &str = "the task was cancelled by its client";
 
-/// A handler has panicked; it is on record and in the log.
-struct Panicked;
+type Call = BoxFuture<'static, CallEnd>;
+
+/// Nobody knows what has come of a call: its handler has panicked, or whoever carried it out has
+/// lost it. It is in the log.
+#[derive(Debug)]
+pub(crate) struct NoEnd;
 
 /// How a call that may become a task is answered.
 pub(crate) enum Outcome {
@@ -55,11 +60,16 @@ pub(crate) struct Run<Q: QuotaStore> {
     pub(crate) tool: String,
     pub(crate) arguments: RawJson,
     pub(crate) answers: Option<Arc<Answers>>,
-    /// How long the task is kept from its creation on.
-    pub(crate) ttl: Duration,
     /// Whether its client may still know of it.
     pub(crate) visible: Visible,
-    /// Whether its client wants nothing else; otherwise it becomes one on the way, or not.
+}
+
+/// How a caller wants to be answered.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    /// How long the task is kept from its creation on.
+    pub(crate) ttl: Duration,
+    /// Whether by a task and nothing else; otherwise the call becomes one on the way, or not.
     pub(crate) at_once: bool,
 }
 
@@ -69,12 +79,12 @@ impl<Q: QuotaStore> Run<Q> {
     /// # Cancel safety
     ///
     /// Dropping the future gives the call up, unless its task has been created.
-    pub(crate) async fn answer(self) -> Outcome {
+    pub(crate) async fn answer(self, wanted: Wanted) -> Outcome {
         let (reply, answer) = oneshot::channel();
         let runtime = self.tasks.runtime.clone();
         let under_way = self.tasks.under_way();
         runtime.spawn(async move {
-            self.run(reply).await;
+            Arc::new(self).run(wanted, reply).await;
             drop(under_way);
         });
         answer.await.unwrap_or_else(|_| {
@@ -83,25 +93,33 @@ impl<Q: QuotaStore> Run<Q> {
         })
     }
 
-    async fn run(self, mut reply: oneshot::Sender<Outcome>) {
+    async fn run(self: Arc<Self>, wanted: Wanted, mut reply: oneshot::Sender<Outcome>) {
         let handover = Arc::new(Handover::default());
         let mut invocation = self.invocation(self.answers.clone());
         invocation.handover = Some(Arc::clone(&handover));
         let tally = Arc::clone(&invocation.tally);
-        let mut call = self.call(invocation);
-        let begun = if self.at_once {
-            self.begin_as_task(&mut call, &handover, &mut reply).await
+        let (call, begun) = if wanted.at_once {
+            let live = match self.create(wanted.ttl).await {
+                Ok(live) => live,
+                Err(error) => {
+                    let _ = reply.send(Outcome::Failed(error.to_client()));
+                    return;
+                }
+            };
+            let mut call = self.call(invocation, Some(&live));
+            let begun = self.begin_as_task(live, &mut call, &handover, &mut reply);
+            let begun = begun.await;
+            (call, begun)
         } else {
-            self.begin_as_call(&mut call, &handover, &mut reply).await
+            let mut call = self.call(invocation, None);
+            let begun = self.begin_as_call(wanted.ttl, &mut call, &handover, &mut reply);
+            let begun = begun.await;
+            (call, begun)
         };
         let (live, ended) = match begun {
             Begun::Task(live, ended) => (live, ended),
             Begun::Call(called) => {
                 let _ = reply.send(outcome(called, tally));
-                return;
-            }
-            Begun::Refused(error) => {
-                let _ = reply.send(Outcome::Failed(error));
                 return;
             }
             Begun::Gone => return,
@@ -114,8 +132,27 @@ impl<Q: QuotaStore> Run<Q> {
             return;
         }
         self.cx.announce_task(live.record.id.as_str());
+        self.finish(&live, call, ended, tally).await;
+    }
+
+    /// Begins a task once more that another process has begun before.
+    pub(crate) async fn again(self: Arc<Self>, live: &Live) {
+        let invocation = self.invocation(self.answers.clone());
+        let tally = Arc::clone(&invocation.tally);
+        let call = self.call(invocation, Some(live));
+        self.finish(live, call, None, tally).await;
+    }
+
+    /// Carries a task on to its end, or until it is stopped, and writes down what has come of it.
+    async fn finish(
+        self: &Arc<Self>,
+        live: &Live,
+        call: Call,
+        ended: Option<CallEnd>,
+        tally: Arc<Tally>,
+    ) {
         let (state, message) = {
-            let to_end = AssertUnwindSafe(self.to_end(&live, call, ended, tally)).catch_unwind();
+            let to_end = AssertUnwindSafe(self.to_end(live, call, ended, tally)).catch_unwind();
             let until =
                 Duration::from_micros(live.record.expires_us.saturating_sub((self.tasks.clock)()));
             let cut_short = pin!(tokio::time::timeout(until, live.stopped()));
@@ -126,25 +163,27 @@ impl<Q: QuotaStore> Run<Q> {
                     self.note_panic("a task could not be carried on", &*panic);
                     failed(&internal())
                 }
+                Either::Right((Ok(Stop::Lost), _)) => return self.tasks.lose(live),
+                // The next process begins it again.
+                Either::Right((Ok(Stop::Shutdown), _)) if live.can_be_begun_again => {
+                    return self.tasks.lose(live);
+                }
                 Either::Right((stopped, _)) => cut_short_by(stopped.ok()),
             }
         };
-        self.tasks.end(&live, state, message).await;
+        self.tasks.end(live, state, message).await;
     }
 
-    /// Makes the task first and begins the call then, since a call that has begun could not be taken
-    /// back for want of a task. One that is refused has been no task.
+    /// Begins the call of a task that was made first, since a call that has begun could not be taken
+    /// back for want of a task. One that is refused at once has been no task.
     async fn begin_as_task(
         &self,
-        call: &mut BoxFuture<'_, Called>,
+        live: Arc<Live>,
+        call: &mut Call,
         handover: &Handover,
         reply: &mut oneshot::Sender<Outcome>,
     ) -> Begun {
-        let live = match self.create().await {
-            Ok(live) => live,
-            Err(error) => return Begun::Refused(error.to_client()),
-        };
-        match wait(call, handover.begun(), reply).await {
+        match wait(call, handover.begun_or_put_off(), reply).await {
             Waited::Ended(called) if handover.has_begun() => Begun::Task(live, Some(called)),
             Waited::Ended(called) => {
                 self.tasks.forget(&live).await;
@@ -161,27 +200,30 @@ impl<Q: QuotaStore> Run<Q> {
     /// Waits for the end of the call, and makes a task of it if it says so or takes long.
     async fn begin_as_call(
         &self,
-        call: &mut BoxFuture<'_, Called>,
+        ttl: Duration,
+        call: &mut Call,
         handover: &Handover,
         reply: &mut oneshot::Sender<Outcome>,
     ) -> Begun {
         let long = async {
             // Until it is let through it may be refused, which is no task however long it takes.
-            handover.begun().await;
-            let _ = tokio::time::timeout(self.tasks.options.after, handover.asked()).await;
+            handover.begun_or_put_off().await;
+            if handover.has_begun() {
+                let _ = tokio::time::timeout(self.tasks.options.after, handover.asked()).await;
+            }
         };
         let mut ended = match wait(call, long, reply).await {
-            Waited::Ended(Ok(Ok(Invoked::NeedsInput(needed)))) if handover.was_asked() => {
-                Some(Ok(Ok(Invoked::NeedsInput(needed))))
+            Waited::Ended(CallEnd(Ok(Ok(Invoked::NeedsInput(needed))))) if handover.was_asked() => {
+                Some(CallEnd(Ok(Ok(Invoked::NeedsInput(needed)))))
             }
             Waited::Ended(called) => return Begun::Call(called),
             Waited::Enough => None,
             Waited::Gone => return Begun::Gone,
         };
         let created = match ended {
-            Some(_) => self.create().await,
+            Some(_) => self.create(ttl).await,
             // It goes on while the store takes its time.
-            None => match select(&mut *call, pin!(self.create())).await {
+            None => match select(&mut *call, pin!(self.create(ttl))).await {
                 Either::Left((called, creating)) => {
                     ended = Some(called);
                     creating.await
@@ -204,10 +246,16 @@ impl<Q: QuotaStore> Run<Q> {
         }
     }
 
-    async fn create(&self) -> Result<Arc<Live>, NotCreated> {
+    async fn create(&self, ttl: Duration) -> Result<Arc<Live>, NotCreated> {
         let capability = tool_capability(&self.tool);
         let visible = Arc::clone(&self.visible);
-        let created = self.tasks.create(&self.cx, &capability, self.ttl, visible);
+        let tool = self.offer.tools().get(&self.tool);
+        // What is not needed later is not kept.
+        let text = || saved::text_of(&self.cx, &self.arguments, self.answers.as_deref());
+        let call = tool
+            .filter(|it| saved::can_be_called_again(it))
+            .and_then(|_| text());
+        let created = self.tasks.create(&self.cx, &capability, ttl, visible, call);
         created.await
     }
 
@@ -222,10 +270,10 @@ impl<Q: QuotaStore> Run<Q> {
 
     /// Calls until there is an end, asking between.
     async fn to_end(
-        &self,
+        self: &Arc<Self>,
         live: &Live,
-        call: BoxFuture<'_, Called>,
-        ended: Option<Called>,
+        call: Call,
+        ended: Option<CallEnd>,
         mut tally: Arc<Tally>,
     ) -> (TaskState, Option<String>) {
         let mut called = match ended {
@@ -233,10 +281,10 @@ impl<Q: QuotaStore> Run<Q> {
             None => call.await,
         };
         for _ in 0..MAX_ROUNDS {
-            let needed = match called {
+            let needed = match called.0 {
                 Ok(Ok(Invoked::NeedsInput(needed))) => needed,
                 Ok(outcome) => return self.ended(live, outcome, &tally),
-                Err(Panicked) => return failed(&internal()),
+                Err(NoEnd) => return failed(&internal()),
             };
             let requests = match asking::declared(&self.cx, needed.questions) {
                 Ok(requests) => requests,
@@ -251,7 +299,7 @@ impl<Q: QuotaStore> Run<Q> {
                 state: needed.state,
             })));
             tally = Arc::clone(&invocation.tally);
-            called = self.call(invocation).await;
+            called = self.call(invocation, Some(live)).await;
         }
         failed(&asks_for_ever())
     }
@@ -294,17 +342,26 @@ impl<Q: QuotaStore> Run<Q> {
         }
     }
 
-    fn call(&self, invocation: Invocation) -> BoxFuture<'_, Called> {
-        let called = self.invocations.call(&self.cx, invocation);
-        AssertUnwindSafe(called)
-            .catch_unwind()
-            .map(|caught| {
-                caught.map_err(|panic| {
-                    self.note_panic("a handler panicked", &*panic);
-                    Panicked
-                })
-            })
-            .boxed()
+    /// The call, for whoever carries it out; of `live`, if it is a task already.
+    fn call(self: &Arc<Self>, invocation: Invocation, live: Option<&Live>) -> Call {
+        let run = Arc::clone(self);
+        let handover = invocation.handover.clone();
+        let called = async move {
+            let called = run.invocations.call(&run.cx, invocation);
+            let caught = AssertUnwindSafe(called).catch_unwind().await;
+            CallEnd(caught.map_err(|panic| {
+                run.note_panic("a handler panicked", &*panic);
+                NoEnd
+            }))
+        };
+        self.tasks.runner.carry_out(TaskCall {
+            task: live.map(|live| live.record.id.clone()),
+            attempt: live.map_or(1, |live| live.attempt),
+            tool: self.tool.clone(),
+            principal: self.cx.principal.clone(),
+            handover,
+            call: called.boxed(),
+        })
     }
 
     fn note_panic(&self, what: &'static str, panic: &(dyn Any + Send)) {
@@ -321,25 +378,23 @@ impl<Q: QuotaStore> Run<Q> {
 /// What a call has turned out to be.
 enum Begun {
     /// A task, and what has come of the call if it is over already.
-    Task(Arc<Live>, Option<Called>),
+    Task(Arc<Live>, Option<CallEnd>),
     /// A call, which is over.
-    Call(Called),
-    /// Nothing: it was to be a task, and cannot be one.
-    Refused(McpError),
+    Call(CallEnd),
     /// Nothing any more: its client has left.
     Gone,
 }
 
 /// What came first.
 enum Waited {
-    Ended(Called),
+    Ended(CallEnd),
     Enough,
     Gone,
 }
 
 /// Waits for a call to end, for `enough`, or for its caller to leave.
 async fn wait(
-    call: &mut BoxFuture<'_, Called>,
+    call: &mut Call,
     enough: impl Future<Output = ()>,
     reply: &mut oneshot::Sender<Outcome>,
 ) -> Waited {
@@ -351,14 +406,13 @@ async fn wait(
     }
 }
 
-fn outcome(called: Called, tally: Arc<Tally>) -> Outcome {
-    match called {
+fn outcome(called: CallEnd, tally: Arc<Tally>) -> Outcome {
+    match called.0 {
         Ok(outcome) => Outcome::Ended(outcome, tally),
-        Err(Panicked) => Outcome::Failed(internal()),
+        Err(NoEnd) => Outcome::Failed(internal()),
     }
 }
 
-/// As the engine says it of a call that is waited for.
 /// What people are told of a tool that ran and failed: its own words, or the beginning of them. Of a
 /// task of 2025-11-25 some clients show nothing else.
 fn failure(result: &CallToolResult) -> String {
@@ -375,6 +429,7 @@ fn failure(result: &CallToolResult) -> String {
     }
 }
 
+/// As the engine says it of a call that is waited for.
 fn internal() -> McpError {
     McpError(ErrorObject::new(
         ErrorCode::INTERNAL_ERROR,
@@ -392,10 +447,11 @@ fn failed(error: &McpError) -> (TaskState, Option<String>) {
 fn cut_short_by(stop: Option<Stop>) -> (TaskState, Option<String>) {
     let why = match stop {
         Some(Stop::Cancelled) => {
-            let message = "the task was cancelled by its client".to_owned();
-            return (TaskState::Cancelled, Some(message));
+            return (TaskState::Cancelled, Some(CANCELLED.to_owned()));
         }
-        Some(Stop::Shutdown) => "the server stopped before the call had ended",
+        Some(Stop::Shutdown | Stop::Lost) => {
+            return saved::cut_short("it was being carried out, and cannot be begun again");
+        }
         None => "the task has expired",
     };
     failed(&McpError::new(ErrorCode::INTERNAL_ERROR, why))

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod house;
+mod tasks_again;
 mod tasks_house;
 
 mod arguments;

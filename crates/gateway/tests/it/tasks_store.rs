@@ -23,8 +23,8 @@ use std::{
     time::Duration,
 };
 use task_store::{
-    CreateError, MemoryTaskStore, SqliteTaskStore, StoreError, TaskId, TaskLimits, TaskRecord,
-    TaskState, TaskStore,
+    Begun, Claimed, CreateError, Lapsed, Lease, MemoryTaskStore, SqliteTaskStore, StoreError,
+    TaskId, TaskLimits, TaskRecord, TaskState, TaskStore,
 };
 use testkit::{GENEROUS, MODERN, Voice, wait_until};
 use tokio::sync::Semaphore;
@@ -81,12 +81,13 @@ impl TaskStore for Moody {
     fn create(
         &self,
         task: TaskRecord,
+        begun: Begun,
         limits: TaskLimits,
     ) -> BoxFuture<'_, Result<(), CreateError>> {
         async move {
             self.asked.add_permits(1);
             self.allowed.acquire().await.unwrap().forget();
-            self.inner.create(task, limits).await
+            self.inner.create(task, begun, limits).await
         }
         .boxed()
     }
@@ -121,8 +122,21 @@ impl TaskStore for Moody {
         self.inner.remove_expired(now_us)
     }
 
-    fn unfinished(&self) -> BoxFuture<'_, Result<Vec<TaskRecord>, StoreError>> {
-        self.inner.unfinished()
+    fn lapsed(&self, now_us: u64) -> BoxFuture<'_, Result<Vec<Lapsed>, StoreError>> {
+        self.inner.lapsed(now_us)
+    }
+
+    fn claim(
+        &self,
+        task: TaskRecord,
+        lease: Lease,
+        now_us: u64,
+    ) -> BoxFuture<'_, Result<Option<Claimed>, StoreError>> {
+        self.inner.claim(task, lease, now_us)
+    }
+
+    fn renew(&self, lease: Lease) -> BoxFuture<'_, Result<Vec<TaskId>, StoreError>> {
+        self.inner.renew(lease)
     }
 }
 
@@ -170,7 +184,7 @@ async fn of_a_client_that_leaves_while_its_task_is_stored_nothing_stays() {
         idle(&house).await;
         wait_until("nothing is unfinished", GENEROUS, || {
             store
-                .unfinished()
+                .lapsed(u64::MAX)
                 .now_or_never()
                 .unwrap()
                 .unwrap()
@@ -209,7 +223,7 @@ async fn a_task_that_is_stored_while_the_server_closes_is_none() {
     house.bench.gate.notify_waiters();
     let answer = client.receive_answer(&call).await;
     assert_eq!(text(&answer["result"]), "done", "{answer}");
-    assert!(store.unfinished().await.unwrap().is_empty());
+    assert!(store.lapsed(u64::MAX).await.unwrap().is_empty());
     assert!(store.kept().await.is_empty());
     assert_eq!(house.bench.runs(), 1);
 }
@@ -261,9 +275,11 @@ fn the_next_server_finds_what_came_of_tasks_and_fails_what_was_not_done() {
         let house = setup_over(open(), options()).await.build();
         let mut client = modern(&house, "anna").await;
         assert_eq!(get(&mut client, &done).await, task);
+        assert_eq!(get(&mut client, &running).await["status"], "working");
+        house.gateway.keep_tasks();
         for id in [&running, &asking] {
-            let task = get(&mut client, id).await;
-            assert_eq!(task["status"], "failed");
+            let task = reaches(&mut client, id, "failed").await;
+            assert_eq!(task["error"]["data"]["retryable"], false);
             assert_eq!(task["error"]["code"], -32603);
             let why = "the server stopped before the call had ended";
             assert_eq!(task["error"]["message"], why);

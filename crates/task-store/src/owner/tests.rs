@@ -1,5 +1,5 @@
 use super::*;
-use crate::{TaskId, TaskLimits, TaskRecord, TaskState, table};
+use crate::{Begun, Lease, TaskId, TaskLimits, TaskRecord, TaskState, table};
 use rusqlite::ErrorCode;
 use std::path::Path;
 use tempfile::TempDir;
@@ -43,7 +43,12 @@ fn task(result: String) -> TaskRecord {
 
 fn creation(task: &TaskRecord) -> (Box<dyn Job>, Answer<Result<(), crate::CreateError>>) {
     let task = task.clone();
-    job(move |connection| table::create(connection, &task, TaskLimits::default()))
+    let lease = Lease {
+        owner: "first".to_owned(),
+        until_us: 0,
+    };
+    let begun = Begun { lease, call: None };
+    job(move |connection| table::create(connection, &task, &begun, TaskLimits::default()))
 }
 
 /// What is in the file, told by somebody else.

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 #![allow(dead_code, reason = "not every test needs all of it")]
 
-use task_store::{SqliteTaskStore, TaskId, TaskLimits, TaskRecord, TaskState};
+use task_store::{
+    Begun, Lease, SqliteTaskStore, TaskId, TaskLimits, TaskRecord, TaskState, TaskStore,
+};
 use tempfile::TempDir;
 
 pub(crate) const LIMITS: TaskLimits = TaskLimits {
@@ -24,6 +26,27 @@ pub(crate) fn task(created_us: u64) -> TaskRecord {
         state: TaskState::Working,
         message: None,
     }
+}
+
+/// Who carries a task out that nobody takes over.
+pub(crate) fn begun() -> Begun {
+    Begun {
+        lease: lease("first", 0),
+        call: None,
+    }
+}
+
+pub(crate) fn lease(owner: &str, until_us: u64) -> Lease {
+    Lease {
+        owner: owner.to_owned(),
+        until_us,
+    }
+}
+
+/// The tasks that are not over, whosever they are.
+pub(crate) async fn not_over(store: &dyn TaskStore) -> Vec<TaskRecord> {
+    let lapsed = store.lapsed(u64::MAX).await.unwrap();
+    lapsed.into_iter().map(|it| it.record).collect()
 }
 
 /// The next record of a task.

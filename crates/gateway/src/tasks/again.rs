@@ -1,0 +1,197 @@
+//! What becomes of tasks whose process has ended, and that those of this one are not taken for such.
+
+use super::{
+    Run, Tasks,
+    live::{Live, Stop},
+    saved,
+};
+use crate::{ErrorOptions, Governed, Offer, Recorded, Runner, Timed, facts::tool_capability};
+use arc_swap::ArcSwap;
+use futures_util::future::{Either, select};
+use governance::{Governor, QuotaStore};
+use mcp_protocol::Encoder;
+use mcp_service::Principal;
+use std::{collections::HashSet, pin::pin, sync::Arc};
+use task_store::{Lapsed, StoreError, TaskRecord, TaskState as Stored};
+
+/// Takes up tasks that nobody carries on, and keeps hold of those that run here.
+#[derive(Debug)]
+pub(crate) struct Upkeep<Q: QuotaStore> {
+    pub(crate) tasks: Arc<Tasks>,
+    pub(crate) invocations: Arc<Governed<Recorded<Timed<Runner>>, Q>>,
+    pub(crate) governor: Arc<Governor<Q>>,
+    pub(crate) offer: Arc<ArcSwap<Offer>>,
+    pub(crate) encoder: Encoder,
+    pub(crate) errors: ErrorOptions,
+}
+
+/// How a look at one task has ended.
+#[derive(PartialEq, Eq)]
+enum Taken {
+    /// Somebody sees to it: here, or somewhere else.
+    Done,
+    /// There are as many as may run.
+    NoRoom,
+}
+
+impl<Q: QuotaStore> Upkeep<Q> {
+    /// Goes on in the background until the tasks are closed.
+    pub(crate) fn begin(self: Arc<Self>) {
+        let runtime = self.tasks.runtime.clone();
+        runtime.spawn(async move { self.go_on().await });
+    }
+
+    async fn go_on(&self) {
+        let mut closing = self.tasks.closing.subscribe();
+        let every = self.tasks.options.lease / 3;
+        loop {
+            // From here on, so that no place is missed that is given back meanwhile.
+            let mut count = self.tasks.count.subscribe();
+            let look = async {
+                self.tasks.keep_leases().await;
+                let has_more = self.take_up_all().await;
+                let place = async {
+                    if !has_more || count.changed().await.is_err() {
+                        std::future::pending::<()>().await;
+                    }
+                    // Places come and go; one look is enough for many.
+                    tokio::time::sleep(self.tasks.options.poll_interval).await;
+                };
+                // In both cases it is time to look again.
+                let _ = tokio::time::timeout(every, place).await;
+            };
+            let closes = pin!(closing.wait_for(|closing| *closing));
+            if let Either::Right(_) = select(pin!(look), closes).await {
+                return;
+            }
+        }
+    }
+
+    /// Looks at everything that nobody carries on; tells whether there was no room for some of it.
+    async fn take_up_all(&self) -> bool {
+        let lapsed = match self.tasks.store.lapsed((self.tasks.clock)()).await {
+            Ok(lapsed) => lapsed,
+            Err(error) => {
+                note(&error, "it cannot be told which tasks nobody carries on");
+                return false;
+            }
+        };
+        let mut has_more = false;
+        for task in lapsed {
+            match self.take_up(task).await {
+                Ok(taken) => has_more |= taken == Taken::NoRoom,
+                Err(error) => note(&error, "a task cannot be taken up; it is tried again"),
+            }
+        }
+        has_more
+    }
+
+    async fn take_up(&self, task: Lapsed) -> Result<Taken, StoreError> {
+        let Lapsed { record, attempt } = task;
+        let now_us = (self.tasks.clock)();
+        // What runs here was let go of only because the store could not be told otherwise.
+        if self.tasks.live(&record.id).is_some() || record.expires_us <= now_us {
+            return Ok(Taken::Done);
+        }
+        let offer = self.offer.load_full();
+        let name = record.capability.strip_prefix("tool/").unwrap_or_default();
+        let name = name.to_owned();
+        let tool = offer.tools().get(&name);
+        let most = u64::from(self.tasks.options.max_attempts);
+        let given_up = if most <= attempt {
+            Some(format!(
+                "it was begun {attempt} times, as often as it may be"
+            ))
+        } else if tool.is_some_and(|it| !saved::can_be_called_again(it)) {
+            Some("its tool does not say that it is idempotent, so it is not begun again".to_owned())
+        } else {
+            // Of a tool that is gone, the call itself says so.
+            None
+        };
+        let slot = match given_up {
+            Some(_) => None,
+            None => match self.tasks.running.take(&Principal::new(&*record.principal)) {
+                Some(slot) => Some(slot),
+                None => return Ok(Taken::NoRoom),
+            },
+        };
+        let next = TaskRecord {
+            updated_us: now_us.max(record.updated_us),
+            sequence: record.sequence + 1,
+            state: Stored::Working,
+            message: Some("the server has stopped, and the call is begun again".to_owned()),
+            ..record
+        };
+        let lease = self.tasks.lease();
+        let claimed = self.tasks.store.claim(next.clone(), lease, now_us).await?;
+        let Some(claimed) = claimed else {
+            return Ok(Taken::Done); // somebody else was first, or its client has cancelled it
+        };
+        let visible = {
+            let (governor, principal) = (Arc::clone(&self.governor), next.principal.clone());
+            let capability = tool_capability(&name);
+            Arc::new(move || governor.visible(&principal, &capability))
+        };
+        let poll_interval_ms = self.tasks.poll_interval_ms();
+        let run = (claimed.attempt, claimed.attempt < most);
+        let live = Live::new(next, poll_interval_ms, visible, slot, run);
+        let call = claimed.call.as_deref().filter(|_| given_up.is_none());
+        let again = call.and_then(|text| saved::read(&live.record, claimed.attempt, text));
+        let Some(again) = again else {
+            let why = given_up.unwrap_or_else(|| "what was called is not on record".to_owned());
+            tracing::warn!(task = ?live.record.id, tool = name, why, "a task was cut short");
+            let (state, message) = saved::cut_short(&why);
+            self.tasks.end(&live, state, message).await;
+            return Ok(Taken::Done);
+        };
+        if !self.tasks.enter(&live) {
+            return Ok(Taken::Done); // the next process finds it
+        }
+        tracing::info!(
+            task = ?live.record.id,
+            tool = name,
+            attempt = claimed.attempt,
+            "a task is begun again that was cut short"
+        );
+        let run = Arc::new(Run {
+            tasks: Arc::clone(&self.tasks),
+            invocations: Arc::clone(&self.invocations),
+            encoder: self.encoder.clone(),
+            errors: self.errors,
+            cx: again.cx,
+            offer,
+            tool: name,
+            arguments: again.arguments,
+            answers: again.answers,
+            visible: Arc::clone(&live.visible),
+        });
+        let under_way = self.tasks.under_way();
+        self.tasks.runtime.spawn(async move {
+            run.again(&live).await;
+            drop(under_way);
+        });
+        Ok(Taken::Done)
+    }
+}
+
+impl Tasks {
+    /// Says that what runs here is carried on, and stops what is somebody else's meanwhile.
+    async fn keep_leases(&self) {
+        let running: Vec<_> = self.lock().values().cloned().collect();
+        if running.is_empty() {
+            return;
+        }
+        match self.store.renew(self.lease()).await {
+            Ok(kept) => {
+                let kept: HashSet<_> = kept.into_iter().collect();
+                let lost = running.iter().filter(|it| !kept.contains(&it.record.id));
+                lost.for_each(|it| it.stop(Stop::Lost));
+            }
+            Err(error) => note(&error, "it could not be stored that tasks are carried on"),
+        }
+    }
+}
+
+fn note(error: &StoreError, what: &'static str) {
+    tracing::error!(error = error as &dyn std::error::Error, "{what}");
+}

@@ -1,0 +1,114 @@
+//! Where and when the calls of tasks are carried out.
+
+use super::{Handover, run::NoEnd};
+use crate::{InvocationError, Invoked};
+use futures_util::future::BoxFuture;
+use mcp_service::Principal;
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+use task_store::TaskId;
+
+/// Decides where and when the calls of tasks are carried out; what a call is, and what becomes of
+/// its end, is none of its business.
+///
+/// `docs/adr/0012-tasks-that-are-begun-again.md` says how an engine with queues and machines of its
+/// own fits behind it.
+pub trait TaskRunner: fmt::Debug + Send + Sync + 'static {
+    /// Has a call carried out once, by awaiting it: here or elsewhere, now or later.
+    ///
+    /// The call passes governance and is put on record when it is carried out, and its deadline
+    /// counts from then. A runner that lets it wait says so by [`TaskCall::put_off`]. If it cannot be
+    /// carried out at all, its end is [`CallEnd::lost`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future means that nobody wants the end of the call any more: the call must be
+    /// dropped too, wherever it is, begun or not.
+    fn carry_out(&self, call: TaskCall) -> BoxFuture<'static, CallEnd>;
+}
+
+/// Carries calls out where they are waited for, and at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunHere;
+
+impl TaskRunner for RunHere {
+    fn carry_out(&self, call: TaskCall) -> BoxFuture<'static, CallEnd> {
+        call.call
+    }
+}
+
+/// A call that is a task or may become one: a future, which carries it out.
+pub struct TaskCall {
+    pub(super) task: Option<TaskId>,
+    pub(super) attempt: u64,
+    pub(super) tool: String,
+    pub(super) principal: Principal,
+    pub(super) handover: Option<Arc<Handover>>,
+    pub(super) call: BoxFuture<'static, CallEnd>,
+}
+
+impl TaskCall {
+    /// The task; `None` for a call that may become one and is none yet.
+    pub fn task(&self) -> Option<&TaskId> {
+        self.task.as_ref()
+    }
+
+    /// How many times the task was begun, this time included. With the task, it names what is to be
+    /// done for an engine that must not do the same thing twice.
+    pub fn attempt(&self) -> u64 {
+        self.attempt
+    }
+
+    /// The tool that is called.
+    pub fn tool(&self) -> &str {
+        &self.tool
+    }
+
+    /// Whose call it is, for engines that are fair.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// Says that the call has to wait for its turn, so that its caller need not: it is answered with
+    /// a task at once.
+    pub fn put_off(&self) {
+        if let Some(handover) = &self.handover {
+            handover.put_off();
+        }
+    }
+}
+
+impl Future for TaskCall {
+    type Output = CallEnd;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CallEnd> {
+        self.call.as_mut().poll(cx)
+    }
+}
+
+impl fmt::Debug for TaskCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskCall")
+            .field("task", &self.task)
+            .field("attempt", &self.attempt)
+            .field("tool", &self.tool)
+            .field("principal", &self.principal)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What has come of a [`TaskCall`].
+#[derive(Debug)]
+pub struct CallEnd(pub(super) Result<Result<Invoked, InvocationError>, NoEnd>);
+
+impl CallEnd {
+    /// Whoever was to carry the call out cannot, or has lost sight of it. What its caller is told is
+    /// an internal error.
+    pub fn lost() -> Self {
+        Self(Err(NoEnd))
+    }
+}

@@ -1,0 +1,184 @@
+//! What is stored of a call so that it can be begun again.
+
+use super::shape;
+use crate::asking;
+use adapter_tools::{Answers, Tool};
+use jsonrpc_core::{ErrorCode, Id, RawJson};
+use mcp_protocol::{
+    ProtocolVersion,
+    model::{ClientCapabilities, TaskState},
+};
+use mcp_service::{McpError, RequestCx, TransportKind};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json, value::RawValue};
+use std::{collections::BTreeMap, sync::Arc};
+use task_store::TaskRecord;
+
+/// The most bytes that are stored of a call: 4 MiB. One that is larger is not begun again.
+const MAX_SAVED_BYTES: usize = 4 * 1024 * 1024;
+
+/// A call as it was made. Nothing in it is trusted more than a request is: it is governed and its
+/// arguments are checked as if it came now.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Saved {
+    arguments: Box<RawValue>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    responses: BTreeMap<String, Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    state: Option<Value>,
+    transport: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    session: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    traceparent: Option<String>,
+    #[serde(default)]
+    capabilities: ClientCapabilities,
+}
+
+/// Whether a tool says that calling it twice does no more than calling it once.
+pub(crate) fn can_be_called_again(tool: &Tool) -> bool {
+    let says = tool.annotations();
+    says.idempotent == Some(true) || says.read_only == Some(true)
+}
+
+/// The text of a call; `None` if it is too large.
+pub(crate) fn text_of(
+    cx: &RequestCx,
+    arguments: &RawJson,
+    answers: Option<&Answers>,
+) -> Option<String> {
+    let saved = Saved {
+        arguments: asking::boxed(arguments)?,
+        responses: answers.map(|it| it.responses.clone()).unwrap_or_default(),
+        state: answers.and_then(|it| it.state.clone()),
+        transport: cx.transport.as_str().to_owned(),
+        session: cx.session.as_deref().map(str::to_owned),
+        traceparent: cx.meta.traceparent.as_deref().map(str::to_owned),
+        capabilities: cx.capabilities.clone(),
+    };
+    let text = serde_json::to_string(&saved).ok()?;
+    (text.len() <= MAX_SAVED_BYTES).then_some(text)
+}
+
+/// A call that was read back.
+pub(crate) struct Again {
+    pub(crate) cx: RequestCx,
+    pub(crate) arguments: RawJson,
+    pub(crate) answers: Option<Arc<Answers>>,
+}
+
+/// Reads a call back, for the `attempt`-th time that `record` is begun; `None` if it cannot be.
+pub(crate) fn read(record: &TaskRecord, attempt: u64, text: &str) -> Option<Again> {
+    let saved: Saved = serde_json::from_str(text).ok()?;
+    let version: ProtocolVersion = record.protocol_version.parse().ok()?;
+    let transports = [TransportKind::Stdio, TransportKind::Http];
+    let transport = transports
+        .into_iter()
+        .find(|it| it.as_str() == saved.transport)?;
+    let mut cx = RequestCx::detached(version, &record.principal).with_transport(transport);
+    // The record has the task and the attempt where it has the id of a request.
+    cx.id = Id::String(format!("task/{}/{attempt}", record.id).into());
+    cx.session = saved.session.map(Into::into);
+    cx.meta.traceparent = saved.traceparent.map(Into::into);
+    cx.capabilities = saved.capabilities;
+    let has_answers = !saved.responses.is_empty() || saved.state.is_some();
+    Some(Again {
+        cx,
+        arguments: RawJson::from_serialized(String::from(Box::<str>::from(saved.arguments)).into()),
+        answers: has_answers.then(|| {
+            Arc::new(Answers {
+                responses: saved.responses,
+                state: saved.state,
+            })
+        }),
+    })
+}
+
+/// What a task has come to whose call was cut short, and is not begun again for this reason.
+pub(crate) fn cut_short(details: &str) -> (TaskState, Option<String>) {
+    let message = "the server stopped before the call had ended";
+    let error = McpError::new(ErrorCode::INTERNAL_ERROR, message);
+    // It may have done what it does: whether to call it again is for somebody who can find out.
+    let data = json!({ "details": details, "retryable": false });
+    let error = shape::error_json(&McpError(error.0.with(&data)));
+    (TaskState::Failed { error }, Some(message.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use task_store::{TaskId, TaskState as Stored};
+
+    fn record() -> TaskRecord {
+        TaskRecord {
+            id: TaskId::random(),
+            principal: "anna".to_owned(),
+            capability: "tool/t".to_owned(),
+            protocol_version: "2026-07-28".to_owned(),
+            created_us: 0,
+            updated_us: 0,
+            expires_us: 1,
+            sequence: 1,
+            state: Stored::Working,
+            message: None,
+        }
+    }
+
+    #[test]
+    fn a_call_comes_back_as_it_was() {
+        let mut cx = RequestCx::detached(ProtocolVersion::V2026_07_28, "anna")
+            .with_transport(TransportKind::Http);
+        cx.session = Some("s".into());
+        cx.meta.traceparent =
+            Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into());
+        let declared = json!({ "elicitation": { "form": {}, "url": {} }, "roots": {},
+                               "extensions": { "io.modelcontextprotocol/tasks": {} } });
+        cx.capabilities = serde_json::from_value(declared).unwrap();
+        // As it was written: digits that no number has, and a member that is there twice.
+        let arguments = RawJson::from_serialized(br#"{ "a":1.00e0, "a":"\u0000" }"#.to_vec());
+        let answer = RawValue::from_string(r#"{"action":"accept"}"#.to_owned()).unwrap();
+        let answers = Answers {
+            responses: [("k".to_owned(), answer)].into(),
+            state: Some(json!({ "step": 2 })),
+        };
+        for answers in [None, Some(&answers)] {
+            let text = text_of(&cx, &arguments, answers).unwrap();
+            let record = record();
+            let again = read(&record, 2, &text).unwrap();
+            assert_eq!(again.arguments.as_str(), arguments.as_str());
+            assert_eq!(again.cx.principal, cx.principal);
+            assert_eq!(again.cx.version, cx.version);
+            assert_eq!(again.cx.transport, cx.transport);
+            assert_eq!(again.cx.session, cx.session);
+            assert_eq!(again.cx.meta.traceparent, cx.meta.traceparent);
+            assert_eq!(again.cx.capabilities, cx.capabilities);
+            assert_eq!(
+                again.cx.id,
+                Id::String(format!("task/{}/2", record.id).into())
+            );
+            let came = again
+                .answers
+                .map(|it| (it.responses["k"].to_string(), it.state.clone()));
+            let went = answers.map(|it| (it.responses["k"].to_string(), it.state.clone()));
+            assert_eq!(came, went);
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_not_stored_and_what_cannot_be_read_is_no_call() {
+        let cx = RequestCx::detached(ProtocolVersion::V2026_07_28, "anna");
+        let large = format!(r#"{{"a":"{}"}}"#, "x".repeat(MAX_SAVED_BYTES));
+        let large = RawJson::from_serialized(large.into_bytes());
+        assert_eq!(text_of(&cx, &large, None), None);
+        let text = text_of(&cx, &RawJson::EMPTY_OBJECT, None).unwrap();
+        assert!(read(&record(), 2, &text).is_some());
+        for bad in ["", "{}", &text[1..], &text.replace("stdio", "pigeons")] {
+            assert!(read(&record(), 2, bad).is_none(), "{bad}");
+        }
+        let unknown = TaskRecord {
+            protocol_version: "1999-01-01".to_owned(),
+            ..record()
+        };
+        assert!(read(&unknown, 2, &text).is_none());
+    }
+}
