@@ -1,0 +1,230 @@
+//! One call: a request, sent as often as it may be, and its answer.
+
+use crate::{
+    Retry,
+    answer::answer,
+    client::{HttpClient, Outgoing, Received, SendError},
+    header::FixedHeaders,
+    mapping::ResponseMapping,
+    retry::{is_idempotent, may_pass, retry_after},
+};
+use adapter_tools::{ToolCx, ToolError, ToolOutput};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
+use serde_json::{Map, Value, json};
+use std::{
+    error::Error,
+    time::{Duration, SystemTime},
+};
+use tokio::time::Instant;
+
+/// Whether requests that change something are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Everything is sent.
+    #[default]
+    Active,
+    /// Reads are sent; of the others is told what would have been sent.
+    Shadow,
+}
+
+/// What is the same in each call of a tool.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) client: HttpClient,
+    pub(crate) method: Method,
+    pub(crate) headers: FixedHeaders,
+    pub(crate) mode: Mode,
+    /// For one attempt.
+    pub(crate) timeout: Duration,
+    pub(crate) retry: Retry,
+    /// Where a key is sent by which the service tells repetitions.
+    pub(crate) idempotency_header: Option<HeaderName>,
+    pub(crate) max_response_bytes: usize,
+    pub(crate) mapping: ResponseMapping,
+}
+
+/// What differs from call to call.
+#[derive(Debug)]
+pub(crate) struct Filled {
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Body,
+}
+
+#[derive(Debug)]
+pub(crate) enum Body {
+    None,
+    Json(Bytes),
+}
+
+impl Plan {
+    /// Whether a request may be sent a second time although nobody knows what came of the first.
+    pub(crate) fn may_repeat(&self) -> bool {
+        is_idempotent(&self.method) || self.idempotency_header.is_some()
+    }
+
+    /// How often it is sent, and how long is waited between.
+    pub(crate) fn allowed_retry(&self) -> Retry {
+        match self.may_repeat() {
+            true => self.retry,
+            false => Retry::never(),
+        }
+    }
+
+    /// Carries one call out.
+    ///
+    /// # Errors
+    ///
+    /// [`ToolError`], saying whom to tell.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection; the service may carry the request out all the same.
+    pub(crate) async fn call(&self, cx: &ToolCx, filled: Filled) -> Result<ToolOutput, ToolError> {
+        if self.mode == Mode::Shadow && !is_read(&self.method) {
+            return Ok(self.shadow(&filled));
+        }
+        let outgoing = self.outgoing(cx, filled)?;
+        let received = self.received(cx, &outgoing).await;
+        let received = received.map_err(|error| self.tool_error(error))?;
+        answer(
+            &received,
+            &outgoing.uri,
+            &self.mapping,
+            &self.headers,
+            self.may_repeat(),
+        )
+    }
+
+    async fn received(&self, cx: &ToolCx, outgoing: &Outgoing) -> Result<Received, SendError> {
+        let deadline = cx.deadline.map(Instant::from_std);
+        let retry = self.allowed_retry();
+        let most = retry.max_attempts.clamp(1, Retry::MAX_ATTEMPTS);
+        let mut attempt = 1;
+        loop {
+            let until = Instant::now() + self.timeout;
+            let until = deadline.map_or(until, |deadline| deadline.min(until));
+            let result = self
+                .client
+                .send(outgoing, self.max_response_bytes, until)
+                .await;
+            let asked = match &result {
+                Ok(received) if may_pass(received.status) => {
+                    retry_after(received.headers.get(header::RETRY_AFTER), SystemTime::now())
+                }
+                Err(SendError::Unreachable(_) | SendError::Broken(_) | SendError::TimedOut) => None,
+                _ => return result,
+            };
+            let wait = retry.wait_after(attempt).max(asked.unwrap_or_default());
+            let next = Instant::now() + wait;
+            if attempt == most || deadline.is_some_and(|deadline| deadline <= next) {
+                return result;
+            }
+            tracing::debug!(attempt, "a request is sent again");
+            tokio::time::sleep_until(next).await;
+            attempt += 1;
+        }
+    }
+
+    fn outgoing(&self, cx: &ToolCx, filled: Filled) -> Result<Outgoing, ToolError> {
+        let mut headers = HeaderMap::new();
+        let agent = concat!("owlclaw-mcp/", env!("CARGO_PKG_VERSION"));
+        headers.insert(header::USER_AGENT, HeaderValue::from_static(agent));
+        let accepted = "application/json, text/*;q=0.9, */*;q=0.5";
+        headers.insert(header::ACCEPT, HeaderValue::from_static(accepted));
+        let (kind, body) = match filled.body {
+            Body::None => (None, Bytes::new()),
+            Body::Json(body) => (Some("application/json"), body),
+        };
+        if let Some(kind) = kind {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        }
+        headers.extend(filled.headers);
+        for (name, value) in self.headers.values() {
+            headers.insert(name, value.clone());
+        }
+        headers.insert(
+            header::ACCEPT_ENCODING,
+            HeaderValue::from_static("identity"),
+        );
+        let id = HeaderValue::from_str(&cx.request_id).map_err(ToolError::broken)?;
+        if let Some(name) = &self.idempotency_header {
+            headers.insert(name, id.clone());
+        }
+        headers.insert("x-request-id", id);
+        // What is no header is no trace context.
+        if let Some(trace) = cx.traceparent.as_deref()
+            && let Ok(trace) = HeaderValue::from_str(trace)
+        {
+            headers.insert("traceparent", trace);
+        }
+        Ok(Outgoing {
+            method: self.method.clone(),
+            uri: filled.uri,
+            headers,
+            body,
+        })
+    }
+
+    /// What would have been sent, in OwlClaw's shape; secrets as they are written.
+    fn shadow(&self, filled: &Filled) -> ToolOutput {
+        let written = self.headers.written().iter();
+        let mut headers: Map<String, Value> = written
+            .map(|(name, value)| (name.clone(), json!(value)))
+            .collect();
+        for (name, value) in &filled.headers {
+            let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+            headers.entry(name.as_str()).or_insert(json!(value));
+        }
+        let body = match &filled.body {
+            Body::None => Value::Null,
+            Body::Json(body) => serde_json::from_slice(body).unwrap_or_default(),
+        };
+        ToolOutput::from(json!({
+            "status": "shadow",
+            "mode": "shadow",
+            "method": self.method.as_str(),
+            "url": filled.uri.to_string(),
+            "headers": headers,
+            "body": body,
+            "sent": false,
+        }))
+    }
+
+    fn tool_error(&self, error: SendError) -> ToolError {
+        let retryable = match &error {
+            SendError::Unreachable(_) => true,
+            SendError::Broken(_) => self.may_repeat(),
+            SendError::TimedOut => return ToolError::TimedOut,
+            SendError::TooLarge(_) | SendError::LongHeaders => {
+                return ToolError::failed(error.to_string());
+            }
+            // An operator can do something about it, and no model.
+            SendError::Forbidden(_) => return ToolError::broken(error),
+        };
+        ToolError::Crashed {
+            message: error.to_string(),
+            retryable,
+            detail: causes(&error),
+        }
+    }
+}
+
+/// What OwlClaw's shadow mode lets through.
+pub(crate) fn is_read(method: &Method) -> bool {
+    method.is_safe()
+}
+
+fn causes(error: &dyn Error) -> String {
+    let mut text = String::new();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

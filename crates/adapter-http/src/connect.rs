@@ -1,0 +1,124 @@
+//! Connections to addresses that were checked.
+
+use crate::{AllowPrivate, host};
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use std::{
+    future::Future,
+    io,
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::net::TcpStream;
+
+/// Of so many addresses of a host is the first that answers taken.
+const MAX_ADDRESSES: usize = 8;
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectError {
+    #[error("the host `{0}` has no address")]
+    NoAddress(String),
+    #[error("the host `{host}` cannot be looked up")]
+    Lookup {
+        host: String,
+        #[source]
+        error: io::Error,
+    },
+    #[error(
+        "`{host}` is at {address}, in a network that is not public; `services.allow_private` does \
+         not name it"
+    )]
+    Private { host: String, address: IpAddr },
+    #[error("`{host}` does not accept connections")]
+    Refused {
+        host: String,
+        #[source]
+        error: io::Error,
+    },
+}
+
+/// Resolves a name once, checks every address it has, and connects to one of those, so that a name
+/// that stands for something else a moment later changes nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct Connector {
+    allow_private: Arc<AllowPrivate>,
+    timeout: Duration,
+}
+
+impl Connector {
+    /// `timeout` is how long one address may take.
+    pub(crate) fn new(allow_private: Arc<AllowPrivate>, timeout: Duration) -> Self {
+        Self {
+            allow_private,
+            timeout,
+        }
+    }
+
+    async fn connect(self, host: String, port: u16) -> Result<TcpStream, ConnectError> {
+        let addresses = resolve(&host, port).await?;
+        let refused = addresses
+            .iter()
+            .find(|address| !self.allow_private.allows(&host, address.ip()));
+        // One bad address among good ones is no accident, and nobody knows which one comes next.
+        if let Some(refused) = refused {
+            let address = refused.ip();
+            return Err(ConnectError::Private { host, address });
+        }
+        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for address in addresses.into_iter().take(MAX_ADDRESSES) {
+            match tokio::time::timeout(self.timeout, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    if let Err(error) = stream.set_nodelay(true) {
+                        tracing::debug!(%error, "small requests may wait");
+                    }
+                    return Ok(stream);
+                }
+                Ok(Err(error)) => last = error,
+                Err(_) => last = io::ErrorKind::TimedOut.into(),
+            }
+        }
+        Err(ConnectError::Refused { host, error: last })
+    }
+}
+
+async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let looked_up = tokio::net::lookup_host((host, port)).await;
+    let addresses = looked_up.map_err(|error| ConnectError::Lookup {
+        host: host.to_owned(),
+        error,
+    })?;
+    let addresses: Vec<_> = addresses.collect();
+    if addresses.is_empty() {
+        return Err(ConnectError::NoAddress(host.to_owned()));
+    }
+    Ok(addresses)
+}
+
+impl tower_service::Service<Uri> for Connector {
+    type Response = TokioIo<TcpStream>;
+    type Error = ConnectError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let host = host::bare(uri.host().unwrap_or_default()).to_owned();
+        let default = if uri.scheme_str() == Some("https") {
+            443
+        } else {
+            80
+        };
+        let port = uri.port_u16().unwrap_or(default);
+        let connecting = self.clone().connect(host, port);
+        Box::pin(async move { connecting.await.map(TokioIo::new) })
+    }
+}

@@ -1,0 +1,256 @@
+//! Headers whose values refer to secrets.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use std::{collections::BTreeMap, fmt};
+
+/// Looks up what `${NAME}` stands for; `None` if nothing does.
+pub type Secrets<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Headers that are the same in each request of a tool, with the secrets they refer to.
+#[derive(Clone, Default)]
+pub struct FixedHeaders {
+    values: HeaderMap,
+    /// As written, references unresolved; to be shown.
+    written: BTreeMap<String, String>,
+    /// What must not be repeated to anybody.
+    secrets: Vec<String>,
+}
+
+/// Why headers cannot be used. No value is told, since it may be a secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeaderError {
+    /// The name is none.
+    #[error("`{0}` is not the name of a header")]
+    Name(String),
+    /// The connection sees to it, not whoever writes a tool.
+    #[error("the header `{0}` is set by the connection and cannot be configured")]
+    OfConnection(String),
+    /// A variable that it refers to is not set.
+    #[error(
+        "the header `{header}` refers to the environment variable `{variable}`, which is not set"
+    )]
+    MissingSecret {
+        /// The header.
+        header: String,
+        /// The variable.
+        variable: String,
+    },
+    /// A reference is not closed, or its name is none.
+    #[error("the header `{0}` has a malformed reference to an environment variable")]
+    Reference(String),
+    /// The value has a line break or other control characters, or is no text.
+    #[error("the value of the header `{0}` has characters that no header can have")]
+    Value(String),
+    /// A secret stands in the file itself.
+    #[error("the header `{0}` is a secret and must refer to an environment variable: `${{NAME}}`")]
+    PlainSecret(String),
+}
+
+/// Values this short are likely to be part of something else by chance.
+const SHORTEST_SECRET: usize = 6;
+
+/// What stands in the place of a secret that was taken out of a text.
+const MASK: &str = "***";
+
+impl FixedHeaders {
+    /// Headers by name, each `${NAME}` in their values replaced by what `secrets` says.
+    ///
+    /// # Errors
+    ///
+    /// [`HeaderError`] for the first that cannot be used, an unset variable included.
+    pub fn resolve<'a>(
+        headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+        secrets: Secrets<'_>,
+    ) -> Result<Self, HeaderError> {
+        let mut resolved = Self::default();
+        for (name, written) in headers {
+            let header: HeaderName = name
+                .trim()
+                .parse()
+                .map_err(|_| HeaderError::Name(name.to_owned()))?;
+            if is_of_connection(&header) {
+                return Err(HeaderError::OfConnection(header.to_string()));
+            }
+            let value = resolved.value(header.as_str(), written, secrets)?;
+            let is_reference = written.contains("${");
+            if is_secret(&header) && !is_reference {
+                return Err(HeaderError::PlainSecret(header.to_string()));
+            }
+            let mut value =
+                HeaderValue::try_from(value).map_err(|_| HeaderError::Value(header.to_string()))?;
+            value.set_sensitive(is_reference);
+            resolved
+                .written
+                .insert(header.to_string(), written.to_owned());
+            resolved.values.insert(header, value);
+        }
+        Ok(resolved)
+    }
+
+    /// What they are, to be sent. Values that refer to secrets are marked as sensitive.
+    pub fn values(&self) -> &HeaderMap {
+        &self.values
+    }
+
+    /// What they are, to be shown: each `${NAME}` as it is written.
+    pub fn written(&self) -> &BTreeMap<String, String> {
+        &self.written
+    }
+
+    /// `text` without the secrets, should somebody have repeated them.
+    pub(crate) fn masked(&self, text: String) -> String {
+        let mut text = text;
+        for secret in &self.secrets {
+            if text.contains(secret.as_str()) {
+                text = text.replace(secret.as_str(), MASK);
+            }
+        }
+        text
+    }
+
+    fn value(
+        &mut self,
+        header: &str,
+        written: &str,
+        secrets: Secrets<'_>,
+    ) -> Result<String, HeaderError> {
+        let mut value = String::new();
+        let mut rest = written;
+        while let Some(at) = rest.find("${") {
+            value.push_str(&rest[..at]);
+            let malformed = || HeaderError::Reference(header.to_owned());
+            let (name, after) = rest[at + 2..].split_once('}').ok_or_else(malformed)?;
+            if !is_variable(name) {
+                return Err(malformed());
+            }
+            let secret = secrets(name).ok_or_else(|| HeaderError::MissingSecret {
+                header: header.to_owned(),
+                variable: name.to_owned(),
+            })?;
+            value.push_str(&secret);
+            if SHORTEST_SECRET <= secret.len() {
+                self.secrets.push(secret);
+            }
+            rest = after;
+        }
+        value.push_str(rest);
+        Ok(value)
+    }
+}
+
+impl fmt::Debug for FixedHeaders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(&self.written).finish()
+    }
+}
+
+fn is_variable(name: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let begins = name.bytes().next().is_some_and(|it| !it.is_ascii_digit());
+    begins && name.bytes().all(legal)
+}
+
+/// What decides where a message ends, or to whom it goes.
+pub(crate) fn is_of_connection(name: &HeaderName) -> bool {
+    const NAMES: [&str; 13] = [
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "keep-alive",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "upgrade",
+        "expect",
+        "accept-encoding",
+        "x-request-id",
+    ];
+    NAMES.contains(&name.as_str())
+}
+
+/// The names that OwlClaw takes for those of secrets, and a few more of the kind.
+fn is_secret(name: &HeaderName) -> bool {
+    const NAMES: [&str; 9] = [
+        "authorization",
+        "cookie",
+        "token",
+        "x-api-key",
+        "x-auth-token",
+        "api-key",
+        "apikey",
+        "secret",
+        "password",
+    ];
+    NAMES.contains(&name.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secrets(name: &str) -> Option<String> {
+        match name {
+            "TOKEN" => Some("s3cret-value".to_owned()),
+            "SHORT" => Some("ab".to_owned()),
+            "BROKEN" => Some("a\nb".to_owned()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn references_are_followed_and_never_shown() {
+        let headers = [
+            ("Authorization", "Bearer ${TOKEN}"),
+            ("X-Both", "${SHORT}-${TOKEN}"),
+            ("Accept", "text/plain"),
+        ];
+        let headers = FixedHeaders::resolve(headers, &secrets).unwrap();
+        assert_eq!(headers.values()["authorization"], "Bearer s3cret-value");
+        assert_eq!(headers.values()["x-both"], "ab-s3cret-value");
+        assert!(headers.values()["authorization"].is_sensitive());
+        assert!(!headers.values()["accept"].is_sensitive());
+        assert_eq!(headers.written()["authorization"], "Bearer ${TOKEN}");
+        for shown in [format!("{headers:?}"), format!("{:?}", headers.values())] {
+            assert!(!shown.contains("s3cret"), "{shown}");
+        }
+        let repeated = "you sent s3cret-value, abc".to_owned();
+        assert_eq!(headers.masked(repeated), "you sent ***, abc");
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_refused_without_telling_values() {
+        let owned = str::to_owned;
+        let rows = [
+            ("a b", "x", HeaderError::Name(owned("a b"))),
+            ("Host", "x", HeaderError::OfConnection(owned("host"))),
+            (
+                "Content-Length",
+                "1",
+                HeaderError::OfConnection(owned("content-length")),
+            ),
+            (
+                "X-Key",
+                "${NONE}",
+                HeaderError::MissingSecret {
+                    header: owned("x-key"),
+                    variable: owned("NONE"),
+                },
+            ),
+            ("X-Key", "${TOKEN", HeaderError::Reference(owned("x-key"))),
+            ("X-Key", "${1}", HeaderError::Reference(owned("x-key"))),
+            ("X-Key", "${BROKEN}", HeaderError::Value(owned("x-key"))),
+            (
+                "Authorization",
+                "Bearer abc",
+                HeaderError::PlainSecret(owned("authorization")),
+            ),
+        ];
+        for (name, value, error) in rows {
+            let refused = FixedHeaders::resolve([(name, value)], &secrets).unwrap_err();
+            assert_eq!(refused, error);
+        }
+    }
+}

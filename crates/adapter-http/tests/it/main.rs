@@ -1,0 +1,10 @@
+//! Bindings and documents against services on real sockets.
+
+#![allow(clippy::unwrap_used)]
+
+mod bindings;
+mod bounds;
+mod private;
+mod retries;
+mod service;
+mod tls;

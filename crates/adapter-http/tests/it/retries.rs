@@ -1,0 +1,177 @@
+//! How often a request is sent.
+
+use crate::service::{Service, answer, bound, call, call_as, client, json as answer_json};
+use adapter_tools::{ToolCx, ToolError};
+use serde_json::{Value, json};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
+
+/// A service that answers with these statuses, one after the other, and then 200.
+async fn service(statuses: &'static [u16]) -> Service {
+    let next = AtomicUsize::new(0);
+    Service::start(move |_| {
+        let status = statuses.get(next.fetch_add(1, Ordering::SeqCst));
+        answer_json(*status.unwrap_or(&200), json!({}))
+    })
+    .await
+}
+
+fn binding(service: &Service, method: &str, more: Value) -> Value {
+    let mut binding = json!({
+        "type": "http", "method": method, "url": service.url("/"),
+        "retry": {"max_attempts": 3, "backoff_ms": 1},
+    });
+    binding
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    binding
+}
+
+#[tokio::test]
+async fn only_what_may_be_done_twice_is_sent_twice() {
+    let key = json!({"idempotency_header": "Idempotency-Key"});
+    let rows: Vec<(&str, &'static [u16], Value, usize, bool)> = vec![
+        ("GET", &[503, 502], json!({}), 3, true),
+        ("GET", &[503, 503, 503], json!({}), 3, false),
+        ("PUT", &[504], json!({}), 2, true),
+        ("DELETE", &[429], json!({}), 2, true),
+        ("GET", &[500], json!({}), 1, false),
+        ("GET", &[404], json!({}), 1, false),
+        (
+            "GET",
+            &[503],
+            json!({"retry": {"max_attempts": 1}}),
+            1,
+            false,
+        ),
+        ("POST", &[503], json!({}), 1, false),
+        ("PATCH", &[503], json!({}), 1, false),
+        ("POST", &[503], key, 2, true),
+    ];
+    for (method, statuses, more, times, is_answered) in rows {
+        let service = service(statuses).await;
+        let tool = bound(&client(), &binding(&service, method, more));
+        let result = call(&tool, json!({})).await;
+        assert_eq!(service.seen().len(), times, "{method} {statuses:?}");
+        assert_eq!(result.is_ok(), is_answered, "{method} {statuses:?}");
+    }
+}
+
+#[tokio::test]
+async fn every_attempt_has_the_same_names() {
+    let service = service(&[503, 503]).await;
+    let more = json!({"idempotency_header": "Idempotency-Key"});
+    let tool = bound(&client(), &binding(&service, "POST", more));
+    call_as(&tool, ToolCx::new("anna", "call-9"), json!({}))
+        .await
+        .unwrap();
+    let names: Vec<_> = service
+        .seen()
+        .iter()
+        .map(|it| {
+            (
+                it.header("x-request-id").to_owned(),
+                it.header("idempotency-key").to_owned(),
+            )
+        })
+        .collect();
+    assert_eq!(names, vec![("call-9".to_owned(), "call-9".to_owned()); 3]);
+}
+
+#[tokio::test]
+async fn a_service_that_says_when_is_believed_within_the_deadline() {
+    let busy = |seconds: &'static str| {
+        move |_: &crate::service::Seen| {
+            let mut busy = answer(503, "text/plain", "");
+            busy.headers_mut()
+                .insert("retry-after", seconds.parse().unwrap());
+            busy
+        }
+    };
+    let service = Service::start(busy("30")).await;
+    let tool = bound(&client(), &binding(&service, "GET", json!({})));
+    let start = Instant::now();
+    let cx = ToolCx::new("anna", "1").with_deadline(start + Duration::from_secs(20));
+    let error = call_as(&tool, cx, json!({})).await.unwrap_err();
+    assert_eq!(error.retry_after(), Some(Duration::from_secs(30)));
+    assert_eq!(service.seen().len(), 1);
+    // It was not waited for in vain.
+    assert!(start.elapsed() < Duration::from_secs(15));
+
+    let next = AtomicUsize::new(0);
+    let service = Service::start(move |_| {
+        let mut answer = answer_json(200, json!({}));
+        if next.fetch_add(1, Ordering::SeqCst) == 0 {
+            *answer.status_mut() = http::StatusCode::TOO_MANY_REQUESTS;
+            answer
+                .headers_mut()
+                .insert("retry-after", "1".parse().unwrap());
+        }
+        answer
+    })
+    .await;
+    let tool = bound(&client(), &binding(&service, "GET", json!({})));
+    let start = Instant::now();
+    call(&tool, json!({})).await.unwrap();
+    assert!(Duration::from_millis(900) < start.elapsed());
+}
+
+#[tokio::test]
+async fn nobody_there_may_be_tried_again() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let binding = json!({
+        "type": "http", "method": "POST", "url": format!("http://{address}/"),
+    });
+    let error = call(&bound(&client(), &binding), json!({}))
+        .await
+        .unwrap_err();
+    assert_eq!(error.to_string(), "the service cannot be reached");
+    assert!(
+        matches!(
+            error,
+            ToolError::Crashed {
+                retryable: true,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_leaves_a_write_unknown() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let accepted = std::sync::Arc::new(AtomicUsize::new(0));
+    let counting = std::sync::Arc::clone(&accepted);
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            counting.fetch_add(1, Ordering::SeqCst);
+            let mut buffer = [0; 1024];
+            let _ = stream.read(&mut buffer).await;
+            let _ = stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nab")
+                .await;
+        }
+    });
+    let client = client();
+    for (method, times, may_repeat) in [("POST", 1, false), ("GET", 3, true)] {
+        accepted.store(0, Ordering::SeqCst);
+        let binding = json!({
+            "type": "http", "method": method, "url": format!("http://{address}/"),
+            "retry": {"max_attempts": 3, "backoff_ms": 1},
+        });
+        let error = call(&bound(&client, &binding), json!({}))
+            .await
+            .unwrap_err();
+        assert_eq!(error.is_retryable(), may_repeat, "{method} {error:?}");
+        assert_eq!(accepted.load(Ordering::SeqCst), times, "{method}");
+    }
+}
