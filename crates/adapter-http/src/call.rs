@@ -56,6 +56,7 @@ pub(crate) struct Filled {
 pub(crate) enum Body {
     None,
     Json(Bytes),
+    Form(String),
 }
 
 impl Plan {
@@ -136,6 +137,7 @@ impl Plan {
         let (kind, body) = match filled.body {
             Body::None => (None, Bytes::new()),
             Body::Json(body) => (Some("application/json"), body),
+            Body::Form(body) => (Some("application/x-www-form-urlencoded"), body.into()),
         };
         if let Some(kind) = kind {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -180,6 +182,7 @@ impl Plan {
         let body = match &filled.body {
             Body::None => Value::Null,
             Body::Json(body) => serde_json::from_slice(body).unwrap_or_default(),
+            Body::Form(body) => json!(body),
         };
         ToolOutput::from(json!({
             "status": "shadow",

@@ -1,7 +1,8 @@
 //! HTTP services as tools.
 //!
 //! A tool is made of what a `SKILL.md` says at `binding: {type: http}`, as OwlClaw defines it
-//! ([`bind`]). A call is one request of an [`HttpClient`], and its answer is the tool's.
+//! ([`bind`]), or of an operation that an OpenAPI document describes ([`openapi`]). Either way a call
+//! is one request of an [`HttpClient`], and its answer is the tool's.
 //!
 //! # What holds
 //!
@@ -51,6 +52,7 @@ mod connect;
 mod header;
 mod host;
 mod mapping;
+pub mod openapi;
 mod retry;
 mod url;
 

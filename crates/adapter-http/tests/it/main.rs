@@ -4,6 +4,7 @@
 
 mod bindings;
 mod bounds;
+mod openapi;
 mod private;
 mod retries;
 mod service;

@@ -1,0 +1,231 @@
+//! Parameters of operations: what they are, and how their values are written.
+
+use super::{Found, document::Document, operation::Skipped};
+use crate::{
+    binding::plain,
+    header::{FixedHeaders, is_of_connection},
+    url::UnfitArgument,
+};
+use http::{HeaderName, HeaderValue};
+use serde_json::{Map, Value, json};
+
+/// One parameter of an operation.
+#[derive(Clone, Debug)]
+pub(super) struct Parameter {
+    /// What the tool's argument is called.
+    pub(super) argument: String,
+    /// What the service calls it.
+    pub(super) name: String,
+    pub(super) place: Place,
+    style: Style,
+    pub(super) is_required: bool,
+    /// As the document has it.
+    pub(super) schema: Value,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Path,
+    Query,
+    Header(HeaderName),
+}
+
+/// How lists and maps are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    /// `a=1&a=2`, and a pair for each member.
+    Repeated,
+    /// `a=1,2`, and `k,v,k,v`.
+    Joined(&'static str),
+    /// `a[k]=v`.
+    Deep,
+    /// `a={"k":"v"}`.
+    Json,
+}
+
+/// The parameters of an operation, those of its path included. Optional ones that cannot be sent are
+/// left out and told in `odd`.
+pub(super) fn parameters(
+    document: &Document,
+    found: &Found<'_>,
+    headers: &FixedHeaders,
+    odd: &mut Vec<String>,
+) -> Result<Vec<Parameter>, Skipped> {
+    let mut parameters: Vec<Parameter> = Vec::new();
+    // The operation's own come last and take the place of the path's.
+    for list in [&found.item["parameters"], &found.operation["parameters"]] {
+        for written in list.as_array().into_iter().flatten() {
+            let written = document.follow(written).ok_or_else(|| {
+                Skipped("the `$ref` of a parameter leads nowhere in the document".to_owned())
+            })?;
+            let name = written["name"].as_str().unwrap_or_default();
+            let is_required = written["required"] == json!(true);
+            match parameter(written, headers) {
+                Ok(None) => {}
+                Ok(Some(parameter)) => {
+                    let is_same =
+                        |it: &Parameter| it.name == parameter.name && it.place == parameter.place;
+                    parameters.retain(|it| !is_same(it));
+                    parameters.push(parameter);
+                }
+                Err(why) if is_required => {
+                    return Err(Skipped(format!("its parameter `{name}` {why}")));
+                }
+                Err(why) => odd.push(format!("the parameter `{name}` is not offered: it {why}")),
+            }
+        }
+    }
+    name_arguments(&mut parameters);
+    Ok(parameters)
+}
+
+/// `None` for what is not the caller's to say.
+fn parameter(written: &Value, headers: &FixedHeaders) -> Result<Option<Parameter>, String> {
+    let name = written["name"].as_str().unwrap_or_default();
+    if name.is_empty() {
+        return Err("has no name".to_owned());
+    }
+    let place = match written["in"].as_str().unwrap_or_default() {
+        "path" => Place::Path,
+        "query" => Place::Query,
+        "header" => {
+            let header: HeaderName = name.parse().map_err(|_| "is not a header".to_owned())?;
+            // The first three by OpenAPI's own word; and nobody replaces what is configured.
+            let is_ours = ["accept", "content-type", "authorization"].contains(&header.as_str())
+                || is_of_connection(&header)
+                || headers.values().contains_key(&header);
+            if is_ours {
+                return Ok(None);
+            }
+            Place::Header(header)
+        }
+        "cookie" => return Err("is a cookie, which is not supported".to_owned()),
+        _ => return Err("is in an unknown place".to_owned()),
+    };
+    let (schema, style) = match written["content"].as_object() {
+        Some(content) => {
+            let (media, content) = content.iter().next().ok_or("has no content")?;
+            if !media.contains("json") {
+                return Err(format!("is `{media}`, which is not supported"));
+            }
+            (content["schema"].clone(), Style::Json)
+        }
+        None => (written["schema"].clone(), style(written, &place)?),
+    };
+    let schema = match schema {
+        Value::Null => json!({}),
+        schema => schema,
+    };
+    Ok(Some(Parameter {
+        argument: name.to_owned(),
+        name: name.to_owned(),
+        is_required: written["required"] == json!(true) || place == Place::Path,
+        place,
+        style,
+        schema: described(schema, &written["description"]),
+    }))
+}
+
+fn style(written: &Value, place: &Place) -> Result<Style, String> {
+    let default = match place {
+        Place::Query => "form",
+        Place::Path | Place::Header(_) => "simple",
+    };
+    let style = written["style"].as_str().unwrap_or(default);
+    let explode = written["explode"].as_bool().unwrap_or(style == "form");
+    match (style, explode) {
+        ("form", true) => Ok(Style::Repeated),
+        ("form", false) | ("simple", _) => Ok(Style::Joined(",")),
+        ("spaceDelimited", false) => Ok(Style::Joined(" ")),
+        ("pipeDelimited", false) => Ok(Style::Joined("|")),
+        ("spaceDelimited" | "pipeDelimited", true) => Ok(Style::Repeated),
+        ("deepObject", _) => Ok(Style::Deep),
+        (other, _) => Err(format!("is in the style `{other}`, which is not supported")),
+    }
+}
+
+/// A parameter's own description is the better one.
+fn described(mut schema: Value, description: &Value) -> Value {
+    if let (Some(schema), Value::String(_)) = (schema.as_object_mut(), description) {
+        schema.insert("description".to_owned(), description.clone());
+    }
+    schema
+}
+
+/// Parameters of the same name in two places become two arguments.
+fn name_arguments(parameters: &mut [Parameter]) {
+    for index in 0..parameters.len() {
+        let (before, rest) = parameters.split_at_mut(index);
+        let parameter = &mut rest[0];
+        let is_taken = |name: &str| before.iter().any(|it| it.argument == name);
+        if is_taken(&parameter.argument) {
+            let place = match parameter.place {
+                Place::Path => "path",
+                Place::Query => "query",
+                Place::Header(_) => "header",
+            };
+            parameter.argument = format!("{}_{place}", parameter.name);
+        }
+    }
+}
+
+impl Parameter {
+    /// The pairs of the query for `value`.
+    pub(super) fn pairs(&self, value: &Value) -> Result<Vec<(String, String)>, UnfitArgument> {
+        let name = || self.name.clone();
+        let unfit = || UnfitArgument::NotPlain(self.argument.clone());
+        match (value, self.style) {
+            (Value::Null, _) => Ok(Vec::new()),
+            (value, Style::Json) => Ok(vec![(name(), value.to_string())]),
+            (Value::Array(items), Style::Repeated | Style::Deep) => {
+                let item = |item: &Value| Ok((name(), plain(item).ok_or_else(unfit)?));
+                items.iter().map(item).collect()
+            }
+            (Value::Object(members), Style::Repeated | Style::Deep) => {
+                let pair = |(key, value): (&String, &Value)| {
+                    let key = match self.style {
+                        Style::Deep => format!("{}[{key}]", self.name),
+                        _ => key.clone(),
+                    };
+                    Ok((key, plain(value).ok_or_else(unfit)?))
+                };
+                members.iter().map(pair).collect()
+            }
+            (value, _) => Ok(vec![(name(), self.items(value)?.join(self.separator()))]),
+        }
+    }
+
+    /// The items of `value`, to be parted by commas.
+    pub(super) fn items(&self, value: &Value) -> Result<Vec<String>, UnfitArgument> {
+        let unfit = || UnfitArgument::NotPlain(self.argument.clone());
+        let plain = |value: &Value| plain(value).ok_or_else(unfit);
+        match value {
+            value if self.style == Style::Json => Ok(vec![value.to_string()]),
+            Value::Null => Ok(Vec::new()),
+            Value::Array(items) => items.iter().map(plain).collect(),
+            Value::Object(members) => flat(members).map(|value| plain(&value)).collect(),
+            value => Ok(vec![plain(value)?]),
+        }
+    }
+
+    /// The value of the header for `value`.
+    pub(super) fn header(&self, value: &Value) -> Result<HeaderValue, UnfitArgument> {
+        let text = self.items(value)?.join(",");
+        HeaderValue::from_bytes(text.as_bytes())
+            .map_err(|_| UnfitArgument::NotPlain(self.argument.clone()))
+    }
+
+    fn separator(&self) -> &'static str {
+        match self.style {
+            Style::Joined(separator) => separator,
+            Style::Repeated | Style::Deep | Style::Json => ",",
+        }
+    }
+}
+
+/// Keys and values in turn.
+fn flat(members: &Map<String, Value>) -> impl Iterator<Item = Value> {
+    members
+        .iter()
+        .flat_map(|(key, value)| [Value::String(key.clone()), value.clone()])
+}
