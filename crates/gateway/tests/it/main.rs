@@ -18,5 +18,6 @@ mod skills_extension;
 mod tasks;
 mod tasks_interleavings;
 mod tasks_legacy;
+mod tasks_runner;
 mod tasks_store;
 mod timing;
