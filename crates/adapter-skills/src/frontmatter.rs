@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 pub use self::{
     document::{Document, Excerpt, SplitError, excerpt_at_line},
     fields::BadField,
-    owlclaw::{Constraints, OwlclawBlock, Prerequisites, RiskLevel},
+    owlclaw::{Constraints, OwlclawBlock, Prerequisites, RiskLevel, TaskHint, ToolHints},
     tools::ToolDeclaration,
     yaml::{
         MAX_FRONTMATTER_BYTES, MAX_VALUE_BYTES, MAX_YAML_ALIASES, MAX_YAML_DEPTH, MAX_YAML_NODES,

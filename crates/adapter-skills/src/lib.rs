@@ -75,8 +75,8 @@ pub use crate::{
     frontmatter::{
         BadField, Constraints, Document, Excerpt, Frontmatter, FrontmatterError,
         MAX_FRONTMATTER_BYTES, MAX_NAME_BYTES, MAX_VALUE_BYTES, MAX_YAML_ALIASES, MAX_YAML_DEPTH,
-        MAX_YAML_NODES, OwlclawBlock, Prerequisites, RiskLevel, SplitError, ToolDeclaration,
-        YamlError, excerpt_at_line,
+        MAX_YAML_NODES, OwlclawBlock, Prerequisites, RiskLevel, SplitError, TaskHint,
+        ToolDeclaration, ToolHints, YamlError, excerpt_at_line,
     },
     host::{Host, Unmet},
     problem::{Problem, ProblemKind, Severity},

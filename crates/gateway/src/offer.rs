@@ -2,8 +2,8 @@ use crate::{
     IncludeSkill, MirroredParams, NoResources, Prompts, Resources, StaticPrompts,
     describe::Described, lists::Lists,
 };
-use adapter_skills::SkillCatalog;
-use adapter_tools::{Tool, ToolSet};
+use adapter_skills::{SkillCatalog, TaskHint, ToolHints};
+use adapter_tools::{Annotations, TaskSupport, Tool, ToolSet};
 use std::{collections::HashMap, error::Error, sync::Arc, time::Duration};
 
 /// Everything on offer at one time. A change of it is another offer, with empty caches: a list can
@@ -20,7 +20,9 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Puts together what is on offer. `skills` are what tool descriptions take text from.
+    /// Puts together what is on offer. `skills` are what tool descriptions take text from, and what
+    /// says of the tool of the same name what the tool does not say itself: annotations, whether its
+    /// calls can be tasks, and how long they may take.
     pub fn new(
         tools: ToolSet,
         resources: Arc<dyn Resources>,
@@ -28,6 +30,10 @@ impl Offer {
         include: IncludeSkill,
         default_timeout: Duration,
     ) -> Self {
+        let tools = match skills {
+            Some(skills) => with_hints(&tools, skills),
+            None => tools,
+        };
         let described = tools
             .iter()
             .map(|tool| Described::new(tool, skills, include, default_timeout))
@@ -93,6 +99,41 @@ impl Offer {
     }
 }
 
+/// The same tools, with what skills say of them.
+fn with_hints(tools: &ToolSet, skills: &SkillCatalog) -> ToolSet {
+    let tools = tools.iter().map(|tool| {
+        let skill = skills.by_name(tool.name());
+        let hints = skill.map(|skill| skill.frontmatter().owlclaw.hints);
+        hints.map_or_else(|| tool.clone(), |hints| with_hint(tool.clone(), hints))
+    });
+    // Names and schemas are what they were, so there can be no problem that was not there.
+    ToolSet::collect(tools).0
+}
+
+/// The tool's own word is what holds, where it has one: its author knows best.
+fn with_hint(tool: Tool, hints: ToolHints) -> Tool {
+    let own = tool.annotations();
+    let tool = tool.with_annotations(Annotations {
+        read_only: own.read_only.or(hints.read_only),
+        destructive: own.destructive.or(hints.destructive),
+        idempotent: own.idempotent.or(hints.idempotent),
+        open_world: own.open_world.or(hints.open_world),
+    });
+    let tool = match (tool.timeout(), hints.timeout) {
+        (None, Some(timeout)) => tool.with_timeout(timeout),
+        _ => tool,
+    };
+    match (tool.task_support(), hints.task) {
+        (TaskSupport::Optional, Some(TaskHint::Forbidden)) => {
+            tool.with_task_support(TaskSupport::Forbidden)
+        }
+        (TaskSupport::Optional, Some(TaskHint::Required)) => {
+            tool.with_task_support(TaskSupport::Required)
+        }
+        _ => tool,
+    }
+}
+
 fn mirrored(tool: &Tool) -> Option<(String, MirroredParams)> {
     match MirroredParams::of_schema(tool.input_schema()) {
         Ok(mirrored) => (!mirrored.is_empty()).then(|| (tool.name().to_owned(), mirrored)),
@@ -106,3 +147,6 @@ fn mirrored(tool: &Tool) -> Option<(String, MirroredParams)> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -106,10 +106,12 @@ async fn what_came_of_a_task_outlives_the_server_and_what_it_cut_short_is_said()
     let mut server = site.http().await;
     let mut client = knowing(server.client());
     assert_eq!(text(&task(&mut client, &done).await["result"]), "rested");
-    let failed = task(&mut client, &cut_short).await;
+    // Nothing says that its handler may be called twice.
+    let failed = ended(&mut client, &cut_short).await;
     assert_eq!(failed["status"], "failed", "{failed}");
     let why = "the server stopped before the call had ended";
     assert_eq!(failed["error"]["message"], why);
+    assert_eq!(failed["error"]["data"]["retryable"], false);
 
     // Told to stop, it says so itself, and ends in time.
     let running = created(&mut client, "nap", json!({"seconds": 60})).await;
@@ -120,6 +122,115 @@ async fn what_came_of_a_task_outlives_the_server_and_what_it_cut_short_is_said()
     let failed = task(&mut client, &running).await;
     assert_eq!(failed["error"]["message"], why, "{failed}");
     assert_eq!(site.outcomes("nap"), ["succeeded", "unknown", "cancelled"]);
+}
+
+/// Until the handler was entered so often.
+async fn looked_up(site: &Site, times: usize) {
+    wait_until("it runs", GENEROUS, || {
+        site.read("looked-up").lines().count() == times
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_idempotent_call_is_begun_again_after_the_server_was_killed_or_stopped() {
+    let site = Site::new(json!({"tasks": {"after_seconds": 0}}));
+    site.skill("c", "look-up", "owlclaw: {idempotent: true}\n");
+    let mut server = site.http().await;
+    let mut client = knowing(server.client());
+    let id = created(&mut client, "look-up", json!({"what": "her order"})).await;
+    looked_up(&site, 1).await;
+    let stored = || std::fs::read(site.path("ledger-tasks.db-wal")).unwrap_or_default();
+    let has_arguments = |bytes: &[u8]| bytes.windows(9).any(|it| it == b"her order");
+    assert!(has_arguments(&stored()));
+    server.process().signal("KILL").await;
+    server.wait_exit(GENEROUS).await;
+
+    // Told to stop, it leaves what was not done in time to the next one.
+    let mut server = site.http().await;
+    let mut client = knowing(server.client());
+    looked_up(&site, 2).await;
+    assert_eq!(task(&mut client, &id).await["status"], "working");
+    server.process().signal("TERM").await;
+    server.wait_exit(END + END).await;
+
+    let mut server = site.http().await;
+    let mut client = knowing(server.client());
+    looked_up(&site, 3).await;
+    assert_eq!(task(&mut client, &id).await["status"], "working");
+    site.write("gate", "");
+    let task = ended(&mut client, &id).await;
+    assert_eq!(task["status"], "completed", "{task}");
+    assert_eq!(
+        task["result"]["structuredContent"],
+        json!({"found": "her order"})
+    );
+    assert_eq!(
+        site.outcomes("look-up"),
+        ["unknown", "cancelled", "succeeded"]
+    );
+    let calls = site.calls().into_iter();
+    let mut requests = calls.map(|it| it.started.request_id).skip(1);
+    assert_eq!(requests.next(), Some(format!("\"task/{id}/2\"")));
+    assert_eq!(requests.next(), Some(format!("\"task/{id}/3\"")));
+    // What the call was is not kept longer than it takes.
+    server.process().signal("TERM").await;
+    assert!(server.wait_exit(END).await.success());
+    let kept = std::fs::read(site.path("ledger-tasks.db")).unwrap();
+    let arguments = br#"{"arguments":{"what":"her order"}"#;
+    assert!(!kept.windows(arguments.len()).any(|it| it == arguments));
+}
+
+#[tokio::test]
+async fn a_call_that_kills_the_server_again_and_again_is_given_up() {
+    let site = Site::new(json!({"tasks": {"after_seconds": 0, "max_attempts": 2}}));
+    site.skill("c", "look-up", "owlclaw: {read_only: true}\n");
+    let mut server = site.http().await;
+    let mut client = knowing(server.client());
+    let id = created(&mut client, "look-up", json!({"what": "x"})).await;
+    for attempt in 1..=2 {
+        looked_up(&site, attempt).await;
+        server.process().signal("KILL").await;
+        server.wait_exit(GENEROUS).await;
+        server = site.http().await;
+    }
+    let mut client = knowing(server.client());
+    let task = ended(&mut client, &id).await;
+    assert_eq!(task["status"], "failed", "{task}");
+    assert_eq!(task["error"]["data"]["retryable"], false);
+    assert_eq!(site.outcomes("look-up"), ["unknown", "unknown"]);
+    assert_eq!(site.read("looked-up").lines().count(), 2);
+}
+
+#[tokio::test]
+async fn on_pipes_the_next_server_goes_on_with_tasks_of_2025_11_25() {
+    let site = Site::new(json!({}));
+    site.skill("c", "look-up", "owlclaw: {idempotent: true}\n");
+    let mut server = site.stdio();
+    server.open("2025-11-25").await;
+    let mut params = call("look-up", json!({"what": "x"}));
+    params["task"] = json!({"ttl": 600_000});
+    let created = server.request("tools/call", params).await;
+    let id = created.result()["task"]["taskId"].clone();
+    looked_up(&site, 1).await;
+    server.process().signal("KILL").await;
+    server.wait_exit(GENEROUS).await;
+
+    let mut server = site.stdio();
+    server.open("2025-11-25").await;
+    let params = json!({"taskId": id});
+    let waiting = server.voice.request("tasks/result", params.clone());
+    server.send(&waiting).await;
+    let task = server.request("tasks/get", params).await;
+    assert_eq!(task.result()["status"], "working");
+    looked_up(&site, 2).await;
+    site.write("gate", "");
+    let answer = server.receive_answer(&waiting["id"]).await;
+    assert_eq!(
+        answer["result"]["structuredContent"],
+        json!({"found": "x"}),
+        "{answer}"
+    );
 }
 
 #[tokio::test]

@@ -196,3 +196,12 @@ async def report_forever():
 def spend(usd: str):
     owlclaw_worker.cost(usd)
     return "spent"
+
+
+@app.handler("look-up")
+async def look_up(what: str):
+    """Waits until there is a file named `gate`."""
+    note("looked-up", what)
+    while not os.path.exists("gate"):
+        await asyncio.sleep(0.01)
+    return {"found": what}

@@ -90,20 +90,21 @@ impl Fields<'_, '_> {
         let Some(value) = self.get(field) else {
             return Ok(None);
         };
-        let boolean = match value {
-            Value::Bool(boolean) => Some(*boolean),
-            Value::String(word) => match word.to_ascii_lowercase().as_str() {
-                "true" | "yes" | "on" | "y" => Some(true),
-                "false" | "no" | "off" | "n" => Some(false),
-                _ => None,
-            },
-            _ => None,
-        };
+        let boolean = boolean_of(value);
         if boolean.is_none() {
             self.complain(field, "true or false", CONFIRMATION);
             return Err(());
         }
         Ok(boolean)
+    }
+
+    /// A boolean that only describes.
+    pub(super) fn hint(&mut self, field: &str) -> Option<bool> {
+        let boolean = boolean_of(self.get(field)?);
+        if boolean.is_none() {
+            self.complain(field, "true or false", IGNORED);
+        }
+        boolean
     }
 
     /// A whole number, not negative. `Err` if it is something else.
@@ -161,6 +162,18 @@ impl Fields<'_, '_> {
                 None
             }
         }
+    }
+}
+
+fn boolean_of(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(boolean) => Some(*boolean),
+        Value::String(word) => match word.to_ascii_lowercase().as_str() {
+            "true" | "yes" | "on" | "y" => Some(true),
+            "false" | "no" | "off" | "n" => Some(false),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -24,6 +24,8 @@ pub struct OwlclawBlock {
     /// `requires_confirmation`, here or under `constraints` (where examples have it). If neither is
     /// given, true from [`RiskLevel::High`] on; if both are, true when either is.
     pub requires_confirmation: bool,
+    /// What the skill says that calls of the tool of its name do.
+    pub hints: ToolHints,
     /// `focus`, one text or a list.
     pub focus: Vec<String>,
     /// `trigger`, as written: `cron("0 9 * * 1-5")`. Nothing here acts on it.
@@ -45,6 +47,79 @@ pub struct Constraints {
     pub cooldown: Option<Duration>,
     /// What a call costs, in the configured currency, as decimal digits: `0.05`.
     pub estimated_cost: Option<String>,
+}
+
+/// `owlclaw.idempotent`, `read_only`, `destructive`, `open_world`, `task` and `timeout_seconds`: what
+/// a skill says of the tool of its name. What cannot be read is as good as not said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ToolHints {
+    /// Calling it twice does no more than calling it once.
+    pub idempotent: Option<bool>,
+    /// It changes nothing.
+    pub read_only: Option<bool>,
+    /// What it changes may be lost.
+    pub destructive: Option<bool>,
+    /// It deals with a world that is not closed, such as the web.
+    pub open_world: Option<bool>,
+    /// Whether calls of it can be answered by a task.
+    pub task: Option<TaskHint>,
+    /// How long a call may take: from one second to a day.
+    pub timeout: Option<Duration>,
+}
+
+/// Whether calls of a tool can be tasks, whose results are fetched later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskHint {
+    /// Never: `forbidden`.
+    Forbidden,
+    /// Where the caller knows tasks: `optional`.
+    Optional,
+    /// Always: `required`.
+    Required,
+}
+
+/// The longest `owlclaw.timeout_seconds`: a day.
+const MAX_TIMEOUT_SECONDS: u64 = 24 * 60 * 60;
+
+impl ToolHints {
+    fn read(fields: &mut Fields<'_, '_>) -> Self {
+        Self {
+            idempotent: fields.hint("idempotent"),
+            read_only: fields.hint("read_only"),
+            destructive: fields.hint("destructive"),
+            open_world: fields.hint("open_world"),
+            task: read_task(fields),
+            timeout: read_timeout(fields),
+        }
+    }
+}
+
+fn read_task(fields: &mut Fields<'_, '_>) -> Option<TaskHint> {
+    let word = fields.get("task")?.as_str().unwrap_or_default();
+    let hint = match word.trim().to_ascii_lowercase().as_str() {
+        "forbidden" => Some(TaskHint::Forbidden),
+        "optional" => Some(TaskHint::Optional),
+        "required" => Some(TaskHint::Required),
+        _ => None,
+    };
+    if hint.is_none() {
+        fields.complain("task", "forbidden, optional or required", IGNORED);
+    }
+    hint
+}
+
+fn read_timeout(fields: &mut Fields<'_, '_>) -> Option<Duration> {
+    let value = fields.get("timeout_seconds")?;
+    let seconds = match value {
+        Value::Number(number) => number.as_u64(),
+        Value::String(digits) => digits.trim().parse().ok(),
+        _ => None,
+    };
+    let seconds = seconds.filter(|seconds| (1..=MAX_TIMEOUT_SECONDS).contains(seconds));
+    if seconds.is_none() {
+        fields.complain("timeout_seconds", "a whole number from 1 to 86400", IGNORED);
+    }
+    seconds.map(Duration::from_secs)
 }
 
 /// How much harm a call can do.
@@ -127,6 +202,7 @@ impl OwlclawBlock {
             task_type: fields.text("task_type"),
             risk_level,
             focus: fields.texts("focus"),
+            hints: ToolHints::read(&mut fields),
             trigger: fields.text("trigger"),
             binding: fields.get("binding").cloned(),
             ..Self::default()

@@ -243,6 +243,58 @@ fn what_governs_and_cannot_be_read_is_taken_as_the_strictest() {
 }
 
 #[test]
+fn a_skill_says_what_calls_of_its_tool_do() {
+    let block = "owlclaw: {idempotent: true, read_only: no, destructive: false, open_world: on,
+                           task: Required, timeout_seconds: 900}";
+    let (read, complaints) = parse(&with(block));
+    assert_eq!(complaints, [""; 0]);
+    let hints = ToolHints {
+        idempotent: Some(true),
+        read_only: Some(false),
+        destructive: Some(false),
+        open_world: Some(true),
+        task: Some(TaskHint::Required),
+        timeout: Some(Duration::from_secs(900)),
+    };
+    assert_eq!(read.owlclaw.hints, hints);
+    for (word, hint) in [
+        ("forbidden", TaskHint::Forbidden),
+        ("optional", TaskHint::Optional),
+    ] {
+        let (read, _) = parse(&with(&format!("owlclaw: {{task: {word}}}")));
+        assert_eq!(read.owlclaw.hints.task, Some(hint));
+    }
+    for block in ["{}", "{idempotent: null, task: ~}"] {
+        let (read, complaints) = parse(&with(&format!("owlclaw: {block}")));
+        assert_eq!(complaints, [""; 0]);
+        assert_eq!(read.owlclaw.hints, ToolHints::default());
+    }
+}
+
+#[test]
+fn what_is_said_of_a_tool_and_cannot_be_read_is_not_said() {
+    for field in [
+        "idempotent: perhaps",
+        "read_only: 1",
+        "destructive: [true]",
+        "open_world: {}",
+        "task: sometimes",
+        "task: true",
+        "timeout_seconds: 0",
+        "timeout_seconds: 86401",
+        "timeout_seconds: 1.5",
+        "timeout_seconds: -1",
+        "timeout_seconds: soon",
+    ] {
+        let (read, complaints) = parse(&with(&format!("owlclaw: {{{field}}}")));
+        assert_eq!(read.owlclaw.hints, ToolHints::default(), "{field}");
+        assert_eq!(complaints.len(), 1, "{field}: {complaints:?}");
+        assert!(complaints[0].ends_with("it is ignored"), "{complaints:?}");
+        assert!(!read.owlclaw.requires_confirmation, "{field}");
+    }
+}
+
+#[test]
 fn costs_are_decimal_digits() {
     for (written, expected) in [
         ("0.05", "0.05"),
