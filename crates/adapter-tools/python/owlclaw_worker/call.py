@@ -6,7 +6,7 @@ besides, which OwlClaw would drop.
 """
 
 from . import hints
-from .convert import InvalidArgument, converter
+from .convert import InvalidArgument, converter, optional
 
 
 class Handler:
@@ -29,7 +29,7 @@ class Handler:
         self._converters = []
         for parameter in self.signature.parameters:
             try:
-                convert = converter(parameter.hint)
+                convert = optional(converter(parameter.hint), parameter.default)
             except Exception as error:
                 self.signature.problems.append(
                     "values of %r are not converted: %s: %s" % (parameter.name, type(error).__name__, error)
@@ -70,10 +70,16 @@ class Handler:
             keywords["session"] = _session(arguments, context)
             return keywords
         keywords = {name: value for name, value in arguments.items() if name in self._known}
-        if not keywords and arguments and len(self._known) == 1:
+        if not keywords and len(self._known) == 1:
             (only,) = self._known
-            return {only: dict(arguments)}
+            # Nothing at all is not worth more than a default.
+            if arguments or self._is_required(only):
+                return {only: dict(arguments)}
         return keywords
+
+    def _is_required(self, name):
+        named = [*self.signature.parameters, self.signature.session]
+        return any(one is not None and one.name == name and one.default is hints.MISSING for one in named)
 
 
 def _session(arguments, context):

@@ -18,7 +18,7 @@ import typing
 import uuid
 
 from . import hints
-from .schema import enum_members
+from .schema import enum_members, key_names
 
 
 class InvalidArgument(Exception):
@@ -33,22 +33,43 @@ def converter(hint):
     return _Builder().build(hint, False)
 
 
+def optional(convert, default):
+    """`convert`, letting None pass where that is the default: `x: int = None` says so without saying it."""
+    if convert is None or default is not None:
+        return convert
+    return lambda value, path: None if value is None else convert(value, path)
+
+
 class _Builder:
     def __init__(self):
         self._classes = {}
+        self._known = {}
+        self._inside = []  # the classes being looked at, for `Self`
         self._depth = 0
 
     def build(self, hint, strict):
         """`strict` converters also refuse what is not of the hinted type, and are never None."""
         if self._depth > 50:
             return _as_is if strict else None
+        hint, _ = hints.peel_to_alias(hint)
+        key = (hint, strict, self._inside[-1] if self._inside else None)
+        try:
+            if key in self._known:
+                return self._known[key]
+        except TypeError:  # An annotation may be anything, even what cannot be a key.
+            key = None
+        if key is not None and hints.is_alias(hint):
+            # An alias that contains itself stands for itself there.
+            self._known[key] = lambda value, path: (self._known[key] or _as_is)(value, path)
         self._depth += 1
         try:
-            hint, _ = hints.peel(hint)
-            made = self._make(hint, strict)
+            made = self.build(hints.alias_value(hint), strict) if hints.is_alias(hint) else self._make(hint, strict)
         finally:
             self._depth -= 1
-        return _as_is if made is None and strict else made
+        made = _as_is if made is None and strict else made
+        if key is not None:
+            self._known[key] = made
+        return made
 
     def _make(self, hint, strict):
         if hint is None:
@@ -57,8 +78,10 @@ class _Builder:
             return self._union(typing.get_args(hint), strict)
         if typing.get_origin(hint) is typing.Literal:
             return _literal(typing.get_args(hint), strict)
+        if hints.is_self(hint) and self._inside:
+            return self.build(self._inside[-1], strict)
         cls = hints.class_of(hint)
-        if cls is None or cls is object:
+        if cls is None or cls is object or cls is hints.Unknown:
             return None
         if cls is int:
             return _strict_integer if strict else _integer
@@ -69,29 +92,39 @@ class _Builder:
         for known, make in _FROM_TEXT:
             if issubclass(cls, known):
                 return _from_text(make(cls), cls)
-        if hints.is_pydantic(cls):
-            return _pydantic(cls)
-        if dataclasses.is_dataclass(cls):
-            return self._once(cls, self._dataclass)
-        if hints.is_typed_dict(cls):
-            return self._once(cls, self._typed_dict)
         arguments = typing.get_args(hint)
+        if hints.is_pydantic(cls):
+            return _by(cls, cls.model_validate)
+        if hints.is_old_pydantic(cls):
+            return _by(cls, cls.parse_obj)
+        if hints.is_record(cls):
+            return self._once(hint, cls, arguments, self._record)
+        if hints.is_typed_dict(cls):
+            return self._once(hint, cls, arguments, self._typed_dict)
+        if hints.is_known_to_pydantic(cls):
+            import pydantic
+
+            return _by(cls, pydantic.TypeAdapter(hint).validate_python)
         if hints.is_named_tuple(cls):
-            return self._named_tuple(cls)
+            return self._named_tuple(cls, arguments)
         if issubclass(cls, tuple):
             return self._tuple(arguments)
         if issubclass(cls, collections.abc.Mapping):
-            return self._mapping(arguments, strict)
+            return self._mapping(cls, arguments, strict)
         return self._array(cls, arguments, strict)
 
-    def _once(self, cls, make):
+    def _once(self, hint, cls, arguments, make):
         """A recursive class is built once; inside it, it stands for itself."""
-        if cls not in self._classes:
-            self._classes[cls] = None
-            self._classes[cls] = make(cls)
-        elif self._classes[cls] is None:
-            return lambda value, path: self._classes[cls](value, path)
-        return self._classes[cls]
+        if hint not in self._classes:
+            self._classes[hint] = None
+            self._inside.append(hint)
+            try:
+                self._classes[hint] = make(cls, arguments)
+            finally:
+                self._inside.pop()
+        elif self._classes[hint] is None:
+            return lambda value, path: self._classes[hint](value, path)
+        return self._classes[hint]
 
     def _union(self, members, strict):
         if not strict and all(self.build(member, False) is None for member in members):
@@ -149,19 +182,18 @@ class _Builder:
         return convert
 
     def _tuple(self, arguments):
-        if not arguments or arguments == ((),):
-            fixed, rest = [], None
-        elif len(arguments) == 2 and arguments[1] is Ellipsis:
-            fixed, rest = [], self.build(arguments[0], False)
-        else:
-            fixed, rest = [self.build(argument, False) for argument in arguments], None
+        front, repeated, behind = hints.tuple_parts(arguments or (typing.Any, Ellipsis))
+        front = [self.build(one, False) for one in front]
+        behind = [self.build(one, False) for one in behind]
+        each = None if repeated is None else self.build(repeated, False)
+        least = len(front) + len(behind)
 
         def convert(value, path):
             if not isinstance(value, list):
                 raise InvalidArgument(path, "expected an array")
-            if fixed and len(value) != len(fixed):
-                raise InvalidArgument(path, "expected %d items" % len(fixed))
-            converters = fixed or [rest] * len(value)
+            if len(value) < least or (repeated is None and len(value) > least):
+                raise InvalidArgument(path, "expected %d items%s" % (least, "" if repeated is None else " or more"))
+            converters = [*front, *([each] * (len(value) - least)), *behind]
             return tuple(
                 one if item is None else item(one, "%s[%d]" % (path, at))
                 for at, (item, one) in enumerate(zip(converters, value))
@@ -169,9 +201,13 @@ class _Builder:
 
         return convert
 
-    def _named_tuple(self, cls):
-        fields = hints.of_class(cls)
-        items = [self.build(fields.get(name, hints.MISSING), False) for name in cls._fields]
+    def _named_tuple(self, cls, arguments):
+        fields = hints.of_class(cls, arguments)
+        defaults = cls._field_defaults
+        items = [
+            optional(self.build(fields.get(name, hints.MISSING), False), defaults.get(name, hints.MISSING))
+            for name in cls._fields
+        ]
 
         def convert(value, path):
             if not isinstance(value, list) or len(value) > len(items):
@@ -184,11 +220,15 @@ class _Builder:
 
         return convert
 
-    def _mapping(self, arguments, strict):
-        key = self.build(arguments[0], False) if len(arguments) == 2 else None
-        if len(arguments) == 2 and hints.peel(arguments[0])[0] is int:
-            key = _from_text(int, int)
+    def _mapping(self, cls, arguments, strict):
+        if len(arguments) == 1:  # Counter[str]
+            arguments = (arguments[0], int)
+        key = self._key(arguments[0]) if len(arguments) == 2 else None
         value_of = self.build(arguments[1], strict) if len(arguments) == 2 else None
+        wrap = cls if cls in (collections.OrderedDict, collections.Counter) else None
+        if wrap is not None:
+            plain = self._mapping(dict, arguments, strict)
+            return lambda value, path: wrap(value if plain is None else plain(value, path))
         if key is None and value_of is None:
             return _expect("object", dict) if strict else None
 
@@ -204,12 +244,22 @@ class _Builder:
 
         return convert
 
-    def _members(self, members):
-        return {member.name: self.build(member.hint, False) for member in members}
+    def _key(self, hint):
+        """A key is a string in JSON, whatever it stands for."""
+        key, _ = hints.peel(hint)
+        names = key_names(key)
+        if names is not None:
+            is_plain = all(one is name for name, one in names.items())
+            return None if is_plain else _named(names)
+        if key in (int, float):
+            return _from_text(key, key)
+        if isinstance(key, type) and any(issubclass(key, known) for known, _ in _FROM_TEXT):
+            return self.build(key, False)
+        return None
 
-    def _dataclass(self, cls):
-        taken = hints.constructor_parameters(cls)
-        converters = self._members(taken)
+    def _record(self, cls, arguments):
+        taken = hints.constructor_parameters(cls, arguments)
+        converters = {member.name: optional(self.build(member.hint, False), member.default) for member in taken}
         required = [member.name for member in taken if member.default is hints.MISSING]
 
         def convert(value, path):
@@ -222,8 +272,8 @@ class _Builder:
 
         return convert
 
-    def _typed_dict(self, cls):
-        resolved = hints.of_class(cls)
+    def _typed_dict(self, cls, arguments):
+        resolved = hints.of_class(cls, arguments)
         converters = {name: self.build(hint, False) for name, hint in resolved.items()}
         required = hints.required_keys(cls)
 
@@ -327,9 +377,18 @@ def _enum(cls):
     return convert
 
 
-def _pydantic(cls):
+def _named(names):
     def convert(value, path):
-        return _made(cls, path, lambda: cls.model_validate(value))
+        if value not in names:
+            raise InvalidArgument(path, "expected one of %s" % ", ".join(repr(name) for name in list(names)[:20]))
+        return names[value]
+
+    return convert
+
+
+def _by(cls, make):
+    def convert(value, path):
+        return _made(cls, path, lambda: make(value))
 
     return convert
 

@@ -13,13 +13,13 @@ MAX_DOC = 64 * 1024
 def describe(handler, root, warnings):
     """The description of one handler; what could not be understood is appended to `warnings`."""
     signature = handler.signature
-    warnings.extend("tool %r: %s" % (handler.name, problem) for problem in signature.problems)
     doc = _docstring(handler.function)
     documented = parse_docstring(doc, [parameter.name for parameter in signature.parameters])
     description = getattr(handler.function, "description", None)
     if not isinstance(description, str) or not description.strip():
         description = documented.prose
     input_schema, schema_from = _input_schema(handler, documented.parameters, warnings)
+    warnings.extend("tool %r: %s" % (handler.name, problem) for problem in signature.problems)
     return {
         "name": handler.name,
         "description": protocol.shortened(description, MAX_DOC),

@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import functools
 import inspect
+import re
 import sys
 import types
 import typing
@@ -93,14 +94,16 @@ class _Resolver:
     def resolve(self, name, annotation):
         if annotation is MISSING:
             return MISSING
+        what = "its result" if name == "return" else "parameter %r" % name
         try:
-            return evaluate(annotation, self._globals, self._locals)
+            resolved, unknown = evaluate_known(annotation, self._globals, self._locals)
         except Exception as error:
-            self._problems.append(
-                "the type of %s cannot be resolved (%s: %s)"
-                % ("its result" if name == "return" else "parameter %r" % name, type(error).__name__, error)
-            )
+            self._problems.append("the type of %s cannot be resolved (%s: %s)" % (what, type(error).__name__, error))
             return MISSING
+        if unknown:
+            # Typically imported under `if TYPE_CHECKING`, and not there when the program runs.
+            self._problems.append("the type of %s names what is not defined: %s" % (what, ", ".join(unknown)))
+        return resolved
 
 
 def underlying(handler):
@@ -134,6 +137,35 @@ def is_async(handler):
     )
 
 
+class _UnknownType(type):
+    def __getattr__(cls, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return cls
+
+    def __getitem__(cls, _):
+        return cls
+
+
+class Unknown(metaclass=_UnknownType):
+    """Stands for a name in an annotation that is not defined: anything, and so are its members."""
+
+
+def evaluate_known(annotation, global_names, local_names):
+    """An annotation with its strings evaluated, and the names in it that are not defined."""
+    local_names = dict(local_names)
+    unknown = []
+    while True:
+        try:
+            return evaluate(annotation, global_names, local_names), unknown
+        except NameError as error:
+            quoted = re.findall("'([^']+)'", str(error))
+            if not quoted or quoted[0] in unknown or len(unknown) >= 20:
+                raise
+            unknown.append(quoted[0])
+            local_names[quoted[0]] = Unknown
+
+
 def evaluate(annotation, global_names, local_names):
     """An annotation with its strings and forward references evaluated."""
     if annotation is None:
@@ -162,8 +194,20 @@ class _OldUnions(ast.NodeTransformer):
         return ast.Subscript(value=union, slice=pair, ctx=ast.Load())
 
 
-def of_class(cls):
-    """The resolved hints of a class's fields; those that cannot be resolved are MISSING."""
+def of_class(cls, arguments=()):
+    """The resolved hints of a class's fields; those that cannot be resolved are MISSING.
+
+    `arguments` are those of a generic class, as in `Page[Item]`.
+    """
+    resolved = _fields_of_class(cls)
+    variables = getattr(cls, "__parameters__", ())
+    if arguments and len(arguments) == len(variables):
+        given = dict(zip(variables, arguments))
+        resolved = {name: substituted(hint, given) for name, hint in resolved.items()}
+    return resolved
+
+
+def _fields_of_class(cls):
     for names in (None, {cls.__name__: cls}):
         try:
             return typing.get_type_hints(cls, localns=names, include_extras=True)
@@ -174,14 +218,38 @@ def of_class(cls):
         module = sys.modules.get(base.__module__)
         for name, annotation in base.__dict__.get("__annotations__", {}).items():
             try:
-                hints[name] = evaluate(annotation, getattr(module, "__dict__", {}), {cls.__name__: cls})
+                hints[name], _ = evaluate_known(annotation, getattr(module, "__dict__", {}), {cls.__name__: cls})
             except Exception:
                 hints[name] = MISSING
     return hints
 
 
+def substituted(hint, given):
+    """A hint with the type variables in it replaced by what is given for them."""
+    if isinstance(hint, typing.TypeVar):
+        return given.get(hint, hint)
+    variables = getattr(hint, "__parameters__", ())
+    if isinstance(hint, type) or not variables:
+        return hint
+    try:
+        return hint[tuple(given.get(variable, variable) for variable in variables)]
+    except Exception:  # Not everything that has parameters can be given them.
+        return hint
+
+
 def peel(hint):
     """A hint without its wrappers, and the metadata of its `Annotated`s."""
+    hint, metadata = peel_to_alias(hint)
+    for _ in range(100):
+        if not is_alias(hint):
+            break
+        hint, more = peel_to_alias(alias_value(hint))
+        metadata.extend(more)
+    return hint, metadata
+
+
+def peel_to_alias(hint):
+    """The same, but an alias (`type Name = ...`) is left as it is: it may contain itself."""
     metadata = []
     for _ in range(100):
         origin = typing.get_origin(hint)
@@ -194,10 +262,6 @@ def peel(hint):
             hint = hint.type
         elif hasattr(hint, "__supertype__"):
             hint = hint.__supertype__
-        elif type(hint).__name__ == "TypeAliasType":
-            hint = hint.__value__
-        elif type(origin).__name__ == "TypeAliasType":
-            hint = origin.__value__
         elif isinstance(hint, typing.TypeVar):
             if hint.__constraints__:
                 hint = typing.Union[hint.__constraints__]
@@ -206,6 +270,47 @@ def peel(hint):
         else:
             break
     return hint, metadata
+
+
+def is_alias(hint):
+    """Whether a hint is an alias made by a `type` statement, given arguments or not."""
+    return "TypeAliasType" in (type(hint).__name__, type(typing.get_origin(hint)).__name__)
+
+
+def alias_value(alias):
+    """What an alias stands for."""
+    if type(alias).__name__ == "TypeAliasType":
+        return alias.__value__
+    origin = typing.get_origin(alias)
+    return substituted(origin.__value__, dict(zip(origin.__type_params__, typing.get_args(alias))))
+
+
+def is_self(hint):
+    """Whether a hint is `Self`, the class that it is written in."""
+    return getattr(hint, "_name", None) == "Self" and not isinstance(hint, type)
+
+
+def tuple_parts(arguments):
+    """The arguments of a tuple as those in front, the one that is repeated (or None), and those behind."""
+    if not arguments or arguments == ((),):
+        return [], None, []
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        return [], arguments[0], []
+    front, repeated, behind = [], None, []
+    for argument in arguments:
+        spread = getattr(argument, "__unpacked__", False) or getattr(typing.get_origin(argument), "_name", "") == "Unpack"
+        if not spread:
+            (front if repeated is None else behind).append(argument)
+            continue
+        inner = typing.get_args(argument)
+        if getattr(typing.get_origin(argument), "_name", "") == "Unpack":
+            inner = typing.get_args(inner[0]) or (typing.Any, Ellipsis)
+        its_front, its_repeated, its_behind = tuple_parts(inner)
+        (front if repeated is None else behind).extend(its_front)
+        if its_repeated is not None:
+            repeated = its_repeated
+        (front if repeated is None else behind).extend(its_behind)
+    return front, repeated, behind
 
 
 def _is_qualifier(origin):
@@ -239,6 +344,45 @@ def is_pydantic(cls):
     return isinstance(cls, type) and hasattr(cls, "model_validate") and hasattr(cls, "model_json_schema")
 
 
+def is_old_pydantic(cls):
+    """Whether `cls` is a pydantic model of version 1, which version 2 has as `pydantic.v1`."""
+    if not isinstance(cls, type) or is_pydantic(cls):
+        return False
+    return isinstance(getattr(cls, "__fields__", None), dict) and hasattr(cls, "parse_obj")
+
+
+def is_known_to_pydantic(cls):
+    """Whether `cls` tells pydantic (of version 2) how to make one, such as its `HttpUrl`."""
+    return hasattr(cls, "__get_pydantic_core_schema__") and "pydantic" in sys.modules
+
+
+def is_attrs(cls):
+    """Whether `cls` was made by attrs."""
+    return isinstance(cls, type) and "__attrs_attrs__" in vars(cls)
+
+
+def is_record(cls):
+    """Whether `cls` has members that its constructor takes by name: a dataclass, or one made by attrs."""
+    return dataclasses.is_dataclass(cls) or is_attrs(cls)
+
+
+def member_names(cls):
+    """The names of the members of a record."""
+    return [field.name for field in (cls.__attrs_attrs__ if is_attrs(cls) else dataclasses.fields(cls))]
+
+
+def member_notes(cls):
+    """The descriptions in the metadata of a record's members, by the names its constructor has for them."""
+    members = cls.__attrs_attrs__ if is_attrs(cls) else dataclasses.fields(cls)
+    notes = {_argument_name(member): member.metadata.get("description") for member in members}
+    return {name: text for name, text in notes.items() if isinstance(text, str)}
+
+
+def _argument_name(member):
+    # attrs takes `_x` as `x`, and says so since 22.2.
+    return getattr(member, "alias", None) or (member.name.lstrip("_") if hasattr(member, "validator") else member.name)
+
+
 def required_keys(cls):
     """The keys that a TypedDict must have."""
     required = set(cls.__required_keys__)
@@ -258,9 +402,11 @@ def required_keys(cls):
     return required
 
 
-def constructor_parameters(cls):
-    """What a dataclass's constructor takes, as name, resolved hint and default."""
-    hints = of_class(cls)
+def constructor_parameters(cls, arguments=()):
+    """What a record's constructor takes, as name, resolved hint and default."""
+    hints = of_class(cls, arguments)
+    if is_attrs(cls):
+        return [_attrs_parameter(member, hints) for member in cls.__attrs_attrs__ if member.init]
     taken = []
     for name, parameter in inspect.signature(cls).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -268,3 +414,14 @@ def constructor_parameters(cls):
         hint = hints.get(name, parameter.annotation)
         taken.append(Parameter(name, MISSING if isinstance(hint, str) else hint, parameter.default, False))
     return taken
+
+
+def _attrs_parameter(member, hints):
+    # A converter takes what it takes, whatever the hint says about what it makes of it.
+    hint = hints.get(member.name, MISSING) if member.converter is None else MISSING
+    default = member.default
+    if type(default).__name__ == "_Nothing":  # Its NOTHING, an enumeration since 22.2.
+        default = MISSING
+    elif hasattr(default, "factory") and hasattr(default, "takes_self"):
+        default = Ellipsis
+    return Parameter(_argument_name(member), hint, default, False)

@@ -42,6 +42,12 @@ _SCALARS = {
 
 _DECIMAL_INPUT = {"type": ["string", "number"], "pattern": r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"}
 
+# What is written need not satisfy these: a moment without a zone, a fraction of a second.
+_LOOSE_FORMATS = ("date-time", "time", "duration")
+
+# A default longer than this, as JSON, is not shown.
+_MAX_DEFAULT = 4096
+
 _ARRAYS = (list, set, frozenset, collections.deque, collections.abc.Iterable)
 _SETS = (set, frozenset, collections.abc.Set)
 
@@ -57,7 +63,13 @@ def input_schema(signature, documented):
     properties = {}
     required = []
     for parameter in signature.parameters:
-        schema = generator.schema(parameter.hint)
+        try:
+            schema = generator.schema(parameter.hint)
+        except Exception as error:  # Hints are the application's objects: one costs only itself.
+            signature.problems.append(
+                "no schema could be made of the type of %r: %s: %s" % (parameter.name, type(error).__name__, error)
+            )
+            schema = {}
         if parameter.default is hints.MISSING:
             required.append(parameter.name)
         elif parameter.default is None:
@@ -92,7 +104,9 @@ def output_schema(hint):
         arguments = typing.get_args(hint)
         if len(arguments) != 2 or hints.peel(arguments[1])[0] in (typing.Any, object):
             return None
-    elif not (dataclasses.is_dataclass(cls) or hints.is_typed_dict(cls) or hints.is_pydantic(cls)):
+    elif not (
+        hints.is_record(cls) or hints.is_typed_dict(cls) or hints.is_pydantic(cls) or hints.is_old_pydantic(cls)
+    ):
         return None
     generator = Generator(output=True)
     schema = generator.schema(hint)
@@ -138,6 +152,8 @@ def with_default(schema, default):
         if isinstance(default, enum.Enum) and not isinstance(default, enum.Flag):
             default = next(text for text, member in enum_members(type(default)).items() if member is default)
         plain = protocol.to_plain(default)
+        if len(json.dumps(plain)) > _MAX_DEFAULT:
+            return schema
     except Exception:  # A default is the application's object: anything may happen.
         return schema
     return {**schema, "default": plain}
@@ -150,6 +166,8 @@ class Generator:
         self.definitions = {}
         self._output = output
         self._names = {}
+        self._aliases = {}  # the aliases being written out, and their names if they contain themselves
+        self._classes = []  # the classes being described, for `Self`
         self._depth = 0
 
     def schema(self, hint):
@@ -159,10 +177,27 @@ class Generator:
             return {}
         self._depth += 1
         try:
-            hint, metadata = hints.peel(hint)
-            return _annotated(self._bare(hint), metadata)
+            hint, metadata = hints.peel_to_alias(hint)
+            made = self._alias(hint) if hints.is_alias(hint) else self._bare(hint)
+            return _annotated(made, metadata, self._types(made) or ()) if metadata else made
         finally:
             self._depth -= 1
+
+    def _alias(self, alias):
+        """What an alias stands for; a definition if it contains itself."""
+        if alias in self._aliases:
+            if self._aliases[alias] is None:
+                self._aliases[alias] = self._free_name(typing.get_origin(alias) or alias)
+                self.definitions[self._aliases[alias]] = {}
+            return {"$ref": "#/$defs/" + self._aliases[alias]}
+        self._aliases[alias] = None
+        made = self.schema(hints.alias_value(alias))
+        name = self._aliases[alias]
+        if name is None:
+            del self._aliases[alias]
+            return made
+        self.definitions[name] = made
+        return {"$ref": "#/$defs/" + name}
 
     def _bare(self, hint):
         if hint is hints.MISSING or hint is typing.Any or hint is object:
@@ -175,8 +210,10 @@ class Generator:
             return _enumeration(typing.get_args(hint))
         if hint is _LITERAL_STRING:
             return {"type": "string"}
+        if hints.is_self(hint) and self._classes:
+            return self.schema(self._classes[-1])
         cls = hints.class_of(hint)
-        if cls is None:
+        if cls is None or cls is hints.Unknown:
             return {}
         arguments = typing.get_args(hint)
         if cls is tuple and not arguments and hint not in (tuple, typing.Tuple):
@@ -185,19 +222,26 @@ class Generator:
 
     def _class(self, cls, arguments):
         if issubclass(cls, enum.Enum):
-            return self._define(cls, lambda: _enum(cls, self._output))
+            return self._define(cls, (), lambda: _enum(cls, self._output))
         if cls in _SCALARS:
-            return dict(_SCALARS[cls])
+            return self._scalar(cls)
         if issubclass(cls, decimal.Decimal):
             return {"type": "string"} if self._output else dict(_DECIMAL_INPUT)
         if hints.is_pydantic(cls):
-            return self._pydantic(cls)
-        if dataclasses.is_dataclass(cls):
-            return self._define(cls, lambda: self._dataclass(cls))
+            return self._pydantic(cls, cls, cls.model_json_schema)
+        if hints.is_old_pydantic(cls):
+            return self._define(cls, (), lambda: self._old_pydantic(cls))
+        if hints.is_record(cls):
+            return self._define(cls, arguments, lambda: self._record(cls, arguments))
         if hints.is_typed_dict(cls):
-            return self._define(cls, lambda: self._typed_dict(cls))
+            return self._define(cls, arguments, lambda: self._typed_dict(cls, arguments))
+        if hints.is_known_to_pydantic(cls):
+            import pydantic
+
+            adapted = pydantic.TypeAdapter(cls[arguments] if arguments else cls)
+            return self._pydantic(cls, (cls, arguments), adapted.json_schema)
         if hints.is_named_tuple(cls):
-            return self._named_tuple(cls)
+            return self._named_tuple(cls, arguments)
         if issubclass(cls, tuple):
             return self._tuple(arguments)
         if issubclass(cls, collections.abc.Mapping):
@@ -206,7 +250,7 @@ class Generator:
             return {"type": "string"}
         for scalar in (datetime.datetime, datetime.date, bool, int, float, bytes):
             if issubclass(cls, scalar):
-                return dict(_SCALARS[scalar])
+                return self._scalar(scalar)
         if issubclass(cls, _ARRAYS) and (cls.__module__ in ("builtins", "collections", "collections.abc") or arguments):
             schema = {"type": "array"}
             if arguments:
@@ -217,6 +261,12 @@ class Generator:
                 schema["uniqueItems"] = True
             return schema
         return {}
+
+    def _scalar(self, cls):
+        schema = dict(_SCALARS[cls])
+        if self._output and schema.get("format") in _LOOSE_FORMATS:
+            del schema["format"]
+        return schema
 
     def _union(self, members):
         branches = []
@@ -264,49 +314,74 @@ class Generator:
     def _tuple(self, arguments):
         if not arguments:
             return {"type": "array"}
-        if len(arguments) == 2 and arguments[1] is Ellipsis:
-            items = self.schema(arguments[0])
-            return {"type": "array", "items": items} if items else {"type": "array"}
-        if arguments == ((),):
-            arguments = ()
-        return _fixed([self.schema(argument) for argument in arguments], len(arguments))
+        front, repeated, behind = hints.tuple_parts(arguments)
+        items = [self.schema(one) for one in front]
+        if repeated is None:
+            return _fixed(items, len(items))
+        schema = {"type": "array"}
+        if items:
+            schema["prefixItems"] = items
+        each = {} if behind else self.schema(repeated)
+        if each:
+            schema["items"] = each
+        if items or behind:
+            schema["minItems"] = len(items) + len(behind)
+        return schema
 
-    def _named_tuple(self, cls):
-        fields = hints.of_class(cls)
+    def _named_tuple(self, cls, arguments):
+        fields = hints.of_class(cls, arguments)
         defaults = cls._field_defaults
-        items = [
-            with_default(self.schema(fields.get(name, hints.MISSING)), defaults.get(name, hints.MISSING))
-            for name in cls._fields
-        ]
+        items = []
+        for name in cls._fields:
+            default = defaults.get(name, hints.MISSING)
+            schema = self.schema(fields.get(name, hints.MISSING))
+            items.append(with_default(nullable(schema) if default is None else schema, default))
         return _fixed(items, len(items) - (0 if self._output else len(defaults)))
 
     def _mapping(self, arguments):
         schema = {"type": "object"}
+        if len(arguments) == 1:  # Counter[str]
+            arguments = (arguments[0], int)
         if len(arguments) != 2:
             return schema
-        key, _ = hints.peel(arguments[0])
         values = self.schema(arguments[1])
         if values:
             schema["additionalProperties"] = values
-        if key is int:
-            schema["propertyNames"] = {"pattern": "^-?[0-9]+$"}
-        elif typing.get_origin(key) is typing.Literal or (isinstance(key, type) and issubclass(key, enum.Enum)):
-            names = self.schema(key)
-            if self._types(names) == {"string"}:
-                schema["propertyNames"] = names
+        names = self._key(arguments[0])
+        if names:
+            schema["propertyNames"] = names
         return schema
 
-    def _define(self, cls, make):
-        name = self._names.get(cls)
+    def _key(self, hint):
+        """What a key of a mapping looks like, which in JSON is a string whatever it is."""
+        key, _ = hints.peel(hint)
+        names = key_names(key)
+        if names is not None:
+            return {"enum": list(names)}
+        if key in (int, float):
+            return {"pattern": "^-?[0-9]+$" if key is int else _DECIMAL_INPUT["pattern"]}
+        if isinstance(key, type) and key in _SCALARS:
+            return {name: value for name, value in self._scalar(key).items() if name == "format"}
+        return {}
+
+    def _define(self, cls, arguments, make):
+        key = (cls, arguments)
+        name = self._names.get(key)
         if name is None:
-            name = self._names[cls] = self._free_name(cls)
+            name = self._names[key] = self._free_name(cls, arguments)
             # In place before its members are visited, which may refer back to it.
             self.definitions[name] = {"type": "object"}
-            self.definitions[name] = make()
+            self._classes.append(cls[arguments] if arguments else cls)
+            try:
+                self.definitions[name] = make()
+            finally:
+                self._classes.pop()
         return {"$ref": "#/$defs/" + name}
 
-    def _free_name(self, cls):
-        base = re.sub(r"\W", "_", cls.__name__)
+    def _free_name(self, cls, arguments=()):
+        words = [cls.__name__, *(getattr(argument, "__name__", "") for argument in arguments)]
+        # A reference is a URI, in which other letters would have to be escaped.
+        base = re.sub(r"[^A-Za-z0-9_]", "_", "_".join(word for word in words if word))
         name = base
         count = 1
         while name in self.definitions:
@@ -314,16 +389,17 @@ class Generator:
             name = "%s_%d" % (base, count)
         return name
 
-    def _dataclass(self, cls):
-        fields = {field.name: field for field in dataclasses.fields(cls)}
+    def _record(self, cls, arguments):
         if self._output:
-            resolved = hints.of_class(cls)
+            resolved = hints.of_class(cls, arguments)
             members = [
-                hints.Parameter(name, resolved.get(name, hints.MISSING), hints.MISSING, False) for name in fields
+                hints.Parameter(name, resolved.get(name, hints.MISSING), hints.MISSING, False)
+                for name in hints.member_names(cls)
             ]
         else:
-            members = hints.constructor_parameters(cls)
+            members = hints.constructor_parameters(cls, arguments)
         documented = parse_docstring(own_docstring(cls), [member.name for member in members])
+        notes = hints.member_notes(cls)
         properties = {}
         required = []
         for member in members:
@@ -332,9 +408,7 @@ class Generator:
                 required.append(member.name)
             elif member.default is None:
                 schema = nullable(schema)
-            field = fields.get(member.name)
-            text = field.metadata.get("description") if field is not None else None
-            text = text if isinstance(text, str) else documented.parameters.get(member.name)
+            text = notes.get(member.name) or documented.parameters.get(member.name)
             if text and "description" not in schema:
                 schema = {**schema, "description": text}
             properties[member.name] = with_default(schema, member.default)
@@ -348,8 +422,8 @@ class Generator:
             result["additionalProperties"] = False
         return result
 
-    def _typed_dict(self, cls):
-        resolved = hints.of_class(cls)
+    def _typed_dict(self, cls, arguments):
+        resolved = hints.of_class(cls, arguments)
         required = hints.required_keys(cls)
         documented = parse_docstring(own_docstring(cls), list(resolved))
         properties = {}
@@ -362,24 +436,56 @@ class Generator:
             result["description"] = documented.prose
         if required:
             result["required"] = [name for name in resolved if name in required]
+        if getattr(cls, "__closed__", None):
+            result["additionalProperties"] = False
         return result
 
-    def _pydantic(self, cls):
-        if cls in self._names:
-            return {"$ref": "#/$defs/" + self._names[cls]}
-        name = self._names[cls] = self._free_name(cls)
+    def _old_pydantic(self, cls):
+        """Its own schema is of an older dialect, and does not say where null is allowed."""
+        resolved = hints.of_class(cls)
+        properties = {}
+        required = []
+        for field in cls.__fields__.values():
+            schema = self.schema(resolved.get(field.name, hints.MISSING))
+            schema = _annotated(schema, [field.field_info], self._types(schema) or ())
+            if field.allow_none:
+                schema = nullable(schema)
+            if field.name == "__root__":
+                return {} if self._output else schema
+            if field.required or self._output:
+                required.append(field.alias)
+            elif field.default is not None:
+                schema = with_default(schema, field.default)
+            properties[field.alias] = schema
+        result = {"type": "object", "properties": properties}
+        text = own_docstring(cls)
+        if text:
+            result["description"] = parse_docstring(text, []).prose
+        if required:
+            result["required"] = required
+        extra = getattr(cls.__config__, "extra", None)
+        if not self._output and getattr(extra, "value", extra) == "forbid":
+            result["additionalProperties"] = False
+        return result
+
+    def _pydantic(self, cls, key, describe):
+        if key in self._names:
+            return {"$ref": "#/$defs/" + self._names[key]}
+        name = self._names[key] = self._free_name(cls)
         self.definitions[name] = {}
         try:
             # Its own definitions get names with a dot, which no class of ours has.
-            schema = cls.model_json_schema(
+            schema = describe(
                 ref_template="#/$defs/" + name + ".{model}", mode="serialization" if self._output else "validation"
             )
             schema = protocol.to_plain(schema)
         except Exception:
             # A model with members that pydantic itself cannot describe.
-            schema = {"type": "object"}
-        for key, value in schema.pop("$defs", {}).items():
-            self.definitions["%s.%s" % (name, key)] = value
+            schema = {"type": "object"} if hints.is_pydantic(cls) else {}
+        if self._output:
+            schema = _without_loose_formats(schema)
+        for part, value in schema.pop("$defs", {}).items():
+            self.definitions["%s.%s" % (name, part)] = value
         reference = schema.get("$ref")
         if reference is not None and set(schema) == {"$ref"}:
             # A recursive model is a reference to itself.
@@ -407,6 +513,31 @@ def enum_members(cls):
             return {member.name: member for member in cls}
         values[value] = member
     return values
+
+
+def key_names(key):
+    """The members of an Enum, a Literal or bool by their names as keys of an object; None for other hints."""
+    if isinstance(key, type) and issubclass(key, enum.Enum) and not issubclass(key, enum.Flag):
+        members = enum_members(key)
+    elif typing.get_origin(key) is typing.Literal:
+        members = {getattr(value, "value", value): value for value in typing.get_args(key)}
+    elif key is bool:
+        members = {True: True, False: False}
+    else:
+        return None
+    return {name if isinstance(name, str) else json.dumps(name, default=str): one for name, one in members.items()}
+
+
+def _without_loose_formats(schema):
+    if isinstance(schema, dict):
+        return {
+            name: _without_loose_formats(value)
+            for name, value in schema.items()
+            if not (name == "format" and value in _LOOSE_FORMATS)
+        }
+    if isinstance(schema, list):
+        return [_without_loose_formats(value) for value in schema]
+    return schema
 
 
 def _enum(cls, output):
@@ -467,11 +598,14 @@ _LENGTHS = {
 }
 
 
-def _annotated(schema, metadata):
-    """Adds what the members of an `Annotated` say, recognised by the names of their attributes."""
-    if not metadata:
-        return schema
+def _annotated(schema, metadata, kinds):
+    """Adds what the members of an `Annotated` say, recognised by the names of their attributes.
+
+    `kinds` are the JSON types of what it annotates; bounds mean nothing to others.
+    """
     schema = dict(schema)
+    # Members of a definition have bounds of their own, and are bounded in its place.
+    kinds = () if "$ref" in schema else kinds
     notes = list(metadata)
     for note in metadata:
         nested = getattr(note, "metadata", None)  # pydantic's Field keeps its constraints there
@@ -487,24 +621,29 @@ def _annotated(schema, metadata):
             text = getattr(note, attribute, None)
             if isinstance(text, str) and text:
                 schema.setdefault("description", text)
-        kind = schema.get("type")
-        if kind in ("integer", "number"):
+        if "integer" in kinds or "number" in kinds:
             for attribute, keyword in _NUMBER_BOUNDS.items():
-                bound = getattr(note, attribute, None)
-                if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not math.isfinite(bound):
-                    continue
-                if keyword != "multipleOf" or bound > 0:
+                bound = _bound(getattr(note, attribute, None))
+                if bound is not None and (keyword != "multipleOf" or bound > 0):
                     schema[keyword] = bound
-        elif isinstance(kind, str) and kind in _LENGTHS:
-            for attribute, keyword in zip(("min_length", "max_length"), _LENGTHS[kind]):
+        for kind, keywords in _LENGTHS.items():
+            for attribute, keyword in zip(("min_length", "max_length"), keywords):
                 length = getattr(note, attribute, None)
-                if isinstance(length, int) and not isinstance(length, bool) and length >= 0:
+                if kind in kinds and isinstance(length, int) and not isinstance(length, bool) and length >= 0:
                     schema[keyword] = length
-        pattern = getattr(note, "pattern", None)
-        # Python's named groups and possessive forms mean nothing to other validators.
-        if kind == "string" and isinstance(pattern, str) and "(?" not in pattern:
-            schema["pattern"] = pattern
+        for pattern in (getattr(note, "pattern", None), getattr(note, "regex", None)):
+            # Python's named groups and possessive forms mean nothing to other validators.
+            if "string" in kinds and isinstance(pattern, str) and "(?" not in pattern:
+                schema["pattern"] = pattern
     return schema
+
+
+def _bound(value):
+    if isinstance(value, decimal.Decimal):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return value
 
 
 def _mentions(definitions, reference):

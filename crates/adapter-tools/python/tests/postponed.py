@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import List, TypedDict
+from typing import TYPE_CHECKING, Dict, List, Optional, TypedDict
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from somewhere import Widget
 
 try:
     from typing import NotRequired
@@ -50,3 +54,8 @@ def local_handler():
 
 
 def lost(known: int, unknown: NoSuchType): ...  # noqa: F821
+
+
+def for_checkers_only(
+    frames: Dict[str, pd.DataFrame], named: List[Widget], maybe: pd.Series | None = None, room: Optional[Room] = ...
+) -> Widget: ...

@@ -1,16 +1,35 @@
 """How arguments reach a handler: the five rules, and conversions."""
 
+import collections
 import datetime
 import decimal
 import enum
 import ipaddress
 import pathlib
 import sys
+import typing
 import unittest
 import uuid
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Dict, FrozenSet, List, Literal, NamedTuple, Optional, Set, Tuple, TypedDict, Union
+from typing import (
+    Any,
+    Counter,
+    Dict,
+    FrozenSet,
+    Generic,
+    List,
+    Literal,
+    NamedTuple,
+    NewType,
+    Optional,
+    OrderedDict,
+    Set,
+    Tuple,
+    TypedDict,
+    TypeVar,
+    Union,
+)
 
 import support  # noqa: F401  (puts the package on the path)
 import postponed
@@ -21,6 +40,11 @@ try:
     import pydantic
 except ImportError:
     pydantic = None
+
+try:
+    import attr
+except ImportError:
+    attr = None
 
 CONTEXT = {"client_id": "me", "request_id": "r1"}
 
@@ -85,6 +109,27 @@ class Order(TypedDict, total=False):
     placed: datetime.datetime
 
 
+UserId = NewType("UserId", int)
+
+T = TypeVar("T")
+
+
+@dataclass
+class Page(Generic[T]):
+    items: List[T]
+    next: Optional["Page[T]"] = None
+
+
+@dataclass
+class Wish:
+    item: Item = None
+
+
+class Pair(NamedTuple):
+    first: str
+    second: Item = None
+
+
 class Point(NamedTuple):
     x: int
     y: int = 0
@@ -117,7 +162,11 @@ class Rules(unittest.TestCase):
             (lambda a=3, b=4: (a, b), {"q": 1, "r": 2}, (3, 4)),
             # 5: nothing matched, one parameter: it takes the whole
             (lambda payload: payload, some, some),
+            (lambda payload: payload, {}, {}),
+            (lambda payload=None: payload, some, some),
             (lambda payload=None: payload, {}, None),
+            (lambda *, payload: payload, some, some),
+            (lambda *rest, payload: (rest, payload), some, ((), some)),
         ]
         for number, (function, arguments, expected) in enumerate(rows):
             with self.subTest(row=number):
@@ -170,6 +219,34 @@ class Rules(unittest.TestCase):
 
         self.assertEqual(called(place, {"sku": "a", "count": 2}), Item("a", 2))
         self.assertEqual(called(place, {"item": {"sku": "a"}}), Item("a"))
+
+    def test_null_passes_where_it_is_the_default(self):
+        def find(color: Color = None, since: datetime.date = None, item: Item = None):
+            return color, since, item
+
+        self.assertEqual(called(find, {"color": None, "since": None, "item": None}), (None, None, None))
+        with self.assertRaises(InvalidArgument):
+            called(find, {"color": "green"})
+
+    def test_the_stand_in_maps_arguments_by_the_same_rules(self):
+        sys.path.append(str(support.PYTHON_DIRECTORY / "owlclaw_stand_in"))
+        try:
+            import owlclaw
+        finally:
+            sys.path.pop()
+        some = {"a": 1, "z": 9}
+        functions = [
+            lambda **rest: rest,
+            lambda a, **rest: (a, rest),
+            lambda: "none",
+            lambda session: session,
+            lambda a: a,
+            lambda a, b=5: (a, b),
+            lambda payload: payload,
+        ]
+        for number, function in enumerate(functions):
+            with self.subTest(row=number):
+                self.assertEqual(function(**owlclaw._arguments_for(function, some)), called(function, some))
 
     def test_errors_name_the_argument(self):
         def place(items: List[Item]): ...
@@ -236,6 +313,17 @@ class Conversions(unittest.TestCase):
             (Union[datetime.date, str], "2026-01-02", datetime.date(2026, 1, 2)),
             (Union[datetime.date, str], "soon", "soon"),
             (Union[bool, Color], True, True),
+            (Dict[Level, int], {"1": 2.0}, {Level.LOW: 2}),
+            (Dict[bool, int], {"true": 1}, {True: 1}),
+            (Dict[float, int], {"1.5": 1}, {1.5: 1}),
+            (Dict[Literal["a", 2], int], {"a": 1, "2": 2}, {"a": 1, 2: 2}),
+            (Dict[datetime.date, int], {"2026-01-02": 1}, {datetime.date(2026, 1, 2): 1}),
+            (Dict[UserId, int], {"7": 1}, {7: 1}),
+            (Counter[str], {"a": 2.0}, collections.Counter({"a": 2})),
+            (OrderedDict[str, Color], {"a": "red"}, collections.OrderedDict(a=Color.RED)),
+            (Page[Item], {"items": [{"sku": "a"}], "next": {"items": []}}, Page([Item("a")], Page([]))),
+            (Wish, {"item": None}, Wish(None)),
+            (Pair, ["a", None], Pair("a", None)),
             (Optional[Item], None, None),
             (postponed.Room, {"beds": 1, "next_door": {"beds": 2}}, postponed.Room(1, postponed.Room(2))),
         ]
@@ -274,6 +362,9 @@ class Conversions(unittest.TestCase):
             (Set[Color], [["red"]], r"^\$\[0\]: expected one of"),
             (Set[Any], [[]], r"unhashable"),
             (Literal[Color.RED], "blue", r"none of the allowed"),
+            (Dict[Level, int], {"3": 1}, r"^\$\.3: expected one of '1', '2'$"),
+            (Dict[float, int], {"x": 1}, r"'x' is no float"),
+            (Page[Item], {"items": [{}]}, r"^\$\.items\[0\]\.sku: is missing$"),
         ]
         for hint, value, message in rows:
             with self.subTest(hint=hint, value=value):
@@ -290,6 +381,65 @@ class Conversions(unittest.TestCase):
         self.assertEqual(line, Line(sku="a", due=datetime.date(2026, 1, 2)))
         with self.assertRaisesRegex(InvalidArgument, r"^\$\[0\]: Line refused it"):
             converter(List[Line])([{}], "$")
+
+    @unittest.skipIf(pydantic is None, "pydantic is not installed")
+    def test_types_of_pydantic_make_their_values(self):
+        url = converter(pydantic.HttpUrl)("https://example.com/a", "$")
+        self.assertIsInstance(url, pydantic.HttpUrl)
+        with self.assertRaisesRegex(InvalidArgument, "HttpUrl refused it"):
+            converter(pydantic.HttpUrl)("no", "$")
+
+    @unittest.skipIf(pydantic is None or pydantic.VERSION < "2", "pydantic.v1 is not installed")
+    @unittest.skipIf(sys.version_info >= (3, 14), "pydantic.v1 knows no Python 3.14")
+    def test_pydantic_models_of_version_1_validate(self):
+        from pydantic import v1
+
+        class Line(v1.BaseModel):
+            sku: str
+
+        self.assertEqual(converter(Line)({"sku": "a"}, "$"), Line(sku="a"))
+        with self.assertRaisesRegex(InvalidArgument, "Line refused it"):
+            converter(Line)({}, "$")
+
+    @unittest.skipIf(attr is None, "attrs is not installed")
+    def test_classes_of_attrs_are_made(self):
+        @attr.s(auto_attribs=True)
+        class Part:
+            sku: str
+            _due: datetime.date
+            size: int = attr.ib(converter=int, default=1)
+
+        made = converter(Part)({"sku": "a", "due": "2026-01-02", "size": "7"}, "$")
+        self.assertEqual(made, Part("a", datetime.date(2026, 1, 2), 7))
+        with self.assertRaisesRegex(InvalidArgument, r"^\$\.due: is missing$"):
+            converter(Part)({"sku": "a"}, "$")
+
+    @unittest.skipIf(not hasattr(typing, "Self"), "Self and spread tuples need Python 3.11")
+    def test_newer_notations_are_understood(self):
+        @dataclass
+        class Chain:
+            color: Color
+            next: Optional[typing.Self] = None
+
+        made = converter(Chain)({"color": "red", "next": {"color": "blue"}}, "$")
+        self.assertEqual(made, Chain(Color.RED, Chain(Color.BLUE)))
+        spread = converter(eval("tuple[Color, *tuple[int, ...], Color]"))
+        self.assertEqual(spread(["red", 1.0, "blue"], "$"), (Color.RED, 1, Color.BLUE))
+        with self.assertRaisesRegex(InvalidArgument, "expected 2 items or more"):
+            spread(["red"], "$")
+
+    @unittest.skipIf(sys.version_info < (3, 12), "the syntax needs Python 3.12")
+    def test_aliases_that_contain_themselves_convert(self):
+        names = {"date": datetime.date}
+        exec("type Days = dict[str, Days] | list[Days] | date | None", names)
+        made = converter(names["Days"])({"a": [None, {"b": "2026-01-02"}]}, "$")
+        self.assertEqual(made, {"a": [None, {"b": datetime.date(2026, 1, 2)}]})
+
+    def test_deeply_nested_unions_take_no_time_to_speak_of(self):
+        hint = datetime.date
+        for _ in range(9):
+            hint = Union[List[hint], Dict[str, hint], int]
+        self.assertEqual(converter(hint)(3.0, "$"), 3)
 
     @unittest.skipIf(sys.version_info < (3, 10), "the notation needs Python 3.10")
     def test_the_newer_notation_of_unions_is_understood(self):

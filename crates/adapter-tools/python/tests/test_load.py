@@ -332,7 +332,7 @@ class Descriptions(unittest.TestCase):
             self.assertEqual(ready["states"], ["stock"])
             self.assertEqual(len(ready["warnings"]), 2, ready["warnings"])
             self.assertIn("tool 'bad-schema': its own input schema is ignored", ready["warnings"][0])
-            self.assertIn("tool 'odd': the type of parameter 'x' cannot be resolved", ready["warnings"][1])
+            self.assertIn("tool 'odd': the type of parameter 'x' names what is not defined: NoSuch", ready["warnings"][1])
             python = "%d.%d.%d" % sys.version_info[:3]
             self.assertEqual((ready["python"], ready["owlclaw"]), (python, "bundled"))
 

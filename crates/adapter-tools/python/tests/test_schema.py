@@ -5,6 +5,7 @@ import decimal
 import enum
 import inspect
 import json
+import pathlib
 import random
 import sys
 import typing
@@ -36,6 +37,17 @@ try:
 except ImportError:
     pydantic = None
     print("pydantic is not installed: its models are NOT tested", file=sys.stderr)
+
+try:
+    import annotated_types
+except ImportError:
+    annotated_types = None
+
+try:
+    import attr
+except ImportError:
+    attr = None
+    print("attrs is not installed: its classes are NOT tested", file=sys.stderr)
 
 
 class Color(enum.Enum):
@@ -108,6 +120,19 @@ class Point(NamedTuple):
 
 UserId = NewType("UserId", int)
 
+T = typing.TypeVar("T")
+
+
+@dataclass
+class Page(typing.Generic[T]):
+    items: List[T]
+    next: Optional["Page[T]"] = None
+
+
+class Currency(enum.Enum):
+    EUR = 1.5
+    USD = True
+
 
 class Bound:
     """What `annotated_types` would provide."""
@@ -145,6 +170,12 @@ class Checked(unittest.TestCase):
         self.assertEqual(made, expected)
         if definitions is not None:
             self.assertEqual(generator.definitions, definitions)
+
+
+INTEGER = {"type": "integer"}
+NUMBER = {"type": "number"}
+MAP = {"type": "object", "additionalProperties": {"type": "string"}}
+DECIMAL = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
 class Types(Checked):
@@ -202,6 +233,17 @@ class Types(Checked):
                     "propertyNames": {"pattern": "^-?[0-9]+$"},
                 },
             ),
+            (Dict[float, str], {**MAP, "propertyNames": {"pattern": DECIMAL}}),
+            (Dict[bool, str], {**MAP, "propertyNames": {"enum": ["true", "false"]}}),
+            (Dict[Level, str], {**MAP, "propertyNames": {"enum": ["1", "2"]}}),
+            (Dict[Color, str], {**MAP, "propertyNames": {"enum": ["red", "blue"]}}),
+            (Dict[Literal["a", 2], str], {**MAP, "propertyNames": {"enum": ["a", "2"]}}),
+            (Dict[datetime.date, str], {**MAP, "propertyNames": {"format": "date"}}),
+            (Dict[uuid.UUID, str], {**MAP, "propertyNames": {"format": "uuid"}}),
+            (Dict[UserId, str], {**MAP, "propertyNames": {"pattern": "^-?[0-9]+$"}}),
+            (Dict[Tuple[int, int], str], MAP),
+            (typing.Counter[str], {"type": "object", "additionalProperties": {"type": "integer"}}),
+            (typing.DefaultDict[str, str], MAP),
             (datetime.datetime, {"type": "string", "format": "date-time"}),
             (datetime.date, {"type": "string", "format": "date"}),
             (datetime.time, {"type": "string", "format": "time"}),
@@ -209,7 +251,15 @@ class Types(Checked):
             (uuid.UUID, {"type": "string", "format": "uuid"}),
             (bytes, {"type": "string"}),
             (UserId, {"type": "integer"}),
-            (typing.TypeVar("T", bound=int), {"type": "integer"}),
+            (typing.TypeVar("B", bound=int), {"type": "integer"}),
+            (T, {}),
+            (typing.AnyStr, {"type": "string"}),
+            (List[T], {"type": "array"}),
+            (pathlib.Path, {"type": "string"}),
+            (typing.Iterable[int], {"type": "array", "items": {"type": "integer"}}),
+            (typing.ClassVar[int], {"type": "integer"}),
+            (hints.Unknown, {}),
+            (Optional[hints.Unknown], {}),
             (typing.Callable[[int], int], {}),
             (typing.Type[int], {}),
         ]
@@ -314,6 +364,125 @@ class Types(Checked):
             with self.subTest(hint=hint):
                 self.check_type(hint, expected)
 
+    def test_bounds_apply_to_what_they_can_be_about(self):
+        rows = [
+            (Annotated[Optional[int], Bound(ge=3)], {"type": ["integer", "null"], "nullable": True, "minimum": 3}),
+            (Optional[Annotated[int, Bound(ge=3)]], {"type": ["integer", "null"], "nullable": True, "minimum": 3}),
+            (Annotated[Union[int, float], Bound(gt=0)], {"anyOf": [INTEGER, NUMBER], "exclusiveMinimum": 0}),
+            (
+                Annotated[Union[str, List[int]], Bound(min_length=2)],
+                {"oneOf": [{"type": "string"}, {"type": "array", "items": INTEGER}], "minLength": 2, "minItems": 2},
+            ),
+            (Annotated[int, Bound(ge=decimal.Decimal("1.5"))], {"type": "integer", "minimum": 1.5}),
+            (Annotated[int, Bound(min_length=2, pattern="a")], INTEGER),
+            (Annotated[str, Bound(ge=2)], {"type": "string"}),
+            (Annotated[Any, Bound(ge=2)], {}),
+            (Annotated[int, Bound(ge=float("inf"), le=True)], INTEGER),
+            (Annotated[str, Bound, object()], {"type": "string"}),
+        ]
+        for hint, expected in rows:
+            with self.subTest(hint=hint):
+                self.check_type(hint, expected)
+
+    @unittest.skipIf(annotated_types is None, "annotated-types is not installed")
+    def test_annotated_types_are_understood(self):
+        rows = [
+            (Annotated[int, annotated_types.Interval(ge=1, lt=5)], {**INTEGER, "minimum": 1, "exclusiveMaximum": 5}),
+            (Annotated[float, annotated_types.Gt(0), annotated_types.MultipleOf(0.5)],
+             {**NUMBER, "exclusiveMinimum": 0, "multipleOf": 0.5}),
+            (Annotated[List[int], annotated_types.Len(1, 3)],
+             {"type": "array", "items": INTEGER, "minItems": 1, "maxItems": 3}),
+            (Annotated[str, annotated_types.MinLen(2), "a name"],
+             {"type": "string", "minLength": 2, "description": "a name"}),
+            (Annotated[Dict[str, int], annotated_types.MaxLen(2)],
+             {"type": "object", "additionalProperties": INTEGER, "maxProperties": 2}),
+        ]
+        for hint, expected in rows:
+            with self.subTest(hint=hint):
+                self.check_type(hint, expected)
+
+    def test_generic_classes_are_described_with_what_they_are_given(self):
+        generator = schema.Generator()
+        self.assertEqual(generator.schema(Page[Movie]), {"$ref": "#/$defs/Page_Movie"})
+        self.assertEqual(generator.schema(Page[int]), {"$ref": "#/$defs/Page_int"})
+        self.check({"$defs": generator.definitions})
+        defined = generator.definitions["Page_Movie"]["properties"]
+        self.assertEqual(defined["items"], {"type": "array", "items": {"$ref": "#/$defs/Movie"}})
+        self.assertEqual(defined["next"]["anyOf"][0], {"$ref": "#/$defs/Page_Movie"})
+        self.assertEqual(generator.definitions["Page_int"]["properties"]["items"], {"type": "array", "items": INTEGER})
+
+    @unittest.skipIf(not hasattr(typing, "Self"), "Self needs Python 3.11")
+    def test_self_is_the_class_it_is_written_in(self):
+        @dataclass
+        class Chain:
+            value: int
+            next: Optional[typing.Self] = None
+
+        generator = schema.Generator()
+        made = {**generator.schema(Chain), "$defs": generator.definitions}
+        self.check(made)
+        self.admit(made, {"value": 1, "next": {"value": 2, "next": None}})
+        self.refuse(made, {"value": 1, "next": {"value": "2"}})
+        self.check_type(typing.Self, {})
+
+    def test_definitions_have_names_that_a_reference_can_have(self):
+        for name in ("订单", "Größe", "a b/c~d%20"):
+            with self.subTest(name=name):
+                cls = dataclass(type(name, (), {"__annotations__": {"x": int}}))
+                generator = schema.Generator()
+                reference = generator.schema(cls)["$ref"]
+                self.assertRegex(reference, r"^#/\$defs/[A-Za-z0-9_]+$")
+                self.admit({"$ref": reference, "$defs": generator.definitions}, {"x": 1})
+
+    @unittest.skipIf(not hasattr(typing, "Unpack"), "the notation needs Python 3.11")
+    def test_tuples_of_known_ends_and_unknown_middle(self):
+        rows = [
+            ("tuple[int, *tuple[str, ...]]", {"prefixItems": [INTEGER], "items": {"type": "string"}, "minItems": 1}),
+            ("tuple[int, *tuple[str, ...], bool]", {"prefixItems": [INTEGER], "minItems": 2}),
+            ("tuple[*tuple[int, str]]", schema._fixed([INTEGER, {"type": "string"}], 2)),
+            ("Tuple[int, typing.Unpack[typing.TypeVarTuple('Ts')]]", {"prefixItems": [INTEGER], "minItems": 1}),
+        ]
+        for text, expected in rows:
+            with self.subTest(hint=text):
+                self.check_type(eval(text), {"type": "array", **expected})
+
+    @unittest.skipIf(attr is None, "attrs is not installed")
+    def test_classes_of_attrs_are_definitions(self):
+        @attr.s(auto_attribs=True)
+        class Part:
+            """A part."""
+
+            sku: str
+            _secret: int = 0
+            tags: List[str] = attr.Factory(list)
+            size: int = attr.ib(converter=int, default="3", metadata={"description": "In mm."})
+            made: str = attr.ib(init=False, default="here")
+
+        self.check_type(
+            Part,
+            {"$ref": "#/$defs/Part"},
+            {
+                "Part": {
+                    "type": "object",
+                    "description": "A part.",
+                    "properties": {
+                        "sku": {"type": "string"},
+                        "secret": {"type": "integer", "default": 0},
+                        "tags": {"type": "array", "items": {"type": "string"}},
+                        "size": {"description": "In mm.", "default": "3"},
+                    },
+                    "required": ["sku"],
+                    "additionalProperties": False,
+                }
+            },
+        )
+        from owlclaw_worker.protocol import to_plain
+
+        made = schema.output_schema(Part)
+        self.check(made)
+        self.assertEqual(made["required"], ["sku", "_secret", "tags", "size", "made"])
+        self.admit(made, to_plain(Part("a")))
+
     def test_dataclasses_are_definitions(self):
         self.check_type(
             Person,
@@ -400,6 +569,106 @@ class Types(Checked):
             made["properties"]["note"], {"type": "integer", "minimum": 2, "description": "how", "default": 3}
         )
 
+    @unittest.skipIf(pydantic is None or pydantic.VERSION < "2", "pydantic.v1 is not installed")
+    @unittest.skipIf(sys.version_info >= (3, 14), "pydantic.v1 knows no Python 3.14")
+    def test_pydantic_models_of_version_1_are_described(self):
+        from pydantic import v1
+
+        class Line(v1.BaseModel):
+            """A line."""
+
+            sku: str = v1.Field(..., description="Stock keeping unit", min_length=2)
+            count: int = v1.Field(1, ge=1, alias="howMany")
+            note: Optional[str]
+            pair: Tuple[int, str] = (1, "a")
+
+            class Config:
+                extra = "forbid"
+
+        class Order(v1.BaseModel):
+            lines: List[Line]
+
+        generator = schema.Generator()
+        made = {**generator.schema(Order), "$defs": generator.definitions}
+        self.check(made)
+        self.assertEqual(
+            generator.definitions["Line"]["properties"]["sku"],
+            {"type": "string", "description": "Stock keeping unit", "minLength": 2},
+        )
+        self.assertEqual(generator.definitions["Line"]["required"], ["sku"])
+        self.admit(made, {"lines": [{"sku": "ab", "howMany": 2, "note": None}]})
+        for wrong in ({"sku": "a"}, {"sku": "ab", "howMany": 0}, {"sku": "ab", "more": 1}, {"sku": "ab", "pair": [1]}):
+            self.refuse(made, {"lines": [wrong]})
+        result = schema.output_schema(Order)
+        self.check(result)
+        from owlclaw_worker.protocol import to_plain
+
+        self.admit(result, to_plain(Order(lines=[{"sku": "ab"}])))
+
+    @unittest.skipIf(pydantic is None, "pydantic is not installed")
+    def test_types_of_pydantic_describe_themselves(self):
+        def fetch(url: pydantic.HttpUrl, secret: pydantic.SecretStr, count: pydantic.PositiveInt): ...
+
+        made = input_of(fetch)
+        self.check(made)
+        self.assertEqual(made["$defs"]["HttpUrl"]["format"], "uri")
+        self.assertEqual(made["$defs"]["SecretStr"]["type"], "string")
+        self.assertEqual(made["properties"]["count"], {"type": "integer", "exclusiveMinimum": 0})
+
+    def test_a_hint_that_breaks_costs_only_itself(self):
+        class Trap:
+            @classmethod
+            def __get_pydantic_core_schema__(cls, *_):
+                raise RuntimeError("not today")
+
+            @property
+            def __name__(self):
+                raise RuntimeError("not today")
+
+        class Broken(type):
+            def __subclasscheck__(cls, _):
+                raise RuntimeError("not today")
+
+            def __getattr__(cls, name):
+                raise RuntimeError("not today")
+
+        def handler(good: int, bad: Broken("Bad", (), {}), trap: Trap): ...
+
+        signature = hints.Signature(handler)
+        made = schema.input_schema(signature, {})
+        self.check(made)
+        self.assertEqual(made["properties"]["good"], INTEGER)
+        self.assertEqual(made["properties"]["bad"], {})
+        self.assertIn("'bad'", " ".join(signature.problems))
+
+    @unittest.skipIf(sys.version_info < (3, 12), "the syntax needs Python 3.12")
+    def test_aliases_that_contain_themselves_are_definitions(self):
+        names = {}
+        exec(
+            "type Json = dict[str, Json] | list[Json] | str | int | None\n"
+            "type Pair[T] = tuple[T, T]\n"
+            "type Ever[T] = list[Ever[list[T]]]",
+            names,
+        )
+        generator = schema.Generator()
+        made = {**generator.schema(names["Json"]), "$defs": generator.definitions}
+        self.check(made)
+        self.admit(made, {"a": [1, {"b": None}]})
+        self.refuse(made, {"a": [1, {"b": 1.5}]})
+        self.check_type(names["Pair"][int], schema._fixed([INTEGER, INTEGER], 2))
+        self.check({"type": "object", "properties": {"x": schema.Generator().schema(names["Ever"][int])}})
+
+    def test_an_alias_of_forward_references_comes_to_an_end(self):
+        global Json
+        Json = Union[Dict[str, "Json"], List["Json"], str, int, None]
+
+        def handler(value: Json, other: "Json"): ...
+
+        made = input_of(handler)
+        self.check(made)
+        self.admit(made, {"value": {"a": [1]}, "other": [{"b": None}]})
+        self.refuse(made, {"value": 1.5, "other": 1})
+
     @unittest.skipIf(sys.version_info < (3, 12), "the syntax needs Python 3.12")
     def test_type_aliases_are_what_they_stand_for(self):
         names = {}
@@ -475,6 +744,7 @@ class Inputs(Checked):
             number: float = not_a_number,
             thing: Any = object(),
             pair: Tuple[int, int] = (1, 2),
+            long: str = "x" * 100_000,
         ): ...
 
         made = input_of(find)
@@ -521,8 +791,25 @@ class Inputs(Checked):
         made = schema.input_schema(signature, {})
         self.check(made)
         self.assertEqual(made["properties"], {"known": {"type": "integer"}, "unknown": {}})
-        self.assertEqual(len(signature.problems), 1)
-        self.assertIn("'unknown'", signature.problems[0])
+        self.assertEqual(
+            signature.problems, ["the type of parameter 'unknown' names what is not defined: NoSuchType"]
+        )
+
+    def test_a_name_that_is_not_defined_costs_only_itself(self):
+        signature = hints.Signature(postponed.for_checkers_only)
+        made = schema.input_schema(signature, {})
+        self.check(made)
+        self.assertEqual(
+            made["properties"],
+            {
+                "frames": {"type": "object"},
+                "named": {"type": "array"},
+                "maybe": {"default": None},
+                "room": {"anyOf": [{"$ref": "#/$defs/Room"}, {"type": "null"}], "nullable": True},
+            },
+        )
+        self.assertEqual(len(signature.problems), 4)  # Its result cannot be known either.
+        self.assertIsNone(schema.output_schema(signature.returns))
 
     def test_partials_methods_and_callable_objects_have_schemas(self):
         import functools
@@ -590,6 +877,24 @@ class Outputs(Checked):
                 self.assertEqual(made, expected)
                 if made is not None:
                     self.check(made)
+
+    def test_results_promise_no_format_that_they_may_miss(self):
+        @dataclass
+        class Times:
+            at: datetime.datetime
+            clock: datetime.time
+            took: datetime.timedelta
+            day: datetime.date
+
+        made = schema.output_schema(Times)["properties"]
+        self.assertEqual([made[name] for name in ("at", "clock", "took")], [{"type": "string"}] * 3)
+        self.assertEqual(made["day"], {"type": "string", "format": "date"})
+        if pydantic is not None:
+
+            class Model(pydantic.BaseModel):
+                at: datetime.datetime
+
+            self.assertNotIn("format", schema.output_schema(Model)["properties"]["at"])
 
     def test_results_satisfy_their_schema(self):
         from owlclaw_worker.protocol import to_plain
