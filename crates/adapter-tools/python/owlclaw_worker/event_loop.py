@@ -6,6 +6,7 @@ shared is what lies below: the selector and the pipe that wakes the loop up.
 """
 
 import asyncio
+import os
 import selectors
 import signal
 
@@ -26,11 +27,17 @@ class Loop(asyncio.SelectorEventLoop):
         if self._signal_handlers:
             signal.set_wakeup_fd(self._csock.fileno())
 
-    def forget(self):
-        """Drop, in a child that a handler forked, all that the parent's loop was about to do."""
-        self.renew()
+    def abandon(self):
+        """In a child that a handler forked: share nothing, and end the process where it comes back to the loop."""
+        self._selector.close()
+        self._selector = selectors.DefaultSelector()
+        self._close_self_pipe()
+        self._make_self_pipe()
+        # The other calls go on in the parent. Here they would happen a second time.
         self._ready.clear()
         self._scheduled.clear()
+        self.call_soon(os._exit, 0)
+        asyncio._set_running_loop(None)
 
 
 def renewed(loop):

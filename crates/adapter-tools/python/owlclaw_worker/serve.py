@@ -33,12 +33,17 @@ READ_SIZE = 256 * 1024
 # Bytes that may wait to be written before whoever adds more has to wait too.
 MAX_BACKLOG = 2 * protocol.MAX_FRAME
 
+_OWN_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 SERVING = protocol.encode_frame({"type": "serving"})
 
 
 class Interrupted(BaseException):
     """The caller gave up on the call that is running. Not an Exception, so that handlers let it pass."""
+
+    def __init__(self, call):
+        super().__init__()
+        self.call = call
 
 
 class _Call:
@@ -100,7 +105,9 @@ class Worker:
         self._loop = loop
         self._reader = protocol.FrameReader()
         self._main_thread = threading.get_ident()
+        self._pid = os.getpid()
         self._forked = False
+        self._unforked = threading.local()  # the signals that a thread had blocked before it forked
         self._handlers = {}
         self._states = {}
         self._active = {}
@@ -125,7 +132,10 @@ class Worker:
 
     def start(self):
         """Take part in signals and forks, and watch for the end of the server."""
-        os.register_at_fork(after_in_child=self._after_fork)
+        os.register_at_fork(
+            before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._after_fork_in_child
+        )
+        self._watch_unraisable()
         threading.Thread(target=_exit_on_hang_up, args=(self._socket,), daemon=True).start()
         self.install_signals()
 
@@ -154,18 +164,32 @@ class Worker:
         self._flush()
         self._drain()
 
+    # Forks by handlers
+
+    def _before_fork(self):
+        # A pool may end a child at once, whose handler would still be ours and would ignore it.
+        self._unforked.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _OWN_SIGNALS)
+
     def _after_fork(self):
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._unforked.mask)
+
+    def _after_fork_in_child(self):
         # A child that kept the socket open would hide this worker's death from the server.
         self._forked = True
         self._active.clear()
-        # A pool ends its children with SIGTERM.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)
         try:
             self._socket.close()
-        except OSError:
+            self._loop.abandon()
+        except (OSError, AttributeError):
             pass
+        self._after_fork()
+
+    def _left_to_another(self):
+        """Whether this process is a child that was forked behind Python's back, as by C."""
+        return os.getpid() != self._pid
 
     # Reading
 
@@ -176,12 +200,14 @@ class Worker:
             self._accept(self._feed(data))
 
     def _receive(self):
+        if self._left_to_another():
+            os._exit(0)
         try:
             data = self._socket.recv(READ_SIZE)
         except (BlockingIOError, InterruptedError):
             return None
-        except OSError:
-            data = b""
+        except OSError as error:
+            data = self._without_server(error)
         if not data:
             os._exit(0)
         return data
@@ -329,7 +355,10 @@ class Worker:
             os._exit(0)
         if log_lines.unfinished:
             log_lines.end(call.id)
-        self._reply(_answer(call, value, error))
+        try:
+            self._reply(_answer(call, value, error))
+        except BaseException as problem:  # Out of memory, say. Whoever waits for the answer must hear of it.
+            _end("the worker cannot go on: a call cannot be answered: %r" % problem)
         if self._shutting_down:
             self._maybe_stop()
 
@@ -382,11 +411,23 @@ class Worker:
             else:
                 self._interrupt(call)
 
+    def _watch_unraisable(self):
+        """Notice where `Interrupted` came to nothing, as in a finalizer, and try again with the next signal."""
+        report = sys.unraisablehook
+
+        def notice(unraisable):
+            if isinstance(unraisable.exc_value, Interrupted):
+                unraisable.exc_value.call.interrupted = False
+            else:
+                report(unraisable)
+
+        sys.unraisablehook = notice
+
     def _interrupt(self, call):
         self._postponed = None
         if not call.interrupted:
             call.interrupted = True
-            raise Interrupted()
+            raise Interrupted(call)
 
     # Writing
 
@@ -442,12 +483,19 @@ class Worker:
                 self._loop.call_soon_threadsafe(self._arm_writer)
 
     def _try_write(self, data):
+        if self._left_to_another():
+            os._exit(0)
         try:
             return self._socket.send(data)
         except (BlockingIOError, InterruptedError):
             return 0
-        except OSError:
+        except OSError as error:
+            return self._without_server(error)
+
+    def _without_server(self, error):
+        if isinstance(error, ConnectionError):
             os._exit(0)
+        _end("the worker cannot go on: a handler has closed or replaced its connection: %s" % error)
 
     def _write_outgoing(self):
         while self._outgoing:
@@ -483,8 +531,15 @@ class Worker:
 
 def _give_up(reason):
     """End the process because the server cannot be understood."""
-    os.write(2, ("the server broke the worker protocol: %s\n" % reason).encode("utf-8", "replace"))
-    os._exit(70)
+    _end("the server broke the worker protocol: %s" % reason)
+
+
+def _end(reason):
+    """End the process, which can do nothing else any more, and say why."""
+    try:
+        os.write(2, (reason + "\n").encode("utf-8", "replace"))
+    finally:
+        os._exit(70)
 
 
 def _answer(call, value, error):
@@ -514,6 +569,8 @@ def _exit_on_hang_up(connection):
     poll.register(connection.fileno(), select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0))
     while True:
         for _, event in poll.poll():
+            if event & select.POLLNVAL:
+                _end("the worker cannot go on: a handler has closed its connection")
             if event:
                 os._exit(0)
 

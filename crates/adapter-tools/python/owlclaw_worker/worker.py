@@ -15,15 +15,17 @@ from . import event_loop, introduce, load, log_lines, processes, serve
 
 def run(settings, order, loop, loaded):
     """Run a worker to its end, and with it the process. `loaded` has handlers and states, if it was the launcher that loaded them."""
+    status = 70
     # Whatever happens, this process shall not go on as a second launcher.
     try:
         status = _run(settings, order, loop, loaded)
+        log_lines.end_all()
     except BaseException:
-        traceback.print_exc()
-        status = 70
-    log_lines.end_all()
-    # Not a return: threads that the application left running must not hold the process up.
-    os._exit(status)
+        report = "the worker cannot go on: %s" % traceback.format_exc()
+        os.write(2, report.encode("utf-8", "replace"))
+    finally:
+        # Not a return: threads that the application left running must not hold the process up.
+        os._exit(status)
 
 
 def _run(settings, order, loop, loaded):

@@ -146,7 +146,7 @@ class Launcher(Frames):
         self.directory = tempfile.mkdtemp(prefix="owlclaw-socket-")
         self.workers = {}
         self.exited = {}
-        self._strangers = []
+        self._next = 0
         path = os.path.join(self.directory, "worker.sock")
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(path)
@@ -223,10 +223,13 @@ class Launcher(Frames):
     def fork(self, number=None):
         """A new worker, which has said hello."""
         if number is None:
-            number = len(self.workers)
+            number = self._next
+        self._next = number + 1
         order, log = self.order(number)
         self.send(order)
         frame = self.frame()
+        while frame["type"] == "exited":
+            frame = self.frame()
         if frame["type"] != "forked":
             raise AssertionError(frame)
         connection, _ = self.listener.accept()
