@@ -11,7 +11,6 @@ import signal
 import socket
 import stat
 import threading
-import warnings
 
 from . import processes
 
@@ -167,12 +166,11 @@ def _foreign_threads():
 
 
 def _fork_and_forget():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
+    with processes.children_unheard():
+        child = processes.fork()
+        if child == 0:
+            os._exit(0)
+        processes.reap(child)
 
 
 def _tasks(loop):

@@ -14,7 +14,6 @@ import socket
 import sys
 import time
 import traceback
-import warnings
 
 from . import forkable, introduce, load, log_lines, processes, protocol, worker
 from .event_loop import Loop
@@ -136,7 +135,7 @@ class Launcher:
         # Else it would be written once more by each worker.
         log_lines.end_all()
         try:
-            pid = fork()
+            pid = processes.fork()
         except OSError as error:
             self._send({"type": "fork_failed", "worker": number, "message": str(error)})
             return
@@ -194,13 +193,6 @@ class Launcher:
             time.sleep(0.001)
 
 
-def fork():
-    """os.fork, without the warning about threads, of which the server has been told."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return os.fork()
-
-
 def _ignore_signals():
     """A terminal or service manager sends these to everybody. The server decides what they mean."""
     # Functions, not SIG_IGN, which child processes would inherit.
@@ -233,8 +225,9 @@ class _DeathWatch:
 
     def end(self):
         """Stop watching."""
-        processes.kill(self._pid)
-        processes.reap(self._pid)
+        with processes.children_unheard():
+            processes.kill(self._pid)
+            processes.reap(self._pid)
         os.close(self._writing)
 
 

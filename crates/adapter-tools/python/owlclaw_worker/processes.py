@@ -1,8 +1,10 @@
 """What a launcher and its workers ask of the operating system."""
 
+import contextlib
 import os
 import signal
 import sys
+import warnings
 
 try:
     import resource
@@ -111,6 +113,13 @@ def name_of(pid):
     return head.partition(b"(")[2].decode("utf-8", "replace")
 
 
+def fork():
+    """os.fork, without the warning about threads, which `forkable` has looked for."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return os.fork()
+
+
 def kill_group(leader):
     """Kill the group that `leader`, which has not been reaped yet, leads."""
     try:
@@ -155,3 +164,14 @@ def reap(pid, options=0):
         return os.waitpid(pid, options)[0] == pid
     except ChildProcessError:
         return True
+
+
+@contextlib.contextmanager
+def children_unheard():
+    """Keep the ends of children of ours from a handler of SIGCHLD that the application may have."""
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        # `None` is a handler that was not installed from Python.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL if handler is None else handler)
