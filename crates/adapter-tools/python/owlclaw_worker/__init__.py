@@ -40,13 +40,13 @@ def progress(progress, total=None, message=None):
 
 def cost(usd, model=None, tokens_in=None, tokens_out=None):
     """Add `usd` (a decimal string, Decimal, int or float; not negative) to what the call has cost."""
-    try:
-        amount = Decimal(str(usd))
-    except InvalidOperation:
-        raise ValueError("usd is not a decimal number: %r" % (usd,)) from None
-    if not amount.is_finite() or amount < 0:
-        raise ValueError("usd must be finite and not negative: %r" % (usd,))
-    frame = {"type": "cost", "id": 0, "usd": format(amount, "f")}
+    _cost(_amount(usd), model, tokens_in, tokens_out)
+
+
+def _cost(amount, model, tokens_in, tokens_out):
+    frame = {"type": "cost", "id": 0}
+    if amount is not None:
+        frame["usd"] = amount
     if model is not None:
         frame["model"] = str(model)
     for name, tokens in (("tokens_in", tokens_in), ("tokens_out", tokens_out)):
@@ -56,6 +56,16 @@ def cost(usd, model=None, tokens_in=None, tokens_out=None):
             raise ValueError("%s must be a count: %r" % (name, tokens))
         frame[name] = tokens
     _emit(frame)
+
+
+def _amount(usd):
+    try:
+        amount = Decimal(str(usd))
+    except InvalidOperation:
+        raise ValueError("usd is not a decimal number: %r" % (usd,)) from None
+    if not amount.is_finite() or amount < 0:
+        raise ValueError("usd must be finite and not negative: %r" % (usd,))
+    return format(amount, "f")
 
 
 def log(message, level="info"):

@@ -14,6 +14,8 @@ import os
 import re
 import sys
 
+from . import llm_costs
+
 FACTORIES = ("create_app", "_create_app", "build_app", "make_app")
 
 # Methods that would start serving: reaching one of them means that the application is complete.
@@ -51,6 +53,7 @@ def load(spec, root, await_it):
     target, attribute, call = _split(spec, root)
     _put_first(root)
     owlclaw = _provide_owlclaw()
+    llm_costs.watch()
     module_class = importlib.import_module("owlclaw")
     app_class = getattr(module_class, "OwlClaw", None)
     if not isinstance(app_class, type):

@@ -20,6 +20,7 @@ const FILES: &[(&str, &str)] = files![
     "owlclaw_worker/hints.py",
     "owlclaw_worker/introduce.py",
     "owlclaw_worker/launcher.py",
+    "owlclaw_worker/llm_costs.py",
     "owlclaw_worker/load.py",
     "owlclaw_worker/log_lines.py",
     "owlclaw_worker/processes.py",
