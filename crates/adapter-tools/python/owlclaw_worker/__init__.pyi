@@ -1,0 +1,18 @@
+from decimal import Decimal
+from typing import Literal, Optional, Union
+
+__all__ = ["progress", "cost", "log", "cancelled"]
+
+def progress(
+    progress: Union[int, float, Decimal],
+    total: Optional[Union[int, float, Decimal]] = None,
+    message: Optional[object] = None,
+) -> None: ...
+def cost(
+    usd: Union[str, int, float, Decimal],
+    model: Optional[object] = None,
+    tokens_in: Optional[int] = None,
+    tokens_out: Optional[int] = None,
+) -> None: ...
+def log(message: object, level: Literal["debug", "info", "warning", "error"] = "info") -> None: ...
+def cancelled() -> bool: ...

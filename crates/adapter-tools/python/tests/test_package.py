@@ -1,0 +1,100 @@
+"""The package as others install it: built, typed, and harmless outside of a worker."""
+
+import ast
+import importlib.metadata
+import importlib.util
+import inspect
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from support import PYTHON_DIRECTORY
+
+import owlclaw_worker
+
+HANDLER = """
+import owlclaw_worker
+owlclaw_worker.progress(1, total=2, message="half")
+owlclaw_worker.cost("0.1", model="m", tokens_in=1, tokens_out=2)
+owlclaw_worker.log("done", level="warning")
+stopped: bool = owlclaw_worker.cancelled()
+"""
+
+MISTAKES = HANDLER + """
+owlclaw_worker.progress("much")
+owlclaw_worker.cost([])
+owlclaw_worker.log("done", level="loud")
+text: str = owlclaw_worker.cancelled()
+"""
+
+
+def setuptools_version():
+    try:
+        return int(importlib.metadata.version("setuptools").split(".")[0])
+    except importlib.metadata.PackageNotFoundError:
+        return 0
+
+
+class Package(unittest.TestCase):
+    def setUp(self):
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="owlclaw-package-"))
+        self.addCleanup(shutil.rmtree, self.directory)
+
+    def run_python(self, *arguments, **variables):
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        done = subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            cwd=self.directory,
+            env={**environment, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            universal_newlines=True,
+        )
+        return done.returncode, done.stdout
+
+    @unittest.skipIf(setuptools_version() < 61, "no setuptools that reads pyproject.toml is installed")
+    def test_what_is_installed_is_complete_and_works(self):
+        source = self.directory / "source"
+        shutil.copytree(PYTHON_DIRECTORY, source, ignore=shutil.ignore_patterns("__pycache__", "tests"))
+        # Not by pip, which wants a network or more packages than a virtual environment has.
+        script = "import os, setuptools; os.chdir('source'); setuptools.setup()"
+        status, output = self.run_python("-c", script, "build", "--build-lib", self.directory / "built", "egg_info")
+        self.assertEqual(status, 0, output)
+        names = {str(path.relative_to(self.directory / "built")) for path in self.directory.glob("built/**/*.*")}
+        expected = {path.name for path in (PYTHON_DIRECTORY / "owlclaw_worker").iterdir() if path.is_file()}
+        self.assertEqual(names, {os.path.join("owlclaw_worker", name) for name in expected})
+        metadata = (source / "owlclaw_worker.egg-info" / "PKG-INFO").read_text(encoding="utf-8")
+        self.assertIn("Name: owlclaw-worker\n", metadata)
+        self.assertNotIn("Requires-Dist", metadata)
+        (self.directory / "handler.py").write_text(HANDLER + "print(stopped, owlclaw_worker.__file__)")
+        status, output = self.run_python("-B", "handler.py", PYTHONPATH=str(self.directory / "built"))
+        self.assertEqual((status, output.split()[0]), (0, "False"), output)
+        self.assertIn("built", output)
+
+    @unittest.skipUnless(importlib.util.find_spec("mypy"), "mypy is not installed")
+    def test_type_checkers_know_the_functions(self):
+        for name, text in (("handler", HANDLER), ("mistakes", MISTAKES)):
+            (self.directory / (name + ".py")).write_text(text)
+        check = ["-m", "mypy", "--strict", "--cache-dir", self.directory]
+        status, output = self.run_python(*check, "handler.py", MYPYPATH=str(PYTHON_DIRECTORY))
+        self.assertEqual(status, 0, output)
+        status, output = self.run_python(*check, "mistakes.py", MYPYPATH=str(PYTHON_DIRECTORY))
+        self.assertIn("Found 4 errors", output)
+
+    def test_the_stubs_say_what_the_code_does(self):
+        stubs = ast.parse((PYTHON_DIRECTORY / "owlclaw_worker" / "__init__.pyi").read_text(encoding="utf-8"))
+        functions = {node.name: node.args for node in stubs.body if isinstance(node, ast.FunctionDef)}
+        self.assertEqual(sorted(functions), sorted(owlclaw_worker.__all__))
+        for name, arguments in functions.items():
+            parameters = inspect.signature(getattr(owlclaw_worker, name)).parameters.values()
+            self.assertEqual([argument.arg for argument in arguments.args], [one.name for one in parameters])
+            defaults = [one.default for one in parameters if one.default is not one.empty]
+            self.assertEqual([ast.literal_eval(default) for default in arguments.defaults], defaults)
+
+
+if __name__ == "__main__":
+    unittest.main()
