@@ -5,6 +5,7 @@ mod commands;
 mod http;
 mod list;
 mod policy;
+mod services;
 mod sources;
 mod stdio;
 

@@ -31,6 +31,7 @@ pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         problems.push(error(key, message).hint(hint));
     }
     super::commands::check(&config.commands, origins, problems);
+    super::services::check(&config.services, origins, problems);
     // To ignore these would leave a listener open that the operator believes to be closed.
     let promises = [
         ("http.tls.enabled", http.tls.enabled),

@@ -24,6 +24,7 @@ mod money;
 mod nearest;
 mod overrides;
 mod problem;
+mod services;
 mod shape;
 mod show;
 mod summary;
@@ -48,6 +49,7 @@ pub use money::{Micros, ParseMicrosError};
 pub use overrides::Overrides;
 pub(crate) use problem::printable;
 pub use problem::{Origin, Position, Problem, Severity};
+pub use services::{Mode, OpenApi, Operations, RetryRule, Services};
 pub use show::Setting;
 
 /// The file that is read if none is named and it exists.

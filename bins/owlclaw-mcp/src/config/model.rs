@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::commands::Command;
 use super::governance::Governance;
+use super::services::Services;
 
 /// Everything that can be configured.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -34,6 +35,8 @@ pub struct Config {
     pub tools: Tools,
     /// Programs as tools, by the name of the tool.
     pub commands: BTreeMap<String, Command>,
+    /// HTTP services as tools.
+    pub services: Services,
     /// Calls that go on after they were answered.
     pub tasks: Tasks,
     /// Listing and reading skills.

@@ -21,6 +21,7 @@ pub(super) fn policy(
     version: u64,
 ) -> Result<Policy, PolicyError> {
     let mut capabilities = capability_facts(skills);
+    super::services::inherit_facts(&mut capabilities, skills);
     for (name, rule) in &config.tools {
         let facts = capabilities.entry(tool_capability(name)).or_default();
         *facts = over(rule, *facts);

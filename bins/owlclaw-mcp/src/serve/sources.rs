@@ -9,6 +9,7 @@ use adapter_tools::python::PythonApp;
 
 use super::build;
 use super::commands::Commands;
+use super::services::Services;
 use crate::Failure;
 use crate::config::Config;
 
@@ -17,6 +18,7 @@ pub(super) struct Sources {
     /// The application, if one is configured.
     pub(super) app: Option<Arc<PythonApp>>,
     commands: Commands,
+    services: Services,
 }
 
 impl Sources {
@@ -24,19 +26,34 @@ impl Sources {
     pub(super) async fn start(config: &Config, catalog: &SkillCatalog) -> Result<Self, Failure> {
         // First what takes no time.
         let commands = Commands::prepare(config, catalog)?;
+        let services = Services::prepare(config)?;
         let app = build::start_app(config).await?;
-        let sources = Self { app, commands };
+        let sources = Self {
+            app,
+            commands,
+            services,
+        };
         sources.check(catalog)?;
         Ok(sources)
     }
 
     /// All tools, source by source. Of two with the same name the first one can be offered.
     pub(super) fn tools(&self, catalog: &SkillCatalog) -> Vec<Tool> {
+        let mut tools = self.configured(catalog);
+        // What skills bind gives way to all others.
+        let bound = self.services.bound(catalog, &tools);
+        tools.extend(bound);
+        tools
+    }
+
+    /// Those that somebody has configured or written a handler for.
+    fn configured(&self, catalog: &SkillCatalog) -> Vec<Tool> {
         let handlers = self.app.as_deref().map(PythonApp::tools);
         let handlers = handlers.unwrap_or_default();
         handlers
             .into_iter()
             .chain(self.commands.tools(catalog))
+            .chain(self.services.described().iter().cloned())
             .collect()
     }
 
@@ -44,7 +61,7 @@ impl Sources {
     fn check(&self, catalog: &SkillCatalog) -> Result<(), Failure> {
         let mut seen: HashMap<String, Tool> = HashMap::new();
         let mut problems = Vec::new();
-        for tool in self.tools(catalog) {
+        for tool in self.configured(catalog) {
             match seen.get(tool.name()) {
                 // Two of one source are the source's own affair.
                 Some(first) if first.kind() != tool.kind() => problems.push(format!(

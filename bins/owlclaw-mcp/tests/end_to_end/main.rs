@@ -13,6 +13,7 @@ mod crashes;
 mod governed;
 mod http;
 mod listings;
+mod services;
 mod skills;
 mod stdio;
 mod tasks;
