@@ -85,7 +85,7 @@ pub(crate) fn retry_after(value: Option<&HeaderValue>, now: SystemTime) -> Optio
     let then = jiff::fmt::rfc2822::DateTimeParser::new()
         .parse_timestamp(text)
         .ok()?;
-    let then = SystemTime::try_from(then).ok()?;
+    let then = SystemTime::from(then);
     Some(then.duration_since(now).unwrap_or_default().min(LONGEST))
 }
 
