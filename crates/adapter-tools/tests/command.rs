@@ -306,7 +306,7 @@ async fn closed_pipes_are_not_the_end() {
 
 #[test]
 fn the_program_goes_with_the_runtime() {
-    let shop = Shop::new("trap '' TERM\necho $$ > pid\nwhile :; do sleep 0.01; done\n");
+    let shop = Shop::new("sleep 1000 & echo $! > child\necho $$ > pid; wait\n");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -324,7 +324,10 @@ fn the_program_goes_with_the_runtime() {
         .enable_all()
         .build()
         .unwrap();
-    waiting.block_on(has_ended(pid));
+    waiting.block_on(async {
+        has_ended(pid).await;
+        has_ended(shop.number("child").await).await;
+    });
 }
 
 #[tokio::test]

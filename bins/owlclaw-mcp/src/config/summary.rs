@@ -29,6 +29,10 @@ impl Config {
             }
         }
         lines.push(line("application", self.application_summary()));
+        if !self.commands.is_empty() {
+            let names: Vec<&str> = self.commands.keys().map(String::as_str).collect();
+            lines.push(line("commands", names.join(", ")));
+        }
         lines.push(line(
             "skills",
             self.resources.skills_dir.display().to_string(),
@@ -54,7 +58,8 @@ impl Config {
 
     fn application_summary(&self) -> String {
         match (&self.app, &self.python) {
-            (None, _) => "none: only skills are served".to_owned(),
+            (None, _) if self.commands.is_empty() => "none: only skills are served".to_owned(),
+            (None, _) => "none".to_owned(),
             (Some(app), None) => app.clone(),
             (Some(app), Some(python)) => format!("{app}, run by {python}"),
         }

@@ -74,6 +74,7 @@ async fn a_command_is_a_tool_like_any_other() {
         )]);
         let mut server = site.stdio();
         server.open(version).await;
+        assert!(server.stderr().contains("commands       stock-export"));
         let listed = server.request("tools/list", Value::Null).await;
         let tools = listed.result()["tools"].as_array().unwrap();
         let tool = tools
@@ -124,7 +125,7 @@ async fn a_program_has_what_it_was_given_and_a_session_of_its_own() {
         "env | grep -v -e ^PWD= -e ^_= -e ^SHLVL= -e ^OLDPWD= | sort
          echo session $(($(cut -d' ' -f6 /proc/$$/stat) == $$))
          echo pipe $((0x$(grep SigIgn: /proc/$$/status | cut -f2) & 0x1000))
-         ulimit -c
+         grep 'core file' /proc/$$/limits | tr -s ' '
          pwd",
         json!({
             "env": {"TOKEN": "Bearer ${SECRET}", "PATH": "/usr/bin:/bin"},
@@ -145,7 +146,7 @@ async fn a_program_has_what_it_was_given_and_a_session_of_its_own() {
         "session 1",
         // The signal for broken pipes is not ignored, as it is in the server.
         "pipe 0",
-        "0",
+        "Max core file size 0 0 bytes",
         below,
     ]});
     assert_eq!(answer["structuredContent"], expected, "{answer}");
@@ -195,6 +196,31 @@ async fn what_one_program_does_is_no_matter_to_others() {
         server.stderr().contains("gone cannot be run: No such file")
     })
     .await;
+}
+
+#[tokio::test]
+async fn many_clients_on_many_threads_are_answered() {
+    let more = json!({"input_schema": {"mark": "string"}, "max_waiting": 100});
+    let site = site(&[("copy", "cat", more)]);
+    let server = site.http().await;
+    let mut clients = tokio::task::JoinSet::new();
+    for index in 0..12 {
+        let mut client = server.client();
+        clients.spawn(async move {
+            client.open(MODERN).await;
+            for round in 0..5 {
+                let mark = json!({"mark": format!("{index}-{round}")});
+                let answer = client
+                    .request("tools/call", call("copy", mark.clone()))
+                    .await;
+                assert_eq!(answer.result()["structuredContent"], mark);
+            }
+        });
+    }
+    while let Some(done) = clients.join_next().await {
+        done.unwrap();
+    }
+    assert_eq!(site.outcomes("copy"), ["succeeded"; 60]);
 }
 
 #[tokio::test]
@@ -353,4 +379,26 @@ async fn a_skill_can_say_what_a_command_takes() {
         said.contains("/warehouse") && said.contains("does not begin with"),
         "{said}"
     );
+
+    // A skill that changes its mind takes the tool with it, until it fits again.
+    site.skill(
+        "stock",
+        "count",
+        "tools_schema:\n  count: {parameters: {depot: string}}\n",
+    );
+    wait_until("the operator is told", GENEROUS, || {
+        server.stderr().contains("a command cannot be offered")
+    })
+    .await;
+    let gone = async {
+        loop {
+            let listed = server.request("tools/list", Value::Null).await;
+            if !names(listed.result(), "tools", "name").contains(&"count".to_owned()) {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(GENEROUS, gone)
+        .await
+        .expect("it is gone");
 }

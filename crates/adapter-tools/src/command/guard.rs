@@ -1,4 +1,4 @@
-use rustix::process::{Resource, Rlimit, Signal, setrlimit, setsid};
+use rustix::process::{Resource, Rlimit, setrlimit, setsid};
 use std::{
     convert::Infallible,
     ffi::{OsStr, OsString},
@@ -71,7 +71,7 @@ fn enter(mut arguments: impl Iterator<Item = OsString>) -> Result<Infallible, St
 
 #[cfg(target_os = "linux")]
 fn die_with(parent: u64) -> Result<(), String> {
-    use rustix::process::{getppid, set_parent_process_death_signal};
+    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| format!("the server's end cannot be noticed: {error}"))?;
     // The server may have ended before the line above.
