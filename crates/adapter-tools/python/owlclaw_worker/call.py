@@ -22,10 +22,6 @@ class Handler:
         self._known = set(self._names)
         if self._takes_session:
             self._known.add("session")
-        named = list(self.signature.parameters)
-        if self._takes_session:
-            named.append(self.signature.session)
-        self._positional = [parameter for parameter in named if parameter.positional_only]
         self._converters = []
         for parameter in self.signature.parameters:
             try:
@@ -44,10 +40,10 @@ class Handler:
         for name, convert in self._converters:
             if name in keywords:
                 keywords[name] = convert(keywords[name], "$.%s" % name)
-        if not self._positional:
+        if not self.signature.positional:
             return (), keywords
         positional = []
-        for parameter in self._positional:
+        for parameter in self.signature.positional:
             if parameter.name in keywords:
                 positional.append(keywords.pop(parameter.name))
             elif parameter.default is not hints.MISSING:

@@ -32,6 +32,7 @@ class Signature:
     def __init__(self, handler):
         self.parameters = []
         self.session = None  # the `session` parameter, if there is one
+        self.positional = []  # those that can be given by position only, `session` among them, in order
         self.open = False  # takes **kwargs
         self.open_hint = MISSING
         self.returns = MISSING
@@ -54,6 +55,8 @@ class Signature:
                 self._take_any(hint)
                 continue
             entry = Parameter(name, hint, parameter.default, parameter.kind is parameter.POSITIONAL_ONLY)
+            if entry.positional_only:
+                self.positional.append(entry)
             if name == "session":
                 self.session = entry
             elif name not in RESERVED:

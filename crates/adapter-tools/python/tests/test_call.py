@@ -191,6 +191,8 @@ class Rules(unittest.TestCase):
         self.assertEqual(called(names["both"], {"a": 1, "c": 5}), (1, 2, 5))
         with self.assertRaisesRegex(InvalidArgument, r"\$\.a: is missing"):
             called(names["both"], {"c": 5})
+        exec("def first(session, a, /, b): return session, a, b", names)
+        self.assertEqual(called(names["first"], {"a": 1, "b": 2}), ({"a": 1, "b": 2}, 1, 2))
 
     def test_methods_and_callable_objects_get_no_self(self):
         class Shop:
