@@ -9,6 +9,43 @@ use std::{borrow::Cow, marker::PhantomData, sync::Arc};
 use tokio::task::JoinHandle;
 
 /// What a native tool function may take: anything that deserialises from an object and has a schema.
+///
+/// ```
+/// # use adapter_tools::{Tool, ToolCx};
+/// #[derive(serde::Deserialize, schemars::JsonSchema)]
+/// struct Greet {
+///     /// Whom.
+///     name: String,
+/// }
+///
+/// Tool::native("greet", |_: ToolCx, input: Greet| async move { Ok(format!("hello {}", input.name)) });
+/// ```
+///
+/// Without a schema nobody would know what to send:
+///
+/// ```compile_fail
+/// # use adapter_tools::{Tool, ToolCx};
+/// #[derive(serde::Deserialize)]
+/// struct Greet {
+///     /// Whom.
+///     name: String,
+/// }
+///
+/// Tool::native("greet", |_: ToolCx, input: Greet| async move { Ok(format!("hello {}", input.name)) });
+/// ```
+///
+/// The arguments are gone when the call is over, so the input cannot borrow from them:
+///
+/// ```compile_fail
+/// # use adapter_tools::{Tool, ToolCx};
+/// #[derive(serde::Deserialize, schemars::JsonSchema)]
+/// struct Greet<'a> {
+///     /// Whom.
+///     name: &'a str,
+/// }
+///
+/// Tool::native("greet", |_: ToolCx, input: Greet<'_>| async move { Ok(format!("hello {}", input.name)) });
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the arguments of a tool",
     label = "not the arguments of a tool",
@@ -27,6 +64,51 @@ pub struct NoArguments {}
 impl Tool {
     /// A tool that is an asynchronous Rust function. The schemas are those of its types; comments on
     /// fields become descriptions.
+    ///
+    /// The context tells who calls and until when, and takes what there is to tell meanwhile. Dropping
+    /// the future is the cancellation. A function that needs to ask the user ends with its question,
+    /// and is called again with the answer:
+    ///
+    /// ```
+    /// use adapter_tools::{Elicited, Needed, NoArguments, Tool, ToolCx, ToolError};
+    ///
+    /// Tool::native("delete_everything", |cx: ToolCx, _: NoArguments| async move {
+    ///     match cx.answers().elicited("sure") {
+    ///         Some(Elicited::Accepted(_)) => {}
+    ///         Some(_) => return Err(ToolError::failed("the user would rather not")),
+    ///         None => {
+    ///             let form = serde_json::json!({"type": "object", "properties": {}});
+    ///             return Err(ToolError::NeedsInput(Needed::form("sure", "Really?", form)));
+    ///         }
+    ///     }
+    ///     cx.progress(1.0, Some(2.0), Some("half of it".into()));
+    ///     cx.add_cost_micros(1_000);
+    ///     Ok("all gone")
+    /// });
+    /// ```
+    ///
+    /// The function takes the context and one input, and fails with a [`ToolError`]:
+    ///
+    /// ```compile_fail
+    /// # use adapter_tools::{NoArguments, Tool};
+    /// Tool::native("one", |_: NoArguments| async { Ok("one") });
+    /// ```
+    ///
+    /// ```compile_fail
+    /// # use adapter_tools::{NoArguments, Tool, ToolCx};
+    /// Tool::native("one", |_: ToolCx, _: NoArguments| async { "one" });
+    /// ```
+    ///
+    /// Calls move between threads, and so must what they hold while they wait:
+    ///
+    /// ```compile_fail
+    /// # use adapter_tools::{NoArguments, Tool, ToolCx};
+    /// Tool::native("one", |_: ToolCx, _: NoArguments| async {
+    ///     let held = std::rc::Rc::new(1);
+    ///     std::future::ready(()).await;
+    ///     Ok(*held)
+    /// });
+    /// ```
     pub fn native<I, O, F, Fut>(name: impl Into<Cow<'static, str>>, function: F) -> Self
     where
         I: ToolInput,

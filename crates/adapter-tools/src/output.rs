@@ -21,6 +21,28 @@ pub struct ToolOutput {
 
 /// What a native tool function may return: anything that serialises and has a schema, or a
 /// [`ToolOutput`].
+///
+/// ```
+/// # use adapter_tools::{NoArguments, Tool, ToolCx};
+/// #[derive(serde::Serialize, schemars::JsonSchema)]
+/// struct Sum {
+///     total: i64,
+/// }
+///
+/// Tool::native("sum", |_: ToolCx, _: NoArguments| async { Ok(Sum { total: 3 }) });
+/// ```
+///
+/// Clients are told what an answer looks like, so to serialise is not enough:
+///
+/// ```compile_fail
+/// # use adapter_tools::{NoArguments, Tool, ToolCx};
+/// #[derive(serde::Serialize)]
+/// struct Sum {
+///     total: i64,
+/// }
+///
+/// Tool::native("sum", |_: ToolCx, _: NoArguments| async { Ok(Sum { total: 3 }) });
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is nothing that a tool can answer with",
     label = "not an answer",

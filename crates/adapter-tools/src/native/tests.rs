@@ -58,6 +58,34 @@ fn the_schema_is_one_piece_with_comments_as_descriptions() {
     ToolSet::new([tool]).unwrap();
 }
 
+#[derive(Serialize, Deserialize, JsonSchema)]
+struct Branch {
+    name: String,
+    #[serde(default)]
+    branches: Vec<Branch>,
+}
+
+#[tokio::test]
+async fn a_type_that_contains_itself_has_a_schema_that_does() {
+    let tool = Tool::native("prune", |_cx, tree: Branch| async move { Ok(tree) });
+    let (set, problems) = ToolSet::collect([tool]);
+    assert_eq!(problems, []);
+    let tool = set.get("prune").unwrap();
+    let output = run(tool, r#"{"name": "a", "branches": [{"name": "b"}]}"#)
+        .await
+        .unwrap();
+    assert_eq!(
+        output.structured.unwrap().get(),
+        r#"{"name":"a","branches":[{"name":"b","branches":[]}]}"#
+    );
+    let wrong = br#"{"name": "a", "branches": [{"name": "b", "branches": [{"name": 7}]}]}"#;
+    let refused = tool.check(Bytes::from_static(wrong)).unwrap_err();
+    assert_eq!(
+        refused.violations()[0].to_string(),
+        "/branches/0/branches/0/name: expected string, found number 7"
+    );
+}
+
 #[test]
 fn only_answers_that_are_always_objects_promise_a_schema() {
     let text = Tool::native("text", |_cx, _: NoArguments| async { Ok("x") });
