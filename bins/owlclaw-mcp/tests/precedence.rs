@@ -200,6 +200,7 @@ mcp_server:
         type: object
         properties:
           since: {type: integer, minimum: 1, enum: [1, '2', null, true, 1.5], pattern: '^${x}$'}
+          to: {}
 ";
     let directory = directory();
     std::fs::write(directory.path().join("mcp-server.yaml"), file).expect("it can be written");
