@@ -46,7 +46,7 @@ pub struct CommandOptions {
     pub annotations: Annotations,
     /// How long the program may go on after it was asked to end before it is killed.
     pub grace: Duration,
-    /// A program and its first arguments that run [`guard`](super::guard) with the arguments that
+    /// A program and its first arguments that run [`guard`](super::guard()) with the arguments that
     /// come after them. Without one, memory is not bounded, the program shares the server's session,
     /// and it outlives a server that is killed.
     pub guard: Option<Vec<OsString>>,
