@@ -182,6 +182,13 @@ pub(super) fn check(services: &Services, origins: &Origins, problems: &mut Vec<P
         let key = "services.allow_private";
         error(key.to_owned(), format!("`{key}`: {why}"), None);
     }
+    for (index, host) in services.allowed_hosts.iter().enumerate() {
+        if !host.ends_with(']') && host.contains(':') {
+            let key = "services.allowed_hosts";
+            let message = format!("`{key}[{index}]` has a port, and hosts are allowed as a whole");
+            error(key.to_owned(), message, Some("leave the port out"));
+        }
+    }
     for (name, service) in &services.openapi {
         let path = child("services.openapi", name);
         if service.document.as_os_str().is_empty() {

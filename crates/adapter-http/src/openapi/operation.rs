@@ -14,7 +14,7 @@ use crate::{
     mapping::ResponseMapping,
     url::UnfitArgument,
 };
-use adapter_tools::{Arguments, Executor, Tool, ToolCx, ToolError, ToolKind, ToolOutput};
+use adapter_tools::{Arguments, Executor, Tool, ToolCx, ToolError, ToolKind, ToolOutput, ToolSet};
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Map, Value, json};
@@ -36,7 +36,9 @@ pub(super) fn tool(
     client: &HttpClient,
     odd: &mut Vec<String>,
 ) -> Result<Tool, Skipped> {
-    let url = UrlTemplate::parse(&format!("{base}{}", found.path))
+    // Some authors tell operations of one path apart by fragments, which no server sees.
+    let path = found.path.split('#').next().unwrap_or_default();
+    let url = UrlTemplate::parse(&format!("{base}{path}"))
         .map_err(|error| Skipped(format!("its path cannot be used: {error}")))?;
     let parameters = parameters(document, found, &options.headers, odd)?;
     for argument in url.arguments() {
@@ -46,7 +48,7 @@ pub(super) fn tool(
             return Err(Skipped(why));
         }
     }
-    let written = request::body(document, found, odd)?;
+    let written = request::body(document, found)?;
 
     let mut schemas: Vec<&Value> = parameters.iter().map(|it| &it.schema).collect();
     schemas.extend(written.iter().map(|body| body.schema));
@@ -122,7 +124,11 @@ pub(super) fn tool(
     if options.output_schemas
         && let Some(schema) = output_schema(document, found, odd)
     {
-        tool = tool.with_output_schema(schema);
+        let promising = tool.clone().with_output_schema(schema);
+        match ToolSet::new([promising.clone()]) {
+            Ok(_) => tool = promising,
+            Err(problem) => odd.push(format!("nothing is promised of its answers: {problem}")),
+        }
     }
     Ok(tool)
 }

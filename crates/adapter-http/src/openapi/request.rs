@@ -32,11 +32,10 @@ pub(super) enum Shape {
     Members(Vec<String>),
 }
 
-/// What an operation takes as its body; none if it takes none, or none that can be sent.
+/// What an operation takes as its body; none if it takes none.
 pub(super) fn body<'d>(
     document: &'d Document,
     found: &Found<'d>,
-    odd: &mut Vec<String>,
 ) -> Result<Option<Written<'d>>, Skipped> {
     static ANYTHING: Value = Value::Bool(true);
     let written = &found.operation["requestBody"];
@@ -80,15 +79,12 @@ pub(super) fn body<'d>(
         }
         None => {
             let names: Vec<_> = medias().map(|(media, _)| media.as_str()).collect();
-            let why = format!(
+            // Even if it is optional by the document, which is what one says who says nothing: an
+            // upload without anything to upload is of no use.
+            Err(Skipped(format!(
                 "its body is `{}`, which is not supported",
                 names.join("`, `")
-            );
-            if is_required {
-                return Err(Skipped(why));
-            }
-            odd.push(format!("sent without a body: {why}"));
-            Ok(None)
+            )))
         }
     }
 }

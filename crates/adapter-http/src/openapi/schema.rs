@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// As long as a schema stays below so many values, what it refers to is written out in its place,
 /// since not every client follows references. Beyond it everything has its one definition.
-const MAX_INLINE: usize = 2_000;
+const MAX_INLINE: usize = 500;
 /// A schema with more values is given up.
 const MAX_VALUES: usize = 20_000;
 /// How deep schemas may be nested; tools have the bound 64, which counts maps of properties too.
-const MAX_DEPTH: usize = 32;
+const MAX_DEPTH: usize = 28;
 /// So many references that lead back to themselves are found one by one.
 const MAX_RESTARTS: usize = 16;
 
@@ -241,10 +241,9 @@ impl<'d> Walk<'d> {
             } else if key == "example" {
                 self.spend(weight(value))?;
                 result.insert("examples".to_owned(), json!([value]));
-            } else if matches!(key, "$dynamicRef" | "$recursiveRef") {
-                return Err(Stop::Unsupported(format!("`{key}` is not supported")));
             }
-            // The rest says nothing about values: `xml`, `discriminator`, extensions.
+            // The rest says nothing about values: `xml`, `discriminator`, extensions. Where
+            // `$dynamicRef` stands, anything is let through; the service knows better.
         }
         self.tidy_required(map, &mut result);
         exclusive(&mut result, "minimum", "exclusiveMinimum");
@@ -267,7 +266,12 @@ impl<'d> Walk<'d> {
             result.remove("required");
             return;
         };
+        let mut seen = BTreeSet::new();
         names.retain(|name| {
+            // Some generators write names twice, which is no schema.
+            if !seen.insert(name.to_string()) {
+                return false;
+            }
             let property = name
                 .as_str()
                 .and_then(|name| map.get("properties")?.get(name));
@@ -428,7 +432,7 @@ mod tests {
                 json!({"type": "object", "properties": {"a": {"examples": [1]}, "nullable": {}}}),
             ),
             (
-                json!({"properties": {"id": {"readOnly": true}, "n": {}}, "required": ["id", "n"]}),
+                json!({"properties": {"id": {"readOnly": true}, "n": {}}, "required": ["id", "n", "n"]}),
                 json!({"properties": {"n": {}}, "required": ["n"]}),
             ),
             (
@@ -526,7 +530,6 @@ mod tests {
             (json!({"$ref": "other.yaml#/A"}), "other.yaml"),
             (json!({"$ref": "#/nothing"}), "leads nowhere"),
             (json!({"items": 7}), "none"),
-            (json!({"$dynamicRef": "#a"}), "$dynamicRef"),
         ] {
             let error = expand(&none, &[&schema], Direction::Request).unwrap_err();
             assert!(error.contains(named), "{error}");

@@ -69,6 +69,10 @@ paths:
         required: true
         content: {application/x-www-form-urlencoded: {schema: {type: object, properties: {user: {type: string}, roles: {type: array, items: {type: string}}}}}}
       responses: {200: {description: x}}
+  /pets/{id}#adopt:
+    parameters:
+      - {$ref: "#/components/parameters/Id"}
+    post: {operationId: adoptPet, responses: {200: {description: x, content: {application/json: {schema: {type: object, patternProperties: {"(": {}}}}}}}}
   /strange/{undeclared}:
     get: {operationId: strange, responses: {200: {description: x}}}
   /secret:
@@ -128,6 +132,7 @@ fn operations_are_tools_and_what_cannot_be_called_is_told() {
         "pets_get_pets_id",
         "pets_replacePet",
         "pets_removePet",
+        "pets_adoptPet",
     ];
     assert_eq!(names, expected);
     let told = warnings.join("\n");
@@ -144,6 +149,10 @@ fn operations_are_tools_and_what_cannot_be_called_is_told() {
     let list = set.get("pets_listPets").unwrap();
     assert_eq!(list.description(), "Lists pets.\n\nAll of them, by page.");
     assert_eq!(list.source(), Some("GET https://pets.example.com/v1/pets"));
+    let adopt = set.get("pets_adoptPet").unwrap();
+    // No server sees a fragment.
+    let source = "POST https://pets.example.com/v1/pets/{id}";
+    assert_eq!(adopt.source(), Some(source));
     let limit = json!({"type": "integer", "exclusiveMinimum": 0});
     assert_eq!(list.input_schema()["properties"]["limit"], limit);
     let create = set.get("pets_create_pet").unwrap();
@@ -243,11 +252,18 @@ async fn answers_keep_promises_only_if_that_was_asked_for() {
     let output = call(get, json!({"id": "1"})).await.unwrap();
     assert_eq!(structured(&output), json!({"named": "Rex"}));
     options.output_schemas = true;
-    let (tools, _) = openapi::tools(PETS, &options, &client()).unwrap();
+    let (tools, warnings) = openapi::tools(PETS, &options, &client()).unwrap();
     let get = find(&tools, "pets_get_pets_id");
     let born = json!({"type": ["string", "null"]});
     assert_eq!(get.output_schema().unwrap()["properties"]["born"], born);
     call(get, json!({"id": "1"})).await.unwrap_err();
+    // A promise that nobody could keep is not made.
+    assert!(find(&tools, "pets_adoptPet").output_schema().is_none());
+    let told = "POST /pets/{id}#adopt: nothing is promised of its answers";
+    assert!(
+        warnings.iter().any(|it| it.starts_with(told)),
+        "{warnings:?}"
+    );
     // A list is no object.
     assert!(find(&tools, "pets_listPets").output_schema().is_none());
 }
@@ -284,7 +300,12 @@ fn operations_are_selected() {
         (
             select(&["*Pet*"], &[], &[], &[]),
             Selection::default(),
-            vec!["pets_listPets", "pets_replacePet", "pets_removePet"],
+            vec![
+                "pets_listPets",
+                "pets_replacePet",
+                "pets_removePet",
+                "pets_adoptPet",
+            ],
         ),
         (
             select(&[], &["read"], &[], &[]),
@@ -304,7 +325,7 @@ fn operations_are_selected() {
         (
             Selection::default(),
             select(&["login"], &["read"], &["put", "Delete"], &[]),
-            vec!["pets_create_pet"],
+            vec!["pets_create_pet", "pets_adoptPet"],
         ),
         (
             select(&["nothing"], &[], &[], &[]),
