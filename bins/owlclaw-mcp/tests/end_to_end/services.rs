@@ -448,18 +448,21 @@ async fn a_service_that_cannot_be_offered_is_told_before_anything_is_served() {
         assert!(said.messages.contains(named), "{more}: {}", said.messages);
         assert!(!said.messages.contains(TOKEN));
     }
-    let site = described(&orders, json!({}));
-    let text = site
-        .read("mcp-server.yaml")
-        .replace("[\"127.0.0.1\"]", "[\"all of it\"]");
-    site.write("mcp-server.yaml", text);
-    let mut command = site.command(&["config", "validate"]);
-    command.env("ORDERS_TOKEN", TOKEN);
-    let said = run(command).await;
-    assert_eq!(said.code, Some(2));
-    assert!(
-        said.messages.contains("services.allow_private"),
-        "{}",
-        said.messages
-    );
+    let lists = [
+        ("\"all of it\"]", "services.allow_private"),
+        (
+            "\"127.0.0.1\"], \"allowed_hosts\": [\"h:80\"]",
+            "services.allowed_hosts[0]",
+        ),
+    ];
+    for (list, named) in lists {
+        let site = described(&orders, json!({}));
+        let text = site.read("mcp-server.yaml");
+        site.write("mcp-server.yaml", text.replace("\"127.0.0.1\"]", list));
+        let mut command = site.command(&["config", "validate"]);
+        command.env("ORDERS_TOKEN", TOKEN);
+        let said = run(command).await;
+        assert_eq!(said.code, Some(2));
+        assert!(said.messages.contains(named), "{}", said.messages);
+    }
 }
