@@ -67,23 +67,28 @@ impl Runner {
         if let Some(traceparent) = &cx.meta.traceparent {
             tool_cx = tool_cx.with_traceparent(&**traceparent);
         }
-        let output = match cx.progress_reporter() {
-            None => tool.execute(tool_cx, arguments).await,
-            Some(reporter) => {
-                let spoken = Arc::new(AtomicBool::new(false));
-                let sink = {
-                    let (reporter, spoken) = (reporter.clone(), Arc::clone(&spoken));
-                    move |it: Progress| {
-                        // What is not sent, because it is less than the seconds so far, tells the
-                        // client nothing.
-                        if reporter.report(it.progress, it.total, it.message.as_deref()) {
-                            spoken.store(true, Ordering::Relaxed);
-                        }
-                    }
-                };
-                let call = tool.execute(tool_cx.with_progress(Arc::new(sink)), arguments);
-                with_sign_of_life(call, &reporter, &spoken, self.progress_after).await
-            }
+        let reporter = cx.progress_reporter();
+        let spoken = Arc::new(AtomicBool::new(false));
+        if reporter.is_some() || invocation.handover.is_some() {
+            let (reporter, spoken) = (reporter.clone(), Arc::clone(&spoken));
+            let handover = invocation.handover.clone();
+            tool_cx = tool_cx.with_progress(Arc::new(move |it: Progress| {
+                if let Some(handover) = &handover {
+                    handover.report(&it);
+                }
+                // What is not sent, because it is less than the seconds so far, tells the client
+                // nothing.
+                if let Some(reporter) = &reporter
+                    && reporter.report(it.progress, it.total, it.message.as_deref())
+                {
+                    spoken.store(true, Ordering::Relaxed);
+                }
+            }));
+        }
+        let call = tool.execute(tool_cx, arguments);
+        let output = match &reporter {
+            None => call.await,
+            Some(reporter) => with_sign_of_life(call, reporter, &spoken, self.progress_after).await,
         };
         match output {
             Ok(output) => Ok(Invoked::Tool(shaped(output))),

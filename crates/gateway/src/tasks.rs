@@ -17,6 +17,7 @@ mod live;
 mod methods;
 mod run;
 mod runner;
+mod said;
 mod saved;
 mod shape;
 mod time;
@@ -32,6 +33,7 @@ pub(crate) use self::{
 };
 
 use self::live::{AnswersTooLarge, Live, Responses, Stop, Visible};
+use self::said::Said;
 use crate::Clock;
 use jsonrpc_core::ErrorCode;
 use mcp_protocol::model::{InputRequest, TaskState};

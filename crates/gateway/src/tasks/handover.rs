@@ -1,8 +1,15 @@
+use super::Said;
+use adapter_tools::Progress;
+use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 
 /// How far a call has come on the way to having a caller that no longer waits for it.
 #[derive(Debug, Default)]
-pub struct Handover(watch::Sender<Stage>);
+pub struct Handover {
+    stage: watch::Sender<Stage>,
+    /// The task that it has become.
+    task: OnceLock<Said>,
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
@@ -18,6 +25,26 @@ enum Stage {
 }
 
 impl Handover {
+    /// That of a call whose caller does not wait from the beginning.
+    pub(crate) fn of(task: Said) -> Arc<Self> {
+        let handover = Self::default();
+        handover.became(task);
+        Arc::new(handover)
+    }
+
+    /// What the call reports is said of its task from now on.
+    pub(crate) fn became(&self, task: Said) {
+        // A call becomes one task.
+        let _ = self.task.set(task);
+    }
+
+    /// Says of the task how far the call has come, if it is one.
+    pub(crate) fn report(&self, progress: &Progress) {
+        if let Some(task) = self.task.get() {
+            task.say(progress);
+        }
+    }
+
     /// Has the caller not wait for its turn.
     pub(crate) fn put_off(&self) {
         self.reach(Stage::PutOff);
@@ -35,12 +62,12 @@ impl Handover {
 
     /// Whether the call was let through.
     pub(crate) fn has_begun(&self) -> bool {
-        Stage::Begun <= *self.0.borrow()
+        Stage::Begun <= *self.stage.borrow()
     }
 
     /// Whether the call says that its caller need not wait.
     pub(crate) fn was_asked(&self) -> bool {
-        Stage::Asked <= *self.0.borrow()
+        Stage::Asked <= *self.stage.borrow()
     }
 
     /// Resolves when the call is let through, or has to wait for its turn; never, if it is refused.
@@ -59,11 +86,11 @@ impl Handover {
 
     async fn reached(&self, stage: Stage) {
         // The sender lives as long as `self`.
-        let _ = self.0.subscribe().wait_for(|now| stage <= *now).await;
+        let _ = self.stage.subscribe().wait_for(|now| stage <= *now).await;
     }
 
     fn reach(&self, stage: Stage) {
-        self.0.send_if_modified(|now| {
+        self.stage.send_if_modified(|now| {
             let is_further = *now < stage;
             *now = stage.max(*now);
             is_further

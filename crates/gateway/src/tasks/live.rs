@@ -217,6 +217,18 @@ impl Live {
         Some((Claim(self), asked.collect()))
     }
 
+    /// Says how far it has come; tells whether that is news.
+    pub(crate) fn say(&self, message: String, now_us: u64) -> bool {
+        let mut now = self.lock();
+        let is_news =
+            !now.state.is_terminal() && !now.lost && now.message.as_ref() != Some(&message);
+        if is_news {
+            now.message = Some(message);
+            self.changed(now, now_us);
+        }
+        is_news
+    }
+
     /// It is over.
     pub(crate) fn end(&self, state: TaskState, message: Option<String>, now_us: u64) {
         let mut now = self.lock();

@@ -1,6 +1,7 @@
 use super::{
     CallEnd, Handover, NotCreated, TaskCall, Tasks,
     live::{Live, Stop, Visible},
+    said::Said,
     saved, shape,
 };
 use crate::{
@@ -124,6 +125,7 @@ impl<Q: QuotaStore> Run<Q> {
             }
             Begun::Gone => return,
         };
+        handover.became(Said::of(&self.tasks, &live));
         let (_, task) = live.seen();
         if reply.send(Outcome::Created(task)).is_err() {
             // Its client has left without hearing of it, which is a cancellation.
@@ -136,8 +138,9 @@ impl<Q: QuotaStore> Run<Q> {
     }
 
     /// Begins a task once more that another process has begun before.
-    pub(crate) async fn again(self: Arc<Self>, live: &Live) {
-        let invocation = self.invocation(self.answers.clone());
+    pub(crate) async fn again(self: Arc<Self>, live: &Arc<Live>) {
+        let mut invocation = self.invocation(self.answers.clone());
+        invocation.handover = Some(Handover::of(Said::of(&self.tasks, live)));
         let tally = Arc::clone(&invocation.tally);
         let call = self.call(invocation, Some(live));
         self.finish(live, call, None, tally).await;
@@ -146,7 +149,7 @@ impl<Q: QuotaStore> Run<Q> {
     /// Carries a task on to its end, or until it is stopped, and writes down what has come of it.
     async fn finish(
         self: &Arc<Self>,
-        live: &Live,
+        live: &Arc<Live>,
         call: Call,
         ended: Option<CallEnd>,
         tally: Arc<Tally>,
@@ -271,7 +274,7 @@ impl<Q: QuotaStore> Run<Q> {
     /// Calls until there is an end, asking between.
     async fn to_end(
         self: &Arc<Self>,
-        live: &Live,
+        live: &Arc<Live>,
         call: Call,
         ended: Option<CallEnd>,
         mut tally: Arc<Tally>,
@@ -294,10 +297,11 @@ impl<Q: QuotaStore> Run<Q> {
                 Ok(responses) => responses,
                 Err(error) => return failed(&error),
             };
-            let invocation = self.invocation(Some(Arc::new(Answers {
+            let mut invocation = self.invocation(Some(Arc::new(Answers {
                 responses,
                 state: needed.state,
             })));
+            invocation.handover = Some(Handover::of(Said::of(&self.tasks, live)));
             tally = Arc::clone(&invocation.tally);
             called = self.call(invocation, Some(live)).await;
         }

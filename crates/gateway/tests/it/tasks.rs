@@ -7,6 +7,7 @@ use crate::{
         modern, options, reaches, setup, text, update,
     },
 };
+use adapter_tools::ToolCx;
 use gateway::TaskOptions;
 use governance::{Micros, Policy, Quota, Rules};
 use ledger::Outcome;
@@ -536,11 +537,79 @@ async fn nothing_is_reported_of_a_call_once_it_is_a_task() {
     changed(&mut client, &listening).await;
     house.bench.begun().await;
     house.bench.gate.notify_waiters();
-    assert_eq!(
-        changed(&mut client, &listening).await["status"],
-        "completed"
-    );
+    // It is said of the task.
+    let said = changed(&mut client, &listening).await;
+    assert_eq!(said["status"], "working");
+    assert_eq!(said["statusMessage"], "after the gate");
+    let over = changed(&mut client, &listening).await;
+    assert_eq!(over["status"], "completed");
+    assert!(over.get("statusMessage").is_none(), "{over}");
     assert!(client.settle().await.is_empty());
+}
+
+#[tokio::test]
+async fn what_is_said_of_a_task_is_said_at_a_bearable_rate() {
+    let bench = crate::house::Bench::new();
+    let mut setup = setup(options()).await;
+    let gate = setup.bench.clone();
+    setup
+        .more_tools
+        .push(bench.tool("talks", json!({}), &[], move |cx: ToolCx, _| {
+            let bench = gate.clone();
+            async move {
+                cx.continue_as_task();
+                let opened = bench.gate.notified();
+                bench.begun.add_permits(1);
+                opened.await;
+                for step in 0..1_000 {
+                    cx.progress(f64::from(step), Some(1_000.0), None);
+                    tokio::task::yield_now().await;
+                }
+                Ok("done".into())
+            }
+        }));
+    let house = setup.build();
+    let mut client = modern(&house, "anna").await;
+    let id = begin(&mut client, "talks").await;
+    house.bench.begun().await;
+    let listening = listen(&mut client, &[&id]).await;
+    changed(&mut client, &listening).await;
+    house.bench.gate.notify_waiters();
+    let mut told = Vec::new();
+    loop {
+        let task = changed(&mut client, &listening).await;
+        if task["status"] == "completed" {
+            break;
+        }
+        told.push(task["statusMessage"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(told[0], "0 of 1000");
+    // One a second, and it does not take so long.
+    assert!(told.len() < 100, "{}", told.len());
+}
+
+#[tokio::test]
+async fn a_call_that_is_waited_for_reports_by_itself_in_every_revision() {
+    let mut setup = setup(options()).await;
+    setup.options.progress_after = Duration::from_millis(20);
+    let house = setup.build();
+    for version in crate::house::SPOKEN {
+        let mut client = house.connect("anna", version).await;
+        let params = json!({ "name": "wait", "arguments": {}, "_meta": { "progressToken": "p" } });
+        let call = client.begin("tools/call", params).await;
+        house.bench.begun().await;
+        for _ in 0..2 {
+            let report = client.receive().await;
+            assert_eq!(
+                report["method"], "notifications/progress",
+                "{version}: {report}"
+            );
+            assert_eq!(report["params"]["progressToken"], "p");
+        }
+        house.bench.gate.notify_waiters();
+        let answer = client.receive_answer(&call).await;
+        assert_eq!(text(&answer["result"]), "waited", "{version}");
+    }
 }
 
 async fn is_no_task(house: &House, client: &mut Client, tool: &str, reason: &str) {

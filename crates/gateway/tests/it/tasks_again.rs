@@ -8,6 +8,7 @@ use crate::{
     },
 };
 use adapter_tools::{Annotations, Elicited, Needed, Question, Tool, ToolCx, ToolError};
+use futures_util::FutureExt;
 use gateway::TaskOptions;
 use governance::Rules;
 use serde_json::{Value, json};
@@ -473,11 +474,11 @@ async fn a_server_that_goes_on_keeps_its_tasks() {
     for _ in 0..4 {
         pass(Duration::from_millis(60));
         let soon_us = now_us() + 80_000;
-        let mut lapsed = true;
-        while lapsed {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            lapsed = !store.lapsed(soon_us).await.unwrap().is_empty();
-        }
+        wait_until("it says so", GENEROUS, || {
+            let lapsed = store.lapsed(soon_us).now_or_never();
+            lapsed.expect("it is in memory").unwrap().is_empty()
+        })
+        .await;
     }
     other.gateway.keep_tasks();
     // The other server tells of it as well, and does not touch it.
@@ -500,9 +501,11 @@ async fn a_server_that_is_cut_off_loses_its_tasks_to_another_and_says_nothing_of
         let other = over(Arc::clone(&store) as _, sharing(), tools)
             .await
             .build();
-        let mut client = modern(&house, "anna").await;
+        let mut client = legacy(&house, "anna").await;
         let id = begin(&mut client, "again", json!({ "mark": "m" })).await;
         house.bench.begun().await;
+        let waiting = client.begin("tasks/result", json!({ "taskId": id })).await;
+        client.settle().await;
         pass(Duration::from_millis(100));
         other.gateway.keep_tasks();
         other.bench.begun().await;
@@ -513,13 +516,15 @@ async fn a_server_that_is_cut_off_loses_its_tasks_to_another_and_says_nothing_of
         }
         idle(&house).await;
         // It has no task any more, and asks the store how it is.
+        assert!(client.settle().await.is_empty(), "it says nothing");
         assert_eq!(get(&mut client, &id).await["status"], "working");
         let outcome = calls(&house).await[0].ended.outcome.clone();
         assert_eq!(outcome == ledger::Outcome::Cancelled, !ends_late);
-        let waited_for = get(&mut modern(&other, "anna").await, &id).await;
+        let waited_for = get(&mut legacy(&other, "anna").await, &id).await;
         assert_eq!(waited_for["status"], "working");
         other.bench.gate.notify_waiters();
-        reaches(&mut client, &id, "completed").await;
+        let answer = client.receive_answer(&waiting).await;
+        assert_eq!(text(&answer["result"]), "\"m\" for anna in None");
         assert_eq!((house.bench.runs(), other.bench.runs()), (1, 1));
     }
 }

@@ -531,7 +531,8 @@ async fn a_session_is_told_of_its_tasks_until_they_are_over() {
     let id = begin(&mut client, "long").await;
     house.bench.begun().await;
     house.bench.gate.notify_waiters();
-    assert_eq!(told(&mut client, &id).await, ["completed"]);
+    // What its handler says of its progress is a change of the task.
+    assert_eq!(told(&mut client, &id).await, ["working", "completed"]);
     let id = begin(&mut client, "both").await;
     reaches(&mut client, &id, "input_required").await;
     about(&mut client, "tasks/cancel", &id).await;
