@@ -88,7 +88,7 @@ impl MemoryTaskStore {
                 return Err(CreateError::TooMany { max, what });
             }
         }
-        let run = (!task.state.is_terminal()).then(|| Run {
+        let run = (!task.state.is_terminal()).then_some(Run {
             attempt: 1,
             lease: begun.lease,
             call: begun.call,

@@ -162,7 +162,7 @@ pub(crate) fn claim(
 pub(crate) fn renew(connection: &Connection, lease: &Lease) -> rusqlite::Result<Vec<TaskId>> {
     connection
         .prepare_cached("UPDATE task_run SET lease_until_us = ?2 WHERE owner = ?1 RETURNING id")?
-        .query_map(params![lease.owner, signed(lease.until_us)], |row| id(row))?
+        .query_map(params![lease.owner, signed(lease.until_us)], id)?
         .collect()
 }
 

@@ -19,6 +19,9 @@ use testkit::{GENEROUS, wait_until};
 const CUT_SHORT: &str = "the server stopped before the call had ended";
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
+/// Makes the tools of a server.
+type Makes = fn(&Bench) -> Vec<Tool>;
+
 fn idempotent() -> Annotations {
     Annotations {
         idempotent: Some(true),
@@ -82,7 +85,7 @@ fn tools(bench: &Bench) -> Vec<Tool> {
 }
 
 /// A server over a file, and its tools.
-async fn server(path: &Path, options: TaskOptions, tools: fn(&Bench) -> Vec<Tool>) -> Setup {
+async fn server(path: &Path, options: TaskOptions, tools: Makes) -> Setup {
     over(
         Arc::new(SqliteTaskStore::open(path).unwrap()),
         options,
@@ -91,11 +94,7 @@ async fn server(path: &Path, options: TaskOptions, tools: fn(&Bench) -> Vec<Tool
     .await
 }
 
-async fn over(
-    store: Arc<dyn TaskStore>,
-    options: TaskOptions,
-    tools: fn(&Bench) -> Vec<Tool>,
-) -> Setup {
+async fn over(store: Arc<dyn TaskStore>, options: TaskOptions, tools: Makes) -> Setup {
     let mut setup = setup_over(store, options).await;
     setup.more_tools = tools(&setup.bench);
     setup
@@ -213,7 +212,7 @@ fn what_its_server_does_not_survive_is_begun_only_so_often() {
 #[test]
 fn what_may_not_be_called_twice_is_not_and_says_why() {
     // It does not say so; it did when it was called and does not now; it does only now.
-    let now: [(&str, fn(&Bench) -> Vec<Tool>, &str); 3] = [
+    let now: [(&str, Makes, &str); 3] = [
         ("once", tools, "its tool does not say"),
         (
             "again",
@@ -286,7 +285,7 @@ fn what_is_begun_again_passes_everything_that_a_call_passes_now() {
     let (_directory, path) = file();
     let id = begun_and_cut_short(&path, "again");
     block_on(async {
-        let takes_numbers: fn(&Bench) -> Vec<Tool> = |bench| {
+        let takes_numbers: Makes = |bench| {
             vec![waiting(
                 bench,
                 "again",
