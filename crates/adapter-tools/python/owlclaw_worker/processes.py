@@ -1,6 +1,7 @@
 """What a launcher and its workers ask of the operating system."""
 
 import contextlib
+import mmap
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ LINUX = sys.platform.startswith("linux")
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_MADV_WIPEONFORK = 18
 
 
 def _load_prctl():
@@ -175,3 +177,21 @@ def children_unheard():
     finally:
         # `None` is a handler that was not installed from Python.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL if handler is None else handler)
+
+
+class Original:
+    """Tells the process that makes it from its forks, those of C code included, faster than `os.getpid` does."""
+
+    def __init__(self):
+        self._pid = os.getpid()
+        try:
+            # A page that the kernel empties in children.
+            self._page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self._page.madvise(_MADV_WIPEONFORK)
+            self._page[0] = 1
+        except (OSError, ValueError, AttributeError):  # Not Linux, or one before 4.14.
+            self._page = None
+
+    def is_here(self):
+        """Whether this is the process that made it."""
+        return os.getpid() == self._pid if self._page is None else self._page[0]

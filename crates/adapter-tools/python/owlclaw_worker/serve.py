@@ -104,8 +104,9 @@ class Worker:
         self._socket = connection
         self._loop = loop
         self._reader = protocol.FrameReader()
+        self._incoming = memoryview(bytearray(READ_SIZE))
         self._main_thread = threading.get_ident()
-        self._pid = os.getpid()
+        self._is_here = processes.Original().is_here
         self._forked = False
         self._unforked = threading.local()  # the signals that a thread had blocked before it forked
         self._handlers = {}
@@ -187,10 +188,6 @@ class Worker:
             pass
         self._after_fork()
 
-    def _left_to_another(self):
-        """Whether this process is a child that was forked behind Python's back, as by C."""
-        return os.getpid() != self._pid
-
     # Reading
 
     def _on_readable(self):
@@ -200,10 +197,12 @@ class Worker:
             self._accept(self._feed(data))
 
     def _receive(self):
-        if self._left_to_another():
-            os._exit(0)
+        if not self._is_here():
+            os._exit(0)  # A child that C code has forked.
         try:
-            data = self._socket.recv(READ_SIZE)
+            # Into one buffer: a fresh one for each read is large enough for malloc to ask the kernel for it.
+            size = self._socket.recv_into(self._incoming)
+            data = bytes(self._incoming[:size])
         except (BlockingIOError, InterruptedError):
             return None
         except OSError as error:
@@ -483,8 +482,8 @@ class Worker:
                 self._loop.call_soon_threadsafe(self._arm_writer)
 
     def _try_write(self, data):
-        if self._left_to_another():
-            os._exit(0)
+        if not self._is_here():
+            os._exit(0)  # A child that C code has forked.
         try:
             return self._socket.send(data)
         except (BlockingIOError, InterruptedError):
