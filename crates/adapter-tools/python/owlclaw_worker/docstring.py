@@ -68,7 +68,7 @@ _ENTRY = re.compile(
 _NUMPY_ENTRY = re.compile(r"^(\s*)(\*{0,2}[^\W\d]\w*(?:\s*,\s*\*{0,2}[^\W\d]\w*)*)\s*(?::.*)?$")
 _FIELD = re.compile(
     r"^\s*[:@](param|parameter|arg|argument|key|keyword|type|returns?|rtype|raises?|except|exception|yields?|ytype)\b"
-    r"\s*([^:]*):\s*(.*)$"
+    r"\s*([^:：]*)[:：]\s*(.*)$"
 )
 
 

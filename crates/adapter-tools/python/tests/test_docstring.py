@@ -128,6 +128,11 @@ class Docstrings(unittest.TestCase):
                 "Place an order with these arguments:\n\nthey matter.\n\nExample:\n    place(sku=\"a\")",
                 {"sku": "Stock keeping unit."},
             ),
+            (
+                "下单。\n\n:param sku：商品编号\n:param int count: 数量：至少一个\n:return：订单",
+                "下单。\n\nReturns: 订单",
+                {"sku": "商品编号", "count": "数量：至少一个"},
+            ),
             ("One line.", "One line.", {}),
             ("", "", {}),
             (None, "", {}),

@@ -1,4 +1,5 @@
 use super::*;
+use proptest::prelude::*;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -314,5 +315,76 @@ fn references_by_anchor_and_by_pointer_lead_where_they_say() {
     ] {
         let told = refusal(&schema, &json!({member: wrong})).0.unwrap();
         assert!(told.starts_with(&format!("/{member}: expected")), "{told}");
+    }
+}
+
+/// Subschemas that refer to each other, and to themselves, in all ways.
+fn any_subschema() -> impl Strategy<Value = Value> {
+    let reference = (0..6_usize).prop_map(|to| json!({"$ref": format!("#/$defs/{to}")}));
+    let leaf = prop_oneof![
+        4 => reference,
+        1 => Just(json!({"type": "integer"})),
+        1 => Just(json!({"type": ["object", "array"]})),
+        1 => Just(json!({"$ref": "#"})),
+        1 => Just(json!(false)),
+        1 => Just(json!({"pattern": "^(?=a)(a+)+$"})),
+    ];
+    leaf.prop_recursive(3, 12, 4, |inner| {
+        let keyword = |names: &[&'static str]| prop::sample::select(names.to_vec());
+        let lists = keyword(&["allOf", "anyOf", "oneOf", "prefixItems"]);
+        let maps = keyword(&["properties", "patternProperties", "dependentSchemas"]);
+        let singles = keyword(&[
+            "not",
+            "if",
+            "then",
+            "else",
+            "items",
+            "contains",
+            "additionalProperties",
+            "propertyNames",
+            "unevaluatedProperties",
+            "unevaluatedItems",
+        ]);
+        prop_oneof![
+            (lists, prop::collection::vec(inner.clone(), 1..4))
+                .prop_map(|(name, all)| json!({name: all})),
+            (
+                maps,
+                prop::collection::btree_map("[ab]", inner.clone(), 1..3)
+            )
+                .prop_map(|(name, all)| json!({name: all})),
+            (singles, inner.clone(), inner)
+                .prop_map(|(name, one, other)| json!({name: one, "allOf": [other]})),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever subschemas refer to: either the schema or the value is refused, or the check is
+    /// over soon. On a stack as small as those of the server's threads.
+    #[test]
+    fn no_schema_and_no_value_keep_a_thread(
+        definitions in prop::collection::vec(any_subschema(), 6),
+        levels in 0..40_usize,
+        in_array in any::<bool>(),
+    ) {
+        let definitions: serde_json::Map<_, _> =
+            definitions.into_iter().enumerate().map(|(at, one)| (at.to_string(), one)).collect();
+        let schema = json!({"type": "object", "$ref": "#/$defs/0", "$defs": definitions});
+        let mut value = json!({"a": "aaaaaaaaaaaaaaaaaaaaaaaaaaaa!", "b": 1});
+        for _ in 0..levels {
+            value = if in_array { json!({"a": [value, 1], "b": [2]}) } else { json!({"a": value, "b": {"a": 1}}) };
+            if in_array && value.to_string().len() > 2000 {
+                break;
+            }
+        }
+        let began = Instant::now();
+        if let Ok(schema) = compile(&schema) {
+            let _ = refusal(&schema, &value);
+        }
+        let took = began.elapsed();
+        prop_assert!(took < SOON, "{took:?}: {value}");
     }
 }
