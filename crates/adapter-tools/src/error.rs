@@ -34,6 +34,12 @@ pub enum ToolError {
         /// When to try again.
         retry_after: Duration,
     },
+    /// It has ended the process that runs it too often; this call was not begun.
+    #[error("the tool is suspended because it has ended its process several times")]
+    Suspended {
+        /// When to try again.
+        retry_after: Duration,
+    },
     /// It could not run, which no model can help. The client is told only that.
     #[error("the tool could not run")]
     Broken(#[source] Box<dyn Error + Send + Sync>),
@@ -88,14 +94,14 @@ impl ToolError {
         match self {
             Self::Failed(_) | Self::NeedsInput(_) | Self::Rejected(_) | Self::Broken(_) => false,
             Self::Crashed { retryable, .. } => *retryable,
-            Self::TimedOut | Self::Busy { .. } => true,
+            Self::TimedOut | Self::Busy { .. } | Self::Suspended { .. } => true,
         }
     }
 
     /// When to try again, if that is known.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Busy { retry_after } => Some(*retry_after),
+            Self::Busy { retry_after } | Self::Suspended { retry_after } => Some(*retry_after),
             _ => None,
         }
     }

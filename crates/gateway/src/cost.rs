@@ -47,7 +47,9 @@ impl Tally {
                 | InvocationError::Unrecorded(_)
                 | InvocationError::Read(_)
                 | InvocationError::Prompt(_)
-                | InvocationError::Tool(ToolError::Busy { .. } | ToolError::Rejected(_)),
+                | InvocationError::Tool(
+                    ToolError::Busy { .. } | ToolError::Suspended { .. } | ToolError::Rejected(_),
+                ),
             ) => *self.cost.get_or_init(|| Micros::ZERO),
             // It has not done what it was called for; that is what the estimate is about.
             Ok(Invoked::NeedsInput(_)) => {

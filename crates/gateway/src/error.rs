@@ -222,6 +222,14 @@ impl InvocationError {
                 });
                 Err(error(FAILED, "the tool is busy", &data))
             }
+            Self::Tool(suspended @ ToolError::Suspended { retry_after }) => {
+                let data = json!({
+                    "details": suspended.to_string(),
+                    "retryable": true,
+                    "retry_after": quota_report::ceiling_seconds(*retry_after),
+                });
+                Err(error(FAILED, "the tool is suspended", &data))
+            }
             // The runner makes a result of it; getting here is a fault of ours.
             Self::Tool(ToolError::NeedsInput(_)) => {
                 Err(McpError::new(ErrorCode::INTERNAL_ERROR, "internal error"))

@@ -211,6 +211,7 @@ async fn what_is_not_the_tools_own_word_is_an_error_in_every_revision_and_style(
             for (tool, code, retryable, retry_after) in [
                 ("crash", -32005, Some(true), None),
                 ("busy", -32005, Some(true), Some(2)),
+                ("suspended", -32005, Some(true), Some(30)),
                 ("broken", -32603, Some(false), None),
                 ("panic", -32603, None, None),
             ] {

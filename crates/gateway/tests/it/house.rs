@@ -156,6 +156,10 @@ impl Bench {
                 let retry_after = Duration::from_millis(1_500);
                 Err(ToolError::Busy { retry_after })
             }),
+            self.tool("suspended", json!({}), &[], |_, _| async move {
+                let retry_after = Duration::from_millis(29_001);
+                Err(ToolError::Suspended { retry_after })
+            }),
             self.tool("broken", json!({}), &[], |_, _| async move {
                 Err(ToolError::broken("a secret of the operator"))
             }),

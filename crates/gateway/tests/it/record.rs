@@ -95,6 +95,7 @@ async fn what_the_handler_has_metered_is_what_it_cost() {
         ("crash", json!({}), 70),
         ("broken", json!({}), 70),
         ("busy", json!({}), 0),
+        ("suspended", json!({}), 0),
         ("panic", json!({ "micros": 11 }), 11),
         ("panic", json!({}), 70),
         ("add", json!({ "a": "x" }), 0),
