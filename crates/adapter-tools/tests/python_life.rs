@@ -8,7 +8,7 @@ use adapter_tools::{
     ToolError,
     python::{PythonApp, StartError, WorkerState},
 };
-use common::{App, LONG, Running, app_with, fixtures, has_ended, is_alive};
+use common::{App, LONG, Running, fixtures, has_ended, is_alive};
 use serde_json::json;
 use std::{
     os::unix::fs::PermissionsExt,
@@ -80,54 +80,6 @@ async fn a_call_that_cannot_be_stopped_costs_the_worker() {
     assert!(message.contains("did not end"), "{message}");
     assert_ne!(shop.pid().await, pid);
     has_ended(pid).await;
-}
-
-#[tokio::test]
-async fn an_application_that_was_edited_comes_back_as_it_is_now() {
-    let app = App::new(&app_with(
-        "import os\n@app.handler('old')\ndef old(): os._exit(1)\n",
-    ));
-    let mut options = app.options();
-    options.min_backoff = Duration::from_millis(10);
-    let shop = Running::start(options).await;
-    let mut version = shop.python.tools_version();
-    version.mark_unchanged();
-    app.write("raise RuntimeError('not yet')");
-    let old = shop.tool("old");
-    crash(shop.call("old", json!({})).await.unwrap_err());
-    // This one waits for a worker that does not come.
-    let arguments = old.check("{}".into()).unwrap();
-    let waiting = old.execute(adapter_tools::ToolCx::new("anna", "2"), arguments);
-    let (message, detail) = crash(
-        tokio::time::timeout(LONG, waiting)
-            .await
-            .unwrap()
-            .unwrap_err(),
-    );
-    assert!(message.contains("could not be loaded again"), "{message}");
-    assert!(detail.contains("RuntimeError: not yet"), "{detail}");
-    let state = shop
-        .is(|state| matches!(state, WorkerState::Restarting { attempt: 2.., .. }))
-        .await;
-    let WorkerState::Restarting { cause, .. } = state else {
-        panic!("{state:?}")
-    };
-    assert!(cause.contains("not yet"), "{cause}");
-
-    app.write(&app_with("@app.handler('new')\ndef new(): return 'new'\n"));
-    tokio::time::timeout(LONG, version.changed())
-        .await
-        .unwrap()
-        .unwrap();
-    shop.is(|state| *state == WorkerState::Ready).await;
-    assert_eq!(shop.text("new", json!({})).await, "new");
-    // Whoever still has the old tool is told so, whatever that one did.
-    let arguments = old.check("{}".into()).unwrap();
-    let error = old
-        .execute(adapter_tools::ToolCx::new("anna", "3"), arguments)
-        .await
-        .unwrap_err();
-    assert!(matches!(error, ToolError::Broken(_)), "{error:?}");
 }
 
 #[tokio::test]
@@ -271,6 +223,7 @@ async fn an_application_that_takes_too_long_is_ended() {
 fn fake(how: &str) -> adapter_tools::python::PythonOptions {
     let mut options = adapter_tools::python::PythonOptions::new(how, fixtures());
     options.package = Some(fixtures().join("fake_worker"));
+    options.workers = 1;
     options.grace = Duration::from_millis(200);
     options.min_backoff = Duration::from_millis(10);
     options
@@ -278,7 +231,14 @@ fn fake(how: &str) -> adapter_tools::python::PythonOptions {
 
 #[tokio::test]
 async fn who_does_not_know_the_nonce_or_the_version_is_no_worker() {
-    for (how, ends_by_itself) in [("silent", false), ("stranger", true), ("newer", true)] {
+    for (how, ends_by_itself) in [
+        ("silent", false),
+        ("stranger", true),
+        ("newer", true),
+        ("wrong role", true),
+        ("worker stranger", true),
+        ("other worker", true),
+    ] {
         let mut options = fake(how);
         options.start_timeout = Duration::from_secs(if ends_by_itself { 30 } else { 1 });
         let error = refusal(options).await;
@@ -289,8 +249,12 @@ async fn who_does_not_know_the_nonce_or_the_version_is_no_worker() {
             error => panic!("{how}: {error:?}"),
         }
     }
-    let error = refusal(fake("early")).await;
-    assert!(matches!(error, StartError::Protocol(_)), "{error:?}");
+    for how in ["early", "worker early"] {
+        let error = refusal(fake(how)).await;
+        assert!(matches!(error, StartError::Protocol(_)), "{error:?}");
+    }
+    let error = refusal(fake("no fork")).await;
+    assert!(error.to_string().contains("too many processes"), "{error}");
 }
 
 #[tokio::test]

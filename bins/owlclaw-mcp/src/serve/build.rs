@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use adapter_skills::{ScanOptions, SkillCatalog, WatchGuard, WatchOptions};
 use adapter_tools::ToolSet;
-use adapter_tools::python::{PythonApp, PythonOptions, WorkerState};
+use adapter_tools::python::{AppHealth, PythonApp, PythonOptions, WorkerState};
 use gateway::{
     Component, ComponentState, ErrorOptions, ErrorStyle, Gateway, IncludeSkill, Offer, Options,
     Parts, SkillResources, TaskOptions, Tasks, system_clock,
@@ -54,7 +54,7 @@ impl Server {
 
         let mut components = Vec::new();
         if let Some(app) = &sources.app {
-            components.push(app_component(app.state()));
+            components.push(app_component(Arc::clone(app)));
         }
         let parts = Parts {
             info: Implementation {
@@ -359,22 +359,43 @@ fn options(config: &Config) -> Options {
     }
 }
 
-fn app_component(state: watch::Receiver<WorkerState>) -> Component {
+/// The application works as long as one of its workers does; what else is wrong is told.
+fn app_component(app: Arc<PythonApp>) -> Component {
     Component::new(move || {
-        let (ok, detail) = match &*state.borrow() {
-            WorkerState::Ready => (true, None),
-            WorkerState::Restarting { attempt, cause, .. } => (
-                false,
-                Some(format!("being started again, attempt {attempt}: {cause}")),
-            ),
-            WorkerState::Stopped => (false, Some("stopped".to_owned())),
-        };
+        let health = app.health();
         ComponentState {
             name: "application",
-            ok,
-            detail,
+            ok: 0 < health.workers_ready,
+            detail: app_detail(&health),
         }
     })
+}
+
+fn app_detail(health: &AppHealth) -> Option<String> {
+    let mut parts = Vec::new();
+    match &health.state {
+        WorkerState::Ready => {}
+        WorkerState::Restarting { attempt, cause, .. } => {
+            parts.push(format!("being started again, attempt {attempt}: {cause}"));
+        }
+        WorkerState::Stopped => parts.push("stopped".to_owned()),
+    }
+    if health.state == WorkerState::Ready && health.workers_ready < health.workers {
+        let (ready, workers) = (health.workers_ready, health.workers);
+        let cause = health.last_loss.as_ref().map(|loss| loss.cause.as_str());
+        let cause = cause.unwrap_or("the others are being started");
+        parts.push(format!("{ready} of {workers} workers serve: {cause}"));
+    }
+    for tool in &health.suspended {
+        let (name, seconds) = (&tool.name, tool.left.as_secs());
+        parts.push(format!(
+            "`{name}` is suspended for {seconds} s, as it ends its workers"
+        ));
+    }
+    if let Some(failed) = &health.failed_reload {
+        parts.push(format!("could not be loaded again: {}", failed.message));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 #[cfg(test)]

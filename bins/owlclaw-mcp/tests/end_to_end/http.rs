@@ -92,27 +92,35 @@ async fn health_is_told_without_a_name() {
 #[tokio::test]
 async fn health_notices_a_lost_worker_and_that_it_is_back() {
     let site = Site::new(json!({}));
-    // The next worker finds no application, until it is there again.
     let server = site.http().await;
     let mut client = server.client();
     client.open(MODERN).await;
-    site.write("app.py", "import no_such_module\n");
-    let died = client
-        .request("tools/call", call("die", json!({"status": 1})))
-        .await;
-    assert_eq!(died.code(), -32005);
-    let status = async || client.exchange(&HttpRequest::get("/health")).await.status;
-    let becomes = async |expected: u16| {
+    let health = async || client.exchange(&HttpRequest::get("/health")).await;
+    let becomes = async |status: u16, told: &str| {
         let end = tokio::time::Instant::now() + GENEROUS;
-        while status().await != expected {
-            assert!(tokio::time::Instant::now() < end, "never {expected}");
+        loop {
+            let health = health().await;
+            if health.status == status && health.json().to_string().contains(told) {
+                return;
+            }
+            let now = tokio::time::Instant::now();
+            assert!(now < end, "never {status}: {}", health.json());
             // Health is asked for; nothing tells that it has changed.
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     };
-    becomes(503).await;
+    // An edit that is wrong does not matter before it has to be loaded, but is told.
+    site.write("app.py", "import no_such_module\n");
+    becomes(200, "could not be loaded again").await;
+    let mut other = server.client();
+    other.open(MODERN).await;
+    let died = other
+        .request("tools/call", call("die_with_all", json!({})))
+        .await;
+    assert_eq!(died.code(), -32005);
+    becomes(503, "no_such_module").await;
     site.write("app.py", crate::support::WORKSHOP);
-    becomes(200).await;
+    becomes(200, "").await;
     let echoed = client
         .request("tools/call", call("echo", json!({"text": "back"})))
         .await;

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -94,6 +95,13 @@ def flood(megabytes: int):
 @app.handler("die")
 async def die(status: int):
     os._exit(status)
+
+
+@app.handler("die_with_all")
+async def die_with_all():
+    """Takes the process along that all workers come from."""
+    os.kill(os.getppid(), signal.SIGKILL)
+    await asyncio.sleep(60)
 
 
 @app.handler("fail")

@@ -1,10 +1,12 @@
 //! What is said between the server and one worker while it lives.
 
 use super::{
+    ending::Ending,
     frames::{CostFrame, ErrorFrame, Head, LogFrame, ProgressFrame, put_cancel, put_shutdown},
+    launcher::send,
     money,
-    process::{Ending, Worker, send},
-    scheduler::{Answer, Scheduler},
+    scheduler::{Answer, Place},
+    worker::Worker,
 };
 use crate::{Failure, InvalidArguments, ToolError, ToolOutput};
 use bytes::{Bytes, BytesMut};
@@ -25,6 +27,10 @@ pub(super) enum Over {
     Nonsense(String),
     /// A cancelled call did not end in time.
     Stuck,
+    /// The launcher is gone, and the worker with it.
+    LauncherLost,
+    /// There is a newer generation, and nothing runs here any more.
+    Retired,
     /// The server wants no worker any more.
     Stopped,
 }
@@ -41,12 +47,8 @@ async fn passed(again: Option<(Instant, Duration)>) -> Duration {
 }
 
 impl Worker {
-    /// Talks to the worker until one of both is gone, or `stop` is done.
-    pub(super) async fn talk(
-        &mut self,
-        scheduler: &Scheduler,
-        stop: impl Future<Output = ()>,
-    ) -> Over {
+    /// Talks to the worker until one of both is gone, or `end` says why.
+    pub(super) async fn talk(&mut self, place: &Place, end: impl Future<Output = Over>) -> Over {
         let Self {
             reader,
             writer,
@@ -56,7 +58,7 @@ impl Worker {
             loop {
                 match reader.next().await {
                     Ok(Some(frame)) => {
-                        if let Err(why) = hear(scheduler, &frame) {
+                        if let Err(why) = hear(place, &frame) {
                             return Over::Nonsense(why);
                         }
                     }
@@ -72,10 +74,10 @@ impl Worker {
             let mut again: Option<(Instant, Duration)> = None;
             loop {
                 let mut outgoing = tokio::select! {
-                    outgoing = scheduler.next_outgoing() => outgoing,
+                    outgoing = place.next_outgoing() => outgoing,
                     interval = passed(again) => {
                         again = None;
-                        if scheduler.has_cancelled_calls() {
+                        if place.has_cancelled_calls() {
                             process.interrupt();
                             again = Some((Instant::now() + interval * 2, interval * 2));
                         }
@@ -95,8 +97,8 @@ impl Worker {
         tokio::select! {
             over = read => over,
             over = write => over,
-            () = scheduler.expired() => Over::Stuck,
-            () = stop => Over::Stopped,
+            () = place.expired() => Over::Stuck,
+            over = end => over,
         }
     }
 
@@ -104,7 +106,11 @@ impl Worker {
     pub(super) async fn end(mut self, over: &Over) -> Ending {
         match over {
             Over::Closed => self.process.wait_for_end().await,
-            Over::Nonsense(_) | Over::Stuck | Over::Stopped => self.process.kill().await,
+            Over::Nonsense(_)
+            | Over::Stuck
+            | Over::LauncherLost
+            | Over::Retired
+            | Over::Stopped => self.process.kill().await,
         }
     }
 
@@ -128,7 +134,7 @@ impl Worker {
 }
 
 /// Takes note of what the worker says.
-fn hear(scheduler: &Scheduler, frame: &Bytes) -> Result<(), String> {
+fn hear(place: &Place, frame: &Bytes) -> Result<(), String> {
     let head: Head<'_> = serde_json::from_slice(frame).map_err(unreadable)?;
     let id = || {
         head.id
@@ -137,27 +143,27 @@ fn hear(scheduler: &Scheduler, frame: &Bytes) -> Result<(), String> {
     match &*head.kind {
         "result" => {
             let value = head.value.ok_or("a result without a value")?;
-            scheduler.answered(id()?, || Ok(output(value)));
+            place.answered(id()?, || Ok(output(value)));
         }
         "error" => {
             let error: ErrorFrame = serde_json::from_slice(frame).map_err(unreadable)?;
-            scheduler.answered(id()?, || failure(error));
+            place.answered(id()?, || failure(error));
         }
         "progress" => {
             let report: ProgressFrame = serde_json::from_slice(frame).map_err(unreadable)?;
-            if let Some(cx) = scheduler.context(id()?) {
+            if let Some(cx) = place.context(id()?) {
                 cx.progress(report.progress, report.total, report.message);
             }
         }
         "cost" => {
             let cost: CostFrame = serde_json::from_slice(frame).map_err(unreadable)?;
-            add(scheduler, id()?, &cost);
+            add(place, id()?, &cost);
         }
         "log" => {
             let entry: LogFrame = serde_json::from_slice(frame).map_err(unreadable)?;
             let request_id = head
                 .id
-                .and_then(|id| scheduler.context(id))
+                .and_then(|id| place.context(id))
                 .map(|cx| cx.request_id);
             log(&entry, request_id.as_deref());
         }
@@ -208,12 +214,12 @@ fn failure(error: ErrorFrame) -> Answer {
     }))
 }
 
-fn add(scheduler: &Scheduler, id: u64, cost: &CostFrame) {
+fn add(place: &Place, id: u64, cost: &CostFrame) {
     let Some(micros) = money::micros(&cost.usd) else {
         tracing::warn!("a handler reported a cost that is no amount of money");
         return;
     };
-    scheduler.with_meter(id, |meter| {
+    place.with_meter(id, |meter| {
         meter.add_cost_micros(micros);
         meter.add_tokens(cost.tokens_in.unwrap_or(0), cost.tokens_out.unwrap_or(0));
         if let Some(model) = &cost.model {

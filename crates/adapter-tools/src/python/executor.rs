@@ -1,5 +1,6 @@
-use super::scheduler::{Call, Scheduler};
+use super::scheduler::{Answer, Call, Kind, Scheduler};
 use crate::{Arguments, Executor, ToolCx, ToolError, ToolOutput};
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -19,9 +20,10 @@ impl Executor for Handler {
         arguments: Arguments,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
-            let deadline = cx.deadline;
             let (answer, answered) = oneshot::channel();
+            let deadline = cx.deadline;
             let call = Call {
+                kind: Kind::Tool,
                 name: Arc::clone(&self.name),
                 is_async: self.is_async,
                 arguments: arguments.raw().clone(),
@@ -30,24 +32,48 @@ impl Executor for Handler {
             };
             // The worker needs the text only.
             drop(arguments);
-            let id = self.scheduler.submit(call)?;
-            let scheduler = &self.scheduler;
-            let mut waiting = Waiting {
-                scheduler,
-                id,
-                is_over: false,
-            };
-            let answer = match deadline {
-                None => answered.await,
-                Some(deadline) => match tokio::time::timeout_at(deadline.into(), answered).await {
-                    Ok(answer) => answer,
-                    Err(_) => return Err(ToolError::TimedOut),
-                },
-            };
-            waiting.is_over = true;
-            answer.unwrap_or_else(|_| Err(ToolError::broken("the call was lost")))
+            carry_out(&self.scheduler, call, deadline, answered).await
         })
     }
+}
+
+/// Asks the application's provider of a state.
+pub(super) async fn read_state(scheduler: &Scheduler, name: &str, cx: ToolCx) -> Answer {
+    let (answer, answered) = oneshot::channel();
+    let deadline = cx.deadline;
+    let call = Call {
+        kind: Kind::State,
+        name: name.into(),
+        // Nobody says so, and it may hold the worker's only thread.
+        is_async: false,
+        arguments: Bytes::new(),
+        cx,
+        answer,
+    };
+    carry_out(scheduler, call, deadline, answered).await
+}
+
+async fn carry_out(
+    scheduler: &Scheduler,
+    call: Call,
+    deadline: Option<std::time::Instant>,
+    answered: oneshot::Receiver<Answer>,
+) -> Answer {
+    let id = scheduler.submit(call)?;
+    let mut waiting = Waiting {
+        scheduler,
+        id,
+        is_over: false,
+    };
+    let answer = match deadline {
+        None => answered.await,
+        Some(deadline) => match tokio::time::timeout_at(deadline.into(), answered).await {
+            Ok(answer) => answer,
+            Err(_) => return Err(ToolError::TimedOut),
+        },
+    };
+    waiting.is_over = true;
+    answer.unwrap_or_else(|_| Err(ToolError::broken("the call was lost")))
 }
 
 /// A call that is waited for. When it is given up before it is over, the worker is told.

@@ -1,11 +1,20 @@
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+//! What launchers and workers say.
+
+mod outgoing;
+
+pub(super) use self::outgoing::{
+    CallFrame, ForkFrame, TooLarge, put_call, put_cancel, put_fork, put_reap, put_shutdown,
+    put_state,
+};
+
+use bytes::{Buf, Bytes, BytesMut};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use std::{borrow::Cow, io};
+use std::{borrow::Cow, io, path::PathBuf};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The version of the protocol that both ends must speak.
-pub(super) const PROTOCOL: u64 = 1;
+pub(super) const PROTOCOL: u64 = 2;
 /// The largest frame either way, its length prefix not counted.
 pub(super) const MAX_FRAME: usize = 16 * 1024 * 1024;
 /// How much is read at once.
@@ -86,6 +95,40 @@ pub(super) struct Hello {
     pub(super) protocol: u64,
     pub(super) nonce: String,
     pub(super) pid: i32,
+    pub(super) role: Role,
+    /// The number of a worker.
+    #[serde(default)]
+    pub(super) worker: Option<u64>,
+}
+
+/// What a process that connects is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Role {
+    Launcher,
+    Worker,
+}
+
+/// What a launcher says of its workers, told apart by `type`.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum LauncherFrame {
+    Forked {
+        worker: u64,
+        pid: i32,
+    },
+    ForkFailed {
+        worker: u64,
+        message: String,
+    },
+    Exited {
+        worker: u64,
+        #[serde(default)]
+        code: Option<i32>,
+        #[serde(default)]
+        signal: Option<i32>,
+    },
+    Pong,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -100,6 +143,12 @@ pub(super) struct Ready {
     pub(super) states: Vec<String>,
     #[serde(default)]
     pub(super) warnings: Vec<String>,
+    /// Why workers had better not be forked from who says this.
+    #[serde(default)]
+    pub(super) cannot_fork: Vec<String>,
+    /// The source files of the application.
+    #[serde(default)]
+    pub(super) files: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -163,125 +212,10 @@ pub(super) struct LogFrame {
     pub(super) message: String,
 }
 
-/// What the worker needs in order to carry out a call.
-#[derive(Debug)]
-pub(super) struct CallFrame<'a> {
-    pub(super) id: u64,
-    pub(super) name: &'a str,
-    /// The text of a JSON object.
-    pub(super) arguments: &'a [u8],
-    pub(super) client_id: &'a str,
-    pub(super) request_id: &'a str,
-    pub(super) deadline_ms: Option<u64>,
-    pub(super) traceparent: Option<&'a str>,
-}
-
-/// A frame would be larger than [`MAX_FRAME`].
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct TooLarge;
-
-/// Appends a `call`. The worker finds type and id even where it cannot read the arguments, because
-/// they come first.
-pub(super) fn put_call(out: &mut BytesMut, call: &CallFrame<'_>) -> Result<(), TooLarge> {
-    let start = begin(out);
-    out.put_slice(format!("{{\"type\":\"call\",\"id\":{},\"name\":", call.id).as_bytes());
-    put_json(out, &call.name);
-    out.put_slice(b",\"arguments\":");
-    out.put_slice(call.arguments);
-    out.put_slice(b",\"ctx\":{\"client_id\":");
-    put_json(out, &call.client_id);
-    out.put_slice(b",\"request_id\":");
-    put_json(out, &call.request_id);
-    out.put_slice(b",\"deadline_ms\":");
-    put_json(out, &call.deadline_ms);
-    out.put_slice(b",\"traceparent\":");
-    put_json(out, &call.traceparent);
-    out.put_slice(b"}}");
-    end(out, start)
-}
-
-/// Appends a `cancel`.
-pub(super) fn put_cancel(out: &mut BytesMut, id: u64) {
-    put_small(out, &format!("{{\"type\":\"cancel\",\"id\":{id}}}"));
-}
-
-/// Appends a `shutdown`.
-pub(super) fn put_shutdown(out: &mut BytesMut) {
-    put_small(out, "{\"type\":\"shutdown\"}");
-}
-
-fn put_small(out: &mut BytesMut, text: &str) {
-    let start = begin(out);
-    out.put_slice(text.as_bytes());
-    end(out, start).expect("a few dozen bytes are not too large");
-}
-
-fn put_json(out: &mut BytesMut, value: &impl serde::Serialize) {
-    serde_json::to_writer(out.writer(), value).expect("strings and numbers serialise into memory");
-}
-
-/// Leaves room for the length of a frame and says where that is.
-fn begin(out: &mut BytesMut) -> usize {
-    let start = out.len();
-    out.put_u32(0);
-    start
-}
-
-/// Fills in the length of the frame that begins at `start`, or takes the frame back.
-fn end(out: &mut BytesMut, start: usize) -> Result<(), TooLarge> {
-    let length = out.len() - start - 4;
-    match u32::try_from(length) {
-        Ok(prefix) if length <= MAX_FRAME => {
-            out[start..start + 4].copy_from_slice(&prefix.to_be_bytes());
-            Ok(())
-        }
-        _ => {
-            out.truncate(start);
-            Err(TooLarge)
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use serde_json::{Value, json};
-
-    fn call(arguments: &[u8]) -> CallFrame<'_> {
-        CallFrame {
-            id: 7,
-            name: "a\"b",
-            arguments,
-            client_id: "anna",
-            request_id: "r",
-            deadline_ms: Some(1500),
-            traceparent: None,
-        }
-    }
-
-    #[test]
-    fn a_call_is_written_as_the_worker_reads_it() {
-        let mut out = BytesMut::new();
-        put_call(&mut out, &call(b"{\"n\": 1.0}")).unwrap();
-        put_cancel(&mut out, 7);
-        let first = cut(&mut out).unwrap().unwrap();
-        assert!(first.starts_with(b"{\"type\":\"call\",\"id\":7,"));
-        let expected = json!({"type": "call", "id": 7, "name": "a\"b", "arguments": {"n": 1.0},
-            "ctx": {"client_id": "anna", "request_id": "r", "deadline_ms": 1500, "traceparent": null}});
-        assert_eq!(serde_json::from_slice::<Value>(&first).unwrap(), expected);
-        let second = cut(&mut out).unwrap().unwrap();
-        assert_eq!(&second[..], b"{\"type\":\"cancel\",\"id\":7}");
-        assert!(out.is_empty());
-    }
-
-    #[test]
-    fn a_frame_that_is_too_large_is_taken_back() {
-        let mut out = BytesMut::from(&b"before"[..]);
-        let arguments = vec![b' '; MAX_FRAME];
-        assert_eq!(put_call(&mut out, &call(&arguments)), Err(TooLarge));
-        assert_eq!(&out[..], b"before");
-    }
 
     #[test]
     fn a_result_keeps_its_value_as_it_is_written() {

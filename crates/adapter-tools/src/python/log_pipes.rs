@@ -1,56 +1,88 @@
+//! What Python processes print, on its way into the log.
+
+mod fifo;
+mod lines;
+
+pub(super) use self::fifo::Fifo;
+
+use self::lines::Lines;
+use super::scheduler::Requests;
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
-    process::{ChildStderr, ChildStdout},
     task::JoinHandle,
 };
 
-/// The longest line that becomes one entry of the log, in bytes; a longer one becomes several.
-const MAX_LINE: usize = 4096;
-/// How many of a worker's last lines are kept for the message about its end.
+/// How much is read at once, in bytes.
+const READ: usize = 4096;
+/// How many of a process's last lines are kept for the message about its end.
 const MAX_LAST_LINES: usize = 20;
-/// How long the end of a dead worker's output is waited for: its children may hold the pipes open.
+/// How long the end of a dead process's output is waited for: its children may hold the pipes open.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// The standard output and error of one worker, on their way into the log.
+/// The standard output and error of one process, on their way into the log.
 #[derive(Debug)]
 pub(super) struct LogPipes {
     last_lines: Arc<LastLines>,
+    requests: Arc<OnceLock<Requests>>,
     stdout: JoinHandle<()>,
     stderr: JoinHandle<()>,
 }
 
-/// What a worker wrote to its standard error last.
+/// What a process wrote to its standard error last.
 #[derive(Debug, Default)]
 struct LastLines(Mutex<VecDeque<String>>);
 
 impl LogPipes {
-    /// Begins to drain both pipes. The worker waits when the log is slower than it writes.
-    pub(super) fn drain(stdout: ChildStdout, stderr: ChildStderr) -> Self {
+    /// Begins to drain both pipes, of the worker of this number or of a launcher. The process waits
+    /// when the log is slower than it writes.
+    pub(super) fn drain(
+        stdout: impl AsyncRead + Send + Unpin + 'static,
+        stderr: impl AsyncRead + Send + Unpin + 'static,
+        worker: Option<u64>,
+    ) -> Self {
         let last_lines = Arc::<LastLines>::default();
+        let requests = Arc::<OnceLock<Requests>>::default();
+        let entry = |stream: &'static str| {
+            let requests = Arc::clone(&requests);
+            move |call: Option<u64>, line: &str| {
+                let request_id = requests.get().and_then(|requests| requests.of(call));
+                let request_id = request_id.as_deref();
+                tracing::info!(target: "python", stream, worker, request_id, "{line}");
+            }
+        };
+        let (to_stdout, to_stderr) = (entry("stdout"), entry("stderr"));
         let keep = Arc::clone(&last_lines);
         Self {
-            last_lines,
-            stdout: tokio::spawn(drain(stdout, |line| {
-                tracing::info!(target: "python", stream = "stdout", "{line}");
-            })),
-            stderr: tokio::spawn(drain(stderr, move |line| {
-                tracing::info!(target: "python", stream = "stderr", "{line}");
+            stdout: tokio::spawn(drain(stdout, move |call, line| to_stdout(call, &line))),
+            stderr: tokio::spawn(drain(stderr, move |call, line| {
+                to_stderr(call, &line);
                 keep.push(line);
             })),
+            last_lines,
+            requests,
         }
     }
 
-    /// What the worker wrote to its standard error last, once it has ended.
+    /// From now on, lines are attributed to calls.
+    pub(super) fn attribute(&self, requests: Requests) {
+        // It is done once for each worker.
+        let _ = self.requests.set(requests);
+    }
+
+    /// What the process wrote to its standard error last, once it has ended.
     pub(super) async fn last_words(&mut self) -> String {
         let end = async {
-            // A task that was aborted or panicked has nothing more to say either.
-            let _ = (&mut self.stdout).await;
-            let _ = (&mut self.stderr).await;
+            for pipe in [&mut self.stdout, &mut self.stderr] {
+                // A task that was aborted or panicked has nothing more to say either.
+                if !pipe.is_finished() {
+                    let _ = pipe.await;
+                }
+            }
         };
         let _ = tokio::time::timeout(LAST_WORDS, end).await;
         let lines = self
@@ -80,8 +112,8 @@ impl LastLines {
     }
 }
 
-async fn drain(mut stream: impl AsyncRead + Unpin, mut entry: impl FnMut(String)) {
-    let mut chunk = [0; MAX_LINE];
+async fn drain(mut stream: impl AsyncRead + Unpin, mut entry: impl FnMut(Option<u64>, String)) {
+    let mut chunk = [0; READ];
     let mut lines = Lines::default();
     while let Ok(read @ 1..) = stream.read(&mut chunk).await {
         lines.feed(&chunk[..read], &mut entry);
@@ -89,68 +121,9 @@ async fn drain(mut stream: impl AsyncRead + Unpin, mut entry: impl FnMut(String)
     lines.end(&mut entry);
 }
 
-/// Cuts bytes into printable lines of bounded length.
-#[derive(Default)]
-struct Lines {
-    open: Vec<u8>,
-}
-
-impl Lines {
-    fn feed(&mut self, bytes: &[u8], entry: &mut impl FnMut(String)) {
-        for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
-            for part in piece.chunks(MAX_LINE) {
-                if MAX_LINE < self.open.len() + part.len() {
-                    self.end(entry);
-                }
-                self.open.extend_from_slice(part);
-            }
-            if self.open.last() == Some(&b'\n') {
-                self.end(entry);
-            }
-        }
-    }
-
-    fn end(&mut self, entry: &mut impl FnMut(String)) {
-        let text = String::from_utf8_lossy(self.open.trim_ascii_end());
-        if !text.is_empty() {
-            // Escape sequences are for terminals; what reads the log may be one.
-            let printable = |c: char| {
-                if c.is_control() && c != '\t' {
-                    '\u{fffd}'
-                } else {
-                    c
-                }
-            };
-            entry(text.chars().map(printable).collect());
-        }
-        self.open.clear();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn entries(chunks: &[&[u8]]) -> Vec<String> {
-        let mut seen = Vec::new();
-        let mut lines = Lines::default();
-        let mut entry = |line| seen.push(line);
-        for chunk in chunks {
-            lines.feed(chunk, &mut entry);
-        }
-        lines.end(&mut entry);
-        seen
-    }
-
-    #[test]
-    fn lines_are_whole_printable_and_bounded() {
-        assert_eq!(entries(&[b"a\nb", b"c\r\n\n  d"]), ["a", "bc", "  d"]);
-        assert_eq!(entries(&[b"\x1b[31mred\xff"]), ["\u{fffd}[31mred\u{fffd}"]);
-        let long = vec![b'x'; 3 * MAX_LINE + 1];
-        let pieces = entries(&[&long]);
-        assert_eq!(pieces.iter().map(String::len).sum::<usize>(), long.len());
-        assert!(pieces.iter().all(|piece| piece.len() <= MAX_LINE));
-    }
 
     #[test]
     fn only_the_last_lines_are_kept() {

@@ -1,13 +1,15 @@
 //! The handlers of a Python application as tools.
 //!
-//! The application runs, unchanged, in a process of its own: the *worker*, a small package that is
-//! part of this crate. It connects back through a Unix socket in a private directory, so whatever a
-//! handler prints, and whatever it does to its standard streams, ends up in the log and nowhere else.
-//! `docs/worker-protocol.md` says what is spoken there.
+//! The application runs, unchanged, in processes of its own: *workers*, forked by a *launcher* that has
+//! imported it once. They are a small package that is part of this crate, and connect back through a
+//! Unix socket in a private directory, so whatever a handler prints, and whatever it does to its
+//! standard streams, ends up in the log and nowhere else. `docs/worker-protocol.md` says what is spoken
+//! there.
 //!
-//! One worker runs all handlers, as OwlClaw itself has it, so that they share their application's
-//! state. A worker that is lost takes the calls it was running with it and is started again; calls
-//! that come meanwhile wait. A worker never outlives the server: it ends when the socket does.
+//! Each worker runs any handler, asynchronous ones beside each other and synchronous ones alone, as
+//! OwlClaw itself has it. With more than one, handlers share no memory; with one they do. A worker that
+//! is lost takes the calls it was running with it and is started again; calls that come meanwhile go to
+//! others or wait. No process of an application outlives the server.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,41 +24,61 @@
 //! ```
 
 mod conversation;
+mod ending;
 mod executor;
 mod frames;
+mod generation;
+mod health;
+mod launcher;
 mod log_pipes;
+mod meeting;
 mod money;
 mod options;
 mod package;
-mod process;
 mod scheduler;
+mod slot;
+mod source_watch;
 mod start_error;
+mod states;
 mod supervisor;
+mod worker;
 
-pub use self::{options::PythonOptions, start_error::StartError, supervisor::WorkerState};
+pub use self::{
+    health::{AppHealth, FailedReload, Loss, SuspendedTool, WorkerState},
+    options::{PythonOptions, StartMode},
+    start_error::{ReloadError, StartError},
+};
 
 use self::{
     executor::Handler,
     frames::{Ready, ToolFrame},
-    process::Worker,
+    generation::Generation,
+    health::{Board, Shared},
     scheduler::Scheduler,
-    supervisor::Supervisor,
+    supervisor::{ReloadRequest, Supervisor},
 };
-use crate::{Tool, ToolKind};
+use crate::{Tool, ToolCx, ToolError, ToolKind, ToolOutput};
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::JoinHandle,
+};
 
-/// A running Python application. Dropping it ends the worker; [`shutdown`](Self::shutdown) waits for
+/// How many may be waiting for the application to be loaded again.
+const MAX_RELOADS: usize = 16;
+
+/// A running Python application. Dropping it ends its processes; [`shutdown`](Self::shutdown) waits for
 /// that.
 #[derive(Debug)]
 pub struct PythonApp {
     scheduler: Arc<Scheduler>,
-    state: watch::Receiver<WorkerState>,
+    board: Arc<Board>,
     ready: watch::Receiver<Arc<Ready>>,
     version: watch::Receiver<u64>,
+    reloads: mpsc::Sender<ReloadRequest>,
     stop: watch::Sender<bool>,
     supervisor: Mutex<Option<JoinHandle<()>>>,
 }
@@ -81,7 +103,7 @@ pub struct AppInfo {
 }
 
 impl PythonApp {
-    /// Starts a worker and waits until it has loaded the application. What keeps it running is
+    /// Loads the application and waits until a worker takes calls. What keeps it running is
     /// spawned on the current runtime, which needs I/O and time; calls may come from any runtime.
     ///
     /// # Errors
@@ -90,30 +112,37 @@ impl PythonApp {
     /// [`start_timeout`](PythonOptions::start_timeout), for whichever reason.
     pub async fn start(options: PythonOptions) -> Result<Self, StartError> {
         let directory = Supervisor::prepare(&options)?;
-        let (worker, ready) = Worker::start(&options, directory.path()).await?;
         let scheduler = Arc::new(Scheduler::new(&options));
-        // Calls may come before the supervisor runs for the first time.
-        scheduler.worker_is_there();
-        let (state, state_seen) = watch::channel(WorkerState::Ready);
-        let (ready, ready_seen) = watch::channel(Arc::new(ready));
-        let (version, version_seen) = watch::channel(0);
-        let (stop, stop_seen) = watch::channel(false);
-        let supervisor = Supervisor {
+        let board = Arc::new(Board::new(options.workers()));
+        let shared = Arc::new(Shared {
             options,
             directory,
             scheduler: Arc::clone(&scheduler),
-            state,
+            board: Arc::clone(&board),
+        });
+        let generation = Generation::start(&shared, 1).await?;
+        // Calls may come before the supervisor runs for the first time.
+        scheduler.switch_to(generation.number, generation.has_async());
+        board.loaded();
+        let (ready, ready_seen) = watch::channel(Arc::clone(&generation.ready));
+        let (version, version_seen) = watch::channel(0);
+        let (stop, stop_seen) = watch::channel(false);
+        let (reloads, requests) = mpsc::channel(MAX_RELOADS);
+        let supervisor = Supervisor {
+            shared,
             ready,
             version,
             stop: stop_seen,
+            requests,
         };
         Ok(Self {
             scheduler,
-            state: state_seen,
+            board,
             ready: ready_seen,
             version: version_seen,
+            reloads,
             stop,
-            supervisor: Mutex::new(Some(tokio::spawn(supervisor.run(worker)))),
+            supervisor: Mutex::new(Some(tokio::spawn(supervisor.run(generation)))),
         })
     }
 
@@ -138,9 +167,50 @@ impl PythonApp {
         }
     }
 
-    /// Whether the worker is there; follows it.
+    /// Whether workers are there; follows them.
     pub fn state(&self) -> watch::Receiver<WorkerState> {
-        self.state.clone()
+        self.board.state()
+    }
+
+    /// How the application is doing now.
+    pub fn health(&self) -> AppHealth {
+        self.board.health(&self.scheduler)
+    }
+
+    /// Loads the application again, beside the one that runs. If that works, new calls go to the new
+    /// one, while the old one finishes what it runs; if not, nothing changes. Waits for others who
+    /// want the same.
+    ///
+    /// # Errors
+    ///
+    /// [`ReloadError`] when it could not be loaded, or was shut down.
+    pub async fn reload(&self) -> Result<(), ReloadError> {
+        let (tell, told) = oneshot::channel();
+        let request = self.reloads.send(tell).await;
+        request.map_err(|_| ReloadError::Stopped)?;
+        told.await.unwrap_or(Err(ReloadError::Stopped))
+    }
+
+    /// The names of the application's state providers.
+    pub fn state_names(&self) -> Vec<String> {
+        self.ready.borrow().states.clone()
+    }
+
+    /// Asks the application for one of its states: a JSON value, usually an object. The call is bound
+    /// by `cx` as a tool's is.
+    ///
+    /// # Errors
+    ///
+    /// [`ToolError`] as for tools.
+    pub async fn read_state(&self, name: &str, cx: ToolCx) -> Result<ToolOutput, ToolError> {
+        executor::read_state(&self.scheduler, name, cx).await
+    }
+
+    /// A tool that asks for states by their names, called `query_state` as OwlClaw's own; `None` if the
+    /// application has no states.
+    pub fn query_state_tool(&self) -> Option<Tool> {
+        let names = self.state_names();
+        states::query_state(&names, &self.scheduler)
     }
 
     /// Which version of the handlers [`tools`](Self::tools) gives; it grows when the application was
@@ -150,7 +220,7 @@ impl PythonApp {
         self.version.clone()
     }
 
-    /// Ends the worker and waits until it has ended. Calls that still run are cancelled: wait for them
+    /// Ends all workers and waits until they have ended. Calls that still run are cancelled: wait for them
     /// first. A worker that does not end within [`end_grace`](PythonOptions::end_grace) is killed.
     pub async fn shutdown(&self) {
         self.stop.send_replace(true);
@@ -162,12 +232,12 @@ impl PythonApp {
         match supervisor {
             Some(supervisor) => {
                 if let Err(error) = supervisor.await {
-                    tracing::error!(%error, "the supervisor of the python worker failed");
+                    tracing::error!(%error, "what looks after the python application failed");
                 }
             }
             // Somebody else waits already; so do we, for the same.
             None => {
-                let mut state = self.state.clone();
+                let mut state = self.board.state();
                 let _ = state.wait_for(|state| *state == WorkerState::Stopped).await;
             }
         }

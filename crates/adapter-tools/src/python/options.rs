@@ -4,6 +4,24 @@ use std::{
     time::Duration,
 };
 
+/// The most workers that an application can have.
+pub(super) const MAX_WORKERS: usize = 64;
+
+/// How the workers of an application come to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StartMode {
+    /// Forked, if the application can be after it was imported, and if the system allows it (Linux);
+    /// else as with [`Spawn`](Self::Spawn).
+    #[default]
+    Auto,
+    /// Forked from a process that has imported the application once: a worker is there within
+    /// milliseconds and shares most of its memory with the others. What the application opened or
+    /// started while it was imported is shared as well, or missing.
+    Fork,
+    /// Each worker imports the application itself.
+    Spawn,
+}
+
 /// How to run a Python application.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -16,6 +34,17 @@ pub struct PythonOptions {
     pub root: PathBuf,
     /// Environment variables on top of the server's own.
     pub env: Vec<(OsString, OsString)>,
+    /// How many processes run handlers, from 1 to 64. More than one means that a synchronous handler
+    /// does not keep the others waiting, and that the loss of a process is not noticed by calls in
+    /// others; and that handlers share no memory.
+    pub workers: usize,
+    /// How they come to be.
+    pub start: StartMode,
+    /// How much memory each of them may have, in bytes of address space; beyond that, handlers get a
+    /// `MemoryError`.
+    pub worker_memory: Option<u64>,
+    /// Whether the application is loaded again when its source files change.
+    pub watch: bool,
     /// How long it may take from the start of the interpreter until the application is loaded.
     pub start_timeout: Duration,
     /// How long a handler may go on after its call was cancelled before the worker is killed.
@@ -47,6 +76,10 @@ impl PythonOptions {
             app: app.into(),
             root: root.as_ref().to_owned(),
             env: Vec::new(),
+            workers: 2,
+            start: StartMode::default(),
+            worker_memory: None,
+            watch: true,
             start_timeout: Duration::from_secs(60),
             grace: Duration::from_secs(2),
             end_grace: Duration::from_secs(1),
@@ -57,6 +90,11 @@ impl PythonOptions {
             max_waiting_bytes: 64 * 1024 * 1024,
             package: None,
         }
+    }
+
+    /// How many workers there are to be.
+    pub(super) fn workers(&self) -> usize {
+        self.workers.clamp(1, MAX_WORKERS)
     }
 
     /// How long to wait before the worker is started again after it was lost `times` times in a row.

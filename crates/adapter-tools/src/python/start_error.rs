@@ -40,6 +40,9 @@ pub enum StartError {
         /// The last lines of the worker's standard error.
         stderr: String,
     },
+    /// The application is loaded, and no process could be made to run it.
+    #[error("no Python worker could be started: {0}")]
+    NotForked(String),
     /// The worker took too long.
     #[error("the Python application was not loaded after {after:?}")]
     TimedOut {
@@ -68,4 +71,16 @@ impl StartError {
         let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         parts.join("\n")
     }
+}
+
+/// Why an application was not loaded again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReloadError {
+    /// It could not be loaded as it is now; the one that was loaded before goes on serving.
+    #[error("the application could not be loaded again")]
+    Start(#[source] StartError),
+    /// It was shut down.
+    #[error("the application was shut down")]
+    Stopped,
 }

@@ -1,44 +1,34 @@
+//! Keeps an application loaded until that is not wanted any more.
+
 use super::{
-    PythonOptions, StartError,
-    conversation::Over,
+    PythonOptions, ReloadError, StartError,
     frames::Ready,
-    process::{Ending, Worker},
+    generation::Generation,
+    health::Shared,
     scheduler::Scheduler,
+    slot::{Wish, absent},
+    source_watch::SourceWatch,
 };
-use crate::ToolError;
-use std::{error::Error, path::PathBuf, sync::Arc, time::Instant};
+use std::{error::Error, path::PathBuf, sync::Arc};
 use tempfile::TempDir;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 
-/// Whether an application's worker is there, for whoever looks after the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WorkerState {
-    /// It takes calls.
-    Ready,
-    /// It was lost and is being started again; calls wait.
-    Restarting {
-        /// When it was lost.
-        since: Instant,
-        /// Which attempt to start it again this is, counted from 1.
-        attempt: u32,
-        /// Why it was lost, or why the last attempt failed.
-        cause: String,
-    },
-    /// It was stopped for good.
-    Stopped,
-}
+/// The longest path of the workers' directory, in bytes: a socket's path may have about a hundred.
+const MAX_DIRECTORY: usize = 80;
+/// How many generations may be finishing what they run. When one more is to, the oldest is ended.
+const MAX_RETIRING: usize = 4;
 
-/// Keeps a worker running until it is told to stop.
+/// Somebody wants the application loaded again, and to know what came of it.
+pub(super) type ReloadRequest = oneshot::Sender<Result<(), ReloadError>>;
+
 pub(super) struct Supervisor {
-    pub(super) options: PythonOptions,
-    pub(super) directory: TempDir,
-    pub(super) scheduler: Arc<Scheduler>,
-    pub(super) state: watch::Sender<WorkerState>,
+    pub(super) shared: Arc<Shared>,
     pub(super) ready: watch::Sender<Arc<Ready>>,
     /// Grows when the handlers are others than before, after `ready` was set.
     pub(super) version: watch::Sender<u64>,
     /// Says `true`, or is closed, when nothing is wanted any more.
     pub(super) stop: watch::Receiver<bool>,
+    pub(super) requests: mpsc::Receiver<ReloadRequest>,
 }
 
 /// Answers everything, however the supervisor ends: it may simply be dropped with its runtime.
@@ -50,87 +40,186 @@ impl Drop for StopOnDrop {
     }
 }
 
+/// What there is to do next.
+enum Task {
+    Stop,
+    Restart(Arc<str>),
+    Reload(Option<ReloadRequest>),
+    /// A generation that has ended.
+    Bury(usize),
+}
+
 impl Supervisor {
-    pub(super) async fn run(mut self, mut worker: Worker) {
-        let _stop = StopOnDrop(Arc::clone(&self.scheduler));
-        let mut losses = 0;
+    pub(super) async fn run(mut self, mut current: Generation) {
+        let _stop = StopOnDrop(Arc::clone(&self.shared.scheduler));
+        let mut sources = self.shared.options.watch.then(SourceWatch::default);
+        self.follow(&mut sources, &current);
+        let mut retiring: Vec<Generation> = Vec::new();
         loop {
-            self.scheduler.worker_is_there();
-            let over = worker
-                .talk(&self.scheduler, stopped(self.stop.clone()))
-                .await;
-            // Those who wait for what will never come should not wait for its end as well; only the
-            // status of a worker that died by itself is worth it.
-            if matches!(over, Over::Stopped) {
-                let running = self.scheduler.stop();
-                worker.dismiss(&running, self.options.end_grace).await;
-                break;
-            }
-            let ending = worker.end(&over).await;
-            let cause = cause(&over, &ending);
-            tracing::error!(
-                cause,
-                last_words = ending.stderr,
-                "the python worker was lost"
-            );
-            let loss = || lost(&cause, &ending);
-            losses = if self.scheduler.worker_is_gone(loss) {
-                1
-            } else {
-                losses + 1
-            };
-            match self.restart(&mut losses, cause).await {
-                Some(next) => worker = next,
-                None => break,
+            match self.next(&current, &mut retiring, &mut sources).await {
+                Task::Stop => break,
+                Task::Bury(at) => {
+                    retiring.remove(at);
+                }
+                Task::Restart(cause) => {
+                    let number = current.number + 1;
+                    match self.restart(number, &cause).await {
+                        Some(next) => {
+                            self.switch(&mut current, next, &mut retiring);
+                            self.follow(&mut sources, &current);
+                        }
+                        None => break,
+                    }
+                }
+                Task::Reload(request) => {
+                    if let Some(sources) = &mut sources {
+                        sources.take_note();
+                    }
+                    let number = current.number + 1;
+                    let loaded = tokio::select! {
+                        loaded = Generation::start(&self.shared, number) => loaded,
+                        () = stopped(self.stop.clone()) => break,
+                    };
+                    let outcome = match loaded {
+                        Ok(next) => {
+                            tracing::info!(generation = number, "the application was loaded again");
+                            self.shared.scheduler.forgive();
+                            self.switch(&mut current, next, &mut retiring);
+                            self.follow(&mut sources, &current);
+                            Ok(())
+                        }
+                        Err(error) => {
+                            self.could_not_reload(&error, &mut sources);
+                            Err(ReloadError::Start(error))
+                        }
+                    };
+                    if let Some(request) = request {
+                        // Nobody may be waiting for it any more.
+                        let _ = request.send(outcome);
+                    }
+                }
             }
         }
-        self.state.send_replace(WorkerState::Stopped);
+        // Those who wait for what will never come should not wait for the workers' end as well.
+        self.shared.scheduler.stop();
+        retiring.push(current);
+        for generation in &retiring {
+            generation.wish(Wish::End);
+        }
+        for generation in &mut retiring {
+            generation.ended().await;
+        }
+        let board = Arc::clone(&self.shared.board);
+        // Nothing of the directory is left when somebody hears of the end.
+        drop((retiring, self));
+        board.stopped();
     }
 
-    /// Starts a worker again, however often it takes; `None` if it is not wanted any more.
-    async fn restart(&mut self, losses: &mut u32, mut cause: String) -> Option<Worker> {
-        let since = Instant::now();
+    /// Waits for something to do.
+    async fn next(
+        &mut self,
+        current: &Generation,
+        retiring: &mut [Generation],
+        sources: &mut Option<SourceWatch>,
+    ) -> Task {
+        let ended = async {
+            if retiring.is_empty() {
+                return std::future::pending().await;
+            }
+            let ends = retiring.iter_mut().map(|it| Box::pin(it.ended()));
+            futures_util::future::select_all(ends).await.1
+        };
+        let changed = async {
+            match sources {
+                Some(sources) => sources.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = stopped(self.stop.clone()) => Task::Stop,
+            cause = current.lost() => Task::Restart(cause),
+            Some(request) = self.requests.recv() => Task::Reload(Some(request)),
+            () = changed => Task::Reload(None),
+            at = ended => Task::Bury(at),
+        }
+    }
+
+    /// Loads the application again that was lost, however often it takes; `None` if it is not wanted
+    /// any more.
+    async fn restart(&mut self, number: u64, cause: &str) -> Option<Generation> {
+        let Shared {
+            options,
+            scheduler,
+            board,
+            ..
+        } = &*self.shared;
+        tracing::error!(cause, "all python workers were lost");
+        board.worker_is_lost(cause, scheduler.ready());
         for attempt in 1.. {
-            self.state.send_replace(WorkerState::Restarting {
-                since,
-                attempt,
-                cause,
-            });
             let start = async {
-                tokio::time::sleep(self.options.backoff(*losses)).await;
-                Worker::start(&self.options, self.directory.path()).await
+                tokio::time::sleep(options.backoff(attempt)).await;
+                Generation::start(&self.shared, number).await
             };
             let started = tokio::select! {
                 started = start => started,
                 () = stopped(self.stop.clone()) => return None,
             };
             match started {
-                Ok((worker, ready)) => {
-                    tracing::info!(attempt, "the python worker is back");
-                    for warning in &ready.warnings {
-                        tracing::warn!(target: "python", "{warning}");
-                    }
-                    let before = self.ready.send_replace(Arc::new(ready));
-                    if before.tools != self.ready.borrow().tools {
-                        self.version.send_modify(|version| *version += 1);
-                    }
-                    self.state.send_replace(WorkerState::Ready);
-                    return Some(worker);
+                Ok(next) => {
+                    tracing::info!(attempt, "the python workers are back");
+                    return Some(next);
                 }
                 Err(error) => {
-                    cause = error.to_string();
                     tracing::error!(
                         error = &error as &dyn Error,
                         details = error.details(),
                         attempt,
-                        "the python worker could not be started again"
+                        "the python application could not be loaded again"
                     );
-                    self.scheduler.refuse_waiting(|| absent(&error));
-                    *losses = losses.saturating_add(1);
+                    scheduler.refuse_waiting(|| absent(&error));
+                    board.could_not_start(&error.to_string());
                 }
             }
         }
         None
+    }
+
+    /// New calls go to `next`; what runs is finished where it runs.
+    fn switch(&self, current: &mut Generation, next: Generation, retiring: &mut Vec<Generation>) {
+        let shared = &*self.shared;
+        shared.scheduler.switch_to(next.number, next.has_async());
+        shared.board.loaded();
+        shared.board.worker_is_there();
+        let before = self.ready.send_replace(Arc::clone(&next.ready));
+        if before.tools != next.ready.tools {
+            self.version.send_modify(|version| *version += 1);
+        }
+        let old = std::mem::replace(current, next);
+        old.wish(Wish::Retire);
+        retiring.push(old);
+        if let Some(too_many) = retiring.len().checked_sub(MAX_RETIRING) {
+            for oldest in retiring.iter().take(too_many) {
+                oldest.wish(Wish::End);
+            }
+        }
+    }
+
+    fn could_not_reload(&self, error: &StartError, sources: &mut Option<SourceWatch>) {
+        tracing::warn!(
+            error = error as &dyn Error,
+            details = error.details(),
+            "the application could not be loaded again as it is now; what was loaded before goes on"
+        );
+        self.shared.board.could_not_reload(error);
+        if let Some(sources) = sources {
+            sources.expect_anything();
+        }
+    }
+
+    fn follow(&self, sources: &mut Option<SourceWatch>, current: &Generation) {
+        if let Some(sources) = sources {
+            sources.follow(&current.ready.files, current.begun);
+        }
     }
 
     /// A private directory with the Python end in it.
@@ -152,38 +241,7 @@ impl Supervisor {
     }
 }
 
-/// The longest path of the worker's directory, in bytes: a socket's path may have about a hundred.
-const MAX_DIRECTORY: usize = 80;
-
 async fn stopped(mut stop: watch::Receiver<bool>) {
     // An error means that the other end is gone, and then nothing is wanted any more either.
     let _ = stop.wait_for(|stop| *stop).await;
-}
-
-fn cause(over: &Over, ending: &Ending) -> String {
-    match over {
-        Over::Closed | Over::Stopped => format!("the Python worker ended with {}", ending.status),
-        Over::Nonsense(why) => format!("the Python worker broke the protocol: {why}"),
-        Over::Stuck => {
-            "the Python worker was killed because a cancelled call did not end".to_owned()
-        }
-    }
-}
-
-/// What the calls are told that a worker took with it.
-fn lost(cause: &str, ending: &Ending) -> ToolError {
-    ToolError::Crashed {
-        message: cause.to_owned(),
-        retryable: true,
-        detail: ending.stderr.clone(),
-    }
-}
-
-/// What the calls are told that waited for a worker in vain.
-fn absent(error: &StartError) -> ToolError {
-    ToolError::Crashed {
-        message: "the Python application could not be loaded again".to_owned(),
-        retryable: true,
-        detail: format!("{error}\n{}", error.details()),
-    }
 }

@@ -177,12 +177,13 @@ impl Process {
             return Ok(());
         };
         let known = news.wait_for(|news| news.pid.is_some() || news.failed.is_some());
-        let failed = match tokio::time::timeout(FORK, known).await {
+        let known = tokio::time::timeout(FORK, known).await;
+        let failed = match known.map(|news| news.map(|news| news.clone())) {
             Ok(Ok(news)) => {
                 self.pid = news.pid.and_then(Pid::from_raw);
                 self.pid = self.pid.filter(|pid| pid.as_raw_nonzero().get() > 1);
-                match &news.failed {
-                    Some(why) => why.clone(),
+                match news.failed {
+                    Some(why) => why,
                     None => return Ok(()),
                 }
             }

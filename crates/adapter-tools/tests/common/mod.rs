@@ -44,8 +44,19 @@ impl App {
         fs::write(self.directory.path().join("app.py"), source).unwrap();
     }
 
+    /// One worker, so that handlers share memory, and nothing happens by itself.
     pub fn options(&self) -> PythonOptions {
-        PythonOptions::new("app.py", self.directory.path())
+        let mut options = PythonOptions::new("app.py", self.directory.path());
+        options.workers = 1;
+        options.watch = false;
+        options
+    }
+
+    /// So many workers.
+    pub fn pool(&self, workers: usize) -> PythonOptions {
+        let mut options = self.options();
+        options.workers = workers;
+        options
     }
 }
 

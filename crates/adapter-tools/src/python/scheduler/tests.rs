@@ -1,10 +1,17 @@
 use super::*;
+use bytes::BytesMut;
+use futures_util::FutureExt;
 use serde_json::Value;
 
-fn scheduler(change: impl FnOnce(&mut PythonOptions)) -> Scheduler {
+/// The only generation, or the first.
+const FIRST: u64 = 1;
+
+fn scheduler(has_async: bool, change: impl FnOnce(&mut PythonOptions)) -> Arc<Scheduler> {
     let mut options = PythonOptions::new("app.py", ".");
     change(&mut options);
-    Scheduler::new(&options)
+    let scheduler = Scheduler::new(&options);
+    scheduler.switch_to(FIRST, has_async);
+    Arc::new(scheduler)
 }
 
 fn submit(
@@ -14,6 +21,7 @@ fn submit(
 ) -> Result<(u64, oneshot::Receiver<Answer>), ToolError> {
     let (answer, answered) = oneshot::channel();
     let call = Call {
+        kind: Kind::Tool,
         name: name.into(),
         is_async: !name.starts_with("sync"),
         arguments: Bytes::from_static(b"{}"),
@@ -27,9 +35,15 @@ fn begin(scheduler: &Scheduler, name: &str) -> (u64, oneshot::Receiver<Answer>) 
     submit(scheduler, name, ToolCx::new("anna", "1")).unwrap()
 }
 
-/// The frames that are in the outbox, as `name` of a call or `-id` of a cancellation.
-fn written(scheduler: &Scheduler) -> Vec<String> {
-    let mut frames = scheduler.lock().outbox.split();
+fn begin_all<const N: usize>(
+    scheduler: &Scheduler,
+    names: [&str; N],
+) -> [(u64, oneshot::Receiver<Answer>); N] {
+    names.map(|name| begin(scheduler, name))
+}
+
+/// The frames of an outbox, as `name` of a call or `-id` of a cancellation.
+fn frames(mut frames: BytesMut) -> Vec<String> {
     let mut seen = Vec::new();
     while !frames.is_empty() {
         let length = u32::from_be_bytes(*frames.first_chunk::<4>().unwrap()) as usize;
@@ -43,8 +57,14 @@ fn written(scheduler: &Scheduler) -> Vec<String> {
     seen
 }
 
-fn answer(scheduler: &Scheduler, id: u64) {
-    scheduler.answered(id, || Ok(ToolOutput::text("x")));
+/// What is to be written to a worker.
+fn written(scheduler: &Scheduler, place: &Place) -> Vec<String> {
+    let mut state = scheduler.lock();
+    frames(place.seat(&mut state).unwrap().outbox.split())
+}
+
+fn answer(place: &Place, id: u64) {
+    place.answered(id, || Ok(ToolOutput::text("x")));
 }
 
 fn lost() -> ToolError {
@@ -53,53 +73,214 @@ fn lost() -> ToolError {
 
 #[tokio::test]
 async fn asynchronous_calls_run_beside_each_other_and_synchronous_ones_alone() {
-    let scheduler = scheduler(|_| {});
-    scheduler.worker_is_there();
+    let scheduler = scheduler(true, |_| {});
+    let place = scheduler.sit(FIRST, 0);
     let calls: Vec<_> = ["a", "b", "sync1", "c", "sync2"]
         .map(|name| begin(&scheduler, name))
         .into();
-    assert_eq!(written(&scheduler), ["a", "b", "sync1"]);
-    answer(&scheduler, calls[0].0);
+    assert_eq!(written(&scheduler, &place), ["a", "b", "sync1"]);
+    answer(&place, calls[0].0);
     assert_eq!(
-        written(&scheduler),
+        written(&scheduler, &place),
         Vec::<String>::new(),
         "a synchronous call runs"
     );
-    answer(&scheduler, calls[2].0);
-    assert_eq!(written(&scheduler), ["c", "sync2"]);
+    answer(&place, calls[2].0);
+    assert_eq!(written(&scheduler, &place), ["c", "sync2"]);
 }
 
 #[tokio::test]
 async fn calls_wait_for_a_worker_in_order_and_survive_its_loss_if_they_had_not_begun() {
-    let scheduler = scheduler(|options| options.max_concurrent = 1);
-    let (_first, mut first_answer) = begin(&scheduler, "a");
-    let (_second, mut second_answer) = begin(&scheduler, "b");
-    assert!(written(&scheduler).is_empty());
-    scheduler.worker_is_there();
-    assert_eq!(written(&scheduler), ["a"]);
-    assert!(!scheduler.worker_is_gone(lost), "it had answered nothing");
-    assert!(first_answer.try_recv().unwrap().is_err());
-    assert!(second_answer.try_recv().is_err(), "it waits");
-    scheduler.worker_is_there();
-    assert_eq!(written(&scheduler), ["b"]);
+    let scheduler = scheduler(true, |options| options.max_concurrent = 1);
+    let [(_, mut first), (_, mut second)] = begin_all(&scheduler, ["a", "b"]);
+    let place = scheduler.sit(FIRST, 0);
+    assert_eq!(written(&scheduler, &place), ["a"]);
+    let left = place.leave(Blame::Everybody, lost);
+    assert!(!left.had_answered && left.running.len() == 1);
+    assert!(first.try_recv().unwrap().is_err());
+    assert!(second.try_recv().is_err(), "it waits");
+    let place = scheduler.sit(FIRST, 0);
+    assert_eq!(written(&scheduler, &place), ["b"]);
     scheduler.refuse_waiting(lost);
-    assert!(
-        second_answer.try_recv().is_err(),
-        "it runs, so it does not wait"
-    );
+    assert!(second.try_recv().is_err(), "it runs, so it does not wait");
     scheduler.stop();
-    assert!(second_answer.try_recv().unwrap().is_err());
+    assert!(second.try_recv().unwrap().is_err());
     assert!(submit(&scheduler, "c", ToolCx::new("anna", "1")).is_err());
 }
 
 #[tokio::test]
+async fn asynchronous_calls_share_the_first_worker_while_they_are_few() {
+    let scheduler = scheduler(true, |options| options.max_concurrent = 10);
+    let places = [0, 1, 2].map(|slot| scheduler.sit(FIRST, slot));
+    let count = |places: &[Place; 3]| {
+        let state = scheduler.lock();
+        places
+            .each_ref()
+            .map(|place| state.seats[place.at()].as_ref().unwrap().running)
+    };
+    let mut calls = Vec::new();
+    for expected in [[8, 0, 0], [8, 8, 0], [8, 8, 8], [10, 9, 9], [10, 10, 10]] {
+        while count(&places) != expected {
+            calls.push(begin(&scheduler, "a"));
+            assert!(calls.len() < 31, "{:?}", count(&places));
+        }
+    }
+    let (_, mut waits) = begin(&scheduler, "a");
+    assert_eq!(scheduler.lock().queue.len(), 1);
+    answer(&places[1], calls[8].0);
+    assert_eq!(scheduler.lock().queue.len(), 0);
+    assert!(waits.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn synchronous_calls_begin_from_the_last_worker_on_and_leave_one() {
+    let scheduler = scheduler(true, |_| {});
+    let places = [0, 1, 2].map(|slot| scheduler.sit(FIRST, slot));
+    let written = || {
+        places
+            .each_ref()
+            .map(|place| written(&scheduler, place).join(" "))
+    };
+    let calls = begin_all(&scheduler, ["a", "sync1", "sync2", "sync3", "b"]);
+    assert_eq!(written(), ["a b", "sync2", "sync1"], "sync3 holds b up not");
+    answer(&places[1], calls[2].0);
+    assert_eq!(written(), ["", "sync3", ""]);
+}
+
+#[tokio::test]
+async fn a_worker_that_is_coming_back_is_waited_for_and_one_that_is_missing_is_not() {
+    let scheduler = scheduler(true, |_| {});
+    let first = scheduler.sit(FIRST, 0);
+    let second = scheduler.sit(FIRST, 1);
+    second.leave(Blame::Everybody, lost);
+    let (_, _answered) = begin(&scheduler, "sync");
+    assert!(written(&scheduler, &first).is_empty());
+    scheduler.is_missing(FIRST, 1);
+    assert_eq!(written(&scheduler, &first), ["sync"]);
+}
+
+#[tokio::test]
+async fn without_asynchronous_handlers_no_worker_is_kept_for_them() {
+    let scheduler = scheduler(false, |_| {});
+    let places = [0, 1].map(|slot| scheduler.sit(FIRST, slot));
+    let _calls = begin_all(&scheduler, ["sync1", "sync2"]);
+    assert_eq!(written(&scheduler, &places[0]), ["sync2"]);
+    assert_eq!(written(&scheduler, &places[1]), ["sync1"]);
+}
+
+#[tokio::test]
+async fn the_next_generation_gets_what_waits_and_the_old_one_finishes_what_it_runs() {
+    let scheduler = scheduler(true, |options| options.max_concurrent = 1);
+    let old = scheduler.sit(FIRST, 0);
+    let [(running, mut answered), (_, _waits)] = begin_all(&scheduler, ["a", "b"]);
+    let new = scheduler.sit(2, 0);
+    assert!(written(&scheduler, &new).is_empty());
+    scheduler.switch_to(2, true);
+    assert_eq!(written(&scheduler, &new), ["b"]);
+    assert_eq!(written(&scheduler, &old), ["a"]);
+    assert!(answered.try_recv().is_err());
+    assert!(old.idle().now_or_never().is_none());
+    answer(&old, running);
+    assert!(old.idle().now_or_never().is_some());
+    assert!(answered.try_recv().unwrap().is_ok());
+    assert_eq!(scheduler.ready(), 1);
+}
+
+#[tokio::test]
+async fn who_ran_alone_is_suspended_after_three_losses_and_tried_again() {
+    let scheduler = scheduler(true, |_| {});
+    for _ in 0..3 {
+        let place = scheduler.sit(FIRST, 0);
+        let _calls = begin_all(&scheduler, ["a", "b", "sync"]);
+        place.leave(Blame::Everybody, lost);
+        let place = scheduler.sit(FIRST, 0);
+        let _alone = begin(&scheduler, "c");
+        place.leave(Blame::Nobody, lost);
+    }
+    let refused = submit(&scheduler, "sync", ToolCx::new("anna", "1")).unwrap_err();
+    assert!(
+        matches!(refused, ToolError::Suspended { .. }),
+        "{refused:?}"
+    );
+    assert!(refused.is_retryable());
+    assert_eq!(refused.retry_after().unwrap().as_secs(), 29);
+    let tripped: Vec<_> = scheduler
+        .tripped()
+        .into_iter()
+        .map(|(_, name, _)| name.to_string())
+        .collect();
+    assert_eq!(tripped, ["sync"], "the others did not hold the worker");
+    scheduler.forgive();
+    begin(&scheduler, "sync");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trial_that_is_given_up_in_line_leaves_the_next_one_to_be_tried() {
+    let scheduler = scheduler(true, |_| {});
+    for _ in 0..3 {
+        let place = scheduler.sit(FIRST, 0);
+        let _call = begin(&scheduler, "a");
+        place.leave(Blame::Everybody, lost);
+    }
+    tokio::time::advance(Duration::from_secs(31)).await;
+    let (trial, _answered) = begin(&scheduler, "a");
+    assert!(submit(&scheduler, "a", ToolCx::new("anna", "1")).is_err());
+    scheduler.abandon(trial);
+    let (trial, _answered) = begin(&scheduler, "a");
+    let place = scheduler.sit(FIRST, 0);
+    answer(&place, trial);
+    assert!(scheduler.tripped().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_stop_is_to_blame_alone() {
+    let scheduler = scheduler(true, |_| {});
+    for _ in 0..3 {
+        let mut place = scheduler.sit(FIRST, 0);
+        let [(_, _a), (stuck, _b)] = begin_all(&scheduler, ["a", "stuck"]);
+        scheduler.abandon(stuck);
+        place.expired().await;
+        place.close();
+        place.leave(Blame::Stuck, lost);
+    }
+    let tripped = scheduler.tripped();
+    assert_eq!(tripped.len(), 1);
+    assert_eq!(&*tripped[0].1, "stuck");
+}
+
+#[tokio::test]
+async fn a_line_that_was_printed_is_the_requests_whose_call_says_so_or_that_has_the_worker() {
+    let scheduler = scheduler(true, |_| {});
+    let place = scheduler.sit(FIRST, 0);
+    let requests = place.requests();
+    let call = |name: &str, request: &str| submit(&scheduler, name, ToolCx::new("anna", request));
+    let (first, _a) = call("a", "r1").unwrap();
+    assert_eq!(requests.of(Some(first)).as_deref(), Some("r1"));
+    assert_eq!(requests.of(None), None);
+    answer(&place, first);
+    assert_eq!(
+        requests.of(Some(first)).as_deref(),
+        Some("r1"),
+        "it is late"
+    );
+    let (exclusive, _b) = call("sync", "r2").unwrap();
+    assert_eq!(requests.of(Some(99)).as_deref(), Some("r2"));
+    assert_eq!(requests.of(None).as_deref(), Some("r2"));
+    answer(&place, exclusive);
+    assert_eq!(requests.of(None), None);
+    place.leave(Blame::Nobody, lost);
+    let _other = scheduler.sit(FIRST, 0);
+    assert_eq!(requests.of(Some(first)), None, "another worker");
+}
+
+#[tokio::test]
 async fn the_line_is_bounded_in_calls_and_in_bytes() {
-    let scheduler = scheduler(|options| {
+    let scheduler = scheduler(true, |options| {
         options.max_concurrent = 1;
         options.max_waiting = 2;
         options.max_waiting_bytes = 4;
     });
-    scheduler.worker_is_there();
+    let place = scheduler.sit(FIRST, 0);
     let (running, _answer) = begin(&scheduler, "a");
     let (waiting, _answer) = begin(&scheduler, "b");
     let _third = begin(&scheduler, "c");
@@ -107,18 +288,18 @@ async fn the_line_is_bounded_in_calls_and_in_bytes() {
     assert!(matches!(refused, ToolError::Busy { .. }));
     scheduler.abandon(waiting);
     let _fourth = begin(&scheduler, "d");
-    answer(&scheduler, running);
-    assert_eq!(written(&scheduler), ["a", "c"]);
-    assert_eq!(scheduler.lock().waiting_bytes, 2);
+    answer(&place, running);
+    assert_eq!(written(&scheduler, &place), ["a", "c"]);
+    assert_eq!(scheduler.lock().queue.bytes(), 2);
 }
 
 #[tokio::test]
 async fn a_call_whose_time_is_over_is_not_begun() {
-    let scheduler = scheduler(|_| {});
+    let scheduler = scheduler(true, |_| {});
     let over = ToolCx::new("anna", "1").with_deadline(std::time::Instant::now());
     let (_id, mut answered) = submit(&scheduler, "late", over).unwrap();
-    scheduler.worker_is_there();
-    assert!(written(&scheduler).is_empty());
+    let place = scheduler.sit(FIRST, 0);
+    assert!(written(&scheduler, &place).is_empty());
     assert!(matches!(
         answered.try_recv().unwrap(),
         Err(ToolError::TimedOut)
@@ -127,15 +308,15 @@ async fn a_call_whose_time_is_over_is_not_begun() {
 
 #[tokio::test]
 async fn a_call_given_up_is_cancelled_once_and_costs_until_it_has_ended() {
-    let scheduler = scheduler(|_| {});
-    scheduler.worker_is_there();
+    let scheduler = scheduler(true, |_| {});
+    let place = scheduler.sit(FIRST, 0);
     let cx = ToolCx::new("anna", "1");
     let meter = Arc::clone(cx.meter());
     let (id, _answered) = submit(&scheduler, "a", cx).unwrap();
-    assert_eq!(written(&scheduler), ["a"]);
+    assert_eq!(written(&scheduler, &place), ["a"]);
     scheduler.abandon(id);
     scheduler.abandon(id);
-    let outgoing = scheduler.next_outgoing().await;
+    let outgoing = place.next_outgoing().await;
     assert!(outgoing.interrupt);
     assert_eq!(
         outgoing
@@ -145,62 +326,56 @@ async fn a_call_given_up_is_cancelled_once_and_costs_until_it_has_ended() {
             .count(),
         1
     );
-    scheduler.with_meter(id, |meter| meter.add_cost_micros(5));
-    assert!(scheduler.context(id).is_none(), "nobody wants its progress");
-    answer(&scheduler, id);
-    scheduler.with_meter(id, |meter| meter.add_cost_micros(5));
+    place.with_meter(id, |meter| meter.add_cost_micros(5));
+    assert!(place.context(id).is_none(), "nobody wants its progress");
+    answer(&place, id);
+    place.with_meter(id, |meter| meter.add_cost_micros(5));
     assert_eq!(meter.cost_micros(), Some(5));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_call_has_the_grace_to_end() {
-    let scheduler = scheduler(|_| {});
-    scheduler.worker_is_there();
+    let scheduler = scheduler(true, |_| {});
+    let place = scheduler.sit(FIRST, 0);
     let (first, _a) = begin(&scheduler, "a");
     let (second, _b) = begin(&scheduler, "b");
     scheduler.abandon(first);
     let hour = Duration::from_secs(3600);
     let begun = Instant::now();
-    scheduler.expired().await;
+    place.expired().await;
     assert_eq!(begun.elapsed().as_secs(), 2);
-    answer(&scheduler, first);
+    answer(&place, first);
     assert!(
-        tokio::time::timeout(hour, scheduler.expired())
-            .await
-            .is_err(),
+        tokio::time::timeout(hour, place.expired()).await.is_err(),
         "it has ended"
     );
-    answer(&scheduler, second);
+    answer(&place, second);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_synchronous_call_holds_up_is_not_blamed_for_it() {
-    let scheduler = scheduler(|_| {});
-    scheduler.worker_is_there();
+    let scheduler = scheduler(true, |_| {});
+    let place = scheduler.sit(FIRST, 0);
     let (held_up, _a) = begin(&scheduler, "a");
     let (holds_up, _b) = begin(&scheduler, "sync");
     scheduler.abandon(held_up);
     let hour = Duration::from_secs(3600);
-    assert!(
-        tokio::time::timeout(hour, scheduler.expired())
-            .await
-            .is_err()
-    );
-    answer(&scheduler, holds_up);
+    assert!(tokio::time::timeout(hour, place.expired()).await.is_err());
+    answer(&place, holds_up);
     let begun = Instant::now();
-    scheduler.expired().await;
+    place.expired().await;
     assert_eq!(begun.elapsed().as_secs(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_synchronous_call_that_does_not_end_is_noticed_whatever_was_cancelled_before() {
-    let scheduler = scheduler(|_| {});
-    scheduler.worker_is_there();
+    let scheduler = scheduler(true, |_| {});
+    let place = scheduler.sit(FIRST, 0);
     let (held_up, _a) = begin(&scheduler, "a");
     let (stuck, _b) = begin(&scheduler, "sync");
     scheduler.abandon(held_up);
     scheduler.abandon(stuck);
     let begun = Instant::now();
-    scheduler.expired().await;
+    place.expired().await;
     assert_eq!(begun.elapsed().as_secs(), 2);
 }

@@ -1,0 +1,160 @@
+use super::MAX_FRAME;
+use bytes::{BufMut, BytesMut};
+
+/// What the worker needs in order to carry out a call.
+#[derive(Debug)]
+pub(in super::super) struct CallFrame<'a> {
+    pub(in super::super) id: u64,
+    pub(in super::super) name: &'a str,
+    /// The text of a JSON object.
+    pub(in super::super) arguments: &'a [u8],
+    pub(in super::super) client_id: &'a str,
+    pub(in super::super) request_id: &'a str,
+    pub(in super::super) deadline_ms: Option<u64>,
+    pub(in super::super) traceparent: Option<&'a str>,
+}
+
+/// A frame would be larger than [`MAX_FRAME`].
+#[derive(Debug, PartialEq, Eq)]
+pub(in super::super) struct TooLarge;
+
+/// Appends a `call`. The worker finds type and id even where it cannot read the arguments, because
+/// they come first.
+pub(in super::super) fn put_call(out: &mut BytesMut, call: &CallFrame<'_>) -> Result<(), TooLarge> {
+    let start = begin(out);
+    out.put_slice(format!("{{\"type\":\"call\",\"id\":{},\"name\":", call.id).as_bytes());
+    put_json(out, &call.name);
+    out.put_slice(b",\"arguments\":");
+    out.put_slice(call.arguments);
+    put_context(out, call);
+    end(out, start)
+}
+
+/// Appends a `state`; arguments it has none.
+pub(in super::super) fn put_state(
+    out: &mut BytesMut,
+    call: &CallFrame<'_>,
+) -> Result<(), TooLarge> {
+    let start = begin(out);
+    out.put_slice(format!("{{\"type\":\"state\",\"id\":{},\"name\":", call.id).as_bytes());
+    put_json(out, &call.name);
+    put_context(out, call);
+    end(out, start)
+}
+
+/// Appends the context, which ends the frame.
+fn put_context(out: &mut BytesMut, call: &CallFrame<'_>) {
+    out.put_slice(b",\"ctx\":{\"client_id\":");
+    put_json(out, &call.client_id);
+    out.put_slice(b",\"request_id\":");
+    put_json(out, &call.request_id);
+    out.put_slice(b",\"deadline_ms\":");
+    put_json(out, &call.deadline_ms);
+    out.put_slice(b",\"traceparent\":");
+    put_json(out, &call.traceparent);
+    out.put_slice(b"}}");
+}
+
+/// Appends a `cancel`.
+pub(in super::super) fn put_cancel(out: &mut BytesMut, id: u64) {
+    put_small(out, &format!("{{\"type\":\"cancel\",\"id\":{id}}}"));
+}
+
+/// What a launcher needs in order to fork a worker.
+#[derive(Debug)]
+pub(in super::super) struct ForkFrame<'a> {
+    pub(in super::super) worker: u64,
+    pub(in super::super) nonce: &'a str,
+    pub(in super::super) stdout: &'a str,
+    pub(in super::super) stderr: &'a str,
+}
+
+/// Appends a `fork`.
+pub(in super::super) fn put_fork(out: &mut BytesMut, fork: &ForkFrame<'_>) {
+    let frame = serde_json::json!({ "type": "fork", "worker": fork.worker, "nonce": fork.nonce,
+        "stdout": fork.stdout, "stderr": fork.stderr });
+    put_small(out, &frame.to_string());
+}
+
+/// Appends a `reap`.
+pub(in super::super) fn put_reap(out: &mut BytesMut, worker: u64) {
+    put_small(out, &format!("{{\"type\":\"reap\",\"worker\":{worker}}}"));
+}
+
+/// Appends a `shutdown`.
+pub(in super::super) fn put_shutdown(out: &mut BytesMut) {
+    put_small(out, "{\"type\":\"shutdown\"}");
+}
+
+fn put_small(out: &mut BytesMut, text: &str) {
+    let start = begin(out);
+    out.put_slice(text.as_bytes());
+    end(out, start).expect("a few dozen bytes are not too large");
+}
+
+fn put_json(out: &mut BytesMut, value: &impl serde::Serialize) {
+    serde_json::to_writer(out.writer(), value).expect("strings and numbers serialise into memory");
+}
+
+/// Leaves room for the length of a frame and says where that is.
+fn begin(out: &mut BytesMut) -> usize {
+    let start = out.len();
+    out.put_u32(0);
+    start
+}
+
+/// Fills in the length of the frame that begins at `start`, or takes the frame back.
+fn end(out: &mut BytesMut, start: usize) -> Result<(), TooLarge> {
+    let length = out.len() - start - 4;
+    match u32::try_from(length) {
+        Ok(prefix) if length <= MAX_FRAME => {
+            out[start..start + 4].copy_from_slice(&prefix.to_be_bytes());
+            Ok(())
+        }
+        _ => {
+            out.truncate(start);
+            Err(TooLarge)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::cut, *};
+    use serde_json::{Value, json};
+
+    fn call(arguments: &[u8]) -> CallFrame<'_> {
+        CallFrame {
+            id: 7,
+            name: "a\"b",
+            arguments,
+            client_id: "anna",
+            request_id: "r",
+            deadline_ms: Some(1500),
+            traceparent: None,
+        }
+    }
+
+    #[test]
+    fn a_call_is_written_as_the_worker_reads_it() {
+        let mut out = BytesMut::new();
+        put_call(&mut out, &call(b"{\"n\": 1.0}")).unwrap();
+        put_cancel(&mut out, 7);
+        let first = cut(&mut out).unwrap().unwrap();
+        assert!(first.starts_with(b"{\"type\":\"call\",\"id\":7,"));
+        let expected = json!({"type": "call", "id": 7, "name": "a\"b", "arguments": {"n": 1.0},
+            "ctx": {"client_id": "anna", "request_id": "r", "deadline_ms": 1500, "traceparent": null}});
+        assert_eq!(serde_json::from_slice::<Value>(&first).unwrap(), expected);
+        let second = cut(&mut out).unwrap().unwrap();
+        assert_eq!(&second[..], b"{\"type\":\"cancel\",\"id\":7}");
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn a_frame_that_is_too_large_is_taken_back() {
+        let mut out = BytesMut::from(&b"before"[..]);
+        let arguments = vec![b' '; MAX_FRAME];
+        assert_eq!(put_call(&mut out, &call(&arguments)), Err(TooLarge));
+        assert_eq!(&out[..], b"before");
+    }
+}

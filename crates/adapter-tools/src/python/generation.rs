@@ -1,0 +1,152 @@
+//! The application as it was loaded at one time, with the workers that run it.
+
+use super::{
+    StartError, StartMode,
+    frames::Ready,
+    health::Shared,
+    launcher::{Launcher, Mode},
+    slot::{Slot, Wish},
+    worker::Worker,
+};
+use std::{sync::Arc, time::SystemTime};
+use tokio::{
+    sync::watch,
+    task::{JoinHandle, JoinSet},
+};
+
+/// A launcher and its workers. They end when this is dropped.
+#[derive(Debug)]
+pub(super) struct Generation {
+    pub(super) number: u64,
+    pub(super) ready: Arc<Ready>,
+    /// When loading began: files that are newer may not have been loaded as they are.
+    pub(super) begun: SystemTime,
+    launcher: Arc<Launcher>,
+    wish: watch::Sender<Wish>,
+    task: JoinHandle<()>,
+}
+
+impl Generation {
+    /// Loads the application and starts its workers; returns when the first of them takes calls. They
+    /// get none before the scheduler switches to this generation.
+    pub(super) async fn start(shared: &Arc<Shared>, number: u64) -> Result<Self, StartError> {
+        let begun = SystemTime::now();
+        let (launcher, ready) = launch(shared).await?;
+        let options = &shared.options;
+        let (worker, workers_ready) = match Worker::start(&launcher, options).await {
+            Ok(started) => started,
+            Err(error) => {
+                launcher.shut_down(options.end_grace).await;
+                return Err(error);
+            }
+        };
+        let Some(ready) = ready.or(workers_ready) else {
+            return Err(StartError::Protocol(
+                "a worker serves and has not said what".to_owned(),
+            ));
+        };
+        for warning in &ready.warnings {
+            tracing::warn!(target: "python", "{warning}");
+        }
+        let (wish, wished) = watch::channel(Wish::Serve);
+        let tools = Arc::new(ready.tools.clone());
+        // Calls may come before what serves it runs for the first time.
+        let mut first = Some((worker, shared.scheduler.sit(number, 0)));
+        let mut slots = JoinSet::new();
+        for slot in 0..options.workers() {
+            let slot = Slot {
+                shared: Arc::clone(shared),
+                launcher: Arc::clone(&launcher),
+                generation: number,
+                slot,
+                tools: Arc::clone(&tools),
+                wish: wished.clone(),
+            };
+            slots.spawn(slot.keep(first.take()));
+        }
+        let task = tokio::spawn(end(slots, Arc::clone(&launcher), options.end_grace));
+        Ok(Self {
+            number,
+            ready: Arc::new(ready),
+            begun,
+            launcher,
+            wish,
+            task,
+        })
+    }
+
+    /// Whether it has asynchronous handlers.
+    pub(super) fn has_async(&self) -> bool {
+        self.ready.tools.iter().any(|tool| tool.is_async)
+    }
+
+    /// Returns why, when its launcher is lost and all workers with it.
+    pub(super) async fn lost(&self) -> Arc<str> {
+        self.launcher.lost().await
+    }
+
+    /// Says what is wanted of it, if that is more than before.
+    pub(super) fn wish(&self, wish: Wish) {
+        self.wish.send_if_modified(|wanted| {
+            let is_more = *wanted < wish;
+            *wanted = wish.max(*wanted);
+            is_more
+        });
+    }
+
+    /// Returns when nothing of it is left, once that was wished for.
+    pub(super) async fn ended(&mut self) {
+        if let Err(error) = (&mut self.task).await {
+            tracing::error!(%error, "what looks after python workers has failed");
+        }
+    }
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        // What it holds ends its processes.
+        self.task.abort();
+    }
+}
+
+/// Waits for the workers' end, and then has the launcher end.
+async fn end(mut slots: JoinSet<()>, launcher: Arc<Launcher>, patience: std::time::Duration) {
+    while let Some(outcome) = slots.join_next().await {
+        if let Err(error) = outcome {
+            tracing::error!(%error, "what looks after a python worker has failed");
+        }
+    }
+    launcher.shut_down(patience).await;
+}
+
+/// Starts the launcher, and another one if its application turns out to be none that can be forked.
+/// Says what the application is, unless its workers will.
+async fn launch(shared: &Shared) -> Result<(Arc<Launcher>, Option<Ready>), StartError> {
+    let options = &shared.options;
+    let directory = shared.directory.path();
+    let mode = match options.start {
+        StartMode::Spawn => Mode::Spawn,
+        // Elsewhere system libraries do not survive it, whatever the application does.
+        StartMode::Auto if !cfg!(target_os = "linux") => Mode::Spawn,
+        StartMode::Auto | StartMode::Fork => Mode::Fork,
+    };
+    let (launcher, ready) = Launcher::start(options, directory, mode).await?;
+    let Some(reasons) = ready.as_ref().map(|ready| &ready.cannot_fork) else {
+        return Ok((launcher, ready));
+    };
+    if reasons.is_empty() {
+        return Ok((launcher, ready));
+    }
+    if options.start == StartMode::Fork {
+        for reason in reasons {
+            tracing::warn!(reason, "workers are forked although they had better not be");
+        }
+        return Ok((launcher, ready));
+    }
+    for reason in reasons {
+        tracing::info!(reason, "each worker loads the application itself");
+    }
+    launcher.shut_down(options.end_grace).await;
+    let (launcher, _) = Launcher::start(options, directory, Mode::Spawn).await?;
+    Ok((launcher, ready))
+}

@@ -1,0 +1,213 @@
+//! How an application is doing, for whoever looks after the server.
+
+use super::{
+    StartError,
+    scheduler::{Kind, Scheduler},
+};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::sync::watch;
+
+/// Whether an application's workers are there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkerState {
+    /// At least one of them takes calls.
+    Ready,
+    /// All were lost and are being started again; calls wait.
+    Restarting {
+        /// When the last one was lost.
+        since: Instant,
+        /// Which attempt to start one again this is, counted from 1.
+        attempt: u32,
+        /// Why it was lost, or why the last attempt failed.
+        cause: String,
+    },
+    /// They were stopped for good.
+    Stopped,
+}
+
+/// How an application is doing.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AppHealth {
+    /// Whether its workers are there.
+    pub state: WorkerState,
+    /// How many of them take calls.
+    pub workers_ready: usize,
+    /// How many there should be.
+    pub workers: usize,
+    /// How often the application was loaded successfully.
+    pub generation: u64,
+    /// The last worker that was lost.
+    pub last_loss: Option<Loss>,
+    /// The tools whose calls are refused, because they ended their workers too often.
+    pub suspended: Vec<SuspendedTool>,
+    /// Why the application could not be loaded again the last time that it should have been. What was
+    /// loaded before goes on serving.
+    pub failed_reload: Option<FailedReload>,
+}
+
+/// A worker that was lost.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Loss {
+    /// When.
+    pub at: Instant,
+    /// Why, in one sentence.
+    pub cause: String,
+}
+
+/// A tool whose calls are refused.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SuspendedTool {
+    /// Which; of a state, `query_state` and its name.
+    pub name: String,
+    /// For how much longer. Nothing left means that the next call is let through, or is under way, and
+    /// decides.
+    pub left: Duration,
+}
+
+/// Why an application could not be loaded again.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct FailedReload {
+    /// When.
+    pub at: Instant,
+    /// In one sentence.
+    pub message: String,
+    /// Python's traceback and last words, for operators.
+    pub details: String,
+}
+
+/// Where what happens is written down.
+#[derive(Debug)]
+pub(super) struct Board {
+    workers: usize,
+    facts: Mutex<Facts>,
+    state: watch::Sender<WorkerState>,
+}
+
+#[derive(Debug, Default)]
+struct Facts {
+    generation: u64,
+    last_loss: Option<Loss>,
+    failed_reload: Option<FailedReload>,
+}
+
+impl Board {
+    pub(super) fn new(workers: usize) -> Self {
+        Self {
+            workers,
+            facts: Mutex::default(),
+            state: watch::Sender::new(WorkerState::Ready),
+        }
+    }
+
+    pub(super) fn state(&self) -> watch::Receiver<WorkerState> {
+        self.state.subscribe()
+    }
+
+    pub(super) fn health(&self, scheduler: &Scheduler) -> AppHealth {
+        let suspended = scheduler.tripped();
+        let suspended = suspended.into_iter().map(|(kind, name, left)| {
+            let name = match kind {
+                Kind::Tool => name.to_string(),
+                Kind::State => format!("query_state {name}"),
+            };
+            SuspendedTool { name, left }
+        });
+        let mut suspended: Vec<_> = suspended.collect();
+        suspended.sort_by(|one, other| one.name.cmp(&other.name));
+        let facts = self.facts();
+        AppHealth {
+            state: self.state.borrow().clone(),
+            workers_ready: scheduler.ready(),
+            workers: self.workers,
+            generation: facts.generation,
+            last_loss: facts.last_loss.clone(),
+            suspended,
+            failed_reload: facts.failed_reload.clone(),
+        }
+    }
+
+    /// The application is loaded, or loaded again.
+    pub(super) fn loaded(&self) {
+        let mut facts = self.facts();
+        facts.generation += 1;
+        facts.failed_reload = None;
+    }
+
+    pub(super) fn could_not_reload(&self, error: &StartError) {
+        self.facts().failed_reload = Some(FailedReload {
+            at: Instant::now(),
+            message: error.to_string(),
+            details: error.details(),
+        });
+    }
+
+    /// A worker of those that matter takes calls.
+    pub(super) fn worker_is_there(&self) {
+        self.state.send_if_modified(|state| {
+            let is_news = matches!(state, WorkerState::Restarting { .. });
+            if is_news {
+                *state = WorkerState::Ready;
+            }
+            is_news
+        });
+    }
+
+    /// A worker was lost, and so many others take calls.
+    pub(super) fn worker_is_lost(&self, cause: &str, ready: usize) {
+        let at = Instant::now();
+        let cause = cause.to_owned();
+        self.facts().last_loss = Some(Loss {
+            at,
+            cause: cause.clone(),
+        });
+        if ready == 0 {
+            self.state.send_if_modified(|state| {
+                let is_news = *state == WorkerState::Ready;
+                if is_news {
+                    *state = WorkerState::Restarting {
+                        since: at,
+                        attempt: 1,
+                        cause,
+                    };
+                }
+                is_news
+            });
+        }
+    }
+
+    /// An attempt to start a worker has failed.
+    pub(super) fn could_not_start(&self, why: &str) {
+        self.state.send_if_modified(|state| match state {
+            WorkerState::Restarting { attempt, cause, .. } => {
+                *attempt = attempt.saturating_add(1);
+                why.clone_into(cause);
+                true
+            }
+            _ => false,
+        });
+    }
+
+    pub(super) fn stopped(&self) {
+        self.state.send_replace(WorkerState::Stopped);
+    }
+
+    fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the workers of an application have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) options: super::PythonOptions,
+    pub(super) directory: tempfile::TempDir,
+    pub(super) scheduler: Arc<Scheduler>,
+    pub(super) board: Arc<Board>,
+}

@@ -1,0 +1,361 @@
+//! The scheduler as those see it who serve one worker.
+
+use super::{
+    Answer, Key, Running, Scheduler, State, bit,
+    breaker::Suspicion,
+    seat::{Bells, Seat},
+    stopped,
+};
+use crate::{CallMeter, ToolCx, ToolError};
+use bytes::BytesMut;
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// The place of one worker. Whatever it still runs is answered when this is dropped.
+#[derive(Debug)]
+pub(in super::super) struct Place {
+    scheduler: Arc<Scheduler>,
+    at: usize,
+    bells: Arc<Bells>,
+    /// What was seen to be stuck when it was closed.
+    stuck: Vec<Key>,
+    is_left: bool,
+}
+
+/// Frames to be written, and whether a signal is to follow them.
+#[derive(Debug)]
+pub(in super::super) struct Outgoing {
+    pub(in super::super) frames: BytesMut,
+    pub(in super::super) interrupt: bool,
+}
+
+/// Which of the calls that a lost worker ran may be to blame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Blame {
+    /// None of them: the worker was not wanted any more, or was lost by no fault of its own.
+    Nobody,
+    /// Those that were cancelled and did not end.
+    Stuck,
+    /// All of them; but a synchronous one had the worker to itself.
+    Everybody,
+}
+
+/// What came of the calls of a worker that is gone.
+#[derive(Debug, Default)]
+pub(in super::super) struct Left {
+    /// Whether it had answered any call.
+    pub(in super::super) had_answered: bool,
+    /// The calls that it was running.
+    pub(in super::super) running: Vec<u64>,
+    /// What is refused from now on because of this loss, and for how long.
+    pub(in super::super) tripped: Vec<(Arc<str>, Duration)>,
+}
+
+impl Scheduler {
+    /// There is a worker, and it has nothing to do yet.
+    pub(in super::super) fn sit(self: &Arc<Self>, generation: u64, slot: usize) -> Place {
+        let mut state = self.lock();
+        let seat = Seat {
+            generation,
+            slot,
+            ..Seat::default()
+        };
+        let bells = Arc::clone(&seat.bells);
+        let at = match state.seats.iter().position(Option::is_none) {
+            Some(free) => free,
+            None => {
+                state.seats.push(None);
+                state.seats.len() - 1
+            }
+        };
+        state.seats[at] = Some(seat);
+        if state.generation == generation {
+            state.settled |= bit(slot);
+        }
+        self.begin_what_can(&mut state);
+        drop(state);
+        Place {
+            scheduler: Arc::clone(self),
+            at,
+            bells,
+            stuck: Vec::new(),
+            is_left: false,
+        }
+    }
+}
+
+impl Place {
+    /// What is to be written next, as soon as there is something.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub(in super::super) async fn next_outgoing(&self) -> Outgoing {
+        loop {
+            {
+                let mut state = self.scheduler.lock();
+                // There may be room now for calls that waited for nothing else.
+                self.scheduler.begin_what_can(&mut state);
+                if let Some(seat) = self.seat(&mut state) {
+                    let frames = seat.outbox.split();
+                    let interrupt = std::mem::take(&mut seat.interrupt);
+                    if !frames.is_empty() || interrupt {
+                        return Outgoing { frames, interrupt };
+                    }
+                }
+            }
+            self.bells.outgoing.notified().await;
+        }
+    }
+
+    /// The worker has answered a call.
+    pub(in super::super) fn answered(&self, id: u64, answer: impl FnOnce() -> Answer) {
+        let mut state = self.scheduler.lock();
+        if self.running(&mut state, id).is_none() {
+            return;
+        }
+        let Some(call) = state.running.remove(&id) else {
+            return;
+        };
+        if !state.breaker.is_empty() {
+            state.breaker.answered(&call.key, id);
+        }
+        if let Some(seat) = self.seat(&mut state) {
+            seat.has_answered = true;
+            seat.running -= 1;
+            seat.remember(id, call.cx.request_id);
+            if seat.exclusive == Some(id) {
+                seat.exclusive = None;
+                // Whatever was cancelled meanwhile could not take note of it before now.
+                let until = Instant::now() + self.scheduler.grace;
+                for (when, _) in &mut seat.expiring {
+                    *when = until;
+                }
+                seat.bells.expiring.notify_one();
+            }
+            if seat.running == 0 {
+                seat.bells.idle.notify_one();
+            }
+        }
+        self.scheduler.begin_what_can(&mut state);
+        drop(state);
+        if let Some(waiter) = call.answer {
+            // It may have gone this very moment.
+            let _ = waiter.send(answer());
+        }
+    }
+
+    /// The context of a running call, for what the worker says about it; `None` once nobody waits.
+    pub(in super::super) fn context(&self, id: u64) -> Option<ToolCx> {
+        let mut state = self.scheduler.lock();
+        let call = self.running(&mut state, id)?;
+        call.answer.is_some().then(|| call.cx.clone())
+    }
+
+    /// Does something with the meter of a running call, which costs whether or not anybody waits.
+    pub(in super::super) fn with_meter(&self, id: u64, add: impl FnOnce(&CallMeter)) {
+        if let Some(call) = self.running(&mut self.scheduler.lock(), id) {
+            add(call.cx.meter());
+        }
+    }
+
+    /// Who is looking for the requests of this worker's calls.
+    pub(in super::super) fn requests(&self) -> Requests {
+        Requests {
+            scheduler: Arc::clone(&self.scheduler),
+            at: self.at,
+            bells: Arc::clone(&self.bells),
+        }
+    }
+
+    /// Returns when a cancelled call has not ended in time.
+    pub(in super::super) async fn expired(&self) {
+        loop {
+            let next = self.next_expiring();
+            let sleep = async {
+                match next {
+                    Some(when) => tokio::time::sleep_until(when).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = sleep => {
+                    if self.next_expiring().is_some_and(|when| when <= Instant::now()) {
+                        return;
+                    }
+                }
+                () = self.bells.expiring.notified() => {}
+            }
+        }
+    }
+
+    /// Whether a call was cancelled and has not ended yet.
+    pub(in super::super) fn has_cancelled_calls(&self) -> bool {
+        self.next_expiring().is_some()
+    }
+
+    /// Returns when the worker runs nothing. Nothing new may come to it by then.
+    pub(in super::super) async fn idle(&self) {
+        loop {
+            if self
+                .seat(&mut self.scheduler.lock())
+                .is_none_or(|seat| seat.running == 0)
+            {
+                return;
+            }
+            self.bells.idle.notified().await;
+        }
+    }
+
+    /// The worker is lost, or soon will be: it gets no further calls.
+    pub(in super::super) fn close(&mut self) {
+        let mut state = self.scheduler.lock();
+        let now = Instant::now();
+        if let Some(seat) = self.seat(&mut state) {
+            seat.is_closed = true;
+            let late = seat.expiring.iter().filter(|(when, _)| *when <= now);
+            let mut late: Vec<_> = late.map(|(_, id)| *id).collect();
+            if let Some(exclusive) = seat.exclusive {
+                late.retain(|id| *id == exclusive);
+            }
+            let keys = late.iter().filter_map(|id| state.running.get(id));
+            self.stuck = keys.map(|call| call.key.clone()).collect();
+        }
+        // What this worker would have got may go to others.
+        self.scheduler.begin_what_can(&mut state);
+    }
+
+    /// The worker is gone and takes its calls with it; those that wait go on waiting.
+    pub(in super::super) fn leave(mut self, blame: Blame, why: impl Fn() -> ToolError) -> Left {
+        self.give_up(blame, why)
+    }
+
+    #[cfg(test)]
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
+    fn give_up(&mut self, blame: Blame, why: impl Fn() -> ToolError) -> Left {
+        self.is_left = true;
+        let mut state = self.scheduler.lock();
+        let seat = state.seats.get_mut(self.at);
+        let Some(seat) = seat.and_then(Option::take) else {
+            return Left::default();
+        };
+        let (exclusive, had_answered) = (seat.exclusive, seat.has_answered);
+        let mut suspects: Vec<Key> = Vec::new();
+        let mut suspect = |key: &Key| {
+            if !suspects.contains(key) {
+                suspects.push(key.clone());
+            }
+        };
+        let mut lost = Vec::new();
+        for (&id, call) in &state.running {
+            if call.seat == self.at {
+                lost.push(id);
+                if blame == Blame::Everybody && exclusive.is_none_or(|exclusive| exclusive == id) {
+                    suspect(&call.key);
+                }
+            }
+        }
+        if blame == Blame::Stuck {
+            self.stuck.iter().for_each(suspect);
+        }
+        let suspicion = if blame == Blame::Everybody && 1 < suspects.len() {
+            Suspicion::Shared
+        } else {
+            Suspicion::Certain
+        };
+        let now = Instant::now();
+        let mut tripped = Vec::new();
+        for key in suspects {
+            let name = Arc::clone(&key.1);
+            if let Some(wait) = state.breaker.suspect(key, suspicion, now) {
+                tripped.push((name, wait));
+            }
+        }
+        for id in &lost {
+            if let Some(call) = state.running.remove(id) {
+                // If it was on trial and is not held responsible, the next one is.
+                state.breaker.withdrawn(&call.key, *id);
+                if let Some(waiter) = call.answer {
+                    let _ = waiter.send(Err(why()));
+                }
+            }
+        }
+        self.scheduler.begin_what_can(&mut state);
+        Left {
+            had_answered,
+            running: lost,
+            tripped,
+        }
+    }
+
+    /// When the first of the cancelled calls has to have ended.
+    fn next_expiring(&self) -> Option<Instant> {
+        let mut state = self.scheduler.lock();
+        let State { seats, running, .. } = &mut *state;
+        let seat = seats.get_mut(self.at)?.as_mut()?;
+        seat.expiring.retain(|(_, id)| running.contains_key(id));
+        match seat.exclusive {
+            // The others cannot end before this one does.
+            Some(id) => seat
+                .expiring
+                .iter()
+                .find(|(_, other)| *other == id)
+                .map(|(when, _)| *when),
+            None => seat.expiring.front().map(|(when, _)| *when),
+        }
+    }
+
+    /// The worker, where it is kept.
+    pub(super) fn seat<'a>(&self, state: &'a mut State) -> Option<&'a mut Seat> {
+        state.seats.get_mut(self.at)?.as_mut()
+    }
+
+    /// The call, if it is this worker that runs it.
+    fn running<'a>(&self, state: &'a mut State, id: u64) -> Option<&'a mut Running> {
+        let call = state.running.get_mut(&id)?;
+        (call.seat == self.at).then_some(call)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.is_left {
+            self.give_up(Blame::Nobody, stopped);
+        }
+    }
+}
+
+/// Says which requests a worker's calls are, for as long as it lives.
+#[derive(Debug)]
+pub(in super::super) struct Requests {
+    scheduler: Arc<Scheduler>,
+    at: usize,
+    /// Tells the worker from the next one at the same place.
+    bells: Arc<Bells>,
+}
+
+impl Requests {
+    /// The request that the call `id` is, or was until just now: output arrives on its own way. Without
+    /// `id`, or if that is none of this worker's calls, the request that has the worker to itself.
+    pub(in super::super) fn of(&self, id: Option<u64>) -> Option<Arc<str>> {
+        let state = self.scheduler.lock();
+        let seat = state.seats.get(self.at)?.as_ref()?;
+        if !Arc::ptr_eq(&seat.bells, &self.bells) {
+            return None;
+        }
+        let running = |id: u64| {
+            let call = state.running.get(&id)?;
+            (call.seat == self.at).then(|| Arc::clone(&call.cx.request_id))
+        };
+        let recent = |id: u64| {
+            let mut recent = seat.recent.iter().rev();
+            let found = recent.find(|(other, _)| *other == id)?;
+            Some(Arc::clone(&found.1))
+        };
+        id.and_then(|id| running(id).or_else(|| recent(id)))
+            .or_else(|| seat.exclusive.and_then(running))
+    }
+}

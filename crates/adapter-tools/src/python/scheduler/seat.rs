@@ -1,0 +1,97 @@
+//! What the scheduler knows of one worker, and which worker a call goes to.
+
+use bytes::BytesMut;
+use std::{cmp::Reverse, collections::VecDeque, sync::Arc};
+use tokio::{sync::Notify, time::Instant};
+
+/// How many calls a worker has before an asynchronous one rather goes to the next: calls that run
+/// together share reads, writes and turns of the event loop, and those of few need no second worker.
+pub(super) const FEW: usize = 8;
+/// How much may be waiting to be written to a worker before no further call is put there, in bytes.
+/// One call more than that fits, and the cancellations of what runs.
+pub(super) const MAX_OUTBOX: usize = 1024 * 1024;
+/// How many of the calls that it has answered are remembered, for the lines they printed.
+const MAX_RECENT: usize = 64;
+
+/// One worker.
+#[derive(Debug, Default)]
+pub(super) struct Seat {
+    /// Which loading of the application it belongs to.
+    pub(super) generation: u64,
+    /// Which of that generation's workers it is, counted from 0.
+    pub(super) slot: usize,
+    /// Whether it gets no further calls, because it is lost.
+    pub(super) is_closed: bool,
+    /// How many calls it runs.
+    pub(super) running: usize,
+    /// The synchronous one of them.
+    pub(super) exclusive: Option<u64>,
+    /// Frames that are not written yet.
+    pub(super) outbox: BytesMut,
+    /// Whether a signal is due once the outbox is written.
+    pub(super) interrupt: bool,
+    /// Cancelled calls and when they have to have ended; earliest first.
+    pub(super) expiring: VecDeque<(Instant, u64)>,
+    /// Whether it has answered any call.
+    pub(super) has_answered: bool,
+    /// The calls that it answered last and the requests that they were.
+    pub(super) recent: VecDeque<(u64, Arc<str>)>,
+    pub(super) bells: Arc<Bells>,
+}
+
+/// What wakes up those who serve one worker.
+#[derive(Debug, Default)]
+pub(super) struct Bells {
+    /// There is something to write, or to send a signal for.
+    pub(super) outgoing: Notify,
+    /// The calls that have to end soon are others than before.
+    pub(super) expiring: Notify,
+    /// Its last call has ended.
+    pub(super) idle: Notify,
+}
+
+impl Seat {
+    pub(super) fn remember(&mut self, id: u64, request: Arc<str>) {
+        if self.recent.len() == MAX_RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((id, request));
+    }
+
+    fn has_room(&self, max_concurrent: usize) -> bool {
+        self.exclusive.is_none() && self.running < max_concurrent && self.outbox.len() < MAX_OUTBOX
+    }
+}
+
+/// Where an asynchronous call goes: to the first worker that has few calls, so that few calls share
+/// one; else to the one that has the fewest.
+pub(super) fn for_asynchronous<'a>(
+    seats: impl Iterator<Item = (usize, &'a Seat)>,
+    max_concurrent: usize,
+) -> Option<usize> {
+    seats
+        .filter(|(_, seat)| seat.has_room(max_concurrent))
+        .min_by_key(|(_, seat)| {
+            let many = if seat.running < FEW { 0 } else { seat.running };
+            (many, seat.slot)
+        })
+        .map(|(at, _)| at)
+}
+
+/// Where a synchronous call goes: to the worker with the fewest calls, from the last one down, so that
+/// it meets as few asynchronous ones as possible. With `keep_one`, the last worker that runs no
+/// synchronous call is left to the asynchronous ones.
+pub(super) fn for_synchronous<'a>(
+    seats: impl Iterator<Item = (usize, &'a Seat)>,
+    max_concurrent: usize,
+    keep_one: bool,
+) -> Option<usize> {
+    let mut free = 0;
+    let best = seats
+        .filter(|(_, seat)| seat.exclusive.is_none())
+        .inspect(|_| free += 1)
+        .filter(|(_, seat)| seat.has_room(max_concurrent))
+        .min_by_key(|(_, seat)| (seat.running, Reverse(seat.slot)))
+        .map(|(at, _)| at);
+    best.filter(|_| !keep_one || 1 < free)
+}

@@ -1,0 +1,210 @@
+//! Keeps one worker running.
+
+use super::{
+    StartError,
+    conversation::Over,
+    ending::Ending,
+    frames::ToolFrame,
+    health::Shared,
+    launcher::Launcher,
+    scheduler::{Blame, Left, Place},
+    worker::Worker,
+};
+use crate::ToolError;
+use std::{error::Error, sync::Arc};
+use tokio::sync::watch;
+
+/// What is wanted of a generation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Wish {
+    /// That it serves.
+    #[default]
+    Serve,
+    /// That it finishes what it runs, and ends.
+    Retire,
+    /// That it ends now.
+    End,
+}
+
+/// One of a generation's workers, whichever process that is.
+pub(super) struct Slot {
+    pub(super) shared: Arc<Shared>,
+    pub(super) launcher: Arc<Launcher>,
+    pub(super) generation: u64,
+    pub(super) slot: usize,
+    /// The handlers that the generation has.
+    pub(super) tools: Arc<Vec<ToolFrame>>,
+    pub(super) wish: watch::Receiver<Wish>,
+}
+
+impl Slot {
+    /// Serves until that is not wanted any more, or the launcher is lost.
+    pub(super) async fn keep(mut self, mut first: Option<(Worker, Place)>) {
+        let mut losses = 0;
+        loop {
+            let (worker, place) = match first.take() {
+                Some(first) => first,
+                None => match self.start(losses).await {
+                    Some(Ok(worker)) => (
+                        worker,
+                        self.shared.scheduler.sit(self.generation, self.slot),
+                    ),
+                    Some(Err(error)) => {
+                        losses += 1;
+                        self.could_not_start(&error);
+                        continue;
+                    }
+                    None => return,
+                },
+            };
+            match self.serve(worker, place).await {
+                Some(left) if left.had_answered => losses = 1,
+                Some(_) => losses += 1,
+                None => return,
+            }
+        }
+    }
+
+    /// Starts a worker; `None` if none is wanted any more.
+    async fn start(&mut self, losses: u32) -> Option<Result<Worker, StartError>> {
+        let options = &self.shared.options;
+        let start = async {
+            if 0 < losses {
+                tokio::time::sleep(options.backoff(losses)).await;
+            }
+            Worker::start(&self.launcher, options).await
+        };
+        let (worker, ready) = tokio::select! {
+            started = start => match started {
+                Ok(started) => started,
+                Err(error) => return Some(Err(error)),
+            },
+            () = wished(self.wish.clone(), Wish::Retire) => return None,
+            _ = self.launcher.lost() => return None,
+        };
+        if ready.is_some_and(|ready| ready.tools != *self.tools) {
+            tracing::warn!("a python worker has loaded other handlers than those before it");
+        }
+        Some(Ok(worker))
+    }
+
+    fn could_not_start(&self, error: &StartError) {
+        let Shared {
+            scheduler, board, ..
+        } = &*self.shared;
+        tracing::error!(
+            error = error as &dyn Error,
+            details = error.details(),
+            slot = self.slot,
+            "a python worker could not be started"
+        );
+        scheduler.is_missing(self.generation, self.slot);
+        if scheduler.ready() == 0 {
+            scheduler.refuse_waiting(|| absent(error));
+            board.could_not_start(&error.to_string());
+        }
+    }
+
+    /// Has a worker serve until it is lost; `None` if it is not to be replaced.
+    async fn serve(&self, mut worker: Worker, mut place: Place) -> Option<Left> {
+        let shared = &*self.shared;
+        worker.process.attribute(place.requests());
+        shared.board.worker_is_there();
+        let over = worker.talk(&place, self.over(&place)).await;
+        if matches!(over, Over::Stopped | Over::Retired) {
+            let left = place.leave(Blame::Nobody, replaced);
+            let patience = shared.options.end_grace;
+            worker.dismiss(&left.running, patience).await;
+            return None;
+        }
+        // Others get its calls while its end is being waited for.
+        place.close();
+        let ending = worker.end(&over).await;
+        let is_launcher_lost = ending.status.is_none() && matches!(over, Over::Closed)
+            || matches!(over, Over::LauncherLost);
+        let (cause, blame) = if is_launcher_lost {
+            (self.launcher.lost().await.to_string(), Blame::Nobody)
+        } else {
+            verdict(&over, &ending)
+        };
+        tracing::error!(
+            cause,
+            last_words = ending.stderr,
+            slot = self.slot,
+            "a python worker was lost"
+        );
+        let left = place.leave(blame, || lost(&cause, &ending));
+        for (name, wait) in &left.tripped {
+            let seconds = wait.as_secs();
+            tracing::error!(tool = %name, seconds, "a tool that goes on ending its workers is suspended");
+        }
+        if !is_launcher_lost {
+            shared
+                .board
+                .worker_is_lost(&cause, shared.scheduler.ready());
+        }
+        (!is_launcher_lost).then_some(left)
+    }
+
+    /// Returns when the worker is not wanted any more, or cannot be.
+    async fn over(&self, place: &Place) -> Over {
+        let retired = async {
+            wished(self.wish.clone(), Wish::Retire).await;
+            place.idle().await;
+        };
+        tokio::select! {
+            () = wished(self.wish.clone(), Wish::End) => Over::Stopped,
+            () = retired => Over::Retired,
+            _ = self.launcher.lost() => Over::LauncherLost,
+        }
+    }
+}
+
+/// Returns when that much is wished for, or nothing is any more.
+pub(super) async fn wished(mut wish: watch::Receiver<Wish>, least: Wish) {
+    let _ = wish.wait_for(|wish| least <= *wish).await;
+}
+
+fn verdict(over: &Over, ending: &Ending) -> (String, Blame) {
+    match over {
+        Over::Nonsense(why) => (
+            format!("the Python worker broke the protocol: {why}"),
+            Blame::Everybody,
+        ),
+        Over::Stuck => (
+            "the Python worker was killed because a cancelled call did not end".to_owned(),
+            Blame::Stuck,
+        ),
+        Over::Closed | Over::LauncherLost | Over::Retired | Over::Stopped => (
+            format!("the Python worker ended with {}", ending.status()),
+            Blame::Everybody,
+        ),
+    }
+}
+
+/// What the calls are told that a worker took with it.
+fn lost(cause: &str, ending: &Ending) -> ToolError {
+    ToolError::Crashed {
+        message: cause.to_owned(),
+        retryable: true,
+        detail: ending.stderr.clone(),
+    }
+}
+
+/// What calls are told that still run when their worker has to go.
+fn replaced() -> ToolError {
+    ToolError::Crashed {
+        message: "the application was loaded again several times while the call ran".to_owned(),
+        retryable: true,
+        detail: String::new(),
+    }
+}
+
+/// What the calls are told that waited for a worker in vain.
+pub(super) fn absent(error: &StartError) -> ToolError {
+    ToolError::Crashed {
+        message: "the Python application could not be loaded again".to_owned(),
+        retryable: true,
+        detail: format!("{error}\n{}", error.details()),
+    }
+}
