@@ -8,7 +8,7 @@
 
 use adapter_tools::{
     Tool, ToolCx, ToolError, ToolOutput,
-    python::{PythonApp, PythonOptions, WorkerState},
+    python::{AppHealth, PythonApp, PythonOptions, WorkerState},
 };
 use bytes::Bytes;
 use serde_json::Value;
@@ -38,6 +38,26 @@ impl App {
 
     pub fn shop() -> Self {
         Self::new(&fs::read_to_string(fixtures().join("shop.py")).unwrap())
+    }
+
+    pub fn pool_shop() -> Self {
+        Self::new(&fs::read_to_string(fixtures().join("pool.py")).unwrap())
+    }
+
+    pub fn touch(&self, name: &str) {
+        fs::write(self.directory.path().join(name), "").unwrap();
+    }
+
+    /// The process numbers that handlers have left in a file.
+    pub fn pids(&self, name: &str) -> Vec<i64> {
+        let text = fs::read_to_string(self.directory.path().join(name)).unwrap_or_default();
+        let whole = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
+        whole.lines().map(|line| line.parse().unwrap()).collect()
+    }
+
+    /// Waits until so many have left theirs.
+    pub async fn wait_for(&self, name: &str, count: usize) {
+        eventually(name, || count <= self.pids(name).len()).await;
     }
 
     pub fn write(&self, source: &str) {
@@ -138,6 +158,16 @@ impl Running {
             .unwrap_or_else(|_| panic!("never seen: {mark}"));
     }
 
+    /// Waits until so many workers take calls.
+    pub async fn has_workers(&self, count: usize) {
+        self.health_is(|health| health.workers_ready == count).await;
+    }
+
+    pub async fn health_is(&self, wanted: impl Fn(&AppHealth) -> bool) -> AppHealth {
+        eventually("health", || wanted(&self.python.health())).await;
+        self.python.health()
+    }
+
     pub async fn is(&self, wanted: impl FnMut(&WorkerState) -> bool) -> WorkerState {
         let mut state = self.python.state();
         tokio::time::timeout(LONG, state.wait_for(wanted))
@@ -169,12 +199,29 @@ pub fn is_alive(pid: i64) -> bool {
 }
 
 pub async fn has_ended(pid: i64) {
+    eventually(&format!("the end of {pid}"), || !is_alive(pid)).await;
+}
+
+pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let look = async {
-        while is_alive(pid) {
+        while !is_so() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     tokio::time::timeout(LONG, look)
         .await
-        .unwrap_or_else(|_| panic!("{pid} goes on"));
+        .unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+pub fn parent(pid: i64) -> i64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields = stat.rsplit(')').next().unwrap();
+    fields.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+pub fn kill(pid: i64) {
+    let status = std::process::Command::new("kill")
+        .args(["-9", &pid.to_string()])
+        .status();
+    assert!(status.unwrap().success());
 }

@@ -1,0 +1,304 @@
+//! Several workers of one application: who runs what, and who does not notice.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use adapter_tools::{
+    ToolCx, ToolError, ToolSet,
+    python::{StartMode, WorkerState},
+};
+use common::{App, LONG, Running, app_with, has_ended, parent};
+use serde_json::json;
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
+
+fn is_crash(error: &ToolError) -> bool {
+    matches!(error, ToolError::Crashed { .. })
+}
+
+#[tokio::test]
+async fn synchronous_handlers_run_beside_each_other_and_never_in_the_way_of_asynchronous_ones() {
+    let app = App::pool_shop();
+    let shop = Running::start(app.pool(3)).await;
+    shop.has_workers(3).await;
+    let block = || shop.json("sync_pid_after", json!({"file": "go"}));
+    let others = async {
+        app.wait_for("inside", 2).await;
+        let mut pids = HashSet::new();
+        for _ in 0..20 {
+            pids.insert(shop.pid().await);
+        }
+        assert_eq!(pids.len(), 1, "few calls share one worker");
+        app.touch("go");
+        pids
+    };
+    let (one, two, three, asynchronous) = tokio::join!(block(), block(), block(), others);
+    let synchronous: HashSet<_> = [one, two, three].map(|pid| pid.as_i64().unwrap()).into();
+    assert_eq!(synchronous.len(), 2, "the third had to wait");
+    assert!(synchronous.is_disjoint(&asynchronous));
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_takes_nobody_elses_calls_with_it() {
+    let app = App::pool_shop();
+    let shop = Running::start(app.pool(2)).await;
+    shop.has_workers(2).await;
+    let sleeping = shop.call("sleep_until", json!({"file": "go"}));
+    let dying = async {
+        app.wait_for("inside", 1).await;
+        let error = shop.call("kill_itself", json!({})).await.unwrap_err();
+        let ToolError::Crashed {
+            message,
+            retryable,
+            detail,
+        } = error
+        else {
+            panic!("{error:?}")
+        };
+        assert!(message.contains("SIGKILL (9)") && retryable, "{message}");
+        assert!(detail.contains("these are my last words"), "{detail}");
+        let health = shop.python.health();
+        assert!(health.last_loss.unwrap().cause.contains("SIGKILL"));
+        assert_eq!(health.state, WorkerState::Ready, "the other one serves");
+        shop.has_workers(2).await;
+        app.touch("go");
+    };
+    let (slept, ()) = tokio::join!(sleeping, dying);
+    slept.unwrap();
+}
+
+#[tokio::test]
+async fn a_handler_that_cannot_be_stopped_costs_its_own_worker_only() {
+    let app = App::pool_shop();
+    let mut options = app.pool(2);
+    options.grace = Duration::from_millis(300);
+    let shop = Running::start(options).await;
+    shop.has_workers(2).await;
+    let sleeping = shop.call("sleep_until", json!({"file": "go"}));
+    let spinning = async {
+        app.wait_for("inside", 1).await;
+        let begun = Instant::now();
+        let cx = ToolCx::new("anna", "1").with_deadline(begun + Duration::from_millis(200));
+        let error = shop.call_with(cx, "spin", json!({})).await.unwrap_err();
+        assert!(matches!(error, ToolError::TimedOut), "{error:?}");
+        let spinner = app.pids("spinning")[0];
+        has_ended(spinner).await;
+        shop.has_workers(2).await;
+        app.touch("go");
+    };
+    let (slept, ()) = tokio::join!(sleeping, spinning);
+    slept.unwrap();
+    assert!(
+        shop.python
+            .health()
+            .last_loss
+            .unwrap()
+            .cause
+            .contains("did not end")
+    );
+}
+
+#[tokio::test]
+async fn a_tool_that_goes_on_crashing_is_suspended_and_no_other() {
+    let app = App::pool_shop();
+    let mut options = app.pool(2);
+    options.min_backoff = Duration::from_millis(10);
+    let shop = Running::start(options).await;
+    for _ in 0..3 {
+        shop.has_workers(2).await;
+        let error = shop.call("kill_itself", json!({})).await.unwrap_err();
+        assert!(is_crash(&error), "{error:?}");
+    }
+    let error = shop.call("kill_itself", json!({})).await.unwrap_err();
+    assert!(matches!(error, ToolError::Suspended { .. }), "{error:?}");
+    assert!(error.is_retryable() && Duration::from_secs(20) < error.retry_after().unwrap());
+    shop.pid().await;
+    let suspended = shop.python.health().suspended;
+    assert_eq!(suspended.len(), 1);
+    assert_eq!(suspended[0].name, "kill_itself");
+    // Another code deserves another chance.
+    shop.python.reload().await.unwrap();
+    assert!(shop.python.health().suspended.is_empty());
+}
+
+#[tokio::test]
+async fn when_the_launcher_is_lost_everything_is_and_comes_back() {
+    let app = App::pool_shop();
+    let shop = Running::start(app.pool(2)).await;
+    shop.has_workers(2).await;
+    let pid = shop.pid().await;
+    let launcher = parent(pid);
+    let sleeping = shop.call("sleep_until", json!({"file": "go"}));
+    let losing = async {
+        app.wait_for("inside", 1).await;
+        common::kill(launcher);
+    };
+    let (slept, ()) = tokio::join!(sleeping, losing);
+    let error = slept.unwrap_err();
+    assert!(
+        is_crash(&error) && error.to_string().contains("launcher"),
+        "{error:?}"
+    );
+    has_ended(pid).await;
+    // This one waits.
+    assert_ne!(parent(shop.pid().await), launcher);
+    let health = shop.python.health();
+    assert!(health.suspended.is_empty(), "it was nobody's fault");
+    assert_eq!(health.generation, 2);
+}
+
+#[tokio::test]
+async fn an_edited_application_is_loaded_beside_the_old_one_which_finishes_what_it_runs() {
+    let app = App::pool_shop();
+    let mut options = app.pool(2);
+    options.watch = true;
+    let shop = Running::start(options).await;
+    let mut version = shop.python.tools_version();
+    version.mark_unchanged();
+    let old = shop.pid().await;
+    let sleeping = shop.call("sleep_until", json!({"file": "go"}));
+    let editing = async {
+        app.wait_for("inside", 1).await;
+        app.write("raise RuntimeError('not yet')\n");
+        let failed = shop
+            .health_is(|health| health.failed_reload.is_some())
+            .await;
+        let failed = failed.failed_reload.unwrap();
+        assert!(failed.message.contains("not yet"), "{failed:?}");
+        assert!(failed.details.contains("app.py\", line 1"), "{failed:?}");
+        assert_eq!(shop.pid().await, old, "the old one goes on");
+        app.write(&app_with(
+            "@app.handler('new')\nasync def new(): return 'new'\n",
+        ));
+        tokio::time::timeout(LONG, version.changed())
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(shop.text("new", json!({})).await, "new");
+        assert!(shop.python.health().failed_reload.is_none());
+        assert_eq!(shop.python.health().generation, 2);
+        app.touch("go");
+    };
+    let (slept, ()) = tokio::join!(sleeping, editing);
+    slept.unwrap();
+    has_ended(old).await;
+}
+
+#[tokio::test]
+async fn nothing_is_lost_while_the_application_is_loaded_again_and_again() {
+    let app = App::pool_shop();
+    let shop = Running::start(app.pool(2)).await;
+    let done = std::cell::Cell::new(false);
+    let calls = async {
+        let mut count = 0;
+        while !done.get() {
+            let name = count.to_string();
+            let (one, two) = tokio::join!(
+                shop.text("greet", json!({"name": name})),
+                shop.text("greet_slowly", json!({"name": name}))
+            );
+            assert_eq!(one, format!("hello {name}"));
+            assert_eq!(two, one);
+            count += 1;
+        }
+        count
+    };
+    let reloads = async {
+        for _ in 0..4 {
+            shop.python.reload().await.unwrap();
+        }
+        done.set(true);
+    };
+    let (count, ()) = tokio::join!(calls, reloads);
+    assert!(4 < count, "{count}");
+    assert_eq!(shop.python.health().generation, 5);
+    assert_eq!(
+        *shop.python.tools_version().borrow(),
+        0,
+        "the tools are the same"
+    );
+}
+
+#[tokio::test]
+async fn states_are_read_by_name_and_by_a_tool() {
+    let app = App::new(&app_with(
+        "@app.state('stock')\ndef stock(): return {'apples': 3}\n\
+        @app.state('later')\nasync def later(): return {'pears': 4}\n\
+        @app.state('broken')\ndef broken(): raise ValueError('no stock')\n",
+    ));
+    let shop = Running::start(app.pool(2)).await;
+    assert_eq!(shop.python.state_names(), ["broken", "later", "stock"]);
+    let cx = || ToolCx::new("anna", "1");
+    let stock = shop.python.read_state("stock", cx()).await.unwrap();
+    assert_eq!(common::text(&stock), r#"{"apples":3}"#);
+    let error = shop.python.read_state("broken", cx()).await.unwrap_err();
+    assert!(error.to_string().contains("no stock"), "{error}");
+    let error = shop.python.read_state("none", cx()).await.unwrap_err();
+    assert!(matches!(error, ToolError::Broken(_)), "{error:?}");
+
+    let tool = shop.python.query_state_tool().unwrap();
+    assert_eq!(tool.annotations().read_only, Some(true));
+    let (tools, problems) = ToolSet::collect([tool]);
+    assert!(problems.is_empty());
+    let tool = tools.get("query_state").unwrap();
+    assert!(tool.check("{\"state_name\": \"none\"}".into()).is_err());
+    let arguments = tool.check("{\"state_name\": \"later\"}".into()).unwrap();
+    let later = tool.execute(cx(), arguments).await.unwrap();
+    assert_eq!(common::text(&later), r#"{"pears":4}"#);
+
+    let app = App::pool_shop();
+    let shop = Running::start(app.options()).await;
+    assert!(shop.python.query_state_tool().is_none());
+}
+
+#[tokio::test]
+async fn an_application_that_cannot_be_forked_is_loaded_by_each_worker() {
+    let source = app_with(
+        "import os, threading\n\
+        threading.Thread(target=threading.Event().wait, daemon=True).start()\n\
+        loaded = os.getpid()\n\
+        @app.handler('who')\nasync def who(): return {'pid': os.getpid(), 'loaded': loaded}\n",
+    );
+    let app = App::new(&source);
+    for (start, loads_itself) in [
+        (StartMode::Auto, true),
+        (StartMode::Spawn, true),
+        (StartMode::Fork, false),
+    ] {
+        let mut options = app.pool(2);
+        options.start = start;
+        let shop = Running::start(options).await;
+        let who = shop.json("who", json!({})).await;
+        assert_eq!(who["pid"] == who["loaded"], loads_itself, "{start:?}");
+        shop.has_workers(2).await;
+        shop.python.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn an_application_that_is_loaded_by_each_worker_says_why_it_cannot_be() {
+    let app = App::new("raise RuntimeError('no')\n");
+    let mut options = app.pool(2);
+    options.start = StartMode::Spawn;
+    let error = adapter_tools::python::PythonApp::start(options)
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("no"), "{error}");
+    assert!(error.details().contains("line 1"), "{error:?}");
+}
+
+#[tokio::test]
+async fn memory_is_bounded_by_worker_and_not_by_machine() {
+    let app = App::pool_shop();
+    let mut options = app.pool(1);
+    options.worker_memory = Some(1 << 30);
+    let shop = Running::start(options).await;
+    let pid = shop.pid().await;
+    let error = shop.call("allocate", json!({"gigabytes": 4})).await;
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("MemoryError"), "{error}");
+    assert_eq!(shop.pid().await, pid);
+}
