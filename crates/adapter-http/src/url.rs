@@ -510,6 +510,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         /// Whatever the arguments are, the URL has the host and the shape of its template, and what
         /// arrives is what was given.
         #[test]
