@@ -7,31 +7,21 @@ import sys
 def main():
     """Run a launcher until its server is done with it. Returns the exit status."""
     # Everything is imported before the application's directories come first on the path.
-    from . import launcher, serve
+    from . import launcher
 
     package_parent = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    settings = {}
-    for name in ("SOCKET", "NONCE", "APP", "ROOT", "PARENT", "START", "MEMORY"):
-        settings[name.lower()] = os.environ.pop("OWLCLAW_WORKER_" + name, None)
-    missing = [name for name in ("socket", "nonce", "app", "root") if not settings[name]]
+    given = {}
+    for name in ("SOCKET", "NONCE", "APP", "ROOT", "START", "MEMORY"):
+        given[name] = os.environ.pop("OWLCLAW_WORKER_" + name, None)
+    missing = ["OWLCLAW_WORKER_" + name for name in ("SOCKET", "NONCE", "APP", "ROOT", "START") if not given[name]]
     if missing:
-        names = ", ".join("OWLCLAW_WORKER_" + name.upper() for name in missing)
-        print("this is started by owlclaw-mcp, not by hand: %s is missing" % names, file=sys.stderr)
+        print("this is started by owlclaw-mcp, not by hand: %s is missing" % ", ".join(missing), file=sys.stderr)
         return 2
     _forget_path(package_parent)
-    if settings["start"]:
-        memory = settings["memory"]
-        return launcher.run(
-            launcher.Settings(
-                settings["socket"],
-                settings["nonce"],
-                settings["app"],
-                settings["root"],
-                settings["start"],
-                int(memory) if memory else None,
-            )
-        )
-    return serve.run(settings["socket"], settings["nonce"], settings["app"], settings["root"], settings["parent"])
+    memory = int(given["MEMORY"]) if given["MEMORY"] else None
+    return launcher.run(
+        launcher.Settings(given["SOCKET"], given["NONCE"], given["APP"], given["ROOT"], given["START"], memory)
+    )
 
 
 def _forget_path(package_parent):

@@ -7,23 +7,18 @@ inside the application's code, and nowhere else: `_Call.interruptible` says when
 """
 
 import asyncio
-import atexit
 import collections
 import contextvars
-import faulthandler
-import gc
 import inspect
 import os
 import select
 import signal
-import socket
 import sys
 import threading
-import time
 
 import owlclaw_worker
 
-from . import introduce, load, log_lines, processes, protocol
+from . import log_lines, processes, protocol
 from .call import Handler
 from .convert import InvalidArgument
 
@@ -184,7 +179,7 @@ class Worker:
         try:
             self._socket.close()
             self._loop.abandon()
-        except (OSError, AttributeError):
+        except (OSError, AttributeError):  # A handler has broken them, or a later Python has them differently.
             pass
         self._after_fork()
 
@@ -572,46 +567,3 @@ def _exit_on_hang_up(connection):
                 _end("the worker cannot go on: a handler has closed its connection")
             if event:
                 os._exit(0)
-
-
-def run(socket_path, nonce, app, root, parent=None):
-    """Run a worker to its end. Returns the exit status."""
-    faulthandler.enable()
-    # A character that the log's encoding lacks shall not fail the call that printed it.
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    if parent:
-        processes.die_with(int(parent))
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.connect(socket_path)
-    root = os.path.abspath(root)
-    connection.sendall(
-        protocol.encode_frame({"type": "hello", "protocol": 1, "nonce": nonce, "pid": os.getpid()})
-    )
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    worker = Worker(connection, loop)
-    worker.start()
-    started = time.monotonic()
-    try:
-        os.chdir(root)
-        application = load.load(app, root, loop.run_until_complete)
-        frame, handlers = introduce.ready(application, root, started)
-    except BaseException as error:  # SystemExit of an application that misses its settings included.
-        connection.sendall(introduce.fatal(error))
-        return 1
-    asyncio.set_event_loop(loop)
-    worker.install_signals()
-    connection.sendall(frame)
-    # What the application imported stays; the collector need not look at it again and again.
-    gc.collect()
-    gc.freeze()
-    worker.serve(handlers, application.states())
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError, AttributeError):
-            pass
-    atexit._run_exitfuncs()
-    # Not a return: threads that the application left running must not hold the process up.
-    os._exit(0)
