@@ -215,12 +215,15 @@ fn failure(error: ErrorFrame) -> Answer {
 }
 
 fn add(place: &Place, id: u64, cost: &CostFrame) {
-    let Some(micros) = money::micros(&cost.usd) else {
+    let micros = cost.usd.as_deref().map(money::micros);
+    if micros == Some(None) {
         tracing::warn!("a handler reported a cost that is no amount of money");
         return;
-    };
+    }
     place.with_meter(id, |meter| {
-        meter.add_cost_micros(micros);
+        if let Some(micros) = micros.flatten() {
+            meter.add_cost_micros(micros);
+        }
         meter.add_tokens(cost.tokens_in.unwrap_or(0), cost.tokens_out.unwrap_or(0));
         if let Some(model) = &cost.model {
             meter.note_model(model);

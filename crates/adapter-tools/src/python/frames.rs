@@ -197,7 +197,9 @@ pub(super) struct ProgressFrame {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct CostFrame {
-    pub(super) usd: String,
+    /// Absent for tokens whose price is not known.
+    #[serde(default)]
+    pub(super) usd: Option<String>,
     #[serde(default)]
     pub(super) model: Option<String>,
     #[serde(default)]
