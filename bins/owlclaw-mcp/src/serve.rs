@@ -7,6 +7,7 @@ mod list;
 mod policy;
 mod services;
 mod sources;
+mod states;
 mod stdio;
 
 use std::process::ExitCode;

@@ -9,6 +9,7 @@
 //! Relative paths begin at the directory of the file that names them, defaults included; those of
 //! the environment and the command line begin at the current directory.
 
+mod application;
 mod check;
 mod coerce;
 mod commands;
@@ -38,6 +39,7 @@ use figment::providers::Serialized;
 use document::Document;
 use layer::Origins;
 
+pub use application::{States, WorkerStart, Workers};
 pub use commands::{Command, Output, Stdin, Words};
 pub use environment::Environment;
 pub use governance::{Access, AccessRules, Client, Governance, PartialQuota, Quota, ToolRule};

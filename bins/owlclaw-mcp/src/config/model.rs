@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::application::{States, Workers};
 use super::commands::Command;
 use super::governance::Governance;
 use super::services::Services;
@@ -29,6 +30,10 @@ pub struct Config {
     /// the active virtual environment, else `python3`.
     #[schemars(extend("format" = "program"))]
     pub python: Option<String>,
+    /// The processes that run the application's handlers.
+    pub workers: Workers,
+    /// The application's states, offered if asked for.
+    pub states: States,
     /// The HTTP transport. Without effect under `transport: stdio`.
     pub http: Http,
     /// Listing and calling tools.

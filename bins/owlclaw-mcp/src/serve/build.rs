@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use adapter_skills::{ScanOptions, SkillCatalog, WatchGuard, WatchOptions};
 use adapter_tools::ToolSet;
-use adapter_tools::python::{AppHealth, PythonApp, PythonOptions, WorkerState};
+use adapter_tools::python::{AppHealth, PythonApp, PythonOptions, StartMode, WorkerState};
 use gateway::{
-    Component, ComponentState, ErrorOptions, ErrorStyle, Gateway, IncludeSkill, Offer, Options,
-    Parts, SkillResources, TaskOptions, Tasks, system_clock,
+    Component, ComponentState, ErrorOptions, ErrorStyle, Gateway, IncludeSkill, JoinedResources,
+    Offer, Options, Parts, Resources, SkillResources, TaskOptions, Tasks, system_clock,
 };
 use governance::{Calendar, Governor, Kind, MemoryQuota, Micros, Policy, Seed, Timestamp};
 use jsonrpc_core::Limits;
@@ -22,6 +22,7 @@ use tokio::sync::watch;
 
 use super::policy;
 use super::sources::Sources;
+use super::states;
 use crate::Failure;
 use crate::config::{self, Config};
 
@@ -161,6 +162,14 @@ pub(super) async fn start_app(config: &Config) -> Result<Option<Arc<PythonApp>>,
     let mut options = PythonOptions::new(spec, app_root(spec));
     options.interpreter = interpreter(config.python.as_deref());
     options.start_timeout = APP_START_TIMEOUT;
+    options.workers = config.workers.count;
+    options.start = match config.workers.start {
+        config::WorkerStart::Auto => StartMode::Auto,
+        config::WorkerStart::Fork => StartMode::Fork,
+        config::WorkerStart::Spawn => StartMode::Spawn,
+    };
+    options.watch = config.workers.watch;
+    options.worker_memory = config.workers.max_memory_bytes;
     let app = PythonApp::start(options).await.map_err(|error| {
         let details = error.details();
         let text = if details.is_empty() {
@@ -227,7 +236,13 @@ pub(super) fn offer(config: &Config, sources: &Sources, catalog: &Arc<SkillCatal
         config::IncludeSkill::None => IncludeSkill::None,
     };
     let ttl_ms = config.resources.cache_ttl_seconds * 1_000;
-    let resources = Arc::new(SkillResources::new(Arc::clone(catalog), ttl_ms));
+    let skills = Arc::new(SkillResources::new(Arc::clone(catalog), ttl_ms));
+    let resources: Arc<dyn Resources> = match &sources.app {
+        Some(app) if config.states.resources => {
+            Arc::new(JoinedResources::new(vec![skills, states::resources(app)]))
+        }
+        _ => skills,
+    };
     let timeout = Duration::from_secs(config.tools.default_timeout_seconds);
     Offer::new(tools, resources, Some(catalog), include, timeout)
 }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use adapter_skills::SkillCatalog;
-use adapter_tools::Tool;
 use adapter_tools::python::PythonApp;
+use adapter_tools::{Tool, ToolSet};
 
 use super::build;
 use super::commands::Commands;
@@ -19,6 +19,7 @@ pub(super) struct Sources {
     pub(super) app: Option<Arc<PythonApp>>,
     commands: Commands,
     services: Services,
+    has_state_tool: bool,
 }
 
 impl Sources {
@@ -32,6 +33,7 @@ impl Sources {
             app,
             commands,
             services,
+            has_state_tool: config.states.tool,
         };
         sources.check(catalog)?;
         Ok(sources)
@@ -50,8 +52,11 @@ impl Sources {
     fn configured(&self, catalog: &SkillCatalog) -> Vec<Tool> {
         let handlers = self.app.as_deref().map(PythonApp::tools);
         let handlers = handlers.unwrap_or_default();
+        let app = self.app.as_deref().filter(|_| self.has_state_tool);
         handlers
             .into_iter()
+            .map(|handler| described_by_its_skill(handler, catalog))
+            .chain(app.and_then(PythonApp::query_state_tool))
             .chain(self.commands.tools(catalog))
             .chain(self.services.described().iter().cloned())
             .collect()
@@ -77,6 +82,32 @@ impl Sources {
         match problems.is_empty() {
             true => Ok(()),
             false => Err(problems.join("\n").into()),
+        }
+    }
+}
+
+/// With the arguments that the skill of its name declares, where its code only has hints of them.
+fn described_by_its_skill(handler: Tool, catalog: &SkillCatalog) -> Tool {
+    if !handler.has_derived_schema() {
+        return handler;
+    }
+    let declared = catalog.by_name(handler.name()).and_then(|skill| {
+        let tools = &skill.frontmatter().tools;
+        tools.get(handler.name())?.parameters.clone()
+    });
+    let Some(declared) = declared else {
+        return handler;
+    };
+    let described = handler.clone().with_input_schema(declared);
+    match ToolSet::new([described.clone()]) {
+        Ok(_) => described,
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                tool = handler.name(),
+                "the arguments that a skill declares cannot be used; those of the code are"
+            );
+            handler
         }
     }
 }

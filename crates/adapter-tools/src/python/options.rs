@@ -76,7 +76,7 @@ impl PythonOptions {
             app: app.into(),
             root: root.as_ref().to_owned(),
             env: Vec::new(),
-            workers: 2,
+            workers: 4,
             start: StartMode::default(),
             worker_memory: None,
             watch: true,

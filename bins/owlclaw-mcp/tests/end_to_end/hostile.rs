@@ -1,0 +1,324 @@
+//! Handlers that do what no handler should, and what the others notice of it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use testkit::{Conversation, GENEROUS, HttpServer, wait_until};
+
+use crate::support::{Site, call, text};
+
+const HOSTILE: &str = include_str!("../../../../crates/adapter-tools/python/tests/hostile_app.py");
+
+/// How long a call may take, in seconds.
+const TIMEOUT: u64 = 2;
+
+/// How a call is answered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Answer {
+    /// With this text.
+    Said(&'static str),
+    /// With a result, whatever it is.
+    Something,
+    /// With a result that is an error and has this in its text.
+    Failed(&'static str),
+    /// With this code of an error.
+    Code(i64),
+    /// Clearly, one way or another.
+    Clear,
+}
+use Answer::{Clear, Code, Failed, Said, Something};
+
+const TIMED_OUT: Answer = Code(-32004);
+const CRASHED: Answer = Code(-32005);
+
+fn site() -> Site {
+    let site = Site::new(json!({
+        "workers": {"max_memory_bytes": 1_u64 << 29},
+        "tools": {"default_timeout_seconds": TIMEOUT},
+    }));
+    site.write("app.py", HOSTILE);
+    site
+}
+
+/// The server's process and all below it that are alive.
+fn processes(root: u32) -> Vec<u32> {
+    let mut below = vec![root];
+    let mut found = Vec::new();
+    while let Some(one) = below.pop() {
+        found.push(one);
+        let tasks = std::fs::read_dir(format!("/proc/{one}/task"))
+            .into_iter()
+            .flatten();
+        for task in tasks.flatten() {
+            let children = std::fs::read_to_string(task.path().join("children"));
+            let children = children.unwrap_or_default();
+            below.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|it| it.parse::<u32>().ok()),
+            );
+        }
+    }
+    found
+}
+
+/// The processes that a handler says it has started: a number, or a list of them.
+fn numbers(json: &str) -> Vec<u32> {
+    let one = serde_json::from_str(json).map(|number| vec![number]);
+    one.or_else(|_| serde_json::from_str(json)).unwrap()
+}
+
+/// Whether there is such a process, one that has ended and waits to be noticed excepted.
+fn lives(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = stat
+        .rsplit_once(')')
+        .map(|(_, rest)| rest.trim_start().to_owned());
+    state.is_some_and(|state| !state.starts_with('Z'))
+}
+
+fn resident_bytes(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS"))
+        .unwrap();
+    let kilobytes: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kilobytes * 1024
+}
+
+/// Somebody who calls a good handler all the time.
+struct Bystander {
+    answered: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+    task: tokio::task::JoinHandle<Vec<String>>,
+}
+
+impl Bystander {
+    fn start(server: &HttpServer, tool: &'static str) -> Self {
+        let answered: Arc<AtomicUsize> = Arc::default();
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut client = server.client();
+        let (counted, stopped) = (Arc::clone(&answered), Arc::clone(&stop));
+        let task = tokio::spawn(async move {
+            client.open("2025-11-25").await;
+            let mut wrong = Vec::new();
+            while !stopped.load(Ordering::Relaxed) {
+                let reply = client
+                    .request("tools/call", call(tool, json!({"value": 7})))
+                    .await;
+                if reply.response["result"]["structuredContent"]["value"] == 7 {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                } else {
+                    wrong.push(reply.response.to_string());
+                }
+            }
+            wrong
+        });
+        Self {
+            answered,
+            stop,
+            task,
+        }
+    }
+
+    fn answered(&self) -> usize {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// What was not answered as it should be.
+    async fn end(self) -> Vec<String> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.task.await.unwrap()
+    }
+}
+
+fn judge(tool: &str, arguments: &Value, expected: Answer, message: &Value) {
+    let what = format!("{tool} {arguments}: {:.600}", message.to_string());
+    let (error, result) = (&message["error"], &message["result"]);
+    assert!(error.is_object() != result.is_object(), "{what}");
+    let is_error = result["isError"] == json!(true);
+    match expected {
+        Said(words) => {
+            assert!(result.is_object() && !is_error, "{what}");
+            assert_eq!(text(result), words, "{what}");
+        }
+        Something => assert!(result.is_object() && !is_error, "{what}"),
+        Failed(words) => {
+            assert!(is_error, "{what}");
+            assert!(text(result).contains(words), "{what}");
+        }
+        Code(code) => assert_eq!(error["code"], code, "{what}"),
+        Clear => {
+            let said = error["message"]
+                .as_str()
+                .or_else(|| result["content"][0]["text"].as_str());
+            assert!(said.is_some_and(|said| !said.is_empty()), "{what}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_hostile_handlers_do_is_answered_and_nobody_elses_business() {
+    let rows = [
+        ("print-forged-frames", json!({}), Said("quiet")),
+        ("print-a-lot", json!({}), Said("quiet")),
+        ("replace-stdout", json!({}), Said("quiet")),
+        ("close-stdout", json!({}), Clear),
+        ("return", json!({"kind": "nan"}), Failed("NaN")),
+        (
+            "return",
+            json!({"kind": "cycle"}),
+            Failed("contains itself"),
+        ),
+        ("return", json!({"kind": "large"}), Failed("too large")),
+        ("return", json!({"kind": "bytes"}), Failed("UTF-8")),
+        ("return", json!({"kind": "generator"}), Failed("generator")),
+        ("return", json!({"kind": "surrogate"}), Failed("surrogate")),
+        (
+            "return",
+            json!({"kind": "datetime"}),
+            Said("2026-02-28T12:30:00"),
+        ),
+        ("return-what-exits", json!({}), Failed("")),
+        (
+            "raise",
+            json!({"error": "SystemExit"}),
+            Failed("SystemExit"),
+        ),
+        ("raise", json!({"error": "unprintable"}), Failed("")),
+        (
+            "raise-async",
+            json!({"error": "KeyboardInterrupt"}),
+            Failed("KeyboardInterrupt"),
+        ),
+        ("raise-in-finalizer", json!({}), Said("fine")),
+        ("take-all-memory", json!({}), Failed("MemoryError")),
+        ("recurse", json!({}), Failed("RecursionError")),
+        ("sleep", json!({}), TIMED_OUT),
+        ("loop", json!({}), TIMED_OUT),
+        ("swallow-everything", json!({}), TIMED_OUT),
+        ("stuck-in-c", json!({}), TIMED_OUT),
+        ("stuck-without-the-lock", json!({}), TIMED_OUT),
+        ("stuck-with-the-lock", json!({}), TIMED_OUT),
+        ("block-the-loop", json!({}), TIMED_OUT),
+        ("exit", json!({}), CRASHED),
+        ("crash", json!({}), CRASHED),
+        ("kill-group", json!({}), CRASHED),
+        ("close-all-descriptors", json!({}), CRASHED),
+        ("fork-and-return", json!({}), Said("parent")),
+        ("fork-and-return-async", json!({}), Said("parent")),
+        ("pool", json!({}), Something),
+        ("leave-a-daemon", json!({}), Something),
+        ("fork-bomb", json!({}), Something),
+        ("start-threads", json!({}), Said("started")),
+        ("leave-tasks", json!({}), Said("fine")),
+        ("stop-the-loop", json!({}), Clear),
+        ("break-the-loop", json!({}), Clear),
+        ("change-everything", json!({}), Said("changed")),
+    ];
+    let site = site();
+    let mut server = site.http().await;
+    let root = server.process().id().expect("it runs");
+    let mut client = server.client();
+    client.open("2025-11-25").await;
+    let before = resident_bytes(root);
+    let bystander = Bystander::start(&server, "fine-async");
+    let mut left_behind = Vec::new();
+    for (tool, arguments, expected) in rows {
+        let answered = bystander.answered();
+        let reply = client
+            .request("tools/call", call(tool, arguments.clone()))
+            .await;
+        judge(tool, &arguments, expected, &reply.response);
+        // A handler that holds a worker up for a whole timeout holds nobody else up.
+        if expected == TIMED_OUT && tool != "block-the-loop" {
+            let meanwhile = bystander.answered() - answered;
+            assert!(20 < meanwhile, "{meanwhile} calls while {tool} blocked");
+        }
+        if matches!(tool, "leave-a-daemon" | "fork-bomb") {
+            left_behind.extend(numbers(text(reply.result())));
+        }
+        // Whatever it did, both kinds of handlers run on; the worker it had may take a moment.
+        for good in ["fine", "fine-async"] {
+            let reply = client
+                .request("tools/call", call(good, json!({"value": 3})))
+                .await;
+            assert_eq!(
+                reply.result()["structuredContent"]["value"],
+                3,
+                "{good} after {tool}"
+            );
+        }
+    }
+    assert_eq!(left_behind.len(), 21);
+    let wrong = bystander.end().await;
+    // Those asynchronous handlers take calls with them that run in the same worker.
+    let lost = wrong
+        .iter()
+        .filter(|it| !it.contains("-32005") && !it.contains("-32004"));
+    assert_eq!(lost.count(), 0, "{wrong:?}");
+    assert!(wrong.len() <= 12, "{wrong:?}");
+
+    // What they took is given back, except for what any server needs that has worked.
+    let grown = resident_bytes(root).saturating_sub(before);
+    assert!(grown < 96 * 1024 * 1024, "{grown} bytes more");
+
+    let everything = processes(root);
+    assert!(3 <= everything.len(), "{everything:?}");
+    server.process().signal("TERM").await;
+    assert!(server.wait_exit(GENEROUS).await.success());
+
+    let all: Vec<u32> = everything.into_iter().chain(left_behind).collect();
+    wait_until("nothing is left", GENEROUS, || {
+        !all.iter().any(|id| lives(*id))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_takes_stuck_workers_and_what_they_started_with_it() {
+    let site = site();
+    let mut server = site.http().await;
+    let root = server.process().id().expect("it runs");
+    let mut client = server.client();
+    client.open("2025-11-25").await;
+    let mut ids = Vec::new();
+    for tool in ["leave-a-daemon", "fork-bomb"] {
+        let reply = client.request("tools/call", call(tool, json!({}))).await;
+        ids.extend(numbers(text(reply.result())));
+    }
+    let address = server.address();
+    let stuck = tokio::spawn(async move {
+        let message = json!({
+            "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+            "params": call("stuck-with-the-lock", json!({})),
+        });
+        let mut connection = testkit::HttpConnection::connect(address).await.unwrap();
+        let request = testkit::HttpRequest::post("/mcp", message.to_string());
+        connection.send_bytes(&request.to_bytes()).await.unwrap();
+        let _ = connection.read_head().await;
+    });
+    wait_until("it has begun", GENEROUS, || {
+        site.calls()
+            .iter()
+            .any(|call| call.started.capability == "tool/stuck-with-the-lock")
+    })
+    .await;
+    // It is in the ledger before it runs; this is to let it run, and nothing depends on it.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    ids.extend(processes(root));
+    server.process().signal("KILL").await;
+    server.wait_exit(GENEROUS).await;
+    let _ = stuck.await;
+    wait_until("nothing is left", GENEROUS, || {
+        !ids.iter().any(|id| lives(*id))
+    })
+    .await;
+}
