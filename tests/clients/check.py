@@ -22,6 +22,7 @@ from pathlib import Path
 import expectations
 import resuming
 import tasking
+import touring
 from processes import (
     HERE,
     MARK,
@@ -70,6 +71,8 @@ def all_runs() -> list[Run]:
             runs.append(Run(client, "http", "legacy", "resumed"))
         for era in tasking.CLIENTS.get(client, []):
             runs += [Run(client, transport, era, "tasks") for transport in ("stdio", "http")]
+        for era in touring.CLIENTS.get(client, []):
+            runs += [Run(client, transport, era, "tour") for transport in ("stdio", "http")]
     return runs
 
 
@@ -134,6 +137,8 @@ def checks_of(run: Run, binary: Path, fixture: Path, config: Path, cache: Path) 
             return resuming.carry_out(run.client, binary, fixture, config, cache)
         case "tasks":
             return tasking.carry_out(run.client, run.transport, run.era, binary, fixture, config, cache)
+        case "tour":
+            return touring.carry_out(run.client, run.transport, run.era, binary, config, cache)
     return carry_out(run, binary, config, cache)
 
 
@@ -167,7 +172,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=sorted(CLIENTS), help="only this client; repeatable")
     parser.add_argument("--transport", action="append", choices=["stdio", "http", "sse"], help="only this; repeatable")
     parser.add_argument("--era", action="append", choices=["legacy", "modern", "auto"], help="only this; repeatable")
-    parser.add_argument("--what", action="append", choices=["calls", "resumed", "tasks"], help="only this; repeatable")
+    parser.add_argument("--what", action="append", choices=["calls", "resumed", "tasks", "tour"], help="only this; repeatable")
     parser.add_argument(
         "--fixture", type=Path, help="the conformance-server, whose tools hang up; beside the binary by default"
     )

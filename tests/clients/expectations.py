@@ -23,16 +23,22 @@ def identities(run: Any) -> list[str]:
 
 
 VISIBLE = {
-    "warehouse": ["inventory-check", "stock-reorder", "stock-write-off", "supplier-ping"],
+    "warehouse": ["inventory-check", "stock-count-sheet", "stock-reorder", "stock-write-off", "supplier-ping"],
     "manager": [
         "audit-print",
+        "courier-quote",
+        "courier_cancelShipment",
+        "courier_createShipment",
+        "courier_getShipment",
         "customer-lookup",
         "inventory-check",
         "loyalty-points",
         "margin-simulation",
         "price-forecast",
+        "query_state",
         "refund-issue",
         "sales-report",
+        "stock-count-sheet",
         "stock-reorder",
         "stock-write-off",
         "supplier-ping",

@@ -6,7 +6,8 @@
 #
 # NAME is a client: python-2, python-1, typescript-2, typescript-1, inspector. T is stdio,
 # http or sse. E is legacy, modern or auto, where the Inspector finds out. W is calls, resumed,
-# where clients come back over (legacy) http for answers, or tasks. All of them by default.
+# where clients come back over (legacy) http for answers, tasks, or tour, a tool of every kind. All
+# of them by default.
 # The fixture is the conformance-server, by default the one beside BINARY: its tools hang up,
 # ask and fail. N runs go on at once, by default one more than there are processors.
 # Installs what it needs below ${OWLCLAW_TEST_CACHE:-<repository>/.cache}.
@@ -17,7 +18,7 @@ repository=$(cd "$here/../.." && pwd)
 cache=${OWLCLAW_TEST_CACHE:-$repository/.cache}
 
 if [ $# -lt 1 ]; then
-    sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
 fi
 binary=$(realpath -s "$1")
