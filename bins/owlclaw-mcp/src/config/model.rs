@@ -23,7 +23,7 @@ pub struct Config {
     /// How clients reach the server.
     pub transport: Transport,
     /// The Python application that provides the handlers: `module[:attribute]` or
-    /// `path.py[:attribute]`. Without one, only skills are served.
+    /// `path.py[:attribute]`. Without one, there are no handlers.
     #[schemars(extend("format" = "application"))]
     pub app: Option<String>,
     /// The Python interpreter: a path, or a name that is looked up in `PATH`. Without one, that of

@@ -33,6 +33,10 @@ impl Config {
             let names: Vec<&str> = self.commands.keys().map(String::as_str).collect();
             lines.push(line("commands", names.join(", ")));
         }
+        if !self.services.openapi.is_empty() {
+            let names: Vec<&str> = self.services.openapi.keys().map(String::as_str).collect();
+            lines.push(line("services", names.join(", ")));
+        }
         lines.push(line(
             "skills",
             self.resources.skills_dir.display().to_string(),
@@ -57,11 +61,14 @@ impl Config {
     }
 
     fn application_summary(&self) -> String {
+        let workers = match self.workers.count {
+            1 => "1 worker".to_owned(),
+            count => format!("{count} workers"),
+        };
         match (&self.app, &self.python) {
-            (None, _) if self.commands.is_empty() => "none: only skills are served".to_owned(),
             (None, _) => "none".to_owned(),
-            (Some(app), None) => app.clone(),
-            (Some(app), Some(python)) => format!("{app}, run by {python}"),
+            (Some(app), None) => format!("{app}, {workers}"),
+            (Some(app), Some(python)) => format!("{app}, run by {python} in {workers}"),
         }
     }
 
