@@ -58,7 +58,7 @@ class Session:
 
     def __init__(self, binary, home, python):
         self.started = time.perf_counter()
-        command = [binary, "start", "--config", str(home / "mcp-server.yaml"), "--python", python]
+        command = [binary, "start", "--config", str(home / "mcp-server.yaml")]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=home
         )

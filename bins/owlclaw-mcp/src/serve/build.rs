@@ -1,5 +1,6 @@
 //! Builds the server's parts from its configuration.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -162,6 +163,9 @@ pub(super) async fn start_app(config: &Config) -> Result<Option<Arc<PythonApp>>,
     let mut options = PythonOptions::new(spec, app_root(spec));
     options.interpreter = interpreter(config.python.as_deref());
     options.start_timeout = APP_START_TIMEOUT;
+    if let Some(path) = search_path(&options.root) {
+        options.env.push(("PYTHONPATH".into(), path));
+    }
     options.workers = config.workers.count;
     options.start = match config.workers.start {
         config::WorkerStart::Auto => StartMode::Auto,
@@ -206,6 +210,18 @@ fn app_root(spec: &str) -> PathBuf {
         Some(directory) if is_file && directory.is_absolute() => directory.to_owned(),
         _ => std::env::current_dir().unwrap_or_else(|_| PathBuf::from(".")),
     }
+}
+
+/// Where Python is to look for modules besides, if anywhere: an application below the current
+/// directory may import from there, as it can when it is run from there.
+fn search_path(root: &Path) -> Option<OsString> {
+    let here = std::env::current_dir().ok()?;
+    if root == here || !root.starts_with(&here) {
+        return None;
+    }
+    let before = std::env::var_os("PYTHONPATH").filter(|path| !path.is_empty());
+    let before = before.iter().flat_map(std::env::split_paths);
+    std::env::join_paths(before.chain([here])).ok()
 }
 
 /// The configured interpreter, else that of the active virtual environment, else `python3`.

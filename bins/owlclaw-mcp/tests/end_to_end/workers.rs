@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use testkit::{Conversation, GENEROUS, MODERN, wait_until};
 
-use crate::support::{Site, call, names, text};
+use crate::support::{Site, call, names, run, text};
 
 const APP: &str = r#"
 import asyncio
@@ -243,4 +243,25 @@ async fn code_that_changes_is_served_and_what_runs_ends_where_it_began() {
         None => server.receive_answer(&waiting["id"]).await,
     };
     assert_eq!(text(&old["result"]), "generation 1");
+}
+
+#[tokio::test]
+async fn an_application_imports_from_the_directory_it_is_run_from() {
+    let site = Site::new(json!({}));
+    site.write("shop/__init__.py", "");
+    site.write(
+        "shop/handlers.py",
+        "def greet(name: str) -> str:\n    return f'Good day, {name}.'\n",
+    );
+    site.write(
+        "shop/app.py",
+        "from owlclaw import OwlClaw\nfrom shop.handlers import greet\n\
+         app = OwlClaw('shop')\napp.mount_skills('skills')\napp.handler('greet')(greet)\n",
+    );
+    let said =
+        run(site.command(&["tools", "list", "--app", "shop/app.py", "--format", "json"])).await;
+    assert_eq!(said.code, Some(0), "{}", said.messages);
+    assert!(said.output.contains("\"greet\""), "{}", said.output);
+    // Workers that are not wanted any more say nothing about it.
+    assert!(!said.messages.contains("Traceback"), "{}", said.messages);
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import errno
 import faulthandler
 import gc
 import os
@@ -20,6 +21,8 @@ def run(settings, order, loop, loaded):
     try:
         status = _run(settings, order, loop, loaded)
         log_lines.end_all()
+    except _NotWanted:
+        status = 0
     except BaseException:
         report = "the worker cannot go on: %s" % traceback.format_exc()
         os.write(2, report.encode("utf-8", "replace"))
@@ -28,17 +31,30 @@ def run(settings, order, loop, loaded):
         os._exit(status)
 
 
+class _NotWanted(Exception):
+    """What the server had made for this worker is gone: it does not want it any more."""
+
+
 def _run(settings, order, loop, loaded):
     processes.lead_group()
     processes.die_with(settings.launcher)
     _redirect(0, os.devnull, os.O_RDONLY)
-    _redirect(1, order["stdout"], os.O_WRONLY)
-    _redirect(2, order["stderr"], os.O_WRONLY)
+    try:
+        _redirect(1, order["stdout"], os.O_WRONLY)
+        _redirect(2, order["stderr"], os.O_WRONLY)
+    except OSError as error:
+        # The server has removed the pipes, or reads them no more.
+        if error.errno in (errno.ENOENT, errno.ENXIO):
+            raise _NotWanted from None
+        raise
     faulthandler.enable(file=2)
     _keep_for_the_launcher()
     loop = event_loop.renewed(loop)
     _reseed()
-    connection = introduce.connect(settings.socket, order["nonce"], role="worker", worker=order["worker"])
+    try:
+        connection = introduce.connect(settings.socket, order["nonce"], role="worker", worker=order["worker"])
+    except (FileNotFoundError, ConnectionError):
+        raise _NotWanted from None
     worker = serve.Worker(connection, loop)
     worker.start()
     started = time.monotonic()
