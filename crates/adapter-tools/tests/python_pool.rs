@@ -42,6 +42,50 @@ async fn synchronous_handlers_run_beside_each_other_and_never_in_the_way_of_asyn
 }
 
 #[tokio::test]
+async fn an_asynchronous_handler_that_blocks_holds_up_nobody_in_other_workers() {
+    let app = App::pool_shop();
+    let shop = Running::start(app.pool(2)).await;
+    shop.has_workers(2).await;
+    let block = || shop.call("block_until", json!({"file": "go"}));
+    let others = async {
+        app.wait_for("inside", 1).await;
+        // For so long nobody can tell; it is not that something happens meanwhile.
+        tokio::time::sleep(Duration::from_millis(40)).await;
+        let blocked = app.pids("inside")[0];
+        for _ in 0..50 {
+            assert_ne!(shop.pid().await, blocked);
+        }
+        assert_eq!(
+            shop.text("greet_slowly", json!({"name": "x"})).await,
+            "hello x"
+        );
+        app.touch("go");
+    };
+    let (blocked, ()) = tokio::join!(block(), others);
+    blocked.unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_whose_handlers_await_goes_on_being_used() {
+    let app = App::pool_shop();
+    let shop = Running::start(app.pool(2)).await;
+    shop.has_workers(2).await;
+    let sleeping = shop.call("sleep_until", json!({"file": "go"}));
+    let others = async {
+        app.wait_for("inside", 1).await;
+        tokio::time::sleep(Duration::from_millis(40)).await;
+        let awaiting = app.pids("inside")[0];
+        let look = async { while shop.pid().await != awaiting {} };
+        tokio::time::timeout(LONG, look)
+            .await
+            .expect("it is passed by for ever");
+        app.touch("go");
+    };
+    let (slept, ()) = tokio::join!(sleeping, others);
+    slept.unwrap();
+}
+
+#[tokio::test]
 async fn a_worker_that_dies_takes_nobody_elses_calls_with_it() {
     let app = App::pool_shop();
     let shop = Running::start(app.pool(2)).await;
@@ -169,7 +213,8 @@ async fn an_edited_application_is_loaded_beside_the_old_one_which_finishes_what_
         let failed = failed.failed_reload.unwrap();
         assert!(failed.message.contains("not yet"), "{failed:?}");
         assert!(failed.details.contains("app.py\", line 1"), "{failed:?}");
-        assert_eq!(shop.pid().await, old, "the old one goes on");
+        shop.pid().await;
+        assert_eq!(shop.python.health().generation, 1, "the old one goes on");
         app.write(&app_with(
             "@app.handler('new')\nasync def new(): return 'new'\n",
         ));

@@ -140,6 +140,9 @@ fn hear(place: &Place, frame: &Bytes) -> Result<(), String> {
         head.id
             .ok_or_else(|| format!("`{:.32}` without an id", head.kind))
     };
+    if !matches!(&*head.kind, "result" | "error") {
+        place.heard(head.kind == "pong");
+    }
     match &*head.kind {
         "result" => {
             let value = head.value.ok_or("a result without a value")?;

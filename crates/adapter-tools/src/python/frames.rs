@@ -3,8 +3,8 @@
 mod outgoing;
 
 pub(super) use self::outgoing::{
-    CallFrame, ForkFrame, TooLarge, put_call, put_cancel, put_fork, put_reap, put_shutdown,
-    put_state,
+    CallFrame, ForkFrame, TooLarge, put_call, put_cancel, put_fork, put_ping, put_reap,
+    put_shutdown, put_state,
 };
 
 use bytes::{Buf, Bytes, BytesMut};

@@ -34,10 +34,16 @@ pub(super) type Answer = Result<ToolOutput, ToolError>;
 /// is begun in the same worker, since it holds that one's only thread. It does not wait for
 /// asynchronous ones to end: they may take minutes, and OwlClaw itself does not either. Of several
 /// workers one is always left to asynchronous calls, if the application has any.
+///
+/// An asynchronous handler that blocks instead of awaiting holds up its whole worker, and nothing says
+/// so. Hence a worker that runs calls and is silent for some time gets further ones only where there is
+/// no other, until it answers the question whether it is there.
 #[derive(Debug)]
 pub(super) struct Scheduler {
     state: Mutex<State>,
     grace: Duration,
+    /// Whether there are others where one worker is silent.
+    is_pool: bool,
     max_concurrent: usize,
     max_waiting: usize,
     max_waiting_bytes: usize,
@@ -95,6 +101,7 @@ impl Scheduler {
         Self {
             state: Mutex::default(),
             grace: options.grace,
+            is_pool: 1 < options.workers(),
             max_concurrent: options.max_concurrent.max(1),
             max_waiting: options.max_waiting,
             max_waiting_bytes: options.max_waiting_bytes,
@@ -112,7 +119,7 @@ impl Scheduler {
         if is_full {
             // Calls that can begin at once pass through an empty line, whatever their size.
             let is_first = state.queue.first(call.is_async).is_none();
-            if !is_first || self.seat_for(&state, call.is_async).is_none() {
+            if !is_first || self.seat_for(&state, call.is_async, self.now()).is_none() {
                 return Err(ToolError::Busy { retry_after: BUSY });
             }
         }
@@ -223,22 +230,31 @@ impl Scheduler {
         self.refuse_waiting(stopped);
     }
 
+    /// The time, where it matters to where calls go.
+    fn now(&self) -> Option<Instant> {
+        self.is_pool.then(Instant::now)
+    }
+
     /// Where such a call would go now.
-    fn seat_for(&self, state: &State, is_async: bool) -> Option<usize> {
+    fn seat_for(&self, state: &State, is_async: bool, now: Option<Instant>) -> Option<usize> {
         let seats = current(state);
         if is_async {
-            return seat::for_asynchronous(seats, self.max_concurrent);
+            return seat::for_asynchronous(seats, self.max_concurrent, now);
         }
         let keep_one = state.has_async && 1 < state.settled.count_ones();
-        seat::for_synchronous(seats, self.max_concurrent, keep_one)
+        seat::for_synchronous(seats, self.max_concurrent, keep_one, now)
     }
 
     /// Hands out calls that wait, as long as they may begin.
     fn begin_what_can(&self, state: &mut State) {
+        if state.queue.len() == 0 {
+            return;
+        }
+        let now = self.now();
         loop {
             let next = |is_async| {
                 let id = state.queue.first(is_async)?;
-                let seat = self.seat_for(state, is_async)?;
+                let seat = self.seat_for(state, is_async, now)?;
                 Some((id, is_async, seat))
             };
             let (asynchronous, synchronous) = (next(true), next(false));
@@ -252,7 +268,20 @@ impl Scheduler {
             let Some((id, call)) = state.queue.pop(is_async) else {
                 return;
             };
-            begin(state, id, call, seat);
+            self.ask_who_is_silent(state, now);
+            begin(state, id, call, seat, now);
+        }
+    }
+
+    /// Asks those whether they are there whom a call may be passing by. Those that run a synchronous
+    /// call could not answer.
+    fn ask_who_is_silent(&self, state: &mut State, now: Option<Instant>) {
+        let generation = state.generation;
+        for seat in state.seats.iter_mut().flatten() {
+            let is_current = seat.generation == generation && !seat.is_closed;
+            if is_current && seat.is_silent(now) && seat.has_room(self.max_concurrent) {
+                seat.ask();
+            }
         }
     }
 
@@ -278,15 +307,15 @@ fn bit(slot: usize) -> u64 {
 }
 
 /// Puts a call into the outbox of a worker.
-fn begin(state: &mut State, id: u64, call: Call, at: usize) {
+fn begin(state: &mut State, id: u64, call: Call, at: usize, now: Option<Instant>) {
     let refuse = |state: &mut State, call: Call, why| {
         state.breaker.withdrawn(&(call.kind, call.name), id);
         let _ = call.answer.send(Err(why));
     };
-    let left = call
-        .cx
-        .deadline
-        .map(|deadline| Instant::from_std(deadline).saturating_duration_since(Instant::now()));
+    let left = call.cx.deadline.map(|deadline| {
+        let now = now.unwrap_or_else(Instant::now);
+        Instant::from_std(deadline).saturating_duration_since(now)
+    });
     if left.is_some_and(|left| left.is_zero()) {
         return refuse(state, call, ToolError::TimedOut);
     }
@@ -314,6 +343,9 @@ fn begin(state: &mut State, id: u64, call: Call, at: usize) {
             call,
             ToolError::failed("the arguments are too large"),
         );
+    }
+    if seat.running == 0 {
+        seat.quiet_since = now;
     }
     seat.running += 1;
     if !call.is_async {

@@ -81,6 +81,11 @@ pub(in super::super) fn put_reap(out: &mut BytesMut, worker: u64) {
     put_small(out, &format!("{{\"type\":\"reap\",\"worker\":{worker}}}"));
 }
 
+/// Appends a `ping`.
+pub(in super::super) fn put_ping(out: &mut BytesMut) {
+    put_small(out, "{\"type\":\"ping\"}");
+}
+
 /// Appends a `shutdown`.
 pub(in super::super) fn put_shutdown(out: &mut BytesMut) {
     put_small(out, "{\"type\":\"shutdown\"}");

@@ -1,6 +1,9 @@
 //! Whatever happens in whatever order, the scheduler keeps its promises.
 
-use super::{seat::FEW, *};
+use super::{
+    seat::{FEW, SILENCE},
+    *,
+};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -28,6 +31,13 @@ enum Step {
     },
     RefuseWaiting,
     Write(usize),
+    /// A worker says something, perhaps that it is there.
+    Hear {
+        slot: usize,
+        is_there: bool,
+    },
+    /// Time passes.
+    Pass(Duration),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -41,8 +51,16 @@ fn step() -> impl Strategy<Value = Step> {
         1 => slot.clone().prop_map(Step::Miss),
         1 => any::<bool>().prop_map(|has_async| Step::Reload { has_async }),
         1 => Just(Step::RefuseWaiting),
-        3 => slot.prop_map(Step::Write),
+        3 => slot.clone().prop_map(Step::Write),
+        2 => (slot, any::<bool>()).prop_map(|(slot, is_there)| Step::Hear { slot, is_there }),
+        2 => (1..30_u64).prop_map(|millis| Step::Pass(Duration::from_millis(millis))),
     ]
+}
+
+/// How often the worker is to be asked if it is there.
+fn questions(seat: &Seat) -> usize {
+    let windows = seat.outbox.windows(6);
+    windows.filter(|bytes| bytes == b"\"ping\"").count()
 }
 
 /// A call as its caller sees it.
@@ -53,6 +71,8 @@ struct Caller {
 
 /// A scheduler and what has to be true of it.
 struct Model {
+    /// Whose time stands still unless it is told to pass.
+    runtime: tokio::runtime::Runtime,
     scheduler: Arc<Scheduler>,
     generation: u64,
     has_async: bool,
@@ -70,7 +90,10 @@ impl Model {
         options.max_waiting = MAX_WAITING;
         let scheduler = Arc::new(Scheduler::new(&options));
         scheduler.switch_to(1, true);
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().start_paused(true).build().unwrap();
         Self {
+            runtime,
             scheduler,
             generation: 1,
             has_async: true,
@@ -82,6 +105,8 @@ impl Model {
     }
 
     fn take(&mut self, step: Step) {
+        let handle = self.runtime.handle().clone();
+        let _entered = (!matches!(step, Step::Pass(_))).then(|| handle.enter());
         match step {
             Step::Submit { is_async } => self.submit(is_async),
             Step::Abandon(which) => {
@@ -143,9 +168,21 @@ impl Model {
             Step::Write(slot) => {
                 if let Some(place) = self.places.get(&(self.generation, slot)) {
                     let mut state = self.scheduler.lock();
-                    let _ = place.seat(&mut state).unwrap().outbox.split();
+                    let seat = place.seat(&mut state).unwrap();
+                    assert!(questions(seat) <= usize::from(seat.is_asked));
+                    let _ = seat.outbox.split();
                 }
             }
+            Step::Hear { slot, is_there } => {
+                if let Some(place) = self.places.get(&(self.generation, slot)) {
+                    // What was not read is not answered.
+                    let mut state = self.scheduler.lock();
+                    let is_read = questions(place.seat(&mut state).unwrap()) == 0;
+                    drop(state);
+                    place.heard(is_there && is_read);
+                }
+            }
+            Step::Pass(time) => self.runtime.block_on(tokio::time::advance(time)),
         }
         self.check();
     }
@@ -160,9 +197,19 @@ impl Model {
             cx: ToolCx::new("anna", "1"),
             answer,
         };
+        let alert = self.alert();
         match self.scheduler.submit(call) {
             Ok(id) => {
                 self.begun += 1;
+                if let Some(call) = self.scheduler.lock().running.get(&id)
+                    && is_async
+                {
+                    let is_right = alert.is_empty() || alert.contains(&call.seat);
+                    assert!(
+                        is_right,
+                        "it went to a silent worker, and another one was not"
+                    );
+                }
                 let caller = Caller { is_async, answered };
                 assert!(self.callers.insert(id, caller).is_none(), "a number twice");
             }
@@ -172,6 +219,17 @@ impl Model {
             Err(ToolError::Suspended { .. }) => {}
             Err(error) => panic!("{error:?}"),
         }
+    }
+
+    /// The workers that have room and are not silent.
+    fn alert(&self) -> Vec<usize> {
+        let state = self.scheduler.lock();
+        let is_alert = |seat: &Seat| {
+            let quiet = seat.quiet_since.map_or(Duration::ZERO, |at| at.elapsed());
+            seat.has_room(MAX_CONCURRENT) && (seat.running == 0 || quiet <= SILENCE)
+        };
+        let seats = current(&state).filter(|(_, seat)| is_alert(seat));
+        seats.map(|(at, _)| at).collect()
     }
 
     fn check(&mut self) {
@@ -208,6 +266,7 @@ impl Model {
         for (at, seat) in current(&state) {
             let count = running.get(&at).map_or(0, Vec::len);
             assert_eq!(seat.running, count);
+            assert_eq!(seat.quiet_since.is_some(), 0 < count);
             assert!(count <= MAX_CONCURRENT);
             free += usize::from(seat.exclusive.is_none());
         }

@@ -123,6 +123,10 @@ impl Place {
         if let Some(seat) = self.seat(&mut state) {
             seat.has_answered = true;
             seat.running -= 1;
+            seat.quiet_since = match seat.running {
+                0 => None,
+                _ => self.scheduler.now(),
+            };
             seat.remember(id, call.cx.request_id);
             if seat.exclusive == Some(id) {
                 seat.exclusive = None;
@@ -142,6 +146,20 @@ impl Place {
         if let Some(waiter) = call.answer {
             // It may have gone this very moment.
             let _ = waiter.send(answer());
+        }
+    }
+
+    /// The worker has said something else than an answer; `is_there`, if it is what it was asked for.
+    pub(in super::super) fn heard(&self, is_there: bool) {
+        let now = self.scheduler.now();
+        if now.is_none() {
+            return;
+        }
+        if let Some(seat) = self.seat(&mut self.scheduler.lock()) {
+            seat.is_asked &= !is_there;
+            if 0 < seat.running {
+                seat.quiet_since = now;
+            }
         }
     }
 

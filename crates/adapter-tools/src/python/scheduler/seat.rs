@@ -1,7 +1,8 @@
 //! What the scheduler knows of one worker, and which worker a call goes to.
 
+use crate::python::frames::put_ping;
 use bytes::BytesMut;
-use std::{cmp::Reverse, collections::VecDeque, sync::Arc};
+use std::{cmp::Reverse, collections::VecDeque, sync::Arc, time::Duration};
 use tokio::{sync::Notify, time::Instant};
 
 /// How many calls a worker has before an asynchronous one rather goes to the next: calls that run
@@ -10,6 +11,9 @@ pub(super) const FEW: usize = 8;
 /// How much may be waiting to be written to a worker before no further call is put there, in bytes.
 /// One call more than that fits, and the cancellations of what runs.
 pub(super) const MAX_OUTBOX: usize = 1024 * 1024;
+/// How long a worker that runs calls may say nothing before others are preferred to it: it may be
+/// blocked by one of them. Longer than a busy event loop takes for a few of its turns.
+pub(super) const SILENCE: Duration = Duration::from_millis(20);
 /// How many of the calls that it has answered are remembered, for the lines they printed.
 const MAX_RECENT: usize = 64;
 
@@ -26,6 +30,10 @@ pub(super) struct Seat {
     pub(super) running: usize,
     /// The synchronous one of them.
     pub(super) exclusive: Option<u64>,
+    /// Since when nothing was heard of it although it runs calls; `None` where that does not matter.
+    pub(super) quiet_since: Option<Instant>,
+    /// Whether it was asked if it is there, and has not answered that.
+    pub(super) is_asked: bool,
     /// Frames that are not written yet.
     pub(super) outbox: BytesMut,
     /// Whether a signal is due once the outbox is written.
@@ -58,40 +66,62 @@ impl Seat {
         self.recent.push_back((id, request));
     }
 
-    fn has_room(&self, max_concurrent: usize) -> bool {
+    /// Whether it runs calls and nothing was heard of it for some time.
+    pub(super) fn is_silent(&self, now: Option<Instant>) -> bool {
+        let quiet = now
+            .zip(self.quiet_since)
+            .map(|(now, since)| now.saturating_duration_since(since));
+        quiet.is_some_and(|quiet| SILENCE < quiet)
+    }
+
+    /// Asks whether it is there, unless it was asked already.
+    pub(super) fn ask(&mut self) {
+        if !self.is_asked {
+            self.is_asked = true;
+            put_ping(&mut self.outbox);
+            self.bells.outgoing.notify_one();
+        }
+    }
+
+    pub(super) fn has_room(&self, max_concurrent: usize) -> bool {
         self.exclusive.is_none() && self.running < max_concurrent && self.outbox.len() < MAX_OUTBOX
     }
 }
 
 /// Where an asynchronous call goes: to the first worker that has few calls, so that few calls share
-/// one; else to the one that has the fewest.
+/// one; else to the one that has the fewest. Silent workers come after all others: an asynchronous
+/// handler that blocks its loop holds up whatever else is there.
 pub(super) fn for_asynchronous<'a>(
     seats: impl Iterator<Item = (usize, &'a Seat)>,
     max_concurrent: usize,
+    now: Option<Instant>,
 ) -> Option<usize> {
     seats
         .filter(|(_, seat)| seat.has_room(max_concurrent))
         .min_by_key(|(_, seat)| {
-            let many = if seat.running < FEW { 0 } else { seat.running };
-            (many, seat.slot)
+            let is_silent = seat.is_silent(now);
+            let is_few = !is_silent && seat.running < FEW;
+            let many = if is_few { 0 } else { seat.running };
+            (is_silent, many, seat.slot)
         })
         .map(|(at, _)| at)
 }
 
 /// Where a synchronous call goes: to the worker with the fewest calls, from the last one down, so that
 /// it meets as few asynchronous ones as possible. With `keep_one`, the last worker that runs no
-/// synchronous call is left to the asynchronous ones.
+/// synchronous call is left to the asynchronous ones. Silent workers come after all others.
 pub(super) fn for_synchronous<'a>(
     seats: impl Iterator<Item = (usize, &'a Seat)>,
     max_concurrent: usize,
     keep_one: bool,
+    now: Option<Instant>,
 ) -> Option<usize> {
     let mut free = 0;
     let best = seats
         .filter(|(_, seat)| seat.exclusive.is_none())
         .inspect(|_| free += 1)
         .filter(|(_, seat)| seat.has_room(max_concurrent))
-        .min_by_key(|(_, seat)| (seat.running, Reverse(seat.slot)))
+        .min_by_key(|(_, seat)| (seat.is_silent(now), seat.running, Reverse(seat.slot)))
         .map(|(at, _)| at);
     best.filter(|_| !keep_one || 1 < free)
 }

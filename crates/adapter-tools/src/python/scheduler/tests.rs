@@ -41,7 +41,8 @@ fn begin_all<const N: usize>(
     names.map(|name| begin(scheduler, name))
 }
 
-/// The frames of an outbox, as `name` of a call or `-id` of a cancellation.
+/// The frames of an outbox, as `name` of a call, `-id` of a cancellation, or `?` of the question whether
+/// the worker is there.
 fn frames(mut frames: BytesMut) -> Vec<String> {
     let mut seen = Vec::new();
     while !frames.is_empty() {
@@ -49,6 +50,7 @@ fn frames(mut frames: BytesMut) -> Vec<String> {
         let frame: Value = serde_json::from_slice(&frames[4..4 + length]).unwrap();
         seen.push(match frame["name"].as_str() {
             Some(name) => name.to_owned(),
+            None if frame["type"] == "ping" => "?".to_owned(),
             None => format!("-{}", frame["id"]),
         });
         let _ = frames.split_to(4 + length);
@@ -144,6 +146,101 @@ async fn synchronous_calls_begin_from_the_last_worker_on_and_leave_one() {
     assert_eq!(written(), ["a b", "sync2", "sync1"], "sync3 holds b up not");
     answer(&places[1], calls[2].0);
     assert_eq!(written(), ["", "sync3", ""]);
+}
+
+const NONE: [&str; 0] = [];
+
+/// Longer than a worker may say nothing.
+async fn silence_passes() {
+    tokio::time::advance(seat::SILENCE + Duration::from_millis(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn asynchronous_calls_pass_by_a_silent_worker_until_it_says_that_it_is_there() {
+    let scheduler = scheduler(true, |_| {});
+    let places = [0, 1].map(|slot| scheduler.sit(FIRST, slot));
+    let _awaits = begin_all(&scheduler, ["a", "b"]);
+    assert_eq!(written(&scheduler, &places[0]), ["a", "b"]);
+    silence_passes().await;
+    let passing = begin_all(&scheduler, ["c", "d"]);
+    assert_eq!(written(&scheduler, &places[1]), ["c", "d"]);
+    assert_eq!(written(&scheduler, &places[0]), ["?"], "it is asked once");
+    places[0].heard(true);
+    let _meets = begin(&scheduler, "e");
+    assert_eq!(written(&scheduler, &places[0]), ["e"]);
+    // Other frames count as well, but do not answer the question.
+    silence_passes().await;
+    let _asks = begin(&scheduler, "f");
+    places[0].heard(false);
+    let _meets = begin(&scheduler, "g");
+    silence_passes().await;
+    answer(&places[1], passing[0].0);
+    let _passes = begin(&scheduler, "h");
+    assert_eq!(written(&scheduler, &places[0]), ["?", "g"]);
+    assert_eq!(written(&scheduler, &places[1]), ["?", "f", "h"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_without_calls_is_not_silent_however_long_it_says_nothing() {
+    let scheduler = scheduler(true, |_| {});
+    let places = [0, 1].map(|slot| scheduler.sit(FIRST, slot));
+    let (first, _answered) = begin(&scheduler, "a");
+    answer(&places[0], first);
+    silence_passes().await;
+    let _calls = begin_all(&scheduler, ["b", "c"]);
+    assert_eq!(written(&scheduler, &places[0]), ["a", "b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_all_workers_are_silent_the_one_with_the_fewest_calls_is_used() {
+    let scheduler = scheduler(true, |_| {});
+    let places = [0, 1].map(|slot| scheduler.sit(FIRST, slot));
+    let _awaits = begin_all(&scheduler, ["a", "b"]);
+    silence_passes().await;
+    let _awaits = begin(&scheduler, "c");
+    silence_passes().await;
+    let _calls = begin_all(&scheduler, ["d", "e", "f"]);
+    assert_eq!(written(&scheduler, &places[0]), ["a", "b", "?", "e"]);
+    assert_eq!(written(&scheduler, &places[1]), ["c", "?", "d", "f"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_synchronous_call_passes_by_a_silent_worker_too() {
+    let scheduler = scheduler(false, |_| {});
+    let places = [0, 1].map(|slot| scheduler.sit(FIRST, slot));
+    let _few: Vec<_> = (0..seat::FEW).map(|_| begin(&scheduler, "a")).collect();
+    let _one = begin(&scheduler, "b");
+    silence_passes().await;
+    places[0].heard(false);
+    let _sync = begin(&scheduler, "sync");
+    assert_eq!(written(&scheduler, &places[1]), ["b", "?"]);
+    assert_eq!(written(&scheduler, &places[0]).last().unwrap(), "sync");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_without_others_is_not_asked() {
+    let scheduler = scheduler(true, |options| options.workers = 1);
+    let place = scheduler.sit(FIRST, 0);
+    let _awaits = begin(&scheduler, "a");
+    silence_passes().await;
+    let _meets = begin(&scheduler, "b");
+    assert_eq!(written(&scheduler, &place), ["a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_runs_a_synchronous_call_or_is_not_used_any_more_is_not_asked() {
+    let scheduler = scheduler(true, |_| {});
+    let old = scheduler.sit(FIRST, 0);
+    let _awaits = begin(&scheduler, "a");
+    scheduler.switch_to(2, true);
+    let places = [0, 1].map(|slot| scheduler.sit(2, slot));
+    let _blocks = begin(&scheduler, "sync");
+    silence_passes().await;
+    let _passes = begin(&scheduler, "b");
+    assert_eq!(written(&scheduler, &old), ["a"]);
+    assert_eq!(written(&scheduler, &places[1]), ["sync"]);
+    assert_eq!(written(&scheduler, &places[0]), ["b"]);
+    assert_eq!(written(&scheduler, &places[0]), NONE);
 }
 
 #[tokio::test]
