@@ -38,6 +38,10 @@ pub(super) fn tool(
 ) -> Result<Tool, Skipped> {
     // Some authors tell operations of one path apart by fragments, which no server sees.
     let path = found.path.split('#').next().unwrap_or_default();
+    // Right behind a host, anything else would be a part of its name.
+    if !path.starts_with('/') {
+        return Err(Skipped("its path does not begin with `/`".to_owned()));
+    }
     let url = UrlTemplate::parse(&format!("{base}{path}"))
         .map_err(|error| Skipped(format!("its path cannot be used: {error}")))?;
     let parameters = parameters(document, found, &options.headers, odd)?;

@@ -403,3 +403,24 @@ fn a_document_that_cannot_be_used_says_why() {
     assert_eq!(error, OpenApiError::TooMany(MAX_OPERATIONS + 1));
     assert!(error.to_string().contains("`include`"));
 }
+
+#[test]
+fn no_path_changes_the_host() {
+    for path in [
+        ".evil.example/a",
+        "@evil.example/a",
+        ":8443/a",
+        "8/a",
+        "a",
+        "",
+    ] {
+        let paths = json!({path: {"get": {}}, "/good": {"get": {}}});
+        let servers = json!([{"url": "https://h.example"}]);
+        let document = json!({"openapi": "3.1.0", "servers": servers, "paths": paths});
+        let (tools, warnings) =
+            openapi::tools(&document.to_string(), &ServiceOptions::default(), &client()).unwrap();
+        let sources: Vec<_> = tools.iter().filter_map(Tool::source).collect();
+        assert_eq!(sources, ["GET https://h.example/good"], "{path}");
+        assert!(warnings[0].contains("begin with `/`"), "{warnings:?}");
+    }
+}
