@@ -69,6 +69,10 @@ struct Walk<'d> {
     open: Vec<String>,
     /// Names of definitions, by reference.
     names: BTreeMap<String, String>,
+    /// Those names.
+    taken: BTreeSet<String>,
+    /// The last number behind each name that several references would have.
+    numbers: BTreeMap<String, usize>,
     /// Definitions that are still to be made.
     waiting: Vec<String>,
     values: usize,
@@ -135,6 +139,8 @@ impl<'d> Walk<'d> {
             named,
             open: Vec::new(),
             names: BTreeMap::new(),
+            taken: BTreeSet::new(),
+            numbers: BTreeMap::new(),
             waiting: Vec::new(),
             values: 0,
             depth: 0,
@@ -307,9 +313,9 @@ impl<'d> Walk<'d> {
         };
         let base: String = last.chars().take(64).map(legal).collect();
         let mut name = base.clone();
-        let mut number = 1;
-        while self.names.values().any(|taken| *taken == name) {
-            number += 1;
+        let number = self.numbers.entry(base.clone()).or_insert(1);
+        while !self.taken.insert(name.clone()) {
+            *number += 1;
             name = format!("{base}_{number}");
         }
         self.names.insert(reference.to_owned(), name.clone());
@@ -534,5 +540,16 @@ mod tests {
             let error = expand(&none, &[&schema], Direction::Request).unwrap_err();
             assert!(error.contains(named), "{error}");
         }
+    }
+
+    #[test]
+    fn many_definitions_of_one_name_are_told_apart_in_time() {
+        const MANY: usize = 4000;
+        let number = |n: usize| (n.to_string(), json!({"X": {"type": "string"}}));
+        let places: Map<String, Value> = (0..MANY).map(number).collect();
+        let to = |n: usize| json!({"$ref": format!("#/components/schemas/{n}/X")});
+        let all = json!({"anyOf": (0..MANY).map(to).collect::<Vec<_>>()});
+        let all = expanded("3.1.0", places.into(), all);
+        assert_eq!(all["$defs"].as_object().unwrap().len(), MANY);
     }
 }
