@@ -77,7 +77,13 @@ fn parts<'a>(text: &'a str, known: &BTreeSet<String>) -> Vec<Part<'a>> {
     let mut rest = text;
     let mut from = 0;
     while let Some(open) = rest[from..].find('{').map(|at| from + at) {
-        let name = rest[open + 1..].split_once('}').map(|(name, _)| name);
+        // No further than to the next brace of either kind, which no name has: a text of many is
+        // read once.
+        let inside = &rest[open + 1..];
+        let name = inside.find(['{', '}']).and_then(|end| {
+            let (name, after) = inside.split_at(end);
+            after.starts_with('}').then_some(name)
+        });
         match name.filter(|name| is_name(name) && known.contains(*name)) {
             Some(name) => {
                 parts.push(Part::Text(&rest[..open]));
@@ -170,5 +176,13 @@ mod tests {
         let body = template(json!("{a}{b}"));
         let rendered = body.render(json!({"a": "{b}", "b": "{a}"}).as_object().unwrap());
         assert_eq!(rendered, json!("{b}{a}"));
+    }
+
+    #[test]
+    fn a_text_of_many_braces_is_read_in_time() {
+        let braces = "{".repeat(512 * 1024);
+        let body = template(json!(braces));
+        assert_eq!(body.arguments(), BTreeSet::new());
+        assert_eq!(body.render(&Map::new()), json!(braces));
     }
 }
