@@ -267,7 +267,7 @@ fn name(found: &Found<'_>, prefix: &str) -> String {
             legal.push('_');
         }
     }
-    legal.truncate(MAX_NAME);
+    cut(&mut legal, MAX_NAME);
     legal.trim_end_matches('_').to_owned()
 }
 
@@ -279,8 +279,36 @@ fn unique(name: &str, taken: &mut BTreeSet<String>) -> String {
         number += 1;
         let suffix = format!("_{number}");
         unique = name.to_owned();
-        unique.truncate(MAX_NAME - suffix.len());
+        cut(&mut unique, MAX_NAME - suffix.len());
         unique.push_str(&suffix);
     }
     unique
+}
+
+/// At most `bytes` of the text. A prefix can be anything, and is cut between its characters.
+fn cut(text: &mut String, bytes: usize) {
+    while bytes < text.len() {
+        text.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ClientOptions;
+
+    #[test]
+    fn any_prefix_can_be_cut() {
+        let document = r#"{"openapi": "3.1.0", "servers": [{"url": "https://h.example"}],
+            "paths": {"/a": {"get": {}}, "/b": {"get": {}}}}"#;
+        let client = HttpClient::new(ClientOptions::default()).unwrap();
+        for letters in 0..4 {
+            let options = ServiceOptions {
+                prefix: "x".repeat(letters) + &"会".repeat(30),
+                ..ServiceOptions::default()
+            };
+            let (tools, _) = tools(document, &options, &client).unwrap();
+            assert!(tools.iter().all(|tool| tool.name().len() <= MAX_NAME));
+        }
+    }
 }
