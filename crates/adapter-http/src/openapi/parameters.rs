@@ -8,6 +8,7 @@ use crate::{
 };
 use http::{HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 
 /// One parameter of an operation.
 #[derive(Clone, Debug)]
@@ -63,8 +64,12 @@ pub(super) fn parameters(
             match parameter(written, headers) {
                 Ok(None) => {}
                 Ok(Some(parameter)) => {
+                    // The place of a header is its name, whatever case it is written in.
+                    let is_named = |name: &str| {
+                        name == parameter.name || matches!(parameter.place, Place::Header(_))
+                    };
                     let is_same =
-                        |it: &Parameter| it.name == parameter.name && it.place == parameter.place;
+                        |it: &Parameter| it.place == parameter.place && is_named(&it.name);
                     parameters.retain(|it| !is_same(it));
                     parameters.push(parameter);
                 }
@@ -152,19 +157,23 @@ fn described(mut schema: Value, description: &Value) -> Value {
     schema
 }
 
-/// Parameters of the same name in two places become two arguments.
+/// Parameters of the same name in two places become two arguments. One that is called like what
+/// another one has become is moved on, too.
 fn name_arguments(parameters: &mut [Parameter]) {
-    for index in 0..parameters.len() {
-        let (before, rest) = parameters.split_at_mut(index);
-        let parameter = &mut rest[0];
-        let is_taken = |name: &str| before.iter().any(|it| it.argument == name);
-        if is_taken(&parameter.argument) {
-            let place = match parameter.place {
-                Place::Path => "path",
-                Place::Query => "query",
-                Place::Header(_) => "header",
+    let mut taken = BTreeSet::new();
+    for parameter in parameters {
+        let place = match parameter.place {
+            Place::Path => "path",
+            Place::Query => "query",
+            Place::Header(_) => "header",
+        };
+        let mut number = 1;
+        while !taken.insert(parameter.argument.clone()) {
+            parameter.argument = match number {
+                1 => format!("{}_{place}", parameter.name),
+                _ => format!("{}_{place}_{number}", parameter.name),
             };
-            parameter.argument = format!("{}_{place}", parameter.name);
+            number += 1;
         }
     }
 }
@@ -228,4 +237,51 @@ fn flat(members: &Map<String, Value>) -> impl Iterator<Item = Value> {
     members
         .iter()
         .flat_map(|(key, value)| [Value::String(key.clone()), value.clone()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Method;
+
+    fn arguments(of_path: Value, of_operation: Value) -> Vec<(String, String)> {
+        let document = Document::parse("openapi: 3.1.0").unwrap();
+        let item = json!({"parameters": of_path});
+        let operation = json!({"parameters": of_operation});
+        let found = Found {
+            path: "/",
+            method: "get",
+            verb: Method::GET,
+            item: &item,
+            operation: &operation,
+        };
+        let headers = FixedHeaders::default();
+        let all = parameters(&document, &found, &headers, &mut Vec::new());
+        let Ok(all) = all else {
+            panic!("nothing of this is left out");
+        };
+        all.into_iter().map(|it| (it.argument, it.name)).collect()
+    }
+
+    #[test]
+    fn no_two_parameters_are_one_argument() {
+        let at = |name: &str, place: &str| json!({"name": name, "in": place, "schema": {}});
+        let all = [
+            at("id", "path"),
+            at("id_query", "path"),
+            at("id", "query"),
+            at("id", "header"),
+            at("id_header", "query"),
+        ];
+        let all = arguments(json!([]), json!(all));
+        let names: BTreeSet<_> = all.iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), all.len(), "{all:?}");
+    }
+
+    #[test]
+    fn a_header_is_the_same_in_any_case() {
+        let header = |name: &str| json!([{"name": name, "in": "header", "schema": {}}]);
+        let all = arguments(header("X-Tenant"), header("x-tenant"));
+        assert_eq!(all, [("x-tenant".to_owned(), "x-tenant".to_owned())]);
+    }
 }
