@@ -22,8 +22,8 @@ pub struct BadAllowance(pub String);
 
 impl AllowPrivate {
     /// Reads entries such as `10.0.0.0/8`, `fd00::/8`, `127.0.0.1` and `localhost`. The name of a
-    /// host lets its loopback and private addresses through, but not link-local ones, where the
-    /// credentials of virtual machines are handed out; those take a network.
+    /// host lets its loopback and private addresses through, but not link-local ones and others
+    /// where clouds hand out the credentials of virtual machines; those take a network.
     ///
     /// # Errors
     ///
@@ -51,7 +51,9 @@ impl AllowPrivate {
         is_public(address)
             || self.0.iter().any(|allowance| match allowance {
                 Allowance::Network { base, bits } => contains(*base, *bits, address),
-                Allowance::Host(name) => name.eq_ignore_ascii_case(host) && !is_link_local(address),
+                Allowance::Host(name) => {
+                    name.eq_ignore_ascii_case(host) && !hands_out_credentials(address)
+                }
             })
     }
 }
@@ -70,11 +72,13 @@ pub fn is_public(address: IpAddr) -> bool {
 }
 
 /// What is not public, by its base and the bits that count: IANA's special-purpose registries.
-const SPECIAL_V4: [(Ipv4Addr, u32); 15] = [
+const SPECIAL_V4: [(Ipv4Addr, u32); 16] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
     (Ipv4Addr::new(100, 64, 0, 0), 10),
     (Ipv4Addr::new(127, 0, 0, 0), 8),
+    // Of Microsoft's, and seen from inside of its cloud only: there it is the machine's own agent.
+    (Ipv4Addr::new(168, 63, 129, 16), 32),
     (Ipv4Addr::new(169, 254, 0, 0), 16),
     (Ipv4Addr::new(172, 16, 0, 0), 12),
     (Ipv4Addr::new(192, 0, 0, 0), 24),
@@ -125,13 +129,35 @@ fn is_nobodys(address: IpAddr) -> bool {
     address.is_unspecified() || address.is_multicast() || address == IpAddr::V4(Ipv4Addr::BROADCAST)
 }
 
-fn is_link_local(address: IpAddr) -> bool {
-    match address {
+/// Where clouds have the service that tells a virtual machine its credentials, besides link-local
+/// addresses: Alibaba's, Oracle's, Amazon's and Google's.
+const METADATA: [IpAddr; 4] = [
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0x254)),
+];
+
+fn hands_out_credentials(address: IpAddr) -> bool {
+    let address = match address {
+        IpAddr::V6(outer) => embedded(outer).map_or(address, IpAddr::V4),
+        IpAddr::V4(_) => address,
+    };
+    let is_link_local = match address {
         IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => match nat64(address) {
-            Some(inner) => inner.is_link_local(),
-            None => address.is_unicast_link_local(),
-        },
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    is_link_local || METADATA.contains(&address)
+}
+
+/// The IPv4 address that a translator or a tunnel may take this one for.
+fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let at = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
+    match address.segments() {
+        [0x2002, high, low, ..] => Some(at(high, low)),
+        [0x64, 0xff9b, 1, _, _, _, high, low] => Some(at(high, low)),
+        [0, 0, 0, 0, 0, 0, high, low] => Some(at(high, low)),
+        _ => nat64(address),
     }
 }
 
@@ -196,6 +222,9 @@ mod tests {
             ("172.16.0.1", false),
             ("172.31.255.255", false),
             ("192.0.0.170", false),
+            ("168.63.129.16", false),
+            ("::ffff:168.63.129.16", false),
+            ("168.63.129.15", true),
             ("192.0.2.1", false),
             ("192.88.99.1", false),
             ("192.168.1.1", false),
@@ -269,6 +298,29 @@ mod tests {
             );
         }
         assert!(everything.allows("x", "169.254.169.254".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_name_opens_no_address_that_hands_out_credentials() {
+        let allow = AllowPrivate::parse(["db.internal"]).unwrap();
+        let rows = [
+            ("fd00:ec2::253", true),
+            ("100.100.100.199", true),
+            ("2002:a00:1::1", true),
+            ("169.254.169.254", false),
+            ("2002:a9fe:a9fe::1", false),
+            ("64:ff9b:1::169.254.169.254", false),
+            ("64:ff9b::100.100.100.200", false),
+            ("::169.254.169.254", false),
+            ("fd00:ec2::254", false),
+            ("fd20:ce::254", false),
+            ("100.100.100.200", false),
+            ("192.0.0.192", false),
+        ];
+        for (address, expected) in rows {
+            let allowed = allow.allows("db.internal", address.parse().unwrap());
+            assert_eq!(allowed, expected, "{address}");
+        }
     }
 
     #[test]
