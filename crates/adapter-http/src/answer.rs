@@ -158,9 +158,9 @@ fn success(
         }
         Kind::Text | Kind::Page => match text(received) {
             Some(text) => Ok(ToolOutput::text(headers.masked(text))),
-            None => Ok(blob(received, uri)),
+            None => Ok(blob(received, uri, headers)),
         },
-        Kind::Image | Kind::Audio | Kind::Other => Ok(blob(received, uri)),
+        Kind::Image | Kind::Audio | Kind::Other => Ok(blob(received, uri, headers)),
     }
 }
 
@@ -257,8 +257,11 @@ fn compact(json: &str) -> String {
 }
 
 /// What is no text, in Base64, with its media type.
-fn blob(received: &Received, uri: &Uri) -> ToolOutput {
-    let data = BASE64_STANDARD.encode(&received.body);
+fn blob(received: &Received, uri: &Uri, headers: &FixedHeaders) -> ToolOutput {
+    let data = match headers.without_secrets(&received.body) {
+        Some(bytes) => BASE64_STANDARD.encode(bytes),
+        None => BASE64_STANDARD.encode(&received.body),
+    };
     let media = match media(&received.headers) {
         media if media.is_empty() => "application/octet-stream".to_owned(),
         media => media,
@@ -395,6 +398,21 @@ mod tests {
             .headers
             .insert(header::CONTENT_ENCODING, "gzip".parse().unwrap());
         assert!(answered(&packed).unwrap_err().to_string().contains("gzip"));
+    }
+
+    #[test]
+    fn what_is_no_text_has_no_secrets_either() {
+        let secrets = |_: &str| Some("s3cret-value".to_owned());
+        let headers = FixedHeaders::resolve([("X-Key", "${KEY}")], &secrets).unwrap();
+        let uri = Uri::from_static("http://h/a");
+        for media in ["application/octet-stream", "image/png", "text/plain"] {
+            let received = received(200, media, b"\xffyou sent s3cret-value\0");
+            let mapping = ResponseMapping::default();
+            let output = answer(&received, &uri, &mapping, &headers, true).unwrap();
+            let shown = serde_json::to_string(&output.content).unwrap();
+            let expected = BASE64_STANDARD.encode(b"\xffyou sent ***\0");
+            assert!(shown.contains(&expected), "{shown}");
+        }
     }
 
     #[test]

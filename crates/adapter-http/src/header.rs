@@ -98,15 +98,52 @@ impl FixedHeaders {
         &self.written
     }
 
-    /// `text` without the secrets, should somebody have repeated them.
+    /// `text` without the secrets, should somebody have repeated them, as they are or as JSON may
+    /// write them.
     pub(crate) fn masked(&self, text: String) -> String {
-        let mut text = text;
-        for secret in &self.secrets {
-            if text.contains(secret.as_str()) {
-                text = text.replace(secret.as_str(), MASK);
+        match self.without_secrets(text.as_bytes()) {
+            // A secret is text, and what is left of a text without texts is one.
+            Some(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            None => text,
+        }
+    }
+
+    /// The same for what may be no text; `None` if there is nothing to take out.
+    pub(crate) fn without_secrets(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut begins = [false; 256];
+        for first in self.secrets.iter().filter_map(|it| it.bytes().next()) {
+            begins[usize::from(first)] = true;
+        }
+        begins[usize::from(b'\\')] |= !self.secrets.is_empty();
+        let (mut kept, mut copied, mut at) = (Vec::new(), 0, 0);
+        while at < bytes.len() {
+            let rest = &bytes[at..];
+            if !begins[usize::from(rest[0])] {
+                at += 1;
+                continue;
+            }
+            // One secret may be the beginning of another.
+            let longest = self
+                .secrets
+                .iter()
+                .filter_map(|it| repeated(it, rest))
+                .max();
+            match longest {
+                Some(length) => {
+                    kept.extend_from_slice(&bytes[copied..at]);
+                    kept.extend_from_slice(MASK.as_bytes());
+                    at += length;
+                    copied = at;
+                }
+                // The second one does not begin anything.
+                None if rest.starts_with(br"\\") => at += 2,
+                None => at += 1,
             }
         }
-        text
+        (copied != 0).then(|| {
+            kept.extend_from_slice(&bytes[copied..]);
+            kept
+        })
     }
 
     fn value(
@@ -143,6 +180,43 @@ impl fmt::Debug for FixedHeaders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(&self.written).finish()
     }
+}
+
+/// How long `secret` is at the beginning of `bytes`, as it is or as in a text of JSON.
+fn repeated(secret: &str, bytes: &[u8]) -> Option<usize> {
+    if bytes.starts_with(secret.as_bytes()) {
+        return Some(secret.len());
+    }
+    let mut at = 0;
+    for c in secret.chars() {
+        let rest = &bytes[at..];
+        let (mut plain, mut wide) = ([0; 4], [0; 2]);
+        let plain = c.encode_utf8(&mut plain).as_bytes();
+        at += match rest {
+            [b'\\', b'u', ..] => escaped(c.encode_utf16(&mut wide), rest)?,
+            [b'\\', second @ (b'"' | b'\\' | b'/'), ..] if plain == [*second] => 2,
+            [b'\\', b't', ..] if c == '\t' => 2,
+            _ if c != '\\' && rest.starts_with(plain) => plain.len(),
+            _ => return None,
+        };
+    }
+    Some(at)
+}
+
+/// How long these code units are at the beginning of `bytes`, each as `\u` and four digits.
+fn escaped(units: &[u16], bytes: &[u8]) -> Option<usize> {
+    const LENGTH: usize = 6;
+    for (index, unit) in units.iter().enumerate() {
+        let digits = bytes
+            .get(LENGTH * index..)?
+            .strip_prefix(br"\u")?
+            .get(..4)?;
+        let digits = std::str::from_utf8(digits).ok()?;
+        if u16::from_str_radix(digits, 16).ok()? != *unit {
+            return None;
+        }
+    }
+    Some(LENGTH * units.len())
 }
 
 fn is_variable(name: &str) -> bool {
@@ -251,6 +325,29 @@ mod tests {
         for (name, value, error) in rows {
             let refused = FixedHeaders::resolve([(name, value)], &secrets).unwrap_err();
             assert_eq!(refused, error);
+        }
+    }
+
+    #[test]
+    fn secrets_are_found_however_they_are_written() {
+        let secrets = |name: &str| match name {
+            "PART" => Some("abc/def".to_owned()),
+            "ALL" => Some("abc/def/\"ghi\\é".to_owned()),
+            _ => None,
+        };
+        let written = [("X-A", "${PART}"), ("X-B", "${ALL}")];
+        let headers = FixedHeaders::resolve(written, &secrets).unwrap();
+        for (said, expected) in [
+            ("you sent abc/def/\"ghi\\é.", "you sent ***."),
+            ("you sent abc/def.", "you sent ***."),
+            // As in texts of JSON, by the ways in which libraries write them.
+            (r#"{"a": "abc/def/\"ghi\\é!"}"#, r#"{"a": "***!"}"#),
+            (r#"{"a": "abc\/def\/\"ghi\\é!"}"#, r#"{"a": "***!"}"#),
+            (r#"{"a": "abc/def/\"ghi\\\u00e9!"}"#, r#"{"a": "***!"}"#),
+            (r#"{"a": "abc\/def\/\"ghi\\\u00E9!"}"#, r#"{"a": "***!"}"#),
+            (r#"{"a": "\u0061bc\/d\u0065f"}"#, r#"{"a": "***"}"#),
+        ] {
+            assert_eq!(headers.masked(said.to_owned()), expected);
         }
     }
 }
