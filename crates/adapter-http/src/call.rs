@@ -17,6 +17,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 use tokio::time::Instant;
+use uuid::Uuid;
+
+/// A longer id of a call is not sent.
+const MAX_REQUEST_ID_BYTES: usize = 256;
 
 /// Whether requests that change something are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -150,11 +154,21 @@ impl Plan {
             header::ACCEPT_ENCODING,
             HeaderValue::from_static("identity"),
         );
-        let id = HeaderValue::from_str(&cx.request_id).map_err(ToolError::broken)?;
         if let Some(name) = &self.idempotency_header {
-            headers.insert(name, id.clone());
+            // Not the id of the call: each client counts its own from one.
+            let key = Uuid::new_v4().to_string();
+            headers.insert(
+                name,
+                HeaderValue::from_str(&key).map_err(ToolError::broken)?,
+            );
         }
-        headers.insert("x-request-id", id);
+        // A client may call its call anything.
+        if cx.request_id.len() <= MAX_REQUEST_ID_BYTES
+            && cx.request_id.is_ascii()
+            && let Ok(id) = HeaderValue::from_str(&cx.request_id)
+        {
+            headers.insert("x-request-id", id);
+        }
         // What is no header is no trace context.
         if let Some(trace) = cx.traceparent.as_deref()
             && let Ok(trace) = HeaderValue::from_str(trace)

@@ -1,9 +1,10 @@
 //! How often a request is sent.
 
-use crate::service::{Service, answer, bound, call, call_as, client, json as answer_json};
+use crate::service::{Seen, Service, answer, bound, call, call_as, client, json as answer_json};
 use adapter_tools::{ToolCx, ToolError};
 use serde_json::{Value, json};
 use std::{
+    collections::BTreeSet,
     sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
@@ -65,20 +66,38 @@ async fn every_attempt_has_the_same_names() {
     let service = service(&[503, 503]).await;
     let more = json!({"idempotency_header": "Idempotency-Key"});
     let tool = bound(&client(), &binding(&service, "POST", more));
-    call_as(&tool, ToolCx::new("anna", "call-9"), json!({}))
-        .await
-        .unwrap();
-    let names: Vec<_> = service
+    // Two clients count their calls alike, and neither is the other's repetition.
+    for caller in ["anna", "bert"] {
+        call_as(&tool, ToolCx::new(caller, "call-9"), json!({}))
+            .await
+            .unwrap();
+    }
+    let seen = service.seen();
+    let (of_anna, of_bert) = seen.split_at(3);
+    let names = |of: &[Seen], header: &str| -> BTreeSet<String> {
+        of.iter().map(|it| it.header(header).to_owned()).collect()
+    };
+    assert_eq!(names(&seen, "x-request-id"), ["call-9".to_owned()].into());
+    let keys = [of_anna, of_bert].map(|of| names(of, "idempotency-key"));
+    assert!(keys.iter().all(|keys| keys.len() == 1), "{keys:?}");
+    assert!(keys[0].is_disjoint(&keys[1]), "{keys:?}");
+}
+
+#[tokio::test]
+async fn whatever_a_client_calls_its_call_it_is_sent() {
+    let service = service(&[]).await;
+    let tool = bound(&client(), &binding(&service, "POST", json!({})));
+    let long = "x".repeat(100_000);
+    for id in ["\"订单\"", r#""a\nb""#, "a\nb", &long] {
+        let answered = call_as(&tool, ToolCx::new("anna", id), json!({})).await;
+        assert!(answered.is_ok(), "{id:.20}: {answered:?}");
+    }
+    let sent: Vec<_> = service
         .seen()
         .iter()
-        .map(|it| {
-            (
-                it.header("x-request-id").to_owned(),
-                it.header("idempotency-key").to_owned(),
-            )
-        })
+        .map(|it| it.header("x-request-id").to_owned())
         .collect();
-    assert_eq!(names, vec![("call-9".to_owned(), "call-9".to_owned()); 3]);
+    assert_eq!(sent, ["", r#""a\nb""#, "", ""]);
 }
 
 #[tokio::test]
