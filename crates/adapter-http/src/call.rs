@@ -5,12 +5,12 @@ use crate::{
     answer::answer,
     client::{HttpClient, Outgoing, Received, SendError},
     header::FixedHeaders,
-    mapping::ResponseMapping,
+    mapping::{ResponseMapping, SUCCESS},
     retry::{is_idempotent, may_pass, retry_after},
 };
 use adapter_tools::{ToolCx, ToolError, ToolOutput};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use serde_json::{Map, Value, json};
 use std::{
     error::Error,
@@ -69,6 +69,12 @@ impl Plan {
         is_idempotent(&self.method) || self.idempotency_header.is_some()
     }
 
+    /// Whether a status may be another one soon. What is an answer by the binding's word is final.
+    fn may_pass(&self, status: StatusCode) -> bool {
+        let meaning = self.mapping.statuses.get(&status.as_u16());
+        may_pass(status) && meaning.is_none_or(|meaning| meaning != SUCCESS)
+    }
+
     /// How often it is sent, and how long is waited between.
     pub(crate) fn allowed_retry(&self) -> Retry {
         match self.may_repeat() {
@@ -115,7 +121,7 @@ impl Plan {
                 .send(outgoing, self.max_response_bytes, until)
                 .await;
             let asked = match &result {
-                Ok(received) if may_pass(received.status) => {
+                Ok(received) if self.may_pass(received.status) => {
                     retry_after(received.headers.get(header::RETRY_AFTER), SystemTime::now())
                 }
                 Err(SendError::Unreachable(_) | SendError::Broken(_) | SendError::TimedOut) => None,

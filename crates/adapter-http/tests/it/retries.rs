@@ -51,6 +51,14 @@ async fn only_what_may_be_done_twice_is_sent_twice() {
         ("POST", &[503], json!({}), 1, false),
         ("PATCH", &[503], json!({}), 1, false),
         ("POST", &[503], key, 2, true),
+        // It says of itself that this is an answer.
+        (
+            "GET",
+            &[503],
+            json!({"response_mapping": {"status_codes": {"503": "success"}}}),
+            1,
+            true,
+        ),
     ];
     for (method, statuses, more, times, is_answered) in rows {
         let service = service(statuses).await;
