@@ -44,7 +44,7 @@ pub(super) fn tool(
     }
     let url = UrlTemplate::parse(&format!("{base}{path}"))
         .map_err(|error| Skipped(format!("its path cannot be used: {error}")))?;
-    let parameters = parameters(document, found, &options.headers, odd)?;
+    let parameters = parameters(document, found, options, odd)?;
     for argument in url.arguments() {
         let is_declared = |it: &&Parameter| it.place == Place::Path && it.name == argument;
         if parameters.iter().find(is_declared).is_none() {

@@ -1,11 +1,7 @@
 //! Parameters of operations: what they are, and how their values are written.
 
-use super::{Found, document::Document, operation::Skipped};
-use crate::{
-    binding::plain,
-    header::{FixedHeaders, is_of_connection},
-    url::UnfitArgument,
-};
+use super::{Found, ServiceOptions, document::Document, operation::Skipped};
+use crate::{binding::plain, header::is_of_connection, url::UnfitArgument};
 use http::{HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -49,7 +45,7 @@ enum Style {
 pub(super) fn parameters(
     document: &Document,
     found: &Found<'_>,
-    headers: &FixedHeaders,
+    options: &ServiceOptions,
     odd: &mut Vec<String>,
 ) -> Result<Vec<Parameter>, Skipped> {
     let mut parameters: Vec<Parameter> = Vec::new();
@@ -61,7 +57,7 @@ pub(super) fn parameters(
             })?;
             let name = written["name"].as_str().unwrap_or_default();
             let is_required = written["required"] == json!(true);
-            match parameter(written, headers) {
+            match parameter(written, options) {
                 Ok(None) => {}
                 Ok(Some(parameter)) => {
                     // The place of a header is its name, whatever case it is written in.
@@ -85,7 +81,7 @@ pub(super) fn parameters(
 }
 
 /// `None` for what is not the caller's to say.
-fn parameter(written: &Value, headers: &FixedHeaders) -> Result<Option<Parameter>, String> {
+fn parameter(written: &Value, options: &ServiceOptions) -> Result<Option<Parameter>, String> {
     let name = written["name"].as_str().unwrap_or_default();
     if name.is_empty() {
         return Err("has no name".to_owned());
@@ -98,7 +94,8 @@ fn parameter(written: &Value, headers: &FixedHeaders) -> Result<Option<Parameter
             // The first three by OpenAPI's own word; and nobody replaces what is configured.
             let is_ours = ["accept", "content-type", "authorization"].contains(&header.as_str())
                 || is_of_connection(&header)
-                || headers.values().contains_key(&header);
+                || options.headers.values().contains_key(&header)
+                || options.idempotency_header.as_ref() == Some(&header);
             if is_ours {
                 return Ok(None);
             }
@@ -255,8 +252,8 @@ mod tests {
             item: &item,
             operation: &operation,
         };
-        let headers = FixedHeaders::default();
-        let all = parameters(&document, &found, &headers, &mut Vec::new());
+        let options = ServiceOptions::default();
+        let all = parameters(&document, &found, &options, &mut Vec::new());
         let Ok(all) = all else {
             panic!("nothing of this is left out");
         };

@@ -424,3 +424,21 @@ fn no_path_changes_the_host() {
         assert!(warnings[0].contains("begin with `/`"), "{warnings:?}");
     }
 }
+
+#[test]
+fn the_key_of_repetitions_is_not_the_callers() {
+    let key = json!({"name": "Idempotency-Key", "in": "header", "required": true, "schema": {}});
+    let paths = json!({"/a": {"post": {"parameters": [key]}}});
+    let servers = json!([{"url": "https://h.example"}]);
+    let document = json!({"openapi": "3.1.0", "servers": servers, "paths": paths}).to_string();
+    let offered = |header: Option<&str>| {
+        let options = ServiceOptions {
+            idempotency_header: header.map(|it| it.parse().unwrap()),
+            ..ServiceOptions::default()
+        };
+        let (tools, _) = openapi::tools(&document, &options, &client()).unwrap();
+        tools[0].input_schema()["properties"].clone()
+    };
+    assert_eq!(offered(None), json!({"Idempotency-Key": {}}));
+    assert_eq!(offered(Some("idempotency-key")), json!({}));
+}
