@@ -202,6 +202,12 @@ pub(super) fn check(services: &Services, origins: &Origins, problems: &mut Vec<P
             let key = child(&path, "base_url");
             error(key.clone(), format!("`{key}`: {why}"), None);
         }
+        if let Some(name) = &service.idempotency_header
+            && let Err(why) = FixedHeaders::resolve([(name.as_str(), "x")], &|_| None)
+        {
+            let key = child(&path, "idempotency_header");
+            error(key.clone(), format!("`{key}`: {why}"), None);
+        }
         for (header, value) in &service.headers {
             // Whether the variables are set was looked at where they are read.
             let set = |_: &str| Some("x".to_owned());

@@ -437,6 +437,11 @@ async fn a_service_that_cannot_be_offered_is_told_before_anything_is_served() {
         ),
         (json!({"retry": {"max_attempts": 11}}), 2, "from 1 to 10"),
         (
+            json!({"idempotency_header": "Content-Length"}),
+            2,
+            "services.openapi.shop.idempotency_header",
+        ),
+        (
             json!({"prefix": "echo-as-", "include": {}, "exclude": {"operations": ["x"]}}),
             0,
             "",
