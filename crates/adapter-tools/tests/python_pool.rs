@@ -285,6 +285,7 @@ async fn states_are_read_by_name_and_by_a_tool() {
     assert!(matches!(error, ToolError::Broken(_)), "{error:?}");
 
     let tool = shop.python.query_state_tool().unwrap();
+    assert!(!tool.is_async(), "some providers are not");
     assert_eq!(tool.annotations().read_only, Some(true));
     let (tools, problems) = ToolSet::collect([tool]);
     assert!(problems.is_empty());
@@ -297,6 +298,24 @@ async fn states_are_read_by_name_and_by_a_tool() {
     let app = App::pool_shop();
     let shop = Running::start(app.options()).await;
     assert!(shop.python.query_state_tool().is_none());
+}
+
+#[tokio::test]
+async fn asynchronous_states_are_read_beside_each_other() {
+    let source = "import asyncio, os\n\
+        @app.state('one')\nasync def one():\n    met.append(1)\n\
+        \x20   while len(met) < 2: await asyncio.sleep(0.001)\n    return {'pid': os.getpid()}\n\
+        met = []\n";
+    let app = App::new(&app_with(source));
+    // Both have to be there for either to end.
+    let shop = Running::start(app.pool(1)).await;
+    assert!(shop.python.query_state_tool().unwrap().is_async());
+    let read = || shop.python.read_state("one", ToolCx::new("anna", "1"));
+    let both = async { tokio::join!(read(), read()) };
+    let (one, other) = tokio::time::timeout(LONG, both)
+        .await
+        .expect("one waits for the other");
+    assert_eq!(common::text(&one.unwrap()), common::text(&other.unwrap()));
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ import sysconfig
 import time
 import traceback
 
-from . import describe, load, protocol
+from . import describe, hints, load, protocol
 from .call import Handler
 
 # At most so many files are watched for changes.
@@ -38,12 +38,17 @@ def ready(application, root, started, cannot_fork=()):
         "owlclaw": application.owlclaw,
         "import_ms": int((time.monotonic() - started) * 1000),
         "tools": tools,
-        "states": sorted(str(name) for name in application.states()),
+        "states": _states(application.states()),
         "warnings": warnings,
         "cannot_fork": list(cannot_fork),
         "files": files(root),
     }
     return protocol.encode_frame(frame), handlers
+
+
+def _states(providers):
+    asynchronous = {str(name): hints.is_async(provider) for name, provider in providers.items()}
+    return [{"name": name, "async": asynchronous[name]} for name in sorted(asynchronous)]
 
 
 def fatal(error, root=None):

@@ -329,7 +329,7 @@ class Descriptions(unittest.TestCase):
             self.assertEqual(tools["chain"]["description"], "Chained.")
             self.assertEqual(worker.result(1, "chain", {"q": "a"}), {"got": {"q": "a"}})
             self.assertEqual(tools["bad-schema"]["input_schema"]["properties"], {})
-            self.assertEqual(ready["states"], ["stock"])
+            self.assertEqual([state["name"] for state in ready["states"]], ["stock"])
             self.assertEqual(len(ready["warnings"]), 2, ready["warnings"])
             self.assertIn("tool 'bad-schema': its own input schema is ignored", ready["warnings"][0])
             self.assertIn("tool 'odd': the type of parameter 'x' names what is not defined: NoSuch", ready["warnings"][1])

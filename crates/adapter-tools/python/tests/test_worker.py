@@ -223,7 +223,8 @@ async def asynchronous():
 def wrong(): return [1]
 """
         with WorkerProcess(text) as worker:
-            self.assertEqual(worker.ready()["states"], ["async", "sync", "wrong"])
+            states = {state["name"]: state["async"] for state in worker.ready()["states"]}
+            self.assertEqual(list(states.items()), [("async", True), ("sync", False), ("wrong", False)])
             for call_id, (name, value) in enumerate([("sync", {"a": 1}), ("async", {"a": 2})]):
                 worker.send({"type": "state", "id": call_id, "name": name, "ctx": {}})
                 self.assertEqual(worker.answer(call_id)["value"], value)

@@ -37,15 +37,19 @@ impl Executor for Handler {
     }
 }
 
-/// Asks the application's provider of a state.
-pub(super) async fn read_state(scheduler: &Scheduler, name: &str, cx: ToolCx) -> Answer {
+/// Asks the application's provider of a state, which `is_async` if it is known to be.
+pub(super) async fn read_state(
+    scheduler: &Scheduler,
+    name: &str,
+    is_async: bool,
+    cx: ToolCx,
+) -> Answer {
     let (answer, answered) = oneshot::channel();
     let deadline = cx.deadline;
     let call = Call {
         kind: Kind::State,
         name: name.into(),
-        // Nobody says so, and it may hold the worker's only thread.
-        is_async: false,
+        is_async,
         arguments: Bytes::new(),
         cx,
         answer,

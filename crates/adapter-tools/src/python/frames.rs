@@ -140,7 +140,7 @@ pub(super) struct Ready {
     pub(super) import_ms: f64,
     pub(super) tools: Vec<ToolFrame>,
     #[serde(default)]
-    pub(super) states: Vec<String>,
+    pub(super) states: Vec<StateFrame>,
     #[serde(default)]
     pub(super) warnings: Vec<String>,
     /// Why workers had better not be forked from who says this.
@@ -166,6 +166,14 @@ pub(super) struct ToolFrame {
     pub(super) is_async: bool,
     #[serde(default)]
     pub(super) source: Option<String>,
+}
+
+/// The provider of a state.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(super) struct StateFrame {
+    pub(super) name: String,
+    #[serde(rename = "async")]
+    pub(super) is_async: bool,
 }
 
 #[derive(Debug, Deserialize)]

@@ -75,9 +75,10 @@ impl Generation {
         })
     }
 
-    /// Whether it has asynchronous handlers.
+    /// Whether it has asynchronous handlers, or providers of states.
     pub(super) fn has_async(&self) -> bool {
-        self.ready.tools.iter().any(|tool| tool.is_async)
+        let Ready { tools, states, .. } = &*self.ready;
+        tools.iter().any(|tool| tool.is_async) || states.iter().any(|state| state.is_async)
     }
 
     /// Returns why, when its launcher is lost and all workers with it.

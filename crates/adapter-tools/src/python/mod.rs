@@ -162,7 +162,7 @@ impl PythonApp {
             python: ready.python.clone(),
             has_real_owlclaw: ready.owlclaw == "real",
             import: Duration::try_from_secs_f64(ready.import_ms / 1000.0).unwrap_or_default(),
-            states: ready.states.clone(),
+            states: names(&ready),
             warnings: ready.warnings.clone(),
         }
     }
@@ -193,7 +193,7 @@ impl PythonApp {
 
     /// The names of the application's state providers.
     pub fn state_names(&self) -> Vec<String> {
-        self.ready.borrow().states.clone()
+        names(&self.ready.borrow())
     }
 
     /// Asks the application for one of its states: a JSON value, usually an object. The call is bound
@@ -203,14 +203,14 @@ impl PythonApp {
     ///
     /// [`ToolError`] as for tools.
     pub async fn read_state(&self, name: &str, cx: ToolCx) -> Result<ToolOutput, ToolError> {
-        executor::read_state(&self.scheduler, name, cx).await
+        let is_async = states::is_async(&self.ready, name);
+        executor::read_state(&self.scheduler, name, is_async, cx).await
     }
 
     /// A tool that asks for states by their names, called `query_state` as OwlClaw's own; `None` if the
     /// application has no states.
     pub fn query_state_tool(&self) -> Option<Tool> {
-        let names = self.state_names();
-        states::query_state(&names, &self.scheduler)
+        states::query_state(&self.ready, &self.scheduler)
     }
 
     /// Which version of the handlers [`tools`](Self::tools) gives; it grows when the application was
@@ -263,4 +263,9 @@ impl PythonApp {
             None => tool,
         }
     }
+}
+
+fn names(ready: &Ready) -> Vec<String> {
+    let states = ready.states.iter();
+    states.map(|state| state.name.clone()).collect()
 }

@@ -1,12 +1,16 @@
-use super::{executor::read_state, scheduler::Scheduler};
+use super::{executor::read_state, frames::Ready, scheduler::Scheduler};
 use crate::{Annotations, Arguments, Executor, Tool, ToolCx, ToolError, ToolKind, ToolOutput};
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// Asks for a state by its name.
-struct QueryState(Arc<Scheduler>);
+struct QueryState {
+    scheduler: Arc<Scheduler>,
+    ready: watch::Receiver<Arc<Ready>>,
+}
 
 #[derive(Deserialize)]
 struct Query {
@@ -23,16 +27,35 @@ impl Executor for QueryState {
             // They fit the schema, so this cannot fail.
             let query: Query =
                 serde_json::from_slice(arguments.raw()).map_err(ToolError::broken)?;
-            read_state(&self.0, &query.state_name, cx).await
+            let is_async = is_async(&self.ready, &query.state_name);
+            read_state(&self.scheduler, &query.state_name, is_async, cx).await
         })
     }
 }
 
-/// The tool for these states, if there are any.
-pub(super) fn query_state(names: &[String], scheduler: &Arc<Scheduler>) -> Option<Tool> {
-    if names.is_empty() {
+/// Whether the provider of a state is asynchronous, in the application as it was loaded last. One that
+/// nobody knows may hold the worker's only thread.
+pub(super) fn is_async(ready: &watch::Receiver<Arc<Ready>>, name: &str) -> bool {
+    let ready = ready.borrow();
+    let found = ready.states.iter().find(|state| state.name == name);
+    found.is_some_and(|state| state.is_async)
+}
+
+/// The tool for the states of an application, if it has any. It is asynchronous if all of them are.
+pub(super) fn query_state(
+    ready: &watch::Receiver<Arc<Ready>>,
+    scheduler: &Arc<Scheduler>,
+) -> Option<Tool> {
+    let states = ready.borrow().states.clone();
+    if states.is_empty() {
         return None;
     }
+    let names: Vec<_> = states.iter().map(|state| state.name.as_str()).collect();
+    let is_async = states.iter().all(|state| state.is_async);
+    let query = QueryState {
+        scheduler: Arc::clone(scheduler),
+        ready: ready.clone(),
+    };
     let schema = json!({
         "type": "object",
         "properties": {
@@ -51,10 +74,10 @@ pub(super) fn query_state(names: &[String], scheduler: &Arc<Scheduler>) -> Optio
         idempotent: Some(true),
         open_world: Some(false),
     };
-    let tool = Tool::new("query_state", schema, QueryState(Arc::clone(scheduler)))
+    let tool = Tool::new("query_state", schema, query)
         .describe("Read a state of the business: what the application knows right now.")
         .with_annotations(annotations)
-        .with_async(false)
+        .with_async(is_async)
         .with_kind(ToolKind::Python);
     Some(tool)
 }
