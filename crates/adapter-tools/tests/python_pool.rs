@@ -301,6 +301,19 @@ async fn states_are_read_by_name_and_by_a_tool() {
 }
 
 #[tokio::test]
+async fn states_that_came_or_went_make_another_version() {
+    let app = App::new(&app_with("@app.state('one')\ndef one(): return {}\n"));
+    let shop = Running::start(app.pool(1)).await;
+    let version = || *shop.python.tools_version().borrow();
+    shop.python.reload().await.unwrap();
+    assert_eq!(version(), 0, "nothing is different");
+    app.write(&app_with("@app.state('two')\ndef two(): return {}\n"));
+    shop.python.reload().await.unwrap();
+    assert_eq!(version(), 1);
+    assert_eq!(shop.python.state_names(), ["two"]);
+}
+
+#[tokio::test]
 async fn asynchronous_states_are_read_beside_each_other() {
     let source = "import asyncio, os\n\
         @app.state('one')\nasync def one():\n    met.append(1)\n\

@@ -213,8 +213,8 @@ impl PythonApp {
         states::query_state(&self.ready, &self.scheduler)
     }
 
-    /// Which version of the handlers [`tools`](Self::tools) gives; it grows when the application was
-    /// loaded again with others than it had before, for instance because its code was edited. Look at
+    /// Which version of the handlers [`tools`](Self::tools) gives, and of the states; it grows when the
+    /// application was loaded again with others than it had before, for instance because its code was edited. Look at
     /// it before the tools, so that no change is missed.
     pub fn tools_version(&self) -> watch::Receiver<u64> {
         self.version.clone()

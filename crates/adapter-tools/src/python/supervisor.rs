@@ -24,7 +24,7 @@ pub(super) type ReloadRequest = oneshot::Sender<Result<(), ReloadError>>;
 pub(super) struct Supervisor {
     pub(super) shared: Arc<Shared>,
     pub(super) ready: watch::Sender<Arc<Ready>>,
-    /// Grows when the handlers are others than before, after `ready` was set.
+    /// Grows when handlers or states are others than before, after `ready` was set.
     pub(super) version: watch::Sender<u64>,
     /// Says `true`, or is closed, when nothing is wanted any more.
     pub(super) stop: watch::Receiver<bool>,
@@ -191,7 +191,7 @@ impl Supervisor {
         shared.board.loaded();
         shared.board.worker_is_there();
         let before = self.ready.send_replace(Arc::clone(&next.ready));
-        if before.tools != next.ready.tools {
+        if before.tools != next.ready.tools || before.states != next.ready.states {
             self.version.send_modify(|version| *version += 1);
         }
         let old = std::mem::replace(current, next);
