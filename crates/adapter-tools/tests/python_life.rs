@@ -5,7 +5,7 @@
 mod common;
 
 use adapter_tools::{
-    ToolError,
+    ToolCx, ToolError,
     python::{PythonApp, StartError, WorkerState},
 };
 use common::{App, LONG, Running, fixtures, has_ended, is_alive};
@@ -274,6 +274,26 @@ async fn a_worker_that_talks_nonsense_is_replaced() {
 async fn what_nobody_asked_for_is_ignored() {
     let fake = Running::start(fake("unasked")).await;
     assert_eq!(fake.text("x", json!({})).await, "after all");
+}
+
+#[tokio::test]
+async fn a_result_may_be_deeper_than_any_stack() {
+    let deep = Running::start(fake("deep")).await;
+    assert_eq!(deep.text("x", json!({})).await.len(), 2_000_000);
+}
+
+#[tokio::test]
+async fn a_worker_that_talks_without_end_is_ended_in_time() {
+    for kind in ["progress", "cost", "log", "pong"] {
+        let flood = Running::start(fake(&format!("flood of {kind}"))).await;
+        let deadline = std::time::Instant::now() + Duration::from_millis(300);
+        let cx = ToolCx::new("anna", "1").with_deadline(deadline);
+        let error = flood.call_with(cx, "x", json!({})).await.unwrap_err();
+        assert!(matches!(error, ToolError::TimedOut), "{kind}: {error:?}");
+        let lost = flood.health_is(|health| health.last_loss.is_some()).await;
+        let cause = lost.last_loss.unwrap().cause;
+        assert!(cause.contains("did not end"), "{kind}: {cause}");
+    }
 }
 
 #[tokio::test]
