@@ -187,9 +187,18 @@ class Worker:
 
     def _on_readable(self):
         self._signalled = False
-        data = self._receive()
-        if data:
-            self._accept(self._feed(data))
+        frames = self._read()
+        if frames:
+            self._accept(frames)
+
+    def _read(self):
+        """The frames that have arrived; `None` if nothing has."""
+        try:
+            data = self._receive()
+            return None if data is None else self._feed(data)
+        except BaseException as problem:
+            # No memory, say, or no stack left. Whoever waits for a call that is lost here must hear of it.
+            _end("the worker cannot go on: a frame was lost: %r" % problem)
 
     def _receive(self):
         if not self._is_here():
@@ -230,6 +239,8 @@ class Worker:
                 self._take(frame)
         except (KeyError, TypeError) as error:
             _give_up("a frame without its members: %r" % error)
+        except MemoryError as problem:
+            _end("the worker cannot go on: a frame was lost: %r" % problem)
 
     def _take(self, frame):
         kind = frame["type"]
@@ -386,14 +397,14 @@ class Worker:
         self._reading_in_signal = True
         while self._signalled:
             self._signalled = False
-            data = self._receive()
-            while data is not None:
-                for frame in self._feed(data):
+            frames = self._read()
+            while frames is not None:
+                for frame in frames:
                     if frame["type"] == "cancel":
                         self._cancel(frame["id"])
                     else:
                         self._deferred.append(frame)
-                data = self._receive()
+                frames = self._read()
         self._reading_in_signal = False
         if self._deferred and self._running is None:
             # Not in the context of the handler that was interrupted, which new calls would inherit.

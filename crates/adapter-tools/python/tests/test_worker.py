@@ -705,6 +705,37 @@ threading.Thread(target=time.sleep, args=(1000,)).start()
             self.assertRaises(Ended, worker.frame)
             self.assertEqual(worker.wait(10), 7)
 
+    def test_a_call_that_is_lost_on_its_way_in_ends_the_worker(self):
+        text = HEAD + """
+from owlclaw_worker import protocol
+def fail(payload):
+    raise MemoryError()
+@handler("fill")
+async def fill():
+    protocol._decode_frame = fail
+@handler("fill-and-wait")
+async def fill_and_wait():
+    protocol._decode_frame = fail
+    owlclaw_worker.progress(1)
+    while True:
+        try:
+            time.sleep(0.01)
+        except MemoryError:
+            pass
+"""
+        for name in ("fill", "fill-and-wait"):
+            with self.subTest(name), WorkerProcess(text) as worker:
+                worker.ready()
+                worker.call(1, name)
+                worker.frame()
+                worker.call(2, name)
+                worker.cancel(1)
+                with self.assertRaises(Ended):
+                    while True:
+                        worker.frame()
+                self.assertEqual(worker.wait(TIMEOUT), 70)
+                self.assertIn("a frame was lost: MemoryError()", worker.output("stderr"))
+
     def test_a_crash_leaves_its_trace_in_the_log(self):
         text = HEAD + "import faulthandler\nhandler('crash')(lambda: faulthandler._sigsegv())\n"
         with WorkerProcess(text) as worker:
