@@ -279,7 +279,7 @@ impl Tasks {
     /// A new task, in the store. `ttl` is how long it is kept from now on, and `call` what it takes to
     /// begin it again, if it may be.
     async fn create(
-        &self,
+        self: &Arc<Self>,
         cx: &RequestCx,
         capability: &str,
         ttl: Duration,
@@ -408,15 +408,34 @@ impl Tasks {
         live.lose();
     }
 
-    /// Forgets a task that nobody was told of.
-    async fn forget(&self, live: &Live) {
-        if let Err(error) = self.store.remove(live.record.id.clone()).await {
+    /// Forgets a task that nobody was told of. While the store fails it stays one of those that run
+    /// here, and is tried again: it would be begun again by whoever finds that nobody carries it on.
+    async fn forget(self: &Arc<Self>, live: &Arc<Live>) {
+        if self.is_forgotten(live).await {
+            return self.retire(live);
+        }
+        let (tasks, live) = (Arc::clone(self), Arc::clone(live));
+        self.runtime.spawn(async move {
+            while (tasks.clock)() < live.record.expires_us && !tasks.is_closing() {
+                tokio::time::sleep(TRY_AGAIN).await;
+                if tasks.is_forgotten(&live).await {
+                    break;
+                }
+            }
+            tasks.retire(&live);
+        });
+    }
+
+    async fn is_forgotten(&self, live: &Live) -> bool {
+        let removed = self.store.remove(live.record.id.clone()).await;
+        if let Err(error) = &removed {
             tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "a task that nobody knows of stays until it expires"
+                error = error as &dyn std::error::Error,
+                task = ?live.record.id,
+                "a task that nobody knows of could not be forgotten"
             );
         }
-        self.retire(live);
+        removed.is_ok()
     }
 
     fn retire(&self, live: &Live) {

@@ -6,13 +6,18 @@ use crate::{
         about, accept, ask, calls, created, get, idle, legacy, modern, options, reaches,
         setup_over, text, update,
     },
+    tasks_store::{Moody, take},
 };
 use adapter_tools::{Annotations, Elicited, Needed, Question, Tool, ToolCx, ToolError};
 use futures_util::FutureExt;
 use gateway::TaskOptions;
 use governance::Rules;
 use serde_json::{Value, json};
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 use task_store::{MemoryTaskStore, SqliteTaskStore, TaskStore};
 use testkit::{GENEROUS, wait_until};
 
@@ -551,4 +556,36 @@ async fn a_task_of_another_server_is_cancelled_from_here() {
     })
     .await;
     assert_eq!(get(&mut client, &id).await["status"], "cancelled");
+}
+
+#[tokio::test]
+async fn what_nobody_was_told_of_is_not_begun_again_even_if_it_cannot_be_forgotten() {
+    let store = Moody::new();
+    let house = over(Arc::clone(&store) as _, sharing(), tools)
+        .await
+        .build();
+    house.gateway.keep_tasks();
+    let mut client = legacy(&house, "anna").await;
+    let params = json!({ "name": "again", "arguments": { "mark": "m" }, "task": {} });
+    client.begin("tools/call", params).await;
+    store.asked().await;
+    client.close_input();
+    client.serving.await.unwrap();
+    store.failing.store(true, Ordering::SeqCst);
+    store.allow();
+    take(&store.failed).await;
+    let runs = house.bench.runs();
+    // Whoever looks for what nobody carries on would find it now.
+    pass(Duration::from_millis(100));
+    for _ in 0..3 {
+        take(&store.looked).await;
+    }
+    store.failing.store(false, Ordering::SeqCst);
+    wait_until("it is forgotten after all", GENEROUS, || {
+        let unfinished = store.inner.lapsed(u64::MAX).now_or_never();
+        unfinished.expect("it is in memory").unwrap().is_empty()
+    })
+    .await;
+    idle(&house).await;
+    assert_eq!(house.bench.runs(), runs);
 }

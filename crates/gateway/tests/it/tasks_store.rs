@@ -29,39 +29,54 @@ use task_store::{
 use testkit::{GENEROUS, MODERN, Voice, wait_until};
 use tokio::sync::Semaphore;
 
-/// A store that takes its time to create, and that fails to update.
+/// A store that takes its time to create, that fails to update and to remove, and that does not
+/// come to the end of a claim.
 #[derive(Debug)]
-struct Moody {
-    inner: MemoryTaskStore,
+pub(crate) struct Moody {
+    pub(crate) inner: MemoryTaskStore,
     /// Creations begin: one permit each.
     asked: Semaphore,
     /// Creations end: one permit each.
     allowed: Semaphore,
-    failing: AtomicBool,
-    /// Updates have failed: one permit each.
-    failed: Semaphore,
+    pub(crate) failing: AtomicBool,
+    /// Updates and removals have failed: one permit each.
+    pub(crate) failed: Semaphore,
+    /// It was asked what has lapsed: one permit each.
+    pub(crate) looked: Semaphore,
+    pub(crate) claims_for_ever: AtomicBool,
 }
 
 impl Moody {
-    fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             inner: MemoryTaskStore::default(),
             asked: Semaphore::new(0),
             allowed: Semaphore::new(0),
             failing: AtomicBool::new(false),
             failed: Semaphore::new(0),
+            looked: Semaphore::new(0),
+            claims_for_ever: AtomicBool::new(false),
         })
+    }
+
+    /// Fails, if it is to.
+    fn fail(&self) -> Result<(), StoreError> {
+        if !self.failing.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.failed.add_permits(1);
+        Err(StoreError("the disk is full".into()))
     }
 
     async fn house(self: &Arc<Self>) -> House {
         setup_over(Arc::clone(self) as _, options()).await.build()
     }
 
-    async fn asked(&self) {
+    pub(crate) async fn asked(&self) {
         take(&self.asked).await;
     }
 
-    fn allow(&self) {
+    pub(crate) fn allow(&self) {
         self.allowed.add_permits(1);
     }
 
@@ -72,7 +87,7 @@ impl Moody {
     }
 }
 
-async fn take(permits: &Semaphore) {
+pub(crate) async fn take(permits: &Semaphore) {
     let permit = tokio::time::timeout(GENEROUS, permits.acquire()).await;
     permit.expect("it comes to that").unwrap().forget();
 }
@@ -97,11 +112,10 @@ impl TaskStore for Moody {
     }
 
     fn update(&self, task: TaskRecord) -> BoxFuture<'_, Result<bool, StoreError>> {
-        if self.failing.load(Ordering::SeqCst) {
-            self.failed.add_permits(1);
-            return async { Err(StoreError("the disk is full".into())) }.boxed();
+        match self.fail() {
+            Ok(()) => self.inner.update(task),
+            Err(error) => async { Err(error) }.boxed(),
         }
-        self.inner.update(task)
     }
 
     fn list(
@@ -115,7 +129,10 @@ impl TaskStore for Moody {
     }
 
     fn remove(&self, id: TaskId) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.inner.remove(id)
+        match self.fail() {
+            Ok(()) => self.inner.remove(id),
+            Err(error) => async { Err(error) }.boxed(),
+        }
     }
 
     fn remove_expired(&self, now_us: u64) -> BoxFuture<'_, Result<usize, StoreError>> {
@@ -123,6 +140,7 @@ impl TaskStore for Moody {
     }
 
     fn lapsed(&self, now_us: u64) -> BoxFuture<'_, Result<Vec<Lapsed>, StoreError>> {
+        self.looked.add_permits(1);
         self.inner.lapsed(now_us)
     }
 
@@ -132,6 +150,9 @@ impl TaskStore for Moody {
         lease: Lease,
         now_us: u64,
     ) -> BoxFuture<'_, Result<Option<Claimed>, StoreError>> {
+        if self.claims_for_ever.load(Ordering::SeqCst) {
+            return std::future::pending().boxed();
+        }
         self.inner.claim(task, lease, now_us)
     }
 
