@@ -7,12 +7,15 @@ use super::{
 };
 use crate::{ErrorOptions, Governed, Offer, Recorded, Runner, Timed, facts::tool_capability};
 use arc_swap::ArcSwap;
-use futures_util::future::{Either, select};
+use futures_util::{StreamExt, future::select, stream};
 use governance::{Governor, QuotaStore};
 use mcp_protocol::Encoder;
 use mcp_service::Principal;
-use std::{collections::HashSet, pin::pin, sync::Arc};
+use std::{collections::HashSet, convert::Infallible, pin::pin, sync::Arc, time::Duration};
 use task_store::{Lapsed, StoreError, TaskRecord, TaskState as Stored};
+
+/// The most tasks that are being taken up at the same time.
+const MAX_TAKEN_UP_AT_ONCE: usize = 64;
 
 /// Takes up tasks that nobody carries on, and keeps hold of those that run here.
 #[derive(Debug)]
@@ -43,27 +46,33 @@ impl<Q: QuotaStore> Upkeep<Q> {
 
     async fn go_on(&self) {
         let mut closing = self.tasks.closing.subscribe();
-        let every = self.tasks.options.lease / 3;
+        // Each beside the other: what runs here is to stay ours however much there is to take up.
+        let (leases, others) = (pin!(self.keep_all_leases()), pin!(self.keep_taking_up()));
+        let closes = pin!(closing.wait_for(|closing| *closing));
+        select(select(leases, others), closes).await;
+    }
+
+    async fn keep_all_leases(&self) -> Infallible {
+        loop {
+            self.tasks.keep_leases().await;
+            tokio::time::sleep(self.tasks.renew_every()).await;
+        }
+    }
+
+    async fn keep_taking_up(&self) -> Infallible {
         loop {
             // From here on, so that no place is missed that is given back meanwhile.
             let mut count = self.tasks.count.subscribe();
-            let look = async {
-                self.tasks.keep_leases().await;
-                let has_more = self.take_up_all().await;
-                let place = async {
-                    if !has_more || count.changed().await.is_err() {
-                        std::future::pending::<()>().await;
-                    }
-                    // Places come and go; one look is enough for many.
-                    tokio::time::sleep(self.tasks.options.poll_interval).await;
-                };
-                // In both cases it is time to look again.
-                let _ = tokio::time::timeout(every, place).await;
+            let has_more = self.take_up_all().await;
+            let place = async {
+                if !has_more || count.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+                // Places come and go; one look is enough for many.
+                tokio::time::sleep(self.tasks.options.poll_interval).await;
             };
-            let closes = pin!(closing.wait_for(|closing| *closing));
-            if let Either::Right(_) = select(pin!(look), closes).await {
-                return;
-            }
+            // In both cases it is time to look again.
+            let _ = tokio::time::timeout(self.tasks.renew_every(), place).await;
         }
     }
 
@@ -76,9 +85,12 @@ impl<Q: QuotaStore> Upkeep<Q> {
                 return false;
             }
         };
+        // Some at once, since the store does at one go what it is asked meanwhile.
+        let taken = stream::iter(lapsed).map(|task| self.take_up(task));
+        let mut taken = pin!(taken.buffer_unordered(MAX_TAKEN_UP_AT_ONCE));
         let mut has_more = false;
-        for task in lapsed {
-            match self.take_up(task).await {
+        while let Some(taken) = taken.next().await {
+            match taken {
                 Ok(taken) => has_more |= taken == Taken::NoRoom,
                 Err(error) => note(&error, "a task cannot be taken up; it is tried again"),
             }
@@ -175,6 +187,11 @@ impl<Q: QuotaStore> Upkeep<Q> {
 }
 
 impl Tasks {
+    /// How often it is said that tasks are carried on: three times before a lease runs out.
+    fn renew_every(&self) -> Duration {
+        self.options.lease / 3
+    }
+
     /// Says that what runs here is carried on, and stops what is somebody else's meanwhile.
     async fn keep_leases(&self) {
         let running: Vec<_> = self.lock().values().cloned().collect();

@@ -589,3 +589,33 @@ async fn what_nobody_was_told_of_is_not_begun_again_even_if_it_cannot_be_forgott
     idle(&house).await;
     assert_eq!(house.bench.runs(), runs);
 }
+
+#[tokio::test]
+async fn a_server_keeps_its_tasks_however_long_it_takes_up_others() {
+    let store = Moody::new();
+    let house = over(Arc::clone(&store) as _, sharing(), tools)
+        .await
+        .build();
+    let mut client = modern(&house, "anna").await;
+    let ends = over(Arc::clone(&store) as _, sharing(), tools)
+        .await
+        .build();
+    store.allow();
+    begin_another(&ends).await;
+    pass(Duration::from_millis(100));
+    store.allow();
+    let id = begin(&mut client, "again", json!({ "mark": "m" })).await;
+    store.claims_for_ever.store(true, Ordering::SeqCst);
+    house.gateway.keep_tasks();
+    take(&store.looked).await;
+    for _ in 0..4 {
+        pass(Duration::from_millis(60));
+        let soon_us = now_us() + 80_000;
+        wait_until("it says that it goes on", GENEROUS, || {
+            let lapsed = store.inner.lapsed(soon_us).now_or_never();
+            let lapsed = lapsed.expect("it is in memory").unwrap();
+            lapsed.iter().all(|it| it.record.id.as_str() != id)
+        })
+        .await;
+    }
+}
