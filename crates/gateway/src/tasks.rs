@@ -173,13 +173,19 @@ impl Tasks {
         runner: Arc<dyn TaskRunner>,
     ) -> Result<Arc<Self>, StoreError> {
         let now_us = clock();
-        store.remove_expired(now_us).await?;
-        Ok(Arc::new(Self {
+        let owner = uuid::Uuid::new_v4().to_string();
+        // A name that nobody had before has nothing to give up: this finds out about the store.
+        let nothing = Lease {
+            owner: owner.clone(),
+            until_us: 0,
+        };
+        store.renew(nothing).await?;
+        let tasks = Arc::new(Self {
             store,
             options,
             clock,
             runner,
-            owner: uuid::Uuid::new_v4().to_string(),
+            owner,
             runtime: Handle::current(),
             live: Mutex::default(),
             count: watch::Sender::new(0),
@@ -187,9 +193,11 @@ impl Tasks {
             running: Slots::new(options.max_running, options.max_running_per_principal),
             waiting: Slots::new(options.max_waiting, options.max_waiting_per_principal),
             subscriptions: OnceLock::new(),
-            swept_us: AtomicU64::new(now_us),
+            swept_us: AtomicU64::new(0),
             closing: watch::Sender::new(false),
-        }))
+        });
+        tasks.sweep(now_us);
+        Ok(tasks)
     }
 
     /// How they behave.
@@ -292,7 +300,7 @@ impl Tasks {
         let slot = self.running.take(&cx.principal);
         let slot = slot.ok_or(NotCreated::TooManyRunning)?;
         let now_us = (self.clock)();
-        self.sweep(now_us).await;
+        self.sweep(now_us);
         let ttl_us = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
         let record = TaskRecord {
             id: TaskId::random(),
@@ -459,19 +467,23 @@ impl Tasks {
         self.lock().get(id).cloned()
     }
 
-    /// Forgets what has expired, now and then.
-    async fn sweep(&self, now_us: u64) {
+    /// Forgets what has expired, now and then. Nobody waits for it: it may be much, and whoever asks
+    /// for something looks whether it has expired.
+    fn sweep(&self, now_us: u64) {
         let swept_us = self.swept_us.load(Ordering::Relaxed);
         if now_us < swept_us.saturating_add(SWEEP_EVERY_US) {
             return;
         }
         self.swept_us.store(now_us, Ordering::Relaxed);
-        if let Err(error) = self.store.remove_expired(now_us).await {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "expired tasks could not be forgotten"
-            );
-        }
+        let store = Arc::clone(&self.store);
+        self.runtime.spawn(async move {
+            if let Err(error) = store.remove_expired(now_us).await {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "expired tasks could not be forgotten"
+                );
+            }
+        });
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, Arc<Live>>> {

@@ -296,7 +296,7 @@ impl<Q: QuotaStore> Server<Q> {
     /// What is not found for any reason is not there, word for word.
     async fn find(&self, cx: &RequestCx, tasks: &Tasks, id: &str) -> Result<Found, McpError> {
         let id: TaskId = id.parse().map_err(|_| unknown_task())?;
-        tasks.sweep((self.clock)()).await;
+        tasks.sweep((self.clock)());
         let found = match tasks.live(&id) {
             Some(live) => Found::Live(live),
             None => {

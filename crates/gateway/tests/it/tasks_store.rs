@@ -1,7 +1,7 @@
 //! What a task has come to outlives whoever ran it, and a store that takes its time or fails.
 
 use crate::{
-    house::{Client, House, block_on, now_us},
+    house::{Client, House, block_on, now_us, pass},
     tasks_house::{
         about, accept, begin, begin_with, calls, created, get, idle, knows_tasks, legacy, modern,
         options, reaches, setup_over, text, update,
@@ -30,7 +30,7 @@ use testkit::{GENEROUS, MODERN, Voice, wait_until};
 use tokio::sync::Semaphore;
 
 /// A store that takes its time to create, that fails to update and to remove, and that does not
-/// come to the end of a claim.
+/// come to the end of a claim or of what has expired.
 #[derive(Debug)]
 pub(crate) struct Moody {
     pub(crate) inner: MemoryTaskStore,
@@ -44,6 +44,7 @@ pub(crate) struct Moody {
     /// It was asked what has lapsed: one permit each.
     pub(crate) looked: Semaphore,
     pub(crate) claims_for_ever: AtomicBool,
+    forgets_for_ever: AtomicBool,
 }
 
 impl Moody {
@@ -56,6 +57,7 @@ impl Moody {
             failed: Semaphore::new(0),
             looked: Semaphore::new(0),
             claims_for_ever: AtomicBool::new(false),
+            forgets_for_ever: AtomicBool::new(false),
         })
     }
 
@@ -136,6 +138,9 @@ impl TaskStore for Moody {
     }
 
     fn remove_expired(&self, now_us: u64) -> BoxFuture<'_, Result<usize, StoreError>> {
+        if self.forgets_for_ever.load(Ordering::SeqCst) {
+            return std::future::pending().boxed();
+        }
         self.inner.remove_expired(now_us)
     }
 
@@ -453,4 +458,19 @@ async fn a_task_that_runs_when_its_time_is_over_has_failed() {
     assert_eq!(told["params"]["statusMessage"], "the task has expired");
     assert_eq!(calls(&house).await[0].ended.outcome, Outcome::Cancelled);
     idle(&house).await;
+}
+
+#[tokio::test]
+async fn nobody_waits_for_what_has_expired_to_be_forgotten() {
+    let store = Moody::new();
+    store.forgets_for_ever.store(true, Ordering::SeqCst);
+    let house = tokio::time::timeout(GENEROUS, store.house()).await;
+    let house = house.expect("it does not wait");
+    let mut client = modern(&house, "anna").await;
+    for _ in 0..2 {
+        store.allow();
+        let id = begin(&mut client, "long").await;
+        assert_eq!(get(&mut client, &id).await["status"], "working");
+        pass(Duration::from_secs(120));
+    }
 }
