@@ -19,6 +19,9 @@ const MAX_STEPS_IN_PLACE: u64 = 10_000;
 const MAX_HEIGHT: usize = 400;
 /// The same for one value, what is inside it apart.
 const MAX_HEIGHT_IN_PLACE: usize = 64;
+/// How many times everything is looked at for `unevaluatedProperties` and `unevaluatedItems`: to see
+/// whether it fits, what of it has been evaluated, and once more where they are inside one another.
+const LOOKS: u64 = 3;
 /// What one match costs that an engine without backtracking cannot do, at its worst.
 const BACKTRACKING_STEPS: u64 = 500;
 /// The most distinct pairs of subschema and value that are looked at.
@@ -54,8 +57,8 @@ struct Node {
     /// Steps for a value of its own, whatever it is.
     own: u64,
     has_pattern: bool,
-    /// `unevaluatedProperties` and `unevaluatedItems` look at everything a second time.
-    looks_twice: bool,
+    /// `unevaluatedProperties` and `unevaluatedItems` look at everything again.
+    looks_again: bool,
 }
 
 impl Effort {
@@ -133,8 +136,8 @@ impl Effort {
             weight = weight.saturating_add(its_weight);
             height = height.max(its_height + 1);
         }
-        if node.looks_twice {
-            weight = weight.saturating_mul(2);
+        if node.looks_again {
+            weight = weight.saturating_mul(LOOKS);
         }
         known[index] = Some((weight, height));
         Some((weight, height))
@@ -229,8 +232,8 @@ impl Count<'_> {
             Value::Object(members) => steps = self.members(steps, node, members, height)?,
             _ => {}
         }
-        if node.looks_twice {
-            steps = steps.saturating_mul(2);
+        if node.looks_again {
+            steps = steps.saturating_mul(LOOKS);
         }
         if !is_leaf {
             self.known.insert(key, Some(steps));
@@ -384,13 +387,13 @@ impl<'a> Reader<'a> {
                         .extend(self.map(value, &at).map(|(_, index)| index));
                 }
                 "additionalProperties" | "unevaluatedProperties" => {
-                    node.looks_twice |= keyword == "unevaluatedProperties";
+                    node.looks_again |= keyword == "unevaluatedProperties";
                     node.rest.push(self.index(value, at));
                 }
                 "propertyNames" => node.names.push(self.index(value, at)),
                 "prefixItems" => node.prefix.extend(self.list(value, &at)),
                 "items" | "contains" | "unevaluatedItems" => {
-                    node.looks_twice |= keyword == "unevaluatedItems";
+                    node.looks_again |= keyword == "unevaluatedItems";
                     node.items.push(self.index(value, at));
                 }
                 "$defs" | "definitions" => {

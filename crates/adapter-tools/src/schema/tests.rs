@@ -292,6 +292,23 @@ fn large_schemas_and_large_values_are_checked_in_time() {
     }
 }
 
+/// Each level takes three times as long as the one inside it.
+#[test]
+fn what_looks_at_what_is_left_over_again_and_again_is_refused() {
+    let nested = |levels: usize| {
+        let inside = json!({"properties": {"a": true}});
+        let mut schema = (0..levels).fold(
+            inside,
+            |inside, _| json!({"allOf": [inside], "unevaluatedProperties": {"type": "integer"}}),
+        );
+        schema["type"] = json!("object");
+        compile(&schema)
+    };
+    let schema = nested(5).unwrap();
+    assert_eq!(refusal(&schema, &json!({"a": 1, "b": 2})).0, None);
+    assert_eq!(nested(9).unwrap_err(), SchemaError::TooIntricate);
+}
+
 #[test]
 fn references_by_anchor_and_by_pointer_lead_where_they_say() {
     let schema = json!({
