@@ -201,9 +201,11 @@ impl<'d> Walk<'d> {
         };
         // What stands beside a reference is ignored by 3.0 and counts in 3.1; a description is of use
         // either way.
-        let is_old = self.document.root()["openapi"]
-            .as_str()
-            .is_none_or(|version| version.starts_with("3.0"));
+        let is_old = match &self.document.root()["openapi"] {
+            Value::String(version) => version.starts_with("3.0"),
+            // Without quotes, `3.1` is a number.
+            version => !version.to_string().starts_with("3.1"),
+        };
         let mut beside: Map<String, Value> = map.clone();
         beside.remove("$ref");
         if is_old {
@@ -503,6 +505,22 @@ mod tests {
             new,
             json!({"allOf": [first, {"description": "new", "minLength": 2}]})
         );
+    }
+
+    #[test]
+    fn a_version_without_quotes_is_a_version() {
+        for (version, length) in [("3.1", json!(2)), ("3.0", Value::Null)] {
+            let text = format!(
+                "openapi: {version}\nN: {{type: string}}\nB: {{$ref: '#/N', minLength: 2}}\n"
+            );
+            let document = Document::parse(&text).unwrap();
+            let beside = &document.root()["B"];
+            let expanded = expand(&document, &[beside], Direction::Request).unwrap();
+            assert_eq!(
+                expanded.schemas[0]["allOf"][1]["minLength"], length,
+                "{version}"
+            );
+        }
     }
 
     #[test]
