@@ -6,6 +6,9 @@ use http::{HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
+/// An operation with more is no tool: each is compared with each other, and may be a large copy.
+const MAX_PARAMETERS: usize = 256;
+
 /// One parameter of an operation.
 #[derive(Clone, Debug)]
 pub(super) struct Parameter {
@@ -49,8 +52,14 @@ pub(super) fn parameters(
     odd: &mut Vec<String>,
 ) -> Result<Vec<Parameter>, Skipped> {
     let mut parameters: Vec<Parameter> = Vec::new();
+    let lists = [&found.item["parameters"], &found.operation["parameters"]];
+    let entries = lists.iter().filter_map(|it| it.as_array()).map(Vec::len);
+    if MAX_PARAMETERS < entries.sum() {
+        let why = format!("it has more than {MAX_PARAMETERS} parameters");
+        return Err(Skipped(why));
+    }
     // The operation's own come last and take the place of the path's.
-    for list in [&found.item["parameters"], &found.operation["parameters"]] {
+    for list in lists {
         for written in list.as_array().into_iter().flatten() {
             let written = document.follow(written).ok_or_else(|| {
                 Skipped("the `$ref` of a parameter leads nowhere in the document".to_owned())

@@ -442,3 +442,21 @@ fn the_key_of_repetitions_is_not_the_callers() {
     assert_eq!(offered(None), json!({"Idempotency-Key": {}}));
     assert_eq!(offered(Some("idempotency-key")), json!({}));
 }
+
+#[test]
+fn nobody_fills_in_hundreds_of_parameters() {
+    let offered = |many: usize| {
+        let parameter = |n: usize| json!({"name": format!("p{n}"), "in": "query"});
+        let all: Vec<_> = (0..many).map(parameter).collect();
+        let paths = json!({"/a": {"parameters": all, "get": {"parameters": all}}});
+        let servers = json!([{"url": "https://h.example"}]);
+        let document = json!({"openapi": "3.1.0", "servers": servers, "paths": paths});
+        openapi::tools(&document.to_string(), &ServiceOptions::default(), &client()).unwrap()
+    };
+    assert_eq!(offered(128).0.len(), 1);
+    let (tools, warnings) = offered(129);
+    assert!(
+        tools.is_empty() && warnings[0].contains("256 parameters"),
+        "{warnings:?}"
+    );
+}
