@@ -133,6 +133,20 @@ async fn without_placeholders_the_arguments_are_read_to_the_letter() {
 }
 
 #[tokio::test]
+async fn whoever_reads_a_line_reads_all_arguments() {
+    let shop = Shop::new("IFS= read -r line; printf '%s' \"$line\"\n");
+    let tool = tool(shop.options(&[]));
+    let raw = Bytes::from_static(b"{\r\n  \"a\": \"x\\ny\",\n  \"b\": 1.50\n}");
+    let arguments = tool.check(raw).unwrap();
+    let output = tool
+        .execute(ToolCx::new("anna", "1"), arguments)
+        .await
+        .unwrap();
+    let read = output.structured.expect("the whole object on a line");
+    assert_eq!(read.get(), r#"{    "a": "x\ny",   "b": 1.50 }"#);
+}
+
+#[tokio::test]
 async fn the_environment_is_what_is_named() {
     let shop = Shop::new("env\n");
     let mut options = shop.options(&[]);

@@ -190,10 +190,14 @@ async fn until<F: Future>(deadline: Option<Instant>, future: F) -> Result<F::Out
     }
 }
 
-/// With a line end, for whoever reads lines.
+/// On one line, for whoever reads lines. JSON has line breaks between its parts only, where a space
+/// says the same.
 fn line_of(raw: &Bytes) -> Bytes {
     let mut line = BytesMut::with_capacity(raw.len() + 1);
     line.extend_from_slice(raw);
+    for byte in line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
+        *byte = b' ';
+    }
     line.extend_from_slice(b"\n");
     line.freeze()
 }
