@@ -5,7 +5,7 @@
 mod common;
 
 use adapter_tools::ToolCx;
-use common::{App, Running, eventually};
+use common::{App, Running, app_with, eventually};
 use serde_json::json;
 use std::{
     collections::BTreeMap,
@@ -101,4 +101,21 @@ async fn what_is_printed_is_the_requests_in_which_it_was() {
     }
     // This one says nothing of a call, and may be read when the call is over.
     eventually("from below", || log.entry("from below").is_some()).await;
+}
+
+#[tokio::test]
+async fn what_is_logged_is_cut_into_printable_lines_too() {
+    let log = Log::default();
+    let _log = tracing::subscriber::set_default(log.clone());
+    let app = App::new(&app_with(
+        "import owlclaw_worker\n@app.handler('log')\nasync def log():\n    \
+        owlclaw_worker.log('said\\n2026-01-01 ERROR forged\\x1b[31m')\n",
+    ));
+    let shop = Running::start(app.options()).await;
+    let cx = ToolCx::new("anna", "request-1");
+    shop.call_with(cx, "log", json!({})).await.unwrap();
+    for message in ["said", "2026-01-01 ERROR forged\u{fffd}[31m"] {
+        let entry = log.entry(message).unwrap();
+        assert_eq!(entry["request_id"], "request-1");
+    }
 }

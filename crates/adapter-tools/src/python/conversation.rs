@@ -4,7 +4,7 @@ use super::{
     ending::Ending,
     frames::{CostFrame, ErrorFrame, Head, LogFrame, ProgressFrame, put_cancel, put_shutdown},
     launcher::send,
-    money,
+    log_pipes, money,
     scheduler::{Answer, Place},
     worker::Worker,
 };
@@ -236,10 +236,10 @@ fn add(place: &Place, id: u64, cost: &CostFrame) {
 
 fn log(entry: &LogFrame, request_id: Option<&str>) {
     let LogFrame { level, message } = entry;
-    match level.as_str() {
-        "error" | "critical" => tracing::error!(target: "python", request_id, "{message}"),
-        "warning" => tracing::warn!(target: "python", request_id, "{message}"),
-        "debug" => tracing::debug!(target: "python", request_id, "{message}"),
-        _ => tracing::info!(target: "python", request_id, "{message}"),
-    }
+    log_pipes::cut(message, |line| match level.as_str() {
+        "error" | "critical" => tracing::error!(target: "python", request_id, "{line}"),
+        "warning" => tracing::warn!(target: "python", request_id, "{line}"),
+        "debug" => tracing::debug!(target: "python", request_id, "{line}"),
+        _ => tracing::info!(target: "python", request_id, "{line}"),
+    });
 }

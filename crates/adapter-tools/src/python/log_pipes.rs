@@ -112,6 +112,15 @@ impl LastLines {
     }
 }
 
+/// Cuts a text of the application's own into entries as what it prints: printable lines of bounded
+/// length, none of which looks like an entry of somebody else's.
+pub(super) fn cut(text: &str, mut entry: impl FnMut(&str)) {
+    let mut entry = |_: Option<u64>, line: String| entry(&line);
+    let mut lines = Lines::default();
+    lines.feed(text.as_bytes(), &mut entry);
+    lines.end(&mut entry);
+}
+
 async fn drain(mut stream: impl AsyncRead + Unpin, mut entry: impl FnMut(Option<u64>, String)) {
     let mut chunk = [0; READ];
     let mut lines = Lines::default();
