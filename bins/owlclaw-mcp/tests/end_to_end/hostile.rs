@@ -42,7 +42,7 @@ const CRASHED: Answer = Code(-32005);
 
 fn site() -> Site {
     let site = Site::new(json!({
-        "workers": {"max_memory_bytes": 1_u64 << 29},
+        "workers": {"max_memory_bytes": 3_u64 << 27},
         "tools": {"default_timeout_seconds": TIMEOUT},
     }));
     site.write("app.py", HOSTILE);
