@@ -172,7 +172,7 @@ async fn one_worker_shares_its_memory_among_all_calls() {
 
 #[tokio::test]
 async fn synchronous_handlers_run_beside_each_other() {
-    let site = site(json!({"workers": {"count": 3}}));
+    let site = site(json!({"workers": {"count": 4}}));
     let server = site.http().await;
     let mut waiting = tokio::task::JoinSet::new();
     for number in 0..2 {
@@ -194,7 +194,8 @@ async fn synchronous_handlers_run_beside_each_other() {
     .await;
     let mut client = server.client();
     client.open("2025-11-25").await;
-    // Two are held up, and a third runs.
+    // Two are held up and one is kept for asynchronous handlers, of which the application has a
+    // state; the fourth runs it.
     let counted = client.request("tools/call", call("count", json!({}))).await;
     assert_eq!(counted.result()["structuredContent"]["counted"], 1);
     for number in 0..2 {
