@@ -79,6 +79,9 @@ async fn the_end_of_the_input_waits_for_what_runs_but_not_for_ever() {
         let waiting = server.voice.request("tools/call", waiting);
         server.send(&waiting).await;
     }
+    // Not before it waits: calls are begun in no certain order.
+    let runs = call("fate", json!({ "key": "ends", "fate": "running" }));
+    let _ = server.request("tools/call", runs).await;
     let release = call("release", json!({ "key": "ends" }));
     let release = server.voice.request("tools/call", release);
     server.send(&release).await;
