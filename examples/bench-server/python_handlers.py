@@ -80,14 +80,17 @@ class Session:
 
     def calls(self, tool, arguments, count, in_flight):
         """Seconds for `count` calls, and the latencies in seconds where there is one in flight."""
-        line = self.request(7, "tools/call", {"name": tool, "arguments": arguments})
+        line = self.request("NUMBER", "tools/call", {"name": tool, "arguments": arguments})
+        before_id, after_id = line.split(b'"NUMBER"')
+        # No two with the same id in flight.
+        lines = [b"%s%d%s" % (before_id, number, after_id) for number in range(count)]
         begun, latencies = time.perf_counter(), []
         sent = received = 0
         output = self.process.stdout
         while received < count:
             room = min(in_flight - (sent - received), count - sent)
             if room:
-                self.write(line * room)
+                self.write(b"".join(lines[sent : sent + room]))
                 sent += room
             before = time.perf_counter()
             data = output.readline() if in_flight == 1 else output.read1(1 << 20)
