@@ -60,7 +60,12 @@ class Session:
         self.started = time.perf_counter()
         command = [binary, "start", "--config", str(home / "mcp-server.yaml")]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=home
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=home,
+            env={**os.environ, "MCP_SERVER_PYTHON": python},
         )
         hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
         self.write(self.request(0, "initialize", hello))
