@@ -47,6 +47,8 @@ pub mod command;
 mod content;
 mod context;
 mod error;
+#[cfg(unix)]
+mod exit_status;
 mod input;
 mod native;
 mod output;

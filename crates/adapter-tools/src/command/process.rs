@@ -3,7 +3,6 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::{
     ffi::OsString,
     io,
-    os::unix::process::ExitStatusExt,
     path::Path,
     process::{ExitStatus, Stdio},
 };
@@ -158,32 +157,6 @@ impl End {
             Self::Child => drop(child.wait().await),
         }
     }
-}
-
-/// How a program ended, in few words.
-pub(super) fn describe(status: ExitStatus) -> String {
-    if let Some(code) = status.code() {
-        return format!("exit status {code}");
-    }
-    let Some(number) = status.signal() else {
-        return status.to_string();
-    };
-    let name = match number {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        11 => "SIGSEGV",
-        13 => "SIGPIPE",
-        14 => "SIGALRM",
-        15 => "SIGTERM",
-        _ => return format!("signal {number}"),
-    };
-    format!("signal {name} ({number})")
 }
 
 /// Whether there were too many processes, too many open files, or too little memory to start one

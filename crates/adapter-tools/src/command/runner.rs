@@ -5,7 +5,7 @@ use super::{
     process::{self, Process},
     stderr::StderrLog,
 };
-use crate::{Arguments, Executor, Failure, ToolCx, ToolError, ToolOutput};
+use crate::{Arguments, Executor, Failure, ToolCx, ToolError, ToolOutput, exit_status};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use std::{
@@ -167,7 +167,7 @@ impl Runner {
     fn crashed(&self, status: ExitStatus, detail: String) -> ToolError {
         let hints = self.options.annotations;
         ToolError::Crashed {
-            message: format!("the program was ended by {}", process::describe(status)),
+            message: format!("the program was ended by {}", exit_status::describe(status)),
             // Who killed it may not be there the next time, if it may be called again at all.
             retryable: hints.read_only == Some(true) || hints.idempotent == Some(true),
             detail,

@@ -5,7 +5,7 @@ mod process;
 use self::process::LauncherProcess;
 use super::{
     PythonOptions, StartError,
-    ending::{Ending, describe_parts},
+    ending::Ending,
     frames::{
         Fatal, ForkFrame, FrameReader, Head, LauncherFrame, Ready, Role, put_fork, put_reap,
         put_shutdown,
@@ -13,6 +13,7 @@ use super::{
     meeting::{Expected, Greeting, Meeting},
     options::MAX_WORKERS,
 };
+use crate::exit_status;
 use bytes::{Bytes, BytesMut};
 use std::{
     collections::HashMap,
@@ -387,7 +388,7 @@ impl Running {
                 signal,
             } => {
                 if let Some(news) = self.workers.remove(&worker) {
-                    let status = describe_parts(code, signal);
+                    let status = exit_status::describe_parts(code, signal);
                     news.send_modify(|news| news.exited = Some(status));
                 }
             }

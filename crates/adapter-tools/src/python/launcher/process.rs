@@ -1,9 +1,7 @@
 use super::{Mode, Refusal};
+use crate::exit_status;
 use crate::python::{
-    PythonOptions, StartError,
-    ending::{Ending, describe},
-    frames::Fatal,
-    log_pipes::LogPipes,
+    PythonOptions, StartError, ending::Ending, frames::Fatal, log_pipes::LogPipes,
 };
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::{
@@ -97,7 +95,7 @@ impl LauncherProcess {
         let status = self.status().await;
         Ended {
             is_well: status.is_some_and(|status| status.success()),
-            text: status.map_or_else(|| "an unknown status".to_owned(), describe),
+            text: status.map_or_else(|| "an unknown status".to_owned(), exit_status::describe),
         }
     }
 
@@ -150,7 +148,7 @@ impl LauncherProcess {
 
     async fn ending(&mut self, status: Option<ExitStatus>) -> Ending {
         Ending {
-            status: status.map(describe),
+            status: status.map(exit_status::describe),
             stderr: self.pipes.last_words().await,
         }
     }
