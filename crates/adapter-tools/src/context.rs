@@ -32,7 +32,7 @@ pub type TaskSink = Arc<dyn Fn() + Send + Sync>;
 pub struct ToolCx {
     /// Who calls: the principal that governs quotas.
     pub principal: Arc<str>,
-    /// Which call this is, unique among the server's calls.
+    /// Which call this is. Its client has chosen it: two clients may have the same.
     pub request_id: Arc<str>,
     /// When the answer is no longer wanted.
     pub deadline: Option<Instant>,
