@@ -11,7 +11,7 @@ use std::{
 use serde_json::{Value, json};
 use testkit::{Conversation, GENEROUS, HttpServer, wait_until};
 
-use crate::support::{Site, call, text};
+use crate::support::{Site, call, call_with_progress, text};
 
 const HOSTILE: &str = include_str!("../../../../crates/adapter-tools/python/tests/hostile_app.py");
 
@@ -321,29 +321,21 @@ async fn a_server_that_is_killed_takes_stuck_workers_and_what_they_started_with_
         let reply = client.request("tools/call", call(tool, json!({}))).await;
         ids.extend(numbers(text(reply.result())));
     }
-    let address = server.address();
-    let stuck = tokio::spawn(async move {
-        let message = json!({
-            "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-            "params": call("stuck-with-the-lock", json!({})),
-        });
-        let mut connection = testkit::HttpConnection::connect(address).await.unwrap();
-        let request = testkit::HttpRequest::post("/mcp", message.to_string());
-        connection.send_bytes(&request.to_bytes()).await.unwrap();
-        let _ = connection.read_head().await;
+    let message = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": call_with_progress("stuck-with-the-lock", json!({}), "begun"),
     });
-    wait_until("it has begun", GENEROUS, || {
-        site.calls()
-            .iter()
-            .any(|call| call.started.capability == "tool/stuck-with-the-lock")
-    })
-    .await;
-    // It is in the ledger before it runs; this is to let it run, and nothing depends on it.
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut connection = testkit::HttpConnection::connect(server.address())
+        .await
+        .unwrap();
+    let request = testkit::HttpRequest::post("/mcp", message.to_string());
+    connection.send_bytes(&request.to_bytes()).await.unwrap();
+    // It reports progress and then hangs: the answer begins with the report.
+    let head = connection.read_head().await.unwrap();
+    assert_eq!(head.media_type(), Some("text/event-stream"));
     ids.extend(processes(root));
     server.process().signal("KILL").await;
     server.wait_exit(GENEROUS).await;
-    let _ = stuck.await;
     wait_until("nothing is left", GENEROUS, || {
         !ids.iter().any(|id| lives(*id))
     })
