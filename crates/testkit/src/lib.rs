@@ -1,7 +1,7 @@
 //! What the tests share: wire peers and the official schemas. Never shipped.
 //!
 //! [`StdioServer`] and [`HttpServer`] drive a real child process, [`LinePeer`] and [`HttpClient`]
-//! a server in the same process. All of them look at every message they receive through
+//! a server in the same process. [`Postgres`] is a database that can be killed. All of them look at every message they receive through
 //! [`Schemas`] as soon as they know the revision that is spoken, so a test about anything is also
 //! a test that what was said is well-formed. A failed expectation panics, as an assertion does,
 //! and says what the server wrote to its stderr.
@@ -14,6 +14,8 @@ mod dialogue;
 mod examples;
 mod http;
 mod port;
+#[cfg(target_os = "linux")]
+mod postgres;
 mod schema;
 mod stdio;
 mod wait;
@@ -27,6 +29,8 @@ pub use http::{
     SseEvent, SseParser, SseStream, encode_header_value,
 };
 pub use port::{Port, free_port};
+#[cfg(target_os = "linux")]
+pub use postgres::Postgres;
 pub use schema::{MODERN, REVISIONS, Schemas};
 pub use stdio::{LinePeer, StdioServer};
 pub use wait::{GENEROUS, wait_until};
