@@ -22,6 +22,9 @@ pub struct RequestMeta {
     pub progress_token: Option<Id>,
     /// W3C trace context of the caller, not checked.
     pub traceparent: Option<Box<str>>,
+    /// `io.owlclaw/idempotencyKey`: what the client calls this one call, so that it can be sent again
+    /// without being done again. JSON text as it was sent, not checked.
+    pub idempotency_key: Option<Box<str>>,
 }
 
 /// How bad a log message is, mildest first.
@@ -73,6 +76,9 @@ struct Wire<'a> {
     // Not ours to refuse: a trace context that is no string is no trace context.
     #[serde(borrow, default)]
     traceparent: Option<&'a RawValue>,
+    // What to say of one that cannot be used is for those who know what it is for.
+    #[serde(borrow, default, rename = "io.owlclaw/idempotencyKey")]
+    idempotency_key: Option<&'a RawValue>,
 }
 
 /// Checked, and then forgotten: nothing may depend on it (2026-07-28, basic/index).
@@ -109,6 +115,7 @@ impl RequestMeta {
             traceparent: wire
                 .traceparent
                 .and_then(|raw| serde_json::from_str(raw.get()).ok()),
+            idempotency_key: wire.idempotency_key.map(|raw| raw.get().into()),
         })
     }
 }
@@ -231,5 +238,15 @@ mod tests {
             read(r#"{"_meta":{"progressToken":"t","traceparent":7,"com.example/x":[1]}}"#).unwrap();
         assert_eq!(meta.progress_token, Some("t".into()));
         assert_eq!(meta.traceparent, None);
+        assert_eq!(meta.idempotency_key, None);
+        for key in [r#""k-1""#, "7", "[]"] {
+            let meta = read(&format!(
+                r#"{{"_meta":{{"io.owlclaw/idempotencyKey":{key}}}}}"#
+            ));
+            assert_eq!(meta.unwrap().idempotency_key.as_deref(), Some(key));
+        }
+        // As if it were not there.
+        let meta = read(r#"{"_meta":{"io.owlclaw/idempotencyKey":null}}"#).unwrap();
+        assert_eq!(meta.idempotency_key, None);
     }
 }
