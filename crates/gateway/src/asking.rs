@@ -64,7 +64,7 @@ where
         };
         let tally = Arc::clone(&invocation.tally);
         let needed = match service.call(cx, invocation).await {
-            Ok(Invoked::NeedsInput(needed)) => needed,
+            Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed)) => needed,
             outcome => return Ok(Progressed::Ended(outcome, tally)),
         };
         let requests = declared(cx, needed.questions)?;

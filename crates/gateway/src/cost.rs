@@ -50,7 +50,8 @@ impl Tally {
                 | InvocationError::Tool(
                     ToolError::Busy { .. } | ToolError::Suspended { .. } | ToolError::Rejected(_),
                 ),
-            ) => *self.cost.get_or_init(|| Micros::ZERO),
+            )
+            | Ok(Invoked::NeedsConfirmation(_)) => *self.cost.get_or_init(|| Micros::ZERO),
             // It has not done what it was called for; that is what the estimate is about.
             Ok(Invoked::NeedsInput(_)) => {
                 let metered = || self.meter.cost_micros().map_or(Micros::ZERO, Micros);

@@ -46,6 +46,8 @@ pub enum Invoked {
     Prompt(GetPromptResult),
     /// More is needed from the client's side; nothing else has come of it.
     NeedsInput(Needed),
+    /// Somebody at the client's side is to confirm it first; it has not begun.
+    NeedsConfirmation(Needed),
 }
 
 impl Invocation {

@@ -74,6 +74,9 @@ use governance::{Governor, QuotaStore};
 use ledger::Recorder;
 use std::{sync::Arc, time::Duration};
 
+/// What every invocation passes, outermost first.
+pub type Invocations<Q> = Governed<Recorded<Timed<Runner>>, Q>;
+
 /// Puts together what happens to every invocation.
 pub fn invocations<Q: QuotaStore>(
     governor: Arc<Governor<Q>>,
@@ -81,7 +84,7 @@ pub fn invocations<Q: QuotaStore>(
     clock: Clock,
     default_timeout: Duration,
     progress_after: Duration,
-) -> Governed<Recorded<Timed<Runner>>, Q> {
+) -> Invocations<Q> {
     let runner = Runner::new(progress_after);
     let timed = Timed::new(runner, default_timeout);
     let recorded = Recorded::new(timed, recorder.clone(), clock);

@@ -177,10 +177,12 @@ impl OpenEntry<'_> {
                 result: &serde_json::json!({ "messages": result.messages.len() }).to_string(),
                 ..ended(Outcome::Succeeded)
             }),
-            Ok(Invoked::NeedsInput(needed)) => open.finish(&End {
-                result: &recorded_needs(needed),
-                ..ended(Outcome::Succeeded)
-            }),
+            Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed)) => {
+                open.finish(&End {
+                    result: &recorded_needs(needed),
+                    ..ended(Outcome::Succeeded)
+                })
+            }
             Err(error) => open.finish(&End {
                 message: Some(&error.for_the_record()),
                 error_code: Some(error.founding_code()),

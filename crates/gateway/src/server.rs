@@ -1,6 +1,5 @@
 use crate::{
-    Clock, ErrorOptions, Governed, Invocation, InvocationError, Invoked, Offer, Recorded, Runner,
-    Tally, Timed,
+    Clock, ErrorOptions, Invocation, InvocationError, Invocations, Invoked, Offer, Tally,
     asking::{Progressed, Repeated, call_with_input},
     cursor,
     facts::{prompt_capability, resource_capability, tool_capability},
@@ -39,7 +38,7 @@ pub(crate) struct ListOptions {
 /// Answers what clients ask: lists itself, and calls through what every call passes.
 #[derive(Debug)]
 pub struct Server<Q> {
-    pub(crate) invocations: Arc<Governed<Recorded<Timed<Runner>>, Q>>,
+    pub(crate) invocations: Arc<Invocations<Q>>,
     pub(crate) governor: Arc<Governor<Q>>,
     pub(crate) offer: Arc<ArcSwap<Offer>>,
     pub(crate) encoder: Encoder,
@@ -136,19 +135,37 @@ impl<Q: QuotaStore> Server<Q> {
     async fn read_resource(
         &self,
         cx: &RequestCx,
-        read: ReadResource,
+        mut read: ReadResource,
     ) -> Result<ServerResult, McpError> {
-        let uri = read.uri.clone();
+        let retry = std::mem::take(&mut read.retry);
         let asked = RawJson::from_value(&json!({
             "uri": read.uri,
             "range": read.range.map(|range| json!({ "offset": range.offset, "length": range.length })),
         }));
         let asked = asked.map_err(|error| McpError::internal(&error))?;
-        let invocation = Invocation::resource(self.offer.load_full(), read, asked);
-        match self.invocations.call(cx, invocation).await {
-            Ok(Invoked::Resource(result)) => Ok(ServerResult::ReadResource(result)),
-            Ok(_) => Err(mixed_up()),
-            Err(error) => Err(error.to_reader(&uri, cx.version)),
+        let repeated = Repeated {
+            method: "resources/read",
+            name: &read.uri,
+            parameters: &asked,
+        };
+        let offer = self.offer.load_full();
+        let invocation = || Invocation::resource(Arc::clone(&offer), read.clone(), asked.clone());
+        let called = call_with_input(
+            &*self.invocations,
+            &self.sealer,
+            (self.clock)(),
+            cx,
+            repeated,
+            retry,
+            invocation,
+        );
+        match called.await? {
+            Progressed::Asks(required) => Ok(ServerResult::InputRequired(required)),
+            Progressed::Ended(Ok(Invoked::Resource(result)), _) => {
+                Ok(ServerResult::ReadResource(result))
+            }
+            Progressed::Ended(Ok(_), _) => Err(mixed_up()),
+            Progressed::Ended(Err(error), _) => Err(error.to_reader(&read.uri, cx.version)),
         }
     }
 

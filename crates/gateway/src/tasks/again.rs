@@ -5,7 +5,7 @@ use super::{
     live::{Live, Stop},
     saved,
 };
-use crate::{ErrorOptions, Governed, Offer, Recorded, Runner, Timed, facts::tool_capability};
+use crate::{ErrorOptions, Invocations, Offer, facts::tool_capability};
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt, future::select, stream};
 use governance::{Governor, QuotaStore};
@@ -21,7 +21,7 @@ const MAX_TAKEN_UP_AT_ONCE: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Upkeep<Q: QuotaStore> {
     pub(crate) tasks: Arc<Tasks>,
-    pub(crate) invocations: Arc<Governed<Recorded<Timed<Runner>>, Q>>,
+    pub(crate) invocations: Arc<Invocations<Q>>,
     pub(crate) governor: Arc<Governor<Q>>,
     pub(crate) offer: Arc<ArcSwap<Offer>>,
     pub(crate) encoder: Encoder,

@@ -200,7 +200,10 @@ impl<Q: QuotaStore> Server<Q> {
             Outcome::Failed(error) => Err(error),
             // What is asked before there is a task is asked by a result (2026-07-28, multi
             // round-trip requests). Legacy calls do not get here: they are tasks from the start.
-            Outcome::Ended(Ok(Invoked::NeedsInput(needed)), _) => {
+            Outcome::Ended(
+                Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed)),
+                _,
+            ) => {
                 let requests = declared(cx, needed.questions)?;
                 let required = sealed(&self.sealer, now_us, cx, &repeated, requests, needed.state);
                 Ok(ServerResult::InputRequired(required))

@@ -5,8 +5,7 @@ use super::{
     saved, shape,
 };
 use crate::{
-    ErrorOptions, Governed, Invocation, InvocationError, Invoked, Offer, Recorded, Runner, Tally,
-    Timed,
+    ErrorOptions, Invocation, InvocationError, Invocations, Invoked, Offer, Tally,
     asking::{self, MAX_ROUNDS, asks_for_ever},
     facts::tool_capability,
     server::tool_result,
@@ -53,7 +52,7 @@ pub(crate) enum Outcome {
 /// A call that is a task, or may become one.
 pub(crate) struct Run<Q: QuotaStore> {
     pub(crate) tasks: Arc<Tasks>,
-    pub(crate) invocations: Arc<Governed<Recorded<Timed<Runner>>, Q>>,
+    pub(crate) invocations: Arc<Invocations<Q>>,
     pub(crate) encoder: Encoder,
     pub(crate) errors: ErrorOptions,
     pub(crate) cx: RequestCx,
@@ -187,7 +186,11 @@ impl<Q: QuotaStore> Run<Q> {
         reply: &mut oneshot::Sender<Outcome>,
     ) -> Begun {
         match wait(call, handover.begun_or_put_off(), reply).await {
-            Waited::Ended(called) if handover.has_begun() => Begun::Task(live, Some(called)),
+            // What is to be confirmed before it begins is asked by the task as well: there is no
+            // other answer that its client takes.
+            Waited::Ended(called) if handover.has_begun() || called.is_to_be_confirmed() => {
+                Begun::Task(live, Some(called))
+            }
             Waited::Ended(called) => {
                 self.tasks.forget(&live).await;
                 Begun::Call(called)
@@ -285,7 +288,7 @@ impl<Q: QuotaStore> Run<Q> {
         };
         for _ in 0..MAX_ROUNDS {
             let needed = match called.0 {
-                Ok(Ok(Invoked::NeedsInput(needed))) => needed,
+                Ok(Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed))) => needed,
                 Ok(outcome) => return self.ended(live, outcome, &tally),
                 Err(NoEnd) => return failed(&internal()),
             };

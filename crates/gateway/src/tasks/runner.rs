@@ -111,4 +111,8 @@ impl CallEnd {
     pub fn lost() -> Self {
         Self(Err(NoEnd))
     }
+
+    pub(super) fn is_to_be_confirmed(&self) -> bool {
+        matches!(self.0, Ok(Ok(Invoked::NeedsConfirmation(_))))
+    }
 }
