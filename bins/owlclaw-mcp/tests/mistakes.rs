@@ -597,3 +597,125 @@ fn commands_are_checked_before_anything_runs() {
 fn check_line_is_fine(line: &str) {
     check(&format!("mcp_server:\n  {line}\n"), &[]);
 }
+
+#[test]
+fn rules_are_checked_as_a_whole() {
+    let rows = [
+        (
+            "roles: {teller: {tool: {}}}",
+            "33: unknown key `governance.roles.teller.tool` | did you mean `governance.roles.teller.tools`?",
+        ),
+        (
+            "clients: {ana: {roles: [tellr]}}, roles: {teller: {}}",
+            "39: `governance.clients.ana.roles`: there is no role `tellr` | did you mean `teller`?",
+        ),
+        (
+            "clients: {ana: {roles: [boss]}}",
+            "39: `governance.clients.ana.roles`: there is no role `boss` | roles are described under `governance.roles`",
+        ),
+        (
+            "conditions: {large: {tool: pay}}",
+            "43: `governance.conditions.large` has no `when` | write an expression such as `when: args.amount > 1000`",
+        ),
+        (
+            "roles: {teller: {conditions: {large: {effect: deny}}}}",
+            "62: `governance.roles.teller.conditions.large` has no `when` | write an expression such as `when: args.amount > 1000`",
+        ),
+        (
+            "conditions: {large: {when: 'true', effect: denied}}",
+            "59: `governance.conditions.large.effect` must be one of `deny`, `confirm`, `allow_only`, found `denied` | -",
+        ),
+        (
+            "tools: {pay: {risk: [finacial]}}",
+            "37: `governance.tools.pay.risk[0]` must be one of `read_only`, `mutating`, `external`, `financial`, found `finacial` | did you mean `financial`?",
+        ),
+        (
+            "tools: {pay: {risk: [read_only, mutating]}}",
+            "36: `governance.tools.pay.risk`: what is `read_only` changes nothing | leave out `read_only` or the other",
+        ),
+        (
+            "tools: {pay: {risk: [financial], confirmation: none}}",
+            "63: `governance.tools.pay.confirmation`: what moves money must be confirmed | take `financial` out of `risk`, if it does not move any",
+        ),
+        (
+            "tools: {pay: {windows: ['Mon-Fry 10:00-12:00']}}",
+            "40: `governance.tools.pay.windows[0]` must be days, hours and a time zone, found `Mon-Fry 10:00-12:00` | `Fry` is no day: write Mon, Tue, Wed, Thu, Fri, Sat or Sun",
+        ),
+        (
+            "tools: {pay: {windows: [always]}}",
+            "40: `governance.tools.pay.windows[0]` must be days, hours and a time zone, found `always` | write `Mon-Fri 09:30-15:00 Asia/Shanghai`",
+        ),
+        (
+            "trading_hours: ['25:00-26:00']",
+            "32: `governance.trading_hours[0]` must be days, hours and a time zone, found `25:00-26:00` | `25:00` is no time of the day: write 09:30",
+        ),
+        (
+            "tools: {pay: {breaker: {failure: 3}}}",
+            "40: unknown key `governance.tools.pay.breaker.failure` | did you mean `governance.tools.pay.breaker.failures`?",
+        ),
+        (
+            "tools: {pay: {cooldown_seconds: 0}}",
+            "48: `governance.tools.pay.cooldown_seconds` must be an integer from 1 to 31536000, found `0` | leave the key out for its default",
+        ),
+        (
+            "approvals: {expire_seconds: 0}",
+            "44: `governance.approvals.expire_seconds` must be an integer from 1 to 2592000, found `0` | leave the key out for its default",
+        ),
+        (
+            "approvals: {http_token: '${NO_SUCH}'}",
+            "40: `governance.approvals.http_token` refers to the environment variable `NO_SUCH`, which is not set | -",
+        ),
+        (
+            "idempotency: {keep: 3}",
+            "30: unknown key `governance.idempotency.keep` | did you mean `governance.idempotency.keep_seconds`?",
+        ),
+    ];
+    for (rules, expected) in rows {
+        check_line(
+            &format!("governance: {{{rules}}}"),
+            &format!("mcp-server.yaml:2:{expected}"),
+        );
+    }
+}
+
+#[test]
+fn the_ledger_is_one_and_redaction_knows_its_pointers() {
+    let rows = [
+        (
+            "ledger: {url: 'mysql://db/owl'}",
+            "17: `ledger.url` must be the address of a PostgreSQL database | write `postgres://user:${PASSWORD}@host/database`",
+        ),
+        (
+            "ledger: {url: 'hunter2'}",
+            "17: `ledger.url` must be the address of a PostgreSQL database | write `postgres://user:${PASSWORD}@host/database`",
+        ),
+        (
+            "ledger: {url: 'postgres://u:hunter2@db/owl', path: x.db}",
+            "17: `ledger.url` and `ledger.path` are two ledgers | keep one of the two",
+        ),
+        (
+            "ledger: {checkpoint: {entry: 1}}",
+            "25: unknown key `ledger.checkpoint.entry` | did you mean `ledger.checkpoint.entries`?",
+        ),
+        (
+            "ledger: {max_wait_seconds: 0}",
+            "30: `ledger.max_wait_seconds` must be an integer from 1 to 600, found `0` | leave the key out for its default",
+        ),
+        (
+            "redaction: {pointers: {'pay-*': [card]}}",
+            "36: `redaction.pointers.\"pay-*\"[0]` must be a JSON Pointer such as `/customer/name`, found `card` | each part begins with `/`; `*` is any element",
+        ),
+        (
+            "redaction: {detectors: {card: false}}",
+            "27: unknown key `redaction.detectors.card` | did you mean `redaction.detectors.cards`?",
+        ),
+        (
+            "redaction: {key: [x]}",
+            "15: unknown key `redaction.key` | did you mean `redaction.keys`?",
+        ),
+    ];
+    for (line, expected) in rows {
+        check_line(line, &format!("mcp-server.yaml:2:{expected}"));
+    }
+    check_line_is_fine("redaction: {pointers: {'pay-*': ['/card/*/number']}}");
+}

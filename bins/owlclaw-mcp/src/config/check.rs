@@ -30,6 +30,21 @@ pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         let hint = "one could take the room of all others: lower the one or raise the other";
         problems.push(error(key, message).hint(hint));
     }
+    let ledger = &config.ledger;
+    if let Some(url) = &ledger.url {
+        // The line may hold a password.
+        let error = |key: &str, message: String| error(key, message).without_line();
+        if origins.contains_key("ledger.path") {
+            let message = "`ledger.url` and `ledger.path` are two ledgers".to_owned();
+            problems.push(error("ledger.url", message).hint("keep one of the two"));
+        }
+        if !url.may_begin_with(&["postgres://", "postgresql://"]) {
+            let message = "`ledger.url` must be the address of a PostgreSQL database".to_owned();
+            let hint = "write `postgres://user:${PASSWORD}@host/database`";
+            problems.push(error("ledger.url", message).hint(hint));
+        }
+    }
+    super::rules_check::check(&config.governance, origins, problems);
     super::commands::check(&config.commands, origins, problems);
     super::services::check(&config.services, origins, problems);
     // To ignore these would leave a listener open that the operator believes to be closed.

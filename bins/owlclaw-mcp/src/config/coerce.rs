@@ -8,6 +8,7 @@ use super::host;
 use super::money::{Micros, ParseMicrosError};
 use super::nearest::nearest;
 use super::shape::{Format, Leaf};
+use super::window::Window;
 
 /// Why a text does not fit; completes the sentence that begins with the key.
 #[derive(Debug, PartialEq, Eq)]
@@ -55,6 +56,8 @@ impl Leaf {
                 Format::Token => "a name without spaces or separators".into(),
                 Format::Currency => "three capital letters such as `USD`".into(),
                 Format::Pattern => "a pattern that is not empty".into(),
+                Format::Window => "days, hours and a time zone".into(),
+                Format::Pointer => "a JSON Pointer such as `/customer/name`".into(),
                 Format::Prose | Format::Word | Format::Secret => "a text".into(),
                 Format::Name => "a text that is not empty".into(),
             },
@@ -110,6 +113,11 @@ impl Leaf {
                     misfit().hint("scheme, host and port only: no path, no slash at the end")
                 }
                 Format::Host => misfit().hint("use 0.0.0.0 or [::] to listen on every address"),
+                Format::Window => misfit().hint(match text.parse::<Window>() {
+                    Err(why) => why.to_string(),
+                    Ok(_) => "write `Mon-Fri 09:30-15:00 Asia/Shanghai`".to_owned(),
+                }),
+                Format::Pointer => misfit().hint("each part begins with `/`; `*` is any element"),
                 _ => misfit(),
             }),
         }
@@ -144,6 +152,11 @@ impl Format {
                 let is_code = text.len() == 3 && text.bytes().all(|b| b.is_ascii_uppercase());
                 is_code.then(|| text.into())
             }
+            Format::Window => {
+                let window: Window = text.parse().ok()?;
+                Some(window.to_string().into())
+            }
+            Format::Pointer => text.starts_with('/').then(|| text.into()),
             Format::Prose | Format::Word | Format::Secret => None,
             Format::Program | Format::Pattern | Format::Name => {
                 // A space at an end is invisible and matches nothing.
@@ -282,6 +295,14 @@ mod tests {
             (Pattern, "", None),
             (Pattern, " x", None),
             (Name, "a\u{7}b", None),
+            (
+                Window,
+                "mon-fri 9:30-15:00 Asia/Shanghai",
+                Some("Mon-Fri 09:30-15:00 Asia/Shanghai"),
+            ),
+            (Window, "Mon-Fry 09:30-15:00", None),
+            (Pointer, "/a/*/b", Some("/a/*/b")),
+            (Pointer, "a", None),
         ];
         for (format, given, expected) in rows {
             assert_eq!(

@@ -11,7 +11,7 @@ use super::interpolate::interpolate;
 use super::layer::{Layer, join};
 use super::nearest::nearest;
 use super::problem::{Origin, Problem};
-use super::shape::{Keys, Shape, settings};
+use super::shape::{Format, Keys, Leaf, Shape, settings};
 
 /// What every variable of ours begins with.
 const PREFIX: &str = "MCP_SERVER_";
@@ -115,8 +115,15 @@ pub(super) fn layer(
         match read(shape, text, base) {
             Ok(value) => layer.set(path, value, origin),
             Err(misfit) => {
-                let found = super::document::shorten(text);
-                let message = format!("`{key}` {}, found `{found}`", misfit.expected);
+                let message = match shape {
+                    Shape::Single(Leaf::Text(Format::Secret)) => {
+                        format!("`{key}` {}", misfit.expected)
+                    }
+                    _ => {
+                        let found = super::document::shorten(text);
+                        format!("`{key}` {}, found `{found}`", misfit.expected)
+                    }
+                };
                 problems.push(problem(message).hint_if(misfit.hint));
             }
         }
@@ -131,6 +138,10 @@ fn long_name(path: &[&str]) -> String {
 /// A list is written with commas.
 fn read(shape: &Shape, text: &str, base: &Path) -> Result<Value, Misfit> {
     match shape {
+        // What a variable holds is data: nothing in it refers to another one.
+        Shape::Single(leaf @ Leaf::Text(Format::Secret)) => {
+            leaf.coerce(&text.replace("${", "$${"), base)
+        }
         Shape::Single(leaf) => leaf.coerce(text, base),
         Shape::List(leaf) => {
             let element = |text: &str| leaf.coerce(text.trim(), base);
@@ -140,7 +151,11 @@ fn read(shape: &Shape, text: &str, base: &Path) -> Result<Value, Misfit> {
                 .collect::<Result<Vec<_>, _>>()?
                 .into())
         }
-        Shape::Section(_) | Shape::Table(_) | Shape::Groups(_) | Shape::Json => Err(Misfit {
+        Shape::Section(_)
+        | Shape::Table(_)
+        | Shape::Patterns(_)
+        | Shape::Groups(_)
+        | Shape::Json => Err(Misfit {
             expected: "cannot be set in the environment".into(),
             hint: Some("write it into the file".into()),
         }),
@@ -155,9 +170,9 @@ fn unknown(name: &str, known: &BTreeMap<String, (&[&str], &Shape)>) -> Problem {
         name.strip_prefix(table)
             .is_some_and(|rest| rest.starts_with(SEPARATOR))
     };
-    let table = known
-        .iter()
-        .find(|(table, (_, shape))| matches!(shape, Shape::Table(_)) && is_below(table));
+    let table = known.iter().find(|(table, (_, shape))| {
+        matches!(shape, Shape::Table(_) | Shape::Patterns(_)) && is_below(table)
+    });
     if let Some((_, (path, _))) = table {
         let message = format!("`{}` cannot be set in the environment", join(path));
         return Problem::error(origin, message)

@@ -92,7 +92,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Names are the operator's; that they are names is all that can be asked of them.
-    fn table(&mut self, shape: &Shape, node: &Node, path: &str) -> Dict {
+    fn table(&mut self, shape: &Shape, node: &Node, path: &str, are_patterns: bool) -> Dict {
         let mut values = Dict::new();
         for (key, node) in self.entries(node, path) {
             let name = child(path, &key.name);
@@ -105,7 +105,7 @@ impl<'a> Walk<'a> {
             if !is_name {
                 let message = format!("a name under `{path}` must be a text that is not empty");
                 self.problems.push(problem(message));
-            } else if key.name.contains('*') {
+            } else if key.name.contains('*') && !are_patterns {
                 let message = format!("`{name}` is a name and cannot hold `*`");
                 let hint = "patterns go into the lists `allow`, `deny` and `hide`";
                 self.problems.push(problem(message).hint(hint));
@@ -118,10 +118,11 @@ impl<'a> Walk<'a> {
     }
 
     fn value(&mut self, shape: &Shape, node: &Node, path: &str) -> Option<Setting> {
-        if let Shape::Section(_) | Shape::Table(_) = shape {
+        if let Shape::Section(_) | Shape::Table(_) | Shape::Patterns(_) = shape {
             let values = match shape {
                 Shape::Section(keys) => self.section(keys, node, path),
-                Shape::Table(entry) => self.table(entry, node, path),
+                Shape::Table(entry) => self.table(entry, node, path, false),
+                Shape::Patterns(entry) => self.table(entry, node, path, true),
                 _ => Dict::new(),
             };
             // A section without a key says nothing, but an entry in a table exists by its name.
@@ -166,7 +167,7 @@ impl<'a> Walk<'a> {
                 None
             }
             (Shape::Single(leaf), _) => self.leaf(leaf, node, path),
-            (Shape::Section(_) | Shape::Table(_), _) => None,
+            (Shape::Section(_) | Shape::Table(_) | Shape::Patterns(_), _) => None,
         }
     }
 

@@ -6,6 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::money::Micros;
+use super::rules::{Approvals, Breaker, Condition, Idempotency, Role, ToolRule};
+use super::window::Window;
 
 /// Who may do what, how often, and at what cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -20,10 +22,26 @@ pub struct Governance {
     pub default_quota: Quota,
     /// What a client sees and may use if nothing else is said about it.
     pub default: Access,
+    /// What clients of one kind have in common, by the name of the role.
+    pub roles: BTreeMap<String, Role>,
     /// What is different for single clients, by their name.
     pub clients: BTreeMap<String, Client>,
+    /// Tools, by patterns, of which each call must be confirmed, whoever calls.
+    #[schemars(extend("x-items" = "pattern"))]
+    pub confirm: Vec<String>,
+    /// Conditions on everybody's calls, by a name of the operator's choice.
+    pub conditions: BTreeMap<String, Condition>,
     /// What is known about single tools, by their name.
     pub tools: BTreeMap<String, ToolRule>,
+    /// When a tool may be called whose skill says `trading_hours_only`.
+    #[schemars(extend("x-items" = "window"))]
+    pub trading_hours: Vec<Window>,
+    /// When a tool that keeps failing is given a rest.
+    pub breaker: Breaker,
+    /// Calls that wait until somebody decides.
+    pub approvals: Approvals,
+    /// Calls with an idempotency key.
+    pub idempotency: Idempotency,
 }
 
 impl Default for Governance {
@@ -33,8 +51,20 @@ impl Default for Governance {
             currency: "USD".to_owned(),
             default_quota: Quota::default(),
             default: Access::default(),
+            roles: BTreeMap::new(),
             clients: BTreeMap::new(),
+            confirm: Vec::new(),
+            conditions: BTreeMap::new(),
             tools: BTreeMap::new(),
+            trading_hours: vec![Window {
+                days: [true, true, true, true, true, false, false],
+                from: 9 * 60 + 30,
+                to: 15 * 60,
+                zone: "Asia/Shanghai".to_owned(),
+            }],
+            breaker: Breaker::default(),
+            approvals: Approvals::default(),
+            idempotency: Idempotency::default(),
         }
     }
 }
@@ -55,6 +85,10 @@ pub struct Quota {
     /// What one call may cost.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub max_cost_per_call: Micros,
+    /// Calls that run at once. Without one, there is no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub max_running: Option<u32>,
 }
 
 impl Default for Quota {
@@ -64,6 +98,7 @@ impl Default for Quota {
             max_calls_per_minute: 60,
             max_calls_per_day: 1_000,
             max_cost_per_call: Micros::from_units(10),
+            max_running: None,
         }
     }
 }
@@ -103,10 +138,15 @@ impl Default for AccessRules {
     }
 }
 
-/// What is different for one client. What is absent is as in the defaults.
+/// What is different for one client. What is absent is as its roles say, or without roles as in the
+/// defaults.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Client {
+    /// The roles it has. What any of them shows or allows it may see or use; what any of them hides
+    /// or denies it may not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<String>,
     /// Replaces `governance.default.tools` as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<AccessRules>,
@@ -115,6 +155,11 @@ pub struct Client {
     pub resources: Option<AccessRules>,
     /// Replaces `governance.default_quota`, limit by limit.
     pub quota: PartialQuota,
+    /// Tools, by patterns, of which each of its calls must be confirmed.
+    #[schemars(extend("x-items" = "pattern"))]
+    pub confirm: Vec<String>,
+    /// Conditions on its calls, by a name of the operator's choice.
+    pub conditions: BTreeMap<String, Condition>,
 }
 
 /// Limits that replace those of the default quota.
@@ -137,6 +182,10 @@ pub struct PartialQuota {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub max_cost_per_call: Option<Micros>,
+    /// Calls that run at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub max_running: Option<u32>,
 }
 
 impl PartialQuota {
@@ -149,6 +198,7 @@ impl PartialQuota {
                 .unwrap_or(default.max_calls_per_minute),
             max_calls_per_day: self.max_calls_per_day.unwrap_or(default.max_calls_per_day),
             max_cost_per_call: self.max_cost_per_call.unwrap_or(default.max_cost_per_call),
+            max_running: self.max_running.or(default.max_running),
         }
     }
 }
@@ -176,23 +226,6 @@ impl Governance {
     }
 }
 
-/// What is known about one tool.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ToolRule {
-    /// What a call is expected to cost; it is reserved before the call and settled after it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub estimated_cost: Option<Micros>,
-    /// Calls of this tool by one client in any 60 seconds, besides the client's own limits.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1_000_000_000))]
-    pub max_calls_per_minute: Option<u32>,
-    /// Calls of this tool by one client in any 24 hours, besides the client's own limits.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1_000_000_000))]
-    pub max_calls_per_day: Option<u32>,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,7 +243,7 @@ mod tests {
         let client = Client {
             quota,
             tools: Some(rules.clone()),
-            resources: None,
+            ..Client::default()
         };
         let governance = Governance {
             clients: [("ci".to_owned(), client)].into(),

@@ -66,6 +66,19 @@ impl Provider for Layer {
     }
 }
 
+/// Where `key` was set, or what stands beside it: what is missing is told where the rest is.
+pub(super) fn origin_near(origins: &Origins, key: &str) -> Origin {
+    let section = key.rsplit_once('.').map_or("", |(section, _)| section);
+    let is_beside = |(other, _): &(&String, &Origin)| {
+        let rest = other.strip_prefix(section);
+        rest.is_some_and(|rest| rest.starts_with('.') || rest.starts_with('['))
+    };
+    let origin = origins
+        .get(key)
+        .or_else(|| Some(origins.iter().find(is_beside)?.1));
+    origin.cloned().unwrap_or(Origin::Default)
+}
+
 /// `a.b.c`, as messages and `config show` write a path.
 pub(super) fn join(path: &[&str]) -> String {
     path.iter()

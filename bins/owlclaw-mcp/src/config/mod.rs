@@ -25,10 +25,15 @@ mod money;
 mod nearest;
 mod overrides;
 mod problem;
+mod record;
+mod rules;
+mod rules_check;
+mod secret;
 mod services;
 mod shape;
 mod show;
 mod summary;
+mod window;
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -42,17 +47,23 @@ use layer::Origins;
 pub use application::{States, WorkerStart, Workers};
 pub use commands::{Command, Output, Stdin, Words};
 pub use environment::Environment;
-pub use governance::{Access, AccessRules, Client, Governance, PartialQuota, Quota, ToolRule};
+pub use governance::{Access, AccessRules, Client, Governance, PartialQuota, Quota};
 pub use model::{
-    Config, Cors, Durability, ErrorStyle, Http, IncludeSkill, Ledger, LogFormat, LogLevel,
-    LogOutput, Logging, Resources, Tls, Tools, Transport,
+    Config, Cors, ErrorStyle, Http, IncludeSkill, LogFormat, LogLevel, LogOutput, Logging,
+    Resources, Tls, Tools, Transport,
 };
 pub use money::{Micros, ParseMicrosError};
 pub use overrides::Overrides;
 pub(crate) use problem::printable;
 pub use problem::{Origin, Position, Problem, Severity};
+pub use record::{Checkpoint, Detectors, Durability, Ledger, Redaction};
+pub use rules::{
+    Approvals, Breaker, Condition, Confirmation, Effect, Idempotency, Risk, Role, ToolRule,
+};
+pub use secret::Secret;
 pub use services::{Mode, OpenApi, Operations, RetryRule, Services};
 pub use show::Setting;
+pub use window::{ParseWindowError, Window};
 
 /// The file that is read if none is named and it exists.
 pub const DEFAULT_FILE: &str = "mcp-server.yaml";

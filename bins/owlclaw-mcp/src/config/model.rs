@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::application::{States, Workers};
 use super::commands::Command;
 use super::governance::Governance;
+use super::record::{Ledger, Redaction};
 use super::services::Services;
 
 /// Everything that can be configured.
@@ -50,6 +51,8 @@ pub struct Config {
     pub governance: Governance,
     /// The record of every call.
     pub ledger: Ledger,
+    /// What is made unreadable before anything is recorded or logged.
+    pub redaction: Redaction,
     /// What the server says about itself.
     pub logging: Logging,
     /// Stack traces in error answers. Never where clients are strangers.
@@ -353,17 +356,6 @@ impl Default for Resources {
     }
 }
 
-/// The record of every call.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Ledger {
-    /// The database file; it and its directory are made if they are missing.
-    #[schemars(extend("format" = "path"))]
-    pub path: PathBuf,
-    /// What a power failure may take.
-    pub durability: Durability,
-}
-
 impl Config {
     /// Where tasks are kept.
     pub fn tasks_path(&self) -> PathBuf {
@@ -373,26 +365,6 @@ impl Config {
             self.ledger.path.with_file_name(name)
         })
     }
-}
-
-impl Default for Ledger {
-    fn default() -> Self {
-        Self {
-            path: "./data/ledger.db".into(),
-            durability: Durability::default(),
-        }
-    }
-}
-
-/// What a power failure may take from the ledger.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Durability {
-    /// Nothing that was acknowledged.
-    #[default]
-    Strict,
-    /// The last moments.
-    Relaxed,
 }
 
 /// What the server says about itself.

@@ -106,6 +106,14 @@ impl Problem {
         }
     }
 
+    /// Says where, and does not show what stands there.
+    pub(crate) fn without_line(mut self) -> Self {
+        if let Origin::File(at) = &mut self.origin {
+            at.snippet = None;
+        }
+        self
+    }
+
     pub(crate) fn hint_if(self, hint: Option<String>) -> Self {
         Self {
             hint: hint.or(self.hint),

@@ -7,8 +7,8 @@ use adapter_http::{AllowPrivate, FixedHeaders, Retry, UrlTemplate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::layer::{Origins, child};
-use super::problem::{Origin, Problem};
+use super::layer::{Origins, child, origin_near};
+use super::problem::Problem;
 
 /// HTTP services as tools.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -164,17 +164,7 @@ impl Default for RetryRule {
 /// What is wrong with services that can be known without looking at what is there.
 pub(super) fn check(services: &Services, origins: &Origins, problems: &mut Vec<Problem>) {
     let mut error = |key: String, message: String, hint: Option<&str>| {
-        // What is missing is told where the rest of its section is.
-        let section = key.rsplit_once('.').map_or("", |(section, _)| section);
-        let nearby = |(origin, _): &(&String, &Origin)| {
-            origin
-                .strip_prefix(section)
-                .is_some_and(|rest| rest.starts_with('.'))
-        };
-        let origin = origins
-            .get(&key)
-            .or_else(|| Some(origins.iter().find(nearby)?.1));
-        let origin = origin.cloned().unwrap_or(Origin::Default);
+        let origin = origin_near(origins, &key);
         let problem = Problem::error(origin, message).key(key);
         problems.push(problem.hint_if(hint.map(str::to_owned)));
     };

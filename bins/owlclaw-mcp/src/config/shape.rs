@@ -20,6 +20,8 @@ pub(super) enum Shape {
     Section(Keys),
     /// Names the operator chooses, each with the same shape behind it.
     Table(Box<Shape>),
+    /// The same, with patterns over names in the place of names.
+    Patterns(Box<Shape>),
     /// Any number of the same.
     List(Leaf),
     /// The same, some of them in groups: lists within the list.
@@ -69,6 +71,10 @@ pub(super) enum Format {
     Currency,
     /// What governance matches names with.
     Pattern,
+    /// Hours in which something may be done: `Mon-Fri 09:30-15:00 Asia/Shanghai`.
+    Window,
+    /// A JSON Pointer in which `*` stands for any element.
+    Pointer,
     /// Any text at all, with line ends and spaces where it likes.
     Prose,
     /// The same, without control characters.
@@ -129,7 +135,11 @@ fn shape(schema: &Value) -> Shape {
         return Shape::Section(keys(&schema["properties"]));
     }
     if schema["additionalProperties"].is_object() {
-        return Shape::Table(Box::new(shape(&schema["additionalProperties"])));
+        let entry = Box::new(shape(&schema["additionalProperties"]));
+        return match schema["x-patterns"] == true {
+            true => Shape::Patterns(entry),
+            false => Shape::Table(entry),
+        };
     }
     // `Option<Section>` is spelled as a choice between the section and null.
     if let Some(some) = schema["anyOf"].as_array().and_then(|any| any.first()) {
@@ -188,6 +198,8 @@ impl Format {
             "token" => Self::Token,
             "currency" => Self::Currency,
             "pattern" => Self::Pattern,
+            "window" => Self::Window,
+            "pointer" => Self::Pointer,
             "prose" => Self::Prose,
             "word" => Self::Word,
             "secret" => Self::Secret,
@@ -220,7 +232,7 @@ mod tests {
         path.split('.')
             .fold(Shape::Section(root()), |shape, key| match shape {
                 Shape::Section(mut keys) => keys.remove(key).unwrap_or_else(|| panic!("no {key}")),
-                Shape::Table(inner) => *inner,
+                Shape::Table(inner) | Shape::Patterns(inner) => *inner,
                 other => panic!("{other:?} at {key}"),
             })
     }
@@ -288,6 +300,30 @@ mod tests {
                 }),
             ),
             ("governance.clients.ci.tools.deny", texts(Format::Pattern)),
+            ("governance.roles.teller.tools.deny", texts(Format::Pattern)),
+            ("governance.confirm", texts(Format::Pattern)),
+            ("governance.conditions.x.when", text(Format::Prose)),
+            (
+                "governance.tools.x.risk",
+                Shape::List(Leaf::Choice(
+                    ["read_only", "mutating", "external", "financial"]
+                        .map(str::to_owned)
+                        .to_vec(),
+                )),
+            ),
+            ("governance.tools.x.windows", texts(Format::Window)),
+            ("governance.trading_hours", texts(Format::Window)),
+            (
+                "governance.tools.x.breaker.failures",
+                Shape::Single(Leaf::Integer {
+                    min: 0,
+                    max: 1_000_000,
+                }),
+            ),
+            ("governance.approvals.http_token", text(Format::Secret)),
+            ("ledger.url", text(Format::Secret)),
+            ("ledger.checkpoint.key", text(Format::Path)),
+            ("redaction.pointers.pay-*", texts(Format::Pointer)),
             (
                 "logging.level",
                 Shape::Single(Leaf::Choice(

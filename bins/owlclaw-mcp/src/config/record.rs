@@ -1,0 +1,136 @@
+//! The ledger, and what never gets into it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::secret::Secret;
+
+/// The record of every call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ledger {
+    /// The database file; it and its directory are made if they are missing.
+    #[schemars(extend("format" = "path"))]
+    pub path: PathBuf,
+    /// A PostgreSQL database in the place of the file, `postgres://user:password@host/database`, for
+    /// servers that share one ledger and one set of quotas. `${NAME}` refers to the environment.
+    pub url: Option<Secret>,
+    /// What a power failure may take.
+    pub durability: Durability,
+    /// How long a call waits for the ledger before it is refused.
+    #[schemars(range(min = 1, max = 600))]
+    pub max_wait_seconds: u64,
+    /// Let tools run that only look, when the ledger cannot be written.
+    pub read_only_exempt: bool,
+    /// Places in the ledger that are vouched for.
+    pub checkpoint: Checkpoint,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self {
+            path: "./data/ledger.db".into(),
+            url: None,
+            durability: Durability::default(),
+            max_wait_seconds: 10,
+            read_only_exempt: false,
+            checkpoint: Checkpoint::default(),
+        }
+    }
+}
+
+/// Places in the ledger that are vouched for, so that a ledger cut short is found out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Checkpoint {
+    /// After how many entries there is one; 0: only by time.
+    #[schemars(range(max = 1_000_000_000))]
+    pub entries: u64,
+    /// After how many minutes there is one, if there are entries since the last; 0: only by number.
+    #[schemars(range(max = 525_600))]
+    pub minutes: u64,
+    /// The private key that signs them, as `ledger keygen` makes it. Without one, they are not
+    /// signed.
+    #[schemars(extend("format" = "path"))]
+    pub key: Option<PathBuf>,
+    /// The file they are written to as well, best on another disk. Without one, beside the ledger.
+    #[schemars(extend("format" = "path"))]
+    pub file: Option<PathBuf>,
+}
+
+impl Default for Checkpoint {
+    fn default() -> Self {
+        Self {
+            entries: 10_000,
+            minutes: 60,
+            key: None,
+            file: None,
+        }
+    }
+}
+
+/// What a power failure may take from the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// Nothing that was acknowledged.
+    #[default]
+    Strict,
+    /// The last moments.
+    Relaxed,
+}
+
+/// What is made unreadable before anything is recorded or logged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Redaction {
+    /// Names of members whose values are redacted wherever they stand, whatever their case.
+    pub keys: Vec<String>,
+    /// Redact what is called `password`, `token`, `secret` and the like, too.
+    pub builtin_keys: bool,
+    /// JSON Pointers to what is redacted in the arguments and results of tools, by patterns over
+    /// tool names; `*` in a pointer is any element.
+    #[schemars(extend(
+        "x-patterns" = true,
+        "additionalProperties" = {"type": "array", "items": {"type": "string"}, "x-items": "pointer"}
+    ))]
+    pub pointers: BTreeMap<String, Vec<String>>,
+    /// What is recognised by how it looks.
+    pub detectors: Detectors,
+}
+
+impl Default for Redaction {
+    fn default() -> Self {
+        Self {
+            keys: Vec::new(),
+            builtin_keys: true,
+            pointers: BTreeMap::new(),
+            detectors: Detectors::default(),
+        }
+    }
+}
+
+/// What is recognised by how it looks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Detectors {
+    /// Numbers of payment cards.
+    pub cards: bool,
+    /// Bearer tokens.
+    pub bearer_tokens: bool,
+    /// Private keys.
+    pub private_keys: bool,
+}
+
+impl Default for Detectors {
+    fn default() -> Self {
+        Self {
+            cards: true,
+            bearer_tokens: true,
+            private_keys: true,
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What is wrong with rules that only all of them can show.
+
+use std::collections::BTreeMap;
+
+use super::governance::Governance;
+use super::layer::{Origins, child, origin_near};
+use super::nearest::nearest;
+use super::problem::Problem;
+use super::rules::{Condition, Confirmation, Risk};
+
+pub(super) fn check(governance: &Governance, origins: &Origins, problems: &mut Vec<Problem>) {
+    let mut error = |key: String, message: String, hint: Option<String>| {
+        let origin = origin_near(origins, &key);
+        problems.push(Problem::error(origin, message).key(key).hint_if(hint));
+    };
+    for (name, client) in &governance.clients {
+        let key = child(&child("governance.clients", name), "roles");
+        for role in &client.roles {
+            if governance.roles.contains_key(role) {
+                continue;
+            }
+            let message = format!("`{key}`: there is no role `{role}`");
+            let hint = match nearest(role, governance.roles.keys().map(String::as_str)) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => "roles are described under `governance.roles`".to_owned(),
+            };
+            error(key.clone(), message, Some(hint));
+        }
+    }
+    for (path, conditions) in all_conditions(governance) {
+        for (name, condition) in conditions {
+            if condition.when.trim().is_empty() {
+                let path = child(&path, name);
+                let message = format!("`{path}` has no `when`");
+                let hint = "write an expression such as `when: args.amount > 1000`".to_owned();
+                error(child(&path, "when"), message, Some(hint));
+            }
+        }
+    }
+    for (name, tool) in &governance.tools {
+        let path = child("governance.tools", name);
+        let risk = tool.risk.as_deref().unwrap_or_default();
+        if risk.contains(&Risk::ReadOnly)
+            && (risk.contains(&Risk::Mutating) || risk.contains(&Risk::Financial))
+        {
+            let message = format!("`{path}.risk`: what is `read_only` changes nothing");
+            let hint = "leave out `read_only` or the other".to_owned();
+            error(child(&path, "risk"), message, Some(hint));
+        }
+        if risk.contains(&Risk::Financial) && tool.confirmation == Some(Confirmation::None) {
+            let message = format!("`{path}.confirmation`: what moves money must be confirmed");
+            let hint = "take `financial` out of `risk`, if it does not move any".to_owned();
+            error(child(&path, "confirmation"), message, Some(hint));
+        }
+    }
+}
+
+/// All conditions, by the key of the table that they stand in.
+pub(super) fn all_conditions(
+    governance: &Governance,
+) -> Vec<(String, &BTreeMap<String, Condition>)> {
+    let of = |section: &str, name: &str| child(&child(section, name), "conditions");
+    let everybody = ("governance.conditions".to_owned(), &governance.conditions);
+    let roles = governance.roles.iter();
+    let roles = roles.map(|(name, it)| (of("governance.roles", name), &it.conditions));
+    let clients = governance.clients.iter();
+    let clients = clients.map(|(name, it)| (of("governance.clients", name), &it.conditions));
+    [everybody]
+        .into_iter()
+        .chain(roles)
+        .chain(clients)
+        .collect()
+}

@@ -1,0 +1,102 @@
+//! Texts that nothing shows.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::Environment;
+
+/// A text that must not be seen: as it was written, with references to the environment that are
+/// followed where it is used and no sooner.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+/// Stands for a secret that was written out.
+const HIDDEN: &str = "(secret)";
+
+impl Secret {
+    /// A secret as a file would have it.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// What it is; `None` if a variable that it refers to is not there, or it is empty then.
+    pub fn reveal(&self, environment: &Environment) -> Option<String> {
+        environment
+            .resolve(&self.0)
+            .filter(|text| !text.trim().is_empty())
+    }
+
+    /// Whether it begins with one of these, as far as it is written out.
+    pub(super) fn may_begin_with(&self, beginnings: &[&str]) -> bool {
+        let written = self.0.split("${").next().unwrap_or_default();
+        beginnings
+            .iter()
+            .any(|it| written.starts_with(it) || (it.starts_with(written) && written != self.0))
+    }
+
+    /// What may be shown: a reference, or nothing at all.
+    fn shown(&self) -> &str {
+        let name = self
+            .0
+            .strip_prefix("${")
+            .and_then(|it| it.strip_suffix('}'));
+        let is_reference = name.is_some_and(|name| {
+            name.bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        });
+        match is_reference {
+            true => &self.0,
+            false => HIDDEN,
+        }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.shown())
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.shown())
+    }
+}
+
+impl JsonSchema for Secret {
+    fn schema_name() -> Cow<'static, str> {
+        "Secret".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "secret" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_is_shown_and_a_secret_is_not() {
+        let environment = Environment::from([("TOKEN", "hunter2"), ("EMPTY", "")]);
+        let rows = [
+            ("${TOKEN}", "${TOKEN}", Some("hunter2")),
+            ("hunter2", HIDDEN, Some("hunter2")),
+            ("a:${TOKEN}", HIDDEN, Some("a:hunter2")),
+            ("${TOKEN}${TOKEN}", HIDDEN, Some("hunter2hunter2")),
+            ("${EMPTY}", "${EMPTY}", None),
+            ("${MISSING}", "${MISSING}", None),
+        ];
+        for (text, shown, revealed) in rows {
+            let secret = Secret::new(text);
+            assert_eq!(format!("{secret:?}"), shown);
+            assert_eq!(serde_json::to_value(&secret).unwrap(), shown);
+            assert_eq!(secret.reveal(&environment).as_deref(), revealed, "{text}");
+        }
+    }
+}
