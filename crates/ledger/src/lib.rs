@@ -38,9 +38,12 @@ mod store;
 
 mod index;
 mod lock;
-mod query;
 mod schema;
 mod sqlite;
+
+mod query;
+mod reader;
+mod statistics;
 
 mod queue;
 mod recorder;
@@ -55,13 +58,18 @@ pub use crate::{
     },
     id::{CallId, ParseCallIdError},
     memory::MemoryLedger,
-    query::{CallRecord, Counts, Filter, LedgerReader, QueryError, Usage},
+    query::{
+        CallRecord, Counts, Cursor, Extent, Filter, IndexedCall, IndexedEnd, MAX_PAGE_BYTES,
+        MAX_PAGE_ROWS, ParseCursorError, QueryError, ReadLedger, StoredGroup, Usage,
+    },
     queue::Health,
+    reader::LedgerReader,
     recorder::{
         CloseError, DEFAULT_MAX_UNWRITTEN, DEFAULT_MAX_UNWRITTEN_BYTES, Durability, Finished,
         OpenCall, RecordError, Recorder, RecorderOptions, system_now_us,
     },
     schema::OpenError,
     sqlite::SqliteLedger,
+    statistics::{Bucket, Durations, Statistics, StatisticsQuery, Tally},
     store::{Group, Interrupted, LedgerStore, StoreError, Tail},
 };

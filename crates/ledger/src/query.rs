@@ -1,17 +1,142 @@
-use crate::{
-    CallId, DecodeError, Digest, Ended, Event, Kind, OpenError, Started, codec,
-    index::{self, Target},
-    schema::{CALL_COLUMNS, open_to_read},
-};
-use rusqlite::{Connection, Row, ToSql, Transaction, params_from_iter};
-use std::{error::Error, ops::Range, path::Path, time::Duration};
-use uuid::Uuid;
+//! What may be asked of a ledger, wherever it is kept.
 
-/// Reads a ledger, also beside a server that writes to it. It blocks.
-#[derive(Debug)]
-pub struct LedgerReader {
-    connection: Connection,
+use crate::{
+    CallId, DecodeError, Digest, Ended, Kind, Outcome, Started, Statistics, StatisticsQuery,
+};
+use std::{error::Error, fmt, ops::Range, str::FromStr, time::Duration};
+
+/// Reads a ledger, also while servers write to it. It blocks.
+pub trait ReadLedger {
+    /// The calls that meet `filter`, newest first, `limit` of them at most. The
+    /// [`cursor`](CallRecord::cursor) of the last gives the next page.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn recent(&mut self, limit: usize, filter: Filter<'_>) -> Result<Vec<CallRecord>, QueryError>;
+
+    /// The call of this name, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn call(&mut self, call: CallId) -> Result<Option<CallRecord>, QueryError> {
+        let filter = Filter {
+            call: Some(call),
+            ..Filter::default()
+        };
+        Ok(self.recent(1, filter)?.pop())
+    }
+
+    /// The calls that have begun and not ended, oldest first. In a ledger that no server writes to,
+    /// a crash cut them short.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn open_calls(&mut self) -> Result<Vec<CallRecord>, QueryError>;
+
+    /// The calls of which nobody can say how they ended, because their server did first: newest
+    /// first, `limit` of them at most, from `before` on.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn unresolved(
+        &mut self,
+        limit: usize,
+        before: Option<Cursor>,
+    ) -> Result<Vec<CallRecord>, QueryError> {
+        let filter = Filter {
+            outcome: Some(Outcome::<&str>::Unknown.as_str()),
+            before,
+            ..Filter::default()
+        };
+        self.recent(limit, filter)
+    }
+
+    /// What was used by calls that began in `range` (microseconds since the epoch, UTC), summed up
+    /// for each principal, capability and stretch of `bucket`, in that order. Refused calls use
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn usage_between(
+        &mut self,
+        range: Range<u64>,
+        bucket: Duration,
+    ) -> Result<Vec<Usage>, QueryError>;
+
+    /// How many calls there were, how they ended, what they cost and how long they took: a row for
+    /// each principal and capability, and for each day if the query says so, in that order.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn statistics(&mut self, query: StatisticsQuery<'_>) -> Result<Vec<Statistics>, QueryError>;
+
+    /// How much there is.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn count(&mut self) -> Result<Counts, QueryError>;
+
+    /// How far the ledger and its index go.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn extent(&mut self) -> Result<Extent, QueryError>;
+
+    /// A page of the ledger as it is stored: the groups that begin at sequence `from` or later, in
+    /// order; at most [`MAX_PAGE_BYTES`] together unless the first alone is larger. Empty at the
+    /// end.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn groups(&mut self, from: u64) -> Result<Vec<StoredGroup>, QueryError>;
+
+    /// The stored hash of the entry at `sequence`, if a group ends with it.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn hash_after(&mut self, sequence: u64) -> Result<Option<Digest>, QueryError>;
+
+    /// A page of the index: the rows of the calls that begin at sequence `from` or later, in order
+    /// of their starts, [`MAX_PAGE_ROWS`] at most. Empty at the end.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn indexed_calls(&mut self, from: u64) -> Result<Vec<IndexedCall>, QueryError>;
+
+    /// The row of the index about this call, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn indexed_call(&mut self, call: CallId) -> Result<Option<IndexedCall>, QueryError>;
+
+    /// Compares what is summed up beside the index with the index; tells the name of a table that
+    /// differs. Ledgers without such tables have nothing to compare.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn differing_sums(&mut self) -> Result<Option<&'static str>, QueryError> {
+        Ok(None)
+    }
 }
+
+/// The most bytes of groups in a page of [`ReadLedger::groups`], unless one alone is larger.
+pub const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
+
+/// The most rows in a page of [`ReadLedger::indexed_calls`].
+pub const MAX_PAGE_ROWS: usize = 4096;
 
 /// Which calls are asked for: those that meet every condition given.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,18 +145,42 @@ pub struct Filter<'a> {
     pub principal: Option<&'a str>,
     /// Of this capability, `kind/name`.
     pub capability: Option<&'a str>,
+    /// Of this kind.
+    pub kind: Option<Kind>,
     /// That ended like this, as [`crate::Outcome::as_str`] names it.
     pub outcome: Option<&'a str>,
+    /// That were refused for this reason, as governance names it.
+    pub reason: Option<&'a str>,
     /// This call.
     pub call: Option<CallId>,
+    /// Whose request had this id, as JSON text: `1`, `"a"`. Ids are their clients': two calls may
+    /// have the same.
+    pub request_id: Option<&'a str>,
+    /// Of this W3C trace.
+    pub trace_id: Option<&'a str>,
+    /// That took at least so long, in microseconds. Open calls have taken no time yet.
+    pub min_duration_us: Option<u64>,
     /// That began at this time or later: microseconds since the epoch, UTC.
     pub since_us: Option<u64>,
     /// That began before this time.
     pub until_us: Option<u64>,
-    /// Whose start is before this place in the ledger: the `sequence` of the last call of a page
-    /// gives the next page.
-    pub before_sequence: Option<u64>,
+    /// That come after this one, newest first: the next page.
+    pub before: Option<Cursor>,
 }
+
+/// Where a page of calls ends. Its text is short, opaque and can be read back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// When the last call of the page began: microseconds since the epoch, UTC.
+    pub at_us: u64,
+    /// The place of its start in the ledger.
+    pub sequence: u64,
+}
+
+/// Text that is no [`Cursor`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this is not where a page of calls ended")]
+pub struct ParseCursorError;
 
 /// A call, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +223,68 @@ pub struct Counts {
     pub open_calls: u64,
 }
 
+/// How far a ledger goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// The sequence of the last entry; 0 when there is none.
+    pub last_sequence: u64,
+    /// The sequence of the last entry that is indexed.
+    pub indexed_through: u64,
+}
+
+/// A group as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredGroup {
+    /// The sequence of its first entry, as stored.
+    pub first_sequence: u64,
+    /// How many entries it has, as stored.
+    pub count: u64,
+    /// The hash of its last entry, as stored.
+    pub hash: Digest,
+    /// Its entries, each preceded by its length.
+    pub body: Vec<u8>,
+}
+
+/// A row of the index to calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexedCall {
+    /// Names the call.
+    pub call: CallId,
+    /// The place of its start.
+    pub sequence: u64,
+    /// When it began: microseconds since the epoch, UTC.
+    pub started_us: u64,
+    /// Who called.
+    pub principal: String,
+    /// What kind of thing.
+    pub kind: String,
+    /// What, as `kind/name`.
+    pub capability: String,
+    /// The id of its request.
+    pub request_id: String,
+    /// The trace it belongs to.
+    pub trace_id: Option<String>,
+    /// What it was expected to cost, in millionths.
+    pub estimated_cost_micros: u64,
+    /// How it ended, if it has.
+    pub end: Option<IndexedEnd>,
+}
+
+/// What the index has about the end of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexedEnd {
+    /// The place of the entry that says so.
+    pub sequence: u64,
+    /// How, as [`crate::Outcome::as_str`] names it.
+    pub outcome: String,
+    /// Why it was refused, if it was.
+    pub reason: Option<String>,
+    /// What it cost, in millionths.
+    pub cost_micros: u64,
+    /// How long it took, in microseconds.
+    pub duration_us: u64,
+}
+
 /// A ledger cannot be queried.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
@@ -85,249 +296,63 @@ pub enum QueryError {
     Damaged(#[source] DecodeError),
 }
 
+impl CallRecord {
+    /// Where a page ends whose last call this is.
+    #[must_use]
+    pub fn cursor(&self) -> Cursor {
+        Cursor {
+            at_us: self.started.at_us,
+            sequence: self.sequence,
+        }
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.at_us, self.sequence)
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = ParseCursorError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let number = |text: &str| text.parse().map_err(|_| ParseCursorError);
+        let (at_us, sequence) = text.split_once('-').ok_or(ParseCursorError)?;
+        Ok(Self {
+            at_us: number(at_us)?,
+            sequence: number(sequence)?,
+        })
+    }
+}
+
 impl From<rusqlite::Error> for QueryError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Store(Box::new(error))
     }
 }
 
-/// What the ledger has indexed and what it has not, as one table.
-const ALL_CALLS: &str = "(SELECT * FROM temp.tail_call UNION ALL SELECT * FROM main.call
-    WHERE start_sequence NOT IN (SELECT start_sequence FROM temp.tail_call))";
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl LedgerReader {
-    /// Opens the ledger at `path`.
-    ///
-    /// # Errors
-    ///
-    /// [`OpenError`] when it is missing or not a ledger of a known version.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
-        open_to_read(path.as_ref()).map(|connection| Self { connection })
-    }
-
-    /// The calls that began last, newest first, `limit` of them at most.
-    ///
-    /// # Errors
-    ///
-    /// [`QueryError`] when the ledger cannot be read.
-    pub fn recent(
-        &mut self,
-        limit: usize,
-        filter: Filter<'_>,
-    ) -> Result<Vec<CallRecord>, QueryError> {
-        let snapshot = self.snapshot()?;
-        let (condition, mut values) = filter.condition();
-        values.push(Box::new(i64::try_from(limit).unwrap_or(i64::MAX)));
-        let sql = format!(
-            "SELECT * FROM {ALL_CALLS} WHERE {condition} ORDER BY start_sequence DESC LIMIT ?"
-        );
-        calls(&snapshot, &sql, values)
-    }
-
-    /// The calls that have begun and not ended, oldest first. In a ledger that no server writes to,
-    /// a crash cut them short.
-    ///
-    /// # Errors
-    ///
-    /// [`QueryError`] when the ledger cannot be read.
-    pub fn open_calls(&mut self) -> Result<Vec<CallRecord>, QueryError> {
-        let snapshot = self.snapshot()?;
-        let sql =
-            format!("SELECT * FROM {ALL_CALLS} WHERE outcome IS NULL ORDER BY start_sequence");
-        calls(&snapshot, &sql, Vec::new())
-    }
-
-    /// What was used by calls that began in `range` (microseconds since the epoch, UTC), summed up
-    /// for each principal, capability and stretch of `bucket`, in that order. Refused calls use
-    /// nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`QueryError`] when the ledger cannot be read.
-    pub fn usage_between(
-        &mut self,
-        range: Range<u64>,
-        bucket: Duration,
-    ) -> Result<Vec<Usage>, QueryError> {
-        let snapshot = self.snapshot()?;
-        let sql = format!(
-            "SELECT principal, kind, capability, max(started_us), count(*),
-                sum(CASE WHEN outcome IS NULL THEN estimated_cost_micros ELSE cost_micros END)
-             FROM {ALL_CALLS}
-             WHERE started_us >= ?1 AND started_us < ?2
-                AND (outcome IS NULL OR outcome <> 'denied')
-             GROUP BY principal, kind, capability, started_us / ?3
-             ORDER BY principal, kind, capability, started_us / ?3"
-        );
-        let bucket_us = i64::try_from(bucket.as_micros()).unwrap_or(i64::MAX).max(1);
-        let mut select = snapshot.prepare(&sql)?;
-        let rows =
-            select.query_map((signed(range.start), signed(range.end), bucket_us), |row| {
-                Ok(Usage {
-                    principal: row.get(0)?,
-                    kind: kind(row.get_ref(1)?.as_str()?),
-                    capability: row.get(2)?,
-                    latest_us: row.get::<_, i64>(3)?.unsigned_abs(),
-                    calls: row.get::<_, i64>(4)?.unsigned_abs(),
-                    cost_micros: row.get::<_, i64>(5)?.unsigned_abs(),
-                })
-            })?;
-        Ok(rows.collect::<Result<_, _>>()?)
-    }
-
-    /// What was used since `since_us`, as [`LedgerReader::usage_between`] has it.
-    ///
-    /// # Errors
-    ///
-    /// [`QueryError`] when the ledger cannot be read.
-    pub fn usage_since(
-        &mut self,
-        since_us: u64,
-        bucket: Duration,
-    ) -> Result<Vec<Usage>, QueryError> {
-        self.usage_between(since_us..u64::MAX, bucket)
-    }
-
-    /// How much there is.
-    ///
-    /// # Errors
-    ///
-    /// [`QueryError`] when the ledger cannot be read.
-    pub fn count(&mut self) -> Result<Counts, QueryError> {
-        let snapshot = self.snapshot()?;
-        let sql = format!(
-            "SELECT (SELECT coalesce(sum(count), 0) FROM entry_group), count(*),
-                count(*) FILTER (WHERE outcome IS NULL) FROM {ALL_CALLS}"
-        );
-        Ok(snapshot.query_row(&sql, [], |row| {
-            let number = |index| row.get::<_, i64>(index).map(i64::unsigned_abs);
-            Ok(Counts {
-                entries: number(0)?,
-                calls: number(1)?,
-                open_calls: number(2)?,
-            })
-        })?)
-    }
-
-    /// Where the ledger ends: the hash of its last entry covers all before it.
-    ///
-    /// # Errors
-    ///
-    /// [`QueryError`] when the ledger cannot be read.
-    pub fn last_hash(&mut self) -> Result<Option<Digest>, QueryError> {
-        let mut select = self
-            .connection
-            .prepare("SELECT hash FROM entry_group ORDER BY first_sequence DESC LIMIT 1")?;
-        let mut hashes = select.query_map([], |row| row.get(0))?;
-        Ok(hashes.next().transpose()?)
-    }
-
-    /// The ledger as it is now, with an index to what it has not indexed itself. Both are gone when
-    /// the transaction is dropped.
-    fn snapshot(&mut self) -> Result<Transaction<'_>, QueryError> {
-        let snapshot = self.connection.transaction()?;
-        snapshot.execute_batch(&format!(
-            "CREATE TEMP TABLE tail_call ({CALL_COLUMNS}) STRICT;
-             CREATE INDEX temp.tail_call_by_id ON tail_call (call);"
-        ))?;
-        let from = index::indexed_through(&snapshot)?;
-        index::index(&snapshot, Target::Reader, from, u64::MAX)
-            .map_err(|error| QueryError::Store(error.boxed()))?;
-        Ok(snapshot)
-    }
-}
-
-impl Filter<'_> {
-    fn condition(&self) -> (String, Vec<Box<dyn ToSql>>) {
-        let mut condition = String::from("true");
-        let mut values: Vec<Box<dyn ToSql>> = Vec::new();
-        let texts = [
-            (" AND principal = ?", self.principal),
-            (" AND capability = ?", self.capability),
-            (" AND outcome = ?", self.outcome),
-        ];
-        for (clause, text) in texts {
-            if let Some(text) = text {
-                condition.push_str(clause);
-                values.push(Box::new(text.to_owned()));
-            }
-        }
-        let numbers = [
-            (" AND started_us >= ?", self.since_us),
-            (" AND started_us < ?", self.until_us),
-            (" AND start_sequence < ?", self.before_sequence),
-        ];
-        for (clause, number) in numbers {
-            if let Some(number) = number {
-                condition.push_str(clause);
-                values.push(Box::new(signed(number)));
-            }
-        }
-        if let Some(call) = self.call {
-            condition.push_str(" AND call = ?");
-            values.push(Box::new(call.0.as_bytes().to_vec()));
-        }
-        (condition, values)
-    }
-}
-
-fn calls(
-    snapshot: &Transaction<'_>,
-    sql: &str,
-    values: Vec<Box<dyn ToSql>>,
-) -> Result<Vec<CallRecord>, QueryError> {
-    let mut select = snapshot.prepare(sql)?;
-    let mut rows = select.query(params_from_iter(values))?;
-    let mut records = Vec::new();
-    while let Some(row) = rows.next()? {
-        let started = match entry(
-            snapshot,
-            row,
-            ["start_group", "start_offset", "start_length"],
-        )? {
-            Some(Event::Started(started)) => started,
-            _ => return Err(QueryError::Damaged(DecodeError::Unknown)),
+    #[test]
+    fn a_cursor_is_read_back_and_nothing_else_is() {
+        let cursor = Cursor {
+            at_us: 1_790_000_000_123_456,
+            sequence: u64::MAX,
         };
-        let ended = match entry(snapshot, row, ["end_group", "end_offset", "end_length"])? {
-            None => None,
-            Some(Event::Ended(ended)) => Some(ended),
-            Some(Event::Started(_)) => return Err(QueryError::Damaged(DecodeError::Unknown)),
-        };
-        records.push(CallRecord {
-            call: CallId(Uuid::from_bytes(row.get("call")?)),
-            sequence: row.get::<_, i64>("start_sequence")?.unsigned_abs(),
-            started,
-            ended,
-        });
+        assert_eq!(cursor.to_string().parse(), Ok(cursor));
+        for text in [
+            "",
+            "1",
+            "1-",
+            "-1",
+            "1-2-3",
+            "a-b",
+            "1-99999999999999999999",
+        ] {
+            assert_eq!(text.parse::<Cursor>(), Err(ParseCursorError), "{text}");
+        }
     }
-    Ok(records)
-}
-
-/// Reads the entry at the place that these columns name, if they name one.
-fn entry(
-    snapshot: &Transaction<'_>,
-    row: &Row<'_>,
-    [group, offset, length]: [&str; 3],
-) -> Result<Option<Event>, QueryError> {
-    let Some(group) = row.get::<_, Option<i64>>(group)? else {
-        return Ok(None);
-    };
-    let mut select = snapshot.prepare_cached(
-        "SELECT substr(body, ?2 + 1, ?3) FROM entry_group WHERE first_sequence = ?1",
-    )?;
-    let (offset, length) = (row.get::<_, i64>(offset)?, row.get::<_, i64>(length)?);
-    let bytes: Vec<u8> = select.query_row((group, offset, length), |row| row.get(0))?;
-    let (_, event) = codec::decode(&bytes).map_err(QueryError::Damaged)?;
-    Ok(Some(event))
-}
-
-fn kind(name: &str) -> Kind {
-    [Kind::Tool, Kind::Resource]
-        .into_iter()
-        .find(|kind| kind.as_str() == name)
-        .unwrap_or(Kind::Other)
-}
-
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,5 +1,6 @@
 //! What a ledger file looks like.
 
+use crate::index;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::{
     error::Error,
@@ -13,8 +14,8 @@ const APPLICATION_ID: i32 = 0x4F57_4C4C;
 /// The version of the tables below.
 const SCHEMA_VERSION: i32 = 1;
 
-/// `entry_group` is the ledger: what was called, in order and without gaps. `call` is an index to
-/// it, made afterwards; `indexed` tells how far it goes.
+/// `entry_group` is the ledger: what was called, in order and without gaps. The index to it, made
+/// afterwards, has a version of its own.
 const TABLES: &str = "
     CREATE TABLE entry_group (
         first_sequence INTEGER PRIMARY KEY,
@@ -22,35 +23,6 @@ const TABLES: &str = "
         hash BLOB NOT NULL,
         body BLOB NOT NULL
     ) STRICT;
-    CREATE TABLE indexed (through INTEGER NOT NULL) STRICT;
-    INSERT INTO indexed VALUES (0);
-    CREATE INDEX call_by_id ON call (call);
-    CREATE INDEX call_by_time ON call (started_us);
-    CREATE INDEX call_by_principal ON call (principal, started_us);
-    CREATE INDEX call_open ON call (start_sequence) WHERE outcome IS NULL;
-";
-
-/// The columns of `call`, which the index to what is not yet indexed has as well. A place is a
-/// group, and where in its body an entry begins and how long it is.
-pub(crate) const CALL_COLUMNS: &str = "
-    start_sequence INTEGER PRIMARY KEY,
-    call BLOB NOT NULL,
-    started_us INTEGER NOT NULL,
-    principal TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    capability TEXT NOT NULL,
-    estimated_cost_micros INTEGER NOT NULL,
-    start_group INTEGER NOT NULL,
-    start_offset INTEGER NOT NULL,
-    start_length INTEGER NOT NULL,
-    end_sequence INTEGER,
-    outcome TEXT,
-    reason TEXT,
-    cost_micros INTEGER,
-    duration_us INTEGER,
-    end_group INTEGER,
-    end_offset INTEGER,
-    end_length INTEGER
 ";
 
 /// Why a ledger could not be opened.
@@ -169,12 +141,12 @@ fn prepare(connection: &mut Connection, synchronous: &str) -> rusqlite::Result<(
     let version: i32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if version == 0 {
         let transaction = connection.transaction()?;
-        transaction.execute_batch(&format!(
-            "CREATE TABLE call ({CALL_COLUMNS}) STRICT; {TABLES}"
-        ))?;
+        transaction.execute_batch(TABLES)?;
         transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
         transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
         transaction.commit()?;
     }
-    Ok(())
+    let transaction = connection.transaction()?;
+    index::prepare(&transaction)?;
+    transaction.commit()
 }

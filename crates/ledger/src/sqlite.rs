@@ -226,6 +226,7 @@ fn signed(number: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ReadLedger;
     use crate::{End, Kind, Outcome, Start, codec};
 
     /// A group of one call whose arguments take up `bytes`.

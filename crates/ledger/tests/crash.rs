@@ -7,8 +7,8 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use ledger::{
-    CallId, Durability, End, Filter, Kind, LedgerReader, Outcome, Recorder, RecorderOptions,
-    SqliteLedger, Start, system_now_us,
+    CallId, Durability, End, Filter, Kind, LedgerReader, Outcome, ReadLedger, Recorder,
+    RecorderOptions, SqliteLedger, Start, system_now_us,
 };
 use std::{
     collections::{HashMap, HashSet},

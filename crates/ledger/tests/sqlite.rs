@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use ledger::{
-    CallId, Counts, Durability, End, Filter, Kind, LedgerReader, OpenError, Outcome, Recorder,
-    RecorderOptions, SqliteLedger, Start, Usage,
+    CallId, Counts, Durability, End, Filter, Kind, LedgerReader, OpenError, Outcome, ReadLedger,
+    Recorder, RecorderOptions, SqliteLedger, Start, Usage,
 };
 use rusqlite::Connection;
 use std::{fs, path::Path, time::Duration};
@@ -305,19 +305,11 @@ fn filters_pick_and_pages_follow_each_other() {
             );
         }
         let mut paged = Vec::new();
-        let mut before_sequence = None;
+        let mut before = None;
         loop {
-            let page = reader
-                .recent(
-                    4,
-                    Filter {
-                        before_sequence,
-                        ..all
-                    },
-                )
-                .unwrap();
+            let page = reader.recent(4, Filter { before, ..all }).unwrap();
             let Some(last) = page.last() else { break };
-            before_sequence = Some(last.sequence);
+            before = Some(last.cursor());
             paged.extend(page.into_iter().map(|record| record.call));
         }
         paged.reverse();

@@ -15,7 +15,9 @@ use gateway::{
 };
 use governance::{Calendar, Governor, Kind, MemoryQuota, Micros, Policy, Seed, Timestamp};
 use jsonrpc_core::Limits;
-use ledger::{Durability, LedgerReader, OpenError, Recorder, RecorderOptions, SqliteLedger};
+use ledger::{
+    Durability, LedgerReader, OpenError, ReadLedger, Recorder, RecorderOptions, SqliteLedger,
+};
 use mcp_protocol::model::Implementation;
 use mcp_service::EngineLimits;
 use task_store::{SqliteTaskStore, TaskLimits};

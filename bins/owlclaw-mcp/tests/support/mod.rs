@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use ledger::{CallRecord, Filter, LedgerReader};
+use ledger::{CallRecord, Filter, LedgerReader, ReadLedger};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::{GENEROUS, HttpServer, Port, StdioServer};

@@ -1,0 +1,212 @@
+use super::{MAX_INDEXED, Target};
+use crate::{CallId, Ended, Event, Outcome, Started, Tally, statistics::day_of};
+use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::{BTreeMap, HashMap};
+
+/// Where an entry is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) sequence: i64,
+    pub(super) group: i64,
+    pub(super) offset: i64,
+    pub(super) length: i64,
+}
+
+/// A call whose start is new.
+#[derive(Debug)]
+struct Begun {
+    call: CallId,
+    started: Started,
+    place: Place,
+    end: Option<(Ended, Place)>,
+}
+
+/// What a tally is kept for: day, principal, kind and capability.
+type TallyKey = (i64, String, String, String);
+
+/// Calls of which something new is known. Most begin and end close to each other and make one row.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    begun: Vec<Begun>,
+    positions: HashMap<CallId, usize>,
+    ended: Vec<(CallId, Ended, Place)>,
+}
+
+impl Rows {
+    pub(super) fn count(&self) -> usize {
+        self.begun.len() + self.ended.len()
+    }
+
+    pub(super) fn add(&mut self, call: CallId, event: Event, place: Place) {
+        match event {
+            Event::Started(started) => {
+                self.positions.insert(call, self.begun.len());
+                self.begun.push(Begun {
+                    call,
+                    started,
+                    place,
+                    end: None,
+                });
+            }
+            Event::Ended(ended) => {
+                match self
+                    .positions
+                    .get(&call)
+                    .and_then(|&position| self.begun.get_mut(position))
+                {
+                    Some(row) if row.end.is_none() => row.end = Some((ended, place)),
+                    _ => self.ended.push((call, ended, place)),
+                }
+            }
+        }
+    }
+
+    pub(super) fn write(self, connection: &Connection, target: Target) -> rusqlite::Result<()> {
+        let (insert, update) = match target {
+            Target::Ledger => (INSERT, UPDATE),
+            Target::Tail => (INSERT_TAIL, UPDATE_TAIL),
+        };
+        let mut tallies: BTreeMap<TallyKey, Tally> = BTreeMap::new();
+        let mut insert = connection.prepare_cached(insert)?;
+        for Begun {
+            call,
+            started,
+            place,
+            end,
+        } in self.begun
+        {
+            let (ended, end_place) = end.unzip();
+            insert.execute(params![
+                place.sequence,
+                call.0.as_bytes(),
+                bounded(started.at_us),
+                started.principal,
+                started.kind.as_str(),
+                started.capability,
+                started.request_id,
+                started.trace_id,
+                bounded(started.estimated_cost_micros),
+                place.group,
+                place.offset,
+                place.length,
+                end_place.map(|place| place.sequence),
+                ended.as_ref().map(|ended| ended.outcome.as_str()),
+                ended.as_ref().and_then(reason),
+                ended.as_ref().map(|ended| bounded(ended.cost_micros)),
+                ended.as_ref().map(|ended| bounded(ended.duration_us)),
+                end_place.map(|place| place.group),
+                end_place.map(|place| place.offset),
+                end_place.map(|place| place.length),
+            ])?;
+            if let Some(ended) = &ended {
+                let key = (
+                    day_of(started.at_us.min(MAX_INDEXED)) as i64,
+                    started.principal,
+                    started.kind.as_str().to_owned(),
+                    started.capability,
+                );
+                count(tallies.entry(key).or_default(), ended);
+            }
+        }
+        let mut update = connection.prepare_cached(update)?;
+        for (call, ended, place) in self.ended {
+            if target == Target::Tail {
+                // Its start may be in the ledger's own index, which a reader cannot change.
+                let mut copy = connection.prepare_cached(COPY_TO_TAIL)?;
+                copy.execute([call.0.as_bytes()])?;
+            }
+            let updated = update
+                .query_row(
+                    params![
+                        call.0.as_bytes(),
+                        place.sequence,
+                        ended.outcome.as_str(),
+                        reason(&ended),
+                        bounded(ended.cost_micros),
+                        bounded(ended.duration_us),
+                        place.group,
+                        place.offset,
+                        place.length,
+                    ],
+                    |row| {
+                        let started_us: i64 = row.get(0)?;
+                        Ok((
+                            day_of(started_us.unsigned_abs()) as i64,
+                            row.get(1)?,
+                            row.get(2)?,
+                            row.get(3)?,
+                        ))
+                    },
+                )
+                .optional()?;
+            match updated {
+                Some(key) => count(tallies.entry(key).or_default(), &ended),
+                None => tracing::warn!(call = %call, "the ledger has an end without a start"),
+            }
+        }
+        match target {
+            Target::Ledger => add_up(connection, tallies),
+            // Readers sum up their few rows when they are asked.
+            Target::Tail => Ok(()),
+        }
+    }
+}
+
+fn count(tally: &mut Tally, ended: &Ended) {
+    tally.add_ended(
+        ended.outcome.as_str(),
+        reason(ended),
+        ended.cost_micros.min(MAX_INDEXED),
+        ended.duration_us.min(MAX_INDEXED),
+    );
+}
+
+fn add_up(connection: &Connection, tallies: BTreeMap<TallyKey, Tally>) -> rusqlite::Result<()> {
+    let mut select = connection.prepare_cached(
+        "SELECT tally FROM usage_day
+         WHERE day = ?1 AND principal = ?2 AND kind = ?3 AND capability = ?4",
+    )?;
+    let mut upsert = connection.prepare_cached(
+        "INSERT INTO usage_day VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (day, principal, kind, capability) DO UPDATE SET tally = excluded.tally",
+    )?;
+    for ((day, principal, kind, capability), mut tally) in tallies {
+        let stored: Option<Vec<u8>> = select
+            .query_row(params![day, principal, kind, capability], |row| row.get(0))
+            .optional()?;
+        // A sum that is damaged is overwritten here and then found by verification.
+        if let Some(stored) = stored.as_deref().and_then(Tally::decode) {
+            tally.merge(&stored);
+        }
+        upsert.execute(params![day, principal, kind, capability, tally.encode()])?;
+    }
+    Ok(())
+}
+
+const INSERT: &str = "INSERT INTO call VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
+    ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
+
+const INSERT_TAIL: &str = "INSERT INTO temp.tail_call VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,
+    ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
+
+const UPDATE: &str = "UPDATE call SET end_sequence = ?2, outcome = ?3, reason = ?4,
+    cost_micros = ?5, duration_us = ?6, end_group = ?7, end_offset = ?8, end_length = ?9
+    WHERE call = ?1 AND outcome IS NULL RETURNING started_us, principal, kind, capability";
+
+const UPDATE_TAIL: &str = "UPDATE temp.tail_call SET end_sequence = ?2, outcome = ?3, reason = ?4,
+    cost_micros = ?5, duration_us = ?6, end_group = ?7, end_offset = ?8, end_length = ?9
+    WHERE call = ?1 AND outcome IS NULL RETURNING started_us, principal, kind, capability";
+
+const COPY_TO_TAIL: &str = "INSERT OR IGNORE INTO temp.tail_call
+    SELECT * FROM main.call WHERE call = ?1 AND outcome IS NULL";
+
+pub(crate) fn reason(ended: &Ended) -> Option<&str> {
+    match &ended.outcome {
+        Outcome::Denied { reason } => Some(reason),
+        _ => None,
+    }
+}
+
+fn bounded(number: u64) -> i64 {
+    i64::try_from(number.min(MAX_INDEXED)).expect("the bound fits")
+}

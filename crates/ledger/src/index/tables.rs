@@ -1,0 +1,96 @@
+use rusqlite::Connection;
+
+/// The version of the tables below. Another one in a file makes it be indexed anew.
+const VERSION: i64 = 2;
+
+/// The columns of `call`, which the index to what is not yet indexed has as well. A place is a
+/// group, and where in its body an entry begins and how long it is.
+pub(crate) const CALL_COLUMNS: &str = "
+    start_sequence INTEGER PRIMARY KEY,
+    call BLOB NOT NULL,
+    started_us INTEGER NOT NULL,
+    principal TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    capability TEXT NOT NULL,
+    request_id TEXT NOT NULL,
+    trace_id TEXT,
+    estimated_cost_micros INTEGER NOT NULL,
+    start_group INTEGER NOT NULL,
+    start_offset INTEGER NOT NULL,
+    start_length INTEGER NOT NULL,
+    end_sequence INTEGER,
+    outcome TEXT,
+    reason TEXT,
+    cost_micros INTEGER,
+    duration_us INTEGER,
+    end_group INTEGER,
+    end_offset INTEGER,
+    end_length INTEGER
+";
+
+/// The tables of the index in `schema`, which is `main` or `temp`.
+///
+/// Each index ends with the time, so that whatever is asked for is found newest first without
+/// sorting, and within any stretch of time. Success and the absence of a reason or a trace are the
+/// rule, and whoever looks for them looks at the newest.
+pub(crate) fn tables(schema: &str) -> String {
+    format!(
+        "CREATE TABLE {schema}.call ({CALL_COLUMNS}) STRICT;
+         CREATE TABLE {schema}.indexed (
+            through INTEGER NOT NULL,
+            version INTEGER NOT NULL
+         ) STRICT;
+         INSERT INTO {schema}.indexed VALUES (0, {VERSION});
+         CREATE TABLE {schema}.usage_day (
+            day INTEGER NOT NULL,
+            principal TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            capability TEXT NOT NULL,
+            tally BLOB NOT NULL,
+            UNIQUE (day, principal, kind, capability)
+         ) STRICT;
+         CREATE INDEX {schema}.usage_by_principal ON usage_day (principal, day);
+         CREATE INDEX {schema}.usage_by_capability ON usage_day (capability, day);
+         CREATE INDEX {schema}.call_by_id ON call (call);
+         CREATE INDEX {schema}.call_by_time ON call (started_us);
+         CREATE INDEX {schema}.call_by_principal ON call (principal, started_us);
+         CREATE INDEX {schema}.call_by_capability ON call (capability, started_us);
+         CREATE INDEX {schema}.call_by_request ON call (request_id, started_us);
+         CREATE INDEX {schema}.call_by_trace ON call (trace_id, started_us)
+            WHERE trace_id IS NOT NULL;
+         CREATE INDEX {schema}.call_by_outcome ON call (outcome, started_us)
+            WHERE outcome <> 'succeeded';
+         CREATE INDEX {schema}.call_by_reason ON call (reason, started_us)
+            WHERE reason IS NOT NULL;
+         CREATE INDEX {schema}.call_open ON call (start_sequence) WHERE outcome IS NULL;"
+    )
+}
+
+/// Whether the file's index is one that this program knows.
+pub(crate) fn is_current(connection: &Connection) -> rusqlite::Result<bool> {
+    let versions: i64 = connection.query_row(
+        "SELECT count(*) FROM pragma_table_info('indexed', 'main')
+         WHERE name = 'version'",
+        [],
+        |row| row.get(0),
+    )?;
+    if versions == 0 {
+        return Ok(false);
+    }
+    connection.query_row("SELECT version = ?1 FROM main.indexed", [VERSION], |row| {
+        row.get(0)
+    })
+}
+
+/// Makes the tables of the index, in place of those of another version.
+pub(crate) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+    if is_current(connection)? {
+        return Ok(());
+    }
+    connection.execute_batch(
+        "DROP TABLE IF EXISTS main.call;
+         DROP TABLE IF EXISTS main.usage_day;
+         DROP TABLE IF EXISTS main.indexed;",
+    )?;
+    connection.execute_batch(&tables("main"))
+}

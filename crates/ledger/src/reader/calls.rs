@@ -1,0 +1,176 @@
+use super::signed;
+use crate::{CallId, CallRecord, DecodeError, Event, Filter, Outcome, QueryError, codec};
+use rusqlite::{Row, ToSql, Transaction, params_from_iter};
+use uuid::Uuid;
+
+/// The names of outcomes, which are written into queries as they are, for the database to see that
+/// an index has them.
+const OUTCOMES: [Outcome<&str>; 8] = [
+    Outcome::Succeeded,
+    Outcome::Failed,
+    Outcome::Denied { reason: "" },
+    Outcome::Invalid,
+    Outcome::TimedOut,
+    Outcome::Cancelled,
+    Outcome::Abandoned,
+    Outcome::Unknown,
+];
+
+/// What the reader has found itself hides what the ledger's index has.
+pub(super) const NOT_IN_TAIL: &str = "NOT EXISTS
+    (SELECT 1 FROM temp.tail_call AS tail WHERE tail.start_sequence = call.start_sequence)";
+
+pub(super) fn recent(
+    snapshot: &Transaction<'_>,
+    limit: usize,
+    filter: &Filter<'_>,
+) -> Result<Vec<CallRecord>, QueryError> {
+    let Some(Condition { index, sql, values }) = condition(filter) else {
+        return Ok(Vec::new());
+    };
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let order = format!("ORDER BY started_us DESC, start_sequence DESC LIMIT {limit}");
+    let tail = format!("SELECT * FROM temp.tail_call AS call WHERE {sql} {order}");
+    let indexed =
+        format!("SELECT * FROM call INDEXED BY {index} WHERE {sql} AND {NOT_IN_TAIL} {order}");
+    let mut records = calls(snapshot, &tail, &values)?;
+    records.extend(calls(snapshot, &indexed, &values)?);
+    records.sort_by_key(|record| std::cmp::Reverse((record.started.at_us, record.sequence)));
+    records.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+    Ok(records)
+}
+
+pub(super) fn open(snapshot: &Transaction<'_>) -> Result<Vec<CallRecord>, QueryError> {
+    let indexed = format!(
+        "SELECT * FROM call INDEXED BY call_open WHERE outcome IS NULL AND {NOT_IN_TAIL}
+         ORDER BY start_sequence"
+    );
+    let tail = "SELECT * FROM temp.tail_call WHERE outcome IS NULL ORDER BY start_sequence";
+    let mut records = calls(snapshot, &indexed, &[])?;
+    records.extend(calls(snapshot, tail, &[])?);
+    // Those of the tail began later, all but what a server has indexed while it was asked.
+    records.sort_by_key(|record| record.sequence);
+    Ok(records)
+}
+
+/// What a query asks for, and the index that finds it.
+struct Condition {
+    index: &'static str,
+    sql: String,
+    values: Vec<Box<dyn ToSql>>,
+}
+
+/// `None` when nothing can meet it.
+///
+/// The index is chosen here: whichever leaves the fewest calls to look at, by what the columns are.
+/// The database would have to guess.
+fn condition(filter: &Filter<'_>) -> Option<Condition> {
+    let mut sql = String::from("true");
+    let mut values: Vec<Box<dyn ToSql>> = Vec::new();
+    let mut index = "call_by_time";
+    let mut choose = |by: &'static str| index = by;
+    // The later an index is chosen the better it is.
+    let texts = [
+        ("capability", filter.capability, Some("call_by_capability")),
+        ("principal", filter.principal, Some("call_by_principal")),
+        ("kind", filter.kind.map(crate::Kind::as_str), None),
+    ];
+    for (column, text, by) in texts {
+        if let Some(text) = text {
+            sql.push_str(&format!(" AND {column} = ?"));
+            values.push(Box::new(text.to_owned()));
+            by.map(&mut choose);
+        }
+    }
+    if let Some(outcome) = filter.outcome {
+        let known = OUTCOMES.iter().map(Outcome::as_str);
+        let outcome = known.into_iter().find(|name| *name == outcome)?;
+        sql.push_str(&format!(" AND outcome = '{outcome}'"));
+        if outcome != Outcome::<&str>::Succeeded.as_str() {
+            sql.push_str(" AND outcome <> 'succeeded'");
+            choose("call_by_outcome");
+        }
+    }
+    let texts = [
+        ("reason", filter.reason, "call_by_reason"),
+        ("request_id", filter.request_id, "call_by_request"),
+        ("trace_id", filter.trace_id, "call_by_trace"),
+    ];
+    for (column, text, by) in texts {
+        if let Some(text) = text {
+            sql.push_str(&format!(" AND {column} = ?"));
+            values.push(Box::new(text.to_owned()));
+            choose(by);
+        }
+    }
+    if let Some(call) = filter.call {
+        sql.push_str(" AND call = ?");
+        values.push(Box::new(call.0.as_bytes().to_vec()));
+        choose("call_by_id");
+    }
+    let numbers = [
+        (" AND started_us >= ?", filter.since_us),
+        (" AND started_us < ?", filter.until_us),
+        (" AND duration_us >= ?", filter.min_duration_us),
+    ];
+    for (clause, number) in numbers {
+        if let Some(number) = number {
+            sql.push_str(clause);
+            values.push(Box::new(signed(number)));
+        }
+    }
+    if let Some(before) = filter.before {
+        sql.push_str(" AND (started_us, start_sequence) < (?, ?)");
+        values.push(Box::new(signed(before.at_us)));
+        values.push(Box::new(signed(before.sequence)));
+    }
+    Some(Condition { index, sql, values })
+}
+
+fn calls(
+    snapshot: &Transaction<'_>,
+    sql: &str,
+    values: &[Box<dyn ToSql>],
+) -> Result<Vec<CallRecord>, QueryError> {
+    let mut select = snapshot.prepare_cached(sql)?;
+    let mut rows = select.query(params_from_iter(values))?;
+    let mut records = Vec::new();
+    while let Some(row) = rows.next()? {
+        let call = CallId(Uuid::from_bytes(row.get("call")?));
+        let misplaced = || QueryError::Damaged(DecodeError::Unknown);
+        let places = ["start_group", "start_offset", "start_length"];
+        let started = match entry(snapshot, row, places)? {
+            Some((it, Event::Started(started))) if it == call => started,
+            _ => return Err(misplaced()),
+        };
+        let ended = match entry(snapshot, row, ["end_group", "end_offset", "end_length"])? {
+            None => None,
+            Some((it, Event::Ended(ended))) if it == call => Some(ended),
+            Some(_) => return Err(misplaced()),
+        };
+        records.push(CallRecord {
+            call,
+            sequence: row.get::<_, i64>("start_sequence")?.unsigned_abs(),
+            started,
+            ended,
+        });
+    }
+    Ok(records)
+}
+
+/// Reads the entry at the place that these columns name, if they name one.
+fn entry(
+    snapshot: &Transaction<'_>,
+    row: &Row<'_>,
+    [group, offset, length]: [&str; 3],
+) -> Result<Option<(CallId, Event)>, QueryError> {
+    let Some(group) = row.get::<_, Option<i64>>(group)? else {
+        return Ok(None);
+    };
+    let mut select = snapshot.prepare_cached(
+        "SELECT substr(body, ?2 + 1, ?3) FROM entry_group WHERE first_sequence = ?1",
+    )?;
+    let (offset, length) = (row.get::<_, i64>(offset)?, row.get::<_, i64>(length)?);
+    let bytes: Vec<u8> = select.query_row((group, offset, length), |row| row.get(0))?;
+    codec::decode(&bytes).map(Some).map_err(QueryError::Damaged)
+}

@@ -1,0 +1,129 @@
+//! Reading a ledger in a `SQLite` file.
+
+mod calls;
+mod sums;
+mod tail;
+mod whole;
+
+use crate::{
+    CallRecord, Counts, Digest, Extent, Filter, IndexedCall, OpenError, QueryError, ReadLedger,
+    Statistics, StatisticsQuery, StoredGroup, Usage, schema::open_to_read,
+};
+use rusqlite::{Connection, Transaction};
+use std::{ops::Range, path::Path, time::Duration};
+
+/// Reads a ledger in a `SQLite` file, also beside a server that writes to it. It blocks.
+///
+/// What the server has not indexed yet it indexes itself, and remembers: asking again costs only
+/// what has been written since.
+#[derive(Debug)]
+pub struct LedgerReader {
+    connection: Connection,
+    tail: tail::Tail,
+}
+
+impl LedgerReader {
+    /// Opens the ledger at `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] when it is missing or not a ledger of a known version.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        let connection = open_to_read(path)?;
+        let tail =
+            tail::Tail::new(&connection).map_err(|error| crate::schema::explain(path, error))?;
+        Ok(Self { connection, tail })
+    }
+
+    /// What was used since `since_us`, as [`ReadLedger::usage_between`] has it.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    pub fn usage_since(
+        &mut self,
+        since_us: u64,
+        bucket: Duration,
+    ) -> Result<Vec<Usage>, QueryError> {
+        self.usage_between(since_us..u64::MAX, bucket)
+    }
+
+    /// Where the ledger ends: the hash of its last entry covers all before it.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    pub fn last_hash(&mut self) -> Result<Option<Digest>, QueryError> {
+        let last = self.extent()?.last_sequence;
+        self.hash_after(last)
+    }
+
+    /// Asks of the ledger as it is now, indexed to its end.
+    fn ask<T>(
+        &mut self,
+        question: impl FnOnce(&Transaction<'_>) -> Result<T, QueryError>,
+    ) -> Result<T, QueryError> {
+        let snapshot = self.connection.transaction()?;
+        let tail = self.tail.catch_up(&snapshot)?;
+        let answer = question(&snapshot)?;
+        // What has been indexed here is kept for the next question.
+        snapshot.commit()?;
+        self.tail = tail;
+        Ok(answer)
+    }
+}
+
+impl ReadLedger for LedgerReader {
+    fn recent(&mut self, limit: usize, filter: Filter<'_>) -> Result<Vec<CallRecord>, QueryError> {
+        self.ask(|snapshot| calls::recent(snapshot, limit, &filter))
+    }
+
+    fn open_calls(&mut self) -> Result<Vec<CallRecord>, QueryError> {
+        self.ask(calls::open)
+    }
+
+    fn usage_between(
+        &mut self,
+        range: Range<u64>,
+        bucket: Duration,
+    ) -> Result<Vec<Usage>, QueryError> {
+        self.ask(|snapshot| sums::usage(snapshot, range, bucket))
+    }
+
+    fn statistics(&mut self, query: StatisticsQuery<'_>) -> Result<Vec<Statistics>, QueryError> {
+        self.ask(|snapshot| sums::statistics(snapshot, &query))
+    }
+
+    fn count(&mut self) -> Result<Counts, QueryError> {
+        self.ask(sums::count)
+    }
+
+    fn extent(&mut self) -> Result<Extent, QueryError> {
+        whole::extent(&self.connection, self.tail)
+    }
+
+    fn groups(&mut self, from: u64) -> Result<Vec<StoredGroup>, QueryError> {
+        whole::groups(&self.connection, from)
+    }
+
+    fn hash_after(&mut self, sequence: u64) -> Result<Option<Digest>, QueryError> {
+        whole::hash_after(&self.connection, sequence)
+    }
+
+    fn indexed_calls(&mut self, from: u64) -> Result<Vec<IndexedCall>, QueryError> {
+        whole::indexed_calls(&self.connection, from)
+    }
+
+    fn indexed_call(&mut self, call: crate::CallId) -> Result<Option<IndexedCall>, QueryError> {
+        whole::indexed_call(&self.connection, call)
+    }
+
+    fn differing_sums(&mut self) -> Result<Option<&'static str>, QueryError> {
+        sums::differing(&mut self.connection)
+    }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,372 @@
+//! Calls in numbers: how many, how they ended, what they cost, how long they took.
+
+use crate::{Kind, Outcome};
+use std::{collections::BTreeMap, time::Duration};
+
+/// The length of a day in microseconds.
+pub(crate) const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
+
+/// Which calls are summed up: those that meet every condition given.
+#[derive(Clone, Copy, Debug)]
+pub struct StatisticsQuery<'a> {
+    /// Of this principal.
+    pub principal: Option<&'a str>,
+    /// Of this capability, `kind/name`.
+    pub capability: Option<&'a str>,
+    /// That began at this time or later: microseconds since the epoch, UTC. Beginnings of days are
+    /// quick; of a part of a day each call is looked at.
+    pub since_us: u64,
+    /// That began before this time.
+    pub until_us: u64,
+    /// Into what stretches of time they are put.
+    pub bucket: Bucket,
+}
+
+/// The stretches of time for which there is a row each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bucket {
+    /// Days, UTC.
+    #[default]
+    Day,
+    /// All the time that is asked for.
+    Whole,
+}
+
+/// The calls of one principal to one capability in one stretch of time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statistics {
+    /// Who called.
+    pub principal: String,
+    /// What kind of thing.
+    pub kind: Kind,
+    /// What, as `kind/name`.
+    pub capability: String,
+    /// When the stretch begins: microseconds since the epoch, UTC. The beginning of a day, or of
+    /// what was asked for.
+    pub since_us: u64,
+    /// The numbers.
+    pub tally: Tally,
+}
+
+/// Calls in numbers. Two can be added; percentiles of their sum are right, too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Calls that have not ended.
+    pub open: u64,
+    /// Those that ran and succeeded.
+    pub succeeded: u64,
+    /// Those that ran and failed.
+    pub failed: u64,
+    /// Those whose arguments were wrong.
+    pub invalid: u64,
+    /// Those that ran out of time.
+    pub timed_out: u64,
+    /// Those that their callers took back.
+    pub cancelled: u64,
+    /// Those of which nobody said how they ended.
+    pub abandoned: u64,
+    /// Those whose server ended first.
+    pub unknown: u64,
+    /// Those that were refused, by the reasons that governance names.
+    pub refused: BTreeMap<String, u64>,
+    /// What they cost together, in millionths; open ones at their estimates.
+    pub cost_micros: u64,
+    /// How long those took that ran to an end that is known.
+    pub durations: Durations,
+}
+
+/// How long calls took: a histogram whose buckets are at most a sixteenth wide of what they hold,
+/// so that percentiles are within 4 % of the exact ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Durations(BTreeMap<u16, u64>);
+
+/// Durations below this many microseconds have a bucket each.
+const EXACT_US: u64 = 32;
+
+/// Halvings of a power of two: four make sixteenths.
+const FRACTION_BITS: u32 = 4;
+
+impl Tally {
+    /// Calls, refused and open ones included.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        let ended = [
+            self.succeeded,
+            self.failed,
+            self.invalid,
+            self.timed_out,
+            self.cancelled,
+            self.abandoned,
+            self.unknown,
+        ];
+        // Stored numbers may be anything.
+        self.refused
+            .values()
+            .chain(&ended)
+            .fold(self.open, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// Counts a call that ended, with the name of its outcome.
+    pub fn add_ended(
+        &mut self,
+        outcome: &str,
+        reason: Option<&str>,
+        cost_micros: u64,
+        duration_us: u64,
+    ) {
+        let ran = match outcome {
+            "succeeded" => Some(&mut self.succeeded),
+            "failed" => Some(&mut self.failed),
+            "timed_out" => Some(&mut self.timed_out),
+            "cancelled" => Some(&mut self.cancelled),
+            "abandoned" => Some(&mut self.abandoned),
+            _ => None,
+        };
+        if let Some(count) = ran {
+            *count += 1;
+            self.durations.add(duration_us, 1);
+        } else if outcome == Outcome::<&str>::Invalid.as_str() {
+            self.invalid += 1;
+        } else if outcome == (Outcome::Denied { reason: "" }).as_str() {
+            *self
+                .refused
+                .entry(reason.unwrap_or_default().to_owned())
+                .or_default() += 1;
+        } else {
+            self.unknown += 1;
+        }
+        self.cost_micros = self.cost_micros.saturating_add(cost_micros);
+    }
+
+    /// Counts a call that has not ended.
+    pub fn add_open(&mut self, estimated_cost_micros: u64) {
+        self.open += 1;
+        self.cost_micros = self.cost_micros.saturating_add(estimated_cost_micros);
+    }
+
+    /// Adds what another has.
+    pub fn merge(&mut self, other: &Self) {
+        let add = |sum: &mut u64, number| *sum = sum.saturating_add(number);
+        add(&mut self.open, other.open);
+        add(&mut self.succeeded, other.succeeded);
+        add(&mut self.failed, other.failed);
+        add(&mut self.invalid, other.invalid);
+        add(&mut self.timed_out, other.timed_out);
+        add(&mut self.cancelled, other.cancelled);
+        add(&mut self.abandoned, other.abandoned);
+        add(&mut self.unknown, other.unknown);
+        add(&mut self.cost_micros, other.cost_micros);
+        for (reason, &count) in &other.refused {
+            add(self.refused.entry(reason.clone()).or_default(), count);
+        }
+        for (&bucket, &count) in &other.durations.0 {
+            add(self.durations.0.entry(bucket).or_default(), count);
+        }
+    }
+
+    /// As bytes, the same for equal ones. Open calls are not in it: they are counted when asked
+    /// for, because they end.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = vec![TALLY_FORMAT];
+        for number in [
+            self.succeeded,
+            self.failed,
+            self.invalid,
+            self.timed_out,
+            self.cancelled,
+            self.abandoned,
+            self.unknown,
+            self.cost_micros,
+            self.refused.len() as u64,
+        ] {
+            put(&mut out, number);
+        }
+        for (reason, &count) in &self.refused {
+            put(&mut out, reason.len() as u64);
+            out.extend_from_slice(reason.as_bytes());
+            put(&mut out, count);
+        }
+        let mut last = 0;
+        for (&bucket, &count) in &self.durations.0 {
+            put(&mut out, u64::from(bucket - last));
+            put(&mut out, count);
+            last = bucket;
+        }
+        out
+    }
+
+    /// What [`Tally::encode`] wrote; `None` for anything else.
+    pub(crate) fn decode(mut input: &[u8]) -> Option<Self> {
+        let input = &mut input;
+        if input.split_off_first()? != &TALLY_FORMAT {
+            return None;
+        }
+        let mut tally = Self {
+            open: 0,
+            succeeded: take(input)?,
+            failed: take(input)?,
+            invalid: take(input)?,
+            timed_out: take(input)?,
+            cancelled: take(input)?,
+            abandoned: take(input)?,
+            unknown: take(input)?,
+            cost_micros: take(input)?,
+            ..Self::default()
+        };
+        for _ in 0..take(input)? {
+            let length = usize::try_from(take(input)?).ok()?;
+            let reason = std::str::from_utf8(input.split_off(..length)?).ok()?;
+            tally.refused.insert(reason.to_owned(), take(input)?);
+        }
+        let mut bucket: u16 = 0;
+        while !input.is_empty() {
+            bucket = bucket.checked_add(u16::try_from(take(input)?).ok()?)?;
+            tally.durations.0.insert(bucket, take(input)?);
+        }
+        Some(tally)
+    }
+}
+
+/// The first byte of an encoded tally.
+const TALLY_FORMAT: u8 = 1;
+
+/// Seven bits a byte, the lowest first.
+fn put(out: &mut Vec<u8>, mut number: u64) {
+    while 0x7f < number {
+        out.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn take(input: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..u64::BITS).step_by(7) {
+        let byte = *input.split_off_first()?;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+impl Durations {
+    /// Counts `count` calls that took `duration_us` microseconds.
+    pub fn add(&mut self, duration_us: u64, count: u64) {
+        *self.0.entry(bucket_of(duration_us)).or_default() += count;
+    }
+
+    /// How long `percent` of a hundred calls took at most; `None` when there are none.
+    #[must_use]
+    pub fn percentile(&self, percent: u8) -> Option<Duration> {
+        let count: u128 = self.0.values().copied().map(u128::from).sum();
+        let rank = (count * u128::from(percent.min(100))).div_ceil(100).max(1);
+        let mut below: u128 = 0;
+        self.0
+            .iter()
+            .find(|&(_, &count)| {
+                below += u128::from(count);
+                rank <= below
+            })
+            .map(|(&bucket, _)| Duration::from_micros(middle_of(bucket)))
+    }
+}
+
+fn bucket_of(duration_us: u64) -> u16 {
+    if duration_us < EXACT_US {
+        return duration_us as u16;
+    }
+    let exponent = duration_us.ilog2();
+    let fraction = (duration_us >> (exponent - FRACTION_BITS)) & ((1 << FRACTION_BITS) - 1);
+    let power = u64::from(exponent - EXACT_US.ilog2());
+    (EXACT_US + (power << FRACTION_BITS) + fraction) as u16
+}
+
+fn middle_of(bucket: u16) -> u64 {
+    let bucket = u64::from(bucket);
+    if bucket < EXACT_US {
+        return bucket;
+    }
+    let power = (bucket - EXACT_US) >> FRACTION_BITS;
+    let fraction = (bucket - EXACT_US) & ((1 << FRACTION_BITS) - 1);
+    // Stored buckets may be anything; those of real durations are below 63.
+    let exponent = (power + u64::from(EXACT_US.ilog2())).min(63);
+    let width = 1_u64 << (exponent - u64::from(FRACTION_BITS));
+    (1_u64 << exponent) + fraction * width + width / 2
+}
+
+/// The day that a time is in, counted from the epoch.
+pub(crate) fn day_of(at_us: u64) -> u64 {
+    at_us / DAY_US
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn calls_are_counted_by_how_they_ended() {
+        let mut tally = Tally::default();
+        for (outcome, reason, duration_us) in [
+            ("succeeded", None, 10),
+            ("succeeded", None, 30),
+            ("failed", None, 20),
+            ("timed_out", None, 1_000),
+            ("denied", Some("budget"), 7),
+            ("denied", Some("budget"), 7),
+            ("denied", Some("rate_day"), 7),
+            ("invalid", None, 7),
+            ("unknown", None, 0),
+        ] {
+            tally.add_ended(outcome, reason, 2, duration_us);
+        }
+        tally.add_open(5);
+        assert_eq!(tally.calls(), 10);
+        assert_eq!(tally.cost_micros, 23);
+        assert_eq!((tally.succeeded, tally.invalid, tally.unknown), (2, 1, 1));
+        assert_eq!(tally.refused["budget"], 2);
+        let micros = |percent| tally.durations.percentile(percent).unwrap().as_micros();
+        assert_eq!((micros(0), micros(50), micros(75)), (10, 20, 30));
+        assert!((970..=1_030).contains(&micros(99)));
+        assert_eq!(Durations::default().percentile(50), None);
+    }
+
+    proptest! {
+        #[test]
+        fn percentiles_are_within_four_percent(mut durations in proptest::collection::vec(0_u64..1 << 40, 1..200), percent in 0_u8..=100) {
+            let mut histogram = Durations::default();
+            for &duration in &durations {
+                histogram.add(duration, 1);
+            }
+            durations.sort_unstable();
+            let rank = (durations.len() * usize::from(percent)).div_ceil(100).max(1);
+            let exact = durations[rank - 1] as f64;
+            let told = histogram.percentile(percent).unwrap().as_micros() as f64;
+            prop_assert!((told - exact).abs() <= exact * 0.04, "{} is told as {}", exact, told);
+        }
+
+        #[test]
+        fn a_tally_is_read_back(calls in proptest::collection::vec((0_usize..4, "[a-z]{0,3}", any::<u32>(), any::<u64>()), 0..50)) {
+            let (mut whole, mut halves) = (Tally::default(), [Tally::default(), Tally::default()]);
+            for (number, (outcome, reason, cost, duration)) in calls.iter().enumerate() {
+                let outcome = ["succeeded", "denied", "unknown", "cancelled"][*outcome];
+                for tally in [&mut whole, &mut halves[number % 2]] {
+                    tally.add_ended(outcome, Some(reason), u64::from(*cost), *duration);
+                }
+            }
+            prop_assert_eq!(Tally::decode(&whole.encode()), Some(whole.clone()));
+            let [mut one, other] = halves;
+            one.merge(&other);
+            prop_assert_eq!(one, whole);
+        }
+
+        #[test]
+        fn no_bytes_are_too_strange(bytes: Vec<u8>) {
+            if let Some(tally) = Tally::decode(&bytes) {
+                let _ = tally.durations.percentile(50);
+            }
+        }
+    }
+}
