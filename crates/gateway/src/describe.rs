@@ -119,6 +119,7 @@ impl Described {
             max_calls_per_day,
             estimated_cost,
             max_cost_per_call,
+            confirmation,
         } = hints;
         let mut tool = self.tool.clone();
         tool.meta.insert(
@@ -129,7 +130,7 @@ impl Described {
                 "estimated_cost": estimated_cost.to_string(),
                 "max_cost_per_call": max_cost_per_call.map(|most| most.to_string()),
                 "risk": self.risk,
-                "requires_confirmation": self.requires_confirmation,
+                "requires_confirmation": self.requires_confirmation || confirmation.is_some(),
                 "timeout_seconds": self.timeout.as_secs_f64(),
                 "supports_async": is_async,
             }),

@@ -6,7 +6,8 @@ use crate::{
     quota_report,
     recorded::{Labels, start_of},
 };
-use governance::{Ask, Denial, Governor, Micros, Permit, QuotaStore, Reason};
+use adapter_tools::ToolError;
+use governance::{Ask, Denial, Ending, Governor, Micros, Permit, QuotaStore, Reason};
 use ledger::{CallId, End, Outcome, Recorder, Start};
 use mcp_service::{RequestCx, Service};
 use std::{sync::Arc, time::Instant};
@@ -102,6 +103,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             kind: invocation.kind(),
             estimate: invocation.estimate(),
             now: timestamp((self.clock)()),
+            arguments: None,
         };
         self.governor.admit(ask).await.map_err(Refusal::Denied)
     }
@@ -190,6 +192,7 @@ where
         let open = OpenPermit {
             permit: Some(permit),
             tally: &tally,
+            clock: &self.clock,
         };
         let outcome = self.inner.call(cx, admitted).await;
         let remaining = open.settle(&outcome);
@@ -203,6 +206,7 @@ where
 struct OpenPermit<'a, Q: QuotaStore> {
     permit: Option<Permit<Q>>,
     tally: &'a Tally,
+    clock: &'a Clock,
 }
 
 impl<Q: QuotaStore> OpenPermit<'_, Q> {
@@ -210,7 +214,8 @@ impl<Q: QuotaStore> OpenPermit<'_, Q> {
         match self.permit.take() {
             Some(permit) => {
                 let cost = self.tally.cost(outcome, permit.reserved());
-                permit.settle(cost).remaining
+                let now = timestamp((self.clock)());
+                permit.settle(cost, ending_of(outcome), now).remaining
             }
             None => governance::Remaining::default(),
         }
@@ -221,7 +226,22 @@ impl<Q: QuotaStore> Drop for OpenPermit<'_, Q> {
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
             let cost = self.tally.cost_given_up(permit.reserved());
-            permit.settle(cost);
+            let now = timestamp((self.clock)());
+            permit.settle(cost, Ending::GivenUp, now);
         }
+    }
+}
+
+/// What the end of a call says of the health of what was called.
+fn ending_of(outcome: &Result<Invoked, InvocationError>) -> Ending {
+    match outcome {
+        Ok(_) => Ending::Succeeded,
+        Err(InvocationError::TimedOut(_) | InvocationError::Read(_)) => Ending::Failed,
+        Err(InvocationError::Tool(ToolError::Rejected(_) | ToolError::Busy { .. })) => {
+            Ending::NotRun
+        }
+        Err(InvocationError::Tool(ToolError::Suspended { .. })) => Ending::NotRun,
+        Err(InvocationError::Tool(_)) => Ending::Failed,
+        Err(_) => Ending::NotRun,
     }
 }

@@ -16,7 +16,13 @@ pub enum Reason {
     RateMinute,
     /// Too many in the last 24 hours.
     RateDay,
-    /// Its risk asks for a confirmation that has not been given.
+    /// Too soon after the last one.
+    Cooldown,
+    /// Not at this hour or on this day.
+    TimeWindow,
+    /// As many as may be are running already.
+    Concurrency,
+    /// It has to be confirmed, which it has not been.
     Confirmation,
     /// It failed too often of late and is resting.
     CircuitOpen,
@@ -34,14 +40,15 @@ pub struct Denial {
     /// How long until the same call will be admitted if nothing else is called meanwhile; `None`
     /// when waiting alone does not help or nobody knows.
     pub retry_after: Option<Duration>,
+    /// The name of the condition that refused, where one did.
+    pub condition: Option<Box<str>>,
     /// What is left, where limits were looked at. Boxed, so that the common outcome stays small.
     pub remaining: Box<Remaining>,
 }
 
 /// What a principal has left. `None` means that there is no such limit.
 ///
-/// Where both the principal and the capability have a limit on the rate, the one with less left is
-/// shown.
+/// Where both the principal and the capability have a limit, the one with less left is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remaining {
     /// What may still be spent this month, running calls counted at their estimates.
@@ -62,17 +69,26 @@ pub struct Remaining {
     pub day_limit: Option<u32>,
     /// Until all of them are back.
     pub day_resets: Option<Duration>,
+    /// Until the capability has cooled down; zero when it has.
+    pub cooldown: Option<Duration>,
+    /// Calls that may begin beside those that are running.
+    pub running: Option<u32>,
+    /// Of how many.
+    pub running_limit: Option<u32>,
 }
 
 impl Reason {
     /// Every reason there is.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::NotVisible,
         Self::Permission,
         Self::Budget,
         Self::CostPerCall,
         Self::RateMinute,
         Self::RateDay,
+        Self::Cooldown,
+        Self::TimeWindow,
+        Self::Concurrency,
         Self::Confirmation,
         Self::CircuitOpen,
         Self::LedgerUnavailable,
@@ -89,6 +105,9 @@ impl Reason {
             Self::CostPerCall => "cost_per_call",
             Self::RateMinute => "rate_minute",
             Self::RateDay => "rate_day",
+            Self::Cooldown => "cooldown",
+            Self::TimeWindow => "time_window",
+            Self::Concurrency => "concurrency",
             Self::Confirmation => "confirmation",
             Self::CircuitOpen => "circuit_open",
             Self::LedgerUnavailable => "ledger_unavailable",
@@ -110,7 +129,17 @@ impl Denial {
         Self {
             reason,
             retry_after: None,
+            condition: None,
             remaining: Box::default(),
+        }
+    }
+
+    /// What the condition called `name` refuses.
+    #[must_use]
+    pub fn by_condition(name: &str) -> Self {
+        Self {
+            condition: Some(name.into()),
+            ..Self::new(Reason::Permission)
         }
     }
 
@@ -131,9 +160,17 @@ impl Denial {
             | Reason::Permission
             | Reason::CostPerCall
             | Reason::Confirmation => false,
-            // A call that costs more than a whole month's budget can never be admitted.
-            Reason::Budget | Reason::RateMinute | Reason::RateDay => self.retry_after.is_some(),
-            Reason::CircuitOpen | Reason::LedgerUnavailable | Reason::StoreUnavailable => true,
+            // A call that costs more than a whole month's budget can never be admitted, nor can one
+            // in a window that never opens.
+            Reason::Budget
+            | Reason::RateMinute
+            | Reason::RateDay
+            | Reason::Cooldown
+            | Reason::TimeWindow => self.retry_after.is_some(),
+            Reason::Concurrency
+            | Reason::CircuitOpen
+            | Reason::LedgerUnavailable
+            | Reason::StoreUnavailable => true,
         }
     }
 }
@@ -143,7 +180,10 @@ impl fmt::Display for Denial {
         let left = &self.remaining;
         match self.reason {
             Reason::NotVisible => f.write_str("there is no such capability")?,
-            Reason::Permission => f.write_str("permission is missing for this capability")?,
+            Reason::Permission => match &self.condition {
+                Some(name) => write!(f, "the condition {name:?} does not permit this call")?,
+                None => f.write_str("permission is missing for this capability")?,
+            },
             Reason::Budget => {
                 f.write_str("the monthly budget does not cover this call")?;
                 if let (Some(rest), Some(limit)) = (left.budget, left.budget_limit) {
@@ -165,6 +205,9 @@ impl fmt::Display for Denial {
                     write!(f, " (limit {limit})")?;
                 }
             }
+            Reason::Cooldown => f.write_str("too soon after the last call")?,
+            Reason::TimeWindow => f.write_str("it may not be used at this time")?,
+            Reason::Concurrency => f.write_str("as many calls as may be are running already")?,
             Reason::Confirmation => f.write_str("this call needs a confirmation")?,
             Reason::CircuitOpen => f.write_str("it failed too often and is resting")?,
             Reason::LedgerUnavailable => f.write_str("the call cannot be recorded at present")?,
@@ -197,6 +240,7 @@ mod tests {
         let denial = Denial {
             reason: Reason::Budget,
             retry_after: Some(Duration::from_millis(1_001)),
+            condition: None,
             remaining: Box::new(Remaining {
                 budget: Some(Micros(20_000)),
                 budget_limit: Some(Micros::units(500)),

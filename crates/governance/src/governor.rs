@@ -1,6 +1,7 @@
 use crate::{
-    Ask, Denial, Kind, Micros, Policy, QuotaStore, Reason, Remaining, ReserveError, Timestamp,
-    UnavailableError, Usage, ViewId,
+    Ask, BreakerSpec, BreakerState, Confirmation, Denial, Ending, Kind, Micros, Policy, QuotaStore,
+    Reason, Remaining, ReserveError, Timestamp, UnavailableError, Usage, ViewId,
+    breaker::{Breakers, Pass},
 };
 use arc_swap::ArcSwap;
 use std::sync::Arc;
@@ -10,20 +11,51 @@ use std::sync::Arc;
 pub struct Governor<Q> {
     policy: ArcSwap<Policy>,
     quota: Arc<Q>,
+    breakers: Arc<Breakers>,
 }
 
 /// Proof that a call was allowed and has been counted.
 ///
-/// Only [`Governor::admit`] makes one. Say what the call really cost with [`Permit::settle`]; a
-/// permit dropped without it has cost its estimate, because nobody knows how far the call got.
+/// Only [`Governor::admit`] makes one. Say what the call really cost with [`Permit::settle`], or take
+/// all of it back with [`Permit::release`] if it is refused after all; a permit dropped without
+/// either has cost its estimate, because nobody knows how far the call got.
 #[derive(Debug)]
 #[must_use = "a permit that is not used has still been charged for"]
 pub struct Permit<Q: QuotaStore> {
     quota: Arc<Q>,
     reservation: Option<Q::Reservation>,
+    breaker: Option<PassedBreaker>,
     reserved: Micros,
     remaining: Remaining,
     policy_version: u64,
+    confirmation: Option<Confirmation>,
+    confirmation_rule: Option<Box<str>>,
+    durable_start: bool,
+}
+
+/// Leave of a breaker, given back when it is dropped.
+#[derive(Debug)]
+struct PassedBreaker {
+    breakers: Arc<Breakers>,
+    capability: Box<str>,
+    spec: BreakerSpec,
+    pass: Pass,
+}
+
+impl PassedBreaker {
+    fn end(mut self, ending: Ending, now: Timestamp) {
+        let pass = std::mem::replace(&mut self.pass, Pass::Free);
+        self.breakers
+            .end(&self.capability, self.spec, pass, ending, now);
+    }
+}
+
+impl Drop for PassedBreaker {
+    fn drop(&mut self) {
+        let (ending, unknown) = (Ending::GivenUp, Timestamp(0));
+        self.breakers
+            .end(&self.capability, self.spec, self.pass, ending, unknown);
+    }
 }
 
 /// What a call has cost in the end.
@@ -42,6 +74,7 @@ impl<Q: QuotaStore> Governor<Q> {
         Self {
             policy: ArcSwap::from_pointee(policy),
             quota,
+            breakers: Arc::default(),
         }
     }
 
@@ -76,7 +109,8 @@ impl<Q: QuotaStore> Governor<Q> {
         (policy.version(), policy.view_of(principal))
     }
 
-    /// Checks the policy, then counts budget and rates together.
+    /// Checks the policy and whether what is called rests, then counts budget, rates and running
+    /// calls together.
     ///
     /// # Errors
     ///
@@ -87,18 +121,46 @@ impl<Q: QuotaStore> Governor<Q> {
     /// Dropping the future before it is ready counts nothing.
     pub async fn admit(&self, ask: Ask<'_>) -> Result<Permit<Q>, Denial> {
         let policy = self.policy.load_full();
-        let charges = policy.check(ask)?;
-        match self.quota.reserve(charges).await {
+        let verdict = policy.check(ask)?;
+        let breaker = self.pass_breaker(&ask, verdict.breaker)?;
+        match self.quota.reserve(verdict.charges).await {
             Ok((reservation, remaining)) => Ok(Permit {
                 quota: Arc::clone(&self.quota),
                 reservation: Some(reservation),
-                reserved: charges.cost,
+                breaker,
+                reserved: verdict.charges.cost,
                 remaining,
                 policy_version: policy.version(),
+                confirmation: verdict.confirmation,
+                confirmation_rule: verdict.rule.map(|rule| rule.to_string().into()),
+                durable_start: verdict.durable_start,
             }),
             Err(ReserveError::Exhausted(denial)) => Err(denial),
             Err(ReserveError::Unavailable(_)) => Err(Denial::new(Reason::StoreUnavailable)),
         }
+    }
+
+    fn pass_breaker(
+        &self,
+        ask: &Ask<'_>,
+        spec: BreakerSpec,
+    ) -> Result<Option<PassedBreaker>, Denial> {
+        Ok(match self.breakers.admit(ask.capability, spec, ask.now)? {
+            Pass::Free => None,
+            pass => Some(PassedBreaker {
+                breakers: Arc::clone(&self.breakers),
+                capability: ask.capability.into(),
+                spec,
+                pass,
+            }),
+        })
+    }
+
+    /// How every breaker stands that has seen a failure since the last success, in order of their
+    /// names.
+    #[must_use]
+    pub fn breaker_states(&self, now: Timestamp) -> Vec<BreakerState> {
+        self.breakers.states(now)
     }
 
     /// What `principal` has left of its own limits on tools or resources, whichever `kind` says.
@@ -119,6 +181,7 @@ impl<Q: QuotaStore> Governor<Q> {
             kind,
             estimate: Some(Micros::ZERO),
             now,
+            arguments: None,
         };
         self.quota.remaining(policy.charges_of(ask)).await
     }
@@ -135,10 +198,13 @@ impl<Q: QuotaStore> Governor<Q> {
 }
 
 impl<Q: QuotaStore> Permit<Q> {
-    /// Replaces the estimate by what the call really cost.
-    pub fn settle(mut self, actual: Micros) -> Settlement {
+    /// Replaces the estimate by what the call really cost, and says how it ended at `now`.
+    pub fn settle(mut self, actual: Micros, ending: Ending, now: Timestamp) -> Settlement {
         if let Some(reservation) = self.reservation.take() {
             self.quota.settle(reservation, actual);
+        }
+        if let Some(breaker) = self.breaker.take() {
+            breaker.end(ending, now);
         }
         Settlement {
             cost: actual,
@@ -149,7 +215,38 @@ impl<Q: QuotaStore> Permit<Q> {
     /// The call never ran, because its arguments were wrong: it costs nothing, and still counts as
     /// a call.
     pub fn settle_at_zero(self) -> Settlement {
-        self.settle(Micros::ZERO)
+        self.settle(Micros::ZERO, Ending::NotRun, Timestamp(0))
+    }
+
+    /// The call was refused after all, for want of a confirmation or of a record: nothing has been
+    /// used up, rates included.
+    pub fn release(mut self) {
+        if let Some(reservation) = self.reservation.take() {
+            self.quota.release(reservation);
+        }
+        if let Some(breaker) = self.breaker.take() {
+            breaker.end(Ending::NotRun, Timestamp(0));
+        }
+    }
+
+    /// Who has to confirm the call before it may begin. A permit alone does not tell that anybody
+    /// has.
+    #[must_use]
+    pub fn confirmation(&self) -> Option<Confirmation> {
+        self.confirmation
+    }
+
+    /// By which rule it has to be confirmed, in words.
+    #[must_use]
+    pub fn confirmation_rule(&self) -> Option<&str> {
+        self.confirmation_rule.as_deref()
+    }
+
+    /// Whether the call must be on record, and safe from a crash, before it begins, because it
+    /// changes something.
+    #[must_use]
+    pub fn durable_start(&self) -> bool {
+        self.durable_start
     }
 
     /// What has been reserved for the call: its estimate.

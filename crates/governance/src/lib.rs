@@ -19,7 +19,6 @@
 //! #     }
 //! # }
 //! let policy = Policy::new(PolicySpec {
-//!     version: 1,
 //!     default: Rules {
 //!         deny: vec!["tool/admin.*".to_owned()],
 //!         quota: Quota { max_calls_per_minute: Some(1), ..Quota::default() },
@@ -34,8 +33,9 @@
 //!     kind: Kind::Tool,
 //!     estimate: None,
 //!     now: Timestamp(0),
+//!     arguments: None,
 //! };
-//! ready(governor.admit(ask))?.settle("0.05".parse()?);
+//! ready(governor.admit(ask))?.settle("0.05".parse()?, Ending::Succeeded, Timestamp(40));
 //! let denial = ready(governor.admit(ask)).unwrap_err();
 //! assert_eq!(denial.reason, Reason::RateMinute);
 //! assert!(denial.retry_after.is_some());
@@ -44,26 +44,38 @@
 
 mod money;
 mod time;
+mod windows;
 
+mod spec;
+mod version;
+
+mod condition;
 mod pattern;
 mod policy;
-mod spec;
+mod prepared;
 
 mod denial;
 mod quota;
 
+mod breaker;
 mod governor;
 mod memory;
 mod meter;
 
 pub use crate::{
+    breaker::{BreakerPhase, BreakerState, Ending},
+    condition::ConditionError,
     denial::{Denial, Reason, Remaining},
     governor::{Governor, Permit, Settlement},
     memory::{DEFAULT_MAX_PRINCIPALS, MemoryQuota, MemoryReservation, Seed},
     money::{Micros, ParseMicrosError},
     pattern::PatternError,
-    policy::{Ask, Hints, Policy, PolicyError, ViewId},
+    policy::{Ask, ConfirmationRule, Hints, Policy, PolicyError, RulesOf, Verdict, ViewId},
     quota::{Charges, QuotaStore, ReserveError, UnavailableError, Usage},
-    spec::{CapabilityFacts, Kind, PolicySpec, Quota, RateLimits, Rules},
-    time::{Calendar, CalendarError, Month, Timestamp},
+    spec::{
+        BreakerSpec, CapabilityFacts, Condition, Confirmation, EXTERNAL_PER_MINUTE, Effect, Kind,
+        PolicySpec, Quota, RateLimits, Risk, RoleRules, Rules,
+    },
+    time::{Calendar, CalendarError, Month, Timestamp, Zone},
+    windows::{Days, TimeOfDay, TimeOfDayError, TimeWindow, TimeWindows},
 };

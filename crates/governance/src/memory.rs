@@ -1,6 +1,7 @@
 use crate::{
-    Ask, Calendar, Charges, Kind, Micros, Month, Policy, QuotaStore, Remaining, ReserveError,
-    Timestamp, UnavailableError, Usage, meter::Meter,
+    Ask, Calendar, Charges, Kind, Micros, Policy, QuotaStore, Remaining, ReserveError, Timestamp,
+    UnavailableError, Usage,
+    meter::{Counted, Meter},
 };
 use std::{
     collections::HashMap,
@@ -22,20 +23,30 @@ const SHARDS: usize = 16;
 /// cannot make every one of them search.
 const SWEEP_INTERVAL_MS: u64 = 1_000;
 
-type Shard = HashMap<Box<str>, Arc<Mutex<Meter>>>;
+type Shard = HashMap<Box<str>, Entry>;
 
 /// Counters in the memory of this process.
 ///
 /// It tracks a bounded number of principals. When a new one does not fit, those are forgotten that
-/// have no call running and nothing counted any more; if there is none, the newcomer is refused
-/// (unless nothing limits it, in which case it goes uncounted).
+/// have no call running and nothing counted any more that is limited; if there is none, the newcomer
+/// is refused (unless nothing limits it, in which case it goes uncounted). Principals that the policy
+/// names always fit, so that no flood of strangers can lock them out.
 #[derive(Debug)]
 pub struct MemoryQuota {
     shards: [RwLock<Shard>; SHARDS],
     hasher: RandomState,
-    tracked: AtomicUsize,
-    max_principals: usize,
+    /// Principals that the policy did not name when they came.
+    strangers: AtomicUsize,
+    max_strangers: usize,
     swept_ms: AtomicU64,
+    /// How many uses are running of each capability that limits them. Locked after a meter.
+    running: Mutex<HashMap<Arc<str>, u32>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    meter: Arc<Mutex<Meter>>,
+    is_stranger: bool,
 }
 
 /// Calls counted before this process began, as the ledger remembers them.
@@ -59,15 +70,16 @@ pub struct Seed<'a> {
 #[derive(Debug)]
 pub struct MemoryReservation {
     /// Holding the meter keeps it from being forgotten. `None` when the call is not counted.
-    counted: Option<(Arc<Mutex<Meter>>, Month)>,
-    cost: Micros,
+    counted: Option<(Arc<Mutex<Meter>>, Counted)>,
+    /// The capability, if it limits how many may be running.
+    running: Option<Arc<str>>,
 }
 
 /// There is no room for another principal.
 #[derive(Debug, thiserror::Error)]
-#[error("{max_principals} principals are counted already, and none of them can be forgotten yet")]
+#[error("{max_strangers} principals are counted already, and none of them can be forgotten yet")]
 struct FullError {
-    max_principals: usize,
+    max_strangers: usize,
 }
 
 impl Default for MemoryQuota {
@@ -77,22 +89,27 @@ impl Default for MemoryQuota {
 }
 
 impl MemoryQuota {
-    /// Counters for at most `max_principals` at once.
+    /// Counters for at most `max_strangers` principals at once, besides those that the policy names.
     #[must_use]
-    pub fn new(max_principals: usize) -> Self {
+    pub fn new(max_strangers: usize) -> Self {
         Self {
             shards: Default::default(),
             hasher: RandomState::new(),
-            tracked: AtomicUsize::new(0),
-            max_principals,
+            strangers: AtomicUsize::new(0),
+            max_strangers,
             swept_ms: AtomicU64::new(0),
+            running: Mutex::default(),
         }
     }
 
     /// How many principals are counted at present.
     #[must_use]
     pub fn tracked_principals(&self) -> usize {
-        self.tracked.load(Ordering::Relaxed)
+        let sizes = self.shards.iter().map(|shard| {
+            let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
+            shard.len()
+        });
+        sizes.sum()
     }
 
     /// Counts what happened before this process began, so that a restart frees nothing. Seeds too
@@ -114,6 +131,7 @@ impl MemoryQuota {
                 kind: seed.kind,
                 estimate: Some(seed.cost),
                 now,
+                arguments: None,
             });
             let meter = self.meter(&charges)?;
             lock(&meter).seed(&charges, seed.at, seed.calls);
@@ -131,7 +149,7 @@ impl MemoryQuota {
             .shard(principal)
             .read()
             .unwrap_or_else(PoisonError::into_inner);
-        shard.get(principal).cloned()
+        shard.get(principal).map(|entry| Arc::clone(&entry.meter))
     }
 
     /// The principal's meter, made if there is room.
@@ -139,11 +157,12 @@ impl MemoryQuota {
         if let Some(meter) = self.known(charges.principal) {
             return Ok(meter);
         }
-        if !self.take_room() {
+        let is_stranger = !charges.is_named;
+        if is_stranger && !self.take_room() {
             self.sweep(charges.calendar, charges.now);
             if !self.take_room() {
                 let error = FullError {
-                    max_principals: self.max_principals,
+                    max_strangers: self.max_strangers,
                 };
                 return Err(UnavailableError(Box::new(error)));
             }
@@ -152,18 +171,24 @@ impl MemoryQuota {
             .shard(charges.principal)
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(meter) = shard.get(charges.principal) {
-            self.tracked.fetch_sub(1, Ordering::Relaxed); // somebody else was quicker
-            return Ok(Arc::clone(meter));
+        if let Some(entry) = shard.get(charges.principal) {
+            if is_stranger {
+                self.strangers.fetch_sub(1, Ordering::Relaxed); // somebody else was quicker
+            }
+            return Ok(Arc::clone(&entry.meter));
         }
         let meter = Arc::new(Mutex::new(Meter::new(charges.calendar, charges.now)));
-        shard.insert(charges.principal.into(), Arc::clone(&meter));
+        let entry = Entry {
+            meter: Arc::clone(&meter),
+            is_stranger,
+        };
+        shard.insert(charges.principal.into(), entry);
         Ok(meter)
     }
 
     fn take_room(&self) -> bool {
-        let more = |tracked| (tracked < self.max_principals).then_some(tracked + 1);
-        self.tracked
+        let more = |strangers| (strangers < self.max_strangers).then_some(strangers + 1);
+        self.strangers
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .is_ok()
     }
@@ -181,15 +206,41 @@ impl MemoryQuota {
         }
         for shard in &self.shards {
             let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
-            let before = shard.len();
             // Nobody can get hold of a meter while its shard is locked, so one that nobody holds
             // now has no call running and none about to be counted.
-            shard.retain(|_, meter| {
-                Arc::strong_count(meter) != 1 || !lock(meter).is_forgettable(calendar, now)
+            let mut forgotten = 0;
+            shard.retain(|_, entry| {
+                let stays = Arc::strong_count(&entry.meter) != 1
+                    || !lock(&entry.meter).is_forgettable(calendar, now);
+                forgotten += usize::from(!stays && entry.is_stranger);
+                stays
             });
-            self.tracked
-                .fetch_sub(before - shard.len(), Ordering::Relaxed);
+            self.strangers.fetch_sub(forgotten, Ordering::Relaxed);
         }
+    }
+
+    /// The running uses of all capabilities that limit them.
+    fn running(&self) -> MutexGuard<'_, HashMap<Arc<str>, u32>> {
+        lock(&self.running)
+    }
+
+    fn no_longer_running(&self, capability: Option<Arc<str>>) {
+        if let Some(capability) = capability {
+            let mut running = self.running();
+            if let Some(count) = running.get_mut(&capability) {
+                *count -= 1;
+                if *count == 0 {
+                    running.remove(&capability);
+                }
+            }
+        }
+    }
+
+    fn running_of(&self, charges: &Charges<'_>) -> u32 {
+        if charges.capability_max_running.is_none() {
+            return 0;
+        }
+        self.running().get(charges.capability).copied().unwrap_or(0)
     }
 }
 
@@ -205,33 +256,62 @@ impl QuotaStore for MemoryQuota {
             Err(_) if is_unlimited(&charges) => {
                 let uncounted = MemoryReservation {
                     counted: None,
-                    cost: charges.cost,
+                    running: None,
                 };
                 return Ok((uncounted, Remaining::default()));
             }
             Err(error) => return Err(error.into()),
         };
-        let (month, remaining) = lock(&meter).reserve(&charges)?;
-        Ok((
-            MemoryReservation {
-                counted: Some((meter, month)),
-                cost: charges.cost,
-            },
-            remaining,
-        ))
+        if charges.capability_max_running.is_none() {
+            let (counted, remaining) = lock(&meter).reserve(&charges, 0)?;
+            let reservation = MemoryReservation {
+                counted: Some((meter, counted)),
+                running: None,
+            };
+            return Ok((reservation, remaining));
+        }
+        let mut guard = lock(&meter);
+        let mut running = self.running();
+        let known = running.get_key_value(charges.capability);
+        let (name, count) = match known {
+            Some((name, count)) => (Arc::clone(name), *count),
+            None => (charges.capability.into(), 0),
+        };
+        let (counted, remaining) = guard.reserve(&charges, count)?;
+        running.insert(Arc::clone(&name), count.saturating_add(1));
+        drop(running);
+        drop(guard);
+        let reservation = MemoryReservation {
+            counted: Some((meter, counted)),
+            running: Some(name),
+        };
+        Ok((reservation, remaining))
     }
 
     fn settle(&self, reservation: MemoryReservation, actual: Micros) {
-        if let Some((meter, month)) = reservation.counted {
-            lock(&meter).settle(month, reservation.cost, actual);
+        self.no_longer_running(reservation.running);
+        if let Some((meter, counted)) = reservation.counted {
+            lock(&meter).settle(&counted, actual);
+        }
+    }
+
+    fn release(&self, reservation: MemoryReservation) {
+        self.no_longer_running(reservation.running);
+        if let Some((meter, counted)) = reservation.counted {
+            lock(&meter).release(&counted);
         }
     }
 
     async fn remaining(&self, charges: Charges<'_>) -> Result<Remaining, UnavailableError> {
         Ok(match self.known(charges.principal) {
-            Some(meter) => lock(&meter).remaining(&charges),
+            Some(meter) => {
+                let mut meter = lock(&meter);
+                let running = self.running_of(&charges);
+                meter.remaining(&charges, running)
+            }
             // Asking must not take up room.
-            None => Meter::new(charges.calendar, charges.now).remaining(&charges),
+            None => Meter::new(charges.calendar, charges.now)
+                .remaining(&charges, self.running_of(&charges)),
         })
     }
 
@@ -246,7 +326,7 @@ impl QuotaStore for MemoryQuota {
             all.extend(
                 shard
                     .iter()
-                    .map(|(principal, meter)| lock(meter).usage(principal, calendar, now)),
+                    .map(|(principal, entry)| lock(&entry.meter).usage(principal, calendar, now)),
             );
         }
         all.sort_unstable_by(|one, other| one.principal.cmp(&other.principal));
@@ -258,9 +338,13 @@ fn is_unlimited(charges: &Charges<'_>) -> bool {
     charges.budget.is_none()
         && charges.rates.is_unlimited()
         && charges.capability_rates.is_unlimited()
+        && charges.cooldown.is_none()
+        && charges.max_running.is_none()
+        && charges.capability_max_running.is_none()
 }
 
-/// A meter is whole between any two statements that could panic, so a poisoned one can be used.
-fn lock(meter: &Mutex<Meter>) -> MutexGuard<'_, Meter> {
-    meter.lock().unwrap_or_else(PoisonError::into_inner)
+/// What is locked here is whole between any two statements that could panic, so it can be used
+/// after one.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

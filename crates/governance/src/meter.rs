@@ -6,6 +6,7 @@ use crate::{
 };
 use std::{
     collections::{HashMap, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
@@ -82,6 +83,19 @@ impl Window {
         }
     }
 
+    /// Takes back one that was added at `at_ms`, unless it has expired.
+    fn remove(&mut self, span: Span, at_ms: u64) {
+        let bucket = span.bucket(at_ms);
+        let found = self.buckets.binary_search_by_key(&bucket, |&(it, _)| it);
+        let Ok(position) = found else { return };
+        self.total -= 1;
+        let count = &mut self.buckets[position].1;
+        *count -= 1;
+        if *count == 0 {
+            self.buckets.remove(position);
+        }
+    }
+
     /// How long until one more fits under `limit`; zero when it does now, `None` when it never will.
     fn wait(&self, span: Span, limit: Option<u32>, now_ms: u64) -> Option<Duration> {
         let Some(limit) = limit else {
@@ -129,9 +143,37 @@ impl Rate {
         }
     }
 
-    fn is_empty(&self) -> bool {
-        self.minute.total == 0 && self.day.total == 0
+    fn remove(&mut self, at_ms: u64) {
+        self.minute.remove(MINUTE, at_ms);
+        self.day.remove(DAY, at_ms);
     }
+}
+
+/// What is counted of one capability that has limits of its own.
+#[derive(Debug, Default)]
+struct Own {
+    rate: Rate,
+    /// When it was last used, and how long it cooled down then.
+    last: Option<(u64, u64)>,
+}
+
+/// Which limits a principal has had. What is counted for others need not be remembered.
+#[derive(Clone, Copy, Debug, Default)]
+struct Limited {
+    budget: bool,
+    minute: bool,
+    day: bool,
+}
+
+/// What has been counted for one call, so that it can be corrected.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    kind: Kind,
+    month: Month,
+    cost: Micros,
+    at_ms: u64,
+    /// The capability, if it has limits of its own, and its last use before.
+    own: Option<(Arc<str>, Option<(u64, u64)>)>,
 }
 
 /// All counters of one principal.
@@ -147,7 +189,9 @@ pub(crate) struct Meter {
     calls: Rate,
     reads: Rate,
     /// Only of capabilities that have limits of their own, so the policy bounds them.
-    capabilities: HashMap<Box<str>, Rate>,
+    capabilities: HashMap<Arc<str>, Own>,
+    running: u32,
+    limited: Limited,
     calls_total: u64,
     reads_total: u64,
 }
@@ -163,35 +207,74 @@ impl Meter {
             calls: Rate::default(),
             reads: Rate::default(),
             capabilities: HashMap::new(),
+            running: 0,
+            limited: Limited::default(),
             calls_total: 0,
             reads_total: 0,
         }
     }
 
-    /// Counts everything or nothing. Tells the month that the cost was counted in.
+    /// Counts everything or nothing. `capability_running` is how many uses of the capability are
+    /// running, whoever's they are.
     pub(crate) fn reserve(
         &mut self,
         charges: &Charges<'_>,
-    ) -> Result<(Month, Remaining), ReserveError> {
+        capability_running: u32,
+    ) -> Result<(Counted, Remaining), ReserveError> {
         self.advance(charges.calendar, charges.now);
         self.expire(charges);
-        if let Some((reason, retry_after)) = self.obstacle(charges) {
-            let remaining = Box::new(self.remaining_of(charges));
+        if let Some((reason, retry_after)) = self.obstacle(charges, capability_running) {
             return Err(ReserveError::Exhausted(Denial {
-                reason,
                 retry_after,
-                remaining,
+                remaining: Box::new(self.remaining_of(charges, capability_running)),
+                ..Denial::new(reason)
             }));
         }
-        self.count(charges, self.elapsed_ms, 1);
+        let own = self.count(charges, self.elapsed_ms, 1);
         self.spent = self.spent.saturating_add(charges.cost);
-        Ok((self.month, self.remaining_of(charges)))
+        if charges.kind == Kind::Tool {
+            self.running = self.running.saturating_add(1);
+        }
+        let counted = Counted {
+            kind: charges.kind,
+            month: self.month,
+            cost: charges.cost,
+            at_ms: self.elapsed_ms,
+            own,
+        };
+        let remaining = self.remaining_of(charges, capability_running.saturating_add(1));
+        Ok((counted, remaining))
     }
 
-    /// Corrects a cost, unless the month it was counted in is over.
-    pub(crate) fn settle(&mut self, month: Month, reserved: Micros, actual: Micros) {
-        if self.month == month {
-            self.spent = self.spent.saturating_sub(reserved).saturating_add(actual);
+    /// Corrects a cost, unless the month it was counted in is over. The call no longer runs.
+    pub(crate) fn settle(&mut self, counted: &Counted, actual: Micros) {
+        if self.month == counted.month {
+            self.spent = self
+                .spent
+                .saturating_sub(counted.cost)
+                .saturating_add(actual);
+        }
+        if counted.kind == Kind::Tool {
+            self.running = self.running.saturating_sub(1);
+        }
+    }
+
+    /// Takes back what was counted, as if it had never been.
+    pub(crate) fn release(&mut self, counted: &Counted) {
+        self.settle(counted, Micros::ZERO);
+        let (rate, total) = match counted.kind {
+            Kind::Tool => (&mut self.calls, &mut self.calls_total),
+            Kind::Resource => (&mut self.reads, &mut self.reads_total),
+        };
+        rate.remove(counted.at_ms);
+        *total = total.saturating_sub(1);
+        if let Some((capability, previous)) = &counted.own
+            && let Some(own) = self.capabilities.get_mut(capability)
+        {
+            own.rate.remove(counted.at_ms);
+            if own.last.is_some_and(|(at_ms, _)| at_ms == counted.at_ms) {
+                own.last = *previous;
+            }
         }
     }
 
@@ -206,10 +289,14 @@ impl Meter {
         }
     }
 
-    pub(crate) fn remaining(&mut self, charges: &Charges<'_>) -> Remaining {
+    pub(crate) fn remaining(
+        &mut self,
+        charges: &Charges<'_>,
+        capability_running: u32,
+    ) -> Remaining {
         self.advance(charges.calendar, charges.now);
         self.expire(charges);
-        self.remaining_of(charges)
+        self.remaining_of(charges, capability_running)
     }
 
     pub(crate) fn usage(&mut self, principal: &str, calendar: &Calendar, now: Timestamp) -> Usage {
@@ -223,24 +310,33 @@ impl Meter {
             calls_day: self.calls.day.total,
             reads_minute: self.reads.minute.total,
             reads_day: self.reads.day.total,
+            running: self.running,
             calls_total: self.calls_total,
             reads_total: self.reads_total,
         }
     }
 
-    /// Whether forgetting it would free nothing.
+    /// Whether forgetting it would free nothing of what has been limited so far.
     pub(crate) fn is_forgettable(&mut self, calendar: &Calendar, now: Timestamp) -> bool {
         self.advance(calendar, now);
-        let elapsed_ms = self.elapsed_ms;
-        let rates = [&mut self.calls, &mut self.reads];
-        self.spent == Micros::ZERO
-            && rates
-                .into_iter()
-                .chain(self.capabilities.values_mut())
-                .all(|rate| {
-                    rate.expire(elapsed_ms);
-                    rate.is_empty()
-                })
+        let (elapsed_ms, limited) = (self.elapsed_ms, self.limited);
+        let counts = |rate: &mut Rate| {
+            rate.expire(elapsed_ms);
+            limited.minute && rate.minute.total != 0 || limited.day && rate.day.total != 0
+        };
+        let cools = |own: &Own| {
+            own.last
+                .is_some_and(|(at_ms, cooldown_ms)| elapsed_ms < at_ms.saturating_add(cooldown_ms))
+        };
+        let spends = limited.budget && self.spent != Micros::ZERO;
+        self.running == 0
+            && !spends
+            && !counts(&mut self.calls)
+            && !counts(&mut self.reads)
+            && !self
+                .capabilities
+                .values_mut()
+                .any(|own| cools(own) || counts(&mut own.rate))
     }
 
     /// Lets time pass. A clock that is set back stops time for the windows and never brings an
@@ -280,10 +376,10 @@ impl Meter {
             Kind::Tool => self.calls.expire(self.elapsed_ms),
             Kind::Resource => self.reads.expire(self.elapsed_ms),
         }
-        if !charges.capability_rates.is_unlimited()
-            && let Some(rate) = self.capabilities.get_mut(charges.capability)
+        if has_own_limits(charges)
+            && let Some(own) = self.capabilities.get_mut(charges.capability)
         {
-            rate.expire(self.elapsed_ms);
+            own.rate.expire(self.elapsed_ms);
         }
     }
 
@@ -292,14 +388,19 @@ impl Meter {
         let own = if charges.capability_rates.is_unlimited() {
             None
         } else {
-            let rate = self.capabilities.get(charges.capability);
-            Some((rate.unwrap_or(&NOTHING), charges.capability_rates))
+            let own = self.capabilities.get(charges.capability);
+            let rate = own.map_or(&NOTHING, |own| &own.rate);
+            Some((rate, charges.capability_rates))
         };
         [Some((self.rate(charges.kind), charges.rates)), own]
     }
 
     /// The limit that stands in the way longest, and for how long.
-    fn obstacle(&self, charges: &Charges<'_>) -> Option<(Reason, Option<Duration>)> {
+    fn obstacle(
+        &self,
+        charges: &Charges<'_>,
+        capability_running: u32,
+    ) -> Option<(Reason, Option<Duration>)> {
         let now_ms = self.elapsed_ms;
         let mut worst = None;
         let mut consider = |reason, wait: Option<Duration>| {
@@ -321,7 +422,35 @@ impl Meter {
                 rate.minute.wait(MINUTE, limits.per_minute, now_ms),
             );
         }
-        worst
+        if let Some(wait) = self.cooldown_wait(charges) {
+            consider(Reason::Cooldown, Some(wait));
+        }
+        // Nobody knows when a call ends; so it is told only where no time to wait can be.
+        let left = self.running_of(charges, capability_running);
+        let no_room = left.is_some_and(|(left, _)| left == 0);
+        worst.or(no_room.then_some((Reason::Concurrency, None)))
+    }
+
+    /// How long until the capability has cooled down, where it has to.
+    fn cooldown_wait(&self, charges: &Charges<'_>) -> Option<Duration> {
+        let cooldown_ms = cooldown_ms(charges)?;
+        let last = self
+            .capabilities
+            .get(charges.capability)
+            .and_then(|own| own.last);
+        let until_ms = last.map_or(0, |(at_ms, _)| at_ms.saturating_add(cooldown_ms));
+        let wait_ms = until_ms.saturating_sub(self.elapsed_ms);
+        Some(Duration::from_millis(wait_ms))
+    }
+
+    /// How many more may run, and of how many: whichever limit leaves less.
+    fn running_of(&self, charges: &Charges<'_>, capability_running: u32) -> Option<(u32, u32)> {
+        let left = |limit: Option<u32>, running: u32| {
+            limit.map(|limit| (limit.saturating_sub(running), limit))
+        };
+        let principal = left(charges.max_running, self.running);
+        let capability = left(charges.capability_max_running, capability_running);
+        principal.into_iter().chain(capability).min()
     }
 
     /// Free calls go on when the budget is spent: they spend nothing.
@@ -349,7 +478,14 @@ impl Meter {
         Duration::from_millis(self.month.end.0.saturating_sub(self.wall_ms))
     }
 
-    fn count(&mut self, charges: &Charges<'_>, at_ms: u64, calls: u32) {
+    /// Tells the capability, if it has limits of its own, and its last use before.
+    fn count(
+        &mut self,
+        charges: &Charges<'_>,
+        at_ms: u64,
+        calls: u32,
+    ) -> Option<(Arc<str>, Option<(u64, u64)>)> {
+        self.limited.note(charges);
         let now_ms = self.elapsed_ms;
         let (rate, total) = match charges.kind {
             Kind::Tool => (&mut self.calls, &mut self.calls_total),
@@ -357,24 +493,32 @@ impl Meter {
         };
         rate.add(at_ms, now_ms, calls);
         *total = total.saturating_add(u64::from(calls));
-        if !charges.capability_rates.is_unlimited() {
-            match self.capabilities.get_mut(charges.capability) {
-                Some(rate) => rate.add(at_ms, now_ms, calls),
-                None => {
-                    let mut rate = Rate::default();
-                    rate.add(at_ms, now_ms, calls);
-                    self.capabilities.insert(charges.capability.into(), rate);
-                }
-            }
+        if !has_own_limits(charges) {
+            return None;
         }
+        let known = self.capabilities.get_key_value(charges.capability);
+        let name = known.map_or_else(|| charges.capability.into(), |(name, _)| Arc::clone(name));
+        let own = self.capabilities.entry(Arc::clone(&name)).or_default();
+        own.rate.add(at_ms, now_ms, calls);
+        let previous = own.last;
+        if let Some(cooldown_ms) = cooldown_ms(charges)
+            && previous.is_none_or(|(last_ms, _)| last_ms <= at_ms)
+        {
+            own.last = Some((at_ms, cooldown_ms));
+        }
+        Some((name, previous))
     }
 
-    fn remaining_of(&self, charges: &Charges<'_>) -> Remaining {
+    fn remaining_of(&self, charges: &Charges<'_>, capability_running: u32) -> Remaining {
         let now_ms = self.elapsed_ms;
+        let running = self.running_of(charges, capability_running);
         let mut remaining = Remaining {
             budget: charges.budget.map(|limit| limit.saturating_sub(self.spent)),
             budget_limit: charges.budget,
             budget_resets: charges.budget.map(|_| self.budget_resets()),
+            cooldown: self.cooldown_wait(charges),
+            running: running.map(|(left, _)| left),
+            running_limit: running.map(|(_, limit)| limit),
             ..Remaining::default()
         };
         for (rate, limits) in self.limited(charges).into_iter().flatten() {
@@ -397,6 +541,25 @@ impl Meter {
         }
         remaining
     }
+}
+
+impl Limited {
+    fn note(&mut self, charges: &Charges<'_>) {
+        let (all, own) = (charges.rates, charges.capability_rates);
+        self.budget |= charges.budget.is_some();
+        self.minute |= all.per_minute.or(own.per_minute).is_some();
+        self.day |= all.per_day.or(own.per_day).is_some();
+    }
+}
+
+fn has_own_limits(charges: &Charges<'_>) -> bool {
+    charges.cooldown.is_some() || !charges.capability_rates.is_unlimited()
+}
+
+/// Rounded up to what the clock can tell.
+fn cooldown_ms(charges: &Charges<'_>) -> Option<u64> {
+    let nanos = charges.cooldown?.as_nanos();
+    Some(u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX))
 }
 
 /// What a capability that has not been used has counted.

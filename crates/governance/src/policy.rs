@@ -1,8 +1,10 @@
 use crate::{
-    Calendar, CapabilityFacts, Charges, Denial, Kind, Micros, PatternError, PolicySpec, Quota,
-    RateLimits, Reason, Rules, Timestamp, pattern::PatternSet,
+    BreakerSpec, Calendar, CapabilityFacts, Charges, ConditionError, Confirmation, Denial, Kind,
+    Micros, PatternError, PolicySpec, Reason, Timestamp, condition,
+    prepared::{PreparedRules, Preparing},
+    version::version_of,
 };
-use std::collections::HashMap;
+use std::{collections::HashMap, fmt};
 
 /// What is asked: may this principal use this capability now?
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +19,9 @@ pub struct Ask<'a> {
     pub estimate: Option<Micros>,
     /// When it is asked.
     pub now: Timestamp,
+    /// The arguments, as JSON text. They are read only where a condition depends on them; `None`
+    /// is to conditions what an empty object is.
+    pub arguments: Option<&'a str>,
 }
 
 /// Names what a principal's lists look like under one policy.
@@ -37,85 +42,112 @@ pub struct Hints {
     pub estimated_cost: Micros,
     /// The most that one use may be expected to cost.
     pub max_cost_per_call: Option<Micros>,
+    /// Who has to confirm each use, whatever its arguments are.
+    pub confirmation: Option<Confirmation>,
 }
 
-/// A configured policy that contradicts itself.
+/// A policy that cannot be put in force.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// A pattern of the default rules.
-    #[error("a pattern of the default rules cannot be used")]
-    DefaultPattern(#[source] PatternError),
-    /// A pattern of a principal's rules.
-    #[error("a pattern of the rules for {principal:?} cannot be used")]
-    PrincipalPattern {
-        /// Whose rules.
-        principal: String,
+    /// A pattern.
+    #[error("a pattern of {rules} cannot be used")]
+    Pattern {
+        /// Where it is.
+        rules: RulesOf,
         /// What is wrong with it.
         #[source]
         source: PatternError,
     },
+    /// A role that nothing is said of.
+    #[error("{rules} have the role {role:?}, which is not defined")]
+    UnknownRole {
+        /// Who has it.
+        rules: RulesOf,
+        /// The role.
+        role: String,
+    },
+    /// A condition.
+    #[error("the condition {name:?} of {rules} cannot be used")]
+    Condition {
+        /// Where it is.
+        rules: RulesOf,
+        /// What it is called.
+        name: String,
+        /// What is wrong with it.
+        #[source]
+        source: ConditionError,
+    },
+}
+
+/// Which rules of a policy.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum RulesOf {
+    /// Those for everybody who has none.
+    Default,
+    /// Those of a principal.
+    Principal(String),
+    /// Those of a role.
+    Role(String),
+}
+
+/// What a policy says to a call, before anything is counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Verdict<'a> {
+    /// What it counts against.
+    pub charges: Charges<'a>,
+    /// Who has to confirm it.
+    pub confirmation: Option<Confirmation>,
+    /// By which rule.
+    pub rule: Option<ConfirmationRule<'a>>,
+    /// Whether it must be on record, and safe from a crash, before it begins, because it changes
+    /// something.
+    pub durable_start: bool,
+    /// When what is called rests after failures.
+    pub breaker: BreakerSpec,
+}
+
+/// By which rule a call has to be confirmed. If there are several that ask for the same, the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConfirmationRule<'a> {
+    /// What is known of the capability.
+    Capability,
+    /// It moves money.
+    Financial,
+    /// A pattern of the principal's rules.
+    Pattern(&'a str),
+    /// The condition of this name.
+    Condition(&'a str),
 }
 
 /// Who may see and use what, how much of it, and at what price. Immutable and checked.
 #[derive(Debug)]
 pub struct Policy {
     version: u64,
-    default: Compiled,
-    principals: HashMap<Box<str>, Compiled>,
+    default: PreparedRules,
+    principals: HashMap<Box<str>, PreparedRules>,
     capabilities: HashMap<Box<str>, CapabilityFacts>,
-    default_estimated_cost: Micros,
-    calendar: Calendar,
+    no_facts: CapabilityFacts,
+    /// As it was configured, to explain what it does.
+    pub(crate) spec: PolicySpec,
 }
 
-/// Rules with their patterns prepared.
-#[derive(Debug)]
-struct Compiled {
-    visible: PatternSet,
-    hidden: PatternSet,
-    allow: PatternSet,
-    deny: PatternSet,
-    quota: Quota,
-    reads: RateLimits,
-    view: ViewId,
+impl fmt::Display for RulesOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("the default rules"),
+            Self::Principal(name) => write!(f, "the rules for {name:?}"),
+            Self::Role(name) => write!(f, "the rules of the role {name:?}"),
+        }
+    }
 }
 
-impl Compiled {
-    /// `view` is still to be given.
-    fn new(rules: &Rules) -> Result<Self, PatternError> {
-        Ok(Self {
-            visible: PatternSet::new(&rules.visible)?,
-            hidden: PatternSet::new(&rules.hidden)?,
-            allow: PatternSet::new(&rules.allow)?,
-            deny: PatternSet::new(&rules.deny)?,
-            quota: rules.quota,
-            reads: rules.reads,
-            view: ViewId(0),
-        })
-    }
-
-    fn shows(&self, capability: &str) -> bool {
-        self.visible.matches(capability) && !self.hidden.matches(capability)
-    }
-
-    fn allows(&self, capability: &str) -> bool {
-        self.allow.matches(capability) && !self.deny.matches(capability)
-    }
-
-    /// Limits belong to it, because lists tell of them.
-    fn looks_like(&self, other: &Self) -> bool {
-        self.visible == other.visible
-            && self.hidden == other.hidden
-            && self.quota == other.quota
-            && self.reads == other.reads
-    }
-
-    fn rates(&self, kind: Kind) -> RateLimits {
-        match kind {
-            Kind::Tool => RateLimits {
-                per_minute: self.quota.max_calls_per_minute,
-                per_day: self.quota.max_calls_per_day,
-            },
-            Kind::Resource => self.reads,
+impl fmt::Display for ConfirmationRule<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Capability => f.write_str("it asks for a confirmation itself"),
+            Self::Financial => f.write_str("it moves money"),
+            Self::Pattern(pattern) => write!(f, "the pattern {pattern:?}"),
+            Self::Condition(name) => write!(f, "the condition {name:?}"),
         }
     }
 }
@@ -125,44 +157,42 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// [`PolicyError`] naming the first pattern that cannot be used.
+    /// [`PolicyError`] naming the first pattern, role or condition that cannot be used.
     pub fn new(spec: PolicySpec) -> Result<Self, PolicyError> {
-        let default = Compiled::new(&spec.default).map_err(PolicyError::DefaultPattern)?;
-        let mut principals: HashMap<Box<str>, Compiled> = HashMap::new();
-        let mut views: Vec<Box<str>> = Vec::new();
-        for (principal, rules) in spec.principals {
-            let mut compiled = match Compiled::new(&rules) {
-                Ok(compiled) => compiled,
-                Err(source) => return Err(PolicyError::PrincipalPattern { principal, source }),
-            };
-            let principal = principal.into_boxed_str();
-            if !compiled.looks_like(&default) {
+        let preparing = Preparing::new(&spec)?;
+        let default = preparing.rules(&spec.default, || RulesOf::Default)?;
+        let mut principals: HashMap<Box<str>, PreparedRules> = HashMap::new();
+        let mut views: Vec<&str> = Vec::new();
+        for (principal, rules) in &spec.principals {
+            let mut prepared = preparing.rules(rules, || RulesOf::Principal(principal.clone()))?;
+            if !prepared.looks_like(&default) {
                 let known = views
                     .iter()
-                    .position(|first| compiled.looks_like(&principals[first]));
+                    .position(|&first| prepared.looks_like(&principals[first]));
                 let index = known.unwrap_or_else(|| {
-                    views.push(principal.clone());
+                    views.push(principal);
                     views.len() - 1
                 });
-                compiled.view = ViewId(u32::try_from(index + 1).expect("rules fit in memory"));
+                prepared.view = ViewId(u32::try_from(index + 1).expect("rules fit in memory"));
             }
-            principals.insert(principal, compiled);
+            principals.insert(principal.as_str().into(), prepared);
         }
+        let capabilities = spec
+            .capabilities
+            .iter()
+            .map(|(name, facts)| (name.as_str().into(), facts.clone()));
         Ok(Self {
-            version: spec.version,
+            version: version_of(&spec),
             default,
             principals,
-            capabilities: spec
-                .capabilities
-                .into_iter()
-                .map(|(name, facts)| (name.into_boxed_str(), facts))
-                .collect(),
-            default_estimated_cost: spec.default_estimated_cost,
-            calendar: spec.calendar,
+            capabilities: capabilities.collect(),
+            no_facts: CapabilityFacts::default(),
+            spec,
         })
     }
 
-    /// The version its builder gave it.
+    /// A digest of what it says: policies that say the same have the same version, in every process
+    /// and after every restart. It has 53 bits, so that it is exact wherever it is shown.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
@@ -171,7 +201,7 @@ impl Policy {
     /// Where its months begin.
     #[must_use]
     pub fn calendar(&self) -> &Calendar {
-        &self.calendar
+        &self.spec.calendar
     }
 
     /// What the lists of `principal` look like.
@@ -197,12 +227,14 @@ impl Policy {
     #[must_use]
     pub fn hints(&self, principal: &str, capability: &str, kind: Kind) -> Hints {
         let rules = self.rules_of(principal);
-        let (own, shared) = (self.facts(capability).limits, rules.rates(kind));
+        let facts = self.facts(capability);
+        let (own, shared) = (facts.effective_limits(), rules.rates(kind));
         Hints {
             max_calls_per_minute: tighter(own.per_minute, shared.per_minute),
             max_calls_per_day: tighter(own.per_day, shared.per_day),
             estimated_cost: self.estimate(capability, kind),
             max_cost_per_call: rules.quota.max_cost_per_call,
+            confirmation: confirmation_of(rules, facts, capability).map(|(who, _)| who),
         }
     }
 
@@ -210,20 +242,22 @@ impl Policy {
     #[must_use]
     pub fn estimate(&self, capability: &str, kind: Kind) -> Micros {
         self.facts(capability).estimated_cost.unwrap_or(match kind {
-            Kind::Tool => self.default_estimated_cost,
+            Kind::Tool => self.spec.default_estimated_cost,
             Kind::Resource => Micros::ZERO,
         })
     }
 
-    /// What `ask` would be charged, or why it is refused whatever has been used so far.
+    /// What `ask` would be charged and who has to confirm it, or why it is refused whatever has been
+    /// used so far.
     ///
     /// All that can be refused without counting is refused here, so that a stranger cannot use up
     /// anybody's quota.
     ///
     /// # Errors
     ///
-    /// The first applicable [`Denial`], in the order visible, permitted, cost of one call.
-    pub fn check<'a>(&'a self, ask: Ask<'a>) -> Result<Charges<'a>, Denial> {
+    /// The first applicable [`Denial`], in the order visible, permitted by patterns, permitted by
+    /// conditions, cost of one call, hours of the day.
+    pub fn check<'a>(&'a self, ask: Ask<'a>) -> Result<Verdict<'a>, Denial> {
         let rules = self.rules_of(ask.principal);
         if !rules.shows(ask.capability) {
             return Err(Denial::new(Reason::NotVisible));
@@ -231,6 +265,8 @@ impl Policy {
         if !rules.allows(ask.capability) {
             return Err(Denial::new(Reason::Permission));
         }
+        let facts = self.facts(ask.capability);
+        let confirmed_by = condition::decide(rules, &ask)?;
         let charges = self.charges(rules, ask);
         if rules
             .quota
@@ -239,7 +275,28 @@ impl Policy {
         {
             return Err(Denial::new(Reason::CostPerCall));
         }
-        Ok(charges)
+        if let Some(windows) = &facts.windows
+            && !windows.contains(ask.now)
+        {
+            return Err(Denial {
+                retry_after: windows.wait(ask.now),
+                ..Denial::new(Reason::TimeWindow)
+            });
+        }
+        let by_rule = confirmation_of(rules, facts, ask.capability);
+        let by_condition =
+            confirmed_by.map(|name| (Confirmation::User, ConfirmationRule::Condition(name)));
+        let confirmation = by_rule.or(by_condition);
+        Ok(Verdict {
+            charges,
+            confirmation: confirmation.map(|(who, _)| who),
+            rule: confirmation.map(|(_, rule)| rule),
+            durable_start: facts.risk.is_mutating(),
+            breaker: match ask.kind {
+                Kind::Tool => facts.breaker.unwrap_or(self.spec.default_breaker),
+                Kind::Resource => BreakerSpec::OFF,
+            },
+        })
     }
 
     /// What `ask` would be charged if it were permitted.
@@ -247,9 +304,11 @@ impl Policy {
         self.charges(self.rules_of(ask.principal), ask)
     }
 
-    fn charges<'a>(&'a self, rules: &Compiled, ask: Ask<'a>) -> Charges<'a> {
+    fn charges<'a>(&'a self, rules: &PreparedRules, ask: Ask<'a>) -> Charges<'a> {
+        let facts = self.facts(ask.capability);
         Charges {
             principal: ask.principal,
+            is_named: self.principals.contains_key(ask.principal),
             capability: ask.capability,
             kind: ask.kind,
             cost: ask
@@ -257,51 +316,45 @@ impl Policy {
                 .unwrap_or_else(|| self.estimate(ask.capability, ask.kind)),
             budget: rules.quota.monthly_budget,
             rates: rules.rates(ask.kind),
-            capability_rates: self.facts(ask.capability).limits,
-            calendar: &self.calendar,
+            capability_rates: facts.effective_limits(),
+            cooldown: facts.cooldown,
+            max_running: rules.max_running(ask.kind),
+            capability_max_running: facts.max_running,
+            calendar: &self.spec.calendar,
             now: ask.now,
         }
     }
 
-    fn rules_of(&self, principal: &str) -> &Compiled {
+    pub(crate) fn rules_of(&self, principal: &str) -> &PreparedRules {
         if self.principals.is_empty() {
             return &self.default;
         }
         self.principals.get(principal).unwrap_or(&self.default)
     }
 
-    fn facts(&self, capability: &str) -> CapabilityFacts {
+    pub(crate) fn facts(&self, capability: &str) -> &CapabilityFacts {
         if self.capabilities.is_empty() {
-            return CapabilityFacts::default();
+            return &self.no_facts;
         }
-        self.capabilities
-            .get(capability)
-            .copied()
-            .unwrap_or_default()
+        self.capabilities.get(capability).unwrap_or(&self.no_facts)
     }
 }
 
-impl PolicySpec {
-    /// The same policy with everything visible, everything allowed and nothing limited: what
-    /// switching governance off means. Costs are still known, and use is still counted.
-    #[must_use]
-    pub fn without_limits(self) -> Self {
-        let capabilities = self.capabilities.into_iter().map(|(name, facts)| {
-            (
-                name,
-                CapabilityFacts {
-                    limits: RateLimits::default(),
-                    ..facts
-                },
-            )
-        });
-        Self {
-            default: Rules::default(),
-            principals: Default::default(),
-            capabilities: capabilities.collect(),
-            ..self
-        }
+/// Who has to confirm a use whatever its arguments are, and by which rule: the strongest.
+fn confirmation_of<'a>(
+    rules: &'a PreparedRules,
+    facts: &CapabilityFacts,
+    capability: &str,
+) -> Option<(Confirmation, ConfirmationRule<'a>)> {
+    if let Some(who) = facts.needed_confirmation() {
+        let rule = match facts.confirmation {
+            Some(_) => ConfirmationRule::Capability,
+            None => ConfirmationRule::Financial,
+        };
+        return Some((who, rule));
     }
+    let pattern = rules.confirm_pattern(capability)?;
+    Some((Confirmation::User, ConfirmationRule::Pattern(pattern)))
 }
 
 /// The smaller limit, where `None` is no limit.

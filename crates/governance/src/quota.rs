@@ -1,11 +1,13 @@
 use crate::{Calendar, Denial, Kind, Micros, RateLimits, Remaining, Timestamp};
-use std::{error::Error, fmt::Debug};
+use std::{error::Error, fmt::Debug, time::Duration};
 
 /// All that one call counts against: taken together or not at all.
 #[derive(Clone, Copy, Debug)]
 pub struct Charges<'a> {
     /// Whose counters.
     pub principal: &'a str,
+    /// Whether the policy names this principal: then there is always room for its counters.
+    pub is_named: bool,
     /// What is used, as `kind/name`.
     pub capability: &'a str,
     /// Which of the principal's two sets of rates it counts for.
@@ -18,6 +20,14 @@ pub struct Charges<'a> {
     pub rates: RateLimits,
     /// The principal's limits on this capability alone.
     pub capability_rates: RateLimits,
+    /// The least time between two of its uses of this capability.
+    pub cooldown: Option<Duration>,
+    /// The most tool calls it may have running at once. A call runs from the moment it is reserved
+    /// until it is settled or released.
+    pub max_running: Option<u32>,
+    /// The most uses of this capability that may be running at once, over all principals. Those
+    /// are counted that were reserved with such a limit.
+    pub capability_max_running: Option<u32>,
     /// Where months begin.
     pub calendar: &'a Calendar,
     /// When.
@@ -39,6 +49,8 @@ pub struct Usage {
     pub reads_minute: u32,
     /// Resource reads in the last 24 hours.
     pub reads_day: u32,
+    /// Tool calls that are running.
+    pub running: u32,
     /// Tool calls admitted since the store began to count for this principal.
     pub calls_total: u64,
     /// Resource reads admitted since then.
@@ -49,7 +61,9 @@ pub struct Usage {
 #[derive(Debug, thiserror::Error)]
 pub enum ReserveError {
     /// At least one would go over its limit. The reason is the limit that takes longest to clear,
-    /// and the time to wait is until all of them have room.
+    /// and the time to wait is until all of them have room. Calls that are running end nobody knows
+    /// when, so that [`Reason::Concurrency`](crate::Reason::Concurrency) is the reason where nothing
+    /// else stands in the way.
     #[error("a limit has been reached")]
     Exhausted(#[source] Denial),
     /// Nothing can be counted.
@@ -85,6 +99,11 @@ pub trait QuotaStore: Send + Sync + 'static {
     /// Replaces the cost that was reserved by `actual`. Rates stay counted. It must not block and
     /// may be carried out later, since it is called from a `Drop`.
     fn settle(&self, reservation: Self::Reservation, actual: Micros);
+
+    /// Takes back all that was counted for a reservation, as if it had never been: cost, rates,
+    /// cooldown and totals. What has expired since is left alone. Like [`settle`](Self::settle) it
+    /// must not block, and may be carried out later.
+    fn release(&self, reservation: Self::Reservation);
 
     /// What is left of the limits in `charges`, counting nothing; its cost is ignored.
     ///

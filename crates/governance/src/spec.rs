@@ -1,5 +1,5 @@
-use crate::{Calendar, Micros};
-use std::collections::BTreeMap;
+use crate::{Calendar, Micros, TimeWindows};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 /// What is asked for: running something or reading something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,21 +13,31 @@ pub enum Kind {
 /// A policy as it was configured: plain data, not yet checked.
 #[derive(Clone, Debug, Default)]
 pub struct PolicySpec {
-    /// Names this policy in the ledger. The builder raises it with every change.
-    pub version: u64,
     /// The rules for principals that have none of their own, unknown ones included.
     pub default: Rules,
     /// The rules of particular principals. They replace the default ones altogether.
     pub principals: BTreeMap<String, Rules>,
+    /// Rules that several principals share, by the name of the role.
+    pub roles: BTreeMap<String, RoleRules>,
     /// What is known of capabilities, by name: `tool/transfer`.
     pub capabilities: BTreeMap<String, CapabilityFacts>,
     /// What a tool call is expected to cost when nothing else says so.
     pub default_estimated_cost: Micros,
+    /// When a tool rests after failures, where nothing is known of it in particular.
+    pub default_breaker: BreakerSpec,
     /// Where months begin.
     pub calendar: Calendar,
 }
 
 /// What a principal may see and use, and how much of it.
+///
+/// Deny wins over confirm, and confirm over allow: what is denied anywhere is denied, what is to be
+/// confirmed anywhere needs a confirmation, and the rest may be used if something allows it.
+///
+/// With [`roles`](Self::roles) a capability is visible or allowed if these rules or those of any
+/// role say so, and hidden, denied, to be confirmed or conditional if any of them says that. A limit
+/// that is not set here is then the most generous one of the roles; if none of them has one, it is
+/// that of the policy's default rules. Without roles these rules stand alone.
 ///
 /// The default shows and allows everything without a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,10 +50,71 @@ pub struct Rules {
     pub allow: Vec<String>,
     /// Patterns of capabilities it may not use. They win over `allow`.
     pub deny: Vec<String>,
+    /// Patterns of capabilities each use of which somebody has to confirm.
+    pub confirm: Vec<String>,
+    /// What depends on the arguments of a call.
+    pub conditions: Vec<Condition>,
+    /// The roles it has, which must be among [`PolicySpec::roles`].
+    pub roles: Vec<String>,
     /// The limits on its tool calls.
     pub quota: Quota,
     /// The limits on its resource reads, counted apart from tool calls.
     pub reads: RateLimits,
+    /// The most tool calls it may have running at once.
+    pub max_running: Option<u32>,
+}
+
+/// What having a role adds to a principal's own rules; see [`Rules`] for what each field means and
+/// how they are put together. The default adds nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoleRules {
+    /// Patterns of capabilities that exist for whoever has it.
+    pub visible: Vec<String>,
+    /// Patterns of capabilities that do not exist for whoever has it, whatever else does say.
+    pub hidden: Vec<String>,
+    /// Patterns of capabilities that whoever has it may use.
+    pub allow: Vec<String>,
+    /// Patterns of capabilities that whoever has it may not use, whatever else does say.
+    pub deny: Vec<String>,
+    /// Patterns of capabilities each use of which somebody has to confirm.
+    pub confirm: Vec<String>,
+    /// What depends on the arguments of a call.
+    pub conditions: Vec<Condition>,
+    /// The limits on tool calls.
+    pub quota: Quota,
+    /// The limits on resource reads.
+    pub reads: RateLimits,
+    /// The most tool calls that whoever has it may have running at once.
+    pub max_running: Option<u32>,
+}
+
+/// A rule that looks at the arguments of a call.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Condition {
+    /// What it is called where it decides: in errors, in the ledger and in explanations.
+    pub name: String,
+    /// Pattern of the capabilities it is about.
+    pub capability: String,
+    /// An expression in CEL (<https://cel.dev>) that is true or false, of `args` (an object),
+    /// `principal`, `roles` (a list) and `capability`: `args.amount > 500 && !('audit' in roles)`.
+    ///
+    /// Whatever it cannot say is held against the caller: an expression that fails, as one does
+    /// that asks for an argument that is not there (`has(args.amount)` says whether it is), denies
+    /// or asks for a confirmation, whichever the effect is.
+    pub when: String,
+    /// What it does.
+    pub effect: Effect,
+}
+
+/// What a [`Condition`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Effect {
+    /// Where it is true, the call is denied.
+    Deny,
+    /// Where it is true, the call needs a confirmation.
+    Confirm,
+    /// Where it is not true, the call is denied.
+    AllowOnly,
 }
 
 /// How much a principal may use. `None` means without limit.
@@ -69,13 +140,122 @@ pub struct RateLimits {
 }
 
 /// What is known of one capability.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CapabilityFacts {
     /// What one use is expected to cost; `None` means the policy's default for tools, and nothing
     /// for resources.
     pub estimated_cost: Option<Micros>,
-    /// How often each principal may use this one, besides its limits on all of them.
+    /// How often each principal may use this one, besides its limits on all of them. Without any
+    /// limit, what is [external](Risk::external) has [`EXTERNAL_PER_MINUTE`].
     pub limits: RateLimits,
+    /// What using it does.
+    pub risk: Risk,
+    /// Who has to confirm each use. What is [financial](Risk::financial) is at least confirmed by
+    /// its user; there is no way to say that it is not, other than that it is not financial.
+    pub confirmation: Option<Confirmation>,
+    /// The least time between two uses by one principal.
+    pub cooldown: Option<Duration>,
+    /// When it may be used.
+    pub windows: Option<TimeWindows>,
+    /// The most uses that may be running at once, over all principals.
+    pub max_running: Option<u32>,
+    /// When it rests after failures; `None` means as the policy has it. Of tools only.
+    pub breaker: Option<BreakerSpec>,
+}
+
+/// How often each principal may use in any 60 seconds what reaches other people's systems and has no
+/// limit of its own.
+pub const EXTERNAL_PER_MINUTE: u32 = 60;
+
+/// What using a capability does, as a set. Empty means that nothing is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Risk {
+    /// It changes nothing.
+    pub read_only: bool,
+    /// It changes something, so that a call must be on record before it begins.
+    pub mutating: bool,
+    /// It reaches other people's systems.
+    pub external: bool,
+    /// It moves money, which is a change too.
+    pub financial: bool,
+}
+
+/// Who has to confirm a use. The second is the stronger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Confirmation {
+    /// The person at the client may, and so may an operator.
+    User,
+    /// Only somebody who decides elsewhere than at the client.
+    Operator,
+}
+
+/// When a tool rests after failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BreakerSpec {
+    /// After how many failures one after another; zero means that it never does.
+    pub failures: u32,
+    /// For how long. Then one call is let through to try.
+    pub rest: Duration,
+}
+
+impl Risk {
+    /// Whether a use changes something, as far as is known.
+    #[must_use]
+    pub fn is_mutating(self) -> bool {
+        self.mutating || self.financial
+    }
+}
+
+impl Confirmation {
+    /// Its name in the ledger and in messages.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Operator => "operator",
+        }
+    }
+}
+
+impl fmt::Display for Confirmation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl BreakerSpec {
+    /// Never rests.
+    pub const OFF: Self = Self {
+        failures: 0,
+        rest: Duration::ZERO,
+    };
+}
+
+impl Default for BreakerSpec {
+    fn default() -> Self {
+        Self::OFF
+    }
+}
+
+impl CapabilityFacts {
+    /// Who has to confirm each use, with what follows from its risk.
+    #[must_use]
+    pub fn needed_confirmation(&self) -> Option<Confirmation> {
+        let financial = self.risk.financial.then_some(Confirmation::User);
+        self.confirmation.max(financial)
+    }
+
+    /// How often each principal may use it, with what follows from its risk.
+    #[must_use]
+    pub fn effective_limits(&self) -> RateLimits {
+        if self.risk.external && self.limits.is_unlimited() {
+            return RateLimits {
+                per_minute: Some(EXTERNAL_PER_MINUTE),
+                per_day: None,
+            };
+        }
+        self.limits
+    }
 }
 
 impl Default for Rules {
@@ -85,8 +265,12 @@ impl Default for Rules {
             hidden: Vec::new(),
             allow: vec!["*".to_owned()],
             deny: Vec::new(),
+            confirm: Vec::new(),
+            conditions: Vec::new(),
+            roles: Vec::new(),
             quota: Quota::default(),
             reads: RateLimits::default(),
+            max_running: None,
         }
     }
 }

@@ -1,4 +1,8 @@
-use jiff::{ToSpan, tz::TimeZone};
+use jiff::{
+    ToSpan,
+    tz::{TimeZone, TimeZoneDatabase},
+};
+use std::fmt;
 
 /// Milliseconds since the Unix epoch, UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,13 +17,21 @@ pub struct Month {
     pub end: Timestamp,
 }
 
-/// Where months begin: a time zone.
+/// A time zone.
 ///
-/// The zone is data, because this crate reads no files: give a POSIX rule or the bytes of a
-/// compiled zone file.
-#[derive(Clone, Debug)]
-pub struct Calendar {
+/// It is data, because this crate reads no files: a name in the copy of the IANA database that is
+/// built in, a POSIX rule, or the bytes of a compiled zone file. Two zones are equal when they were
+/// given in the same words.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Zone {
+    source: Box<str>,
     zone: TimeZone,
+}
+
+/// Where months begin: at midnight of a time zone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Calendar {
+    zone: Zone,
 }
 
 /// A time zone that cannot be understood.
@@ -27,65 +39,159 @@ pub struct Calendar {
 #[error("the time zone cannot be understood")]
 pub struct CalendarError(#[source] jiff::Error);
 
-impl Default for Calendar {
+impl Zone {
+    /// Coordinated universal time.
+    #[must_use]
+    pub fn utc() -> Self {
+        Self {
+            source: "UTC".into(),
+            zone: TimeZone::UTC,
+        }
+    }
+
+    /// A zone by its name in the IANA database: `Asia/Shanghai`. The names are those of the copy
+    /// that is built in, so that a name means the same on every machine.
+    ///
+    /// # Errors
+    ///
+    /// [`CalendarError`] when there is no zone of this name.
+    pub fn iana(name: &str) -> Result<Self, CalendarError> {
+        let zone = TimeZoneDatabase::bundled()
+            .get(name)
+            .map_err(CalendarError)?;
+        Ok(Self {
+            // As the database spells it: `asia/shanghai` is the same zone.
+            source: zone.iana_name().unwrap_or(name).into(),
+            zone,
+        })
+    }
+
+    /// A zone as a POSIX rule, such as `CET-1CEST,M3.5.0,M10.5.0/3`.
+    ///
+    /// # Errors
+    ///
+    /// [`CalendarError`] when it is no such rule.
+    pub fn posix(rule: &str) -> Result<Self, CalendarError> {
+        let zone = TimeZone::posix(rule).map_err(CalendarError)?;
+        Ok(Self {
+            source: format!("posix:{rule}").into(),
+            zone,
+        })
+    }
+
+    /// A zone as the content of a compiled zone file (TZif). Its name stands for the content
+    /// wherever two zones are compared.
+    ///
+    /// # Errors
+    ///
+    /// [`CalendarError`] when the bytes are no such file.
+    pub fn tzif(name: &str, content: &[u8]) -> Result<Self, CalendarError> {
+        let zone = TimeZone::tzif(name, content).map_err(CalendarError)?;
+        Ok(Self {
+            source: format!("tzif:{name}").into(),
+            zone,
+        })
+    }
+
+    /// What it was given as: a name, or a rule after `posix:`, or the name of a file after `tzif:`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.source
+    }
+
+    /// The date and the time on the wall at `now`. Total: beyond the year 9999 time stands still.
+    pub(crate) fn local(&self, now: Timestamp) -> jiff::civil::DateTime {
+        instant(now).to_zoned(self.zone.clone()).datetime()
+    }
+
+    /// When the wall shows `local`: the first time, where it does so twice, and as much later as
+    /// the clock is put forward, where it never does. `None` before the epoch and beyond 9999.
+    pub(crate) fn instant(&self, local: jiff::civil::DateTime) -> Option<Timestamp> {
+        let zoned = local.to_zoned(self.zone.clone()).ok()?;
+        u64::try_from(zoned.timestamp().as_millisecond())
+            .ok()
+            .map(Timestamp)
+    }
+}
+
+impl Default for Zone {
     fn default() -> Self {
         Self::utc()
     }
+}
+
+impl fmt::Debug for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Zone").field(&self.source).finish()
+    }
+}
+
+impl fmt::Display for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.source)
+    }
+}
+
+fn instant(now: Timestamp) -> jiff::Timestamp {
+    i64::try_from(now.0)
+        .ok()
+        .and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok())
+        .unwrap_or(jiff::Timestamp::MAX)
 }
 
 impl Calendar {
     /// Months begin at midnight UTC.
     #[must_use]
     pub fn utc() -> Self {
-        Self {
-            zone: TimeZone::UTC,
-        }
+        Self::default()
     }
 
-    /// Months begin at midnight of a zone given as a POSIX rule, such as `CET-1CEST,M3.5.0,M10.5.0/3`.
+    /// Months begin at midnight of `zone`.
+    #[must_use]
+    pub fn new(zone: Zone) -> Self {
+        Self { zone }
+    }
+
+    /// Months begin at midnight of [`Zone::posix`].
     ///
     /// # Errors
     ///
     /// [`CalendarError`] when it is no such rule.
     pub fn posix(rule: &str) -> Result<Self, CalendarError> {
-        TimeZone::posix(rule)
-            .map(|zone| Self { zone })
-            .map_err(CalendarError)
+        Zone::posix(rule).map(Self::new)
     }
 
-    /// Months begin at midnight of a zone given as the content of a compiled zone file (TZif).
+    /// Months begin at midnight of [`Zone::tzif`].
     ///
     /// # Errors
     ///
     /// [`CalendarError`] when the bytes are no such file.
     pub fn tzif(name: &str, content: &[u8]) -> Result<Self, CalendarError> {
-        TimeZone::tzif(name, content)
-            .map(|zone| Self { zone })
-            .map_err(CalendarError)
+        Zone::tzif(name, content).map(Self::new)
+    }
+
+    /// The zone at whose midnight months begin.
+    #[must_use]
+    pub fn zone(&self) -> &Zone {
+        &self.zone
     }
 
     /// The month that `now` lies in. Total: beyond the year 9999 time stands still.
     #[must_use]
     pub fn month_of(&self, now: Timestamp) -> Month {
-        let instant = i64::try_from(now.0)
-            .ok()
-            .and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok())
-            .unwrap_or(jiff::Timestamp::MAX);
-        let first = instant.to_zoned(self.zone.clone()).date().first_of_month();
+        let first = self.zone.local(now).date().first_of_month();
         let edge = |date: jiff::civil::Date| {
-            let zoned = date.to_zoned(self.zone.clone()).ok()?;
-            u64::try_from(zoned.timestamp().as_millisecond()).ok()
+            self.zone
+                .instant(date.to_datetime(jiff::civil::Time::midnight()))
         };
         // A month that begins before the epoch begins at it; one that never ends ends at the end.
         Month {
-            start: Timestamp(edge(first).unwrap_or(0)),
-            end: Timestamp(
-                first
-                    .checked_add(1.month())
-                    .ok()
-                    .and_then(edge)
-                    .unwrap_or(u64::MAX),
-            ),
+            start: edge(first).unwrap_or(Timestamp(0)),
+            end: first
+                .checked_add(1.month())
+                .ok()
+                .and_then(edge)
+                .unwrap_or(Timestamp(u64::MAX)),
         }
     }
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::{DAY, FEBRUARY, JANUARY, MINUTE, SECOND, admit, ask, governor, ready, spec};
 use governance::{
-    Ask, CapabilityFacts, Governor, Kind, MemoryQuota, Micros, Policy, PolicySpec, Quota,
+    Ask, CapabilityFacts, Ending, Governor, Kind, MemoryQuota, Micros, Policy, PolicySpec, Quota,
     RateLimits, Reason, Rules, Seed, Timestamp,
 };
 use std::{
@@ -221,6 +221,7 @@ fn a_refusal_by_one_limit_leaves_the_others_alone() {
     let facts = CapabilityFacts {
         estimated_cost: Some(Micros(7)),
         limits,
+        ..CapabilityFacts::default()
     };
     spec.capabilities.insert("tool/rare".to_owned(), facts);
     let governor = governor(spec);
@@ -271,7 +272,7 @@ fn settling_corrects_the_cost_and_dropping_keeps_the_estimate() {
     };
     let permit = admit(&governor, ask("a", JANUARY)).unwrap();
     assert_eq!((permit.reserved(), left()), (Micros(10), Some(Micros(90))));
-    let settlement = permit.settle(Micros(4));
+    let settlement = permit.settle(Micros(4), Ending::Succeeded, Timestamp(JANUARY));
     assert_eq!(settlement.remaining.budget, left());
     assert_eq!(left(), Some(Micros(96)));
     drop(admit(&governor, ask("a", JANUARY)).unwrap());
@@ -281,9 +282,11 @@ fn settling_corrects_the_cost_and_dropping_keeps_the_estimate() {
         .settle_at_zero();
     assert_eq!((settlement.cost, left()), (Micros::ZERO, Some(Micros(86))));
     // Dearer than expected: it has happened, so it counts, and nothing wraps around.
-    let _ = admit(&governor, ask("a", JANUARY))
-        .unwrap()
-        .settle(Micros::MAX);
+    let _ = admit(&governor, ask("a", JANUARY)).unwrap().settle(
+        Micros::MAX,
+        Ending::Failed,
+        Timestamp(JANUARY),
+    );
     assert_eq!(left(), Some(Micros::ZERO));
     assert_eq!(
         admit(&governor, ask("a", JANUARY)).unwrap_err().reason,
@@ -312,7 +315,7 @@ fn a_call_that_ends_in_another_month_leaves_that_month_alone() {
     }));
     let early = admit(&governor, ask("a", FEBRUARY - 1)).unwrap();
     let _ = admit(&governor, ask("a", FEBRUARY)).unwrap();
-    let _ = early.settle(Micros::ZERO);
+    let _ = early.settle(Micros::ZERO, Ending::Succeeded, Timestamp(FEBRUARY));
     assert_eq!(
         admit(&governor, ask("a", FEBRUARY)).unwrap_err().reason,
         Reason::Budget
@@ -362,49 +365,31 @@ fn reads_and_calls_are_counted_apart() {
 
 #[test]
 fn a_new_policy_counts_on() {
-    let governor = governor(PolicySpec {
-        version: 1,
-        ..PolicySpec::default()
-    });
-    for _ in 0..3 {
-        assert_eq!(
-            admit(&governor, ask("a", JANUARY))
-                .unwrap()
-                .policy_version(),
-            1
-        );
-    }
+    let version = |spec: &PolicySpec| Policy::new(spec.clone()).unwrap().version();
     let quota = Quota {
         max_calls_per_minute: Some(4),
         ..Quota::default()
     };
-    governor.replace_policy(
-        Policy::new(PolicySpec {
-            version: 2,
-            ..spec(quota)
-        })
-        .unwrap(),
-    );
-    assert_eq!(
-        admit(&governor, ask("a", JANUARY))
-            .unwrap()
-            .policy_version(),
-        2
-    );
+    let (first, second) = (PolicySpec::default(), spec(quota));
+    let governor = governor(first.clone());
+    for _ in 0..3 {
+        let permit = admit(&governor, ask("a", JANUARY)).unwrap();
+        assert_eq!(permit.policy_version(), version(&first));
+    }
+    governor.replace_policy(Policy::new(second.clone()).unwrap());
+    let permit = admit(&governor, ask("a", JANUARY)).unwrap();
+    assert_eq!(permit.policy_version(), version(&second));
     assert_eq!(
         admit(&governor, ask("a", JANUARY)).unwrap_err().reason,
         Reason::RateMinute
     );
-    let unlimited = PolicySpec {
-        version: 3,
-        ..spec(quota)
-    }
-    .without_limits();
+    let unlimited = second.without_limits();
     governor.replace_policy(Policy::new(unlimited).unwrap());
     let permit = admit(&governor, ask("a", JANUARY)).unwrap();
     assert_eq!(
         (permit.remaining(), permit.policy_version()),
-        (Default::default(), 3)
+        (Default::default(), version(&first)),
+        "what says the same has the same version"
     );
 }
 
@@ -533,6 +518,7 @@ fn seeds_make_a_restart_free_nothing() {
 #[test]
 fn there_are_never_more_principals_than_fit() {
     let quota = Quota {
+        monthly_budget: Some(Micros(1_000)),
         max_calls_per_day: Some(9),
         ..Quota::default()
     };
@@ -640,7 +626,8 @@ fn threads_never_share_the_last_unit() {
                     for _ in 0..TRIES {
                         if let Ok(permit) = admit(&governor, ask("a", JANUARY)) {
                             admitted.fetch_add(1, Ordering::Relaxed);
-                            let _ = permit.settle(Micros(10));
+                            let _ =
+                                permit.settle(Micros(10), Ending::Succeeded, Timestamp(JANUARY));
                         }
                     }
                 });

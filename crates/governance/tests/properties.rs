@@ -5,7 +5,7 @@ mod common;
 
 use common::{DAY, JANUARY, MINUTE, SECOND, admit, ask, governor, ready, spec};
 use governance::{
-    Ask, Calendar, CapabilityFacts, Denial, Governor, MemoryQuota, Micros, Permit, Quota,
+    Ask, Calendar, CapabilityFacts, Denial, Ending, Governor, MemoryQuota, Micros, Permit, Quota,
     RateLimits, Reason, Timestamp, Usage,
 };
 use proptest::{prelude::*, test_runner::TestCaseResult};
@@ -147,7 +147,7 @@ impl World {
                 let (who, call, reserved, permit) = self.open.swap_remove(index % self.open.len());
                 let cost = cost.min(reserved);
                 self.truths[who].costs[call].1 = cost;
-                let _ = permit.settle(Micros(cost));
+                let _ = permit.settle(Micros(cost), Ending::Succeeded, self.now());
             }
             Step::Drop(index) if !self.open.is_empty() => {
                 drop(self.open.swap_remove(index % self.open.len()));

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use adapter_skills::{ScanOptions, SkillCatalog, WatchGuard, WatchOptions};
@@ -38,7 +37,6 @@ pub(super) struct Server {
     pub(super) gateway: Arc<Gateway<MemoryQuota>>,
     sources: Sources,
     skills: watch::Receiver<Arc<SkillCatalog>>,
-    policy_version: AtomicU64,
     _watching: WatchGuard,
 }
 
@@ -49,8 +47,7 @@ impl Server {
         let catalog = Arc::clone(&skills.borrow());
         let sources = Sources::start(&config, &catalog).await?;
 
-        let version = system_clock() / 1_000;
-        let policy = policy::policy(&config.governance, &catalog, version)?;
+        let policy = policy::policy(&config.governance, &catalog)?;
         let quota = MemoryQuota::default();
         let recorder = open_ledger(&config, &policy, &quota)?;
 
@@ -84,7 +81,6 @@ impl Server {
             gateway,
             sources,
             skills,
-            policy_version: AtomicU64::new(version),
             _watching: watching,
         })
     }
@@ -115,11 +111,10 @@ impl Server {
     }
 
     fn refresh(&self, catalog: &Arc<SkillCatalog>) {
-        let version = 1 + self.policy_version.fetch_add(1, Ordering::Relaxed);
         let offer = offer(&self.config, &self.sources, catalog);
-        match policy::policy(&self.config.governance, catalog, version) {
+        match policy::policy(&self.config.governance, catalog) {
             Ok(policy) => self.gateway.replace(offer, policy),
-            // The patterns are those of the policy in force, so this cannot be; keep that one.
+            // The rules are those of the policy in force, so this cannot be; keep that one.
             Err(error) => {
                 tracing::error!(%error, "the policy could not be made anew");
                 self.gateway.replace_offer(offer);

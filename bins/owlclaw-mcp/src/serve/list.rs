@@ -100,7 +100,7 @@ fn catalog_and_policy(config: &Config) -> Result<(Arc<SkillCatalog>, Policy), Fa
     for problem in problems {
         tracing::warn!(%problem, "a skill is not as it should be");
     }
-    let policy = policy::policy(&config.governance, &catalog, 1)?;
+    let policy = policy::policy(&config.governance, &catalog)?;
     Ok((Arc::new(catalog), policy))
 }
 

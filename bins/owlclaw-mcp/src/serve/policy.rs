@@ -5,26 +5,22 @@ use std::collections::BTreeMap;
 use adapter_skills::SkillCatalog;
 use gateway::{capability_facts, resource_capability, tool_capability};
 use governance::{
-    CapabilityFacts, Micros, Policy, PolicyError, PolicySpec, Quota, RateLimits, Rules,
+    CapabilityFacts, Micros, Policy, PolicyError, PolicySpec, Quota, RateLimits, Rules, TimeWindows,
 };
 
 use crate::config::{self, Access, AccessRules, Governance};
 
-/// Builds the policy in force. `version` names it in the ledger; it grows with every change.
+/// Builds the policy in force.
 ///
 /// # Errors
 ///
-/// A pattern that cannot be used.
-pub(super) fn policy(
-    config: &Governance,
-    skills: &SkillCatalog,
-    version: u64,
-) -> Result<Policy, PolicyError> {
-    let mut capabilities = capability_facts(skills);
+/// A pattern, a role or a condition that cannot be used.
+pub(super) fn policy(config: &Governance, skills: &SkillCatalog) -> Result<Policy, PolicyError> {
+    let mut capabilities = capability_facts(skills, &TimeWindows::trading_hours());
     super::services::inherit_facts(&mut capabilities, skills);
     for (name, rule) in &config.tools {
         let facts = capabilities.entry(tool_capability(name)).or_default();
-        *facts = over(rule, *facts);
+        *facts = over(rule, std::mem::take(facts));
     }
     let principals: BTreeMap<_, _> = config
         .clients
@@ -35,7 +31,6 @@ pub(super) fn policy(
         })
         .collect();
     let spec = PolicySpec {
-        version,
         default: rules(&config.default, config.default_quota),
         principals,
         capabilities,
@@ -56,6 +51,7 @@ fn over(rule: &config::ToolRule, skill: CapabilityFacts) -> CapabilityFacts {
             per_minute: rule.max_calls_per_minute.or(skill.limits.per_minute),
             per_day: rule.max_calls_per_day.or(skill.limits.per_day),
         },
+        ..skill
     }
 }
 
@@ -85,6 +81,7 @@ fn rules(access: &Access, quota: config::Quota) -> Rules {
             per_minute: Some(quota.max_calls_per_minute),
             per_day: Some(quota.max_calls_per_day),
         },
+        ..Rules::default()
     }
 }
 
@@ -107,7 +104,7 @@ mod tests {
     }
 
     fn policy_of(config: &Governance) -> Policy {
-        policy(config, &SkillCatalog::default(), 1).unwrap()
+        policy(config, &SkillCatalog::default()).unwrap()
     }
 
     #[test]

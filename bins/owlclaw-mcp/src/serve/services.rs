@@ -258,7 +258,7 @@ fn bindings(catalog: &SkillCatalog) -> impl Iterator<Item = (&Arc<Skill>, &str, 
 /// The tools that a skill binds are governed as the skill says, whatever they are called.
 pub(super) fn inherit_facts(facts: &mut BTreeMap<String, CapabilityFacts>, catalog: &SkillCatalog) {
     for (skill, name, _) in bindings(catalog) {
-        let of_skill = facts.get(&tool_capability(skill.name())).copied();
+        let of_skill = facts.get(&tool_capability(skill.name())).cloned();
         if let Some(of_skill) = of_skill {
             facts.entry(tool_capability(name)).or_insert(of_skill);
         }

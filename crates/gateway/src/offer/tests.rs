@@ -59,7 +59,6 @@ fn what_a_skill_says_of_a_tool_holds_for_it() {
     assert_eq!(said.timeout(), Some(Duration::from_secs(7)));
     // And clients are told.
     let policy = governance::Policy::new(governance::PolicySpec {
-        version: 1,
         ..governance::PolicySpec::default()
     });
     let told = offer.described()[0].seen_by("anna", &policy.unwrap(), true);

@@ -270,7 +270,6 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             policy: PolicySpec {
-                version: 1,
                 ..PolicySpec::default()
             },
             options: Options {
@@ -290,7 +289,6 @@ impl Default for Setup {
 /// A policy with the same rules for everybody.
 pub(crate) fn policy(default: Rules) -> PolicySpec {
     PolicySpec {
-        version: 1,
         default,
         ..PolicySpec::default()
     }

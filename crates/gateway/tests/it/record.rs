@@ -55,7 +55,8 @@ async fn a_successful_call_is_on_record_with_everything_about_it() {
         assert_eq!(started.request_id, id.to_string());
         assert_eq!(started.transport, "stdio");
         assert_eq!(started.at_us, crate::house::now_us());
-        assert_eq!(started.policy_version, 1);
+        let policy = house.gateway.governor().policy();
+        assert_eq!(started.policy_version, policy.version());
         let recorded: Value = serde_json::from_str(&started.arguments.text).unwrap();
         assert_eq!(recorded, arguments);
         assert_eq!(

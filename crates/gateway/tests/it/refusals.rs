@@ -187,7 +187,8 @@ async fn check_refusal_on_record(house: &House, version: &str, capability: &str,
     };
     assert_eq!(call.started.protocol_version, dated);
     assert_eq!(call.started.arguments.text, r#"{"a":1,"b":2}"#);
-    assert_eq!(call.started.policy_version, 1);
+    let policy = house.gateway.governor().policy();
+    assert_eq!(call.started.policy_version, policy.version());
     assert_eq!(call.ended.cost_micros, 0);
     assert_eq!(call.ended.result.text, "");
     assert!(call.ended.message.is_some());
@@ -374,7 +375,6 @@ async fn clients_have_quotas_and_rights_of_their_own() {
     };
     let house = Setup {
         policy: PolicySpec {
-            version: 1,
             default_estimated_cost: Micros(PRICE),
             principals: [
                 ("anna".to_owned(), one(&[])),
@@ -420,18 +420,22 @@ async fn rules_change_without_a_restart() {
     let house = Setup::default().build();
     let mut client = house.connect("anna", "2025-06-18").await;
     assert!(client.call("add", json!({ "a": 1, "b": 2 })).await["result"].is_object());
-    let mut deny = policy(Rules {
+    let deny = policy(Rules {
         deny: vec!["tool/*".to_owned()],
         ..Rules::default()
     });
-    deny.version = 2;
     house
         .gateway
         .replace_policy(governance::Policy::new(deny).unwrap());
     let refused = client.call("add", json!({ "a": 1, "b": 2 })).await;
     assert_eq!(refused["error"]["data"]["reason"], "permission");
     assert_eq!(house.bench.runs(), 1);
-    assert_eq!(house.record().await[1].started.policy_version, 2);
+    let (then, now) = (&house.record().await[0], house.gateway.governor().policy());
+    assert_eq!(
+        house.record().await[1].started.policy_version,
+        now.version()
+    );
+    assert_ne!(then.started.policy_version, now.version());
 }
 
 proptest! {

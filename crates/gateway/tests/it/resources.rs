@@ -438,7 +438,6 @@ async fn templates_are_listed_and_lead_to_what_they_say() {
     for version in SPOKEN {
         let house = Setup {
             policy: PolicySpec {
-                version: 1,
                 default: Rules {
                     deny: vec!["resource/order://13".to_owned()],
                     ..Rules::default()

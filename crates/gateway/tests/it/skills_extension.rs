@@ -463,7 +463,6 @@ async fn each_principal_has_lists_of_its_own_and_pages_hold_whole_entries() {
     let setup = Setup::default();
     let house = Setup {
         policy: governance::PolicySpec {
-            version: 1,
             principals: [("bert".to_owned(), hiding(&["skill://depot/pallets"]))].into(),
             ..Default::default()
         },

@@ -161,7 +161,6 @@ async fn what_is_refused_when_its_turn_comes_is_a_task_that_has_failed() {
     }
     // Meanwhile nobody may call it any more.
     let policy = governance::PolicySpec {
-        version: 2,
         default: governance::Rules {
             deny: vec!["tool/quick".to_owned()],
             ..governance::Rules::default()

@@ -33,6 +33,7 @@ pub(crate) fn ask(principal: &str, now: u64) -> Ask<'_> {
         kind: Kind::Tool,
         estimate: Some(Micros(10)),
         now: Timestamp(now),
+        arguments: None,
     }
 }
 

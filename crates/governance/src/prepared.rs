@@ -1,0 +1,289 @@
+//! Rules, with their patterns and conditions prepared.
+
+use crate::{
+    CapabilityFacts, Condition, Kind, PatternError, PolicyError, PolicySpec, Quota, RateLimits,
+    RoleRules, Rules, RulesOf, ViewId, condition::Prepared as PreparedCondition,
+    pattern::PatternSet,
+};
+use std::{collections::HashMap, sync::Arc};
+
+/// The rules of one principal together with those of its roles.
+#[derive(Debug)]
+pub(crate) struct PreparedRules {
+    visible: PatternSet,
+    hidden: PatternSet,
+    allow: PatternSet,
+    deny: PatternSet,
+    confirm: PatternSet,
+    /// The patterns of `confirm` again, one by one, to say which it was.
+    confirm_patterns: Box<[(Box<str>, PatternSet)]>,
+    /// In order of their names.
+    pub(crate) conditions: Box<[Arc<PreparedCondition>]>,
+    /// In order.
+    pub(crate) roles: Arc<[String]>,
+    pub(crate) quota: Quota,
+    reads: RateLimits,
+    max_running: Option<u32>,
+    pub(crate) view: ViewId,
+}
+
+/// Prepares rules one after another; those of roles are prepared once.
+pub(crate) struct Preparing<'a> {
+    spec: &'a PolicySpec,
+    roles: HashMap<&'a str, Vec<Arc<PreparedCondition>>>,
+}
+
+impl<'a> Preparing<'a> {
+    pub(crate) fn new(spec: &'a PolicySpec) -> Result<Self, PolicyError> {
+        let mut roles = HashMap::new();
+        for (name, role) in &spec.roles {
+            let rules = || RulesOf::Role(name.clone());
+            for patterns in [
+                &role.visible,
+                &role.hidden,
+                &role.allow,
+                &role.deny,
+                &role.confirm,
+            ] {
+                check(patterns, rules)?;
+            }
+            roles.insert(name.as_str(), prepare(&role.conditions, rules)?);
+        }
+        Ok(Self { spec, roles })
+    }
+
+    /// `view` is still to be given.
+    pub(crate) fn rules(
+        &self,
+        rules: &'a Rules,
+        of: impl Fn() -> RulesOf,
+    ) -> Result<PreparedRules, PolicyError> {
+        let own = [
+            &rules.visible,
+            &rules.hidden,
+            &rules.allow,
+            &rules.deny,
+            &rules.confirm,
+        ];
+        for patterns in own {
+            check(patterns, &of)?;
+        }
+        let mut conditions = prepare(&rules.conditions, &of)?;
+        let mut names = rules.roles.clone();
+        names.sort_unstable();
+        names.dedup();
+        let mut roles: Vec<&RoleRules> = Vec::with_capacity(names.len());
+        for name in &names {
+            let (Some(role), Some(of_role)) =
+                (self.spec.roles.get(name), self.roles.get(name.as_str()))
+            else {
+                return Err(PolicyError::UnknownRole {
+                    rules: of(),
+                    role: name.clone(),
+                });
+            };
+            roles.push(role);
+            conditions.extend(of_role.iter().cloned());
+        }
+        conditions.sort_by(|one, other| one.spec.cmp(&other.spec));
+        conditions.dedup_by(|one, other| one.spec == other.spec);
+        let all = |own: &'a Vec<String>, of_role: fn(&RoleRules) -> &Vec<String>| {
+            own.iter()
+                .chain(roles.iter().flat_map(move |&role| of_role(role)))
+        };
+        let set = |own, of_role| {
+            PatternSet::new(all(own, of_role)).expect("each of the patterns has been checked")
+        };
+        let limits = Limits::new(rules, &roles, &self.spec.default);
+        Ok(PreparedRules {
+            visible: set(&rules.visible, |role| &role.visible),
+            hidden: set(&rules.hidden, |role| &role.hidden),
+            allow: set(&rules.allow, |role| &role.allow),
+            deny: set(&rules.deny, |role| &role.deny),
+            confirm: set(&rules.confirm, |role| &role.confirm),
+            confirm_patterns: all(&rules.confirm, |role| &role.confirm)
+                .map(|pattern| (pattern.as_str().into(), single(pattern)))
+                .collect(),
+            conditions: conditions.into(),
+            roles: names.into(),
+            quota: limits.quota,
+            reads: limits.reads,
+            max_running: limits.max_running,
+            view: ViewId(0),
+        })
+    }
+}
+
+/// A pattern that has been checked, alone.
+pub(crate) fn single(pattern: &String) -> PatternSet {
+    PatternSet::new([pattern]).unwrap_or_default()
+}
+
+fn check(patterns: &[String], of: impl Fn() -> RulesOf) -> Result<(), PolicyError> {
+    let wrong = |source: PatternError| PolicyError::Pattern {
+        rules: of(),
+        source,
+    };
+    PatternSet::new(patterns).map(drop).map_err(wrong)
+}
+
+fn prepare(
+    conditions: &[Condition],
+    of: impl Fn() -> RulesOf,
+) -> Result<Vec<Arc<PreparedCondition>>, PolicyError> {
+    let prepare = |condition: &Condition| match PreparedCondition::new(condition) {
+        Ok(prepared) => Ok(Arc::new(prepared)),
+        Err(source) => Err(PolicyError::Condition {
+            rules: of(),
+            name: condition.name.clone(),
+            source,
+        }),
+    };
+    conditions.iter().map(prepare).collect()
+}
+
+/// What remains of limits once all have been asked that may set one.
+struct Limits {
+    quota: Quota,
+    reads: RateLimits,
+    max_running: Option<u32>,
+}
+
+impl Limits {
+    fn new(own: &Rules, roles: &[&RoleRules], default: &Rules) -> Self {
+        let quota = |limits: &Quota| *limits;
+        let mut limits = Self {
+            quota: quota(&own.quota),
+            reads: own.reads,
+            max_running: own.max_running,
+        };
+        if roles.is_empty() {
+            return limits;
+        }
+        /// Its own, else the most generous of the roles', else the default one.
+        fn fill<T: Ord>(
+            own: &mut Option<T>,
+            roles: impl Iterator<Item = Option<T>>,
+            default: Option<T>,
+        ) {
+            if own.is_none() {
+                *own = roles.flatten().max().or(default);
+            }
+        }
+        let roles = || roles.iter();
+        fill(
+            &mut limits.quota.monthly_budget,
+            roles().map(|role| role.quota.monthly_budget),
+            default.quota.monthly_budget,
+        );
+        fill(
+            &mut limits.quota.max_calls_per_minute,
+            roles().map(|role| role.quota.max_calls_per_minute),
+            default.quota.max_calls_per_minute,
+        );
+        fill(
+            &mut limits.quota.max_calls_per_day,
+            roles().map(|role| role.quota.max_calls_per_day),
+            default.quota.max_calls_per_day,
+        );
+        fill(
+            &mut limits.quota.max_cost_per_call,
+            roles().map(|role| role.quota.max_cost_per_call),
+            default.quota.max_cost_per_call,
+        );
+        fill(
+            &mut limits.reads.per_minute,
+            roles().map(|role| role.reads.per_minute),
+            default.reads.per_minute,
+        );
+        fill(
+            &mut limits.reads.per_day,
+            roles().map(|role| role.reads.per_day),
+            default.reads.per_day,
+        );
+        fill(
+            &mut limits.max_running,
+            roles().map(|role| role.max_running),
+            default.max_running,
+        );
+        limits
+    }
+}
+
+impl PreparedRules {
+    pub(crate) fn shows(&self, capability: &str) -> bool {
+        self.visible.matches(capability) && !self.hidden.matches(capability)
+    }
+
+    pub(crate) fn allows(&self, capability: &str) -> bool {
+        self.allow.matches(capability) && !self.deny.matches(capability)
+    }
+
+    /// The pattern by which each use has to be confirmed.
+    pub(crate) fn confirm_pattern(&self, capability: &str) -> Option<&str> {
+        if !self.confirm.matches(capability) {
+            return None;
+        }
+        let mut patterns = self.confirm_patterns.iter();
+        patterns
+            .find(|(_, pattern)| pattern.matches(capability))
+            .map(|(text, _)| &**text)
+    }
+
+    /// What lists tell of belongs to it: limits, and what has to be confirmed.
+    pub(crate) fn looks_like(&self, other: &Self) -> bool {
+        self.visible == other.visible
+            && self.hidden == other.hidden
+            && self.confirm == other.confirm
+            && self.quota == other.quota
+            && self.reads == other.reads
+    }
+
+    pub(crate) fn rates(&self, kind: Kind) -> RateLimits {
+        match kind {
+            Kind::Tool => RateLimits {
+                per_minute: self.quota.max_calls_per_minute,
+                per_day: self.quota.max_calls_per_day,
+            },
+            Kind::Resource => self.reads,
+        }
+    }
+
+    pub(crate) fn max_running(&self, kind: Kind) -> Option<u32> {
+        match kind {
+            Kind::Tool => self.max_running,
+            Kind::Resource => None,
+        }
+    }
+}
+
+impl PolicySpec {
+    /// The same policy with everything visible, everything allowed, nothing limited and nothing to
+    /// be confirmed: what switching governance off means. Costs are still known, and use is still
+    /// counted.
+    #[must_use]
+    pub fn without_limits(self) -> Self {
+        let capabilities = self.capabilities.into_iter().map(|(name, facts)| {
+            let facts = CapabilityFacts {
+                estimated_cost: facts.estimated_cost,
+                // Whether it changes something is no limit: it says what must be on record first.
+                risk: crate::Risk {
+                    mutating: facts.risk.is_mutating(),
+                    external: false,
+                    financial: false,
+                    ..facts.risk
+                },
+                ..CapabilityFacts::default()
+            };
+            (name, facts)
+        });
+        Self {
+            default: Rules::default(),
+            principals: Default::default(),
+            roles: Default::default(),
+            capabilities: capabilities.collect(),
+            default_breaker: crate::BreakerSpec::OFF,
+            ..self
+        }
+    }
+}

@@ -1,0 +1,332 @@
+use crate::{Timestamp, Zone};
+use jiff::{ToSpan, civil};
+use std::{fmt, time::Duration};
+
+/// The hours in which something may be used: any of several windows, all in one time zone.
+///
+/// Without a window it may never be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimeWindows {
+    /// Where these are the hours.
+    pub zone: Zone,
+    /// The windows.
+    pub windows: Vec<TimeWindow>,
+}
+
+/// The same hours on some days of the week.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TimeWindow {
+    /// The days on which it begins.
+    pub days: Days,
+    /// When it begins.
+    pub from: TimeOfDay,
+    /// When it is over: on the next day, unless that is later than `from`.
+    pub to: TimeOfDay,
+}
+
+/// Days of the week, as a set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Days(u8);
+
+/// A minute of a day, as a clock on the wall shows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TimeOfDay {
+    minute: u16,
+}
+
+/// A time that no clock shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a time of day is from 00:00 to 23:59")]
+pub struct TimeOfDayError;
+
+/// How the days are called, Monday first.
+const DAY_NAMES: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+
+const MINUTES_OF_HOUR: u16 = 60;
+
+impl TimeWindows {
+    /// Mondays to Fridays from 09:30 to 15:00 in Shanghai: what `trading_hours_only` of a skill means
+    /// where nobody has said otherwise.
+    ///
+    /// # Panics
+    ///
+    /// Never: the zone is built in.
+    #[must_use]
+    pub fn trading_hours() -> Self {
+        Self {
+            zone: Zone::iana("Asia/Shanghai").expect("a zone that is built in"),
+            windows: vec![TimeWindow {
+                days: Days::WORKING,
+                from: TimeOfDay {
+                    minute: 9 * 60 + 30,
+                },
+                to: TimeOfDay { minute: 15 * 60 },
+            }],
+        }
+    }
+
+    /// Whether `now` is in one of them.
+    #[must_use]
+    pub fn contains(&self, now: Timestamp) -> bool {
+        let local = self.zone.local(now);
+        self.windows.iter().any(|window| window.contains(local))
+    }
+
+    /// How long until one of them begins; zero inside of one, `None` if none ever does.
+    #[must_use]
+    pub fn wait(&self, now: Timestamp) -> Option<Duration> {
+        if self.contains(now) {
+            return Some(Duration::ZERO);
+        }
+        let today = self.zone.local(now).date();
+        let dates = (0..=8_i32).filter_map(|days| today.checked_add(days.days()).ok());
+        let starts = dates.flat_map(|date| {
+            let on_this_day = move |window: &&TimeWindow| window.days.contains(date.weekday());
+            let start = move |window: &TimeWindow| self.zone.instant(window.from.on(date));
+            self.windows.iter().filter(on_this_day).filter_map(start)
+        });
+        // Where the clock is put forward, a window of an hour that does not exist does not begin.
+        let next = starts
+            .filter(|&start| now < start && self.contains(start))
+            .min()?;
+        Some(Duration::from_millis(next.0 - now.0))
+    }
+}
+
+impl TimeWindow {
+    fn contains(&self, local: civil::DateTime) -> bool {
+        let time = TimeOfDay::of(local.time());
+        let today = local.weekday();
+        if self.from < self.to {
+            return self.days.contains(today) && self.from <= time && time < self.to;
+        }
+        self.days.contains(today) && self.from <= time
+            || self.days.contains(today.previous()) && time < self.to
+    }
+}
+
+impl Days {
+    /// All seven.
+    pub const ALL: Self = Self(0b111_1111);
+    /// Monday to Friday.
+    pub const WORKING: Self = Self(0b001_1111);
+
+    /// These days, by number: 0 is Monday, 6 is Sunday. Others are not days.
+    #[must_use]
+    pub fn new(days: impl IntoIterator<Item = u8>) -> Self {
+        let known = days.into_iter().filter(|&day| day < 7);
+        Self(known.fold(0, |set, day| set | 1 << day))
+    }
+
+    /// The number of a day by its name, of which the first three letters count: `mon`, `Sunday`.
+    #[must_use]
+    pub fn number(name: &str) -> Option<u8> {
+        let first = name.get(..3)?;
+        let position = DAY_NAMES
+            .iter()
+            .position(|day| day.eq_ignore_ascii_case(first))?;
+        u8::try_from(position).ok()
+    }
+
+    fn contains(self, day: civil::Weekday) -> bool {
+        self.0 & 1 << day.to_monday_zero_offset() != 0
+    }
+}
+
+impl TimeOfDay {
+    /// A time.
+    ///
+    /// # Errors
+    ///
+    /// [`TimeOfDayError`] unless it is from 00:00 to 23:59.
+    pub const fn new(hour: u8, minute: u8) -> Result<Self, TimeOfDayError> {
+        if hour < 24 && minute < 60 {
+            let minute = hour as u16 * MINUTES_OF_HOUR + minute as u16;
+            Ok(Self { minute })
+        } else {
+            Err(TimeOfDayError)
+        }
+    }
+
+    fn of(time: civil::Time) -> Self {
+        let minutes = i32::from(time.hour()) * 60 + i32::from(time.minute());
+        Self {
+            minute: u16::try_from(minutes).expect("a day has 1,440 minutes"),
+        }
+    }
+
+    fn on(self, date: civil::Date) -> civil::DateTime {
+        let part = |number: u16| i8::try_from(number).expect("an hour or a minute");
+        let (hour, minute) = (
+            part(self.minute / MINUTES_OF_HOUR),
+            part(self.minute % MINUTES_OF_HOUR),
+        );
+        date.at(hour, minute, 0, 0)
+    }
+}
+
+impl std::str::FromStr for TimeOfDay {
+    type Err = TimeOfDayError;
+
+    /// Reads `09:30`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (hour, minute) = text.split_once(':').ok_or(TimeOfDayError)?;
+        let number = |digits: &str| {
+            let is_number =
+                matches!(digits.len(), 1 | 2) && digits.bytes().all(|byte| byte.is_ascii_digit());
+            digits.parse().ok().filter(|_| is_number)
+        };
+        match (number(hour), number(minute)) {
+            (Some(hour), Some(minute)) => Self::new(hour, minute),
+            _ => Err(TimeOfDayError),
+        }
+    }
+}
+
+impl fmt::Display for TimeOfDay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (hour, minute) = (self.minute / MINUTES_OF_HOUR, self.minute % MINUTES_OF_HOUR);
+        write!(f, "{hour:02}:{minute:02}")
+    }
+}
+
+impl fmt::Display for Days {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names = (0..)
+            .zip(DAY_NAMES)
+            .filter(|(day, _)| self.0 & 1 << day != 0);
+        if let Some((_, first)) = names.next() {
+            f.write_str(first)?;
+        }
+        names.try_for_each(|(_, name)| write!(f, ",{name}"))
+    }
+}
+
+impl fmt::Display for TimeWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}-{}", self.days, self.from, self.to)
+    }
+}
+
+impl fmt::Display for TimeWindows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for window in &self.windows {
+            write!(f, "{window}; ")?;
+        }
+        f.write_str(self.zone.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(text: &str) -> Timestamp {
+        let instant: jiff::Timestamp = text.parse().unwrap();
+        Timestamp(u64::try_from(instant.as_millisecond()).unwrap())
+    }
+
+    fn window(days: Days, from: &str, to: &str) -> TimeWindow {
+        TimeWindow {
+            days,
+            from: from.parse().unwrap(),
+            to: to.parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn trading_hours_are_those_of_shanghai() {
+        // 2026-11-20 is a Friday; Shanghai is eight hours ahead.
+        let rows = [
+            ("2026-11-20T01:29:59.999Z", false, Some(1)),
+            ("2026-11-20T01:30:00Z", true, Some(0)),
+            ("2026-11-20T06:59:59.999Z", true, Some(0)),
+            ("2026-11-20T07:00:00Z", false, Some((66 * 60 + 30) * 60_000)),
+            ("2026-11-22T23:00:00Z", false, Some(150 * 60_000)),
+        ];
+        let hours = TimeWindows::trading_hours();
+        for (now, inside, wait) in rows {
+            assert_eq!(hours.contains(at(now)), inside, "{now}");
+            assert_eq!(
+                hours.wait(at(now)),
+                wait.map(Duration::from_millis),
+                "{now}"
+            );
+        }
+        assert_eq!(
+            hours.to_string(),
+            "mon,tue,wed,thu,fri 09:30-15:00; Asia/Shanghai"
+        );
+    }
+
+    #[test]
+    fn a_night_belongs_to_the_day_it_begins_on() {
+        let friday = Days::new([Days::number("Friday").unwrap()]);
+        let nights = TimeWindows {
+            zone: Zone::utc(),
+            windows: vec![window(friday, "22:00", "06:00")],
+        };
+        let rows = [
+            ("2026-11-20T05:00:00Z", false),
+            ("2026-11-20T22:00:00Z", true),
+            ("2026-11-21T05:59:00Z", true),
+            ("2026-11-21T06:00:00Z", false),
+            ("2026-11-21T23:00:00Z", false),
+        ];
+        for (now, inside) in rows {
+            assert_eq!(nights.contains(at(now)), inside, "{now}");
+        }
+        let never = TimeWindows {
+            zone: Zone::utc(),
+            windows: vec![window(Days::default(), "00:00", "00:00")],
+        };
+        assert_eq!(never.wait(at("2026-11-20T05:00:00Z")), None);
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        for text in [
+            "24:00", "12:60", "12", "", ":", "-1:00", "+1:00", "1:000", "001:00",
+        ] {
+            assert_eq!(text.parse::<TimeOfDay>(), Err(TimeOfDayError), "{text}");
+        }
+        assert_eq!("9:05".parse::<TimeOfDay>().unwrap().to_string(), "09:05");
+        assert_eq!(Days::number("so"), None);
+        assert_eq!(Days::number("xyz"), None);
+        assert!(Zone::iana("Asia/Nowhere").is_err());
+        assert_eq!(
+            Zone::iana("asia/shanghai").unwrap(),
+            Zone::iana("Asia/Shanghai").unwrap()
+        );
+    }
+
+    proptest! {
+        /// Also where the clock is put forward or back: after the wait it is open, and it was
+        /// never open before.
+        #[test]
+        fn the_wait_ends_where_a_window_begins(
+            minutes in 0..800 * 24 * 60_u64,
+            days in 0..128_u8,
+            from in 0..1_440_u16,
+            to in 0..1_440_u16,
+        ) {
+            let hours = TimeWindows {
+                zone: Zone::iana("Europe/Berlin").unwrap(),
+                windows: vec![TimeWindow {
+                    days: Days(days),
+                    from: TimeOfDay { minute: from },
+                    to: TimeOfDay { minute: to },
+                }],
+            };
+            let now = Timestamp(1_768_435_200_000 + minutes * 60_000);
+            match hours.wait(now) {
+                None => prop_assert_eq!(days, 0),
+                Some(wait) => {
+                    let then = Timestamp(now.0 + u64::try_from(wait.as_millis()).unwrap());
+                    prop_assert!(hours.contains(then));
+                }
+            }
+        }
+    }
+}
