@@ -1,0 +1,103 @@
+//! Secrets that are known by how they look, or by what stands before them in running text.
+//!
+//! Each detector looks at every byte at most a constant number of times: what begins like a secret
+//! is judged by a bounded part of it, and what is one is passed over as a whole.
+
+mod address;
+mod anchors;
+mod assignment;
+mod card;
+mod key_shape;
+mod pem;
+mod token;
+
+use crate::{names::Names, placeholder::Label, spec::Detectors};
+use anchors::Anchors;
+
+/// A secret in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) label: Label,
+}
+
+/// What is known of a text already, so that not everything has to be looked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hints {
+    /// There may be signs that stand between a name and its value.
+    pub(crate) has_signs: bool,
+    /// There are at most so many digits.
+    pub(crate) digits: u32,
+    /// There may be what secrets begin with.
+    pub(crate) is_anchored: bool,
+}
+
+impl Hints {
+    /// Nothing is known.
+    pub(crate) const ALL: Self = Self {
+        has_signs: true,
+        digits: u32::MAX,
+        is_anchored: true,
+    };
+}
+
+#[derive(Debug)]
+pub(crate) struct Detect {
+    cards: bool,
+    assignments: bool,
+    anchors: Option<Anchors>,
+}
+
+impl Detect {
+    pub(crate) fn new(detectors: Detectors) -> Self {
+        Self {
+            cards: detectors.cards,
+            assignments: detectors.assignments,
+            anchors: Anchors::new(detectors),
+        }
+    }
+
+    /// Whether there is something in `text` that secrets begin with.
+    pub(crate) fn is_anchored(&self, text: &str) -> bool {
+        self.anchors.as_ref().is_some_and(|it| it.are_in(text))
+    }
+
+    /// Whether a number of JSON is that of a card.
+    pub(crate) fn is_card(&self, number: &str) -> bool {
+        self.cards && card::is_number(number)
+    }
+
+    /// The secrets in `text`, in order and apart from each other.
+    pub(crate) fn find(&self, text: &str, hints: Hints, names: &Names) -> Vec<Span> {
+        let mut spans = Vec::new();
+        if self.assignments && hints.has_signs {
+            assignment::find(text, names, &mut spans);
+        }
+        if hints.is_anchored
+            && let Some(anchors) = &self.anchors
+        {
+            anchors.find(text, &mut spans);
+        }
+        if self.cards && card::FEWEST_DIGITS <= hints.digits {
+            card::find(text.as_bytes(), &mut spans);
+        }
+        joined(spans)
+    }
+}
+
+/// Makes one of those that overlap.
+fn joined(mut spans: Vec<Span>) -> Vec<Span> {
+    if spans.len() < 2 {
+        return spans;
+    }
+    spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
+    let mut apart: Vec<Span> = Vec::with_capacity(spans.len());
+    for span in spans {
+        match apart.last_mut() {
+            Some(last) if span.start < last.end => last.end = last.end.max(span.end),
+            _ => apart.push(span),
+        }
+    }
+    apart
+}

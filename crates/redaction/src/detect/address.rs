@@ -1,0 +1,91 @@
+//! Passwords in addresses.
+
+use super::Span;
+use crate::placeholder::Label;
+
+/// Finds the password of `scheme://user:password@host`. Keeps where it has been, so that no part of
+/// a text is read for more than one address.
+#[derive(Debug, Default)]
+pub(super) struct Addresses {
+    /// The end of the word that was looked at last.
+    word_end: usize,
+    /// Its last `@`.
+    last_at: Option<usize>,
+}
+
+impl Addresses {
+    /// The password of the address whose `://` is at `sign`.
+    pub(super) fn password(&mut self, text: &[u8], sign: usize) -> Option<Span> {
+        let start = sign + 3;
+        let scheme = scheme(&text[..sign]);
+        if scheme.is_empty() {
+            return None;
+        }
+        let authority = authority_end(text, start);
+        let strict = text[start..authority]
+            .iter()
+            .rposition(|it| *it == b'@')
+            .map(|at| start + at);
+        let at = match strict {
+            Some(at) => at,
+            // A path may have an `@`. Where there are no paths, who wrote the password may have
+            // forgotten to encode a `/` in it.
+            None if is_of_web(scheme) => return None,
+            None => self.last_at(text, start)?,
+        };
+        let colon = start + text[start..at].iter().position(|it| *it == b':')?;
+        let span = Span {
+            start: colon + 1,
+            end: at,
+            label: Label::Password,
+        };
+        let is_port = strict.is_none() && is_port(&text[span.start..span.end]);
+        (span.start < span.end && !is_port).then_some(span)
+    }
+
+    /// The last `@` of the word that `start` is in, after it.
+    fn last_at(&mut self, text: &[u8], start: usize) -> Option<usize> {
+        if self.word_end <= start {
+            self.word_end = super::token::run_end(text, start, |byte| !is_outside(byte));
+            self.last_at = memchr::memrchr(b'@', &text[start..self.word_end]).map(|at| start + at);
+        }
+        self.last_at.filter(|at| start <= *at)
+    }
+}
+
+/// The letters before `://`.
+fn scheme(before: &[u8]) -> &[u8] {
+    let length = before
+        .iter()
+        .rev()
+        .take(32)
+        .take_while(|it| it.is_ascii_alphanumeric() || matches!(it, b'+' | b'-' | b'.'))
+        .count();
+    &before[before.len() - length..]
+}
+
+fn is_of_web(scheme: &[u8]) -> bool {
+    const WEB: [&[u8]; 6] = [b"http", b"https", b"ws", b"wss", b"file", b"skill"];
+    WEB.iter().any(|it| scheme.eq_ignore_ascii_case(it))
+}
+
+/// Whether this is what follows a host, and not a password with a `/` in it.
+fn is_port(rest: &[u8]) -> bool {
+    let digits = rest
+        .iter()
+        .take(6)
+        .take_while(|it| it.is_ascii_digit())
+        .count();
+    0 < digits && matches!(rest.get(digits), Some(b'/' | b'?' | b'#' | b',') | None)
+}
+
+fn authority_end(text: &[u8], start: usize) -> usize {
+    super::token::run_end(text, start, |byte| {
+        !is_outside(byte) && !matches!(byte, b'/' | b'?' | b'#')
+    })
+}
+
+/// Ends an address in running text.
+fn is_outside(byte: u8) -> bool {
+    byte <= b' ' || matches!(byte, b'"' | b'\'' | b'<' | b'>' | b'`')
+}

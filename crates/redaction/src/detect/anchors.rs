@@ -1,0 +1,118 @@
+//! What secrets begin with, all of it looked for at once.
+
+use super::{Span, address::Addresses, key_shape::SHAPES, pem, token};
+use crate::spec::Detectors;
+use aho_corasick::{AhoCorasick, Input, MatchKind};
+
+/// What follows an anchor, if it is a secret.
+#[derive(Clone, Copy, Debug)]
+enum Follows {
+    Scheme,
+    JsonWebToken,
+    Pem,
+    Putty,
+    /// By its place in [`SHAPES`].
+    Key(usize),
+    Address,
+    Telegram,
+}
+
+/// All that secrets begin with.
+#[derive(Debug)]
+pub(super) struct Anchors {
+    automaton: AhoCorasick,
+    follows: Vec<Follows>,
+}
+
+impl Anchors {
+    /// None if there is nothing to look for.
+    pub(super) fn new(detectors: Detectors) -> Option<Self> {
+        let mut anchors: Vec<(&str, Follows)> = Vec::new();
+        if detectors.bearer_tokens {
+            let schemes = ["earer ", "EARER ", "asic ", "ASIC ", "earer\t", "asic\t"];
+            anchors.extend(schemes.map(|it| (it, Follows::Scheme)));
+        }
+        if detectors.json_web_tokens {
+            // `{"`, `{ "` and `{` with a line break, in base64.
+            anchors.extend(
+                ["eyJ", "eyAi", "ewog", "ewoJ", "ew0K"].map(|it| (it, Follows::JsonWebToken)),
+            );
+        }
+        if detectors.private_keys {
+            anchors.extend(["-----BEGIN ", "---- BEGIN "].map(|it| (it, Follows::Pem)));
+            anchors.push(("PuTTY-User-Key-File-", Follows::Putty));
+        }
+        if detectors.api_keys {
+            anchors.extend(
+                SHAPES
+                    .iter()
+                    .enumerate()
+                    .map(|(place, shape)| (shape.prefix, Follows::Key(place))),
+            );
+            anchors.push((":AA", Follows::Telegram));
+        }
+        if detectors.connection_strings {
+            anchors.push(("://", Follows::Address));
+        }
+        if anchors.is_empty() {
+            return None;
+        }
+        let (prefixes, follows): (Vec<_>, Vec<_>) = anchors.into_iter().unzip();
+        let automaton = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostFirst)
+            .build(&prefixes)
+            .expect("a hundred short prefixes make no large automaton");
+        Some(Self { automaton, follows })
+    }
+
+    /// Whether one of them is in a text.
+    pub(super) fn are_in(&self, text: &str) -> bool {
+        self.automaton.is_match(text)
+    }
+
+    /// Finds the secrets in a text that begin with one of them.
+    pub(super) fn find(&self, text: &str, spans: &mut Vec<Span>) {
+        let bytes = text.as_bytes();
+        let mut addresses = Addresses::default();
+        let mut at = 0;
+        while let Some(found) = self.automaton.find(Input::new(bytes).range(at..)) {
+            let (start, end) = (found.start(), found.end());
+            let span = match self.follows[found.pattern().as_usize()] {
+                Follows::Scheme => token::after_scheme(bytes, start, end),
+                Follows::JsonWebToken => token::json_web(bytes, start),
+                Follows::Pem => pem::block(bytes, start, end),
+                Follows::Putty => Some(pem::putty(bytes, start)),
+                Follows::Key(place) => SHAPES[place].key(bytes, start),
+                Follows::Address => addresses.password(bytes, start),
+                Follows::Telegram => telegram(bytes, start),
+            };
+            at = match span {
+                Some(span) => {
+                    spans.push(span);
+                    span.end.max(start + 1)
+                }
+                None => start + 1,
+            };
+        }
+    }
+}
+
+/// The token of a bot: its number, a colon, and 35 characters that begin with `AA`.
+fn telegram(text: &[u8], colon: usize) -> Option<Span> {
+    let digits = text[..colon]
+        .iter()
+        .rev()
+        .take(11)
+        .take_while(|it| it.is_ascii_digit())
+        .count();
+    let secret = text.get(colon + 1..colon + 36)?;
+    let is_token = (8..=10).contains(&digits)
+        && secret
+            .iter()
+            .all(|it| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_'));
+    is_token.then_some(Span {
+        start: colon - digits,
+        end: colon + 36,
+        label: crate::placeholder::Label::ApiKey,
+    })
+}

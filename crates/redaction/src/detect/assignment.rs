@@ -1,0 +1,217 @@
+//! Values after the names of secrets, in running text: `password=…`, `"token": "…"`,
+//! `Authorization: …`, `{'pin': …}`, `<secret>…</secret>`.
+
+use super::Span;
+use crate::{
+    names::{Meaning, Names},
+    placeholder::{self, Label},
+};
+
+/// The most quotes, brackets and spaces between a name and its sign.
+const MOST_CLOSING: usize = 12;
+
+/// The most spaces between a sign and its value.
+const MOST_SPACES: usize = 16;
+
+/// The longest name that ends a value before it, as in `password=a&user=b`.
+const LONGEST_NAME: usize = 64;
+
+pub(super) fn find(text: &str, names: &Names, spans: &mut Vec<Span>) {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while let Some(found) = memchr::memchr3(b':', b'=', b'>', &bytes[at..]) {
+        let sign = at + found;
+        at = sign + 1;
+        let name_end = name_end(bytes, sign);
+        let Some(meaning) = names.meaning(bytes, 0, name_end) else {
+            continue;
+        };
+        let value = match (bytes[sign], meaning) {
+            (_, Meaning::Harmless) => continue,
+            (b'>', _) => element(bytes, sign),
+            (_, meaning) => value(text, sign, meaning),
+        };
+        if let Some((start, end)) = value {
+            spans.push(Span {
+                start,
+                end,
+                label: Label::Secret,
+            });
+            at = end.max(at);
+        }
+    }
+}
+
+/// Where a name ends before its sign.
+fn name_end(text: &[u8], sign: usize) -> usize {
+    let closing = text[..sign]
+        .iter()
+        .rev()
+        .take(MOST_CLOSING)
+        .take_while(|it| matches!(it, b' ' | b'\t' | b'"' | b'\'' | b'`' | b'\\' | b']'))
+        .count();
+    sign - closing
+}
+
+/// The content of the element whose tag ends here.
+fn element(text: &[u8], sign: usize) -> Option<(usize, usize)> {
+    let tag = &text[sign.saturating_sub(LONGEST_NAME)..sign];
+    let opening = memchr::memrchr(b'<', tag)?;
+    if tag[opening..].starts_with(b"</") {
+        return None;
+    }
+    let start = sign + 1;
+    let end = memchr::memchr(b'<', &text[start..]).map_or(text.len(), |it| start + it);
+    (start < end).then_some((start, end))
+}
+
+/// The value after a sign.
+fn value(text: &str, sign: usize, meaning: Meaning) -> Option<(usize, usize)> {
+    let bytes = text.as_bytes();
+    // `=>`, `:=`, `==`.
+    let signs = bytes[sign + 1..]
+        .iter()
+        .take(2)
+        .take_while(|it| matches!(it, b'=' | b'>'))
+        .count();
+    let mut start = sign + 1 + signs;
+    if bytes[sign] == b':' && bytes[start..].starts_with(b"//") {
+        return None;
+    }
+    let spaces = bytes[start..]
+        .iter()
+        .take(MOST_SPACES)
+        .take_while(|it| matches!(it, b' ' | b'\t'))
+        .count();
+    start += spaces;
+    // `b'…'`, as Python writes bytes.
+    if let [
+        b'b' | b'B' | b'r' | b'R' | b'u' | b'U' | b'f' | b'F',
+        b'"' | b'\'',
+        ..,
+    ] = bytes[start..]
+    {
+        start += 1;
+    }
+    let backslashes = bytes[start..]
+        .iter()
+        .take(16)
+        .take_while(|it| **it == b'\\')
+        .count();
+    match bytes.get(start + backslashes)? {
+        quote @ (b'"' | b'\'' | b'`') => {
+            let start = start + backslashes + 1;
+            let end = quoted_end(bytes, start, *quote, backslashes);
+            let is_secret =
+                start < end && placeholder::length_at_start(&text[start..]) != Some(end - start);
+            is_secret.then_some((start, end))
+        }
+        b'{' | b'['
+            if backslashes == 0 && placeholder::length_at_start(&text[start..]).is_none() =>
+        {
+            Some((start, bracketed_end(bytes, start)))
+        }
+        _ if placeholder::length_at_start(&text[start..]).is_some() => None,
+        _ => {
+            let end = match meaning {
+                Meaning::SecretLine => line_end(bytes, start),
+                _ => word_end(bytes, start),
+            };
+            let is_secret = start < end && !is_nothing(&bytes[start..end]);
+            is_secret.then_some((start, end))
+        }
+    }
+}
+
+/// Where a quotation ends that begins with as many backslashes and `quote`.
+fn quoted_end(text: &[u8], start: usize, quote: u8, backslashes: usize) -> usize {
+    let mut before = 0;
+    for (at, byte) in text.iter().enumerate().skip(start) {
+        match *byte {
+            b'\\' => before += 1,
+            byte if byte == quote => {
+                // Within escapes, what is escaped no more than the beginning was.
+                let ends = match backslashes {
+                    0 => before % 2 == 0,
+                    backslashes => before <= backslashes,
+                };
+                if ends {
+                    return at - before.min(backslashes);
+                }
+                before = 0;
+            }
+            _ => before = 0,
+        }
+    }
+    text.len()
+}
+
+/// Where what is in brackets ends, the last included. Brackets in quotes count too: at worst more
+/// is taken out.
+fn bracketed_end(text: &[u8], start: usize) -> usize {
+    let mut depth = 0_usize;
+    for (at, byte) in text.iter().enumerate().skip(start) {
+        match byte {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => {
+                depth -= 1;
+                if depth == 0 {
+                    return at + 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+fn line_end(text: &[u8], start: usize) -> usize {
+    super::token::run_end(text, start, |byte| {
+        !matches!(byte, b'\n' | b'\r' | b'"' | b'\'')
+    })
+}
+
+/// Where a value ends that is not quoted. What separates values ends it if another name or nothing
+/// follows: `&` may be part of a password.
+fn word_end(text: &[u8], start: usize) -> usize {
+    let mut end = start;
+    while let Some(byte) = text.get(end) {
+        match byte {
+            0..=b' ' | b'"' | b'\'' | b'`' | b'<' => break,
+            b'&' | b';' | b',' if ends_here(&text[end + 1..]) => break,
+            _ => end += 1,
+        }
+    }
+    // Of what is around it.
+    while start < end && matches!(text[end - 1], b')' | b']' | b'}' | b',' | b'>') {
+        end -= 1;
+    }
+    end
+}
+
+fn ends_here(rest: &[u8]) -> bool {
+    let name = rest
+        .iter()
+        .take(LONGEST_NAME)
+        .take_while(|it| it.is_ascii_alphanumeric() || matches!(it, b'_' | b'-' | b'.' | b' '))
+        .count();
+    match rest.get(name) {
+        _ if rest.first().is_none_or(|it| *it <= b' ') => true,
+        Some(b'=' | b':') => 0 < name,
+        _ => false,
+    }
+}
+
+/// What programs write where there is no value, or where others have taken it out.
+fn is_nothing(value: &[u8]) -> bool {
+    const NOTHING: [&[u8]; 7] = [
+        b"null",
+        b"none",
+        b"nil",
+        b"true",
+        b"false",
+        b"undefined",
+        b"...",
+    ];
+    NOTHING.iter().any(|it| value.eq_ignore_ascii_case(it)) || value.iter().all(|it| *it == b'*')
+}

@@ -1,0 +1,197 @@
+//! Keys of well-known services, by what they begin with.
+
+use super::{Span, token::run_end};
+use crate::placeholder::Label;
+
+/// What keys of a kind look like.
+#[derive(Debug)]
+pub(super) struct KeyShape {
+    pub(super) prefix: &'static str,
+    /// How many characters follow.
+    fewest: usize,
+    most: usize,
+    characters: fn(u8) -> bool,
+    /// Whether there must be a digit among the first; for prefixes that words of prose have too.
+    needs_digit: bool,
+    /// Whether the prefix is harmless by itself, such as an address.
+    keeps_prefix: bool,
+}
+
+const ANY: usize = usize::MAX;
+
+const fn shape(
+    prefix: &'static str,
+    fewest: usize,
+    most: usize,
+    characters: fn(u8) -> bool,
+) -> KeyShape {
+    KeyShape {
+        prefix,
+        fewest,
+        most,
+        characters,
+        needs_digit: false,
+        keeps_prefix: false,
+    }
+}
+
+const fn wordy(
+    prefix: &'static str,
+    fewest: usize,
+    most: usize,
+    characters: fn(u8) -> bool,
+) -> KeyShape {
+    KeyShape {
+        prefix,
+        fewest,
+        most,
+        characters,
+        needs_digit: true,
+        keeps_prefix: false,
+    }
+}
+
+const fn after(prefix: &'static str, fewest: usize) -> KeyShape {
+    KeyShape {
+        prefix,
+        fewest,
+        most: ANY,
+        characters: path,
+        needs_digit: true,
+        keeps_prefix: true,
+    }
+}
+
+/// The shapes. No prefix is the beginning of another.
+pub(super) const SHAPES: &[KeyShape] = &[
+    // AWS: access keys, long-term and temporary.
+    shape("AKIA", 16, 16, capital),
+    shape("ASIA", 16, 16, capital),
+    shape("ABIA", 16, 16, capital),
+    shape("ACCA", 16, 16, capital),
+    // GitHub.
+    shape("ghp_", 30, ANY, letter),
+    shape("gho_", 30, ANY, letter),
+    shape("ghu_", 30, ANY, letter),
+    shape("ghs_", 30, ANY, letter),
+    shape("ghr_", 30, ANY, letter),
+    shape("github_pat_", 22, ANY, name),
+    // GitLab.
+    shape("glpat-", 20, ANY, dashed),
+    shape("gldt-", 20, ANY, dashed),
+    shape("glrt-", 20, ANY, dashed),
+    // Slack.
+    wordy("xoxa-", 10, ANY, dashed),
+    wordy("xoxb-", 10, ANY, dashed),
+    wordy("xoxc-", 10, ANY, dashed),
+    wordy("xoxd-", 10, ANY, dashed),
+    wordy("xoxe", 10, ANY, dotted),
+    wordy("xoxo-", 10, ANY, dashed),
+    wordy("xoxp-", 10, ANY, dashed),
+    wordy("xoxr-", 10, ANY, dashed),
+    wordy("xoxs-", 10, ANY, dashed),
+    wordy("xapp-", 10, ANY, dashed),
+    after("hooks.slack.com/services/", 20),
+    // Discord and Telegram.
+    after("discord.com/api/webhooks/", 20),
+    after("discordapp.com/api/webhooks/", 20),
+    // Google.
+    shape("AIza", 35, 35, dashed),
+    wordy("ya29.", 30, ANY, dashed),
+    shape("GOCSPX-", 20, ANY, dashed),
+    // Stripe.
+    shape("sk_live_", 16, ANY, letter),
+    shape("sk_test_", 16, ANY, letter),
+    shape("rk_live_", 16, ANY, letter),
+    shape("rk_test_", 16, ANY, letter),
+    shape("whsec_", 24, ANY, base64),
+    // Model providers.
+    wordy("sk-", 20, ANY, dashed),
+    shape("hf_", 30, ANY, letter),
+    // Mail.
+    shape("SG.", 60, ANY, dotted),
+    wordy("key-", 32, 32, lower_hexadecimal),
+    // Packages and infrastructure.
+    shape("npm_", 36, ANY, letter),
+    shape("pypi-", 50, ANY, dashed),
+    shape("dop_v1_", 64, 64, lower_hexadecimal),
+    shape("dckr_pat_", 20, ANY, dashed),
+    shape("hvs.", 24, ANY, dashed),
+    shape("AGE-SECRET-KEY-1", 40, ANY, capital),
+    // Shops.
+    shape("shpat_", 32, ANY, letter),
+    shape("shpca_", 32, ANY, letter),
+    shape("shppa_", 32, ANY, letter),
+    shape("shpss_", 32, ANY, letter),
+    // Aliyun and Tencent Cloud.
+    wordy("LTAI", 12, 24, letter),
+    wordy("AKID", 32, 36, letter),
+];
+
+impl KeyShape {
+    /// The key that begins at `start`, if it is one.
+    pub(super) fn key(&self, text: &[u8], start: usize) -> Option<Span> {
+        if start
+            .checked_sub(1)
+            .is_some_and(|it| text[it].is_ascii_alphanumeric() && !self.keeps_prefix)
+        {
+            return None;
+        }
+        let secret = start + self.prefix.len();
+        // Judged by no more than the fewest, so that what fails has cost little.
+        let beginning = text.get(secret..secret + self.fewest)?;
+        if !beginning.iter().all(|it| (self.characters)(*it))
+            || self.needs_digit && !beginning.iter().any(u8::is_ascii_digit)
+        {
+            return None;
+        }
+        let end = if self.most == ANY {
+            run_end(text, secret, self.characters)
+        } else {
+            let end = (secret + self.most).min(text.len());
+            let end = run_end(&text[..end], secret, self.characters);
+            if text.get(end).is_some_and(|it| it.is_ascii_alphanumeric()) {
+                return None;
+            }
+            end
+        };
+        let start = if self.keeps_prefix { secret } else { start };
+        Some(Span {
+            start,
+            end,
+            label: Label::ApiKey,
+        })
+    }
+}
+
+fn capital(byte: u8) -> bool {
+    byte.is_ascii_uppercase() || byte.is_ascii_digit()
+}
+
+fn letter(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+}
+
+fn lower_hexadecimal(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+}
+
+fn name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+fn dashed(byte: u8) -> bool {
+    name(byte) || byte == b'-'
+}
+
+fn dotted(byte: u8) -> bool {
+    dashed(byte) || byte == b'.'
+}
+
+fn base64(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
+}
+
+fn path(byte: u8) -> bool {
+    dashed(byte) || byte == b'/'
+}

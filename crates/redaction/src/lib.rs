@@ -1,0 +1,41 @@
+//! Takes secrets out of JSON and text before anybody keeps them, and says whether two texts of JSON
+//! are the same.
+//!
+//! A [`Redactor`] knows secrets in three ways: by the names of members, by JSON pointers for what a
+//! capability takes and gives, and by how they look ([`Detectors`]). Each gives way to a placeholder
+//! with a digest that only who has the key can make: equal secrets can be seen to be equal, and
+//! nobody can guess what they were by trying.
+//!
+//! Whatever the text, the time is proportional to its length, and so is the memory; nothing recurses
+//! into it. What has no secrets is not copied.
+//!
+//! [`canonical_digest`] is a digest of what a text of JSON says, not of how it is written.
+//!
+//! Deliberately absent: files, clocks and randomness. Who uses this brings the key.
+//!
+//! ```
+//! use redaction::{Redactor, Spec};
+//!
+//! let redactor = Redactor::new(&Spec::default(), [7; 32])?;
+//! let arguments = r#"{"order": "4711", "card": "4111 1111 1111 1111", "password": "hunter2"}"#;
+//! let kept = redactor.json("tool/pay", arguments);
+//! assert!(kept.starts_with(r#"{"order": "4711", "card": "[redacted card "#));
+//! assert!(!kept.contains("4111") && !kept.contains("hunter2"));
+//! # Ok::<(), redaction::BadSpec>(())
+//! ```
+
+mod canonical;
+mod detect;
+mod names;
+mod placeholder;
+mod pointers;
+mod redactor;
+mod scan;
+mod spec;
+mod string;
+
+pub use crate::{
+    canonical::{Malformed, canonical_digest, digest},
+    redactor::Redactor,
+    spec::{BadSpec, Detectors, Spec},
+};

@@ -1,0 +1,288 @@
+use crate::{
+    canonical::canonical,
+    detect::{Detect, Hints},
+    names::{Meaning, Names},
+    placeholder::{self, Label, Placeholders},
+    pointers::{Pointers, Trail},
+    scan::{NotJson, Scanner, Text, Token},
+    spec::{BadSpec, Spec},
+    string,
+};
+use std::{borrow::Cow, fmt};
+
+/// How deep JSON is looked for in strings of JSON; deeper it is text like any other.
+const MAX_EMBEDDED: usize = 4;
+
+/// The fewest characters in which a secret can be told by its looks.
+const SHORTEST: usize = 4;
+
+/// Takes secrets out.
+pub struct Redactor {
+    names: Names,
+    pointers: Pointers,
+    detect: Detect,
+    placeholders: Placeholders,
+}
+
+/// Without the key.
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redactor")
+            .field("pointers", &self.pointers)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Redactor {
+    /// Prepares to take out what `spec` says. `key` makes the digests of placeholders; whoever has
+    /// it can try out guesses.
+    ///
+    /// # Errors
+    ///
+    /// [`BadSpec`] for the first thing in `spec` that cannot be used.
+    pub fn new(spec: &Spec, key: [u8; 32]) -> Result<Self, BadSpec> {
+        Ok(Self {
+            names: spec.names()?,
+            pointers: Pointers::new(&spec.pointers)?,
+            detect: Detect::new(spec.detectors),
+            placeholders: Placeholders::new(&key),
+        })
+    }
+
+    /// A text of JSON without the secrets, of which some are told by `capability`
+    /// ([`Spec::pointers`]). It is JSON again, and what has no secrets is the same to the byte. What
+    /// is not JSON is [text](Self::text).
+    ///
+    /// A secret value, an object or an array as a whole too, becomes a string. Values that are
+    /// `null`, booleans or empty strings are not secret because of their name, but they are where a
+    /// pointer leads to them.
+    #[must_use]
+    pub fn json<'a>(&self, capability: &str, json: &'a str) -> Cow<'a, str> {
+        let pointers = self.pointers.of(capability);
+        let trail = (!pointers.is_empty()).then(|| Trail::new(pointers));
+        match self.walk(json, trail, 0) {
+            Ok(redacted) => redacted,
+            Err(NotJson) => self.plain(json),
+        }
+    }
+
+    /// A text without the secrets. If it is JSON as a whole, it is read as such.
+    #[must_use]
+    pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.embedded(text, 0)
+    }
+
+    /// A text that is JSON or not; that has been found in `level` texts of JSON, one in the other.
+    fn embedded<'a>(&self, text: &'a str, level: usize) -> Cow<'a, str> {
+        if level < MAX_EMBEDDED
+            && text.trim_start().starts_with(['{', '['])
+            && let Ok(redacted) = self.walk(text, None, level)
+        {
+            return redacted;
+        }
+        self.plain(text)
+    }
+
+    /// A text that is not JSON.
+    fn plain<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut splice = Splice::new(text);
+        for span in self.detect.find(text, Hints::ALL, &self.names) {
+            let (start, end) = (span.start, span.end);
+            splice.replace(start, end, |out| {
+                self.placeholders.write(span.label, &text[start..end], out);
+            });
+        }
+        splice.finish()
+    }
+
+    fn walk<'a>(
+        &self,
+        json: &'a str,
+        mut trail: Option<Trail<'_>>,
+        level: usize,
+    ) -> Result<Cow<'a, str>, NotJson> {
+        let is_anchored = self.detect.is_anchored(json);
+        let mut scanner = Scanner::new(json);
+        let mut splice = Splice::new(json);
+        // What the name before says of the value that comes next.
+        let mut named: Option<Label> = None;
+        // The object or array that is being taken out as a whole.
+        let mut whole: Option<Whole> = None;
+        while let Some(token) = scanner.next()? {
+            if let Some(Whole {
+                start,
+                depth,
+                label,
+            }) = whole
+            {
+                if let Token::End(end) = token
+                    && scanner.depth() < depth
+                {
+                    self.replace(&mut splice, label, start, end);
+                    whole = None;
+                }
+                continue;
+            }
+            // How a value is secret, whatever it looks like.
+            let mut label = None;
+            match (&mut trail, token) {
+                (_, Token::Name(_)) | (None, Token::End(_)) => {}
+                (Some(trail), Token::End(_)) => trail.close(),
+                (trail, _) => {
+                    label = named.take();
+                    if trail.as_mut().is_some_and(Trail::value) {
+                        label = Some(Label::Value);
+                    }
+                }
+            }
+            match token {
+                Token::Name(name) => {
+                    if let Some(trail) = &mut trail {
+                        trail.name(&json[name.range()], name.is_escaped);
+                    }
+                    named = self.label_of(json, name);
+                    self.string(&mut splice, name, is_anchored, level);
+                }
+                Token::Object(start) | Token::Array(start) => match label {
+                    Some(label) => {
+                        let depth = scanner.depth();
+                        whole = Some(Whole {
+                            start,
+                            depth,
+                            label,
+                        });
+                    }
+                    None => {
+                        if let Some(trail) = &mut trail {
+                            trail.open(matches!(token, Token::Array(_)));
+                        }
+                    }
+                },
+                Token::End(_) => {}
+                Token::String(text) => match label {
+                    Some(label) if label == Label::Value || !is_kept(&json[text.range()]) => {
+                        self.replace(&mut splice, label, text.start - 1, text.end + 1);
+                    }
+                    Some(_) => {}
+                    None => self.string(&mut splice, text, is_anchored, level),
+                },
+                Token::Number(start, end) => match label {
+                    Some(label) => self.replace(&mut splice, label, start, end),
+                    None if self.detect.is_card(&json[start..end]) => {
+                        self.replace(&mut splice, Label::Card, start, end);
+                    }
+                    None => {}
+                },
+                Token::Literal(start, end) => {
+                    if label == Some(Label::Value) {
+                        self.replace(&mut splice, Label::Value, start, end);
+                    }
+                }
+            }
+        }
+        Ok(splice.finish())
+    }
+
+    fn label_of(&self, json: &str, name: Text) -> Option<Label> {
+        let meaning = if name.is_escaped {
+            let name = string::decoded(&json[name.range()]);
+            self.names.meaning(name.as_bytes(), 0, name.len())
+        } else {
+            self.names.meaning(json.as_bytes(), name.start, name.end)
+        };
+        match meaning {
+            Some(Meaning::Secret | Meaning::SecretLine) => Some(Label::Secret),
+            Some(Meaning::Harmless) | None => None,
+        }
+    }
+
+    /// Takes out of a string, or of a name, what looks like a secret.
+    fn string(&self, splice: &mut Splice<'_>, text: Text, is_anchored: bool, level: usize) {
+        let raw = &splice.text[text.range()];
+        if raw.len() < SHORTEST {
+            return;
+        }
+        if text.is_escaped {
+            let decoded = string::decoded(raw);
+            if let Cow::Owned(redacted) = self.embedded(&decoded, level + 1) {
+                splice.replace(text.start, text.end, |out| string::encode(&redacted, out));
+            }
+            return;
+        }
+        let hints = Hints {
+            has_signs: text.has_signs,
+            digits: text.digits,
+            is_anchored,
+        };
+        for span in self.detect.find(raw, hints, &self.names) {
+            let (start, end) = (text.start + span.start, text.start + span.end);
+            splice.replace(start, end, |out| {
+                self.placeholders
+                    .write(span.label, &raw[span.start..span.end], out);
+            });
+        }
+    }
+
+    /// Puts a string with a placeholder in the place of a value.
+    fn replace(&self, splice: &mut Splice<'_>, label: Label, start: usize, end: usize) {
+        let value = &splice.text[start..end];
+        // However it is written, what is equal has the same digest.
+        let said: Cow<'_, str> = match value.as_bytes()[0] {
+            b'"' if value.contains('\\') => string::decoded(&value[1..value.len() - 1]).into(),
+            b'"' => value[1..value.len() - 1].into(),
+            b'{' | b'[' => canonical(value).map_or(value.into(), Cow::Owned),
+            _ => value.into(),
+        };
+        splice.replace(start, end, |out| {
+            out.push('"');
+            self.placeholders.write(label, &said, out);
+            out.push('"');
+        });
+    }
+}
+
+/// Whether a string is not secret, although its name says so: it is empty, or redacted already.
+fn is_kept(raw: &str) -> bool {
+    raw.is_empty() || placeholder::length_at_start(raw) == Some(raw.len())
+}
+
+/// A value of many tokens that is taken out.
+#[derive(Clone, Copy)]
+struct Whole {
+    start: usize,
+    /// How many levels are open inside of it.
+    depth: usize,
+    label: Label,
+}
+
+/// A text with parts replaced, from the left to the right. Nothing is copied before the first.
+struct Splice<'a> {
+    text: &'a str,
+    out: String,
+    copied: usize,
+}
+
+impl<'a> Splice<'a> {
+    fn new(text: &'a str) -> Self {
+        Self {
+            text,
+            out: String::new(),
+            copied: 0,
+        }
+    }
+
+    fn replace(&mut self, start: usize, end: usize, write: impl FnOnce(&mut String)) {
+        self.out.push_str(&self.text[self.copied..start]);
+        write(&mut self.out);
+        self.copied = end;
+    }
+
+    fn finish(mut self) -> Cow<'a, str> {
+        // Whatever has been replaced is not empty.
+        if self.copied == 0 {
+            return Cow::Borrowed(self.text);
+        }
+        self.out.push_str(&self.text[self.copied..]);
+        Cow::Owned(self.out)
+    }
+}

@@ -1,0 +1,378 @@
+//! JSON, token by token.
+
+use std::ops::Range;
+
+/// Not JSON (RFC 8259).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotJson;
+
+/// A token of a JSON text. Commas and colons are not told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Token {
+    /// The start of an object, at this place.
+    Object(usize),
+    /// The start of an array, at this place.
+    Array(usize),
+    /// The end of what was started last; the place after it.
+    End(usize),
+    /// The name of the member whose value comes next.
+    Name(Text),
+    /// A string.
+    String(Text),
+    /// A number, from here to there.
+    Number(usize, usize),
+    /// `true`, `false` or `null`, from here to there.
+    Literal(usize, usize),
+}
+
+/// A string in a JSON text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Text {
+    /// Where it begins, after the quotation mark.
+    pub(crate) start: usize,
+    /// Where it ends, before the quotation mark.
+    pub(crate) end: usize,
+    /// Whether there are escapes in it.
+    pub(crate) is_escaped: bool,
+    /// Whether `:`, `=` or `>` is in it.
+    pub(crate) has_signs: bool,
+    /// How many digits are in it.
+    pub(crate) digits: u32,
+}
+
+impl Text {
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.start..self.end
+    }
+}
+
+/// Reads JSON from the beginning to the end. Nesting takes one byte of memory a level and no stack,
+/// so it is bounded by the text alone.
+pub(crate) struct Scanner<'a> {
+    text: &'a [u8],
+    at: usize,
+    nesting: Vec<Shape>,
+    expected: Expected,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Object,
+    Array,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expected {
+    Value,
+    ValueOrEnd,
+    NameOrEnd,
+    MoreOrEnd,
+    Nothing,
+}
+
+const STOP: u8 = 1;
+const SIGN: u8 = 2;
+const DIGIT: u8 = 4;
+
+/// What each byte means inside of a string.
+const CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        classes[byte] = match byte as u8 {
+            b'"' | b'\\' | 0..0x20 => STOP,
+            b':' | b'=' | b'>' => SIGN,
+            b'0'..=b'9' => DIGIT,
+            _ => 0,
+        };
+        byte += 1;
+    }
+    classes
+};
+
+impl<'a> Scanner<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        Self {
+            text: text.as_bytes(),
+            at: 0,
+            nesting: Vec::new(),
+            expected: Expected::Value,
+        }
+    }
+
+    /// How many objects and arrays are open.
+    pub(crate) fn depth(&self) -> usize {
+        self.nesting.len()
+    }
+
+    /// The next token, or none at the end of a whole text.
+    pub(crate) fn next(&mut self) -> Result<Option<Token>, NotJson> {
+        self.skip_space();
+        if self.expected == Expected::MoreOrEnd {
+            match self.peek() {
+                Some(b',') => {
+                    self.at += 1;
+                    self.skip_space();
+                    return match self.nesting.last() {
+                        Some(Shape::Object) => self.name().map(Some),
+                        _ => self.value().map(Some),
+                    };
+                }
+                Some(byte) => return self.end(byte).map(Some),
+                None => return Err(NotJson),
+            }
+        }
+        match (self.expected, self.peek()) {
+            (Expected::Nothing, None) => Ok(None),
+            (Expected::NameOrEnd, Some(b'}')) => self.end(b'}').map(Some),
+            (Expected::NameOrEnd, Some(_)) => self.name().map(Some),
+            (Expected::ValueOrEnd, Some(b']')) => self.end(b']').map(Some),
+            (Expected::Value | Expected::ValueOrEnd, Some(_)) => self.value().map(Some),
+            _ => Err(NotJson),
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    fn skip_space(&mut self) {
+        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    fn end(&mut self, byte: u8) -> Result<Token, NotJson> {
+        match (self.nesting.pop(), byte) {
+            (Some(Shape::Object), b'}') | (Some(Shape::Array), b']') => {}
+            _ => return Err(NotJson),
+        }
+        self.at += 1;
+        self.value_is_over();
+        Ok(Token::End(self.at))
+    }
+
+    fn value_is_over(&mut self) {
+        self.expected = if self.nesting.is_empty() {
+            Expected::Nothing
+        } else {
+            Expected::MoreOrEnd
+        };
+    }
+
+    fn name(&mut self) -> Result<Token, NotJson> {
+        if self.peek() != Some(b'"') {
+            return Err(NotJson);
+        }
+        let name = self.string()?;
+        self.skip_space();
+        if self.peek() != Some(b':') {
+            return Err(NotJson);
+        }
+        self.at += 1;
+        self.expected = Expected::Value;
+        Ok(Token::Name(name))
+    }
+
+    fn value(&mut self) -> Result<Token, NotJson> {
+        let start = self.at;
+        let token = match self.peek().ok_or(NotJson)? {
+            b'{' => {
+                self.at += 1;
+                self.nesting.push(Shape::Object);
+                self.expected = Expected::NameOrEnd;
+                return Ok(Token::Object(start));
+            }
+            b'[' => {
+                self.at += 1;
+                self.nesting.push(Shape::Array);
+                self.expected = Expected::ValueOrEnd;
+                return Ok(Token::Array(start));
+            }
+            b'"' => Token::String(self.string()?),
+            b't' => self.literal(b"true")?,
+            b'f' => self.literal(b"false")?,
+            b'n' => self.literal(b"null")?,
+            _ => {
+                self.number()?;
+                Token::Number(start, self.at)
+            }
+        };
+        self.value_is_over();
+        Ok(token)
+    }
+
+    fn literal(&mut self, literal: &[u8]) -> Result<Token, NotJson> {
+        let start = self.at;
+        if !self.text[start..].starts_with(literal) {
+            return Err(NotJson);
+        }
+        self.at += literal.len();
+        Ok(Token::Literal(start, self.at))
+    }
+
+    fn number(&mut self) -> Result<(), NotJson> {
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+        }
+        match self.peek() {
+            Some(b'0') => self.at += 1,
+            _ => self.digits()?,
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if let Some(b'e' | b'E') = self.peek() {
+            self.at += 1;
+            if let Some(b'+' | b'-') = self.peek() {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        Ok(())
+    }
+
+    fn digits(&mut self) -> Result<(), NotJson> {
+        let start = self.at;
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        if self.at == start {
+            return Err(NotJson);
+        }
+        Ok(())
+    }
+
+    fn string(&mut self) -> Result<Text, NotJson> {
+        let start = self.at + 1;
+        let mut at = start;
+        let mut seen = 0;
+        let mut digits = 0;
+        let mut is_escaped = false;
+        loop {
+            let mut stopped_by = 0;
+            for &byte in &self.text[at..] {
+                let class = CLASSES[usize::from(byte)];
+                if class == STOP {
+                    stopped_by = byte;
+                    break;
+                }
+                seen |= class;
+                digits += u32::from(class >> 2);
+                at += 1;
+            }
+            match stopped_by {
+                b'"' => break,
+                b'\\' => {
+                    is_escaped = true;
+                    at += 1 + escape_length(&self.text[at + 1..])?;
+                }
+                _ => return Err(NotJson),
+            }
+        }
+        self.at = at + 1;
+        Ok(Text {
+            start,
+            end: at,
+            is_escaped,
+            has_signs: seen & SIGN != 0,
+            digits,
+        })
+    }
+}
+
+/// The length of what follows a backslash.
+fn escape_length(rest: &[u8]) -> Result<usize, NotJson> {
+    match rest {
+        [b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] => Ok(1),
+        [b'u', a, b, c, d, ..] if [a, b, c, d].iter().all(|it| it.is_ascii_hexdigit()) => Ok(5),
+        _ => Err(NotJson),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn is_json(text: &str) -> bool {
+        let mut scanner = Scanner::new(text);
+        loop {
+            match scanner.next() {
+                Ok(Some(_)) => {}
+                Ok(None) => return true,
+                Err(NotJson) => return false,
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_json_is_decided_as_others_do() {
+        for text in [
+            "",
+            " ",
+            "1",
+            "-1.5e+3",
+            "01",
+            "1.",
+            "-",
+            "+1",
+            ".5",
+            "1e",
+            "{}",
+            "{",
+            "}",
+            "[]",
+            "[,]",
+            "[1,]",
+            "[1 2]",
+            r#"{"a":1}"#,
+            r#"{"a":1,}"#,
+            r#"{"a"}"#,
+            r#"{"a":}"#,
+            r#"{a:1}"#,
+            r#"{"a":1]"#,
+            "[1}",
+            "nul",
+            "null",
+            "nulll",
+            "true false",
+            "\"",
+            "\"\\\"",
+            r#""\u00""#,
+            r#""\u00e9""#,
+            r#""\x""#,
+            "\"\t\"",
+            " [ 1 , { \"a\" : [ ] } ] ",
+            "[] x",
+            "NaN",
+            "\u{feff}1",
+        ] {
+            let expected = serde_json::from_str::<serde_json::Value>(text).is_ok();
+            assert_eq!(is_json(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn nesting_takes_no_stack() {
+        let deep = 3_000_000;
+        assert!(is_json(&format!(
+            "{}{}",
+            "[".repeat(deep),
+            "]".repeat(deep)
+        )));
+        assert!(!is_json(&"[".repeat(deep)));
+        assert!(!is_json(&r#"{"a":"#.repeat(deep)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_json_or_not_as_others_say(text in r#"[\[\]{},:"\\ntrueabfs0-9.eE+\-u ]{0,24}"#) {
+            // serde_json refuses lone surrogates and numbers that are infinite, which is about
+            // meaning and not about form.
+            let theirs = serde_json::from_str::<&serde_json::value::RawValue>(&text).is_ok();
+            prop_assert_eq!(is_json(&text), theirs);
+        }
+    }
+}

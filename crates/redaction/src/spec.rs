@@ -1,0 +1,217 @@
+use crate::names::{Meaning, Names, Place};
+use std::collections::BTreeMap;
+
+/// What is taken for secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// Whether values are secret whose names the built-in list has: passwords, tokens, keys, card
+    /// numbers and the like, in `snake_case`, `camelCase` or with `-`, and as the last words of
+    /// longer names, such as `db_password`.
+    pub built_in_keys: bool,
+    /// Further names. Case and `_`, `-`, `.` and spaces in them do not count. The whole name must be
+    /// the same, or, if `*` stands before it, the last words: `*ssn` is `ssn` and `customerSsn`.
+    pub keys: Vec<String>,
+    /// By pattern of capabilities (`tool/NAME`, `*` for any text): JSON pointers (RFC 6901) into
+    /// arguments and results. `*` as a segment stands for any element or member.
+    pub pointers: BTreeMap<String, Vec<String>>,
+    /// What is known by its looks.
+    pub detectors: Detectors,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            built_in_keys: true,
+            keys: Vec::new(),
+            pointers: BTreeMap::new(),
+            detectors: Detectors::default(),
+        }
+    }
+}
+
+/// Which secrets are known by their looks, wherever they are. All of them unless said otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Detectors {
+    /// Numbers of payment cards: plausible beginnings, lengths and grouping, and a right check
+    /// digit.
+    pub cards: bool,
+    /// What follows `Bearer` or `Basic`.
+    pub bearer_tokens: bool,
+    /// JSON web tokens.
+    pub json_web_tokens: bool,
+    /// Private keys as PEM or in the file format of PuTTY.
+    pub private_keys: bool,
+    /// Keys of well-known services, by their prefixes.
+    pub api_keys: bool,
+    /// Passwords in addresses: `scheme://user:password@host`.
+    pub connection_strings: bool,
+    /// Values after a secret's name in running text: `password=…`, `"token": "…"`, `<pin>…</pin>`.
+    pub assignments: bool,
+}
+
+impl Default for Detectors {
+    fn default() -> Self {
+        Self {
+            cards: true,
+            bearer_tokens: true,
+            json_web_tokens: true,
+            private_keys: true,
+            api_keys: true,
+            connection_strings: true,
+            assignments: true,
+        }
+    }
+}
+
+impl Detectors {
+    /// None of them.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            cards: false,
+            bearer_tokens: false,
+            json_web_tokens: false,
+            private_keys: false,
+            api_keys: false,
+            connection_strings: false,
+            assignments: false,
+        }
+    }
+}
+
+/// Why a [`Spec`] cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadSpec {
+    /// A pointer is none.
+    #[error("the pointer {pointer:?} for {capability:?} is not a JSON pointer: {problem}")]
+    Pointer {
+        /// The pattern it is for.
+        capability: String,
+        /// As it was written.
+        pointer: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// A pattern is empty.
+    #[error("a pattern of capabilities must not be empty")]
+    Pattern,
+    /// Nothing of a name counts, or there are too many names.
+    #[error(
+        "the name {0:?} cannot be used: it needs a letter or a digit, and all of them together must not be too long"
+    )]
+    Key(String),
+}
+
+/// Names that are secret as the last words of others too.
+const ENDINGS: &[&str] = &[
+    "password",
+    "passwords",
+    "password_confirmation",
+    "password_again",
+    "passwd",
+    "pwd",
+    "passphrase",
+    "passcode",
+    "secret",
+    "secrets",
+    "token",
+    "jwt",
+    "bearer",
+    "api_key",
+    "api_keys",
+    "access_key",
+    "account_key",
+    "auth_key",
+    "encryption_key",
+    "master_key",
+    "private_key",
+    "secret_key",
+    "shared_key",
+    "signing_key",
+    "subscription_key",
+    "connection_string",
+    "credential",
+    "credentials",
+    "otp",
+    "totp",
+    "mfa_code",
+    "pin_code",
+    "verification_code",
+    "recovery_code",
+    "recovery_codes",
+    "security_code",
+    "seed_phrase",
+    "cvv",
+    "cvc",
+    "card_number",
+    "card_no",
+    "credit_card",
+    "ssn",
+    "social_security_number",
+    "amz_signature",
+    "密码",
+    "口令",
+    "パスワード",
+];
+
+/// Names that are secret by themselves, and part of harmless ones.
+const WHOLE: &[&str] = &[
+    "pass",
+    "pin",
+    "pan",
+    "cc_number",
+    "creds",
+    "sas",
+    "sid_token",
+];
+
+/// Names whose values have spaces in them.
+const LINES: &[&str] = &["authorization", "cookie", "cookies", "set_cookie"];
+
+/// Names that end like those of secrets and are none: they mark places in lists and texts.
+const HARMLESS: &[&str] = &[
+    "page_token",
+    "next_token",
+    "previous_token",
+    "continuation_token",
+    "progress_token",
+    "sync_token",
+    "stop_token",
+    "bos_token",
+    "eos_token",
+    "pad_token",
+    "unk_token",
+    "sep_token",
+    "mask_token",
+    "unexpected_token",
+    "expected_token",
+];
+
+impl Spec {
+    /// The names, ready to be looked up.
+    pub(crate) fn names(&self) -> Result<Names, BadSpec> {
+        let mut names = Names::new();
+        if self.built_in_keys {
+            for (list, place, meaning) in [
+                (ENDINGS, Place::Ending, Meaning::Secret),
+                (WHOLE, Place::Whole, Meaning::Secret),
+                (LINES, Place::Ending, Meaning::SecretLine),
+                (HARMLESS, Place::Ending, Meaning::Harmless),
+            ] {
+                for name in list {
+                    names.add(name, place, meaning);
+                }
+            }
+        }
+        for name in &self.keys {
+            let (place, rest) = match name.strip_prefix('*') {
+                Some(rest) => (Place::Ending, rest),
+                None => (Place::Whole, name.as_str()),
+            };
+            if !names.add(rest, place, Meaning::Secret) {
+                return Err(BadSpec::Key(name.clone()));
+            }
+        }
+        Ok(names)
+    }
+}
