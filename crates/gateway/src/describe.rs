@@ -36,7 +36,6 @@ impl IncludeSkill {
 pub(crate) struct Described {
     tool: model::Tool,
     risk: Option<&'static str>,
-    requires_confirmation: bool,
     timeout: Duration,
 }
 
@@ -95,7 +94,6 @@ impl Described {
                 meta,
             },
             risk: owlclaw.map(|block| block.risk_level.as_str()),
-            requires_confirmation: owlclaw.is_some_and(|block| block.requires_confirmation),
             timeout: tool.timeout().unwrap_or(default_timeout),
         }
     }
@@ -120,7 +118,9 @@ impl Described {
             estimated_cost,
             max_cost_per_call,
             confirmation,
+            risk,
         } = hints;
+        let risks: Vec<_> = risk.names().collect();
         let mut tool = self.tool.clone();
         tool.meta.insert(
             "io.owlclaw/governance",
@@ -130,7 +130,9 @@ impl Described {
                 "estimated_cost": estimated_cost.to_string(),
                 "max_cost_per_call": max_cost_per_call.map(|most| most.to_string()),
                 "risk": self.risk,
-                "requires_confirmation": self.requires_confirmation || confirmation.is_some(),
+                "risks": risks,
+                "requires_confirmation": confirmation.is_some(),
+                "confirmation": confirmation.map(governance::Confirmation::as_str),
                 "timeout_seconds": self.timeout.as_secs_f64(),
                 "supports_async": is_async,
             }),

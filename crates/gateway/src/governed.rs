@@ -1,5 +1,5 @@
 use crate::{
-    Clock, Invocation, InvocationError, Invoked, Tally,
+    Clock, Invocation, InvocationError, Invoked, PromptFailure, ReadFailure, Tally,
     clock::timestamp,
     error,
     invocation::Target,
@@ -103,7 +103,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             kind: invocation.kind(),
             estimate: invocation.estimate(),
             now: timestamp((self.clock)()),
-            arguments: None,
+            arguments: Some(invocation.arguments.as_str()),
         };
         self.governor.admit(ask).await.map_err(Refusal::Denied)
     }
@@ -195,9 +195,10 @@ where
             clock: &self.clock,
         };
         let outcome = self.inner.call(cx, admitted).await;
-        let remaining = open.settle(&outcome);
-        quota_report::hint(cx, &remaining);
-        tally.leave(remaining);
+        if let Some(remaining) = open.settle(&outcome) {
+            quota_report::hint(cx, &remaining);
+            tally.leave(remaining);
+        }
         outcome
     }
 }
@@ -210,15 +211,20 @@ struct OpenPermit<'a, Q: QuotaStore> {
 }
 
 impl<Q: QuotaStore> OpenPermit<'_, Q> {
-    fn settle(mut self, outcome: &Result<Invoked, InvocationError>) -> governance::Remaining {
-        match self.permit.take() {
-            Some(permit) => {
-                let cost = self.tally.cost(outcome, permit.reserved());
-                let now = timestamp((self.clock)());
-                permit.settle(cost, ending_of(outcome), now).remaining
-            }
-            None => governance::Remaining::default(),
+    /// Settles what has run; what was refused after all has used nothing up, and leaves nothing to
+    /// tell.
+    fn settle(
+        mut self,
+        outcome: &Result<Invoked, InvocationError>,
+    ) -> Option<governance::Remaining> {
+        let permit = self.permit.take()?;
+        if never_began(outcome) {
+            permit.release();
+            return None;
         }
+        let cost = self.tally.cost(outcome, permit.reserved());
+        let now = timestamp((self.clock)());
+        Some(permit.settle(cost, ending_of(outcome), now).remaining)
     }
 }
 
@@ -227,21 +233,54 @@ impl<Q: QuotaStore> Drop for OpenPermit<'_, Q> {
         if let Some(permit) = self.permit.take() {
             let cost = self.tally.cost_given_up(permit.reserved());
             let now = timestamp((self.clock)());
-            permit.settle(cost, Ending::GivenUp, now);
+            // Its caller has left, or what runs it has panicked.
+            let ending = if std::thread::panicking() {
+                Ending::Failed
+            } else {
+                Ending::GivenUp
+            };
+            permit.settle(cost, ending, now);
         }
     }
 }
 
-/// What the end of a call says of the health of what was called.
+/// Whether a call that was let through has not begun all the same.
+fn never_began(outcome: &Result<Invoked, InvocationError>) -> bool {
+    matches!(
+        outcome,
+        Ok(Invoked::NeedsConfirmation(_)) | Err(InvocationError::Unrecorded(_))
+    )
+}
+
+/// What the end of a call says of the health of what was called: for breakers.
 fn ending_of(outcome: &Result<Invoked, InvocationError>) -> Ending {
     match outcome {
-        Ok(_) => Ending::Succeeded,
-        Err(InvocationError::TimedOut(_) | InvocationError::Read(_)) => Ending::Failed,
-        Err(InvocationError::Tool(ToolError::Rejected(_) | ToolError::Busy { .. })) => {
-            Ending::NotRun
-        }
-        Err(InvocationError::Tool(ToolError::Suspended { .. })) => Ending::NotRun,
-        Err(InvocationError::Tool(_)) => Ending::Failed,
-        Err(_) => Ending::NotRun,
+        Ok(Invoked::Tool(result)) if result.is_error => Ending::Failed,
+        Ok(Invoked::Tool(_) | Invoked::Resource(_) | Invoked::Prompt(_)) => Ending::Succeeded,
+        // It has not done yet what it was called for.
+        Ok(Invoked::NeedsInput(_) | Invoked::NeedsConfirmation(_)) => Ending::NotRun,
+        Err(
+            InvocationError::TimedOut(_)
+            | InvocationError::Read(ReadFailure::Unreadable(_))
+            | InvocationError::Prompt(PromptFailure::Broken(_)),
+        ) => Ending::Failed,
+        Err(InvocationError::Tool(error)) => match error {
+            ToolError::Failed(_)
+            | ToolError::Crashed { .. }
+            | ToolError::TimedOut
+            | ToolError::Broken(_) => Ending::Failed,
+            ToolError::NeedsInput(_)
+            | ToolError::Rejected(_)
+            | ToolError::Busy { .. }
+            | ToolError::Suspended { .. } => Ending::NotRun,
+        },
+        Err(
+            InvocationError::Unknown
+            | InvocationError::Denied(_)
+            | InvocationError::Unrecorded(_)
+            | InvocationError::Invalid(_)
+            | InvocationError::Read(_)
+            | InvocationError::Prompt(_),
+        ) => Ending::NotRun,
     }
 }

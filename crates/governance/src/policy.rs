@@ -1,6 +1,6 @@
 use crate::{
     BreakerSpec, Calendar, CapabilityFacts, Charges, ConditionError, Confirmation, Denial, Kind,
-    Micros, PatternError, PolicySpec, Reason, Timestamp, condition,
+    Micros, PatternError, PolicySpec, Reason, Risk, Timestamp, condition,
     prepared::{PreparedRules, Preparing},
     version::version_of,
 };
@@ -44,6 +44,8 @@ pub struct Hints {
     pub max_cost_per_call: Option<Micros>,
     /// Who has to confirm each use, whatever its arguments are.
     pub confirmation: Option<Confirmation>,
+    /// What a use does.
+    pub risk: Risk,
 }
 
 /// A policy that cannot be put in force.
@@ -235,6 +237,7 @@ impl Policy {
             estimated_cost: self.estimate(capability, kind),
             max_cost_per_call: rules.quota.max_cost_per_call,
             confirmation: confirmation_of(rules, facts, capability).map(|(who, _)| who),
+            risk: facts.risk,
         }
     }
 

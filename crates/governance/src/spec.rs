@@ -199,6 +199,18 @@ pub struct BreakerSpec {
 }
 
 impl Risk {
+    /// The names of those it has.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        [
+            (self.read_only, "read_only"),
+            (self.mutating, "mutating"),
+            (self.external, "external"),
+            (self.financial, "financial"),
+        ]
+        .into_iter()
+        .filter_map(|(has, name)| has.then_some(name))
+    }
+
     /// Whether a use changes something, as far as is known.
     #[must_use]
     pub fn is_mutating(self) -> bool {
