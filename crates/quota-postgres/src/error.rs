@@ -1,0 +1,53 @@
+//! What can go wrong. Nothing here shows the URL or a part of it.
+
+/// Why counting cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The URL is none. What is wrong with it is not told, since it holds a password.
+    #[error("the URL of the quota database cannot be used")]
+    Url,
+    /// The database cannot be reached, or does not let us in.
+    #[error("the quota database cannot be reached")]
+    Connect(#[source] tokio_postgres::Error),
+    /// It did not answer in time.
+    #[error("the quota database does not answer")]
+    Silent,
+    /// Its text is not UTF-8, so names could not be stored.
+    #[error("the quota database has the encoding {0:?}, and needs UTF8")]
+    Encoding(String),
+    /// A newer version of this program has changed the tables.
+    #[error("the quota tables have version {found}, and this program knows up to {known}")]
+    Newer {
+        /// Theirs.
+        found: i32,
+        /// Ours.
+        known: i32,
+    },
+    /// The tables cannot be made or changed.
+    #[error("the quota tables cannot be prepared")]
+    Prepare(#[source] tokio_postgres::Error),
+    /// No thread can be started.
+    #[error("the thread that counts cannot be started")]
+    Thread(#[source] std::io::Error),
+}
+
+/// Why one request could not be decided.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    #[error("the database did not answer in time")]
+    Late,
+    #[error("the database has been away for a while")]
+    Away,
+    #[error("{max_open} reservations are open on this node")]
+    Full { max_open: usize },
+    #[error("the store has been closed")]
+    Closed,
+    #[error("a name is longer than {max} bytes, or has a NUL in it")]
+    Name { max: usize },
+    #[error("the clocks of this node and of the database differ by more than a month")]
+    Clock,
+    #[error("the database refused: {0}")]
+    Refused(String),
+    #[error("the database gave no answer that is one")]
+    Nonsense,
+}

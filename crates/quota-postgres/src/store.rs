@@ -1,0 +1,252 @@
+use crate::{
+    connection::Connection,
+    error::{OpenError, RequestError},
+    node::{self, Node},
+    options::{QuotaOptions, TimeSource},
+    queue::{Ending, Queue, unavailable},
+    request::{Request, millis},
+};
+use governance::{
+    Calendar, Charges, Micros, QuotaStore, Remaining, ReserveError, Timestamp, UnavailableError,
+    Usage,
+};
+use std::{error::Error, fmt, str::FromStr, sync::Arc, thread};
+use tokio::sync::{Mutex, oneshot};
+use tokio_postgres::{Config, Row};
+
+/// What everybody has used.
+const USAGE: &str = "SELECT * FROM owlclaw_quota_usage($1, $2)";
+
+/// Counters in PostgreSQL, shared with every other node that uses the same database.
+///
+/// It has a thread of its own, which owns the connection. Dropping it has that thread record what
+/// is still to be recorded, without waiting for it; [`PostgresQuota::close`] waits.
+pub struct PostgresQuota {
+    queue: Arc<Queue>,
+    options: QuotaOptions,
+    config: Config,
+    /// At most one connection besides the one that counts.
+    reporting: Mutex<()>,
+    ended: Mutex<Option<oneshot::Receiver<()>>>,
+}
+
+/// A call counted in PostgreSQL. One that is dropped has ended at what it was expected to cost.
+pub struct PostgresReservation {
+    queue: Arc<Queue>,
+    sequence: i64,
+    principal: Arc<str>,
+    cost: Micros,
+    has_ended: bool,
+}
+
+impl PostgresQuota {
+    /// Connects, makes or updates the tables (`owlclaw_quota_…` in the first schema of the search
+    /// path), and registers this process as a node.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] when that does not succeed within a few times [`QuotaOptions::max_wait`].
+    pub async fn open(url: &str, options: QuotaOptions) -> Result<Self, OpenError> {
+        // The library's own complaint quotes what it does not understand.
+        let mut config = Config::from_str(url).map_err(|_| OpenError::Url)?;
+        if config.get_application_name().is_none() {
+            config.application_name("owlclaw-quota");
+        }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(options.max_wait);
+        }
+        let queue = Arc::new(Queue::new(options.max_open, options.max_wait));
+        let (opened, is_open) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let node = Node::new(Arc::clone(&queue), config.clone(), options.clone());
+        thread::Builder::new()
+            .name("owlclaw-quota".to_owned())
+            .spawn(move || {
+                node::run(node, opened);
+                let _ = end.send(());
+            })
+            .map_err(OpenError::Thread)?;
+        is_open.await.unwrap_or(Err(OpenError::Silent))?;
+        Ok(Self {
+            queue,
+            options,
+            config,
+            reporting: Mutex::default(),
+            ended: Mutex::new(Some(ended)),
+        })
+    }
+
+    /// Whether the database was there when it was last talked to. It takes
+    /// [`QuotaOptions::max_wait`] to be sure that it is not.
+    #[must_use]
+    pub fn is_available(&self) -> bool {
+        !self.queue.is_away()
+    }
+
+    /// Lets nobody in any more, records all endings, and takes leave: what is still reserved on
+    /// this node runs no longer and has cost what it was expected to. While the database is away
+    /// that is given up after [`QuotaOptions::max_wait`], and the lease does it.
+    pub async fn close(&self) {
+        self.queue.close();
+        let mut ended = self.ended.lock().await;
+        if let Some(receiver) = ended.as_mut() {
+            let _ = receiver.await;
+            *ended = None;
+        }
+    }
+
+    async fn ask(&self, charges: &Charges<'_>, reserves: bool) -> Result<Granted, ReserveError> {
+        let request = Request::new(charges, self.options.time).map_err(unavailable)?;
+        let answer = self.queue.ask(request, reserves).map_err(unavailable)?;
+        // The thread answers everybody; that it ended without it is our mistake.
+        let answer = answer
+            .await
+            .unwrap_or_else(|_| Err(unavailable(RequestError::Closed)));
+        let (undelivered, remaining) = answer?;
+        Ok((undelivered.and_then(|it| it.deliver()), remaining))
+    }
+
+    async fn report(&self, calendar: &Calendar, now: Timestamp) -> Result<Vec<Usage>, OpenError> {
+        // A connection of its own, so that a long report keeps no call waiting.
+        let _one_at_a_time = self.reporting.lock().await;
+        let connection = Connection::open(&self.config, &self.options).await?;
+        connection.set_timeout(node::LONG).await?;
+        let at = (self.options.time == TimeSource::Callers).then(|| millis(now));
+        let month = millis(calendar.month_of(now).start);
+        let rows = connection.all(USAGE, &[&at, &month]).await;
+        let usage = |row: &Row| -> Result<Usage, tokio_postgres::Error> {
+            let count = |value: i64| u32::try_from(value).unwrap_or(u32::MAX);
+            let total = |value: i64| u64::try_from(value).unwrap_or(0);
+            Ok(Usage {
+                principal: row.try_get(0)?,
+                spent: Micros(total(row.try_get(1)?)),
+                calls_minute: count(row.try_get(2)?),
+                calls_day: count(row.try_get(3)?),
+                reads_minute: count(row.try_get(4)?),
+                reads_day: count(row.try_get(5)?),
+                running: count(row.try_get(6)?),
+                calls_total: total(row.try_get(7)?),
+                reads_total: total(row.try_get(8)?),
+            })
+        };
+        rows.and_then(|rows| rows.iter().map(usage).collect())
+            .map_err(OpenError::Connect)
+    }
+}
+
+type Granted = (Option<PostgresReservation>, Remaining);
+
+impl QuotaStore for PostgresQuota {
+    type Reservation = PostgresReservation;
+
+    /// # Cancel safety
+    ///
+    /// What was reserved for a future that has been dropped is released, soon after.
+    async fn reserve(
+        &self,
+        charges: Charges<'_>,
+    ) -> Result<(PostgresReservation, Remaining), ReserveError> {
+        let (reservation, remaining) = self.ask(&charges, true).await?;
+        match reservation {
+            Some(reservation) => Ok((reservation, remaining)),
+            None => Err(unavailable(RequestError::Nonsense)),
+        }
+    }
+
+    fn settle(&self, reservation: PostgresReservation, actual: Micros) {
+        reservation.end(Some(actual));
+    }
+
+    fn release(&self, reservation: PostgresReservation) {
+        reservation.end(None);
+    }
+
+    async fn remaining(&self, charges: Charges<'_>) -> Result<Remaining, UnavailableError> {
+        let free = Charges {
+            cost: Micros::ZERO,
+            ..charges
+        };
+        match self.ask(&free, false).await {
+            Ok((_, remaining)) => Ok(remaining),
+            Err(ReserveError::Unavailable(error)) => Err(error),
+            Err(error @ ReserveError::Exhausted(_)) => Err(UnavailableError(Box::new(error))),
+        }
+    }
+
+    /// Reads all principals over a connection of its own, for at most 10 s.
+    async fn usage(
+        &self,
+        calendar: &Calendar,
+        now: Timestamp,
+    ) -> Result<Vec<Usage>, UnavailableError> {
+        let failed = |error: Box<dyn Error + Send + Sync>| UnavailableError(error);
+        if self.queue.is_away() {
+            return Err(failed(Box::new(RequestError::Away)));
+        }
+        match tokio::time::timeout(node::LONG, self.report(calendar, now)).await {
+            Ok(report) => report.map_err(|error| failed(Box::new(error))),
+            Err(_) => Err(failed(Box::new(RequestError::Late))),
+        }
+    }
+}
+
+impl fmt::Debug for PostgresQuota {
+    /// Without the URL, which holds a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresQuota")
+            .field("queue", &self.queue)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for PostgresQuota {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+impl PostgresReservation {
+    pub(crate) fn new(queue: Arc<Queue>, sequence: i64, principal: Arc<str>, cost: Micros) -> Self {
+        Self {
+            queue,
+            sequence,
+            principal,
+            cost,
+            has_ended: false,
+        }
+    }
+
+    /// Ends it at a cost, or as if it had never been.
+    pub(crate) fn end(mut self, actual: Option<Micros>) {
+        self.put_end(actual);
+    }
+
+    fn put_end(&mut self, actual: Option<Micros>) {
+        if !self.has_ended {
+            self.has_ended = true;
+            self.queue.end(Ending {
+                sequence: self.sequence,
+                principal: Arc::clone(&self.principal),
+                actual,
+            });
+        }
+    }
+}
+
+impl Drop for PostgresReservation {
+    fn drop(&mut self) {
+        let cost = self.cost;
+        self.put_end(Some(cost));
+    }
+}
+
+impl fmt::Debug for PostgresReservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresReservation")
+            .field("sequence", &self.sequence)
+            .field("principal", &self.principal)
+            .field("cost", &self.cost)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,7 @@
+//! Limits that several nodes share, against a real PostgreSQL.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+mod same;
