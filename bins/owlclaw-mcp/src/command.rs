@@ -11,7 +11,7 @@ use crate::cli::{
     self, Command, ConfigCommand, ListFormat, Program, ReportFormat, ResourcesCommand, Settings,
     ToolsCommand,
 };
-use crate::config::{self, Environment, Loaded, Problem, Rejected, Severity};
+use crate::config::{self, Environment, Loaded, Problem, Rejected, Severity, Source};
 use crate::listing::{self, ResourceFilter};
 use crate::logging::Log;
 use crate::{Failure, serve};
@@ -76,7 +76,7 @@ enum Stop {
 
 fn carry_out(command: Command) -> Result<ExitCode, Stop> {
     match command {
-        Command::Start(settings) => start(try_load(settings)?.map_err(Stop::Rejected)?),
+        Command::Start(settings) => start(source(settings)?),
         Command::Config(ConfigCommand::Validate { settings, format }) => validate(settings, format),
         Command::Config(ConfigCommand::Show { settings, format }) => show(settings, format),
         Command::Config(ConfigCommand::Schema) => print_json(&config::schema()),
@@ -112,8 +112,9 @@ fn carry_out(command: Command) -> Result<ExitCode, Stop> {
 
 /// From the first line on everything goes through the log, so that a reader of standard error that
 /// does not read cannot hold the server up.
-fn start(loaded: Loaded) -> Result<ExitCode, Stop> {
-    let log = Log::start(&loaded.config.logging);
+fn start(source: Source) -> Result<ExitCode, Stop> {
+    let loaded = source.load().map_err(Stop::Rejected)?;
+    let (log, level) = Log::start_adjustable(&loaded.config.logging);
     log.announce("configuration", &loaded.summary());
     for warning in &loaded.warnings {
         tracing::warn!(
@@ -123,7 +124,7 @@ fn start(loaded: Loaded) -> Result<ExitCode, Stop> {
             "the configuration is odd"
         );
     }
-    serve::start(loaded.config).or_else(|failure| {
+    serve::start(source, loaded, level).or_else(|failure| {
         let causes = explain(&*failure);
         tracing::error!(error = causes, "the server failed");
         Ok(FAILED.into())
@@ -178,13 +179,18 @@ fn load(settings: Settings) -> Result<Loaded, Stop> {
 }
 
 fn try_load(settings: Settings) -> Result<Result<Loaded, Rejected>, Stop> {
+    Ok(source(settings)?.load())
+}
+
+/// Where this command's configuration comes from.
+fn source(settings: Settings) -> Result<Source, Stop> {
     let directory = std::env::current_dir()
         .map_err(|error| Stop::Failed(format!("there is no current directory: {error}").into()))?;
-    Ok(config::load(
-        &settings.into_overrides(),
-        &Environment::of_process(),
-        &directory,
-    ))
+    Ok(Source {
+        overrides: settings.into_overrides(),
+        environment: Environment::of_process(),
+        directory,
+    })
 }
 
 fn print(text: &str) -> Result<ExitCode, Stop> {

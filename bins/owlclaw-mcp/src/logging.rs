@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tracing::Dispatch;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{MakeWriter, Subscriber};
@@ -34,32 +35,60 @@ pub struct Log {
     format: LogFormat,
 }
 
+/// Changes the level of a running log.
+#[derive(Clone)]
+pub struct LevelHandle(Arc<dyn Fn(LogLevel) + Send + Sync>);
+
+impl LevelHandle {
+    /// Logs from `level` on, from the next event.
+    pub fn set(&self, level: LogLevel) {
+        (self.0)(level);
+    }
+}
+
+impl std::fmt::Debug for LevelHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LevelHandle")
+    }
+}
+
 impl Log {
     /// Starts the writer and makes this the log of the process. If there is one already, that one
     /// stays and this takes [announcements](Self::announce) only.
     pub fn start(config: &Logging) -> Self {
+        Self::start_adjustable(config).0
+    }
+
+    /// The same, with what changes its level.
+    pub fn start_adjustable(config: &Logging) -> (Self, LevelHandle) {
         let output: Box<dyn Write + Send> = match config.output {
             LogOutput::Stderr => Box::new(io::stderr()),
         };
         let log = Self::to(output, config.format);
-        let _ = tracing::dispatcher::set_global_default(log.dispatch(config.level));
-        log
+        let (dispatch, level) = log.dispatch(config.level);
+        let _ = tracing::dispatcher::set_global_default(dispatch);
+        (log, level)
     }
 
-    /// Where events go.
-    fn dispatch(&self, level: LogLevel) -> Dispatch {
-        let level = match level {
-            LogLevel::Debug => LevelFilter::DEBUG,
-            LogLevel::Info => LevelFilter::INFO,
-            LogLevel::Warning => LevelFilter::WARN,
-            LogLevel::Error => LevelFilter::ERROR,
-        };
+    /// Where events go, and what changes which do.
+    fn dispatch(&self, level: LogLevel) -> (Dispatch, LevelHandle) {
         let lines = Subscriber::builder()
-            .with_max_level(level)
+            .with_env_filter(filter(level))
             .with_writer(self.queue.clone());
+        // The two differ in type, and so do their handles. That a log is gone is no failure.
         match self.format {
-            LogFormat::Json => lines.json().flatten_event(true).finish().into(),
-            LogFormat::Text => lines.with_ansi(false).finish().into(),
+            LogFormat::Json => {
+                let lines = lines.json().flatten_event(true).with_filter_reloading();
+                let handle = lines.reload_handle();
+                let set = move |level| drop(handle.reload(filter(level)));
+                (lines.finish().into(), LevelHandle(Arc::new(set)))
+            }
+            LogFormat::Text => {
+                let lines = lines.with_ansi(false).with_filter_reloading();
+                let handle = lines.reload_handle();
+                let set = move |level| drop(handle.reload(filter(level)));
+                (lines.finish().into(), LevelHandle(Arc::new(set)))
+            }
         }
     }
 
@@ -101,6 +130,16 @@ impl Drop for Log {
     fn drop(&mut self) {
         self.flush();
     }
+}
+
+fn filter(level: LogLevel) -> EnvFilter {
+    let level = match level {
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Warning => LevelFilter::WARN,
+        LogLevel::Error => LevelFilter::ERROR,
+    };
+    EnvFilter::default().add_directive(level.into())
 }
 
 /// Lines that wait to be written.
@@ -328,19 +367,26 @@ mod tests {
         ] {
             let (log, release, texts) = stuck(format);
             drop(release);
-            tracing::dispatcher::with_default(&log.dispatch(LogLevel::Warning), || {
+            let (dispatch, level) = log.dispatch(LogLevel::Warning);
+            tracing::dispatcher::with_default(&dispatch, || {
                 tracing::info!("not this one");
                 tracing::warn!(count = 3, "this\none");
+                level.set(LogLevel::Info);
+                tracing::info!("and that one");
+                level.set(LogLevel::Error);
+                tracing::warn!("not this either");
             });
             assert!(log.queue.wait_until_written(Duration::from_secs(60)));
             let text: Vec<u8> = texts.try_iter().flatten().collect();
             let text = String::from_utf8(text).unwrap();
             assert!(
-                text.contains(expected) && !text.contains("not this"),
+                text.contains(expected)
+                    && text.contains("and that one")
+                    && !text.contains("not this"),
                 "{text}"
             );
             assert!(
-                format == LogFormat::Text || text.lines().count() == 1,
+                format == LogFormat::Text || text.lines().count() == 2,
                 "{text}"
             );
         }

@@ -2,9 +2,11 @@
 
 mod build;
 mod commands;
+mod file_watch;
 mod http;
 mod list;
 mod policy;
+mod rules;
 mod services;
 mod sources;
 mod states;
@@ -17,8 +19,10 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Failure;
-use crate::config::{Config, Transport};
+use crate::config::{Loaded, Source, Transport};
+use crate::logging::LevelHandle;
 use build::Server;
+use rules::Rules;
 
 pub(crate) use list::{resources_list, tools_list};
 
@@ -26,18 +30,23 @@ pub(crate) use list::{resources_list, tools_list};
 /// which the application may take one to end and the ledger needs some.
 const DRAIN: Duration = Duration::from_millis(3_500);
 
-/// Serves until the client goes or a signal comes.
-pub(crate) fn start(config: Config) -> Result<ExitCode, Failure> {
+/// Serves until the client goes or a signal comes. `level` changes that of the log.
+pub(crate) fn start(
+    source: Source,
+    loaded: Loaded,
+    level: LevelHandle,
+) -> Result<ExitCode, Failure> {
     // One thread per core serves HTTP, each with a runtime of its own; this one looks after the
     // application, the skills and the ends of things, or serves the one client on stdio.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let served = runtime.block_on(async {
-        let server = Arc::new(Server::build(config).await?);
+        let rules = Rules::watch(source, loaded);
+        let server = Arc::new(Server::build(&rules, level).await?);
         let following = {
             let server = Arc::clone(&server);
-            tokio::spawn(async move { server.follow_changes().await })
+            tokio::spawn(async move { server.follow_changes(rules).await })
         };
         let served = match server.config.transport {
             Transport::Stdio => stdio::serve(&server).await,

@@ -148,6 +148,11 @@ impl<'a> Document<'a> {
         }
     }
 
+    /// Whether there is nothing in it but comments.
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(self.root.value, Value::Nothing)
+    }
+
     /// The origin to report for something at `at`.
     pub(super) fn origin(&self, at: Place) -> Origin {
         origin(&self.name, self.text, at)

@@ -20,6 +20,7 @@ mod governance;
 mod host;
 mod interpolate;
 mod layer;
+mod live;
 mod model;
 mod money;
 mod nearest;
@@ -52,6 +53,7 @@ pub use model::{
     Config, Cors, ErrorStyle, Http, IncludeSkill, LogFormat, LogLevel, LogOutput, Logging,
     Resources, Tls, Tools, Transport,
 };
+pub use live::{Change, Changes, Source};
 pub use money::{Micros, ParseMicrosError};
 pub use overrides::Overrides;
 pub(crate) use problem::printable;
@@ -80,6 +82,8 @@ pub struct Loaded {
     pub warnings: Vec<Problem>,
     /// The file that was read, absolute.
     pub file: Option<PathBuf>,
+    /// There is no file, or nothing in it.
+    says_nothing: bool,
     origins: Origins,
 }
 
@@ -160,6 +164,7 @@ pub fn load(
                     config,
                     warnings: problems,
                     file,
+                    says_nothing: document.is_none_or(|document| document.is_empty()),
                     origins,
                 });
             }

@@ -23,10 +23,12 @@ use task_store::{SqliteTaskStore, TaskLimits};
 use tokio::sync::watch;
 
 use super::policy;
+use super::rules::{Cause, Found, Rules};
 use super::sources::Sources;
 use super::states;
 use crate::Failure;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Origin, Problem};
+use crate::logging::LevelHandle;
 
 /// How long an application may take to load. Some import half of an ecosystem.
 const APP_START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -37,12 +39,14 @@ pub(super) struct Server {
     pub(super) gateway: Arc<Gateway<MemoryQuota>>,
     sources: Sources,
     skills: watch::Receiver<Arc<SkillCatalog>>,
+    level: LevelHandle,
     _watching: WatchGuard,
 }
 
 impl Server {
     /// Opens the ledger, loads the application and the skills, and puts them together.
-    pub(super) async fn build(config: Config) -> Result<Self, Failure> {
+    pub(super) async fn build(rules: &Rules, level: LevelHandle) -> Result<Self, Failure> {
+        let config = rules.config().clone();
         let (skills, watching) = adapter_skills::watch(WatchOptions::new(scan_options(&config)?))?;
         let catalog = Arc::clone(&skills.borrow());
         let sources = Sources::start(&config, &catalog).await?;
@@ -53,7 +57,7 @@ impl Server {
 
         let tasks = open_tasks(&config).await?;
 
-        let mut components = Vec::new();
+        let mut components = vec![rules.component()];
         if let Some(app) = &sources.app {
             components.push(app_component(Arc::clone(app)));
         }
@@ -81,13 +85,14 @@ impl Server {
             gateway,
             sources,
             skills,
+            level,
             _watching: watching,
         })
     }
 
     /// Puts what has changed on offer, until nothing can change any more: skills on disk, and an
-    /// application that came back with other handlers.
-    pub(super) async fn follow_changes(&self) {
+    /// application that came back with other handlers. Puts rules in force that have changed.
+    pub(super) async fn follow_changes(&self, mut rules: Rules) {
         let mut skills = self.skills.clone();
         let mut handlers = self.sources.app.as_ref().map(|app| app.tools_version());
         loop {
@@ -101,18 +106,55 @@ impl Server {
             let goes_on = tokio::select! {
                 goes_on = skills_changed => goes_on,
                 goes_on = handlers_changed => goes_on,
+                cause = rules.changed() => {
+                    self.reload(&mut rules, cause).await;
+                    continue;
+                }
             };
             if !goes_on {
                 return;
             }
             let catalog = Arc::clone(&skills.borrow_and_update());
-            self.refresh(&catalog);
+            self.refresh(&catalog, rules.config());
         }
     }
 
-    fn refresh(&self, catalog: &Arc<SkillCatalog>) {
+    /// Puts rules in force that have changed, all at once.
+    async fn reload(&self, rules: &mut Rules, cause: Cause) {
+        let changed = match rules.look().await {
+            Found::Same => {
+                rules.same();
+                tracing::info!(cause = cause.as_str(), "the configuration says the same");
+                return;
+            }
+            Found::Wrong(problems) => return rules.reject(&problems),
+            Found::Changed(changed) => changed,
+        };
+        let catalog = Arc::clone(&self.skills.borrow());
+        let version = match policy::policy(&changed.config.governance, &catalog) {
+            Ok(policy) => {
+                let version = policy.version();
+                self.gateway.replace_policy(policy);
+                version
+            }
+            Err(error) => {
+                let message = crate::command::explain(&error);
+                return rules.reject(&[Problem::error(Origin::Default, message)]);
+            }
+        };
+        self.level.set(changed.config.logging.level);
+        tracing::info!(
+            cause = cause.as_str(),
+            policy_version = version,
+            settings = changed.live.len(),
+            "the rules have changed"
+        );
+        rules.accept(*changed);
+    }
+
+    fn refresh(&self, catalog: &Arc<SkillCatalog>, config: &Config) {
         let offer = offer(&self.config, &self.sources, catalog);
-        match policy::policy(&self.config.governance, catalog) {
+        match policy::policy(&config.governance, catalog) {
             Ok(policy) => self.gateway.replace(offer, policy),
             // The rules are those of the policy in force, so this cannot be; keep that one.
             Err(error) => {

@@ -154,9 +154,13 @@ impl SideRoutes for Routes {
 
 impl Routes {
     /// 503 while a part does not work, so that a balancer looks elsewhere; 200 again when it does.
+    ///
+    /// A configuration that is wrong is told and no reason to look elsewhere: calls are judged by
+    /// the rules before it, and whoever made the mistake made it on all servers.
     fn health(&self) -> PlainResponse {
         let health = self.gateway.health();
-        let status = if health.is_ok() {
+        let mut parts = health.components.iter();
+        let status = if parts.all(|part| part.ok || part.name == super::rules::COMPONENT) {
             StatusCode::OK
         } else {
             StatusCode::SERVICE_UNAVAILABLE

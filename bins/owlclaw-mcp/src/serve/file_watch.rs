@@ -1,0 +1,220 @@
+//! Notices when a file has other content than before.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use notify::event::{AccessKind, AccessMode};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Nothing may change for so long before the file is looked at, so that it is seen whole.
+const QUIET: Duration = Duration::from_millis(100);
+/// A burst of changes is looked at after so long all the same.
+const MAX_BURST: Duration = Duration::from_secs(2);
+/// How often a look is taken unasked: networks and links lose announcements.
+const POLL: Duration = Duration::from_secs(5);
+/// What is beyond this is not looked at: no configuration is so long.
+const MAX_BYTES: u64 = 2 * 1024 * 1024;
+
+/// A file that is watched, by its directory, so that it may be replaced, be a link, or not exist.
+/// Watching ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct FileWatch {
+    versions: watch::Receiver<u64>,
+    task: JoinHandle<()>,
+}
+
+impl FileWatch {
+    /// Watches `path`, which is absolute, from its present content on.
+    pub(super) fn start(path: PathBuf) -> Self {
+        let (sender, versions) = watch::channel(0);
+        let announced = Arc::new(Notify::new());
+        // First, so that nothing that happens meanwhile is lost.
+        let watcher = watcher(&path, Arc::clone(&announced));
+        let first = print(&path);
+        let task = tokio::spawn(async move {
+            follow(path, first, &announced, &sender).await;
+            drop(watcher);
+        });
+        Self { versions, task }
+    }
+
+    /// Resolves when the file has other content than when it was last asked.
+    ///
+    /// # Cancel safety
+    ///
+    /// A change is not lost when the future is dropped.
+    pub(super) async fn changed(&mut self) {
+        if self.versions.changed().await.is_err() {
+            // The task runs until this is dropped.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Drop for FileWatch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn follow(
+    path: PathBuf,
+    mut last: Option<u64>,
+    announced: &Notify,
+    sender: &watch::Sender<u64>,
+) {
+    loop {
+        if timeout(POLL, announced.notified()).await.is_ok() {
+            until_quiet(announced).await;
+        }
+        let path = path.clone();
+        // A disk may hang, and calls must not hang with it.
+        let Ok(now) = tokio::task::spawn_blocking(move || print(&path)).await else {
+            return;
+        };
+        if now != last {
+            last = now;
+            sender.send_modify(|version| *version += 1);
+        }
+    }
+}
+
+async fn until_quiet(announced: &Notify) {
+    let end = Instant::now() + MAX_BURST;
+    loop {
+        tokio::select! {
+            () = sleep(QUIET) => return,
+            () = announced.notified() => {}
+        }
+        if end <= Instant::now() {
+            return;
+        }
+    }
+}
+
+/// Announces changes in the directory of `path`, and where that leads to.
+fn watcher(path: &Path, announced: Arc<Notify>) -> Option<RecommendedWatcher> {
+    let tell = move |event: notify::Result<Event>| {
+        if event.is_err() || event.is_ok_and(|event| is_change(&event)) {
+            announced.notify_one();
+        }
+    };
+    let result = notify::recommended_watcher(tell).and_then(|mut watcher| {
+        let directory = path.parent().unwrap_or(path);
+        watcher.watch(directory, RecursiveMode::NonRecursive)?;
+        let real = fs::canonicalize(path).ok();
+        let real = real.as_deref().and_then(Path::parent);
+        if let Some(real) = real.filter(|real| *real != directory) {
+            // An edit of what a link leads to happens there.
+            let _ = watcher.watch(real, RecursiveMode::NonRecursive);
+        }
+        Ok(watcher)
+    });
+    match result {
+        Ok(watcher) => Some(watcher),
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "changes of the configuration are not announced, so they are polled for"
+            );
+            None
+        }
+    }
+}
+
+/// Our own reading is announced too.
+fn is_change(event: &Event) -> bool {
+    match event.kind {
+        EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
+        _ => true,
+    }
+}
+
+/// Something that differs when the content does; `None` without a file.
+fn print(path: &Path) -> Option<u64> {
+    let mut hasher = DefaultHasher::new();
+    match fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return None,
+        Err(error) => error.to_string().hash(&mut hasher),
+        // A pipe would be waited for without end.
+        Ok(metadata) if !metadata.is_file() => 0.hash(&mut hasher),
+        Ok(_) => {
+            let mut bytes = Vec::new();
+            let read = fs::File::open(path)
+                .and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
+            match read {
+                Ok(_) => bytes.hash(&mut hasher),
+                Err(error) => error.to_string().hash(&mut hasher),
+            }
+        }
+    }
+    Some(hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// Far longer than it takes to notice a change.
+    const LONG: Duration = Duration::from_secs(60);
+
+    async fn notices(watch: &mut FileWatch) {
+        timeout(LONG, watch.changed()).await.expect("it is noticed");
+    }
+
+    #[tokio::test]
+    async fn edits_renames_removals_and_returns_are_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "one").unwrap();
+        let mut watch = FileWatch::start(path.clone());
+        fs::write(&path, "two").unwrap();
+        notices(&mut watch).await;
+        let other = directory.path().join("other");
+        fs::write(&other, "three").unwrap();
+        fs::rename(&other, &path).unwrap();
+        notices(&mut watch).await;
+        fs::remove_file(&path).unwrap();
+        notices(&mut watch).await;
+        fs::write(&path, "three").unwrap();
+        notices(&mut watch).await;
+    }
+
+    #[tokio::test]
+    async fn a_link_that_is_swapped_is_noticed() {
+        // As volumes of configuration are mounted: file -> ..data/file, ..data -> ..1
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for (version, text) in [("..1", "one"), ("..2", "two")] {
+            fs::create_dir(at(version)).unwrap();
+            fs::write(at(version).join("file"), text).unwrap();
+        }
+        symlink("..1", at("..data")).unwrap();
+        symlink("..data/file", at("file")).unwrap();
+        let mut watch = FileWatch::start(at("file"));
+        symlink("..2", at("..new")).unwrap();
+        fs::rename(at("..new"), at("..data")).unwrap();
+        notices(&mut watch).await;
+    }
+
+    #[tokio::test]
+    async fn the_same_content_is_no_change() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "one").unwrap();
+        let mut watch = FileWatch::start(path.clone());
+        fs::write(directory.path().join("beside"), "x").unwrap();
+        fs::write(&path, "one").unwrap();
+        fs::write(&path, "two").unwrap();
+        notices(&mut watch).await;
+        assert_eq!(*watch.versions.borrow(), 1);
+    }
+}
