@@ -649,6 +649,12 @@ fn rules_are_checked_as_a_whole() {
             "trading_hours: ['25:00-26:00']",
             "32: `governance.trading_hours[0]` must be days, hours and a time zone, found `25:00-26:00` | `25:00` is no time of the day: write 09:30",
         ),
+        ("tools: {pay: {windows: []}}", "?"),
+        ("trading_hours: ['9:00-10:00 Mars/Base']", "?"),
+        (
+            "trading_hours: ['9:00-10:00 UTC', '9:00-10:00 Asia/Tokyo']",
+            "?",
+        ),
         (
             "tools: {pay: {breaker: {failure: 3}}}",
             "40: unknown key `governance.tools.pay.breaker.failure` | did you mean `governance.tools.pay.breaker.failures`?",

@@ -205,7 +205,11 @@ mod tests {
         assert!(live.iter().any(|key| key.starts_with("governance.clients")));
         assert_eq!(
             changes.at_restart,
-            ["governance.approvals.expire_seconds", "http.port", "ledger.url"]
+            [
+                "governance.approvals.expire_seconds",
+                "http.port",
+                "ledger.url"
+            ]
         );
 
         let running = old.with_live_settings_of(&new);

@@ -49,11 +49,11 @@ pub use application::{States, WorkerStart, Workers};
 pub use commands::{Command, Output, Stdin, Words};
 pub use environment::Environment;
 pub use governance::{Access, AccessRules, Client, Governance, PartialQuota, Quota};
+pub use live::{Change, Changes, Source};
 pub use model::{
     Config, Cors, ErrorStyle, Http, IncludeSkill, LogFormat, LogLevel, LogOutput, Logging,
     Resources, Tls, Tools, Transport,
 };
-pub use live::{Change, Changes, Source};
 pub use money::{Micros, ParseMicrosError};
 pub use overrides::Overrides;
 pub(crate) use problem::printable;

@@ -37,6 +37,26 @@ pub(super) fn check(governance: &Governance, origins: &Origins, problems: &mut V
             }
         }
     }
+    let tools = governance.tools.iter();
+    let windows = tools.filter_map(|(name, tool)| {
+        let key = child(&child("governance.tools", name), "windows");
+        Some((key, tool.windows.as_ref()?))
+    });
+    let trading_hours = (
+        "governance.trading_hours".to_owned(),
+        &governance.trading_hours,
+    );
+    for (key, windows) in windows.chain([trading_hours]) {
+        if windows.iter().any(|it| it.zone != windows[0].zone) {
+            let message = format!("`{key}`: the hours are in several time zones");
+            let hint = "write all of them in one".to_owned();
+            error(key, message, Some(hint));
+        } else if windows.is_empty() {
+            let message = format!("`{key}` must not be empty");
+            let hint = "to forbid calls, use `deny` or `hide`".to_owned();
+            error(key, message, Some(hint));
+        }
+    }
     for (name, tool) in &governance.tools {
         let path = child("governance.tools", name);
         let risk = tool.risk.as_deref().unwrap_or_default();

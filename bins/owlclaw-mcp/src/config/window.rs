@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use governance::Zone;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -39,6 +40,9 @@ pub enum ParseWindowError {
     /// No time of the day, from 00:00 to 24:00.
     #[error("`{0}` is no time of the day: write 09:30")]
     Time(String),
+    /// No time zone.
+    #[error("`{0}` is no time zone: write one such as Europe/Berlin or UTC")]
+    Zone(String),
     /// It begins when it ends.
     #[error("the hours are empty: for a whole day write 00:00-24:00")]
     Empty,
@@ -61,6 +65,9 @@ impl FromStr for Window {
         let (from, to) = (time(from)?, time(to)?);
         if from == to || from == MINUTES_OF_A_DAY {
             return Err(ParseWindowError::Empty);
+        }
+        if Zone::iana(zone).is_err() {
+            return Err(ParseWindowError::Zone(zone.to_owned()));
         }
         Ok(Self {
             days: days.map_or(Ok([true; 7]), days_of)?,
@@ -195,6 +202,10 @@ mod tests {
             ("10:00-24:01", ParseWindowError::Time("24:01".into())),
             ("10:0-11:00", ParseWindowError::Time("10:0".into())),
             ("10:60-11:00", ParseWindowError::Time("10:60".into())),
+            (
+                "10:00-11:00 Mars/Base",
+                ParseWindowError::Zone("Mars/Base".into()),
+            ),
             ("10:00-10:00", ParseWindowError::Empty),
             ("24:00-10:00", ParseWindowError::Empty),
         ];

@@ -147,8 +147,8 @@ fn print(path: &Path) -> Option<u64> {
         Ok(metadata) if !metadata.is_file() => 0.hash(&mut hasher),
         Ok(_) => {
             let mut bytes = Vec::new();
-            let read = fs::File::open(path)
-                .and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
+            let read =
+                fs::File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
             match read {
                 Ok(_) => bytes.hash(&mut hasher),
                 Err(error) => error.to_string().hash(&mut hasher),

@@ -1,14 +1,17 @@
 //! The configured rules as governance understands them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use adapter_skills::SkillCatalog;
 use gateway::{capability_facts, resource_capability, tool_capability};
 use governance::{
-    CapabilityFacts, Micros, Policy, PolicyError, PolicySpec, Quota, RateLimits, Rules, TimeWindows,
+    BreakerSpec, CapabilityFacts, Condition, Confirmation, Days, Effect, Micros, Policy,
+    PolicyError, PolicySpec, Quota, RateLimits, Risk, RoleRules, Rules, TimeOfDay, TimeWindow,
+    TimeWindows, Zone,
 };
 
-use crate::config::{self, Access, AccessRules, Governance};
+use crate::config::{self, Access, AccessRules, Governance, PartialQuota, ToolRule, Window};
 
 /// Builds the policy in force.
 ///
@@ -16,72 +19,230 @@ use crate::config::{self, Access, AccessRules, Governance};
 ///
 /// A pattern, a role or a condition that cannot be used.
 pub(super) fn policy(config: &Governance, skills: &SkillCatalog) -> Result<Policy, PolicyError> {
-    let mut capabilities = capability_facts(skills, &TimeWindows::trading_hours());
+    Policy::new(spec(config, skills))
+}
+
+fn spec(config: &Governance, skills: &SkillCatalog) -> PolicySpec {
+    let trading_hours = hours(&config.trading_hours).unwrap_or_else(TimeWindows::trading_hours);
+    let mut capabilities = capability_facts(skills, &trading_hours);
     super::services::inherit_facts(&mut capabilities, skills);
     for (name, rule) in &config.tools {
         let facts = capabilities.entry(tool_capability(name)).or_default();
         *facts = over(rule, std::mem::take(facts));
     }
-    let principals: BTreeMap<_, _> = config
-        .clients
-        .keys()
-        .map(|name| {
-            let rules = rules(&config.access_of(name), config.quota_of(name));
-            (name.clone(), rules)
-        })
-        .collect();
+    let everybody = |own: Rules| Rules {
+        confirm: [tools(&config.confirm), own.confirm].concat(),
+        conditions: [conditions(&config.conditions), own.conditions].concat(),
+        ..own
+    };
+    let principals = config.clients.iter();
+    let principals = principals.map(|(name, client)| {
+        let own = match client.roles.is_empty() {
+            true => rules(&config.access_of(name), config.quota_of(name)),
+            false => besides_roles(client),
+        };
+        let own = Rules {
+            confirm: tools(&client.confirm),
+            conditions: conditions(&client.conditions),
+            ..own
+        };
+        (name.clone(), everybody(own))
+    });
+    let roles = config.roles.iter();
     let spec = PolicySpec {
-        default: rules(&config.default, config.default_quota),
-        principals,
+        default: everybody(rules(&config.default, config.default_quota)),
+        principals: principals.collect(),
+        roles: roles.map(|(name, it)| (name.clone(), role(it))).collect(),
         capabilities,
+        default_breaker: breaker(config.breaker),
         ..PolicySpec::default()
     };
-    Policy::new(if config.enabled {
-        spec
-    } else {
-        spec.without_limits()
-    })
+    match config.enabled {
+        true => spec,
+        false => spec.without_limits(),
+    }
 }
 
 /// What an operator has configured wins over what a skill says of itself.
-fn over(rule: &config::ToolRule, skill: CapabilityFacts) -> CapabilityFacts {
+fn over(rule: &ToolRule, skill: CapabilityFacts) -> CapabilityFacts {
     CapabilityFacts {
         estimated_cost: rule.estimated_cost.map(micros).or(skill.estimated_cost),
         limits: RateLimits {
             per_minute: rule.max_calls_per_minute.or(skill.limits.per_minute),
             per_day: rule.max_calls_per_day.or(skill.limits.per_day),
         },
-        ..skill
+        risk: rule.risk.as_deref().map_or(skill.risk, risk),
+        confirmation: match rule.confirmation {
+            Some(config::Confirmation::None) => None,
+            Some(config::Confirmation::User) => Some(Confirmation::User),
+            Some(config::Confirmation::Operator) => Some(Confirmation::Operator),
+            None => skill.confirmation,
+        },
+        cooldown: rule
+            .cooldown_seconds
+            .map(Duration::from_secs)
+            .or(skill.cooldown),
+        windows: rule.windows.as_deref().and_then(hours).or(skill.windows),
+        max_running: rule.max_running.or(skill.max_running),
+        breaker: rule.breaker.map(breaker).or(skill.breaker),
     }
+}
+
+fn risk(names: &[config::Risk]) -> Risk {
+    Risk {
+        read_only: names.contains(&config::Risk::ReadOnly),
+        mutating: names.contains(&config::Risk::Mutating),
+        external: names.contains(&config::Risk::External),
+        financial: names.contains(&config::Risk::Financial),
+    }
+}
+
+fn breaker(breaker: config::Breaker) -> BreakerSpec {
+    BreakerSpec {
+        failures: breaker.failures,
+        rest: Duration::from_secs(breaker.rest_seconds),
+    }
+}
+
+/// `None` without windows. The configuration has checked that they are in one zone.
+fn hours(windows: &[Window]) -> Option<TimeWindows> {
+    let zone = Zone::iana(&windows.first()?.zone).ok()?;
+    let time = |minutes: u16| {
+        // The end of a day is the beginning of the next.
+        let minutes = minutes % (24 * 60);
+        let part = |number: u16| u8::try_from(number).unwrap_or_default();
+        TimeOfDay::new(part(minutes / 60), part(minutes % 60)).unwrap_or_default()
+    };
+    let window = |window: &Window| TimeWindow {
+        days: Days::new((0..7).filter(|day| window.days[usize::from(*day)])),
+        from: time(window.from),
+        to: time(window.to),
+    };
+    Some(TimeWindows {
+        zone,
+        windows: windows.iter().map(window).collect(),
+    })
 }
 
 /// What is allowed or denied can be seen; what is in neither list, or hidden, does not exist.
 fn rules(access: &Access, quota: config::Quota) -> Rules {
-    let named = |select: fn(&AccessRules) -> &[String]| -> Vec<String> {
-        let tools = select(&access.tools).iter().map(|it| tool_capability(it));
-        let resources = select(&access.resources)
-            .iter()
-            .map(|it| resource_capability(it));
-        tools.chain(resources).collect()
-    };
-    let (allow, deny) = (named(|it| &it.allow), named(|it| &it.deny));
+    let (max_running, limits) = (quota.max_running, limits(quota));
+    let lists = Lists::of(Some(&access.tools), Some(&access.resources));
     Rules {
-        visible: allow.iter().chain(&deny).cloned().collect(),
-        hidden: named(|it| &it.hide),
-        allow,
-        deny,
-        quota: Quota {
-            monthly_budget: Some(micros(quota.monthly_budget)),
-            max_calls_per_minute: Some(quota.max_calls_per_minute),
-            max_calls_per_day: Some(quota.max_calls_per_day),
-            max_cost_per_call: Some(micros(quota.max_cost_per_call)),
-        },
-        // Reads are counted apart from calls, and limited to as many.
-        reads: RateLimits {
-            per_minute: Some(quota.max_calls_per_minute),
-            per_day: Some(quota.max_calls_per_day),
-        },
+        visible: lists.visible,
+        hidden: lists.hidden,
+        allow: lists.allow,
+        deny: lists.deny,
+        quota: limits,
+        reads: reads(limits),
+        max_running,
         ..Rules::default()
+    }
+}
+
+/// The rules of a client with roles: what it does not say it has of them.
+fn besides_roles(client: &config::Client) -> Rules {
+    let lists = Lists::of(client.tools.as_ref(), client.resources.as_ref());
+    let limits = partial_limits(client.quota);
+    Rules {
+        visible: lists.visible,
+        hidden: lists.hidden,
+        allow: lists.allow,
+        deny: lists.deny,
+        roles: client.roles.clone(),
+        quota: limits,
+        reads: reads(limits),
+        max_running: client.quota.max_running,
+        ..Rules::default()
+    }
+}
+
+fn role(role: &config::Role) -> RoleRules {
+    let lists = Lists::of(role.tools.as_ref(), role.resources.as_ref());
+    let limits = partial_limits(role.quota);
+    RoleRules {
+        visible: lists.visible,
+        hidden: lists.hidden,
+        allow: lists.allow,
+        deny: lists.deny,
+        confirm: tools(&role.confirm),
+        conditions: conditions(&role.conditions),
+        quota: limits,
+        reads: reads(limits),
+        max_running: role.quota.max_running,
+    }
+}
+
+/// Patterns over capabilities.
+struct Lists {
+    visible: Vec<String>,
+    hidden: Vec<String>,
+    allow: Vec<String>,
+    deny: Vec<String>,
+}
+
+impl Lists {
+    /// Nothing, where nothing is said.
+    fn of(tools: Option<&AccessRules>, resources: Option<&AccessRules>) -> Self {
+        let named = |select: fn(&AccessRules) -> &[String]| -> Vec<String> {
+            let tools = tools.into_iter().flat_map(select);
+            let resources = resources.into_iter().flat_map(select);
+            tools
+                .map(|name| tool_capability(name))
+                .chain(resources.map(|uri| resource_capability(uri)))
+                .collect()
+        };
+        let (allow, deny) = (named(|it| &it.allow), named(|it| &it.deny));
+        Self {
+            visible: [allow.as_slice(), deny.as_slice()].concat(),
+            hidden: named(|it| &it.hide),
+            allow,
+            deny,
+        }
+    }
+}
+
+fn tools(patterns: &[String]) -> Vec<String> {
+    patterns.iter().map(|it| tool_capability(it)).collect()
+}
+
+fn conditions(conditions: &BTreeMap<String, config::Condition>) -> Vec<Condition> {
+    let condition = |(name, condition): (&String, &config::Condition)| Condition {
+        name: name.clone(),
+        capability: tool_capability(&condition.tool),
+        when: condition.when.clone(),
+        effect: match condition.effect {
+            config::Effect::Deny => Effect::Deny,
+            config::Effect::Confirm => Effect::Confirm,
+            config::Effect::AllowOnly => Effect::AllowOnly,
+        },
+    };
+    conditions.iter().map(condition).collect()
+}
+
+fn limits(quota: config::Quota) -> Quota {
+    Quota {
+        monthly_budget: Some(micros(quota.monthly_budget)),
+        max_calls_per_minute: Some(quota.max_calls_per_minute),
+        max_calls_per_day: Some(quota.max_calls_per_day),
+        max_cost_per_call: Some(micros(quota.max_cost_per_call)),
+    }
+}
+
+fn partial_limits(quota: PartialQuota) -> Quota {
+    Quota {
+        monthly_budget: quota.monthly_budget.map(micros),
+        max_calls_per_minute: quota.max_calls_per_minute,
+        max_calls_per_day: quota.max_calls_per_day,
+        max_cost_per_call: quota.max_cost_per_call.map(micros),
+    }
+}
+
+/// Reads are counted apart from calls, and limited to as many.
+fn reads(quota: Quota) -> RateLimits {
+    RateLimits {
+        per_minute: quota.max_calls_per_minute,
+        per_day: quota.max_calls_per_day,
     }
 }
 
@@ -92,7 +253,8 @@ fn micros(amount: config::Micros) -> Micros {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use governance::Kind;
+    use crate::config::Micros as Amount;
+    use governance::{Ask, ConfirmationRule, Kind, Reason, Timestamp};
 
     fn access(allow: &[&str], deny: &[&str], hide: &[&str]) -> AccessRules {
         let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
@@ -154,5 +316,108 @@ mod tests {
         assert!(policy.permitted("x", "tool/y"));
         let hints = policy.hints("x", "tool/y", Kind::Tool);
         assert_eq!(hints.max_calls_per_minute, None);
+    }
+
+    fn ask<'a>(principal: &'a str, tool: &'a str) -> Ask<'a> {
+        Ask {
+            principal,
+            capability: tool,
+            kind: Kind::Tool,
+            estimate: None,
+            // A Saturday.
+            now: Timestamp(1_795_255_200_000),
+            arguments: None,
+        }
+    }
+
+    #[test]
+    fn a_client_with_roles_has_what_they_say_and_its_own_limits() {
+        let role = |allow: &[&str], deny: &[&str], per_day| config::Role {
+            tools: Some(access(allow, deny, &[])),
+            quota: PartialQuota {
+                max_calls_per_day: per_day,
+                ..PartialQuota::default()
+            },
+            ..config::Role::default()
+        };
+        let client = config::Client {
+            roles: vec!["teller".to_owned(), "auditor".to_owned()],
+            quota: PartialQuota {
+                max_calls_per_minute: Some(3),
+                ..PartialQuota::default()
+            },
+            ..config::Client::default()
+        };
+        let config = Governance {
+            roles: [
+                ("teller".to_owned(), role(&["pay-*"], &[], Some(10))),
+                (
+                    "auditor".to_owned(),
+                    role(&["list-*"], &["pay-out"], Some(20)),
+                ),
+            ]
+            .into(),
+            clients: [("ana".to_owned(), client)].into(),
+            ..Governance::default()
+        };
+        let policy = policy_of(&config);
+        let rows = [
+            ("tool/pay-in", true, true),
+            ("tool/pay-out", true, false),
+            ("tool/list-all", true, true),
+            ("tool/other", false, false),
+        ];
+        for (tool, visible, permitted) in rows {
+            assert_eq!(
+                (policy.visible("ana", tool), policy.permitted("ana", tool)),
+                (visible, permitted),
+                "{tool}"
+            );
+        }
+        let hints = policy.hints("ana", "tool/pay-in", Kind::Tool);
+        assert_eq!(hints.max_calls_per_minute, Some(3));
+        assert_eq!(hints.max_calls_per_day, Some(20));
+        assert_eq!(hints.max_cost_per_call, Some(Micros(10_000_000)));
+    }
+
+    #[test]
+    fn what_is_said_of_a_tool_is_enforced() {
+        let hours: Window = "Mon-Fri 08:00-24:00 Europe/Berlin".parse().unwrap();
+        let rule = ToolRule {
+            estimated_cost: Amount::parse("0.50").ok(),
+            risk: Some(vec![config::Risk::External, config::Risk::Financial]),
+            confirmation: Some(config::Confirmation::Operator),
+            ..ToolRule::default()
+        };
+        let closed = ToolRule {
+            windows: Some(vec![hours]),
+            ..ToolRule::default()
+        };
+        let mut config = Governance {
+            tools: [("pay".to_owned(), rule), ("closed".to_owned(), closed)].into(),
+            confirm: vec!["ask-*".to_owned()],
+            clients: [("ana".to_owned(), config::Client::default())].into(),
+            ..Governance::default()
+        };
+        let policy = policy_of(&config);
+        let verdict = policy.check(ask("x", "tool/pay")).unwrap();
+        assert_eq!(verdict.confirmation, Some(Confirmation::Operator));
+        assert_eq!(verdict.charges.cost, Micros(500_000));
+        assert_eq!(verdict.charges.capability_rates.per_minute, Some(60));
+        assert!(verdict.durable_start);
+        assert_eq!(verdict.breaker.failures, 5);
+        let denial = policy.check(ask("x", "tool/closed")).unwrap_err();
+        assert_eq!(denial.reason, Reason::TimeWindow);
+        // Everybody's rules are everybody's, also of clients with rules of their own.
+        for principal in ["x", "ana"] {
+            let verdict = policy.check(ask(principal, "tool/ask-me")).unwrap();
+            let rule = ConfirmationRule::Pattern("tool/ask-*");
+            assert_eq!(verdict.rule, Some(rule), "{principal}");
+        }
+        config.enabled = false;
+        let policy = policy_of(&config);
+        assert!(policy.check(ask("x", "tool/closed")).is_ok());
+        let verdict = policy.check(ask("x", "tool/pay")).unwrap();
+        assert_eq!(verdict.confirmation, None);
     }
 }

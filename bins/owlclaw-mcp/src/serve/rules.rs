@@ -72,7 +72,10 @@ impl Rules {
     pub(super) fn watch(source: Source, loaded: Loaded) -> Self {
         let hangup = signal(SignalKind::hangup());
         let hangup = hangup.inspect_err(|error| {
-            tracing::warn!(error = error as &dyn std::error::Error, "SIGHUP cannot be watched");
+            tracing::warn!(
+                error = error as &dyn std::error::Error,
+                "SIGHUP cannot be watched"
+            );
         });
         Self {
             watch: FileWatch::start(source.path()),
@@ -170,8 +173,12 @@ impl Rules {
 impl State {
     fn told(&self) -> ComponentState {
         let keys = &self.at_restart;
-        let restart = (!keys.is_empty())
-            .then(|| format!("changed, and in force at the next start: {}", keys.join(", ")));
+        let restart = (!keys.is_empty()).then(|| {
+            format!(
+                "changed, and in force at the next start: {}",
+                keys.join(", ")
+            )
+        });
         ComponentState {
             name: COMPONENT,
             ok: self.problem.is_none(),
