@@ -5,8 +5,8 @@
 //! entry.
 
 use ledger::{
-    CallId, Durability, End, Event, Group, Kind, LedgerStore, MemoryLedger, Outcome, Recorder,
-    RecorderOptions, SqliteLedger, Start, StoreError, Tail, system_now_us,
+    Appended, CallId, Durability, End, Event, Group, Kind, LedgerStore, MemoryLedger, Outcome,
+    Recorder, RecorderOptions, SqliteLedger, Start, StoreError, Tail, system_now_us,
 };
 use rusqlite::{Connection, params};
 use std::{
@@ -29,13 +29,9 @@ impl LedgerStore for Nowhere {
         self.0
     }
 
-    async fn append(&mut self, group: Group<'_>) -> Result<(), StoreError> {
-        let next_sequence = group.first_sequence + group.count;
-        self.0 = Tail {
-            next_sequence,
-            hash: group.hash,
-        };
-        Ok(())
+    async fn append(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {
+        self.0 = self.0.after(group.body, group.count);
+        Ok(Appended::at(self.0))
     }
 }
 
@@ -64,10 +60,10 @@ impl LedgerStore for Rows {
         self.1
     }
 
-    async fn append(&mut self, group: Group<'_>) -> Result<(), StoreError> {
+    async fn append(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {
         let failed = |error: rusqlite::Error| StoreError(Box::new(error));
         let entries = group
-            .entries()
+            .entries(self.1.next_sequence)
             .map_err(|error| StoreError(Box::new(error)))?;
         let transaction = self.0.transaction().map_err(failed)?;
         let mut insert = transaction
@@ -103,17 +99,15 @@ impl LedgerStore for Rows {
                     end.cost_micros as i64,
                     end.duration_us as i64,
                 ]),
+                // Nobody notes anything here.
+                Event::Noted(_) => Ok(0),
             }
             .map_err(failed)?;
         }
         drop(insert);
         transaction.commit().map_err(failed)?;
-        let next_sequence = group.first_sequence + group.count;
-        self.1 = Tail {
-            next_sequence,
-            hash: group.hash,
-        };
-        Ok(())
+        self.1 = self.1.after(group.body, group.count);
+        Ok(Appended::at(self.1))
     }
 }
 

@@ -5,8 +5,9 @@
 //! to allocate; they are read back rarely.
 
 use crate::{
-    CallId, Clipped, Cut, Digest, End, Ended, Event, Kind, MAX_ARGUMENTS_BYTES, MAX_MESSAGE_BYTES,
-    MAX_RESULT_BYTES, MAX_TEXT_BYTES, Outcome, Start, Started,
+    ApprovalId, CallId, Clipped, Cut, Digest, End, Ended, Event, Kind, MAX_ARGUMENTS_BYTES,
+    MAX_DETAIL_BYTES, MAX_MESSAGE_BYTES, MAX_RESULT_BYTES, MAX_TEXT_BYTES, Note, NoteKind, Noted,
+    Outcome, Start, Started,
 };
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -14,8 +15,11 @@ use uuid::Uuid;
 /// Bytes of an entry's length.
 pub(crate) const LENGTH_BYTES: usize = 4;
 
-const STARTED: u8 = 1;
+/// A start as version 1 wrote it: without approval, key, definition, task and replay.
+const STARTED_1: u8 = 1;
 const ENDED: u8 = 2;
+const STARTED: u8 = 3;
+const NOTED: u8 = 4;
 
 /// Stored bytes are not a group of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,6 +67,21 @@ pub(crate) fn encode_start(start: &Start<'_>, out: &mut Vec<u8>) {
         put_option(out, start.arguments_digest, |out, digest| {
             out.extend_from_slice(&digest)
         });
+        put_option(out, start.approval, |out, approval| {
+            out.extend_from_slice(approval.0.as_bytes())
+        });
+        put_option(out, start.idempotency_key, |out, key| {
+            put_text(out, key, MAX_TEXT_BYTES)
+        });
+        put_option(out, start.definition_digest, |out, digest| {
+            out.extend_from_slice(&digest)
+        });
+        put_option(out, start.task, |out, task| {
+            put_text(out, task, MAX_TEXT_BYTES)
+        });
+        put_option(out, start.replay_of, |out, call| {
+            out.extend_from_slice(call.0.as_bytes())
+        });
     });
 }
 
@@ -96,6 +115,20 @@ pub(crate) fn encode_end(call: CallId, end: &End<'_>, out: &mut Vec<u8>) {
     });
 }
 
+/// `id` names the note; it is about no call.
+pub(crate) fn encode_note(id: CallId, note: &Note<'_>, out: &mut Vec<u8>) {
+    framed(out, |out| {
+        out.push(NOTED);
+        out.extend_from_slice(id.0.as_bytes());
+        put_u64(out, note.at_us);
+        put_u64(out, note.policy_version);
+        for text in [note.kind.as_str(), note.actor, note.subject] {
+            put_text(out, text, MAX_TEXT_BYTES);
+        }
+        put_clipped(out, note.detail, MAX_DETAIL_BYTES);
+    });
+}
+
 /// The entries of a group, each without its length, with the place it begins at.
 pub(crate) fn split(body: &[u8]) -> impl Iterator<Item = Result<(usize, &[u8]), DecodeError>> {
     let mut rest = body;
@@ -124,10 +157,12 @@ pub(crate) fn split(body: &[u8]) -> impl Iterator<Item = Result<(usize, &[u8]), 
 pub(crate) fn decode(entry: &[u8]) -> Result<(CallId, Event), DecodeError> {
     let mut input = Input(entry);
     let mark = input.byte()?;
-    let call = CallId(Uuid::from_bytes(input.array()?));
+    let call = CallId(input.uuid()?);
     let event = match mark {
-        STARTED => Event::Started(input.started()?),
+        STARTED_1 => Event::Started(input.started()?),
+        STARTED => Event::Started(input.started_2()?),
         ENDED => Event::Ended(input.ended()?),
+        NOTED => Event::Noted(input.noted()?),
         _ => return Err(DecodeError::Unknown),
     };
     if input.0.is_empty() {
@@ -146,16 +181,21 @@ fn framed(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out[begin..begin + LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
 }
 
-fn put_u64(out: &mut Vec<u8>, value: u64) {
+pub(crate) fn put_u64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-fn put_text(out: &mut Vec<u8>, text: &str, max: usize) {
+/// As much of a text as `max` bytes hold, cut at a character.
+pub(crate) fn cut(text: &str, max: usize) -> &str {
     let mut end = text.len().min(max);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    let text = &text[..end];
+    &text[..end]
+}
+
+pub(crate) fn put_text(out: &mut Vec<u8>, text: &str, max: usize) {
+    let text = cut(text, max);
     let length = u32::try_from(text.len()).expect("every text is bounded");
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(text.as_bytes());
@@ -169,7 +209,11 @@ fn put_clipped(out: &mut Vec<u8>, text: &str, max: usize) {
     });
 }
 
-fn put_option<T>(out: &mut Vec<u8>, value: Option<T>, put: impl FnOnce(&mut Vec<u8>, T)) {
+pub(crate) fn put_option<T>(
+    out: &mut Vec<u8>,
+    value: Option<T>,
+    put: impl FnOnce(&mut Vec<u8>, T),
+) {
     out.push(u8::from(value.is_some()));
     if let Some(value) = value {
         put(out, value);
@@ -177,24 +221,24 @@ fn put_option<T>(out: &mut Vec<u8>, value: Option<T>, put: impl FnOnce(&mut Vec<
 }
 
 /// What is left to read of an entry.
-struct Input<'a>(&'a [u8]);
+pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl Input<'_> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let (head, tail) = self.0.split_first_chunk().ok_or(DecodeError::Short)?;
         self.0 = tail;
         Ok(*head)
     }
 
-    fn byte(&mut self) -> Result<u8, DecodeError> {
+    pub(crate) fn byte(&mut self) -> Result<u8, DecodeError> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    fn u64(&mut self) -> Result<u64, DecodeError> {
+    pub(crate) fn u64(&mut self) -> Result<u64, DecodeError> {
         self.array().map(u64::from_le_bytes)
     }
 
-    fn flag(&mut self) -> Result<bool, DecodeError> {
+    pub(crate) fn flag(&mut self) -> Result<bool, DecodeError> {
         match self.byte()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -202,7 +246,7 @@ impl Input<'_> {
         }
     }
 
-    fn text(&mut self) -> Result<String, DecodeError> {
+    pub(crate) fn text(&mut self) -> Result<String, DecodeError> {
         let length = u32::from_le_bytes(self.array()?) as usize;
         let (text, tail) = self.0.split_at_checked(length).ok_or(DecodeError::Short)?;
         self.0 = tail;
@@ -211,7 +255,7 @@ impl Input<'_> {
             .map_err(|_| DecodeError::NotText)
     }
 
-    fn option<T>(
+    pub(crate) fn option<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, DecodeError>,
     ) -> Result<Option<T>, DecodeError> {
@@ -259,7 +303,39 @@ impl Input<'_> {
             trace_id: self.option(Self::text)?,
             arguments: self.clipped()?,
             arguments_digest: self.option(Self::array)?,
+            approval: None,
+            idempotency_key: None,
+            definition_digest: None,
+            task: None,
+            replay_of: None,
         })
+    }
+
+    fn started_2(&mut self) -> Result<Started, DecodeError> {
+        let first = self.started()?;
+        Ok(Started {
+            approval: self.option(Self::uuid)?.map(ApprovalId),
+            idempotency_key: self.option(Self::text)?,
+            definition_digest: self.option(Self::array)?,
+            task: self.option(Self::text)?,
+            replay_of: self.option(Self::uuid)?.map(CallId),
+            ..first
+        })
+    }
+
+    fn noted(&mut self) -> Result<Noted, DecodeError> {
+        Ok(Noted {
+            at_us: self.u64()?,
+            policy_version: self.u64()?,
+            kind: NoteKind::named(self.text()?),
+            actor: self.text()?,
+            subject: self.text()?,
+            detail: self.clipped()?,
+        })
+    }
+
+    pub(crate) fn uuid(&mut self) -> Result<Uuid, DecodeError> {
+        self.array().map(Uuid::from_bytes)
     }
 
     fn ended(&mut self) -> Result<Ended, DecodeError> {
@@ -359,9 +435,11 @@ mod tests {
         #[test]
         fn what_is_written_is_read_back(
             texts in proptest::array::uniform7(".{0,20}"),
-            options in proptest::array::uniform4(proptest::option::of(".{0,20}")),
+            options in proptest::array::uniform6(proptest::option::of(".{0,20}")),
             numbers: [u64; 5],
             digest: Option<Digest>,
+            definition: Option<Digest>,
+            ids: [Option<u128>; 2],
             code: Option<i32>,
             is_error: bool,
             outcome in outcome(),
@@ -374,6 +452,9 @@ mod tests {
                 transport: &texts[4], protocol_version: &texts[5], session: options[1].as_deref(),
                 trace_id: options[2].as_deref(), policy_version: numbers[1], arguments: &texts[6],
                 arguments_digest: digest, estimated_cost_micros: numbers[2],
+                approval: ids[0].map(|id| ApprovalId(Uuid::from_u128(id))),
+                idempotency_key: options[4].as_deref(), definition_digest: definition,
+                task: options[5].as_deref(), replay_of: ids[1].map(|id| CallId(Uuid::from_u128(id))),
             };
             let end = End {
                 outcome: borrowed(&outcome), error_code: code, message: options[3].as_deref(),
@@ -382,26 +463,39 @@ mod tests {
             let mut body = Vec::new();
             encode_start(&start, &mut body);
             encode_end(call, &end, &mut body);
+            let note = Note {
+                at_us: numbers[1], kind: NoteKind::named(texts[0].clone()), actor: &texts[1],
+                subject: &texts[2], policy_version: numbers[2], detail: &texts[3],
+            };
+            encode_note(call, &note, &mut body);
             let clipped = |text: &String| Clipped { text: text.clone(), cut: None };
             let [t0, t1, t2, t3, t4, t5, t6] = texts.clone();
-            let [o0, o1, o2, o3] = options.clone();
+            let [o0, o1, o2, o3, o4, o5] = options.clone();
             prop_assert_eq!(decoded(&body), vec![
                 (call, Event::Started(Started {
                     at_us: numbers[0], principal: t0, client_label: o0, kind, capability: t1,
                     request_id: t2, method: t3, transport: t4, protocol_version: t5, session: o1,
                     trace_id: o2, policy_version: numbers[1], arguments: clipped(&t6),
                     arguments_digest: digest, estimated_cost_micros: numbers[2],
+                    approval: start.approval, idempotency_key: o4, definition_digest: definition,
+                    task: o5, replay_of: start.replay_of,
                 })),
                 (call, Event::Ended(Ended {
                     outcome, error_code: code, message: o3, is_error, result: clipped(&texts[0]),
                     duration_us: numbers[3], cost_micros: numbers[4],
                 })),
+                (call, Event::Noted(Noted {
+                    at_us: numbers[1], kind: note.kind.clone(), actor: texts[1].clone(),
+                    subject: texts[2].clone(), policy_version: numbers[2], detail: clipped(&texts[3]),
+                })),
             ]);
             // No part of it can be mistaken for the whole.
+            let ends: Vec<usize> = split(&body)
+                .map(|entry| entry.map(|(begin, entry)| begin + entry.len()).unwrap())
+                .collect();
             for length in 1..body.len() {
                 let whole = split(&body[..length]).all(|entry| entry.is_ok_and(|(_, entry)| decode(entry).is_ok()));
-                let first = LENGTH_BYTES + u32::from_le_bytes([body[0], body[1], body[2], body[3]]) as usize;
-                prop_assert_eq!(whole, length == first);
+                prop_assert_eq!(whole, ends.contains(&length));
             }
         }
 

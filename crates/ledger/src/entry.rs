@@ -1,4 +1,4 @@
-use crate::CallId;
+use crate::{ApprovalId, CallId, Noted};
 use std::fmt;
 
 /// The most bytes of a call's arguments that are kept; of longer ones the beginning and a digest.
@@ -62,6 +62,17 @@ pub struct Start<'a> {
     pub arguments_digest: Option<Digest>,
     /// What the call is expected to cost, in millionths of the currency.
     pub estimated_cost_micros: u64,
+    /// The approval it uses up, if it needs one. If the end says that the call was denied, it did
+    /// not get it.
+    pub approval: Option<ApprovalId>,
+    /// The idempotency key it claims, if its caller gave one.
+    pub idempotency_key: Option<&'a str>,
+    /// A digest of what is called, as it was defined at that time.
+    pub definition_digest: Option<Digest>,
+    /// The task it belongs to, if it runs as one.
+    pub task: Option<&'a str>,
+    /// The call whose result is told again, if this one only repeats it.
+    pub replay_of: Option<CallId>,
 }
 
 /// A call as it ended. Longer texts than the bounds of this module are cut.
@@ -112,19 +123,21 @@ pub enum Outcome<S> {
 pub struct Entry {
     /// Its place in the ledger, from 1, without gaps.
     pub sequence: u64,
-    /// The call it is about.
+    /// The call it is about. A note is about none and has a name of its own here.
     pub call: CallId,
     /// What happened.
     pub event: Event,
 }
 
-/// What happened to a call.
+/// What happened, mostly to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It was asked for; whether it was allowed shows at its end.
     Started(Started),
     /// It ended.
     Ended(Ended),
+    /// Something other than a call.
+    Noted(Noted),
 }
 
 /// A [`Start`], as read back.
@@ -146,6 +159,11 @@ pub struct Started {
     pub arguments: Clipped,
     pub arguments_digest: Option<Digest>,
     pub estimated_cost_micros: u64,
+    pub approval: Option<ApprovalId>,
+    pub idempotency_key: Option<String>,
+    pub definition_digest: Option<Digest>,
+    pub task: Option<String>,
+    pub replay_of: Option<CallId>,
 }
 
 /// An [`End`], as read back.
@@ -159,6 +177,17 @@ pub struct Ended {
     pub result: Clipped,
     pub duration_us: u64,
     pub cost_micros: u64,
+}
+
+/// Whether the caller was answered: the first of the three levels on which a call ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Delivery {
+    /// It was, with a result or an error.
+    Answered,
+    /// The call was given up before there was an answer.
+    GivenUp,
+    /// Nobody can say.
+    Unknown,
 }
 
 /// Text of which perhaps only the beginning was kept.
@@ -206,6 +235,11 @@ impl<'a> Start<'a> {
             arguments: "",
             arguments_digest: None,
             estimated_cost_micros: 0,
+            approval: None,
+            idempotency_key: None,
+            definition_digest: None,
+            task: None,
+            replay_of: None,
         }
     }
 }
@@ -226,7 +260,53 @@ impl<'a> End<'a> {
     }
 }
 
+impl Ended {
+    /// On the level of the transport: whether the caller was answered.
+    #[must_use]
+    pub fn transport(&self) -> Delivery {
+        match self.outcome {
+            Outcome::Succeeded
+            | Outcome::Failed
+            | Outcome::Denied { .. }
+            | Outcome::Invalid
+            | Outcome::TimedOut => Delivery::Answered,
+            Outcome::Cancelled | Outcome::Abandoned => Delivery::GivenUp,
+            Outcome::Unknown => Delivery::Unknown,
+        }
+    }
+
+    /// On the level of the protocol: the error code that was answered. `None` when the answer was a
+    /// result, or when there was no answer.
+    #[must_use]
+    pub fn protocol(&self) -> Option<i32> {
+        self.error_code
+    }
+
+    /// On the level of the tool: whether its result says `isError`. `None` when there was no
+    /// result.
+    #[must_use]
+    pub fn tool(&self) -> Option<bool> {
+        let ran = matches!(self.outcome, Outcome::Succeeded | Outcome::Failed);
+        (ran && self.error_code.is_none()).then_some(self.is_error)
+    }
+}
+
 impl<S> Outcome<S> {
+    /// The same without the words that belong to it.
+    #[must_use]
+    pub fn plain(&self) -> Outcome<()> {
+        match self {
+            Self::Succeeded => Outcome::Succeeded,
+            Self::Failed => Outcome::Failed,
+            Self::Denied { .. } => Outcome::Denied { reason: () },
+            Self::Invalid => Outcome::Invalid,
+            Self::TimedOut => Outcome::TimedOut,
+            Self::Cancelled => Outcome::Cancelled,
+            Self::Abandoned => Outcome::Abandoned,
+            Self::Unknown => Outcome::Unknown,
+        }
+    }
+
     /// Its name, the same in the store, in logs and in metrics.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
@@ -252,6 +332,18 @@ impl<S> Outcome<S> {
 impl<S> fmt::Display for Outcome<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+impl Delivery {
+    /// Its name, the same in every format.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::GivenUp => "given_up",
+            Self::Unknown => "unknown",
+        }
     }
 }
 

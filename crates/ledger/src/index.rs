@@ -56,6 +56,15 @@ pub(crate) fn indexed_through(connection: &Connection) -> rusqlite::Result<i64> 
     connection.query_row("SELECT through FROM indexed", [], |row| row.get(0))
 }
 
+/// Whether there are entries that the index does not have.
+pub(crate) fn is_behind(connection: &Connection) -> rusqlite::Result<bool> {
+    let mut select = connection.prepare_cached(
+        "SELECT coalesce((SELECT first_sequence + count - 1 FROM entry_group
+            ORDER BY first_sequence DESC LIMIT 1), 0) > through FROM indexed",
+    )?;
+    select.query_row([], |row| row.get(0))
+}
+
 /// Indexes groups after `through`, whole ones, until at least `max_entries` have been. Tells how
 /// far it came and whether there is more.
 pub(crate) fn index(

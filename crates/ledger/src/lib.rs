@@ -32,12 +32,19 @@
 mod codec;
 mod entry;
 mod id;
+mod note;
+
+mod approval;
+mod operation;
+mod shelf;
 
 mod memory;
 mod store;
 
+mod desk;
 mod index;
 mod lock;
+mod rows;
 mod schema;
 mod sqlite;
 
@@ -47,17 +54,26 @@ mod statistics;
 
 mod queue;
 mod recorder;
+mod refusals;
 mod relay;
+mod witness;
 mod writer;
 
 pub use crate::{
+    approval::{
+        Approval, ApprovalId, ApprovalProblem, ApprovalState, Approver, Binding, Decision,
+        NewApproval, ParseApprovalIdError, PendingBounds,
+    },
     codec::DecodeError,
+    desk::{ApprovalDesk, DeskError},
     entry::{
-        Clipped, Cut, Digest, End, Ended, Entry, Event, Kind, MAX_ARGUMENTS_BYTES,
+        Clipped, Cut, Delivery, Digest, End, Ended, Entry, Event, Kind, MAX_ARGUMENTS_BYTES,
         MAX_MESSAGE_BYTES, MAX_RESULT_BYTES, MAX_TEXT_BYTES, Outcome, Start, Started,
     },
     id::{CallId, ParseCallIdError},
     memory::MemoryLedger,
+    note::{MAX_DETAIL_BYTES, Note, NoteKind, Noted},
+    operation::{Claim, ClaimRefusal, Kept, KeyClaim, MAX_KEPT_BYTES, Operation, OperationOutcome},
     query::{
         CallRecord, Counts, Cursor, Extent, Filter, IndexedCall, IndexedEnd, MAX_PAGE_BYTES,
         MAX_PAGE_ROWS, ParseCursorError, QueryError, ReadLedger, StoredGroup, Usage,
@@ -65,11 +81,14 @@ pub use crate::{
     queue::Health,
     reader::LedgerReader,
     recorder::{
-        CloseError, DEFAULT_MAX_UNWRITTEN, DEFAULT_MAX_UNWRITTEN_BYTES, Durability, Finished,
-        OpenCall, RecordError, Recorder, RecorderOptions, system_now_us,
+        ApprovalError, BeginError, CloseError, DEFAULT_MAX_UNWRITTEN, DEFAULT_MAX_UNWRITTEN_BYTES,
+        DEFAULT_MAX_WAIT, Durability, Finished, OpenCall, RecordError, Recorder, RecorderOptions,
+        system_now_us,
     },
+    refusals::{DEFAULT_MAX_REFUSALS, REFUSAL_WINDOW},
     schema::OpenError,
     sqlite::SqliteLedger,
     statistics::{Bucket, Durations, Statistics, StatisticsQuery, Tally},
-    store::{Group, Interrupted, LedgerStore, StoreError, Tail},
+    store::{Appended, Group, Interrupted, LedgerStore, StoreError, Tail},
+    witness::Witness,
 };

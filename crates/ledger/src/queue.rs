@@ -1,23 +1,28 @@
 //! What callers and the writer share: one buffer of entries, and who waits for it.
 
 use crate::{
-    CallId, End, Outcome, RecordError, RecorderOptions, Start, codec,
+    Appended, CallId, Durability, End, Note, Noted, Operation, OperationOutcome, Outcome,
+    RecordError, RecorderOptions, Start, Tail, codec,
+    refusals::Refusals,
     relay::{self, Waiter},
 };
 use std::{
     future::poll_fn,
     pin::pin,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::sync::{Notify, Semaphore};
 
 /// Buffers larger than this are not kept for the next group.
 const MAX_KEPT_BUFFER_BYTES: usize = 1024 * 1024;
+
+/// The most operations that are carried out with one group, so that what they come to is bounded.
+const MAX_OPERATIONS: usize = 256;
 
 /// How the ledger is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,6 +43,8 @@ pub struct Health {
     pub committed_entries: u64,
     /// Groups stored by this recorder.
     pub committed_groups: u64,
+    /// Where the ledger ended after the last of them; `None` before the first.
+    pub tail: Option<Tail>,
 }
 
 impl Health {
@@ -55,13 +62,53 @@ pub(crate) struct Batch {
     pub(crate) count: u64,
     /// Calls whose last entry is in here: the room they took is free once it is stored.
     pub(crate) completed: usize,
+    pub(crate) operations: Vec<Operation>,
+    /// Bytes of results that operations are to keep.
+    kept_bytes: usize,
+    /// Whether somebody waits for it to be on disk whatever the durability.
+    pub(crate) durable: bool,
+    /// Who waits for what an operation comes to, one for each operation.
+    slots: Vec<Option<Arc<Slot>>>,
     /// Who waits for it.
     waiters: Vec<Waiter>,
+    /// When the first of it came.
+    since: Option<Instant>,
+}
+
+/// Where what an operation comes to is left for whoever waits for it. Locked after the queue.
+#[derive(Debug)]
+pub(crate) struct Slot(Mutex<SlotState>);
+
+#[derive(Debug)]
+enum SlotState {
+    Waiting,
+    /// It has come to this; `None` if the store knows no operations.
+    Given(Option<OperationOutcome>),
+    /// Nobody waits any more. A call that was to begin must be ended like this if it has begun.
+    GivenUp(Option<Unclaimed>),
+}
+
+/// A call that was given up before anybody knew whether it may run, so it never ran.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unclaimed {
+    pub(crate) call: CallId,
+    pub(crate) holds_key: bool,
+    /// How the ledger says it ended.
+    pub(crate) outcome: Outcome<&'static str>,
+}
+
+/// A group that has been taken to be stored, and not yet been.
+#[derive(Debug, Default)]
+struct Committing {
+    waiters: Vec<Waiter>,
+    count: u64,
+    since: Option<Instant>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) options: RecorderOptions,
+    pub(crate) refusals: Refusals,
     queue: Mutex<Queue>,
     /// The number of the last group that has been stored.
     committed: AtomicU64,
@@ -79,10 +126,12 @@ struct Queue {
     filling: Batch,
     /// The number of the group being filled, from 1.
     number: u64,
-    /// Who waits for the group before, and how many entries it has.
-    committing: Vec<Waiter>,
-    committing_count: u64,
+    /// The group before.
+    committing: Committing,
     open: usize,
+    /// Those of the open calls that nobody waits for, and of which nobody knows yet whether they
+    /// have begun.
+    unclaimed: usize,
     closed: bool,
     /// Whether the writer sleeps and must be rung for.
     writer_sleeps: bool,
@@ -105,9 +154,9 @@ impl Shared {
             queue: Mutex::new(Queue {
                 filling: Batch::default(),
                 number: 1,
-                committing: Vec::new(),
-                committing_count: 0,
+                committing: Committing::default(),
                 open: 0,
+                unclaimed: 0,
                 closed: false,
                 writer_sleeps: false,
                 health: Health::default(),
@@ -117,6 +166,7 @@ impl Shared {
             room: Semaphore::new(options.max_unwritten.min(Semaphore::MAX_PERMITS)),
             alarm: Notify::new(),
             bell: Notify::new(),
+            refusals: Refusals::new(options.max_refusals),
             options,
         }
     }
@@ -159,30 +209,111 @@ impl Shared {
 
     /// Hands over a start. Tells the number of its group, or `None` when the queue is so full that
     /// the group must be waited for first.
-    pub(crate) fn push_start(&self, start: &Start<'_>) -> Result<Result<u64, u64>, RecordError> {
+    pub(crate) fn push_start(
+        &self,
+        start: &Start<'_>,
+        durable: bool,
+    ) -> Result<Result<u64, u64>, RecordError> {
         let mut queue = self.lock();
         self.check(&queue)?;
-        if self.options.max_unwritten_bytes < queue.filling.body.len() {
+        if self.options.max_unwritten_bytes < queue.filling.bytes() {
+            return Ok(Err(queue.number));
+        }
+        codec::encode_start(start, &mut queue.filling.body);
+        queue.filling.count += 1;
+        queue.filling.durable |= durable;
+        queue.open += 1;
+        Ok(Ok(self.ring(queue)))
+    }
+
+    /// Hands over a start that runs only if it is given what it claims. The answer is left in
+    /// `slot`.
+    pub(crate) fn push_claiming(
+        &self,
+        start: &Start<'_>,
+        claim: Operation,
+        slot: &Arc<Slot>,
+    ) -> Result<Result<u64, u64>, RecordError> {
+        let mut queue = self.lock();
+        self.check(&queue)?;
+        if self.is_full(&queue) {
             return Ok(Err(queue.number));
         }
         codec::encode_start(start, &mut queue.filling.body);
         queue.filling.count += 1;
         queue.open += 1;
+        queue.filling.operate(claim, Some(Arc::clone(slot)));
         Ok(Ok(self.ring(queue)))
     }
 
-    /// Hands over the end of an open call, and its room with it. Never refuses: that is what the
-    /// room was for.
-    pub(crate) fn push_end(&self, call: CallId, end: &End<'_>) -> u64 {
+    /// Hands over an operation that belongs to no entry. The answer is left in `slot`.
+    pub(crate) fn push_operation(
+        &self,
+        operation: Operation,
+        slot: &Arc<Slot>,
+    ) -> Result<Result<u64, u64>, RecordError> {
         let mut queue = self.lock();
-        codec::encode_end(call, end, &mut queue.filling.body);
-        queue.filling.count += 1;
+        self.check(&queue)?;
+        if self.is_full(&queue) {
+            return Ok(Err(queue.number));
+        }
         queue.filling.completed += 1;
-        queue.open -= 1;
+        queue.filling.operate(operation, Some(Arc::clone(slot)));
+        Ok(Ok(self.ring(queue)))
+    }
+
+    fn is_full(&self, queue: &Queue) -> bool {
+        self.options.max_unwritten_bytes < queue.filling.bytes()
+            || MAX_OPERATIONS <= queue.filling.operations.len()
+    }
+
+    /// Hands over the end of an open call, and its room with it. Never refuses: that is what the
+    /// room was for. `keep` is what is to be done for a call that holds a key.
+    pub(crate) fn push_end(&self, call: CallId, end: &End<'_>, keep: Option<Operation>) -> u64 {
+        let mut queue = self.lock();
+        queue.end(call, end, keep);
         if queue.health.stopped {
             tracing::error!(call = %call, outcome = end.outcome.as_str(), "the end of a call is lost: the ledger has stopped");
         }
         self.ring(queue)
+    }
+
+    /// Hands over a note. One that takes no room is refused only when there is too much unwritten
+    /// or nothing can be written any more.
+    pub(crate) fn push_note(
+        &self,
+        note: &Note<'_>,
+        takes_room: bool,
+    ) -> Result<Result<u64, u64>, RecordError> {
+        let mut queue = self.lock();
+        if takes_room {
+            self.check(&queue)?;
+        } else if queue.health.stopped {
+            return Err(RecordError::Stopped);
+        }
+        if self.options.max_unwritten_bytes < queue.filling.bytes() {
+            return Ok(Err(queue.number));
+        }
+        codec::encode_note(CallId::new(note.at_us), note, &mut queue.filling.body);
+        queue.filling.count += 1;
+        queue.filling.completed += usize::from(takes_room);
+        Ok(Ok(self.ring(queue)))
+    }
+
+    /// Hands over what a witness has to say, if anything.
+    pub(crate) fn push_noted(&self, note: Option<Noted>) -> bool {
+        note.is_some_and(|note| matches!(self.push_note(&note.as_note(), false), Ok(Ok(_))))
+    }
+
+    /// Hands over what has been counted of refusals, unless the store fails and it could pile up.
+    /// Tells whether there was anything.
+    pub(crate) fn flush_refusals(&self, now_us: u64, all: bool) -> bool {
+        if self.is_refusing() {
+            return false;
+        }
+        self.refusals.flush(now_us, all, |note| {
+            matches!(self.push_note(note, false), Ok(Ok(_)))
+        })
     }
 
     /// Hands over both entries of a call that never ran.
@@ -193,7 +324,7 @@ impl Shared {
     ) -> Result<Result<u64, u64>, RecordError> {
         let mut queue = self.lock();
         self.check(&queue)?;
-        if self.options.max_unwritten_bytes < queue.filling.body.len() {
+        if self.options.max_unwritten_bytes < queue.filling.bytes() {
             return Ok(Err(queue.number));
         }
         codec::encode_start(start, &mut queue.filling.body);
@@ -233,11 +364,16 @@ impl Shared {
 
     fn ring(&self, mut queue: MutexGuard<'_, Queue>) -> u64 {
         let number = queue.number;
+        if queue.filling.since.is_none() {
+            queue.filling.since = Some(Instant::now());
+        }
         let sleeping = std::mem::take(&mut queue.writer_sleeps);
-        // The last entry there will be cuts the pause after a failure short.
-        let is_last = queue.closed && queue.open == 0;
+        // The last entry there will be cuts the pause after a failure short; what somebody waits
+        // for cuts gathering short.
+        let gathers = self.options.durability == Durability::Relaxed;
+        let is_urgent = queue.is_over() || (gathers && queue.filling.durable);
         drop(queue);
-        if sleeping || is_last {
+        if sleeping || is_urgent {
             self.bell.notify_one();
         }
         number
@@ -263,7 +399,7 @@ impl Shared {
         let waiters = if number == queue.number {
             &mut queue.filling.waiters
         } else {
-            &mut queue.committing
+            &mut queue.committing.waiters
         };
         // A future that is polled for other reasons must not fill the list with itself.
         if !waiters
@@ -278,7 +414,7 @@ impl Shared {
     /// The next group, with `spare` put in its place.
     pub(crate) fn take_work(&self, spare: &mut Vec<u8>) -> Work {
         let mut queue = self.lock();
-        if queue.filling.count == 0 {
+        if queue.filling.count == 0 && queue.filling.operations.is_empty() {
             if queue.closed && queue.open == 0 {
                 return Work::Done;
             }
@@ -297,16 +433,24 @@ impl Shared {
                 ..Batch::default()
             },
         );
-        queue.committing = std::mem::take(&mut batch.waiters);
-        queue.committing_count = batch.count;
+        queue.committing = Committing {
+            waiters: std::mem::take(&mut batch.waiters),
+            count: batch.count,
+            since: batch.since,
+        };
         queue.number += 1;
         Work::Batch(batch)
     }
 
-    /// Bytes and entries waiting to be taken.
-    pub(crate) fn waiting(&self) -> (usize, u64) {
+    /// Entries waiting to be taken.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.lock().filling.count
+    }
+
+    /// Whether what waits to be taken is too much, or too urgent, to let more gather.
+    pub(crate) fn is_urgent(&self, max_bytes: usize) -> bool {
         let queue = self.lock();
-        (queue.filling.body.len(), queue.filling.count)
+        queue.filling.durable || max_bytes <= queue.filling.bytes()
     }
 
     /// Sleeps until there may be work.
@@ -315,27 +459,35 @@ impl Shared {
     }
 
     /// The group taken last has been stored. Tells whether the store had been failing.
-    pub(crate) fn stored(&self, batch: &Batch, took: Duration) -> bool {
+    pub(crate) fn stored(&self, batch: &mut Batch, appended: Appended, took: Duration) -> bool {
         let mut queue = self.lock();
+        let mut outcomes = appended.outcomes.into_iter();
+        let mut room = batch.completed;
+        for (operation, slot) in batch.operations.iter().zip(&batch.slots) {
+            room += queue.give(operation, slot.as_deref(), outcomes.next());
+        }
         let number = queue.number - 1;
         self.committed.store(number, Ordering::Release);
         self.refusing.store(false, Ordering::Release);
-        queue.committing_count = 0;
-        let waiters = std::mem::take(&mut queue.committing);
+        let waiters = std::mem::take(&mut queue.committing).waiters;
         let health = &mut queue.health;
         let recovered = health.failing_since_us.take().is_some();
         health.last_commit = took;
         health.committed_entries += batch.count;
         health.committed_groups += 1;
+        health.tail = Some(appended.tail);
         drop(queue);
-        self.room.add_permits(batch.completed);
+        self.room.add_permits(room);
         relay::wake(waiters);
         recovered
     }
 
     /// The group taken last could not be stored. Tells whether the store had worked before.
     pub(crate) fn failed(&self, error: String) -> bool {
-        let mut queue = self.lock();
+        self.refuse_all(self.lock(), error)
+    }
+
+    fn refuse_all(&self, mut queue: MutexGuard<'_, Queue>, error: String) -> bool {
         self.refusing.store(true, Ordering::Release);
         let first = queue.health.failing_since_us.is_none();
         queue
@@ -357,7 +509,7 @@ impl Shared {
     }
 
     fn release_waiting(&self, mut queue: MutexGuard<'_, Queue>) {
-        let mut waiters = std::mem::take(&mut queue.committing);
+        let mut waiters = std::mem::take(&mut queue.committing.waiters);
         waiters.append(&mut queue.filling.waiters);
         drop(queue);
         self.alarm.notify_waiters();
@@ -374,10 +526,55 @@ impl Shared {
         self.bell.notify_one();
     }
 
-    /// Whether no further entry can come.
+    /// Whether no further entry can come, other than the ends of calls that nobody waits for.
     pub(crate) fn is_finished(&self) -> bool {
+        self.lock().is_over()
+    }
+
+    /// Takes what an operation has come to, once the group has been stored.
+    pub(crate) fn take_outcome(&self, slot: &Slot) -> Option<OperationOutcome> {
+        let _queue = self.lock();
+        match std::mem::replace(&mut *slot.lock(), SlotState::GivenUp(None)) {
+            SlotState::Given(outcome) => outcome,
+            SlotState::Waiting | SlotState::GivenUp(_) => None,
+        }
+    }
+
+    /// Waits no longer for what an operation comes to. A call whose claim has been granted already,
+    /// or will be, is ended as `unclaimed` says.
+    pub(crate) fn give_up(&self, slot: &Slot, unclaimed: Option<Unclaimed>) {
+        let mut queue = self.lock();
+        let mut state = slot.lock();
+        match &*state {
+            SlotState::Waiting => {
+                queue.unclaimed += usize::from(unclaimed.is_some());
+                *state = SlotState::GivenUp(unclaimed);
+                if queue.is_over() {
+                    self.bell.notify_one();
+                }
+            }
+            SlotState::Given(Some(OperationOutcome::Claimed)) => {
+                *state = SlotState::GivenUp(None);
+                if let Some(unclaimed) = unclaimed {
+                    queue.end_unclaimed(&unclaimed);
+                    drop(state);
+                    self.ring(queue);
+                }
+            }
+            SlotState::Given(_) | SlotState::GivenUp(_) => {}
+        }
+    }
+
+    /// If the oldest entry that is not stored has waited for `max_wait`, lets everybody hear of it,
+    /// though the store may store it yet. Tells whether that is new.
+    pub(crate) fn look_for_hanging(&self, max_wait: Duration) -> bool {
         let queue = self.lock();
-        queue.closed && queue.open == 0
+        // Whoever it is that waits, a group is stored afterwards, and that is where it ends.
+        let oldest = queue.committing.since.or(queue.filling.since);
+        if !oldest.is_some_and(|since| max_wait <= since.elapsed()) || queue.health.stopped {
+            return false;
+        }
+        self.refuse_all(queue, "it has not answered for too long".to_owned())
     }
 
     pub(crate) fn is_refusing(&self) -> bool {
@@ -388,7 +585,7 @@ impl Shared {
         let queue = self.lock();
         Health {
             open_calls: queue.open,
-            unwritten_entries: queue.filling.count + queue.committing_count,
+            unwritten_entries: queue.filling.count + queue.committing.count,
             ..queue.health.clone()
         }
     }
@@ -396,6 +593,86 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         // Nothing that can panic happens while an entry is half written: poison is harmless.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Batch {
+    fn bytes(&self) -> usize {
+        self.body.len() + self.kept_bytes
+    }
+
+    fn operate(&mut self, operation: Operation, slot: Option<Arc<Slot>>) {
+        if let Operation::KeepResult { result, .. } = &operation {
+            self.kept_bytes += result.as_ref().map_or(0, String::len);
+        }
+        self.operations.push(operation);
+        self.durable |= slot.is_some();
+        self.slots.push(slot);
+    }
+}
+
+impl Queue {
+    /// Whether no further entry can come, other than those that what is unwritten gives rise to.
+    fn is_over(&self) -> bool {
+        self.closed && self.open == self.unclaimed
+    }
+
+    fn end(&mut self, call: CallId, end: &End<'_>, keep: Option<Operation>) {
+        codec::encode_end(call, end, &mut self.filling.body);
+        self.filling.count += 1;
+        self.filling.completed += 1;
+        self.open -= 1;
+        if let Some(keep) = keep {
+            self.filling.operate(keep, None);
+        }
+    }
+
+    fn end_unclaimed(&mut self, unclaimed: &Unclaimed) {
+        let end = End::new(unclaimed.outcome);
+        let keep = unclaimed.holds_key.then(|| Operation::KeepResult {
+            call: unclaimed.call,
+            // Whatever the ledger says, it gives its key back.
+            outcome: Outcome::Denied { reason: () },
+            result: None,
+        });
+        self.end(unclaimed.call, &end, keep);
+    }
+
+    /// Leaves what an operation has come to where it is waited for. Tells how many calls are over
+    /// with it.
+    fn give(
+        &mut self,
+        operation: &Operation,
+        slot: Option<&Slot>,
+        outcome: Option<OperationOutcome>,
+    ) -> usize {
+        let Some(slot) = slot else { return 0 };
+        let mut state = slot.lock();
+        let is_claim = matches!(operation, Operation::Claim { .. });
+        // The store has ended it.
+        let is_over = is_claim && matches!(outcome, Some(OperationOutcome::ClaimRefused(_)));
+        self.open -= usize::from(is_over);
+        if let SlotState::GivenUp(unclaimed) = &*state {
+            if let Some(unclaimed) = unclaimed {
+                self.unclaimed -= 1;
+                if !is_over {
+                    self.end_unclaimed(unclaimed);
+                }
+            }
+        } else {
+            *state = SlotState::Given(outcome);
+        }
+        usize::from(is_over)
+    }
+}
+
+impl Slot {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(SlotState::Waiting)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SlotState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

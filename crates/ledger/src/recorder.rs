@@ -1,6 +1,8 @@
 use crate::{
-    CallId, End, Health, LedgerStore, Outcome, Start,
-    queue::Shared,
+    Approval, ApprovalId, ApprovalProblem, CallId, Claim, ClaimRefusal, DEFAULT_MAX_REFUSALS,
+    Decision, End, Health, KeyClaim, LedgerStore, MAX_KEPT_BYTES, NewApproval, Note, Operation,
+    OperationOutcome, Outcome, PendingBounds, Start, Witness,
+    queue::{Shared, Slot, Unclaimed},
     writer::{self, Ending},
 };
 use std::{
@@ -8,7 +10,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tokio::sync::watch;
 
@@ -17,6 +19,12 @@ pub const DEFAULT_MAX_UNWRITTEN: usize = 4096;
 
 /// The most bytes of unwritten entries with which a call may still begin unless told otherwise.
 pub const DEFAULT_MAX_UNWRITTEN_BYTES: usize = 64 * 1024 * 1024;
+
+/// How long the store may take before calls are refused unless told otherwise.
+pub const DEFAULT_MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// Why a call is denied that never ran because its start may not be on disk.
+const LEDGER_UNAVAILABLE: &str = "ledger_unavailable";
 
 /// What is promised when an entry has been handed over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +47,17 @@ pub struct RecorderOptions {
     /// The most bytes of unwritten entries with which a call may still begin. Ends are taken beyond
     /// it, at most one for each open call.
     pub max_unwritten_bytes: usize,
+    /// How long what is handed over may stay unstored, by a disk that hangs for instance, before
+    /// everybody who waits is told that the ledger is unavailable and no call can begin. It is
+    /// looked for four times in that time, so it may take a quarter longer.
+    pub max_wait: Duration,
+    /// The most refusals of the same principal, capability and reason that are written one by one
+    /// in [`crate::REFUSAL_WINDOW`]; further ones are counted and noted together.
+    pub max_refusals: u32,
+    /// How many approvals may wait for a decision.
+    pub pending_approvals: PendingBounds,
+    /// The error code that refused claims are answered with, for the record.
+    pub claim_refusal_code: Option<i32>,
     /// Tells the time in microseconds since the epoch, UTC, for ends that nobody tells of.
     pub now: fn() -> u64,
 }
@@ -71,6 +90,8 @@ pub struct OpenCall {
     call: CallId,
     at_us: u64,
     estimated_cost_micros: u64,
+    /// Whether it has claimed an idempotency key, so that its end is kept for whoever repeats it.
+    holds_key: bool,
     ended: bool,
 }
 
@@ -99,6 +120,31 @@ pub enum RecordError {
     /// The thread that writes has ended.
     #[error("the ledger has stopped")]
     Stopped,
+    /// The store knows neither approvals nor keys.
+    #[error("the ledger keeps no approvals and keys")]
+    Unsupported,
+}
+
+/// A call may not run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BeginError {
+    /// It is not on record, or nobody can say yet that it is.
+    #[error("the call is not on record")]
+    Record(#[source] RecordError),
+    /// It has not been given what it claims. It is on record, and ended as denied.
+    #[error("{0}")]
+    Refused(ClaimRefusal),
+}
+
+/// An approval was not asked for or not decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApprovalError {
+    /// Nobody can say that it was.
+    #[error("the approval is not on record")]
+    Record(#[source] RecordError),
+    /// It cannot be.
+    #[error("{0}")]
+    Refused(ApprovalProblem),
 }
 
 /// A recorder ended with entries that could not be stored.
@@ -115,6 +161,10 @@ impl Default for RecorderOptions {
             durability: Durability::Strict,
             max_unwritten: DEFAULT_MAX_UNWRITTEN,
             max_unwritten_bytes: DEFAULT_MAX_UNWRITTEN_BYTES,
+            max_wait: DEFAULT_MAX_WAIT,
+            max_refusals: DEFAULT_MAX_REFUSALS,
+            pending_approvals: PendingBounds::default(),
+            claim_refusal_code: None,
             now: system_now_us,
         }
     }
@@ -137,10 +187,31 @@ impl Recorder {
     ///
     /// When the thread cannot be started.
     pub fn spawn(store: impl LedgerStore, options: RecorderOptions) -> io::Result<Self> {
+        Self::start(store, options, None)
+    }
+
+    /// As [`Recorder::spawn`], with somebody who sees what is stored and adds to it.
+    ///
+    /// # Errors
+    ///
+    /// When the thread cannot be started.
+    pub fn spawn_witnessed(
+        store: impl LedgerStore,
+        options: RecorderOptions,
+        witness: impl Witness,
+    ) -> io::Result<Self> {
+        Self::start(store, options, Some(Box::new(witness)))
+    }
+
+    fn start(
+        store: impl LedgerStore,
+        options: RecorderOptions,
+        witness: Option<Box<dyn Witness>>,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(options));
         shared.push_interrupted(store.interrupted());
         let (sender, ending) = watch::channel(None);
-        writer::spawn(Arc::clone(&shared), store, sender)?;
+        writer::spawn(Arc::clone(&shared), store, witness, sender)?;
         let handle = Arc::new(Handle {
             shared: Arc::clone(&shared),
             ending,
@@ -161,32 +232,213 @@ impl Recorder {
     /// A future dropped before it is ready has recorded nothing, or the start and that the call was
     /// abandoned.
     pub async fn begin(&self, start: &Start<'_>) -> Result<OpenCall, RecordError> {
+        let waits = self.shared.options.durability == Durability::Strict;
+        self.begin_and_wait(start, waits).await
+    }
+
+    /// As [`Recorder::begin`], but waits until the start is on disk although durability is relaxed:
+    /// for calls whose effects must not be without a record after a crash.
+    ///
+    /// # Errors
+    ///
+    /// As [`Recorder::begin`] has them.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Recorder::begin`] has it.
+    pub async fn begin_durably(&self, start: &Start<'_>) -> Result<OpenCall, RecordError> {
+        self.begin_and_wait(start, true).await
+    }
+
+    async fn begin_and_wait(
+        &self,
+        start: &Start<'_>,
+        waits: bool,
+    ) -> Result<OpenCall, RecordError> {
         let (open, number) = self
             .hand_over(|shared| {
-                let pushed = shared.push_start(start)?;
-                Ok(pushed.map(|number| {
-                    let open = OpenCall {
-                        shared: Arc::clone(&self.shared),
-                        call: start.call,
-                        at_us: start.at_us,
-                        estimated_cost_micros: start.estimated_cost_micros,
-                        ended: false,
-                    };
-                    (open, number)
-                }))
+                let pushed = shared.push_start(start, waits)?;
+                Ok(pushed.map(|number| (self.open(start, false), number)))
             })
             .await?;
-        if self.shared.options.durability == Durability::Strict
-            && let Err(error) = self.committed(number).await
-        {
+        if waits && let Err(error) = self.committed(number).await {
             open.never_ran();
             return Err(error);
         }
         Ok(open)
     }
 
+    /// Records the start of a call that may run only if it is given what it claims: all of it or
+    /// nothing, in the transaction that stores the start. It waits for that transaction whatever
+    /// the durability. A call that is refused is ended as denied in the same transaction.
+    ///
+    /// # Errors
+    ///
+    /// [`BeginError`]: the call must not run. If nobody can say whether it was given what it
+    /// claims, an approval that it was given is used up all the same, and a key is given back.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future dropped before it is ready has recorded nothing, or the start and that the call was
+    /// abandoned or denied; what it was given is used up.
+    pub async fn begin_claiming(
+        &self,
+        start: &Start<'_>,
+        claims: &[Claim],
+    ) -> Result<OpenCall, BeginError> {
+        let holds_key = claims.iter().any(|claim| matches!(claim, Claim::Key(_)));
+        let claim = || Operation::Claim {
+            call: start.call,
+            at_us: start.at_us,
+            claims: claims.to_vec(),
+            refusal_code: self.shared.options.claim_refusal_code,
+        };
+        let slot = Slot::new();
+        let (mut awaited, number) = self
+            .hand_over(|shared| {
+                let pushed = shared.push_claiming(start, claim(), &slot)?;
+                Ok(pushed.map(|number| {
+                    let open = self.open(start, holds_key);
+                    (AwaitedClaim::new(open, Arc::clone(&slot)), number)
+                }))
+            })
+            .await
+            .map_err(BeginError::Record)?;
+        if let Err(error) = self.committed(number).await {
+            awaited.never_ran();
+            return Err(BeginError::Record(error));
+        }
+        let mut open = awaited.take();
+        match self.shared.take_outcome(&slot) {
+            Some(OperationOutcome::Claimed) => Ok(open),
+            Some(OperationOutcome::ClaimRefused(refusal)) => {
+                open.ended = true; // by the store
+                Err(BeginError::Refused(refusal))
+            }
+            _ => {
+                open.never_ran();
+                Err(BeginError::Record(RecordError::Unsupported))
+            }
+        }
+    }
+
+    fn open(&self, start: &Start<'_>, holds_key: bool) -> OpenCall {
+        OpenCall {
+            shared: Arc::clone(&self.shared),
+            call: start.call,
+            at_us: start.at_us,
+            estimated_cost_micros: start.estimated_cost_micros,
+            holds_key,
+            ended: false,
+        }
+    }
+
+    /// Tells what a call would be told that claims this key now; `None` when the key is free. It
+    /// claims nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`]: nobody can say.
+    pub async fn find_key(&self, claim: &KeyClaim) -> Result<Option<ClaimRefusal>, RecordError> {
+        match self.operate(|| Operation::FindKey(claim.clone())).await? {
+            OperationOutcome::Key(refusal) => Ok(refusal),
+            _ => Err(RecordError::Unsupported),
+        }
+    }
+
+    /// Asks for an approval, on record. If one for the same is pending or approved already, that
+    /// one is told and nothing is recorded.
+    ///
+    /// # Errors
+    ///
+    /// [`ApprovalError`]: too many are pending, or nobody can say whether it was asked for.
+    pub async fn request_approval(
+        &self,
+        approval: &NewApproval,
+    ) -> Result<Approval, ApprovalError> {
+        let bounds = self.shared.options.pending_approvals;
+        let operation = || Operation::RequestApproval {
+            approval: approval.clone(),
+            bounds,
+        };
+        approval_of(self.operate(operation).await)
+    }
+
+    /// Decides a pending approval, on record. `by` is `user:` and a principal for the person at a
+    /// client, who may decide what they asked for unless an operator must; or any other word for an
+    /// operator.
+    ///
+    /// # Errors
+    ///
+    /// [`ApprovalError`]: it cannot be decided, or nobody can say whether it was.
+    pub async fn decide_approval(
+        &self,
+        approval: ApprovalId,
+        decision: Decision,
+        by: &str,
+        at_us: u64,
+    ) -> Result<Approval, ApprovalError> {
+        let operation = || Operation::DecideApproval {
+            approval,
+            decision,
+            by: by.to_owned(),
+            at_us,
+        };
+        approval_of(self.operate(operation).await)
+    }
+
+    /// Has something done by the store, and tells what came of it.
+    async fn operate(
+        &self,
+        operation: impl Fn() -> Operation,
+    ) -> Result<OperationOutcome, RecordError> {
+        let slot = Slot::new();
+        let number = self
+            .hand_over(|shared| shared.push_operation(operation(), &slot))
+            .await?;
+        self.committed(number).await?;
+        self.shared
+            .take_outcome(&slot)
+            .ok_or(RecordError::Unsupported)
+    }
+
+    /// Records something other than a call, and waits as [`Recorder::begin`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`]: nobody can say yet that it is on disk.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future dropped before it is ready has recorded nothing or all of it.
+    pub async fn note(&self, note: &Note<'_>) -> Result<(), RecordError> {
+        let number = self
+            .hand_over(|shared| shared.push_note(note, true))
+            .await?;
+        match self.shared.options.durability {
+            Durability::Strict => self.committed(number).await,
+            Durability::Relaxed => Ok(()),
+        }
+    }
+
+    /// Records something other than a call without waiting, also while the store fails.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`]: so much is unwritten that it was not taken, or nothing can be written any
+    /// more.
+    pub fn note_later(&self, note: &Note<'_>) -> Result<(), RecordError> {
+        match self.shared.push_note(note, false)? {
+            Ok(_) => Ok(()),
+            Err(_) => Err(RecordError::Unavailable),
+        }
+    }
+
     /// Records a call that is refused, start and end together, and waits as [`Recorder::begin`]
     /// does. Use it for denials and for calls with wrong arguments that never ran.
+    ///
+    /// Denials that flood are not written one by one, but counted and noted together a little
+    /// later ([`RecorderOptions::max_refusals`]); for those this does not wait.
     ///
     /// # Errors
     ///
@@ -196,6 +448,9 @@ impl Recorder {
     ///
     /// A future dropped before it is ready has recorded nothing or both.
     pub async fn refuse(&self, start: &Start<'_>, end: &End<'_>) -> Result<(), RecordError> {
+        if !self.shared.refusals.admit(start, end) {
+            return Ok(());
+        }
         let number = self
             .hand_over(|shared| shared.push_refusal(start, end))
             .await?;
@@ -273,6 +528,60 @@ impl Recorder {
     }
 }
 
+fn approval_of(outcome: Result<OperationOutcome, RecordError>) -> Result<Approval, ApprovalError> {
+    match outcome.map_err(ApprovalError::Record)? {
+        OperationOutcome::Approval(approval) => Ok(*approval),
+        OperationOutcome::ApprovalRefused(problem) => Err(ApprovalError::Refused(problem)),
+        _ => Err(ApprovalError::Record(RecordError::Unsupported)),
+    }
+}
+
+/// A call that has begun if it is given what it claims. When it is given up, it must not be ended
+/// before the store has said: a call that is refused is ended by the store.
+struct AwaitedClaim {
+    open: Option<OpenCall>,
+    slot: Arc<Slot>,
+}
+
+impl AwaitedClaim {
+    fn new(open: OpenCall, slot: Arc<Slot>) -> Self {
+        Self {
+            open: Some(open),
+            slot,
+        }
+    }
+
+    /// The call, once the store has said.
+    fn take(&mut self) -> OpenCall {
+        self.open.take().expect("it is taken once")
+    }
+
+    fn never_ran(&mut self) {
+        self.give_up(Outcome::Denied {
+            reason: LEDGER_UNAVAILABLE,
+        });
+    }
+
+    fn give_up(&mut self, outcome: Outcome<&'static str>) {
+        let Some(mut open) = self.open.take() else {
+            return;
+        };
+        open.ended = true;
+        let unclaimed = Unclaimed {
+            call: open.call,
+            holds_key: open.holds_key,
+            outcome,
+        };
+        open.shared.give_up(&self.slot, Some(unclaimed));
+    }
+}
+
+impl Drop for AwaitedClaim {
+    fn drop(&mut self) {
+        self.give_up(Outcome::Abandoned);
+    }
+}
+
 /// Room that is given back unless an entry takes it along.
 struct RoomGuard<'a>(&'a Shared);
 
@@ -296,8 +605,15 @@ impl OpenCall {
     }
 
     /// Records how the call ended. The entry is handed over before this returns.
-    pub fn finish(mut self, end: &End<'_>) -> Finished {
-        let number = self.record(end);
+    pub fn finish(self, end: &End<'_>) -> Finished {
+        self.finish_keeping(end, None)
+    }
+
+    /// As [`OpenCall::finish`], for a call that has claimed an idempotency key: keeps what to tell
+    /// whoever calls again with it, up to [`crate::MAX_KEPT_BYTES`]. A call that was denied or
+    /// invalid never ran and gives its key back.
+    pub fn finish_keeping(mut self, end: &End<'_>, result: Option<&str>) -> Finished {
+        let number = self.record(end, result);
         Finished(match self.shared.options.durability {
             Durability::Strict => Some(Committed {
                 shared: Arc::clone(&self.shared),
@@ -308,26 +624,36 @@ impl OpenCall {
     }
 
     fn never_ran(mut self) {
-        self.record(&End::new(Outcome::Denied {
-            reason: "ledger_unavailable",
-        }));
+        let reason = LEDGER_UNAVAILABLE;
+        self.record(&End::new(Outcome::Denied { reason }), None);
     }
 
-    fn record(&mut self, end: &End<'_>) -> u64 {
+    fn record(&mut self, end: &End<'_>, result: Option<&str>) -> u64 {
         self.ended = true;
-        self.shared.push_end(self.call, end)
+        let keep = self.holds_key.then(|| Operation::KeepResult {
+            call: self.call,
+            outcome: end.outcome.plain(),
+            result: result
+                .filter(|text| text.len() <= MAX_KEPT_BYTES)
+                .map(str::to_owned),
+        });
+        self.shared.push_end(self.call, end, keep)
+    }
+
+    fn age_us(&self) -> u64 {
+        (self.shared.options.now)().saturating_sub(self.at_us)
     }
 }
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
         if !self.ended {
-            let now_us = (self.shared.options.now)();
-            self.record(&End {
-                duration_us: now_us.saturating_sub(self.at_us),
+            let end = End {
+                duration_us: self.age_us(),
                 cost_micros: self.estimated_cost_micros,
                 ..End::new(Outcome::Abandoned)
-            });
+            };
+            self.record(&end, None);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a ledger file looks like.
 
 use crate::index;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use std::{
     error::Error,
     io,
@@ -12,9 +12,9 @@ use std::{
 const APPLICATION_ID: i32 = 0x4F57_4C4C;
 
 /// The version of the tables below.
-const SCHEMA_VERSION: i32 = 1;
+const SCHEMA_VERSION: i32 = 2;
 
-/// `entry_group` is the ledger: what was called, in order and without gaps. The index to it, made
+/// Version 1. `entry_group` is the ledger: what was called, in order and without gaps. The index to it, made
 /// afterwards, has a version of its own.
 const TABLES: &str = "
     CREATE TABLE entry_group (
@@ -23,6 +23,51 @@ const TABLES: &str = "
         hash BLOB NOT NULL,
         body BLOB NOT NULL
     ) STRICT;
+";
+
+/// Version 2. A group has a name, by which it is known when it is tried again; `operation_outcome`
+/// has one row at most, for the last group with operations. An approval is `noted` when the
+/// ledger says of its last decision or expiry: another process that decides leaves that to the
+/// server. Unsigned numbers of 64 bits (`policy_version`) are stored as signed ones.
+const TABLES_2: &str = "
+    ALTER TABLE entry_group ADD COLUMN id BLOB;
+    CREATE TABLE operation_outcome (group_id BLOB NOT NULL, outcomes BLOB NOT NULL) STRICT;
+    CREATE TABLE approval (
+        id BLOB PRIMARY KEY,
+        binding BLOB NOT NULL,
+        principal TEXT NOT NULL,
+        capability TEXT NOT NULL,
+        arguments TEXT NOT NULL,
+        policy_version INTEGER NOT NULL,
+        reason TEXT NOT NULL,
+        needs TEXT NOT NULL,
+        requested_us INTEGER NOT NULL,
+        expires_us INTEGER NOT NULL,
+        state TEXT NOT NULL,
+        decided_by TEXT,
+        decided_us INTEGER,
+        used_by BLOB,
+        used_us INTEGER,
+        noted INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX approval_live ON approval (binding) WHERE state IN ('pending', 'approved');
+    CREATE INDEX approval_pending ON approval (principal, expires_us) WHERE state = 'pending';
+    CREATE INDEX approval_by_expiry ON approval (expires_us);
+    CREATE INDEX approval_unnoted ON approval (noted) WHERE noted = 0;
+    CREATE TABLE idempotency_key (
+        principal TEXT NOT NULL,
+        key TEXT NOT NULL,
+        capability TEXT NOT NULL,
+        digest BLOB NOT NULL,
+        call BLOB NOT NULL,
+        at_us INTEGER NOT NULL,
+        until_us INTEGER NOT NULL,
+        state TEXT NOT NULL,
+        result TEXT,
+        PRIMARY KEY (principal, key)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX idempotency_key_by_call ON idempotency_key (call);
+    CREATE INDEX idempotency_key_by_expiry ON idempotency_key (until_us);
 ";
 
 /// Why a ledger could not be opened.
@@ -61,6 +106,9 @@ pub enum OpenError {
         /// The newest version known here.
         known: i32,
     },
+    /// An older version of this program has written it, and no newer one has opened it since.
+    #[error("the ledger {} is of an older version: a server must open it first", .0.display())]
+    Older(PathBuf),
     /// Anything else the database says, damage included.
     #[error("the ledger {} cannot be read", path.display())]
     Database {
@@ -79,6 +127,27 @@ pub(crate) fn open_to_append(path: &Path, synchronous: &str) -> Result<Connectio
         Connection::open_with_flags(path, flags).map_err(|error| explain(path, error))?;
     check(&connection, path, true)?;
     prepare(&mut connection, synchronous).map_err(|error| explain(path, error))?;
+    Ok(connection)
+}
+
+/// Opens an existing ledger file beside the server that appends to it, to decide approvals.
+pub(crate) fn open_to_decide(path: &Path) -> Result<Connection, OpenError> {
+    if !path.exists() {
+        return Err(OpenError::Missing(path.to_owned()));
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection =
+        Connection::open_with_flags(path, flags).map_err(|error| explain(path, error))?;
+    check(&connection, path, false)?;
+    let has_approvals = connection
+        .table_exists(None, "approval")
+        .map_err(|error| explain(path, error))?;
+    if !has_approvals {
+        return Err(OpenError::Older(path.to_owned()));
+    }
+    connection
+        .pragma_update(None, "synchronous", "FULL")
+        .map_err(|error| explain(path, error))?;
     Ok(connection)
 }
 
@@ -138,15 +207,18 @@ fn check(connection: &Connection, path: &Path, may_be_empty: bool) -> Result<(),
 fn prepare(connection: &mut Connection, synchronous: &str) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", synchronous)?;
-    let version: i32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    if version == 0 {
-        let transaction = connection.transaction()?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let found: i32 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if found < 1 {
         transaction.execute_batch(TABLES)?;
         transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
-        transaction.commit()?;
     }
-    let transaction = connection.transaction()?;
+    if found < 2 {
+        transaction.execute_batch(TABLES_2)?;
+    }
+    if found < SCHEMA_VERSION {
+        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    }
     index::prepare(&transaction)?;
     transaction.commit()
 }

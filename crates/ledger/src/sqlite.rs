@@ -1,10 +1,14 @@
 use crate::{
-    CallId, Digest, Durability, Group, Interrupted, LedgerStore, OpenError, StoreError, Tail,
+    Appended, CallId, Digest, Durability, Group, Interrupted, LedgerStore, OpenError, Operation,
+    OperationOutcome, StoreError, Tail,
     index::{self, IndexError, Target},
     lock::{LedgerLock, private},
+    operation::{decode_outcomes, encode_outcomes},
+    rows::Rows,
     schema::{explain, open_to_append},
+    shelf,
 };
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use std::{
     fs::{DirBuilder, OpenOptions},
     path::{Path, PathBuf},
@@ -15,19 +19,29 @@ use uuid::Uuid;
 const MAX_TIDY_ENTRIES: u64 = 256;
 
 /// A ledger in a `SQLite` file, which only this process may append to. Any program may read it
-/// meanwhile; [`crate::LedgerReader`] does.
+/// meanwhile; [`crate::LedgerReader`] does. Another process of ours may decide approvals meanwhile;
+/// [`crate::ApprovalDesk`] does.
 ///
 /// Each group is one row of one table. An index with a row for each call is made when there is
 /// nothing to append, and completed whenever the ledger is opened.
 #[derive(Debug)]
 pub struct SqliteLedger {
     path: PathBuf,
-    synchronous: &'static str,
+    durability: Durability,
     /// `None` after a failure: it is opened anew.
-    connection: Option<Connection>,
+    connection: Option<Open>,
     tail: Tail,
+    /// The group that tidying was about to store when it failed: perhaps it did.
+    unsure: Option<Uuid>,
     interrupted: Vec<Interrupted>,
     _lock: LedgerLock,
+}
+
+#[derive(Debug)]
+struct Open {
+    connection: Connection,
+    /// Whether commits wait for the disk.
+    synchronous: bool,
 }
 
 /// Somebody else has changed the ledger.
@@ -45,11 +59,8 @@ impl SqliteLedger {
     pub fn open(path: impl AsRef<Path>, durability: Durability) -> Result<Self, OpenError> {
         let path = create(path.as_ref())?;
         let lock = LedgerLock::take(&path)?;
-        let synchronous = match durability {
-            Durability::Strict => "FULL",
-            Durability::Relaxed => "NORMAL",
-        };
-        let mut connection = open_to_append(&path, synchronous)?;
+        let mut open = Open::at(&path, durability)?;
+        let connection = &mut open.connection;
         let damaged = |error: IndexError| match error {
             IndexError::Database(error) => explain(&path, error),
             damaged => OpenError::Database {
@@ -57,10 +68,11 @@ impl SqliteLedger {
                 source: damaged.boxed(),
             },
         };
-        while tidy(&mut connection, u64::MAX).map_err(damaged)? {}
+        while index_more(connection, u64::MAX).map_err(damaged)? {}
         let explain = |error| explain(&path, error);
-        let tail = tail_of(&connection).map_err(explain)?;
-        let interrupted = interrupted(&connection).map_err(explain)?;
+        let tail = tail_of(connection).map_err(explain)?;
+        let interrupted = interrupted(connection).map_err(explain)?;
+        Rows::give_up_running(connection).map_err(explain)?;
         if !interrupted.is_empty() {
             tracing::warn!(
                 calls = interrupted.len(),
@@ -69,48 +81,144 @@ impl SqliteLedger {
         }
         Ok(Self {
             path,
-            synchronous,
-            connection: Some(connection),
+            durability,
+            connection: Some(open),
             tail,
+            unsure: None,
             interrupted,
             _lock: lock,
         })
     }
 
-    fn store(&mut self, group: Group<'_>) -> Result<(), StoreError> {
-        let connection = match &mut self.connection {
-            Some(connection) => connection,
+    fn store(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {
+        let open = match &mut self.connection {
+            Some(open) => open,
             empty => {
-                let opened = open_to_append(&self.path, self.synchronous)
+                let open = Open::at(&self.path, self.durability)
                     .map_err(|error| StoreError(Box::new(error)))?;
-                let tail = tail_of(&opened).map_err(database)?;
-                let after = Tail {
-                    next_sequence: group.first_sequence + group.count,
-                    hash: group.hash,
-                };
-                if tail == after {
+                let tail = tail_of(&open.connection).map_err(database)?;
+                if let Some(outcomes) = open.outcomes_of(group)? {
                     // It had been stored when its storing failed.
-                    *empty = Some(opened);
-                    return Ok(());
+                    *empty = Some(open);
+                    return Ok(Appended { tail, outcomes });
                 }
-                if tail != self.tail {
+                let expected = tail == self.tail
+                    || match self.unsure {
+                        Some(id) => open.ends_with(id).map_err(database)?,
+                        None => false,
+                    };
+                if !expected {
                     return Err(StoreError(Box::new(ChangedError)));
                 }
-                empty.insert(opened)
+                (self.tail, self.unsure) = (tail, None);
+                empty.insert(open)
             }
         };
-        let mut insert = connection
-            .prepare_cached("INSERT INTO entry_group VALUES (?1, ?2, ?3, ?4)")
+        open.store(group, self.tail)
+    }
+}
+
+impl Open {
+    fn at(path: &Path, durability: Durability) -> Result<Self, OpenError> {
+        let synchronous = durability == Durability::Strict;
+        Ok(Self {
+            connection: open_to_append(path, synchronous_name(synchronous))?,
+            synchronous,
+        })
+    }
+
+    /// What came of the group, if it has been stored.
+    fn outcomes_of(&self, group: Group<'_>) -> Result<Option<Vec<OperationOutcome>>, StoreError> {
+        if group.operations.is_empty() {
+            let stored = self.ends_with(group.id).map_err(database)?;
+            return Ok(stored.then(Vec::new));
+        }
+        let sql = "SELECT outcomes FROM operation_outcome WHERE group_id = ?1";
+        let stored: Option<Vec<u8>> = self
+            .connection
+            .query_row(sql, [group.id.as_bytes()], |row| row.get(0))
+            .optional()
             .map_err(database)?;
-        insert
-            .execute(params![
-                signed(group.first_sequence),
-                signed(group.count),
-                group.hash,
-                group.body
-            ])
+        stored
+            .map(|outcomes| decode_outcomes(&outcomes).map_err(|error| StoreError(Box::new(error))))
+            .transpose()
+    }
+
+    /// Whether this is the last group.
+    fn ends_with(&self, id: Uuid) -> rusqlite::Result<bool> {
+        self.connection.query_row(
+            "SELECT coalesce((SELECT id = ?1 FROM entry_group
+                ORDER BY first_sequence DESC LIMIT 1), 0)",
+            [id.as_bytes()],
+            |row| row.get(0),
+        )
+    }
+
+    fn store(&mut self, group: Group<'_>, tail: Tail) -> Result<Appended, StoreError> {
+        if group.durable && !self.synchronous {
+            self.set_synchronous(true)?;
+            let appended = self.store_now(group, tail);
+            self.set_synchronous(false)?;
+            return appended;
+        }
+        self.store_now(group, tail)
+    }
+
+    fn store_now(&mut self, group: Group<'_>, tail: Tail) -> Result<Appended, StoreError> {
+        if group.operations.is_empty() {
+            // One statement is a transaction by itself.
+            let tail = insert(&self.connection, group.id, group.body, group.count, tail)
+                .map_err(database)?;
+            return Ok(Appended::at(tail));
+        }
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(database)?;
+        let mut rows = Rows::new(&transaction);
+        let applied =
+            shelf::at_once(shelf::apply(&mut rows, group.operations)).map_err(database)?;
+        let count = group.count + applied.count;
+        let tail = match applied.body.is_empty() {
+            true => insert(&transaction, group.id, group.body, count, tail),
+            false => {
+                let body = [group.body, &applied.body].concat();
+                insert(&transaction, group.id, &body, count, tail)
+            }
+        }
+        .map_err(database)?;
+        if 0 < count || group.operations.iter().any(Operation::changes) {
+            remember(&transaction, group.id, &applied.outcomes).map_err(database)?;
+        }
+        transaction.commit().map_err(database)?;
+        Ok(Appended {
+            tail,
+            outcomes: applied.outcomes,
+        })
+    }
+
+    fn set_synchronous(&mut self, synchronous: bool) -> Result<(), StoreError> {
+        self.connection
+            .pragma_update(None, "synchronous", synchronous_name(synchronous))
+            .map_err(database)?;
+        self.synchronous = synchronous;
         Ok(())
+    }
+
+    /// Puts on record what has been decided elsewhere and what has expired, as the group `id`. Tells
+    /// where the ledger ends then, and whether there is more.
+    fn tidy_rows(&mut self, id: Uuid, now_us: u64, tail: Tail) -> rusqlite::Result<(Tail, bool)> {
+        if !Rows::any_due(&self.connection, now_us)? {
+            return Ok((tail, false));
+        }
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut rows = Rows::new(&transaction);
+        let (applied, more) = shelf::at_once(shelf::tidy(&mut rows, now_us))?;
+        let tail = insert(&transaction, id, &applied.body, applied.count, tail)?;
+        transaction.commit()?;
+        Ok((tail, more))
     }
 }
 
@@ -123,14 +231,11 @@ impl LedgerStore for SqliteLedger {
         &self.interrupted
     }
 
-    async fn append(&mut self, group: Group<'_>) -> Result<(), StoreError> {
+    async fn append(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {
         match self.store(group) {
-            Ok(()) => {
-                self.tail = Tail {
-                    next_sequence: group.first_sequence + group.count,
-                    hash: group.hash,
-                };
-                Ok(())
+            Ok(appended) => {
+                self.tail = appended.tail;
+                Ok(appended)
             }
             Err(error) => {
                 self.connection = None;
@@ -139,17 +244,80 @@ impl LedgerStore for SqliteLedger {
         }
     }
 
-    async fn tidy(&mut self) -> Result<bool, StoreError> {
-        let Some(connection) = &mut self.connection else {
+    async fn tidy(&mut self, now_us: u64) -> Result<bool, StoreError> {
+        let Some(open) = &mut self.connection else {
             return Ok(false);
         };
-        tidy(connection, MAX_TIDY_ENTRIES).map_err(|error| StoreError(error.boxed()))
+        let id = CallId::new(now_us).0;
+        let (tail, more_rows) = match open.tidy_rows(id, now_us, self.tail) {
+            Ok(tidied) => tidied,
+            Err(error) => {
+                // Whether it was stored shows when it is opened again.
+                (self.connection, self.unsure) = (None, Some(id));
+                return Err(database(error));
+            }
+        };
+        self.tail = tail;
+        let more_calls = index_more(&mut open.connection, MAX_TIDY_ENTRIES)
+            .map_err(|error| StoreError(error.boxed()))?;
+        Ok(more_rows | more_calls)
     }
 }
 
+fn synchronous_name(synchronous: bool) -> &'static str {
+    match synchronous {
+        true => "FULL",
+        false => "NORMAL",
+    }
+}
+
+/// Appends a group, if there is anything in it; tells where the ledger ends then.
+fn insert(
+    connection: &Connection,
+    id: Uuid,
+    body: &[u8],
+    count: u64,
+    tail: Tail,
+) -> rusqlite::Result<Tail> {
+    if count == 0 {
+        return Ok(tail);
+    }
+    let after = tail.after(body, count);
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO entry_group (first_sequence, count, hash, body, id)
+         VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    insert.execute(params![
+        signed(tail.next_sequence),
+        signed(count),
+        after.hash,
+        body,
+        id.as_bytes(),
+    ])?;
+    Ok(after)
+}
+
+/// Keeps what came of a group, in case that its storing seems to fail.
+fn remember(
+    transaction: &Transaction<'_>,
+    id: Uuid,
+    outcomes: &[OperationOutcome],
+) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached("DELETE FROM operation_outcome")?
+        .execute([])?;
+    transaction
+        .prepare_cached("INSERT INTO operation_outcome VALUES (?1, ?2)")?
+        .execute(params![id.as_bytes(), encode_outcomes(outcomes)])?;
+    Ok(())
+}
+
 /// Indexes up to `max_entries` more; tells whether there are more yet.
-fn tidy(connection: &mut Connection, max_entries: u64) -> Result<bool, IndexError> {
-    let transaction = connection.transaction()?;
+fn index_more(connection: &mut Connection, max_entries: u64) -> Result<bool, IndexError> {
+    if !index::is_behind(connection)? {
+        return Ok(false);
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let from = index::indexed_through(&transaction)?;
     let (through, more) = index::index(&transaction, Target::Ledger, from, max_entries)?;
     if from < through {
@@ -244,14 +412,30 @@ mod tests {
     async fn append(
         store: &mut SqliteLedger,
         (body, count): &(Vec<u8>, u64),
-    ) -> Result<(), StoreError> {
-        let tail = store.tail();
-        let hash = tail.after(body, *count).hash;
+    ) -> Result<Uuid, StoreError> {
         let group = Group {
-            first_sequence: tail.next_sequence,
+            id: Uuid::new_v4(),
             count: *count,
             body,
-            hash,
+            operations: &[],
+            durable: false,
+        };
+        store.append(group).await?;
+        Ok(group.id)
+    }
+
+    /// Appends it again, as if it had been reported as failed.
+    async fn append_again(
+        store: &mut SqliteLedger,
+        id: Uuid,
+        (body, count): &(Vec<u8>, u64),
+    ) -> Result<Appended, StoreError> {
+        let group = Group {
+            id,
+            count: *count,
+            body,
+            operations: &[],
+            durable: false,
         };
         store.append(group).await
     }
@@ -262,6 +446,7 @@ mod tests {
             .connection
             .as_ref()
             .unwrap()
+            .connection
             .query_row(sql, [], |row| row.get(0))
             .unwrap()
     }
@@ -274,11 +459,11 @@ mod tests {
         let second = body(2);
         append(&mut store, &body(1)).await.unwrap();
         let before = store.tail();
-        append(&mut store, &second).await.unwrap();
+        let id = append(&mut store, &second).await.unwrap();
         let after = store.tail();
         // As if the second commit had been carried out and reported as failed.
         (store.tail, store.connection) = (before, None);
-        append(&mut store, &second).await.unwrap();
+        append_again(&mut store, id, &second).await.unwrap();
         assert_eq!((store.tail(), stored_groups(&store)), (after, 2));
         // And as if somebody else had written something else in its place.
         (store.tail, store.connection) = (before, None);
@@ -303,7 +488,7 @@ mod tests {
         let path = directory.path().join("ledger.sqlite");
         let mut store = SqliteLedger::open(&path, Durability::Strict).unwrap();
         append(&mut store, &body(1)).await.unwrap();
-        let connection = store.connection.as_ref().unwrap();
+        let connection = &store.connection.as_ref().unwrap().connection;
         // The limit belongs to the connection, which is opened anew after the failure.
         let pages: i64 = connection
             .pragma_query_value(None, "page_count", |row| row.get(0))
@@ -329,7 +514,7 @@ mod tests {
         for bytes in 1..4 {
             append(&mut store, &body(bytes)).await.unwrap();
         }
-        let connection = store.connection.as_ref().unwrap();
+        let connection = &store.connection.as_ref().unwrap().connection;
         let mut select = connection
             .prepare("SELECT first_sequence, count, body, hash FROM entry_group ORDER BY 1")
             .unwrap();
@@ -358,7 +543,7 @@ mod tests {
         let path = directory.path().join("ledger.sqlite");
         let mut store = SqliteLedger::open(&path, Durability::Strict).unwrap();
         append(&mut store, &body(1)).await.unwrap();
-        let connection = store.connection.as_ref().unwrap();
+        let connection = &store.connection.as_ref().unwrap().connection;
         connection
             .execute("UPDATE entry_group SET body = x'0100000009'", [])
             .unwrap();

@@ -1,16 +1,18 @@
 use crate::{
-    CallId, Digest, Entry,
+    CallId, Digest, Entry, Operation, OperationOutcome,
     codec::{self, DecodeError},
 };
 use sha2::{Digest as _, Sha256};
 use std::error::Error;
+use uuid::Uuid;
 
 /// Where entries are kept.
 ///
 /// The recorder owns the store and calls it from a thread of its own, so an implementation may
 /// block that thread; its futures run on a current-thread tokio runtime there.
 pub trait LedgerStore: Send + 'static {
-    /// Where the ledger ends.
+    /// Where the ledger ended after the last append by this process; at first, where it ended when
+    /// it was opened. Others may have appended since, where several servers share a ledger.
     fn tail(&self) -> Tail;
 
     /// The calls that an earlier process began and did not end. The recorder writes
@@ -19,23 +21,33 @@ pub trait LedgerStore: Send + 'static {
         &[]
     }
 
-    /// Appends a group durably and in order, all or none.
+    /// Appends a group durably and in order, and carries out its operations, all or none, in one
+    /// transaction. The store chains the entries to those before ([`Tail::after`]), and adds the
+    /// entries that the operations give rise to.
     ///
     /// It is called again with the same group when it has failed. If the group had been stored all
-    /// the same, it must succeed then without storing it twice.
+    /// the same, it must succeed then with the same outcomes, without storing it twice.
+    ///
+    /// A store that knows no operations tells no outcomes; whoever waits for one is refused.
     ///
     /// # Errors
     ///
     /// [`StoreError`] when it cannot be said that the group is stored.
-    fn append(&mut self, group: Group<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn append(
+        &mut self,
+        group: Group<'_>,
+    ) -> impl Future<Output = Result<Appended, StoreError>> + Send;
 
-    /// Does a little of the work that can wait, such as indexing; called when there is nothing to
-    /// append. Tells whether there is more of it.
+    /// Does a little of the work that can wait, such as indexing, or putting on record what has
+    /// been decided elsewhere and what has expired; called when there is nothing to append, and
+    /// from time to time. `now_us` is in microseconds since the epoch, UTC. Tells whether there is
+    /// more of it.
     ///
     /// # Errors
     ///
     /// [`StoreError`] when it could not be done; it is tried again later.
-    fn tidy(&mut self) -> impl Future<Output = Result<bool, StoreError>> + Send {
+    fn tidy(&mut self, now_us: u64) -> impl Future<Output = Result<bool, StoreError>> + Send {
+        let _ = now_us;
         async { Ok(false) }
     }
 }
@@ -64,18 +76,28 @@ pub struct Tail {
     pub hash: Digest,
 }
 
-/// Entries that are stored together.
+/// Entries that are stored together, and what is done in the same transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Group<'a> {
-    /// The sequence number of its first entry.
-    pub first_sequence: u64,
-    /// How many entries there are; never zero.
+    /// Names the group, the same when it is tried again.
+    pub id: Uuid,
+    /// How many entries there are; zero only if there are operations.
     pub count: u64,
     /// The entries, each preceded by its length.
     pub body: &'a [u8],
-    /// The hash of its last entry, where the hash of an entry covers its bytes and the hash of the
-    /// entry before it.
-    pub hash: Digest,
+    /// What is done in the same transaction, after the entries and in this order.
+    pub operations: &'a [Operation],
+    /// Whether somebody waits for it to survive the machine although durability is relaxed.
+    pub durable: bool,
+}
+
+/// What came of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Where the ledger ends now.
+    pub tail: Tail,
+    /// One for each operation, in order.
+    pub outcomes: Vec<OperationOutcome>,
 }
 
 /// Entries could not be stored.
@@ -93,8 +115,10 @@ impl Default for Tail {
 }
 
 impl Tail {
-    /// Where the ledger ends once `body`, which holds `count` entries, has been appended.
-    pub(crate) fn after(self, body: &[u8], count: u64) -> Self {
+    /// Where the ledger ends once `body`, which holds `count` entries each preceded by its length,
+    /// has been appended. The hash of an entry covers its bytes and the hash of the entry before.
+    #[must_use]
+    pub fn after(self, body: &[u8], count: u64) -> Self {
         let mut hash = self.hash;
         for (_, entry) in codec::split(body).flatten() {
             hash = Sha256::new()
@@ -111,22 +135,38 @@ impl Tail {
 }
 
 impl Group<'_> {
-    /// Reads the entries.
+    /// Reads the entries, of which the first is at this place in the ledger.
     ///
     /// # Errors
     ///
     /// [`DecodeError`] at the first that cannot be read.
-    pub fn entries(&self) -> Result<Vec<Entry>, DecodeError> {
-        (self.first_sequence..)
-            .zip(codec::split(self.body))
-            .map(|(sequence, entry)| {
-                let (call, event) = codec::decode(entry?.1)?;
-                Ok(Entry {
-                    sequence,
-                    call,
-                    event,
-                })
-            })
-            .collect()
+    pub fn entries(&self, first_sequence: u64) -> Result<Vec<Entry>, DecodeError> {
+        entries(self.body, first_sequence)
     }
+}
+
+impl Appended {
+    /// That a group without operations ends here.
+    #[must_use]
+    pub fn at(tail: Tail) -> Self {
+        Self {
+            tail,
+            outcomes: Vec::new(),
+        }
+    }
+}
+
+/// The entries of a body, of which the first is at this place in the ledger.
+pub(crate) fn entries(body: &[u8], first_sequence: u64) -> Result<Vec<Entry>, DecodeError> {
+    (first_sequence..)
+        .zip(codec::split(body))
+        .map(|(sequence, entry)| {
+            let (call, event) = codec::decode(entry?.1)?;
+            Ok(Entry {
+                sequence,
+                call,
+                event,
+            })
+        })
+        .collect()
 }

@@ -1,13 +1,13 @@
 //! The thread that stores what the queue holds.
 
 use crate::{
-    Durability, Group, LedgerStore,
+    CallId, Durability, Group, LedgerStore, Witness,
     queue::{Batch, Shared, Work},
 };
 use std::{
     error::Error,
     io,
-    sync::Arc,
+    sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -30,11 +30,20 @@ const GATHER_BYTES: usize = 256 * 1024;
 /// How long the queue must be empty before work that can wait is done.
 const IDLE: Duration = Duration::from_millis(20);
 
+/// How often what is due by time is looked for.
+const TICK: Duration = Duration::from_secs(1);
+
 /// The first pause after a failure; each further one is twice as long.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 
 /// The longest pause between two attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether the store hangs, whatever the longest wait is.
+const MIN_LOOK: Duration = Duration::from_millis(5);
+
+/// See [`MIN_LOOK`].
+const MAX_LOOK: Duration = Duration::from_secs(2);
 
 /// How the writer ended.
 #[derive(Clone, Copy, Debug)]
@@ -46,20 +55,26 @@ pub(crate) struct Ending {
 pub(crate) fn spawn(
     shared: Arc<Shared>,
     store: impl LedgerStore,
+    witness: Option<Box<dyn Witness>>,
     ending: watch::Sender<Option<Ending>>,
 ) -> io::Result<()> {
+    let (alive, ended) = mpsc::channel();
+    watch_for_hanging(Arc::clone(&shared), ended)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     thread::Builder::new()
         .name("ledger".to_owned())
         .spawn(move || {
+            let _alive = alive; // dropped when this thread ends
             let stopped = StoppedGuard(Arc::clone(&shared));
             let mut store = store;
             let end = runtime.block_on(
                 Writer {
                     shared: &shared,
                     store: &mut store,
+                    witness,
+                    untold: true,
                 }
                 .run(),
             );
@@ -70,6 +85,26 @@ pub(crate) fn spawn(
         })?;
     Ok(())
 }
+
+/// Starts the thread that notices when the writer is stuck in its store, until that thread has
+/// ended. A timer for each call would do the same and cost every call; this costs none.
+fn watch_for_hanging(shared: Arc<Shared>, ended: mpsc::Receiver<Never>) -> io::Result<()> {
+    let max_wait = shared.options.max_wait;
+    let pause = (max_wait / 4).clamp(MIN_LOOK, MAX_LOOK);
+    thread::Builder::new()
+        .name("ledger-watch".to_owned())
+        .spawn(move || {
+            while let Err(mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(pause) {
+                if shared.look_for_hanging(max_wait) {
+                    tracing::error!("the ledger does not answer: no call can begin");
+                }
+            }
+        })?;
+    Ok(())
+}
+
+/// What is never sent.
+enum Never {}
 
 /// Tells everybody that the writer has ended, even if it panicked.
 struct StoppedGuard(Arc<Shared>);
@@ -83,6 +118,9 @@ impl Drop for StoppedGuard {
 struct Writer<'a, S> {
     shared: &'a Shared,
     store: &'a mut S,
+    witness: Option<Box<dyn Witness>>,
+    /// The witness has not been told yet that the ledger is being closed.
+    untold: bool,
 }
 
 impl<S: LedgerStore> Writer<'_, S> {
@@ -90,17 +128,23 @@ impl<S: LedgerStore> Writer<'_, S> {
         let mut spare = Vec::new();
         let (mut untidy, mut idle) = (true, IDLE);
         let mut last_count = 0;
+        let mut ticked = Instant::now();
         loop {
             if CROWD <= last_count && self.shared.options.durability == Durability::Strict {
                 thread::sleep(CROWD_PAUSE);
             }
             match self.shared.take_work(&mut spare) {
-                Work::Batch(batch) => {
-                    if let Err(ending) = self.write(&batch).await {
-                        return ending;
-                    }
+                Work::Batch(mut batch) => {
+                    let stored_at = match self.write(&mut batch).await {
+                        Ok(stored_at) => stored_at,
+                        Err(ending) => return ending,
+                    };
                     (untidy, idle, last_count) = (true, IDLE, batch.count);
                     spare = batch.body;
+                    if TICK <= stored_at.duration_since(ticked) {
+                        ticked = stored_at;
+                        self.tick();
+                    }
                 }
                 Work::Nothing if untidy => {
                     last_count = 0;
@@ -113,9 +157,14 @@ impl<S: LedgerStore> Writer<'_, S> {
                 }
                 Work::Nothing => {
                     last_count = 0;
-                    self.shared.sleep().await;
-                    self.gather().await;
+                    if time::timeout(TICK, self.shared.sleep()).await.is_err() {
+                        (ticked, untidy) = (Instant::now(), true);
+                        self.tick();
+                    } else {
+                        self.gather().await;
+                    }
                 }
+                Work::Done if self.last_words() => {}
                 Work::Done => {
                     return Ending {
                         unwritten_entries: 0,
@@ -128,33 +177,40 @@ impl<S: LedgerStore> Writer<'_, S> {
     /// Lets relaxed entries gather: nobody waits for them, and a group costs more than an entry.
     async fn gather(&self) {
         if self.shared.options.durability == Durability::Relaxed
-            && self.shared.waiting().0 < GATHER_BYTES
+            && !self.shared.is_urgent(GATHER_BYTES)
         {
-            time::sleep(GATHER).await;
+            // Whoever does wait rings.
+            let _rung = time::timeout(GATHER, self.shared.sleep()).await;
         }
     }
 
     /// Stores a group, trying until it succeeds or the recorder has been closed and nothing can
-    /// come any more.
-    async fn write(&mut self, batch: &Batch) -> Result<(), Ending> {
-        let tail = self.store.tail();
-        let group = Group {
-            first_sequence: tail.next_sequence,
-            count: batch.count,
-            body: &batch.body,
-            hash: tail.after(&batch.body, batch.count).hash,
-        };
+    /// come any more. Tells when it was stored.
+    async fn write(&mut self, batch: &mut Batch) -> Result<Instant, Ending> {
+        let id = CallId::new((self.shared.options.now)()).0;
         let mut pause = MIN_PAUSE;
         loop {
             // What fails now may work by the time of closing: one attempt comes after it.
             let is_last = self.shared.is_finished();
             let begun = Instant::now();
+            let group = Group {
+                id,
+                count: batch.count,
+                body: &batch.body,
+                operations: &batch.operations,
+                durable: batch.durable,
+            };
             match self.store.append(group).await {
-                Ok(()) => {
-                    if self.shared.stored(batch, begun.elapsed()) {
+                Ok(appended) => {
+                    let (now, tail) = (Instant::now(), appended.tail);
+                    if self.shared.stored(batch, appended, now - begun) {
                         tracing::info!("the ledger can be written again");
                     }
-                    return Ok(());
+                    if let Some(witness) = &mut self.witness {
+                        let note = witness.stored(tail, (self.shared.options.now)());
+                        self.shared.push_noted(note);
+                    }
+                    return Ok(now);
                 }
                 Err(error) => {
                     if self.shared.failed(chain(&error)) {
@@ -164,7 +220,7 @@ impl<S: LedgerStore> Writer<'_, S> {
                 }
             }
             if is_last {
-                let unwritten_entries = batch.count + self.shared.waiting().1;
+                let unwritten_entries = batch.count + self.shared.waiting();
                 tracing::error!(unwritten_entries, "entries of the ledger are lost");
                 return Err(Ending { unwritten_entries });
             }
@@ -174,8 +230,33 @@ impl<S: LedgerStore> Writer<'_, S> {
         }
     }
 
+    /// Does what is due by time.
+    fn tick(&mut self) {
+        let now_us = (self.shared.options.now)();
+        self.shared.flush_refusals(now_us, false);
+        if let Some(witness) = &mut self.witness {
+            self.shared
+                .push_noted(witness.stored(self.store.tail(), now_us));
+        }
+    }
+
+    /// Hands over what is left to say once nothing more can come. Tells whether there was anything.
+    fn last_words(&mut self) -> bool {
+        let now_us = (self.shared.options.now)();
+        if self.shared.flush_refusals(now_us, true) {
+            return true;
+        }
+        if let Some(witness) = &mut self.witness
+            && std::mem::take(&mut self.untold)
+        {
+            let note = witness.closing(self.store.tail(), now_us);
+            return self.shared.push_noted(note);
+        }
+        false
+    }
+
     async fn tidy(&mut self) -> bool {
-        match self.store.tidy().await {
+        match self.store.tidy((self.shared.options.now)()).await {
             Ok(more) => more,
             Err(error) => {
                 let error: &(dyn Error + 'static) = &error;

@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use ledger::{
-    CallId, CloseError, Durability, End, Entry, Event, Group, Interrupted, Kind, LedgerStore,
-    MemoryLedger, Outcome, RecordError, Recorder, RecorderOptions, Start, StoreError, Tail,
+    Appended, CallId, CloseError, Durability, End, Entry, Event, Group, Interrupted, Kind,
+    LedgerStore, MemoryLedger, Outcome, RecordError, Recorder, RecorderOptions, Start, StoreError,
+    Tail,
 };
 use proptest::prelude::*;
 use std::{
@@ -29,7 +30,7 @@ impl LedgerStore for Held {
         self.0.tail()
     }
 
-    async fn append(&mut self, group: Group<'_>) -> Result<(), StoreError> {
+    async fn append(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {
         self.1
             .acquire()
             .await
@@ -47,7 +48,7 @@ impl LedgerStore for Noticed {
         self.0.tail()
     }
 
-    async fn append(&mut self, group: Group<'_>) -> Result<(), StoreError> {
+    async fn append(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {
         self.1.store(true, Ordering::Release);
         self.0.append(group).await
     }
@@ -110,6 +111,7 @@ fn outcomes(entries: &[Entry]) -> Vec<(CallId, Option<Outcome<String>>)> {
     let outcome = |entry: &Entry| match &entry.event {
         Event::Started(_) => None,
         Event::Ended(ended) => Some(ended.outcome.clone()),
+        Event::Noted(noted) => panic!("nobody notes {noted:?}"),
     };
     entries
         .iter()
@@ -355,7 +357,7 @@ impl LedgerStore for Dropped {
         self.0.tail()
     }
 
-    async fn append(&mut self, group: Group<'_>) -> Result<(), StoreError> {
+    async fn append(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {
         self.0.append(group).await
     }
 }
@@ -386,7 +388,7 @@ impl LedgerStore for Panics {
         Tail::default()
     }
 
-    async fn append(&mut self, _: Group<'_>) -> Result<(), StoreError> {
+    async fn append(&mut self, _: Group<'_>) -> Result<Appended, StoreError> {
         panic!("this store is broken")
     }
 }
@@ -417,7 +419,7 @@ impl LedgerStore for Interruptions {
         &self.1
     }
 
-    async fn append(&mut self, group: Group<'_>) -> Result<(), StoreError> {
+    async fn append(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {
         self.0.append(group).await
     }
 }

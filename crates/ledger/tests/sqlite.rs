@@ -69,7 +69,7 @@ fn files_that_are_not_ours_are_left_alone() {
     drop(SqliteLedger::open(file("newer"), Durability::Strict).unwrap());
     Connection::open(file("newer"))
         .unwrap()
-        .pragma_update(None, "user_version", 2)
+        .pragma_update(None, "user_version", 3)
         .unwrap();
 
     for name in ["letter", "foreign"] {
@@ -89,8 +89,8 @@ fn files_that_are_not_ours_are_left_alone() {
         matches!(
             error,
             OpenError::Newer {
-                found: 2,
-                known: 1,
+                found: 3,
+                known: 2,
                 ..
             }
         ),

@@ -10,7 +10,8 @@ use adapter_tools::{NoArguments, Tool, ToolSet};
 use gateway::{Gateway, Offer, Options, Parts};
 use governance::{Governor, MemoryQuota, Micros, Policy, PolicySpec, Quota, Rules};
 use ledger::{
-    Durability, Group, LedgerStore, Recorder, RecorderOptions, SqliteLedger, StoreError, Tail,
+    Appended, Durability, Group, LedgerStore, Recorder, RecorderOptions, SqliteLedger, StoreError,
+    Tail,
 };
 use mcp_protocol::model::Implementation;
 use mcp_service::Principal;
@@ -40,9 +41,9 @@ impl LedgerStore for Nowhere {
         Tail::default()
     }
 
-    async fn append(&mut self, group: Group<'_>) -> Result<(), StoreError> {
+    async fn append(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {
         self.0 += group.count;
-        Ok(())
+        Ok(Appended::at(Tail::default()))
     }
 }
 

@@ -5,8 +5,8 @@ use futures_util::future::BoxFuture;
 use gateway::{Gateway, NoResources, Offer, Options, Parts, Resources, Tasks};
 use governance::{Governor, MemoryQuota, Policy, PolicySpec, Rules, Timestamp, Usage};
 use ledger::{
-    Durability, Ended, Event, Group, LedgerStore, MemoryLedger, Outcome, Recorder, RecorderOptions,
-    Started, StoreError, Tail,
+    Appended, Durability, Ended, Event, Group, LedgerStore, MemoryLedger, Outcome, Recorder,
+    RecorderOptions, Started, StoreError, Tail,
 };
 use mcp_protocol::model::Implementation;
 use mcp_service::Principal;
@@ -313,7 +313,7 @@ impl LedgerStore for Gated {
         self.inner.tail()
     }
 
-    async fn append(&mut self, group: Group<'_>) -> Result<(), StoreError> {
+    async fn append(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {
         let _open = self.gate.lock().await;
         self.inner.append(group).await
     }
@@ -446,6 +446,7 @@ impl House {
                     let before = ends.insert(entry.call, ended);
                     assert!(before.is_none(), "{} ends twice", entry.call);
                 }
+                Event::Noted(_) => {}
             }
         }
         assert_eq!(starts.len(), ends.len(), "every start has an end");

@@ -58,6 +58,8 @@ impl Rows {
                     _ => self.ended.push((call, ended, place)),
                 }
             }
+            // Notes are about no call.
+            Event::Noted(_) => {}
         }
     }
 

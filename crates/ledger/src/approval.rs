@@ -1,0 +1,445 @@
+//! What a person must agree to before it runs.
+
+use crate::{CallId, Digest, Note, NoteKind};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use std::{fmt, str::FromStr};
+use uuid::Uuid;
+
+/// How long a name of an approval is, as text: the prefix and 22 digits.
+const NAME_BYTES: usize = PREFIX.len() + DIGITS;
+
+const PREFIX: &str = "apr_";
+
+/// Digits of base 62 that 128 bits take.
+const DIGITS: usize = 22;
+
+const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// Names an approval: `apr_` and 22 letters and digits. Random, so that nobody can guess the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ApprovalId(pub Uuid);
+
+/// Text that is no [`ApprovalId`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an approval is named by apr_ and 22 letters and digits")]
+pub struct ParseApprovalIdError;
+
+impl ApprovalId {
+    /// A new name.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(Uuid::new_v4())
+    }
+}
+
+impl fmt::Display for ApprovalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut number = self.0.as_u128();
+        let mut digits = [b'0'; DIGITS];
+        for digit in digits.iter_mut().rev() {
+            *digit = ALPHABET[usize::try_from(number % 62).expect("it is less than 62")];
+            number /= 62;
+        }
+        f.write_str(PREFIX)?;
+        f.write_str(std::str::from_utf8(&digits).expect("the alphabet is ASCII"))
+    }
+}
+
+impl FromStr for ApprovalId {
+    type Err = ParseApprovalIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.len() != NAME_BYTES {
+            return Err(ParseApprovalIdError);
+        }
+        let digits = text.strip_prefix(PREFIX).ok_or(ParseApprovalIdError)?;
+        let number = digits.bytes().try_fold(0_u128, |number, digit| {
+            let value = ALPHABET.iter().position(|&it| it == digit)?;
+            number.checked_mul(62)?.checked_add(value as u128)
+        });
+        number
+            .map(|number| Self(Uuid::from_u128(number)))
+            .ok_or(ParseApprovalIdError)
+    }
+}
+
+/// Exactly what is agreed to. A call that differs in any of it needs an approval of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binding<'a> {
+    /// Who may call.
+    pub principal: &'a str,
+    /// What, as `kind/name`.
+    pub capability: &'a str,
+    /// A digest of what the capability is: a tool that has been changed is another one.
+    pub definition: Digest,
+    /// A digest of the arguments in canonical form.
+    pub arguments: Digest,
+    /// The version of the rules that asked for the approval.
+    pub policy_version: u64,
+}
+
+impl Binding<'_> {
+    /// One digest for all of it.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        let mut hash = Sha256::new_with_prefix(b"owlclaw approval binding 1");
+        for text in [self.principal, self.capability] {
+            // With its length, so that no two bindings run together to the same bytes.
+            hash.update((text.len() as u64).to_le_bytes());
+            hash.update(text);
+        }
+        hash.update(self.definition);
+        hash.update(self.arguments);
+        hash.update(self.policy_version.to_le_bytes());
+        hash.finalize().into()
+    }
+}
+
+/// Who may decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Approver {
+    /// The person at the client, or an operator.
+    User,
+    /// An operator alone.
+    Operator,
+}
+
+/// What was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Decision {
+    /// The call may be made, once.
+    Approve,
+    /// It may not.
+    Deny,
+}
+
+/// How far an approval has come. Only the first two can change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ApprovalState {
+    /// Nobody has decided.
+    Pending,
+    /// The call may be made, once.
+    Approved,
+    /// The call may not be made.
+    Denied,
+    /// The call has been made.
+    Used,
+    /// Its time ran out before it was used.
+    Expired,
+}
+
+/// An approval that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewApproval {
+    /// Its name, if it is made.
+    pub id: ApprovalId,
+    /// What it is for: [`Binding::digest`].
+    pub binding: Digest,
+    /// Who wants to call.
+    pub principal: String,
+    /// What, as `kind/name`.
+    pub capability: String,
+    /// The arguments as JSON text, already redacted: they are shown to whoever decides. Longer ones
+    /// than [`crate::MAX_ARGUMENTS_BYTES`] are cut.
+    pub arguments: String,
+    /// The version of the rules that ask for it.
+    pub policy_version: u64,
+    /// Why it is asked for, to show.
+    pub reason: String,
+    /// Who may decide.
+    pub needs: Approver,
+    /// When it is asked for: microseconds since the epoch, UTC.
+    pub requested_us: u64,
+    /// From when on it can neither be decided nor used.
+    pub expires_us: u64,
+}
+
+/// An approval, as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the first fields are those of `NewApproval`")]
+pub struct Approval {
+    pub id: ApprovalId,
+    pub binding: Digest,
+    pub principal: String,
+    pub capability: String,
+    pub arguments: String,
+    pub policy_version: u64,
+    pub reason: String,
+    pub needs: Approver,
+    pub requested_us: u64,
+    pub expires_us: u64,
+    /// How far it has come.
+    pub state: ApprovalState,
+    /// Who decided, `user:…` or another word of the kind, once somebody has.
+    pub decided_by: Option<String>,
+    /// When: microseconds since the epoch, UTC.
+    pub decided_us: Option<u64>,
+    /// The call that used it.
+    pub used_by: Option<CallId>,
+    /// When: microseconds since the epoch, UTC.
+    pub used_us: Option<u64>,
+}
+
+/// Why an approval cannot be had, decided or used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum ApprovalProblem {
+    /// There is none of this name.
+    #[error("there is no such approval")]
+    Missing,
+    /// It is for another call.
+    #[error("the approval is for another call")]
+    AnotherCall,
+    /// Nobody has decided yet.
+    #[error("the approval is still pending")]
+    Pending,
+    /// It may no longer be decided: it has been.
+    #[error("the approval has been decided already")]
+    Decided,
+    /// The answer was no.
+    #[error("the approval was denied")]
+    Denied,
+    /// A call has used it.
+    #[error("the approval has been used already")]
+    Used,
+    /// Its time has run out.
+    #[error("the approval has expired")]
+    Expired,
+    /// Whoever wants to decide may not.
+    #[error("the approval must be decided by somebody else")]
+    NotEntitled,
+    /// Too many wait for a decision already.
+    #[error("too many approvals are pending")]
+    TooManyPending,
+}
+
+/// How many approvals may wait for a decision at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PendingBounds {
+    /// Of one principal.
+    pub per_principal: u64,
+    /// Of all.
+    pub total: u64,
+}
+
+/// What decides in a `by` as the person at the client: the rest is their principal.
+const USER_PREFIX: &str = "user:";
+
+impl Default for PendingBounds {
+    fn default() -> Self {
+        Self {
+            per_principal: 100,
+            total: 10_000,
+        }
+    }
+}
+
+impl From<NewApproval> for Approval {
+    fn from(new: NewApproval) -> Self {
+        Self {
+            id: new.id,
+            binding: new.binding,
+            principal: new.principal,
+            capability: new.capability,
+            arguments: new.arguments,
+            policy_version: new.policy_version,
+            reason: new.reason,
+            needs: new.needs,
+            requested_us: new.requested_us,
+            expires_us: new.expires_us,
+            state: ApprovalState::Pending,
+            decided_by: None,
+            decided_us: None,
+            used_by: None,
+            used_us: None,
+        }
+    }
+}
+
+impl Approval {
+    /// How far it has come at this time; its expiry shows here before anybody has written it down.
+    #[must_use]
+    pub fn state_at(&self, now_us: u64) -> ApprovalState {
+        if self.state.can_change() && self.expires_us <= now_us {
+            ApprovalState::Expired
+        } else {
+            self.state
+        }
+    }
+
+    /// Decides, if that is still possible and `by` may.
+    pub(crate) fn decide(
+        &mut self,
+        decision: Decision,
+        by: &str,
+        at_us: u64,
+    ) -> Result<(), ApprovalProblem> {
+        match self.state_at(at_us) {
+            ApprovalState::Pending => {}
+            ApprovalState::Expired => return Err(ApprovalProblem::Expired),
+            ApprovalState::Approved | ApprovalState::Denied | ApprovalState::Used => {
+                return Err(ApprovalProblem::Decided);
+            }
+        }
+        if let Some(user) = by.strip_prefix(USER_PREFIX)
+            && (self.needs == Approver::Operator || user != self.principal)
+        {
+            return Err(ApprovalProblem::NotEntitled);
+        }
+        self.state = match decision {
+            Decision::Approve => ApprovalState::Approved,
+            Decision::Deny => ApprovalState::Denied,
+        };
+        self.decided_by = Some(by.to_owned());
+        self.decided_us = Some(at_us);
+        Ok(())
+    }
+
+    /// Whether a call with this binding may use it now.
+    pub(crate) fn check_use(&self, binding: Digest, at_us: u64) -> Result<(), ApprovalProblem> {
+        if self.binding != binding {
+            return Err(ApprovalProblem::AnotherCall);
+        }
+        match self.state_at(at_us) {
+            ApprovalState::Approved => Ok(()),
+            ApprovalState::Pending => Err(ApprovalProblem::Pending),
+            ApprovalState::Denied => Err(ApprovalProblem::Denied),
+            ApprovalState::Used => Err(ApprovalProblem::Used),
+            ApprovalState::Expired => Err(ApprovalProblem::Expired),
+        }
+    }
+
+    pub(crate) fn use_up(&mut self, call: CallId, at_us: u64) {
+        self.state = ApprovalState::Used;
+        self.used_by = Some(call);
+        self.used_us = Some(at_us);
+    }
+
+    /// What the ledger says of its being asked for, decided or expired, at this time.
+    pub(crate) fn with_note<T>(
+        &self,
+        kind: NoteKind,
+        at_us: u64,
+        then: impl FnOnce(&Note<'_>) -> T,
+    ) -> T {
+        let actor = if kind == NoteKind::APPROVAL_REQUESTED {
+            &self.principal
+        } else if kind == NoteKind::APPROVAL_DECIDED {
+            self.decided_by.as_deref().unwrap_or_default()
+        } else {
+            "system"
+        };
+        let mut binding = String::with_capacity(2 * size_of::<Digest>());
+        for byte in self.binding {
+            // Writing to a string cannot fail.
+            let _ = fmt::Write::write_fmt(&mut binding, format_args!("{byte:02x}"));
+        }
+        let detail = json!({
+            "principal": self.principal,
+            "capability": self.capability,
+            "binding": binding,
+            "needs": self.needs.as_str(),
+            "reason": self.reason,
+            "state": self.state.as_str(),
+            "requested_us": self.requested_us,
+            "expires_us": self.expires_us,
+            "decided_us": self.decided_us,
+        });
+        then(&Note {
+            at_us,
+            kind,
+            actor,
+            subject: &self.id.to_string(),
+            policy_version: self.policy_version,
+            detail: &detail.to_string(),
+        })
+    }
+}
+
+impl ApprovalState {
+    /// Its name, the same in the store and in every format.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Approved => "approved",
+            Self::Denied => "denied",
+            Self::Used => "used",
+            Self::Expired => "expired",
+        }
+    }
+
+    /// The state of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [
+            Self::Pending,
+            Self::Approved,
+            Self::Denied,
+            Self::Used,
+            Self::Expired,
+        ]
+        .into_iter()
+        .find(|state| state.as_str() == name)
+    }
+
+    pub(crate) fn can_change(self) -> bool {
+        matches!(self, Self::Pending | Self::Approved)
+    }
+}
+
+impl Approver {
+    /// Its name, the same in the store and in every format.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Operator => "operator",
+        }
+    }
+
+    /// The approver of this name; an unknown one is the one that fewer people are.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        match name {
+            "user" => Self::User,
+            _ => Self::Operator,
+        }
+    }
+}
+
+impl ApprovalProblem {
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Missing,
+        Self::AnotherCall,
+        Self::Pending,
+        Self::Decided,
+        Self::Denied,
+        Self::Used,
+        Self::Expired,
+        Self::NotEntitled,
+        Self::TooManyPending,
+    ];
+
+    /// Its name, the same in every format.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::AnotherCall => "another_call",
+            Self::Pending => "pending",
+            Self::Decided => "decided",
+            Self::Denied => "denied",
+            Self::Used => "used",
+            Self::Expired => "expired",
+            Self::NotEntitled => "not_entitled",
+            Self::TooManyPending => "too_many_pending",
+        }
+    }
+}
+
+impl fmt::Display for ApprovalState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

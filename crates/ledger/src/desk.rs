@@ -1,0 +1,73 @@
+//! Deciding approvals beside a running server.
+
+use crate::{
+    Approval, ApprovalId, ApprovalProblem, Decision, OpenError,
+    rows::Rows,
+    schema::open_to_decide,
+    shelf::{Shelf, at_once},
+};
+use rusqlite::{Connection, TransactionBehavior};
+use std::{error::Error, path::Path};
+
+/// Decides approvals in a ledger file that a server may be writing to. The server sees a decision
+/// at the next use, and puts it on record.
+#[derive(Debug)]
+pub struct ApprovalDesk {
+    connection: Connection,
+}
+
+/// An approval was not decided.
+#[derive(Debug, thiserror::Error)]
+pub enum DeskError {
+    /// It cannot be.
+    #[error("{0}")]
+    Refused(ApprovalProblem),
+    /// The ledger cannot be written.
+    #[error("the ledger cannot be written")]
+    Store(#[source] Box<dyn Error + Send + Sync>),
+}
+
+impl From<rusqlite::Error> for DeskError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Store(Box::new(error))
+    }
+}
+
+impl ApprovalDesk {
+    /// Opens the ledger at `path`, which must exist.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] when it is missing or not a ledger of a known version, or of a version that
+    /// had no approvals.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        open_to_decide(path.as_ref()).map(|connection| Self { connection })
+    }
+
+    /// Decides a pending approval. `by` says who does, and does not begin with `user:` unless it is
+    /// the person at the client. `at_us` is in microseconds since the epoch, UTC.
+    ///
+    /// # Errors
+    ///
+    /// [`DeskError`]: it stays as it was.
+    pub fn decide(
+        &mut self,
+        approval: ApprovalId,
+        decision: Decision,
+        by: &str,
+        at_us: u64,
+    ) -> Result<Approval, DeskError> {
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut rows = Rows::new(&transaction);
+        let mut found = at_once(rows.approval(approval))?
+            .ok_or(DeskError::Refused(ApprovalProblem::Missing))?;
+        found
+            .decide(decision, by, at_us)
+            .map_err(DeskError::Refused)?;
+        at_once(rows.put_approval(&found, false))?;
+        transaction.commit()?;
+        Ok(found)
+    }
+}

@@ -1,0 +1,14 @@
+use crate::{Noted, Tail};
+
+/// Sees what has been stored, on the thread that stores it, and may have something to add, such as
+/// a signed checkpoint. It must not take long: nothing is stored meanwhile.
+pub trait Witness: Send + 'static {
+    /// A group has been stored and the ledger ends here. What this gives is stored with the next.
+    /// `now_us` is in microseconds since the epoch, UTC. It is asked from time to time as well when
+    /// nothing has been stored.
+    fn stored(&mut self, tail: Tail, now_us: u64) -> Option<Noted>;
+
+    /// Everything has been stored, nothing more will come, and the ledger ends here. What this
+    /// gives is stored last; it is asked once.
+    fn closing(&mut self, tail: Tail, now_us: u64) -> Option<Noted>;
+}
