@@ -2,6 +2,7 @@ use crate::{
     Ask, BreakerSpec, BreakerState, Confirmation, Denial, Ending, Kind, Micros, Policy, QuotaStore,
     Reason, Remaining, ReserveError, Timestamp, UnavailableError, Usage, ViewId,
     breaker::{Breakers, Pass},
+    explain::{Explanation, breaker_step, quota_steps},
 };
 use arc_swap::ArcSwap;
 use std::sync::Arc;
@@ -161,6 +162,27 @@ impl<Q: QuotaStore> Governor<Q> {
     #[must_use]
     pub fn breaker_states(&self, now: Timestamp) -> Vec<BreakerState> {
         self.breakers.states(now)
+    }
+
+    /// What would become of a call, and by which rules. Nothing is counted for it.
+    ///
+    /// # Errors
+    ///
+    /// [`UnavailableError`] when the counters cannot be reached.
+    pub async fn explain(&self, ask: Ask<'_>) -> Result<Explanation, UnavailableError> {
+        let policy = self.policy.load_full();
+        let mut steps = policy.explain(ask);
+        if policy.breaker_of(&ask).failures != 0 {
+            steps.push(breaker_step(self.breakers.phase(ask.capability, ask.now)));
+        }
+        let charges = policy.charges_of(ask);
+        let remaining = self.quota.remaining(charges).await?;
+        quota_steps(ask.kind, charges.cost, &remaining, &mut steps);
+        Ok(Explanation {
+            policy_version: policy.version(),
+            steps,
+            remaining,
+        })
     }
 
     /// What `principal` has left of its own limits on tools or resources, whichever `kind` says.

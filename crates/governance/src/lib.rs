@@ -50,14 +50,17 @@ mod spec;
 mod version;
 
 mod condition;
+mod expression;
 mod pattern;
 mod policy;
 mod prepared;
+mod values;
 
 mod denial;
 mod quota;
 
 mod breaker;
+mod explain;
 mod governor;
 mod memory;
 mod meter;
@@ -66,6 +69,8 @@ pub use crate::{
     breaker::{BreakerPhase, BreakerState, Ending},
     condition::ConditionError,
     denial::{Denial, Reason, Remaining},
+    explain::{Check, Explanation, Step, StepOutcome},
+    expression::ExpressionError,
     governor::{Governor, Permit, Settlement},
     memory::{DEFAULT_MAX_PRINCIPALS, MemoryQuota, MemoryReservation, Seed},
     money::{Micros, ParseMicrosError},

@@ -153,8 +153,22 @@ impl Rate {
 #[derive(Debug, Default)]
 struct Own {
     rate: Rate,
-    /// When it was last used, and how long it cooled down then.
-    last: Option<(u64, u64)>,
+    last: Option<LastUse>,
+}
+
+/// When a capability was last used, and how long it had to cool down then.
+#[derive(Clone, Copy, Debug)]
+struct LastUse {
+    at_ms: u64,
+    cooldown_ms: u64,
+}
+
+/// A use of a capability that has limits of its own.
+#[derive(Debug)]
+struct OwnUse {
+    capability: Arc<str>,
+    /// The last use before.
+    previous: Option<LastUse>,
 }
 
 /// Which limits a principal has had. What is counted for others need not be remembered.
@@ -172,8 +186,7 @@ pub(crate) struct Counted {
     month: Month,
     cost: Micros,
     at_ms: u64,
-    /// The capability, if it has limits of its own, and its last use before.
-    own: Option<(Arc<str>, Option<(u64, u64)>)>,
+    own: Option<OwnUse>,
 }
 
 /// All counters of one principal.
@@ -268,12 +281,12 @@ impl Meter {
         };
         rate.remove(counted.at_ms);
         *total = total.saturating_sub(1);
-        if let Some((capability, previous)) = &counted.own
-            && let Some(own) = self.capabilities.get_mut(capability)
+        if let Some(of) = &counted.own
+            && let Some(own) = self.capabilities.get_mut(&of.capability)
         {
             own.rate.remove(counted.at_ms);
-            if own.last.is_some_and(|(at_ms, _)| at_ms == counted.at_ms) {
-                own.last = *previous;
+            if own.last.is_some_and(|last| last.at_ms == counted.at_ms) {
+                own.last = of.previous;
             }
         }
     }
@@ -326,7 +339,7 @@ impl Meter {
         };
         let cools = |own: &Own| {
             own.last
-                .is_some_and(|(at_ms, cooldown_ms)| elapsed_ms < at_ms.saturating_add(cooldown_ms))
+                .is_some_and(|last| elapsed_ms < last.at_ms.saturating_add(last.cooldown_ms))
         };
         let spends = limited.budget && self.spent != Micros::ZERO;
         self.running == 0
@@ -438,7 +451,7 @@ impl Meter {
             .capabilities
             .get(charges.capability)
             .and_then(|own| own.last);
-        let until_ms = last.map_or(0, |(at_ms, _)| at_ms.saturating_add(cooldown_ms));
+        let until_ms = last.map_or(0, |last| last.at_ms.saturating_add(cooldown_ms));
         let wait_ms = until_ms.saturating_sub(self.elapsed_ms);
         Some(Duration::from_millis(wait_ms))
     }
@@ -478,13 +491,7 @@ impl Meter {
         Duration::from_millis(self.month.end.0.saturating_sub(self.wall_ms))
     }
 
-    /// Tells the capability, if it has limits of its own, and its last use before.
-    fn count(
-        &mut self,
-        charges: &Charges<'_>,
-        at_ms: u64,
-        calls: u32,
-    ) -> Option<(Arc<str>, Option<(u64, u64)>)> {
+    fn count(&mut self, charges: &Charges<'_>, at_ms: u64, calls: u32) -> Option<OwnUse> {
         self.limited.note(charges);
         let now_ms = self.elapsed_ms;
         let (rate, total) = match charges.kind {
@@ -497,16 +504,23 @@ impl Meter {
             return None;
         }
         let known = self.capabilities.get_key_value(charges.capability);
-        let name = known.map_or_else(|| charges.capability.into(), |(name, _)| Arc::clone(name));
-        let own = self.capabilities.entry(Arc::clone(&name)).or_default();
+        let capability: Arc<str> =
+            known.map_or_else(|| charges.capability.into(), |(name, _)| Arc::clone(name));
+        let own = self
+            .capabilities
+            .entry(Arc::clone(&capability))
+            .or_default();
         own.rate.add(at_ms, now_ms, calls);
         let previous = own.last;
         if let Some(cooldown_ms) = cooldown_ms(charges)
-            && previous.is_none_or(|(last_ms, _)| last_ms <= at_ms)
+            && previous.is_none_or(|last| last.at_ms <= at_ms)
         {
-            own.last = Some((at_ms, cooldown_ms));
+            own.last = Some(LastUse { at_ms, cooldown_ms });
         }
-        Some((name, previous))
+        Some(OwnUse {
+            capability,
+            previous,
+        })
     }
 
     fn remaining_of(&self, charges: &Charges<'_>, capability_running: u32) -> Remaining {

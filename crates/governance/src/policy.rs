@@ -295,11 +295,28 @@ impl Policy {
             confirmation: confirmation.map(|(who, _)| who),
             rule: confirmation.map(|(_, rule)| rule),
             durable_start: facts.risk.is_mutating(),
-            breaker: match ask.kind {
-                Kind::Tool => facts.breaker.unwrap_or(self.spec.default_breaker),
-                Kind::Resource => BreakerSpec::OFF,
-            },
+            breaker: self.breaker_of(&ask),
         })
+    }
+
+    /// When what is asked for rests after failures. What is read may have any number of names.
+    pub(crate) fn breaker_of(&self, ask: &Ask<'_>) -> BreakerSpec {
+        match ask.kind {
+            Kind::Tool => {
+                let own = self.facts(ask.capability).breaker;
+                own.unwrap_or(self.spec.default_breaker)
+            }
+            Kind::Resource => BreakerSpec::OFF,
+        }
+    }
+
+    /// Who has to confirm `ask` whatever its arguments are, and by which rule.
+    pub(crate) fn confirmation_of<'a>(
+        &'a self,
+        ask: &Ask<'_>,
+    ) -> Option<(Confirmation, ConfirmationRule<'a>)> {
+        let (rules, facts) = (self.rules_of(ask.principal), self.facts(ask.capability));
+        confirmation_of(rules, facts, ask.capability)
     }
 
     /// What `ask` would be charged if it were permitted.

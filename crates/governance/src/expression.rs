@@ -1,0 +1,397 @@
+//! Expressions in CEL, of which only those are accepted that cannot run for long.
+
+use crate::values;
+use cel::{
+    Context, Value,
+    common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, operators},
+    parser::{ParseError, PrattParser},
+};
+
+/// The longest expression, in bytes.
+pub(crate) const MAX_EXPRESSION_BYTES: usize = 2_048;
+
+/// How deep parts of an expression may be inside of one another, before the parser sees it.
+const MAX_BRACKETS: usize = 16;
+
+/// How deep parts of an expression may be inside of one another, in the parser's view, for which
+/// `a && b && c` is two levels.
+const MAX_DEPTH: usize = 64;
+
+/// How deep the parser goes; brackets are bounded before.
+const MAX_RECURSION: u16 = 48;
+
+/// The most parts of an expression: names, numbers, operators.
+const MAX_PARTS: usize = 500;
+
+/// Functions, besides operators and macros.
+const FUNCTIONS: [&str; 10] = [
+    "bool",
+    "contains",
+    "double",
+    "endsWith",
+    "int",
+    "size",
+    "startsWith",
+    "string",
+    "type",
+    "uint",
+];
+
+/// Operators, and what macros are made of.
+const OPERATORS: [&str; 19] = [
+    operators::CONDITIONAL,
+    operators::LOGICAL_AND,
+    operators::LOGICAL_OR,
+    operators::LOGICAL_NOT,
+    operators::SUBSTRACT,
+    operators::ADD,
+    operators::MULTIPLY,
+    operators::DIVIDE,
+    operators::MODULO,
+    operators::EQUALS,
+    operators::NOT_EQUALS,
+    operators::GREATER_EQUALS,
+    operators::LESS_EQUALS,
+    operators::GREATER,
+    operators::LESS,
+    operators::NEGATE,
+    operators::INDEX,
+    operators::IN,
+    operators::NOT_STRICTLY_FALSE,
+];
+
+/// Why an expression cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExpressionError {
+    /// It is not CEL.
+    #[error("line {line}, column {column}: {message}")]
+    Syntax {
+        /// The line, from 1.
+        line: usize,
+        /// The column, from 1.
+        column: usize,
+        /// What the parser says.
+        message: String,
+    },
+    /// It is too long.
+    #[error("it has more than {MAX_EXPRESSION_BYTES} bytes")]
+    TooLong,
+    /// Its parts are too deep inside of one another.
+    #[error("its parts are too deep inside of one another")]
+    TooDeep,
+    /// A variable that there is not.
+    #[error("there is no variable {0:?}; there are `args`, `principal`, `roles` and `capability`")]
+    UnknownVariable(String),
+    /// A function that there is not.
+    #[error("there is no function {0:?}")]
+    UnknownFunction(String),
+    /// A loop (`all`, `exists`, `filter`) inside of another: the time it takes could grow with the
+    /// square of what a caller sends.
+    #[error("a loop inside of another loop could take too long")]
+    NestedLoop,
+    /// `map`, which makes values that can be larger than what a caller has sent.
+    #[error("`map` could take too much room; use `all`, `exists` or `filter`")]
+    Map,
+    /// It makes values of a kind that nobody has declared.
+    #[error("there are no types with fields here")]
+    Message,
+}
+
+/// An expression that has been understood, and that takes no longer than is proportional to what it
+/// is asked about, times its own length, times the number of values where it compares lists in a loop.
+#[derive(Debug)]
+pub(crate) struct Expression {
+    parsed: IdedExpr,
+}
+
+impl Expression {
+    pub(crate) fn new(text: &str) -> Result<Self, ExpressionError> {
+        if MAX_EXPRESSION_BYTES < text.len() {
+            return Err(ExpressionError::TooLong);
+        }
+        if MAX_BRACKETS < brackets(text) {
+            return Err(ExpressionError::TooDeep);
+        }
+        let parser = PrattParser::new()
+            .max_recursion_depth(MAX_RECURSION)
+            .max_expression_node_count(MAX_PARTS)
+            .error_recovery_limit(1);
+        let parsed = parser.parse(text).map_err(|errors| {
+            errors
+                .errors
+                .first()
+                .map_or(ExpressionError::TooDeep, syntax_error)
+        })?;
+        Walk::default().expression(&parsed, 0)?;
+        Ok(Self { parsed })
+    }
+
+    /// `None` where it fails, or is neither true nor false.
+    pub(crate) fn evaluate(&self, context: &Context<'_, '_>) -> Option<bool> {
+        match Value::resolve(&self.parsed, context) {
+            Ok(Value::Bool(truth)) => Some(truth),
+            _ => None,
+        }
+    }
+}
+
+fn syntax_error(error: &ParseError) -> ExpressionError {
+    let (line, column) = error.pos;
+    ExpressionError::Syntax {
+        line: usize::try_from(line).unwrap_or(1).max(1),
+        column: usize::try_from(column).unwrap_or(1).max(1),
+        message: error.msg.clone(),
+    }
+}
+
+/// How deep brackets are nested, and how many choices (`? :`) follow each other; those in quotes
+/// count too, so that nothing has to be known of quotes.
+fn brackets(text: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    for byte in text.bytes() {
+        match byte {
+            b'(' | b'[' | b'{' | b'?' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
+}
+
+/// A walk through an expression that looks for what is not accepted.
+#[derive(Default)]
+struct Walk<'a> {
+    /// The variables of the loops around.
+    variables: Vec<&'a str>,
+    loops: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn expression(&mut self, part: &'a IdedExpr, depth: usize) -> Result<(), ExpressionError> {
+        if MAX_DEPTH <= depth {
+            return Err(ExpressionError::TooDeep);
+        }
+        let inside = depth + 1;
+        match &part.expr {
+            Expr::Unspecified | Expr::Literal(_) => Ok(()),
+            Expr::Ident(name) => self.variable(name),
+            Expr::Select(select) => self.expression(&select.operand, inside),
+            Expr::List(list) => list
+                .elements
+                .iter()
+                .try_for_each(|element| self.expression(element, inside)),
+            Expr::Map(map) => map.entries.iter().try_for_each(|entry| match &entry.expr {
+                EntryExpr::MapEntry(entry) => {
+                    self.expression(&entry.key, inside)?;
+                    self.expression(&entry.value, inside)
+                }
+                EntryExpr::StructField(_) => Err(ExpressionError::Message),
+            }),
+            Expr::Struct(_) => Err(ExpressionError::Message),
+            Expr::Call(call) => {
+                let name = call.func_name.as_str();
+                if !OPERATORS.contains(&name) && !FUNCTIONS.contains(&name) {
+                    return Err(ExpressionError::UnknownFunction(name.to_owned()));
+                }
+                let mut parts = call.target.as_deref().into_iter().chain(&call.args);
+                parts.try_for_each(|part| self.expression(part, inside))
+            }
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension, inside),
+        }
+    }
+
+    fn comprehension(
+        &mut self,
+        comprehension: &'a ComprehensionExpr,
+        depth: usize,
+    ) -> Result<(), ExpressionError> {
+        self.expression(&comprehension.iter_range, depth)?;
+        self.expression(&comprehension.accu_init, depth)?;
+        if 0 < self.loops {
+            return Err(ExpressionError::NestedLoop);
+        }
+        if appends_other_than_its_variable(&comprehension.loop_step, comprehension) {
+            return Err(ExpressionError::Map);
+        }
+        let known = self.variables.len();
+        let second = comprehension.iter_var2.as_deref();
+        self.variables.extend(second);
+        self.variables.push(&comprehension.iter_var);
+        self.variables.push(&comprehension.accu_var);
+        self.loops += 1;
+        for part in [
+            &comprehension.loop_cond,
+            &comprehension.loop_step,
+            &comprehension.result,
+        ] {
+            self.expression(part, depth)?;
+        }
+        self.loops -= 1;
+        self.variables.truncate(known);
+        Ok(())
+    }
+
+    fn variable(&self, name: &str) -> Result<(), ExpressionError> {
+        if values::VARIABLES.contains(&name) || self.variables.contains(&name) {
+            return Ok(());
+        }
+        Err(ExpressionError::UnknownVariable(name.to_owned()))
+    }
+}
+
+/// `filter` appends its variable to what it has; whatever appends anything else is a `map`.
+fn appends_other_than_its_variable(step: &IdedExpr, comprehension: &ComprehensionExpr) -> bool {
+    let Expr::Call(call) = &step.expr else {
+        return false;
+    };
+    match call.func_name.as_str() {
+        operators::ADD => match call.args.as_slice() {
+            [accumulated, appended] => {
+                let accumulates = matches!(
+                    &accumulated.expr,
+                    Expr::Ident(name) if *name == comprehension.accu_var
+                );
+                let own = matches!(
+                    &appended.expr,
+                    Expr::List(list) if matches!(
+                        list.elements.as_slice(),
+                        [IdedExpr { expr: Expr::Ident(name), .. }] if *name == comprehension.iter_var
+                    )
+                );
+                let list = matches!(&appended.expr, Expr::List(_));
+                accumulates && list && !own
+            }
+            _ => false,
+        },
+        operators::CONDITIONAL => call
+            .args
+            .iter()
+            .any(|part| appends_other_than_its_variable(part, comprehension)),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> ExpressionError {
+        Expression::new(text).expect_err(text)
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        let rows = [
+            ("args.amount >", 1, 14),
+            ("args.a &&\n args.b ==", 2, 11),
+            ("", 1, 1),
+        ];
+        for (text, line, column) in rows {
+            match refused(text) {
+                ExpressionError::Syntax {
+                    line: found_line,
+                    column: found_column,
+                    message,
+                } => {
+                    assert_eq!(
+                        (found_line, found_column),
+                        (line, column),
+                        "{text}: {message}"
+                    );
+                }
+                other => panic!("{text}: {other}"),
+            }
+        }
+        assert_eq!(
+            refused("arg.amount > 1"),
+            ExpressionError::UnknownVariable("arg".to_owned())
+        );
+        assert_eq!(
+            refused("args.a.exists(x, y == x)"),
+            ExpressionError::UnknownVariable("y".to_owned())
+        );
+        assert_eq!(
+            refused("args.a.matches('(a*)*')"),
+            ExpressionError::UnknownFunction("matches".to_owned())
+        );
+        assert_eq!(
+            refused("my_function(args.a)"),
+            ExpressionError::UnknownFunction("my_function".to_owned())
+        );
+    }
+
+    #[test]
+    fn what_could_take_long_is_refused() {
+        let rows = [
+            (
+                "args.a.all(x, args.b.exists(y, x == y))",
+                ExpressionError::NestedLoop,
+            ),
+            (
+                "args.a.filter(x, args.b.all(y, y)).size() > 0",
+                ExpressionError::NestedLoop,
+            ),
+            ("args.a.map(x, [x, x]).size() > 0", ExpressionError::Map),
+            (
+                "args.a.map(x, x > 1, args.a).size() > 0",
+                ExpressionError::Map,
+            ),
+        ];
+        for (text, error) in rows {
+            assert_eq!(refused(text), error, "{text}");
+        }
+        for text in [
+            "args.a.filter(x, x > 1).all(x, x < 9)",
+            "args.a.all(x, x in args.b) && args.b.exists_one(x, x == 1)",
+            "has(args.a) ? args.a > 1 : false",
+        ] {
+            assert!(
+                Expression::new(text).is_ok(),
+                "{text}: {:?}",
+                Expression::new(text).err()
+            );
+        }
+    }
+
+    /// A test's thread has a stack of 2 MiB, as the threads of a server have.
+    #[test]
+    fn nothing_in_a_file_can_overflow_the_stack_or_take_long() {
+        let long = |part: &str| part.repeat(MAX_EXPRESSION_BYTES / part.len());
+        let texts = [
+            long("("),
+            long("["),
+            long("{"),
+            long("!"),
+            long("-"),
+            long("args."),
+            long("args[0]"),
+            long("args.a.all(x,"),
+            long("1+"),
+            long("1+") + "1",
+            long("true&&"),
+            long("true||false&&"),
+            long("a?b:"),
+            long("a?"),
+            long("'"),
+            long("\""),
+            long("\\"),
+            long("x.y("),
+            long("1<"),
+            long("1 in "),
+            long(")"),
+            long("💥"),
+            long("a b "),
+            format!("{}1{}", "(".repeat(16), ")".repeat(16)),
+            format!("{}args", "!".repeat(2_000)),
+            format!("1{}", "+1".repeat(1_000)),
+            format!("args{}", ".a".repeat(1_000)),
+            format!("args{}", "[0]".repeat(600)),
+            "\0".to_owned(),
+            "a".repeat(MAX_EXPRESSION_BYTES + 1),
+        ];
+        for text in texts {
+            let _ = Expression::new(&text);
+        }
+    }
+}

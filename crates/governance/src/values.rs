@@ -1,0 +1,242 @@
+//! What conditions are asked about, as CEL has it.
+
+use cel::{
+    Context, Env, Value,
+    objects::{Key, Map},
+};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use std::{
+    cell::Cell,
+    collections::{HashMap, hash_map::Entry},
+    fmt,
+    sync::{Arc, LazyLock},
+};
+
+/// What expressions may speak of.
+pub(crate) const VARIABLES: [&str; 4] = ["args", "principal", "roles", "capability"];
+
+/// The longest arguments that conditions look at, in bytes. What is longer is held against the
+/// caller, as everything is that conditions cannot look at.
+pub(crate) const MAX_ARGUMENT_BYTES: usize = 64 * 1024;
+
+/// The most values in the arguments that conditions look at: numbers, texts, lists, and so on.
+pub(crate) const MAX_ARGUMENT_VALUES: usize = 1_000;
+
+/// The largest whole number that each fraction's format has, and each smaller one.
+const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// The standard functions.
+fn environment() -> &'static Arc<Env> {
+    static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
+    &ENVIRONMENT
+}
+
+/// `None` if the arguments are not a JSON object that can be looked at.
+pub(crate) fn context<'a>(
+    arguments: Option<&str>,
+    principal: &str,
+    capability: &str,
+    roles: impl Iterator<Item = &'a str>,
+) -> Option<Context<'static, 'static>> {
+    let arguments = match arguments {
+        Some(text) => read(text)?,
+        None => Value::Map(Map {
+            map: Arc::default(),
+        }),
+    };
+    let text = |text: &str| Value::String(Arc::new(text.to_owned()));
+    let mut context = Context::with_env(Arc::clone(environment()));
+    context.add_variable_from_value("args", arguments);
+    context.add_variable_from_value("principal", text(principal));
+    context.add_variable_from_value("capability", text(capability));
+    let roles = roles.map(text).collect();
+    context.add_variable_from_value("roles", Value::List(Arc::new(roles)));
+    Some(context)
+}
+
+fn read(text: &str) -> Option<Value> {
+    if MAX_ARGUMENT_BYTES < text.len() {
+        return None;
+    }
+    let left = Cell::new(MAX_ARGUMENT_VALUES);
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let value = Reading { left: &left }.deserialize(&mut reader).ok()?;
+    reader.end().ok()?;
+    matches!(value, Value::Map(_)).then_some(value)
+}
+
+/// Reads JSON, so many values of it. How deep they are, `serde_json` bounds.
+#[derive(Clone, Copy)]
+struct Reading<'a> {
+    left: &'a Cell<usize>,
+}
+
+impl<'de> DeserializeSeed<'de> for Reading<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        match self.left.get().checked_sub(1) {
+            Some(left) => self.left.set(left),
+            None => return Err(D::Error::custom("too many values")),
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Reading<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, truth: bool) -> Result<Value, E> {
+        Ok(Value::Bool(truth))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(Value::Int(number))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(i64::try_from(number).map_or(Value::UInt(number), Value::Int))
+    }
+
+    /// `5.0` and `5` are the same number in JSON, so that no condition may tell them apart.
+    fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
+        if number.fract() == 0.0 && number.abs() <= MAX_EXACT {
+            return Ok(Value::Int(number as i64));
+        }
+        Ok(Value::Float(number))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::String(Arc::new(text.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(element) = elements.next_element_seed(self)? {
+            list.push(element);
+        }
+        Ok(Value::List(Arc::new(list)))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = HashMap::new();
+        while let Some(name) = entries.next_key::<String>()? {
+            match map.entry(Key::String(Arc::new(name))) {
+                // Readers differ in which of the two they believe.
+                Entry::Occupied(_) => return Err(A::Error::custom("the same name twice")),
+                Entry::Vacant(entry) => entry.insert(entries.next_value_seed(self)?),
+            };
+        }
+        Ok(Value::Map(Map { map: Arc::new(map) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expression::Expression;
+
+    fn evaluate(expression: &str, arguments: &str) -> Option<bool> {
+        let expression = Expression::new(expression).expect(expression);
+        let roles = ["clerk", "night"].into_iter();
+        let context = context(Some(arguments), "alice", "tool/transfer", roles)?;
+        expression.evaluate(&context)
+    }
+
+    #[test]
+    fn an_expression_is_true_false_or_fails() {
+        let rows = [
+            ("args.amount > 500", r#"{"amount": 501}"#, Some(true)),
+            ("args.amount > 500", r#"{"amount": 500}"#, Some(false)),
+            ("args.amount > 500", r#"{"amount": 500.01}"#, Some(true)),
+            (
+                "args.amount > 500",
+                r#"{"amount": 18446744073709551615}"#,
+                Some(true),
+            ),
+            ("args.amount > 500", r#"{"amount": 1e300}"#, Some(true)),
+            ("args.amount > 500.5", r#"{"amount": 501}"#, Some(true)),
+            ("args.amount > 500", r#"{"amount": "501"}"#, None),
+            ("args.amount > 500", r#"{"amount": true}"#, None),
+            ("args.amount > 500", r#"{"amount": null}"#, None),
+            ("args.amount > 500", "{}", None),
+            ("args.amount > 500", "[]", None),
+            ("args.amount > 500", "not json", None),
+            (
+                "args.amount > 500",
+                r#"{"amount": 1} {"amount": 501}"#,
+                None,
+            ),
+            ("args.amount > 500", r#"{"amount": 1, "amount": 1}"#, None),
+            ("args.a.b > 1", r#"{"a": {"b": 1, "b": 1}}"#, None),
+            // As a number has no one spelling, no two of them may be different.
+            ("args.account == 7", r#"{"account": 7}"#, Some(true)),
+            ("args.account == 7", r#"{"account": 7.0}"#, Some(true)),
+            ("args.account == 7", r#"{"account": 0.7e1}"#, Some(true)),
+            ("args.account == 7", r#"{"account": 70e-1}"#, Some(true)),
+            ("args.account == 0", r#"{"account": -0.0}"#, Some(true)),
+            ("args.account in [7, 8]", r#"{"account": 7.0}"#, Some(true)),
+            (
+                "args.accounts.exists(it, it == 7)",
+                r#"{"accounts": [1, 7.0]}"#,
+                Some(true),
+            ),
+            ("args.name == 'x'", r#"{"\u006eame": "\u0078"}"#, Some(true)),
+            ("has(args.amount) && args.amount > 5", "{}", Some(false)),
+            (
+                "has(args.amount) && args.amount > 5",
+                r#"{"amount": 6}"#,
+                Some(true),
+            ),
+            ("principal == 'alice' && 'night' in roles", "{}", Some(true)),
+            ("capability.startsWith('tool/')", "{}", Some(true)),
+            (
+                "args.to.endsWith('@example.com')",
+                r#"{"to": "a@example.com"}"#,
+                Some(true),
+            ),
+            (
+                "args.to.all(it, it.endsWith('@a'))",
+                r#"{"to": ["x@a", "y@b"]}"#,
+                Some(false),
+            ),
+            ("size(args.to) <= 2", r#"{"to": [1, 2, 3]}"#, Some(false)),
+            ("args.n + 1 > 0", r#"{"n": 9223372036854775807}"#, None),
+            ("args.n / 0 > 0", r#"{"n": 1}"#, None),
+            ("args.n", r#"{"n": true}"#, Some(true)),
+            ("args.n", r#"{"n": 1}"#, None),
+            ("args", "{}", None),
+        ];
+        for (expression, arguments, expected) in rows {
+            assert_eq!(
+                evaluate(expression, arguments),
+                expected,
+                "{expression} {arguments}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_to_look_at_says_nothing() {
+        let many = |count: usize| format!(r#"{{"a": [{}]}}"#, vec!["1"; count].join(","));
+        let always = "size(args.a) > 0";
+        // The object and the list are values too.
+        assert_eq!(evaluate(always, &many(MAX_ARGUMENT_VALUES - 2)), Some(true));
+        assert_eq!(evaluate(always, &many(MAX_ARGUMENT_VALUES - 1)), None);
+        let long = |bytes: usize| format!(r#"{{"a": "{}"}}"#, "x".repeat(bytes - 9));
+        assert_eq!(long(99).len(), 99);
+        assert_eq!(evaluate(always, &long(MAX_ARGUMENT_BYTES)), Some(true));
+        assert_eq!(evaluate(always, &long(MAX_ARGUMENT_BYTES + 1)), None);
+        let deep = |depth: usize| format!(r#"{{"a": {}{}}}"#, "[".repeat(depth), "]".repeat(depth));
+        assert_eq!(evaluate("args.a == args.a", &deep(100)), Some(true));
+        assert_eq!(evaluate("args.a == args.a", &deep(50_000)), None);
+    }
+}
