@@ -649,11 +649,17 @@ fn rules_are_checked_as_a_whole() {
             "trading_hours: ['25:00-26:00']",
             "32: `governance.trading_hours[0]` must be days, hours and a time zone, found `25:00-26:00` | `25:00` is no time of the day: write 09:30",
         ),
-        ("tools: {pay: {windows: []}}", "?"),
-        ("trading_hours: ['9:00-10:00 Mars/Base']", "?"),
+        (
+            "tools: {pay: {windows: []}}",
+            "39: `governance.tools.pay.windows` must not be empty | to forbid calls, use `deny` or `hide`",
+        ),
+        (
+            "trading_hours: ['9:00-10:00 Mars/Base']",
+            "32: `governance.trading_hours[0]` must be days, hours and a time zone, found `9:00-10:00 Mars/Base` | `Mars/Base` is no time zone: write one such as Europe/Berlin or UTC",
+        ),
         (
             "trading_hours: ['9:00-10:00 UTC', '9:00-10:00 Asia/Tokyo']",
-            "?",
+            "31: `governance.trading_hours`: the hours are in several time zones | write all of them in one",
         ),
         (
             "tools: {pay: {breaker: {failure: 3}}}",
@@ -720,7 +726,17 @@ fn the_ledger_is_one_and_redaction_knows_its_pointers() {
             "15: unknown key `redaction.key` | did you mean `redaction.keys`?",
         ),
     ];
-    for (line, expected) in rows {
+    let more = [
+        (
+            "redaction: {keys: ['--']}",
+            "21: `redaction.keys`: the name \"--\" cannot be used: it needs a letter or a digit, and all of them together must not be too long | -",
+        ),
+        (
+            "redaction: {pointers: {'pay-*': ['/a~3']}}",
+            "35: `redaction.pointers.\"pay-*\"`: the pointer \"/a~3\" for \"tool/pay-*\" is not a JSON pointer: a `~` must be followed by `0` or `1` | -",
+        ),
+    ];
+    for (line, expected) in rows.into_iter().chain(more) {
         check_line(line, &format!("mcp-server.yaml:2:{expected}"));
     }
     check_line_is_fine("redaction: {pointers: {'pay-*': ['/card/*/number']}}");

@@ -1,6 +1,8 @@
 //! What only the whole configuration can show.
 
-use super::layer::Origins;
+use redaction::{BadSpec, Redactor};
+
+use super::layer::{Origins, child};
 use super::model::{Config, Transport};
 use super::problem::{Origin, Problem};
 
@@ -43,6 +45,18 @@ pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
             let hint = "write `postgres://user:${PASSWORD}@host/database`";
             problems.push(error("ledger.url", message).hint(hint));
         }
+    }
+    if let Err(why) = Redactor::new(&config.redaction.spec(), [0; 32]) {
+        let key = match &why {
+            BadSpec::Key(_) => "redaction.keys".to_owned(),
+            BadSpec::Pointer { capability, .. } => {
+                let tool = capability.strip_prefix("tool/").unwrap_or(capability);
+                child("redaction.pointers", tool)
+            }
+            BadSpec::Pattern => "redaction.pointers".to_owned(),
+        };
+        let message = format!("`{key}`: {why}");
+        problems.push(error(&key, message));
     }
     super::rules_check::check(&config.governance, origins, problems);
     super::commands::check(&config.commands, origins, problems);

@@ -87,10 +87,11 @@ pub enum Durability {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Redaction {
-    /// Names of members whose values are redacted wherever they stand, whatever their case.
+    /// Names of members whose values are redacted wherever they stand. Case and separators do not
+    /// count; `*ssn` is `ssn` and whatever ends with it, such as `customer_ssn`.
     pub keys: Vec<String>,
     /// Redact what is called `password`, `token`, `secret` and the like, too.
-    pub builtin_keys: bool,
+    pub built_in_keys: bool,
     /// JSON Pointers to what is redacted in the arguments and results of tools, by patterns over
     /// tool names; `*` in a pointer is any element.
     #[schemars(extend(
@@ -106,7 +107,7 @@ impl Default for Redaction {
     fn default() -> Self {
         Self {
             keys: Vec::new(),
-            builtin_keys: true,
+            built_in_keys: true,
             pointers: BTreeMap::new(),
             detectors: Detectors::default(),
         }
@@ -119,10 +120,42 @@ impl Default for Redaction {
 pub struct Detectors {
     /// Numbers of payment cards.
     pub cards: bool,
-    /// Bearer tokens.
+    /// What follows `Bearer` or `Basic`.
     pub bearer_tokens: bool,
+    /// JSON web tokens.
+    pub json_web_tokens: bool,
     /// Private keys.
     pub private_keys: bool,
+    /// Keys of well-known services.
+    pub api_keys: bool,
+    /// Passwords in addresses, `scheme://user:password@host`.
+    pub connection_strings: bool,
+    /// Values after a secret's name in running text, `password=…`.
+    pub assignments: bool,
+}
+
+impl Redaction {
+    /// The same for the crate that does it, with capabilities in the place of tools.
+    pub fn spec(&self) -> redaction::Spec {
+        let on = &self.detectors;
+        let pointers = self.pointers.iter();
+        redaction::Spec {
+            built_in_keys: self.built_in_keys,
+            keys: self.keys.clone(),
+            pointers: pointers
+                .map(|(tool, pointers)| (gateway::tool_capability(tool), pointers.clone()))
+                .collect(),
+            detectors: redaction::Detectors {
+                cards: on.cards,
+                bearer_tokens: on.bearer_tokens,
+                json_web_tokens: on.json_web_tokens,
+                private_keys: on.private_keys,
+                api_keys: on.api_keys,
+                connection_strings: on.connection_strings,
+                assignments: on.assignments,
+            },
+        }
+    }
 }
 
 impl Default for Detectors {
@@ -130,7 +163,21 @@ impl Default for Detectors {
         Self {
             cards: true,
             bearer_tokens: true,
+            json_web_tokens: true,
             private_keys: true,
+            api_keys: true,
+            connection_strings: true,
+            assignments: true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_of_the_file_are_those_of_redaction() {
+        assert_eq!(Redaction::default().spec(), redaction::Spec::default());
     }
 }

@@ -10,6 +10,12 @@ use super::rules::{Condition, Confirmation, Risk};
 
 pub(super) fn check(governance: &Governance, origins: &Origins, problems: &mut Vec<Problem>) {
     let mut error = |key: String, message: String, hint: Option<String>| {
+        // What did not fit was left out, and is not missing.
+        let is_known =
+            |problem: &Problem| problem.key.as_ref().is_some_and(|it| it.starts_with(&key));
+        if problems.iter().any(is_known) {
+            return;
+        }
         let origin = origin_near(origins, &key);
         problems.push(Problem::error(origin, message).key(key).hint_if(hint));
     };
