@@ -1,6 +1,6 @@
 //! What a person must agree to before it runs.
 
-use crate::{CallId, Digest, Note, NoteKind};
+use crate::{CallId, Digest, Note, NoteKind, checkpoint::hex};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use std::{fmt, str::FromStr};
@@ -329,15 +329,12 @@ impl Approval {
         } else {
             "system"
         };
-        let mut binding = String::with_capacity(2 * size_of::<Digest>());
-        for byte in self.binding {
-            // Writing to a string cannot fail.
-            let _ = fmt::Write::write_fmt(&mut binding, format_args!("{byte:02x}"));
-        }
         let detail = json!({
             "principal": self.principal,
             "capability": self.capability,
-            "binding": binding,
+            "binding": hex(&self.binding),
+            // Of what whoever decides is shown, so that it cannot be changed unseen.
+            "shown_digest": hex(&Sha256::digest(&self.arguments)),
             "needs": self.needs.as_str(),
             "reason": self.reason,
             "state": self.state.as_str(),

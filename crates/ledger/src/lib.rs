@@ -48,6 +48,7 @@ mod rows;
 mod schema;
 mod sqlite;
 
+mod checkpoint;
 mod query;
 mod reader;
 mod statistics;
@@ -63,6 +64,10 @@ pub use crate::{
     approval::{
         Approval, ApprovalId, ApprovalProblem, ApprovalState, Approver, Binding, Decision,
         NewApproval, ParseApprovalIdError, PendingBounds,
+    },
+    checkpoint::{
+        Checkpoint, CheckpointOptions, Checkpoints, DEFAULT_CHECKPOINT_ENTRIES,
+        DEFAULT_CHECKPOINT_INTERVAL, KeyError, PublicKey, Signature, SignatureError, SigningKey,
     },
     codec::DecodeError,
     desk::{ApprovalDesk, DeskError},

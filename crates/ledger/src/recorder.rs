@@ -206,9 +206,12 @@ impl Recorder {
     fn start(
         store: impl LedgerStore,
         options: RecorderOptions,
-        witness: Option<Box<dyn Witness>>,
+        mut witness: Option<Box<dyn Witness>>,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(options));
+        if let Some(witness) = &mut witness {
+            shared.push_noted(witness.opening(store.tail(), (options.now)()));
+        }
         shared.push_interrupted(store.interrupted());
         let (sender, ending) = watch::channel(None);
         writer::spawn(Arc::clone(&shared), store, witness, sender)?;

@@ -3,6 +3,13 @@ use crate::{Noted, Tail};
 /// Sees what has been stored, on the thread that stores it, and may have something to add, such as
 /// a signed checkpoint. It must not take long: nothing is stored meanwhile.
 pub trait Witness: Send + 'static {
+    /// The ledger has been opened and ends here, and nothing has been written yet. What this gives
+    /// is stored before anything else.
+    fn opening(&mut self, tail: Tail, now_us: u64) -> Option<Noted> {
+        let _ = (tail, now_us);
+        None
+    }
+
     /// A group has been stored and the ledger ends here. What this gives is stored with the next.
     /// `now_us` is in microseconds since the epoch, UTC. It is asked from time to time as well when
     /// nothing has been stored.

@@ -1,0 +1,228 @@
+//! What seals a ledger: where it ended at a time, signed, in the ledger itself and in a file that
+//! can be on another disk.
+//!
+//! The chain of hashes shows a change of an entry to whoever knows a later hash. Checkpoints are the
+//! later hashes: whoever rewrites entries and the chain after them cannot sign the checkpoints anew,
+//! and whoever cuts the ledger off cannot reach the file elsewhere. A checkpoint also says by when
+//! there is another one, so that leaving out its successors shows; the last one of a server that
+//! closed in order says that the next entry is one.
+
+mod file;
+mod key;
+mod schedule;
+
+pub(crate) use self::file::Lines;
+pub use self::{
+    key::{KeyError, PublicKey, SigningKey},
+    schedule::{
+        CheckpointOptions, Checkpoints, DEFAULT_CHECKPOINT_ENTRIES, DEFAULT_CHECKPOINT_INTERVAL,
+    },
+};
+use crate::Digest;
+use serde_json::{Value, json};
+
+/// Where a ledger ended at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The sequence of the last entry then; 0 in an empty ledger.
+    pub sequence: u64,
+    /// Its hash, which covers all before it.
+    pub hash: Digest,
+    /// When: microseconds since the epoch, UTC.
+    pub at_us: u64,
+    /// The sequence by which another checkpoint is on record, if the ledger goes on that far.
+    pub next_by: u64,
+    /// Who says so, if it is signed.
+    pub signature: Option<Signature>,
+}
+
+/// A signature of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signature {
+    /// The name of the key: the first half of the SHA-256 digest of the public key.
+    pub key: [u8; 16],
+    /// The Ed25519 signature.
+    pub bytes: [u8; 64],
+}
+
+/// Why a checkpoint's signature is not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SignatureError {
+    /// There is none.
+    #[error("the checkpoint is not signed")]
+    Missing,
+    /// Somebody else signed it.
+    #[error("the checkpoint is signed with a key that is not trusted")]
+    Untrusted,
+    /// It belongs to something else.
+    #[error("the checkpoint's signature is wrong")]
+    Wrong,
+}
+
+/// What is signed begins with this, so that it can be nothing else.
+const PURPOSE: &[u8] = b"owlclaw ledger checkpoint 1\n";
+
+impl Checkpoint {
+    /// What is signed.
+    fn message(&self) -> Vec<u8> {
+        let mut message = PURPOSE.to_vec();
+        for number in [self.sequence, self.at_us, self.next_by] {
+            message.extend_from_slice(&number.to_le_bytes());
+        }
+        message.extend_from_slice(&self.hash);
+        message
+    }
+
+    /// Signs it, in place of any signature before.
+    pub fn sign(&mut self, key: &SigningKey) {
+        self.signature = Some(Signature {
+            key: key.public().name(),
+            bytes: key.sign(&self.message()),
+        });
+    }
+
+    /// Whether one of these keys signed it.
+    ///
+    /// # Errors
+    ///
+    /// [`SignatureError`] when none did.
+    pub fn check_signature(&self, keys: &[PublicKey]) -> Result<(), SignatureError> {
+        let signature = self.signature.ok_or(SignatureError::Missing)?;
+        let key = keys
+            .iter()
+            .find(|key| key.name() == signature.key)
+            .ok_or(SignatureError::Untrusted)?;
+        if key.has_signed(&self.message(), &signature.bytes) {
+            Ok(())
+        } else {
+            Err(SignatureError::Wrong)
+        }
+    }
+
+    /// As one line of JSON: the detail of a note, and a line of the file.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut value = json!({
+            "sequence": self.sequence,
+            "hash": hex(&self.hash),
+            "at_us": self.at_us,
+            "next_by": self.next_by,
+        });
+        if let Some(signature) = &self.signature {
+            value["key"] = hex(&signature.key).into();
+            value["signature"] = hex(&signature.bytes).into();
+        }
+        value.to_string()
+    }
+
+    /// Reads what [`Checkpoint::to_json`] wrote; `None` for anything else.
+    #[must_use]
+    pub fn from_json(text: &str) -> Option<Self> {
+        let value: Value = serde_json::from_str(text).ok()?;
+        let number = |name| value.get(name)?.as_u64();
+        let signature = match (value.get("key"), value.get("signature")) {
+            (None, None) => None,
+            (Some(key), Some(bytes)) => Some(Signature {
+                key: from_hex(key.as_str()?)?,
+                bytes: from_hex(bytes.as_str()?)?,
+            }),
+            _ => return None,
+        };
+        Some(Self {
+            sequence: number("sequence")?,
+            hash: from_hex(value.get("hash")?.as_str()?)?,
+            at_us: number("at_us")?,
+            next_by: number("next_by")?,
+            signature,
+        })
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    let text = text.as_bytes();
+    if text.len() != 2 * N {
+        return None;
+    }
+    for (byte, digits) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+        let digit = |digit: u8| char::from(digit).to_digit(16);
+        *byte = (digit(digits[0])? * 16 + digit(digits[1])?) as u8;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checkpoint() -> Checkpoint {
+        Checkpoint {
+            sequence: 7,
+            hash: [9; 32],
+            at_us: 1_790_000_000_123_456,
+            next_by: 30_000,
+            signature: None,
+        }
+    }
+
+    #[test]
+    fn a_signature_covers_every_part() {
+        let directory = tempfile::tempdir().unwrap();
+        let key = SigningKey::generate(&directory.path().join("key")).unwrap();
+        let other = SigningKey::generate(&directory.path().join("other")).unwrap();
+        let keys = [other.public().clone(), key.public().clone()];
+        let mut signed = checkpoint();
+        assert_eq!(signed.check_signature(&keys), Err(SignatureError::Missing));
+        signed.sign(&key);
+        assert_eq!(signed.check_signature(&keys), Ok(()));
+        assert_eq!(
+            signed.check_signature(&keys[..1]),
+            Err(SignatureError::Untrusted)
+        );
+        let changes: [fn(&mut Checkpoint); 5] = [
+            |it| it.sequence += 1,
+            |it| it.hash[31] ^= 1,
+            |it| it.at_us += 1,
+            |it| it.next_by += 1,
+            |it| it.signature.as_mut().unwrap().bytes[0] ^= 1,
+        ];
+        for change in changes {
+            let mut changed = signed.clone();
+            change(&mut changed);
+            assert_eq!(changed.check_signature(&keys), Err(SignatureError::Wrong));
+        }
+    }
+
+    #[test]
+    fn a_line_is_read_back_and_nothing_else_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let key = SigningKey::generate(&directory.path().join("key")).unwrap();
+        let mut signed = checkpoint();
+        signed.sign(&key);
+        for checkpoint in [checkpoint(), signed.clone()] {
+            let text = checkpoint.to_json();
+            assert_eq!(Checkpoint::from_json(&text), Some(checkpoint));
+            assert!(!text.contains('\n'));
+            assert_eq!(Checkpoint::from_json(&text[..text.len() - 1]), None);
+        }
+        let text = signed.to_json();
+        for (from, to) in [
+            ("\"key\"", "\"kay\""),
+            ("\"hash\":\"09", "\"hash\":\"0"),
+            ("\"hash\":\"09", "\"hash\":\"0é"),
+            (":30000", ":-1"),
+        ] {
+            assert!(text.contains(from));
+            assert_eq!(Checkpoint::from_json(&text.replace(from, to)), None, "{to}");
+        }
+    }
+}

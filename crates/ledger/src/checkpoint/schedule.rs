@@ -1,0 +1,208 @@
+//! When a ledger is sealed.
+
+use super::{Checkpoint, SigningKey, file};
+use crate::{Clipped, DEFAULT_MAX_UNWRITTEN, NoteKind, Noted, Tail, Witness};
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+/// Entries after which there is a checkpoint unless told otherwise.
+pub const DEFAULT_CHECKPOINT_ENTRIES: u64 = 10_000;
+
+/// The time after which there is a checkpoint unless told otherwise.
+pub const DEFAULT_CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// Entries that may come between the moment that a checkpoint is due and its being on record,
+/// beside those of calls: notes, and ends of calls that an earlier server left open.
+const MAX_LATE_ENTRIES: u64 = 16_384;
+
+/// How a ledger is sealed.
+#[derive(Clone, Debug)]
+pub struct CheckpointOptions {
+    /// After so many entries.
+    pub entries: u64,
+    /// After so much time, if anything has been written since.
+    pub interval: Duration,
+    /// A file that gets each checkpoint as a line, beside the ledger or on another disk.
+    pub file: Option<PathBuf>,
+    /// What checkpoints are signed with.
+    pub key: Option<Arc<SigningKey>>,
+    /// Whether other servers append to the same ledger. If none does, the checkpoint at close says
+    /// that nothing comes after it but a server that begins with one.
+    pub shared: bool,
+    /// How many calls may be open or unwritten at once: [`crate::RecorderOptions::max_unwritten`].
+    pub max_unwritten: usize,
+}
+
+/// Seals a ledger when it is time: a [`Witness`] for [`crate::Recorder::spawn_witnessed`].
+#[derive(Debug)]
+pub struct Checkpoints {
+    options: CheckpointOptions,
+    /// Where the ledger ended after the last checkpoint, and when that was.
+    last: Option<(u64, u64)>,
+}
+
+impl Default for CheckpointOptions {
+    fn default() -> Self {
+        Self {
+            entries: DEFAULT_CHECKPOINT_ENTRIES,
+            interval: DEFAULT_CHECKPOINT_INTERVAL,
+            file: None,
+            key: None,
+            shared: false,
+            max_unwritten: DEFAULT_MAX_UNWRITTEN,
+        }
+    }
+}
+
+impl Checkpoints {
+    /// Seals as these say. The first checkpoint is due at once.
+    #[must_use]
+    pub fn new(options: CheckpointOptions) -> Self {
+        Self {
+            options,
+            last: None,
+        }
+    }
+
+    /// The checkpoint that is due at this time, if one is, of a ledger that ends there.
+    #[must_use]
+    pub fn due(&self, tail: &Tail, now_us: u64) -> Option<Checkpoint> {
+        let is_due = match self.last {
+            None => true,
+            Some((next_sequence, at_us)) => {
+                let entries = tail.next_sequence.saturating_sub(next_sequence);
+                self.options.entries <= entries
+                    || (0 < entries && at_us.saturating_add(self.interval_us()) <= now_us)
+            }
+        };
+        is_due.then(|| self.checkpoint(tail, now_us, self.next_by(tail)))
+    }
+
+    /// The checkpoint at the end, when nothing comes any more.
+    #[must_use]
+    pub fn at_close(&self, tail: &Tail, now_us: u64) -> Checkpoint {
+        let next_by = if self.options.shared {
+            self.next_by(tail)
+        } else {
+            // Its own place is the next, and the one after that is another server's checkpoint.
+            tail.next_sequence.saturating_add(1)
+        };
+        self.checkpoint(tail, now_us, next_by)
+    }
+
+    /// Writes a checkpoint to the file, which seals what is on disk already, and makes it a note.
+    fn seal(&mut self, checkpoint: Checkpoint) -> Noted {
+        // The note has the next place, unless others come in between.
+        let after = checkpoint.sequence.saturating_add(2);
+        self.last = Some((after, checkpoint.at_us));
+        if let Some(path) = &self.options.file
+            && let Err(error) = file::append(path, &checkpoint)
+        {
+            // The next line covers what this one would have.
+            let path = path.display();
+            tracing::error!(%error, %path, "a checkpoint of the ledger could not be written to its file");
+        }
+        Noted {
+            at_us: checkpoint.at_us,
+            kind: NoteKind::CHECKPOINT,
+            actor: "system".to_owned(),
+            subject: String::new(),
+            policy_version: 0,
+            detail: Clipped {
+                text: checkpoint.to_json(),
+                cut: None,
+            },
+        }
+    }
+
+    /// The entry by which another checkpoint is on record: it is due after so many entries, and
+    /// those come first that are on their way then, at most two for each call in two groups.
+    fn next_by(&self, tail: &Tail) -> u64 {
+        let calls = u64::try_from(self.options.max_unwritten).unwrap_or(u64::MAX);
+        let late = calls.saturating_mul(4).saturating_add(MAX_LATE_ENTRIES);
+        tail.next_sequence
+            .saturating_add(self.options.entries)
+            .saturating_add(late)
+    }
+
+    fn interval_us(&self) -> u64 {
+        u64::try_from(self.options.interval.as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn checkpoint(&self, tail: &Tail, at_us: u64, next_by: u64) -> Checkpoint {
+        let mut checkpoint = Checkpoint {
+            sequence: tail.next_sequence.saturating_sub(1),
+            hash: tail.hash,
+            at_us,
+            next_by,
+            signature: None,
+        };
+        if let Some(key) = &self.options.key {
+            checkpoint.sign(key);
+        }
+        checkpoint
+    }
+}
+
+impl Witness for Checkpoints {
+    fn opening(&mut self, tail: Tail, now_us: u64) -> Option<Noted> {
+        self.stored(tail, now_us)
+    }
+
+    fn stored(&mut self, tail: Tail, now_us: u64) -> Option<Noted> {
+        let due = self.due(&tail, now_us)?;
+        Some(self.seal(due))
+    }
+
+    fn closing(&mut self, tail: Tail, now_us: u64) -> Option<Noted> {
+        let last = self.at_close(&tail, now_us);
+        Some(self.seal(last))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR_US: u64 = 60 * 60 * 1_000_000;
+
+    fn tail(next_sequence: u64) -> Tail {
+        Tail {
+            next_sequence,
+            hash: [3; 32],
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_is_due_at_first_and_after_entries_or_time() {
+        let mut checkpoints = Checkpoints::new(CheckpointOptions {
+            max_unwritten: 1,
+            ..CheckpointOptions::default()
+        });
+        let first = checkpoints.opening(tail(1), 0).unwrap();
+        let first = Checkpoint::from_json(&first.detail.text).unwrap();
+        assert_eq!((first.sequence, first.next_by), (0, 26_389));
+        for (next_sequence, at_us, expected) in [
+            (2, 0, None),
+            (2, 9 * HOUR_US, None), // nothing has come but the checkpoint itself
+            (3, HOUR_US - 1, None),
+            (3, HOUR_US, Some(2)),
+            (10_001, 0, None),
+            (10_002, 0, Some(10_001)),
+        ] {
+            let due = checkpoints.due(&tail(next_sequence), at_us);
+            assert_eq!(due.map(|it| it.sequence), expected, "{next_sequence}");
+        }
+        assert!(checkpoints.stored(tail(10_002), 5).is_some());
+        assert!(checkpoints.stored(tail(10_003), 5).is_none());
+    }
+
+    #[test]
+    fn nothing_but_a_checkpoint_comes_after_the_last_unless_the_ledger_is_shared() {
+        let mut options = CheckpointOptions::default();
+        let alone = Checkpoints::new(options.clone()).at_close(&tail(8), 5);
+        assert_eq!((alone.sequence, alone.next_by), (7, 9));
+        options.shared = true;
+        let shared = Checkpoints::new(options).at_close(&tail(8), 5);
+        assert!(10_000 < shared.next_by);
+    }
+}
