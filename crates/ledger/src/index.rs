@@ -7,8 +7,9 @@
 mod rows;
 mod tables;
 
+pub(crate) use self::rows::reason;
 use self::rows::{Place, Rows};
-pub(crate) use self::tables::{CALL_COLUMNS, is_current, prepare, tables};
+pub(crate) use self::tables::{CALL_COLUMNS, NOTE_COLUMNS, is_current, prepare, tables};
 use crate::codec::{self, DecodeError};
 use rusqlite::Connection;
 use std::error::Error;

@@ -80,8 +80,9 @@ pub use crate::{
     note::{MAX_DETAIL_BYTES, Note, NoteKind, Noted},
     operation::{Claim, ClaimRefusal, Kept, KeyClaim, MAX_KEPT_BYTES, Operation, OperationOutcome},
     query::{
-        CallRecord, Counts, Cursor, Extent, Filter, IndexedCall, IndexedEnd, MAX_PAGE_BYTES,
-        MAX_PAGE_ROWS, ParseCursorError, QueryError, ReadLedger, StoredGroup, Usage,
+        ApprovalFilter, ApprovalRow, CallRecord, Counts, Cursor, Extent, Filter, IndexedCall,
+        IndexedEnd, IndexedNote, MAX_PAGE_BYTES, MAX_PAGE_ROWS, NoteFilter, NoteRecord,
+        ParseCursorError, Place, QueryError, ReadLedger, StoredGroup, Usage,
     },
     queue::Health,
     reader::LedgerReader,

@@ -1,7 +1,8 @@
 //! What may be asked of a ledger, wherever it is kept.
 
 use crate::{
-    CallId, DecodeError, Digest, Ended, Kind, Outcome, Started, Statistics, StatisticsQuery,
+    Approval, ApprovalId, ApprovalState, CallId, DecodeError, Digest, Ended, Kind, Noted, Outcome,
+    Started, Statistics, StatisticsQuery,
 };
 use std::{error::Error, fmt, ops::Range, str::FromStr, time::Duration};
 
@@ -53,6 +54,42 @@ pub trait ReadLedger {
             ..Filter::default()
         };
         self.recent(limit, filter)
+    }
+
+    /// The notes that meet `filter`, newest first, `limit` of them at most. The
+    /// [`cursor`](NoteRecord::cursor) of the last gives the next page.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn notes(
+        &mut self,
+        limit: usize,
+        filter: NoteFilter<'_>,
+    ) -> Result<Vec<NoteRecord>, QueryError>;
+
+    /// The approvals that meet `filter`, the last that was asked for first, `limit` of them at most.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn approvals(
+        &mut self,
+        limit: usize,
+        filter: ApprovalFilter<'_>,
+    ) -> Result<Vec<Approval>, QueryError>;
+
+    /// The approval of this name, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn approval(&mut self, approval: ApprovalId) -> Result<Option<Approval>, QueryError> {
+        let filter = ApprovalFilter {
+            approval: Some(approval),
+            ..ApprovalFilter::default()
+        };
+        Ok(self.approvals(1, filter)?.pop())
     }
 
     /// What was used by calls that began in `range` (microseconds since the epoch, UTC), summed up
@@ -121,6 +158,21 @@ pub trait ReadLedger {
     /// [`QueryError`] when the ledger cannot be read.
     fn indexed_call(&mut self, call: CallId) -> Result<Option<IndexedCall>, QueryError>;
 
+    /// A page of the index to notes, as [`ReadLedger::indexed_calls`] has one of calls.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn indexed_notes(&mut self, from: u64) -> Result<Vec<IndexedNote>, QueryError>;
+
+    /// A page of the approvals, in the order of their names, of those after `after`;
+    /// [`MAX_PAGE_ROWS`] at most. Empty at the end.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn approval_rows(&mut self, after: Option<ApprovalId>) -> Result<Vec<ApprovalRow>, QueryError>;
+
     /// Compares what is summed up beside the index with the index; tells the name of a table that
     /// differs. Ledgers without such tables have nothing to compare.
     ///
@@ -158,6 +210,8 @@ pub struct Filter<'a> {
     pub request_id: Option<&'a str>,
     /// Of this W3C trace.
     pub trace_id: Option<&'a str>,
+    /// That named this approval.
+    pub approval: Option<ApprovalId>,
     /// That took at least so long, in microseconds. Open calls have taken no time yet.
     pub min_duration_us: Option<u64>,
     /// That began at this time or later: microseconds since the epoch, UTC.
@@ -168,18 +222,51 @@ pub struct Filter<'a> {
     pub before: Option<Cursor>,
 }
 
-/// Where a page of calls ends. Its text is short, opaque and can be read back.
+/// Which notes are asked for: those that meet every condition given.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoteFilter<'a> {
+    /// Of this kind, as [`crate::NoteKind::as_str`] names it.
+    pub kind: Option<&'a str>,
+    /// By this actor.
+    pub actor: Option<&'a str>,
+    /// About this subject.
+    pub subject: Option<&'a str>,
+    /// From this time on: microseconds since the epoch, UTC.
+    pub since_us: Option<u64>,
+    /// Before this time.
+    pub until_us: Option<u64>,
+    /// That come after this one, newest first: the next page.
+    pub before: Option<Cursor>,
+}
+
+/// Which approvals are asked for: those that meet every condition given.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ApprovalFilter<'a> {
+    /// This one.
+    pub approval: Option<ApprovalId>,
+    /// That have come so far, as they say themselves. One whose time has run out may say that it is
+    /// pending until a server has seen it: [`Approval::state_at`].
+    pub state: Option<ApprovalState>,
+    /// That expire after this time: microseconds since the epoch, UTC.
+    pub expires_after_us: Option<u64>,
+    /// For this principal.
+    pub principal: Option<&'a str>,
+    /// For this capability, `kind/name`.
+    pub capability: Option<&'a str>,
+}
+
+/// Where a page of calls or notes ends. Its text is short, opaque and can be read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// When the last call of the page began: microseconds since the epoch, UTC.
+    /// When the last of the page began: microseconds since the epoch, UTC.
     pub at_us: u64,
-    /// The place of its start in the ledger.
+    /// Its place in the ledger, which is that of a call's start.
     pub sequence: u64,
 }
 
 /// Text that is no [`Cursor`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this is not where a page of calls ended")]
+#[error("this is not where a page ended")]
 pub struct ParseCursorError;
 
 /// A call, as far as it is known.
@@ -193,6 +280,15 @@ pub struct CallRecord {
     pub started: Started,
     /// How it ended; `None` while it is open.
     pub ended: Option<Ended>,
+}
+
+/// Something other than a call that is on record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoteRecord {
+    /// Its place in the ledger.
+    pub sequence: u64,
+    /// What it says.
+    pub noted: Noted,
 }
 
 /// What a principal used of a capability in one stretch of time.
@@ -264,10 +360,52 @@ pub struct IndexedCall {
     pub request_id: String,
     /// The trace it belongs to.
     pub trace_id: Option<String>,
+    /// The approval that it named.
+    pub approval: Option<String>,
     /// What it was expected to cost, in millionths.
     pub estimated_cost_micros: u64,
+    /// Where its start is, if this index says so.
+    pub place: Option<Place>,
     /// How it ended, if it has.
     pub end: Option<IndexedEnd>,
+}
+
+/// Where an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The sequence of the first entry of its group.
+    pub group: u64,
+    /// Where it begins in the group's body, after its length.
+    pub offset: u64,
+    /// How many bytes it has.
+    pub length: u64,
+}
+
+/// A row of the index to notes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexedNote {
+    /// The place of the note.
+    pub sequence: u64,
+    /// When: microseconds since the epoch, UTC.
+    pub at_us: u64,
+    /// What kind of thing.
+    pub kind: String,
+    /// Who did it.
+    pub actor: String,
+    /// What it was done to.
+    pub subject: String,
+    /// Where the entry is, if this index says so.
+    pub place: Option<Place>,
+}
+
+/// An approval as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApprovalRow {
+    /// What it says.
+    pub approval: Approval,
+    /// Whether the ledger is said to have a note of how far it has come; decisions made beside a
+    /// server get theirs later.
+    pub noted: bool,
 }
 
 /// What the index has about the end of a call.
@@ -283,6 +421,8 @@ pub struct IndexedEnd {
     pub cost_micros: u64,
     /// How long it took, in microseconds.
     pub duration_us: u64,
+    /// Where the entry is, if this index says so.
+    pub place: Option<Place>,
 }
 
 /// A ledger cannot be queried.
@@ -302,6 +442,17 @@ impl CallRecord {
     pub fn cursor(&self) -> Cursor {
         Cursor {
             at_us: self.started.at_us,
+            sequence: self.sequence,
+        }
+    }
+}
+
+impl NoteRecord {
+    /// Where a page ends whose last note this is.
+    #[must_use]
+    pub fn cursor(&self) -> Cursor {
+        Cursor {
+            at_us: self.noted.at_us,
             sequence: self.sequence,
         }
     }

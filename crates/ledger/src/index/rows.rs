@@ -1,5 +1,5 @@
 use super::{MAX_INDEXED, Target};
-use crate::{CallId, Ended, Event, Outcome, Started, Tally, statistics::day_of};
+use crate::{CallId, Ended, Event, Noted, Outcome, Started, Tally, statistics::day_of};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::{BTreeMap, HashMap};
 
@@ -30,11 +30,12 @@ pub(super) struct Rows {
     begun: Vec<Begun>,
     positions: HashMap<CallId, usize>,
     ended: Vec<(CallId, Ended, Place)>,
+    noted: Vec<(Noted, Place)>,
 }
 
 impl Rows {
     pub(super) fn count(&self) -> usize {
-        self.begun.len() + self.ended.len()
+        self.begun.len() + self.ended.len() + self.noted.len()
     }
 
     pub(super) fn add(&mut self, call: CallId, event: Event, place: Place) {
@@ -58,16 +59,28 @@ impl Rows {
                     _ => self.ended.push((call, ended, place)),
                 }
             }
-            // Notes are about no call.
-            Event::Noted(_) => {}
+            Event::Noted(noted) => self.noted.push((noted, place)),
         }
     }
 
     pub(super) fn write(self, connection: &Connection, target: Target) -> rusqlite::Result<()> {
-        let (insert, update) = match target {
-            Target::Ledger => (INSERT, UPDATE),
-            Target::Tail => (INSERT_TAIL, UPDATE_TAIL),
+        let (insert, update, note) = match target {
+            Target::Ledger => (INSERT, UPDATE, INSERT_NOTE),
+            Target::Tail => (INSERT_TAIL, UPDATE_TAIL, INSERT_TAIL_NOTE),
         };
+        let mut note = connection.prepare_cached(note)?;
+        for (noted, place) in self.noted {
+            note.execute(params![
+                place.sequence,
+                bounded(noted.at_us),
+                noted.kind.as_str(),
+                noted.actor,
+                noted.subject,
+                place.group,
+                place.offset,
+                place.length,
+            ])?;
+        }
         let mut tallies: BTreeMap<TallyKey, Tally> = BTreeMap::new();
         let mut insert = connection.prepare_cached(insert)?;
         for Begun {
@@ -87,6 +100,7 @@ impl Rows {
                 started.capability,
                 started.request_id,
                 started.trace_id,
+                started.approval.map(|approval| approval.to_string()),
                 bounded(started.estimated_cost_micros),
                 place.group,
                 place.offset,
@@ -186,10 +200,14 @@ fn add_up(connection: &Connection, tallies: BTreeMap<TallyKey, Tally>) -> rusqli
 }
 
 const INSERT: &str = "INSERT INTO call VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
-    ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
+    ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
 
 const INSERT_TAIL: &str = "INSERT INTO temp.tail_call VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,
-    ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
+    ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
+
+const INSERT_NOTE: &str = "INSERT INTO note VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+
+const INSERT_TAIL_NOTE: &str = "INSERT INTO temp.tail_note VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 
 const UPDATE: &str = "UPDATE call SET end_sequence = ?2, outcome = ?3, reason = ?4,
     cost_micros = ?5, duration_us = ?6, end_group = ?7, end_offset = ?8, end_length = ?9

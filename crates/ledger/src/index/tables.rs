@@ -14,6 +14,7 @@ pub(crate) const CALL_COLUMNS: &str = "
     capability TEXT NOT NULL,
     request_id TEXT NOT NULL,
     trace_id TEXT,
+    approval TEXT,
     estimated_cost_micros INTEGER NOT NULL,
     start_group INTEGER NOT NULL,
     start_offset INTEGER NOT NULL,
@@ -28,6 +29,18 @@ pub(crate) const CALL_COLUMNS: &str = "
     end_length INTEGER
 ";
 
+/// The columns of `note`, likewise.
+pub(crate) const NOTE_COLUMNS: &str = "
+    sequence INTEGER PRIMARY KEY,
+    at_us INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    note_group INTEGER NOT NULL,
+    note_offset INTEGER NOT NULL,
+    note_length INTEGER NOT NULL
+";
+
 /// The tables of the index in `schema`, which is `main` or `temp`.
 ///
 /// Each index ends with the time, so that whatever is asked for is found newest first without
@@ -36,6 +49,7 @@ pub(crate) const CALL_COLUMNS: &str = "
 pub(crate) fn tables(schema: &str) -> String {
     format!(
         "CREATE TABLE {schema}.call ({CALL_COLUMNS}) STRICT;
+         CREATE TABLE {schema}.note ({NOTE_COLUMNS}) STRICT;
          CREATE TABLE {schema}.indexed (
             through INTEGER NOT NULL,
             version INTEGER NOT NULL
@@ -58,11 +72,16 @@ pub(crate) fn tables(schema: &str) -> String {
          CREATE INDEX {schema}.call_by_request ON call (request_id, started_us);
          CREATE INDEX {schema}.call_by_trace ON call (trace_id, started_us)
             WHERE trace_id IS NOT NULL;
+         CREATE INDEX {schema}.call_by_approval ON call (approval, started_us)
+            WHERE approval IS NOT NULL;
          CREATE INDEX {schema}.call_by_outcome ON call (outcome, started_us)
             WHERE outcome <> 'succeeded';
          CREATE INDEX {schema}.call_by_reason ON call (reason, started_us)
             WHERE reason IS NOT NULL;
-         CREATE INDEX {schema}.call_open ON call (start_sequence) WHERE outcome IS NULL;"
+         CREATE INDEX {schema}.call_open ON call (start_sequence) WHERE outcome IS NULL;
+         CREATE INDEX {schema}.note_by_time ON note (at_us);
+         CREATE INDEX {schema}.note_by_kind ON note (kind, at_us);
+         CREATE INDEX {schema}.note_by_subject ON note (subject, at_us) WHERE subject <> '';"
     )
 }
 
@@ -89,6 +108,7 @@ pub(crate) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     }
     connection.execute_batch(
         "DROP TABLE IF EXISTS main.call;
+         DROP TABLE IF EXISTS main.note;
          DROP TABLE IF EXISTS main.usage_day;
          DROP TABLE IF EXISTS main.indexed;",
     )?;

@@ -103,6 +103,11 @@ fn condition(filter: &Filter<'_>) -> Option<Condition> {
             choose(by);
         }
     }
+    if let Some(approval) = filter.approval {
+        sql.push_str(" AND approval = ?");
+        values.push(Box::new(approval.to_string()));
+        choose("call_by_approval");
+    }
     if let Some(call) = filter.call {
         sql.push_str(" AND call = ?");
         values.push(Box::new(call.0.as_bytes().to_vec()));
@@ -159,7 +164,7 @@ fn calls(
 }
 
 /// Reads the entry at the place that these columns name, if they name one.
-fn entry(
+pub(super) fn entry(
     snapshot: &Transaction<'_>,
     row: &Row<'_>,
     [group, offset, length]: [&str; 3],

@@ -1,13 +1,16 @@
 //! Reading a ledger in a `SQLite` file.
 
 mod calls;
+mod notes;
 mod sums;
 mod tail;
 mod whole;
 
 use crate::{
-    CallRecord, Counts, Digest, Extent, Filter, IndexedCall, OpenError, QueryError, ReadLedger,
-    Statistics, StatisticsQuery, StoredGroup, Usage, schema::open_to_read,
+    Approval, ApprovalFilter, ApprovalId, ApprovalRow, CallId, CallRecord, Counts, Digest, Extent,
+    Filter, IndexedCall, IndexedNote, NoteFilter, NoteRecord, OpenError, QueryError, ReadLedger,
+    Statistics, StatisticsQuery, StoredGroup, Usage,
+    schema::{explain, open_to_read},
 };
 use rusqlite::{Connection, Transaction};
 use std::{ops::Range, path::Path, time::Duration};
@@ -20,6 +23,8 @@ use std::{ops::Range, path::Path, time::Duration};
 pub struct LedgerReader {
     connection: Connection,
     tail: tail::Tail,
+    /// Ledgers of the first version have no table of approvals.
+    has_approvals: bool,
 }
 
 impl LedgerReader {
@@ -31,9 +36,12 @@ impl LedgerReader {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         let path = path.as_ref();
         let connection = open_to_read(path)?;
-        let tail =
-            tail::Tail::new(&connection).map_err(|error| crate::schema::explain(path, error))?;
-        Ok(Self { connection, tail })
+        let failed = |error| explain(path, error);
+        Ok(Self {
+            tail: tail::Tail::new(&connection).map_err(failed)?,
+            has_approvals: connection.table_exists(None, "approval").map_err(failed)?,
+            connection,
+        })
     }
 
     /// What was used since `since_us`, as [`ReadLedger::usage_between`] has it.
@@ -83,6 +91,25 @@ impl ReadLedger for LedgerReader {
         self.ask(calls::open)
     }
 
+    fn notes(
+        &mut self,
+        limit: usize,
+        filter: NoteFilter<'_>,
+    ) -> Result<Vec<NoteRecord>, QueryError> {
+        self.ask(|snapshot| notes::notes(snapshot, limit, &filter))
+    }
+
+    fn approvals(
+        &mut self,
+        limit: usize,
+        filter: ApprovalFilter<'_>,
+    ) -> Result<Vec<Approval>, QueryError> {
+        if !self.has_approvals {
+            return Ok(Vec::new());
+        }
+        notes::approvals(&self.connection, limit, &filter)
+    }
+
     fn usage_between(
         &mut self,
         range: Range<u64>,
@@ -115,8 +142,19 @@ impl ReadLedger for LedgerReader {
         whole::indexed_calls(&self.connection, from)
     }
 
-    fn indexed_call(&mut self, call: crate::CallId) -> Result<Option<IndexedCall>, QueryError> {
+    fn indexed_call(&mut self, call: CallId) -> Result<Option<IndexedCall>, QueryError> {
         whole::indexed_call(&self.connection, call)
+    }
+
+    fn indexed_notes(&mut self, from: u64) -> Result<Vec<IndexedNote>, QueryError> {
+        whole::indexed_notes(&self.connection, from)
+    }
+
+    fn approval_rows(&mut self, after: Option<ApprovalId>) -> Result<Vec<ApprovalRow>, QueryError> {
+        if !self.has_approvals {
+            return Ok(Vec::new());
+        }
+        whole::approval_rows(&self.connection, after)
     }
 
     fn differing_sums(&mut self) -> Result<Option<&'static str>, QueryError> {

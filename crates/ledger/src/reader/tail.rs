@@ -2,7 +2,7 @@
 
 use crate::{
     QueryError,
-    index::{self, CALL_COLUMNS, Target},
+    index::{self, CALL_COLUMNS, NOTE_COLUMNS, Target},
 };
 use rusqlite::{Connection, Transaction};
 
@@ -23,6 +23,7 @@ impl Tail {
         }
         connection.execute_batch(&format!(
             "CREATE TEMP TABLE tail_call ({CALL_COLUMNS}) STRICT;
+             CREATE TEMP TABLE tail_note ({NOTE_COLUMNS}) STRICT;
              CREATE INDEX temp.tail_call_by_id ON tail_call (call);
              CREATE INDEX temp.tail_call_by_end ON tail_call (end_sequence);"
         ))?;
@@ -47,6 +48,7 @@ impl Tail {
              WHERE end_sequence <= ?1 OR (end_sequence IS NULL AND start_sequence <= ?1)",
             [indexed],
         )?;
+        snapshot.execute("DELETE FROM temp.tail_note WHERE sequence <= ?1", [indexed])?;
         let from = self.through.max(indexed);
         let (through, _) = index::index(snapshot, Target::Tail, from, u64::MAX).map_err(failed)?;
         Ok(Self { through, ..self })

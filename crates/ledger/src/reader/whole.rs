@@ -5,8 +5,8 @@
 
 use super::{signed, tail::Tail};
 use crate::{
-    CallId, Digest, Extent, IndexedCall, IndexedEnd, MAX_PAGE_BYTES, MAX_PAGE_ROWS, QueryError,
-    StoredGroup,
+    ApprovalId, ApprovalRow, CallId, Digest, Extent, IndexedCall, IndexedEnd, IndexedNote,
+    MAX_PAGE_BYTES, MAX_PAGE_ROWS, Place, QueryError, StoredGroup, rows,
 };
 use rusqlite::{Connection, OptionalExtension, Row};
 use uuid::Uuid;
@@ -70,8 +70,9 @@ pub(super) fn hash_after(
 }
 
 const CALL: &str = "SELECT call, start_sequence, started_us, principal, kind, capability,
-    request_id, trace_id, estimated_cost_micros, end_sequence, outcome, reason, cost_micros,
-    duration_us FROM main.call";
+    request_id, trace_id, approval, estimated_cost_micros, start_group, start_offset, start_length,
+    end_sequence, outcome, reason, cost_micros, duration_us, end_group, end_offset, end_length
+    FROM main.call";
 
 pub(super) fn indexed_calls(
     connection: &Connection,
@@ -92,15 +93,45 @@ pub(super) fn indexed_call(
     Ok(select.query_row([id.0.as_bytes()], call).optional()?)
 }
 
+pub(super) fn indexed_notes(
+    connection: &Connection,
+    from: u64,
+) -> Result<Vec<IndexedNote>, QueryError> {
+    let mut select = connection.prepare_cached(
+        "SELECT sequence, at_us, kind, actor, subject, note_group, note_offset, note_length
+         FROM main.note WHERE sequence >= ?1 ORDER BY sequence LIMIT ?2",
+    )?;
+    let rows = select.query_map((beginning(from), MAX_PAGE_ROWS as i64), |row| {
+        Ok(IndexedNote {
+            sequence: number(row, 0)?,
+            at_us: number(row, 1)?,
+            kind: row.get(2)?,
+            actor: row.get(3)?,
+            subject: row.get(4)?,
+            place: Some(place(row, 5)?),
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
 fn call(row: &Row<'_>) -> rusqlite::Result<IndexedCall> {
-    let end = match row.get::<_, Option<i64>>(9)? {
-        None => None,
-        Some(sequence) => Some(IndexedEnd {
-            sequence: sequence.unsigned_abs(),
-            outcome: row.get::<_, Option<String>>(10)?.unwrap_or_default(),
-            reason: row.get(11)?,
-            cost_micros: row.get::<_, Option<i64>>(12)?.unwrap_or(-1) as u64,
-            duration_us: row.get::<_, Option<i64>>(13)?.unwrap_or(-1) as u64,
+    // Nobody can have used or said what is missing here.
+    let missing =
+        |index| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(index)?.unwrap_or(-1) as u64);
+    let outcome: Option<String> = row.get(14)?;
+    let end = match row.get::<_, Option<i64>>(13)? {
+        None if outcome.is_none() => None,
+        sequence => Some(IndexedEnd {
+            sequence: sequence.unwrap_or(-1) as u64,
+            outcome: outcome.unwrap_or_default(),
+            reason: row.get(15)?,
+            cost_micros: missing(16)?,
+            duration_us: missing(17)?,
+            place: Some(Place {
+                group: missing(18)?,
+                offset: missing(19)?,
+                length: missing(20)?,
+            }),
         }),
     };
     // Bytes that are no UUID name no call.
@@ -114,9 +145,38 @@ fn call(row: &Row<'_>) -> rusqlite::Result<IndexedCall> {
         capability: row.get(5)?,
         request_id: row.get(6)?,
         trace_id: row.get(7)?,
-        estimated_cost_micros: number(row, 8)?,
+        approval: row.get(8)?,
+        estimated_cost_micros: number(row, 9)?,
+        place: Some(place(row, 10)?),
         end,
     })
+}
+
+/// The place that these three columns name.
+fn place(row: &Row<'_>, first: usize) -> rusqlite::Result<Place> {
+    Ok(Place {
+        group: number(row, first)?,
+        offset: number(row, first + 1)?,
+        length: number(row, first + 2)?,
+    })
+}
+
+pub(super) fn approval_rows(
+    connection: &Connection,
+    after: Option<ApprovalId>,
+) -> Result<Vec<ApprovalRow>, QueryError> {
+    let mut select =
+        connection.prepare_cached("SELECT * FROM approval WHERE id > ?1 ORDER BY id LIMIT ?2")?;
+    let after = after.map(|after| after.0.as_bytes().to_vec());
+    // They are large: their arguments are in them.
+    let values = (after.unwrap_or_default(), MAX_PAGE_ROWS as i64 / 16);
+    let rows = select.query_map(values, |row| {
+        Ok(ApprovalRow {
+            approval: rows::approval(row)?,
+            noted: row.get("noted")?,
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 /// Negative numbers, which are in no ledger, become numbers that are in none either.
