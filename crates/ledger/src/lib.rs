@@ -52,6 +52,7 @@ mod checkpoint;
 mod query;
 mod reader;
 mod statistics;
+mod verify;
 
 mod queue;
 mod recorder;
@@ -96,5 +97,6 @@ pub use crate::{
     sqlite::SqliteLedger,
     statistics::{Bucket, Durations, Statistics, StatisticsQuery, Tally},
     store::{Appended, Group, Interrupted, LedgerStore, StoreError, Tail},
+    verify::{Fault, Report, Trust, VerifyError, Wrong, verify, verify_telling},
     witness::Witness,
 };

@@ -1,0 +1,330 @@
+//! Proving that a ledger is what it was.
+//!
+//! One pass over the groups checks the chain, the checkpoints among the entries and those in a
+//! file, and that the index has what the entries say; then what is kept beside the entries is
+//! compared with them. Memory is bounded: groups and index are read page by page, and of calls that
+//! are open at the same time only so many are remembered.
+//!
+//! A server may write meanwhile. What it writes after verification began is not looked at, and what
+//! it changes in the index is known for what it is.
+
+mod approvals;
+mod index;
+mod seals;
+
+use self::{index::IndexCheck, seals::Seals};
+use crate::{
+    DecodeError, Digest, Place, PublicKey, QueryError, ReadLedger, SignatureError, StoredGroup,
+    Tail, codec,
+};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+};
+
+/// What a ledger is held against.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Trust<'a> {
+    /// Who may sign checkpoints. With none, signatures are not looked at, and whoever can write to
+    /// the ledger can rewrite all of it, checkpoints included.
+    pub keys: &'a [PublicKey],
+    /// A file of checkpoints that was written beside the ledger, or far away from it.
+    pub checkpoints: Option<&'a Path>,
+}
+
+/// What verification found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Entries that were looked at; all there were at the beginning, unless something is wrong.
+    pub entries: u64,
+    /// The hash of the last of them.
+    pub head: Digest,
+    /// What is wrong, of the first that is.
+    pub first_wrong: Option<Wrong>,
+    /// Checkpoints that agree with the entries they seal, in the ledger and in the file.
+    pub checkpoints_checked: u64,
+    /// The entry through which the ledger is sealed by checkpoints that are believed. Entries after
+    /// it prove themselves by nothing but the chain.
+    pub sealed_through: u64,
+    /// Lines of the file that are no checkpoints: what a crash left of a line, or an edit.
+    pub unreadable_lines: u64,
+}
+
+/// Something wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// The first entry that it concerns; `None` when it concerns a table that has no entries.
+    pub sequence: Option<u64>,
+    /// What.
+    pub what: Fault,
+}
+
+/// What can be wrong with a ledger.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The next group begins later than the last one ended.
+    #[error("the entries before entry {found} are missing")]
+    Missing {
+        /// Where the next group begins.
+        found: u64,
+    },
+    /// A group begins where there are entries already.
+    #[error("a group begins at entry {found} although there is one already")]
+    Repeated {
+        /// Where it begins.
+        found: u64,
+    },
+    /// A group says that it has another number of entries than it has.
+    #[error("the group says that it has {said} entries and has {found}")]
+    Count {
+        /// What it says.
+        said: u64,
+        /// What it has.
+        found: u64,
+    },
+    /// Bytes are no entry.
+    #[error("the entry cannot be read: {0}")]
+    Unreadable(DecodeError),
+    /// The hash is not that of these entries after those before.
+    #[error("the group of this entry does not have the hash that it is stored with")]
+    Hash,
+    /// A checkpoint says otherwise.
+    #[error("the entries through {through} are not those that were sealed by a checkpoint")]
+    NotAsSealed {
+        /// The last entry that the checkpoint seals.
+        through: u64,
+    },
+    /// A checkpoint cannot be read, or seals what comes after it.
+    #[error("the checkpoint says nothing that could be so")]
+    BadCheckpoint,
+    /// A checkpoint's signature is not believed.
+    #[error("{0}")]
+    Signature(SignatureError),
+    /// A checkpoint promised another one by here, and there is none.
+    #[error("there is no checkpoint where there must be one")]
+    NoCheckpoint,
+    /// The ledger ends before an entry that was sealed.
+    #[error("the ledger ends before this entry; it once went on to entry {through} at least")]
+    Truncated {
+        /// The last entry that is known to have been.
+        through: u64,
+    },
+    /// An entry is not in the index.
+    #[error("the table {table} does not have the entry")]
+    NotIndexed {
+        /// Which.
+        table: &'static str,
+    },
+    /// The index has another entry.
+    #[error("the table {table} says otherwise than the entry")]
+    IndexDiffers {
+        /// Which.
+        table: &'static str,
+    },
+    /// The index has what no entry says.
+    #[error("the table {table} has a row that no entry is about")]
+    IndexInvents {
+        /// Which.
+        table: &'static str,
+    },
+    /// What is kept beside the entries is not what they say.
+    #[error("the table {table} differs from the entries")]
+    TableDiffers {
+        /// Which.
+        table: &'static str,
+    },
+}
+
+/// A ledger could not be verified, which says nothing about it.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    /// It cannot be read.
+    #[error("the ledger cannot be verified")]
+    Ledger(#[from] QueryError),
+    /// The file of checkpoints cannot be read.
+    #[error("the checkpoints {} cannot be read", path.display())]
+    Checkpoints {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Why verification stops: it found something, or it cannot go on.
+enum Stop {
+    Wrong(Wrong),
+    Error(VerifyError),
+}
+
+impl<E: Into<VerifyError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+impl Wrong {
+    fn at(sequence: u64, what: Fault) -> Stop {
+        Stop::Wrong(Self {
+            sequence: Some(sequence),
+            what,
+        })
+    }
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        self.first_wrong.is_none()
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.sequence {
+            Some(sequence) => write!(f, "entry {sequence}: {}", self.what),
+            None => self.what.fmt(f),
+        }
+    }
+}
+
+/// Verifies a ledger from its beginning to where it ends now.
+///
+/// # Errors
+///
+/// [`VerifyError`] when it cannot be read; what is wrong with it is in the report.
+pub fn verify(ledger: &mut dyn ReadLedger, trust: Trust<'_>) -> Result<Report, VerifyError> {
+    verify_telling(ledger, trust, &mut |_, _| {})
+}
+
+/// Verifies as [`verify`] does, and tells from time to time how many entries have been looked at
+/// and how many there are.
+///
+/// # Errors
+///
+/// [`VerifyError`] when it cannot be read; what is wrong with it is in the report.
+pub fn verify_telling(
+    ledger: &mut dyn ReadLedger,
+    trust: Trust<'_>,
+    tell: &mut dyn FnMut(u64, u64),
+) -> Result<Report, VerifyError> {
+    // The file first: a line is written after what it seals, so all that it says must be there.
+    let seals = Seals::new(trust)?;
+    let extent = ledger.extent()?;
+    let mut verification = Verification {
+        tail: Tail::default(),
+        seals,
+        index: IndexCheck::new(extent),
+        last: extent.last_sequence,
+    };
+    let first_wrong = match verification.run(ledger, tell) {
+        Ok(()) => None,
+        Err(Stop::Wrong(wrong)) => Some(wrong),
+        Err(Stop::Error(error)) => return Err(error),
+    };
+    Ok(Report {
+        entries: verification.tail.next_sequence - 1,
+        head: verification.tail.hash,
+        first_wrong,
+        checkpoints_checked: verification.seals.checked,
+        sealed_through: verification.seals.sealed_through,
+        unreadable_lines: verification.seals.unreadable_lines(),
+    })
+}
+
+struct Verification {
+    /// Where what has been verified ends.
+    tail: Tail,
+    seals: Seals,
+    index: IndexCheck,
+    /// The last entry that is looked at.
+    last: u64,
+}
+
+impl Verification {
+    fn run(
+        &mut self,
+        ledger: &mut dyn ReadLedger,
+        tell: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), Stop> {
+        // From 0, so that nothing hides before the first entry.
+        let mut from = 0;
+        while self.tail.next_sequence <= self.last {
+            let page = ledger.groups(from)?;
+            let Some(last) = page.last() else { break };
+            from = last.first_sequence.saturating_add(1);
+            for group in &page {
+                if self.last < self.tail.next_sequence {
+                    break;
+                }
+                self.group(ledger, group)?;
+            }
+            tell(self.tail.next_sequence - 1, self.last);
+        }
+        if self.tail.next_sequence <= self.last {
+            // The last group says that it has more entries than it has, or it is gone by now.
+            let through = self.last;
+            return Err(Wrong::at(
+                self.tail.next_sequence,
+                Fault::Truncated { through },
+            ));
+        }
+        self.seals.finish(ledger, &self.tail)?;
+        self.index.finish(ledger)?;
+        approvals::check(ledger)?;
+        if let Some(table) = ledger.differing_sums()? {
+            return Err(Stop::Wrong(Wrong {
+                sequence: None,
+                what: Fault::TableDiffers { table },
+            }));
+        }
+        Ok(())
+    }
+
+    fn group(&mut self, ledger: &mut dyn ReadLedger, group: &StoredGroup) -> Result<(), Stop> {
+        let first = self.tail.next_sequence;
+        let found = group.first_sequence;
+        // Negative numbers come first and look large.
+        if found < first || i64::MAX as u64 <= found {
+            return Err(Wrong::at(first, Fault::Repeated { found }));
+        }
+        if first < found {
+            return Err(Wrong::at(first, Fault::Missing { found }));
+        }
+        let mut entries: u64 = 0;
+        for entry in codec::split(&group.body) {
+            entry.map_err(|error| Wrong::at(first + entries, Fault::Unreadable(error)))?;
+            entries += 1;
+        }
+        let after = self.tail.after(&group.body, entries);
+        if after.hash != group.hash {
+            return Err(Wrong::at(first, Fault::Hash));
+        }
+        if group.count != entries || entries == 0 {
+            let said = group.count;
+            return Err(Wrong::at(
+                first,
+                Fault::Count {
+                    said,
+                    found: entries,
+                },
+            ));
+        }
+        self.seals.group_ends(ledger, &after)?;
+        for (sequence, entry) in (first..).zip(codec::split(&group.body).flatten()) {
+            let (call, event) = codec::decode(entry.1)
+                .map_err(|error| Wrong::at(sequence, Fault::Unreadable(error)))?;
+            self.seals.entry(ledger, first, sequence, &event)?;
+            let place = Place {
+                group: first,
+                offset: entry.0 as u64,
+                length: entry.1.len() as u64,
+            };
+            self.index.entry(ledger, sequence, place, call, &event)?;
+        }
+        self.tail = after;
+        Ok(())
+    }
+}
