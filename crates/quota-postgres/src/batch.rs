@@ -3,10 +3,10 @@
 use crate::{
     answer::Decision,
     connection::Connection,
-    queue::{Undelivered, Waiting, Work},
+    queue::{Waiting, Work, unavailable},
     request::{amount, length},
 };
-use governance::Micros;
+use governance::{Micros, Remaining, ReserveError};
 use tokio_postgres::types::ToSql;
 
 const STEP: &str = "SELECT * FROM owlclaw_quota_step($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, \
@@ -133,32 +133,14 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Hands out what was decided; tells how many places have become free.
-pub(crate) fn hand_out(
-    requests: Vec<Waiting>,
-    decisions: &[Decision],
-    reservation: impl Fn(&Waiting) -> Option<Undelivered>,
-) -> usize {
-    use crate::queue::unavailable;
-    use governance::ReserveError;
-
-    let mut free = 0;
-    for (waiting, decision) in requests.into_iter().zip(decisions) {
-        let answer = match decision.outcome(&waiting.request) {
-            Ok(Ok(())) => {
-                let remaining = decision.remaining(&waiting.request, waiting.sequence.is_some());
-                Ok((reservation(&waiting), remaining))
-            }
-            // Who only asks how much is left is told that it is nothing.
-            Ok(Err(denial)) if waiting.sequence.is_none() => Ok((None, *denial.remaining)),
-            Ok(Err(denial)) => Err(ReserveError::Exhausted(denial)),
-            Err(error) => Err(unavailable(error)),
-        };
-        if answer.is_err() && waiting.sequence.is_some() {
-            free += 1;
-        }
-        // Who has gone drops what it would have got, and that is released.
-        let _ = waiting.answer.send(answer);
+/// What a caller is told of what was decided. There is a reservation to go with it if the answer is
+/// good and one was asked for.
+pub(crate) fn answer(waiting: &Waiting, decision: &Decision) -> Result<Remaining, ReserveError> {
+    match decision.outcome(&waiting.request) {
+        Ok(Ok(())) => Ok(decision.remaining(&waiting.request, waiting.sequence.is_some())),
+        // Who only asks how much is left is told that it is nothing.
+        Ok(Err(denial)) if waiting.sequence.is_none() => Ok(*denial.remaining),
+        Ok(Err(denial)) => Err(ReserveError::Exhausted(denial)),
+        Err(error) => Err(unavailable(error)),
     }
-    free
 }

@@ -1,6 +1,6 @@
 //! One connection, set up so that what is committed through it is committed.
 
-use crate::{error::OpenError, options::QuotaOptions, schema};
+use crate::{error::OpenError, schema};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Config, NoTls, Row, Statement, types::ToSql};
@@ -47,7 +47,7 @@ pub(crate) fn was_rolled_back(error: &tokio_postgres::Error) -> bool {
 
 impl Connection {
     /// Connects. The caller bounds the time.
-    pub(crate) async fn open(config: &Config, options: &QuotaOptions) -> Result<Self, OpenError> {
+    pub(crate) async fn open(config: &Config) -> Result<Self, OpenError> {
         let (client, connection) = config.connect(NoTls).await.map_err(OpenError::Connect)?;
         let driver = tokio::spawn(async move {
             // Why it ended is told to whoever asks something of it.
@@ -58,7 +58,6 @@ impl Connection {
             driver,
             step: None,
         };
-        this.set_timeout(options.max_wait).await?;
         this.client
             .batch_execute(SETTINGS)
             .await

@@ -2,6 +2,7 @@
 //! not, and begins again when the connection is lost.
 
 use crate::{
+    answer::Decision,
     batch,
     connection::{Connection, was_rolled_back},
     error::{OpenError, RequestError},
@@ -22,7 +23,7 @@ use tokio::{
 use tokio_postgres::{Config, error::SqlState};
 use tracing::{debug, error, info, warn};
 
-/// The longest that reports and tidying may take, which keep no call waiting.
+/// The longest that an attempt to connect may take, a report, or a round of tidying.
 pub(crate) const LONG: Duration = Duration::from_secs(10);
 
 /// Between two attempts to reach the database: at first, and at most.
@@ -172,20 +173,21 @@ impl Node {
 
     /// One attempt to connect, prepare the tables and register.
     async fn connect(&mut self) -> Result<Connection, OpenError> {
-        let max_wait = self.options.max_wait;
-        let opening = Connection::open(&self.config, &self.options);
-        let mut connection = timeout(max_wait, opening)
+        let connecting = async {
+            let mut connection = Connection::open(&self.config).await?;
+            connection.set_timeout(LONG).await?;
+            connection.prepare().await?;
+            // Waits for what the last connection left, and that has at most this time.
+            self.register(&connection)
+                .await
+                .map_err(OpenError::Prepare)?;
+            connection.set_timeout(self.options.max_wait).await?;
+            Ok(connection)
+        };
+        // Those who wait are told when their time is up, however long this takes.
+        timeout(LONG, connecting)
             .await
-            .map_err(|_| OpenError::Silent)??;
-        // Another node may be making the tables.
-        timeout(LONG, connection.prepare())
-            .await
-            .map_err(|_| OpenError::Silent)??;
-        timeout(max_wait, self.register(&connection))
-            .await
-            .map_err(|_| OpenError::Silent)?
-            .map_err(OpenError::Prepare)?;
-        Ok(connection)
+            .unwrap_or(Err(OpenError::Silent))
     }
 
     async fn register(&mut self, connection: &Connection) -> Result<(), tokio_postgres::Error> {
@@ -251,18 +253,7 @@ impl Node {
         .await;
         match outcome {
             Ok(Ok(decisions)) if decisions.len() == work.requests.len() => {
-                let queue = &self.queue;
-                let reservation = |waiting: &Waiting| {
-                    Some(Undelivered::new(PostgresReservation::new(
-                        Arc::clone(queue),
-                        waiting.sequence?,
-                        Arc::clone(&waiting.request.principal),
-                        waiting.request.cost,
-                    )))
-                };
-                let ended = work.endings.len();
-                let refused = batch::hand_out(work.requests, &decisions, reservation);
-                self.queue.free(ended + refused);
+                self.hand_out(work, &decisions);
                 Ok(())
             }
             Ok(Ok(_)) => {
@@ -281,6 +272,34 @@ impl Node {
                 Err(Lost::Silent)
             }
         }
+    }
+
+    fn hand_out(&self, work: Work, decisions: &[Decision]) {
+        let Work { requests, endings } = work;
+        let answers: Vec<_> = requests
+            .into_iter()
+            .zip(decisions)
+            .map(|(waiting, decision)| (batch::answer(&waiting, decision), waiting))
+            .collect();
+        let refused = answers
+            .iter()
+            .filter(|(answer, waiting)| answer.is_err() && waiting.sequence.is_some());
+        // Who has an answer may ask again at once, and finds the places free.
+        self.queue.free(endings.len() + refused.count());
+        for (answer, waiting) in answers {
+            let answer = answer.map(|remaining| (self.reservation(&waiting), remaining));
+            // Who has gone drops what it would have got, and that is released.
+            let _ = waiting.answer.send(answer);
+        }
+    }
+
+    fn reservation(&self, waiting: &Waiting) -> Option<Undelivered> {
+        Some(Undelivered::new(PostgresReservation::new(
+            Arc::clone(&self.queue),
+            waiting.sequence?,
+            Arc::clone(&waiting.request.principal),
+            waiting.request.cost,
+        )))
     }
 
     /// The database is there, and has not done what it was to do.
@@ -369,7 +388,7 @@ impl Node {
         self.others = seen;
         if self.next_tidy <= now {
             self.next_tidy = now + TIDY_INTERVAL;
-            tokio::spawn(tidy(self.config.clone(), self.options.clone()));
+            tokio::spawn(tidy(self.config.clone()));
         }
         Ok(())
     }
@@ -442,9 +461,9 @@ async fn waiting<F: Future>(
 }
 
 /// Forgets what counts no longer, over a connection of its own.
-async fn tidy(config: Config, options: QuotaOptions) {
+async fn tidy(config: Config) {
     let work = async {
-        let connection = Connection::open(&config, &options).await?;
+        let connection = Connection::open(&config).await?;
         connection.set_timeout(LONG).await?;
         loop {
             let row = connection.one(TIDY, &[&MAX_TIDIED]).await;

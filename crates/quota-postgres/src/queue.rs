@@ -139,7 +139,11 @@ impl Queue {
         if state.is_away {
             return Err(RequestError::Away);
         }
-        if self.max_open <= state.open.max(state.requests.len()) {
+        let is_full = match reserves {
+            true => self.max_open <= state.open,
+            false => self.max_open <= state.requests.len(),
+        };
+        if is_full {
             return Err(RequestError::Full {
                 max_open: self.max_open,
             });

@@ -42,11 +42,6 @@ fn check(found: i32) -> Result<bool, OpenError> {
 async fn migrate(client: &mut Client) -> Result<(), OpenError> {
     let error = OpenError::Prepare;
     let transaction = client.transaction().await.map_err(error)?;
-    // Another node may be at it, and may take longer than a statement of ours.
-    transaction
-        .batch_execute("SET LOCAL statement_timeout = '60s'")
-        .await
-        .map_err(error)?;
     transaction.batch_execute(LOCK).await.map_err(error)?;
     transaction
         .batch_execute(

@@ -45,7 +45,7 @@ impl PostgresQuota {
     ///
     /// # Errors
     ///
-    /// [`OpenError`] when that does not succeed within a few times [`QuotaOptions::max_wait`].
+    /// [`OpenError`] when that does not succeed within 10 s.
     pub async fn open(url: &str, options: QuotaOptions) -> Result<Self, OpenError> {
         // The library's own complaint quotes what it does not understand.
         let mut config = Config::from_str(url).map_err(|_| OpenError::Url)?;
@@ -53,7 +53,7 @@ impl PostgresQuota {
             config.application_name("owlclaw-quota");
         }
         if config.get_connect_timeout().is_none() {
-            config.connect_timeout(options.max_wait);
+            config.connect_timeout(node::LONG);
         }
         let queue = Arc::new(Queue::new(options.max_open, options.max_wait));
         let (opened, is_open) = oneshot::channel();
@@ -109,7 +109,7 @@ impl PostgresQuota {
     async fn report(&self, calendar: &Calendar, now: Timestamp) -> Result<Vec<Usage>, OpenError> {
         // A connection of its own, so that a long report keeps no call waiting.
         let _one_at_a_time = self.reporting.lock().await;
-        let connection = Connection::open(&self.config, &self.options).await?;
+        let connection = Connection::open(&self.config).await?;
         connection.set_timeout(node::LONG).await?;
         let at = (self.options.time == TimeSource::Callers).then(|| millis(now));
         let month = millis(calendar.month_of(now).start);

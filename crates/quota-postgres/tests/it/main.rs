@@ -4,4 +4,7 @@
 
 mod common;
 
+mod faults;
+mod nodes;
+mod proxy;
 mod same;

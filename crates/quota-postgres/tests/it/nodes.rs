@@ -1,0 +1,463 @@
+//! Several nodes never admit more than one would.
+
+use crate::common::{call, database, now, open, options, reserve, run, usage};
+use governance::{Charges, Kind, Micros, QuotaStore, RateLimits, Reason, ReserveError, Timestamp};
+use quota_postgres::{PostgresQuota, PostgresReservation, QuotaOptions};
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use testkit::GENEROUS;
+
+const CALLERS: usize = 64;
+
+/// What limits a race, by its name; the name is the principal's, too.
+fn limited(by: &str) -> Charges<'_> {
+    let rates = |per_minute, per_day| RateLimits {
+        per_minute,
+        per_day,
+    };
+    let plain = call(by);
+    match by {
+        "budget" => Charges {
+            budget: Some(Micros(179)),
+            ..plain
+        },
+        "many" => Charges {
+            budget: Some(Micros(50_000)),
+            ..plain
+        },
+        "minute" => Charges {
+            rates: rates(Some(17), None),
+            ..plain
+        },
+        "day" => Charges {
+            rates: rates(None, Some(17)),
+            ..plain
+        },
+        "own" => Charges {
+            capability_rates: rates(Some(17), Some(40)),
+            ..plain
+        },
+        "reads" => Charges {
+            kind: Kind::Resource,
+            rates: rates(Some(17), None),
+            ..plain
+        },
+        "running" => Charges {
+            max_running: Some(17),
+            ..plain
+        },
+        "cooldown" => Charges {
+            cooldown: Some(Duration::from_secs(3_600)),
+            ..plain
+        },
+        _ => panic!("there is no limit called {by}"),
+    }
+}
+
+async fn stores(url: &str, nodes: usize) -> Vec<Arc<PostgresQuota>> {
+    let mut stores = Vec::new();
+    for _ in 0..nodes {
+        stores.push(Arc::new(open(url).await));
+    }
+    stores
+}
+
+#[test]
+fn exactly_as_many_are_admitted_as_fit_by_several_nodes() {
+    let Some(database) = database() else { return };
+    run(async {
+        let stores = stores(&database.url, 3).await;
+        for limit in [
+            "budget", "minute", "day", "own", "reads", "running", "cooldown",
+        ] {
+            let racers: Vec<_> = (0..CALLERS * 3)
+                .map(|number| {
+                    let store = Arc::clone(&stores[number % 3]);
+                    tokio::spawn(async move { reserve(&store, limited(limit)).await })
+                })
+                .collect();
+            let mut admitted = Vec::new();
+            let mut reasons = Vec::new();
+            for racer in racers {
+                match racer.await.unwrap() {
+                    Ok(reservation) => admitted.push(reservation),
+                    Err(denial) => reasons.push(denial.reason),
+                }
+            }
+            let reason = match limit {
+                "budget" => Reason::Budget,
+                "day" => Reason::RateDay,
+                "running" => Reason::Concurrency,
+                "cooldown" => Reason::Cooldown,
+                _ => Reason::RateMinute,
+            };
+            let fit = if limit == "cooldown" { 1 } else { 17 };
+            assert_eq!(admitted.len(), fit, "{limit}");
+            assert!(reasons.iter().all(|it| *it == reason), "{reasons:?}");
+        }
+    });
+}
+
+#[test]
+fn calls_of_a_capability_are_counted_over_all_principals() {
+    let Some(database) = database() else { return };
+    run(async {
+        let stores = stores(&database.url, 2).await;
+        let names: Vec<String> = (0..CALLERS).map(|number| format!("p{number}")).collect();
+        let racers: Vec<_> = (0..CALLERS)
+            .map(|number| {
+                let (store, name) = (Arc::clone(&stores[number % 2]), names[number].clone());
+                tokio::spawn(async move {
+                    let charges = Charges {
+                        capability_max_running: Some(5),
+                        ..call(&name)
+                    };
+                    reserve(&store, charges).await
+                })
+            })
+            .collect();
+        let mut admitted = Vec::new();
+        for racer in racers {
+            match racer.await.unwrap() {
+                Ok(reservation) => admitted.push(reservation),
+                Err(denial) => assert_eq!(denial.reason, Reason::Concurrency),
+            }
+        }
+        assert_eq!(admitted.len(), 5);
+        // One that ends makes room for one on whichever node.
+        let ended = admitted.pop().unwrap();
+        stores[0].settle(ended, Micros(3));
+        usage(&stores[0], "p0").await;
+        usage(&stores[1], "p0").await;
+        let charges = Charges {
+            capability_max_running: Some(5),
+            ..call("another")
+        };
+        assert!(reserve(&stores[1], charges).await.is_ok());
+        drop(admitted);
+    });
+}
+
+/// A node in a process of its own, which is this program again.
+struct Process {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Process {
+    fn start(url: &str, task: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "nodes::a_process_of_its_own",
+                "--ignored",
+                "--nocapture",
+            ])
+            .env("QUOTA_TEST_URL", url)
+            .env("QUOTA_TEST_TASK", task)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    /// What it says after `word`.
+    fn says(&mut self, word: &str) -> String {
+        let mut line = String::new();
+        while self.lines.read_line(&mut line).unwrap() != 0 {
+            if let Some(rest) = line.trim().strip_prefix(word) {
+                return rest.trim().to_owned();
+            }
+            line.clear();
+        }
+        panic!("it ended without saying {word}");
+    }
+
+    fn go(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"g").unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn say(what: &str) {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "\n{what}").unwrap();
+    stdout.flush().unwrap();
+}
+
+fn wait_for_a_byte() {
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+#[test]
+#[ignore = "other tests run it, each in a process of its own"]
+fn a_process_of_its_own() {
+    let Ok(url) = std::env::var("QUOTA_TEST_URL") else {
+        return;
+    };
+    let task = std::env::var("QUOTA_TEST_TASK").unwrap();
+    run(async {
+        let options = QuotaOptions {
+            lease: Duration::from_millis(match task.as_str() {
+                "race many" => 60_000,
+                _ => 600,
+            }),
+            ..options()
+        };
+        let store = Arc::new(PostgresQuota::open(&url, options).await.unwrap());
+        say("ready");
+        match task.split_once(' ') {
+            Some(("race", limit)) => {
+                wait_for_a_byte();
+                say(&format!("admitted {}", race(&store, limit).await));
+                store.close().await;
+            }
+            Some(("hold", number)) => {
+                let mut held = Vec::new();
+                for _ in 0..number.parse().unwrap() {
+                    held.push(reserve(&store, limited("running")).await.unwrap());
+                }
+                say("holding");
+                // The thread that shows that this node lives is another one.
+                wait_for_a_byte();
+                drop(held);
+            }
+            _ => panic!("there is no task {task}"),
+        }
+    });
+}
+
+/// All that callers get until each of them is refused.
+async fn race(store: &Arc<PostgresQuota>, limit: &str) -> usize {
+    let racers: Vec<_> = (0..CALLERS)
+        .map(|_| {
+            let (store, limit) = (Arc::clone(store), limit.to_owned());
+            tokio::spawn(async move {
+                let mut admitted: Vec<PostgresReservation> = Vec::new();
+                while let Ok(reservation) = reserve(&store, limited(&limit)).await {
+                    admitted.push(reservation);
+                }
+                admitted.len()
+            })
+        })
+        .collect();
+    let mut admitted = 0;
+    for racer in racers {
+        admitted += racer.await.unwrap();
+    }
+    admitted
+}
+
+#[test]
+fn exactly_as_many_are_admitted_as_fit_by_several_processes() {
+    let Some(database) = database() else { return };
+    for limit in ["budget", "minute"] {
+        let mut processes: Vec<_> = (0..3)
+            .map(|_| Process::start(&database.url, &format!("race {limit}")))
+            .collect();
+        for process in &mut processes {
+            process.says("ready");
+        }
+        for process in &mut processes {
+            process.go();
+        }
+        let admitted = processes
+            .iter_mut()
+            .map(|process| process.says("admitted").parse::<usize>().unwrap());
+        assert_eq!(admitted.sum::<usize>(), 17, "{limit}");
+    }
+    assert_eq!(
+        database.sql("SELECT spent FROM owlclaw_quota_principal WHERE principal = 'budget'"),
+        "170"
+    );
+}
+
+#[test]
+fn what_a_killed_node_ran_no_longer_runs_and_has_cost_what_was_expected() {
+    let Some(database) = database() else { return };
+    let mut process = Process::start(&database.url, "hold 17");
+    process.says("holding");
+    run(async {
+        let options = QuotaOptions {
+            lease: Duration::from_millis(600),
+            ..options()
+        };
+        let store = PostgresQuota::open(&database.url, options).await.unwrap();
+        // As long as it lives, however long that is, nothing is freed.
+        let until = Instant::now() + Duration::from_millis(1_500);
+        while Instant::now() < until {
+            let denial = reserve(&store, limited("running")).await.unwrap_err();
+            assert_eq!(denial.reason, Reason::Concurrency);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        process.child.kill().unwrap();
+        let until = Instant::now() + GENEROUS;
+        let running = loop {
+            assert!(Instant::now() < until, "a dead node's calls end");
+            match reserve(&store, limited("running")).await {
+                Ok(reservation) => break reservation,
+                Err(denial) => assert_eq!(denial.reason, Reason::Concurrency),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        let usage = usage(&store, "running").await.unwrap();
+        assert_eq!((usage.running, usage.calls_day), (1, 18));
+        assert_eq!(usage.spent, Micros(180));
+        drop(running);
+    });
+}
+
+#[test]
+fn a_node_that_was_believed_dead_goes_on_under_another_name() {
+    let Some(database) = database() else { return };
+    run(async {
+        let store = open(&database.url).await;
+        let before = reserve(&store, limited("running")).await.unwrap();
+        let node = "SELECT node FROM owlclaw_quota_node";
+        let first = database.sql(node);
+        let ended = format!("SELECT owlclaw_quota_end_node({first}, NULL)");
+        assert_eq!(database.sql(&ended), "1");
+        let after = reserve(&store, limited("running")).await.unwrap();
+        assert_ne!(database.sql(node), first);
+        // It was charged when the node was believed dead, and nothing is charged twice.
+        store.settle(before, Micros(1));
+        store.settle(after, Micros(2));
+        let usage = usage(&store, "running").await.unwrap();
+        assert_eq!((usage.running, usage.spent), (0, Micros(12)));
+    });
+}
+
+#[test]
+fn a_node_that_closes_leaves_nothing_running() {
+    let Some(database) = database() else { return };
+    run(async {
+        let store = open(&database.url).await;
+        let left = reserve(&store, limited("running")).await.unwrap();
+        let settled = reserve(&store, limited("running")).await.unwrap();
+        store.settle(settled, Micros(1));
+        store.close().await;
+        let rows = "SELECT (SELECT count(*) FROM owlclaw_quota_node),
+            (SELECT count(*) FROM owlclaw_quota_reservation),
+            (SELECT spent FROM owlclaw_quota_principal)";
+        assert_eq!(database.sql(rows), "0|0|11");
+        assert!(store.reserve(limited("running")).await.is_err());
+        store.close().await;
+        drop(left);
+    });
+}
+
+#[test]
+fn nodes_that_begin_together_make_the_tables_once() {
+    let Some(database) = database() else { return };
+    run(async {
+        let nodes: Vec<_> = (0..6)
+            .map(|_| {
+                let url = database.url.clone();
+                tokio::spawn(async move { open(&url).await })
+            })
+            .collect();
+        for node in nodes {
+            let store = node.await.unwrap();
+            assert!(store.is_available());
+        }
+        assert_eq!(
+            database.sql("SELECT version FROM owlclaw_quota_migration"),
+            "1"
+        );
+        database.sql("INSERT INTO owlclaw_quota_migration (version) VALUES (99)");
+        let newer = PostgresQuota::open(&database.url, options()).await;
+        assert_eq!(
+            newer.unwrap_err().to_string(),
+            "the quota tables have version 99, and this program knows up to 1"
+        );
+    });
+}
+
+#[test]
+fn a_node_with_a_wrong_clock_gains_nothing() {
+    let Some(database) = database() else { return };
+    run(async {
+        let stores = stores(&database.url, 2).await;
+        let hour = 60 * 60 * 1_000;
+        for (number, wrong) in [
+            -20 * 24 * hour,
+            -hour,
+            -61_000,
+            0,
+            61_000,
+            hour,
+            20 * 24 * hour,
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let now = Timestamp(now().0.checked_add_signed(wrong).unwrap());
+            for limit in ["minute", "cooldown"] {
+                let charges = Charges {
+                    now,
+                    ..limited(limit)
+                };
+                let admitted = async || reserve(&stores[number % 2], charges).await.is_ok();
+                // Three at each of the first five clocks, then two, then none.
+                for attempt in 0..3 {
+                    let fits = match limit {
+                        "minute" => number * 3 + attempt < 17,
+                        _ => number + attempt == 0,
+                    };
+                    assert_eq!(admitted().await, fits, "{limit} {wrong} {attempt}");
+                }
+            }
+        }
+        // Nobody knows where months begin for a node that is this far away.
+        for wrong in [-100 * 24 * hour, 100 * 24 * hour] {
+            let charges = Charges {
+                now: Timestamp(now().0.checked_add_signed(wrong).unwrap()),
+                ..call("a")
+            };
+            let error = stores[0].reserve(charges).await.unwrap_err();
+            assert!(matches!(error, ReserveError::Unavailable(_)), "{error:?}");
+        }
+        assert!(reserve(&stores[0], call("a")).await.is_ok());
+    });
+}
+
+#[test]
+fn a_node_that_is_killed_while_it_counts_takes_nothing_with_it() {
+    let Some(database) = database() else { return };
+    // Its last transaction is committed or not, whatever it knew of that.
+    let limits = "SELECT spent, (SELECT sum(calls) FROM owlclaw_quota_bucket WHERE span = 1),
+        (SELECT count(*) FROM owlclaw_quota_reservation) FROM owlclaw_quota_principal";
+    let mut process = Process::start(&database.url, "race many");
+    let mut other = Process::start(&database.url, "race many");
+    process.says("ready");
+    other.says("ready");
+    process.go();
+    other.go();
+    let end = Instant::now() + GENEROUS;
+    let counted = |_| -> Vec<u64> {
+        let row = database.sql(limits);
+        row.split('|').flat_map(str::parse).collect()
+    };
+    while counted(()).first().is_none_or(|spent| *spent < 2_000) {
+        assert!(Instant::now() < end, "they count");
+    }
+    process.child.kill().unwrap();
+    let admitted: u64 = other.says("admitted").parse().unwrap();
+    other.child.wait().unwrap();
+    let counted = counted(());
+    assert_eq!(counted[0], 50_000, "the rest was had by the other");
+    assert_eq!(counted[1], 5_000);
+    assert!(admitted < 5_000 && counted[2] == 5_000 - admitted);
+}
