@@ -6,11 +6,13 @@ mod file_watch;
 mod http;
 mod list;
 mod policy;
+mod quotas;
 mod rules;
 mod services;
 mod sources;
 mod states;
 mod stdio;
+mod store;
 
 use std::process::ExitCode;
 use std::sync::Arc;

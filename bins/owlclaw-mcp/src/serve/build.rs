@@ -12,20 +12,19 @@ use gateway::{
     Component, ComponentState, ErrorOptions, ErrorStyle, Gateway, IncludeSkill, JoinedResources,
     Offer, Options, Parts, Resources, SkillResources, TaskOptions, Tasks, system_clock,
 };
-use governance::{Calendar, Governor, Kind, MemoryQuota, Micros, Policy, Seed, Timestamp};
+use governance::Governor;
 use jsonrpc_core::Limits;
-use ledger::{
-    Durability, LedgerReader, OpenError, ReadLedger, Recorder, RecorderOptions, SqliteLedger,
-};
 use mcp_protocol::model::Implementation;
 use mcp_service::EngineLimits;
 use task_store::{SqliteTaskStore, TaskLimits};
 use tokio::sync::watch;
 
 use super::policy;
+use super::quotas::Quotas;
 use super::rules::{Cause, Found, Rules};
 use super::sources::Sources;
 use super::states;
+use super::store::{self, ServedGateway, Stores};
 use crate::Failure;
 use crate::config::{self, Config, Origin, Problem};
 use crate::logging::LevelHandle;
@@ -36,7 +35,8 @@ const APP_START_TIMEOUT: Duration = Duration::from_secs(120);
 /// The server's parts, and what keeps them alive.
 pub(super) struct Server {
     pub(super) config: Config,
-    pub(super) gateway: Arc<Gateway<MemoryQuota>>,
+    pub(super) gateway: Arc<ServedGateway>,
+    quotas: Arc<Quotas>,
     sources: Sources,
     skills: watch::Receiver<Arc<SkillCatalog>>,
     level: LevelHandle,
@@ -52,12 +52,15 @@ impl Server {
         let sources = Sources::start(&config, &catalog).await?;
 
         let policy = policy::policy(&config.governance, &catalog)?;
-        let quota = MemoryQuota::default();
-        let recorder = open_ledger(&config, &policy, &quota)?;
+        let Stores { recorder, quotas } = store::open(&config, &policy).await?;
+        let quotas = Arc::new(quotas);
 
         let tasks = open_tasks(&config).await?;
 
-        let mut components = vec![rules.component()];
+        let mut components = vec![
+            rules.component(),
+            store::quota_component(Arc::clone(&quotas)),
+        ];
         if let Some(app) = &sources.app {
             components.push(app_component(Arc::clone(app)));
         }
@@ -74,7 +77,7 @@ impl Server {
                     .to_owned(),
             ),
             offer: offer(&config, &sources, &catalog),
-            governor: Arc::new(Governor::new(policy, Arc::new(quota))),
+            governor: Arc::new(Governor::new(policy, Arc::clone(&quotas))),
             recorder,
             tasks,
             components,
@@ -83,6 +86,7 @@ impl Server {
         Ok(Self {
             config,
             gateway,
+            quotas,
             sources,
             skills,
             level,
@@ -181,6 +185,7 @@ impl Server {
         if let Err(error) = self.gateway.recorder().close().await {
             tracing::error!(%error, "the ledger could not be closed cleanly");
         }
+        self.quotas.close().await;
     }
 }
 
@@ -302,34 +307,6 @@ pub(super) fn offer(config: &Config, sources: &Sources, catalog: &Arc<SkillCatal
     Offer::new(tools, resources, Some(catalog), include, timeout)
 }
 
-fn open_ledger(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<Recorder, Failure> {
-    let durability = match config.ledger.durability {
-        config::Durability::Strict => Durability::Strict,
-        config::Durability::Relaxed => Durability::Relaxed,
-    };
-    let path = &config.ledger.path;
-    let store = SqliteLedger::open(path, durability).map_err(|error| match error {
-        OpenError::Locked { .. } => Failure::from(format!(
-            "{error}; every server needs a ledger of its own: set ledger.path, or \
-             MCP_SERVER_LEDGER__PATH where clients share a configuration"
-        )),
-        error => error.into(),
-    })?;
-    let interrupted = ledger::LedgerStore::interrupted(&store).len();
-    if 0 < interrupted {
-        tracing::warn!(
-            calls = interrupted,
-            "calls were cut short when the server ended last; they are recorded as unknown"
-        );
-    }
-    seed(path, policy, quota)?;
-    let options = RecorderOptions {
-        durability,
-        ..RecorderOptions::default()
-    };
-    Ok(Recorder::spawn(store, options)?)
-}
-
 async fn open_tasks(config: &Config) -> Result<Option<Arc<Tasks>>, Failure> {
     if !config.tasks.enabled {
         return Ok(None);
@@ -363,41 +340,6 @@ fn task_options(config: &Config) -> TaskOptions {
         list: config.transport == config::Transport::Stdio,
         ..TaskOptions::default()
     }
-}
-
-/// Counts what the ledger remembers, so that a restart frees nobody's quota: the whole month for
-/// budgets, and the last day call by call as far as limits can tell.
-fn seed(path: &Path, policy: &Policy, quota: &MemoryQuota) -> Result<(), Failure> {
-    const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
-    let now_us = system_clock();
-    let now = Timestamp(now_us / 1_000);
-    let month_us = Calendar::utc().month_of(now).start.0 * 1_000;
-    let day_us = now_us.saturating_sub(DAY_US);
-    let minute_us = now_us.saturating_sub(60 * 1_000_000);
-    let mut reader = LedgerReader::open(path)?;
-    // The nearer the past, the finer: limits look at a minute and a day, budgets at the month.
-    let mut usage = Vec::new();
-    if month_us < day_us {
-        usage.extend(reader.usage_between(month_us..day_us, Duration::from_secs(60 * 60))?);
-    }
-    usage.extend(reader.usage_between(day_us..minute_us, Duration::from_secs(60))?);
-    usage.extend(reader.usage_between(minute_us..u64::MAX, Duration::from_secs(1))?);
-    // What clients do to tasks counts towards nothing. Prompts count as what is read.
-    let counted = usage.iter();
-    let counted = counted.filter(|used| !used.capability.starts_with("task/"));
-    let seeds = counted.map(|used| Seed {
-        principal: &used.principal,
-        capability: &used.capability,
-        kind: match used.kind {
-            ledger::Kind::Tool => Kind::Tool,
-            ledger::Kind::Resource | ledger::Kind::Other => Kind::Resource,
-        },
-        at: Timestamp(used.latest_us / 1_000),
-        calls: u32::try_from(used.calls).unwrap_or(u32::MAX),
-        cost: Micros(used.cost_micros),
-    });
-    quota.seed(policy, now, seeds)?;
-    Ok(())
 }
 
 fn options(config: &Config) -> Options {

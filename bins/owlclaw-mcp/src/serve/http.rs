@@ -7,8 +7,6 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use bytes::Bytes;
-use gateway::Gateway;
-use governance::MemoryQuota;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use jsonrpc_core::RawJson;
 use mcp_service::Principal;
@@ -18,6 +16,7 @@ use transport_http::{
 };
 
 use super::build::Server;
+use super::store::ServedGateway;
 use super::{DRAIN, asked_to_stop};
 use crate::Failure;
 use crate::config::Http;
@@ -43,7 +42,7 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
     asked
 }
 
-fn options(config: &Http, gateway: Arc<Gateway<MemoryQuota>>) -> HttpOptions {
+fn options(config: &Http, gateway: Arc<ServedGateway>) -> HttpOptions {
     let cors = &config.cors;
     // A page that may read answers may call; one that is only allowed to call may do that.
     let mut allowed_origins = config.allowed_origins.clone();
@@ -108,7 +107,7 @@ fn without_port(authority: &str) -> String {
 
 /// Arguments that a tool's schema wants repeated in headers.
 struct MirroredParams {
-    gateway: Arc<Gateway<MemoryQuota>>,
+    gateway: Arc<ServedGateway>,
 }
 
 impl HeaderParams for MirroredParams {
@@ -131,7 +130,7 @@ impl HeaderParams for MirroredParams {
 
 /// What operators and their tools ask, beside the endpoint.
 struct Routes {
-    gateway: Arc<Gateway<MemoryQuota>>,
+    gateway: Arc<ServedGateway>,
 }
 
 impl SideRoutes for Routes {

@@ -1,0 +1,123 @@
+//! Where calls are recorded and counted: in a file of this server, or in a database that several
+//! servers share.
+
+use std::path::Path;
+use std::time::Duration;
+
+use gateway::{Component, ComponentState, Gateway, system_clock};
+use governance::{Calendar, Kind, MemoryQuota, Micros, Policy, Seed, Timestamp};
+use ledger::{
+    Durability, LedgerReader, LedgerStore, OpenError, ReadLedger, Recorder, RecorderOptions,
+    SqliteLedger,
+};
+
+use super::quotas::Quotas;
+use crate::Failure;
+use crate::config::{self, Config};
+
+/// What this program serves with.
+pub(super) type ServedGateway = Gateway<Quotas>;
+
+/// The record and the counters.
+#[derive(Debug)]
+pub(super) struct Stores {
+    pub(super) recorder: Recorder,
+    pub(super) quotas: Quotas,
+}
+
+/// Opens both. `policy` says what is worth counting of what the ledger remembers.
+pub(super) async fn open(config: &Config, policy: &Policy) -> Result<Stores, Failure> {
+    let quotas = MemoryQuota::default();
+    let recorder = open_file(config, policy, &quotas)?;
+    Ok(Stores {
+        recorder,
+        quotas: Quotas::Memory(quotas),
+    })
+}
+
+/// Opens the ledger to read it, also beside a server that writes to it.
+pub(crate) fn open_reader(config: &Config) -> Result<Box<dyn ReadLedger + Send>, Failure> {
+    Ok(Box::new(LedgerReader::open(&config.ledger.path)?))
+}
+
+/// What `/health` says of the counters.
+pub(super) fn quota_component(quotas: std::sync::Arc<Quotas>) -> Component {
+    Component::new(move || {
+        let ok = quotas.is_available();
+        ComponentState {
+            name: "quotas",
+            ok,
+            detail: (!ok).then(|| "use cannot be counted, so that no call is admitted".to_owned()),
+        }
+    })
+}
+
+fn open_file(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<Recorder, Failure> {
+    let path = &config.ledger.path;
+    let store = SqliteLedger::open(path, durability(config)).map_err(|error| match error {
+        OpenError::Locked { .. } => Failure::from(format!(
+            "{error}; every server needs a ledger of its own: set ledger.path, or \
+             MCP_SERVER_LEDGER__PATH where clients share a configuration"
+        )),
+        error => error.into(),
+    })?;
+    let interrupted = store.interrupted().len();
+    if 0 < interrupted {
+        tracing::warn!(
+            calls = interrupted,
+            "calls were cut short when the server ended last; they are recorded as unknown"
+        );
+    }
+    seed(path, policy, quota)?;
+    Ok(Recorder::spawn(store, options(config))?)
+}
+
+fn durability(config: &Config) -> Durability {
+    match config.ledger.durability {
+        config::Durability::Strict => Durability::Strict,
+        config::Durability::Relaxed => Durability::Relaxed,
+    }
+}
+
+fn options(config: &Config) -> RecorderOptions {
+    RecorderOptions {
+        durability: durability(config),
+        max_wait: Duration::from_secs(config.ledger.max_wait_seconds),
+        ..RecorderOptions::default()
+    }
+}
+
+/// Counts what the ledger remembers, so that a restart frees nobody's quota: the whole month for
+/// budgets, and the last day call by call as far as limits can tell.
+fn seed(path: &Path, policy: &Policy, quota: &MemoryQuota) -> Result<(), Failure> {
+    const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
+    let now_us = system_clock();
+    let now = Timestamp(now_us / 1_000);
+    let month_us = Calendar::utc().month_of(now).start.0 * 1_000;
+    let day_us = now_us.saturating_sub(DAY_US);
+    let minute_us = now_us.saturating_sub(60 * 1_000_000);
+    let mut reader = LedgerReader::open(path)?;
+    // The nearer the past, the finer: limits look at a minute and a day, budgets at the month.
+    let mut usage = Vec::new();
+    if month_us < day_us {
+        usage.extend(reader.usage_between(month_us..day_us, Duration::from_secs(60 * 60))?);
+    }
+    usage.extend(reader.usage_between(day_us..minute_us, Duration::from_secs(60))?);
+    usage.extend(reader.usage_between(minute_us..u64::MAX, Duration::from_secs(1))?);
+    // What clients do to tasks counts towards nothing. Prompts count as what is read.
+    let counted = usage.iter();
+    let counted = counted.filter(|used| !used.capability.starts_with("task/"));
+    let seeds = counted.map(|used| Seed {
+        principal: &used.principal,
+        capability: &used.capability,
+        kind: match used.kind {
+            ledger::Kind::Tool => Kind::Tool,
+            ledger::Kind::Resource | ledger::Kind::Other => Kind::Resource,
+        },
+        at: Timestamp(used.latest_us / 1_000),
+        calls: u32::try_from(used.calls).unwrap_or(u32::MAX),
+        cost: Micros(used.cost_micros),
+    });
+    quota.seed(policy, now, seeds)?;
+    Ok(())
+}
