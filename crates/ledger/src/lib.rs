@@ -36,6 +36,8 @@ mod note;
 
 mod approval;
 mod operation;
+#[cfg(test)]
+mod operation_tests;
 mod shelf;
 
 mod memory;

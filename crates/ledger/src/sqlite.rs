@@ -90,6 +90,12 @@ impl SqliteLedger {
         })
     }
 
+    /// As if the ledger had ended here and an attempt to append had failed.
+    #[cfg(test)]
+    pub(crate) fn disconnect(&mut self, tail: Tail) {
+        (self.tail, self.connection) = (tail, None);
+    }
+
     fn store(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {
         let open = match &mut self.connection {
             Some(open) => open,
@@ -462,11 +468,11 @@ mod tests {
         let id = append(&mut store, &second).await.unwrap();
         let after = store.tail();
         // As if the second commit had been carried out and reported as failed.
-        (store.tail, store.connection) = (before, None);
+        store.disconnect(before);
         append_again(&mut store, id, &second).await.unwrap();
         assert_eq!((store.tail(), stored_groups(&store)), (after, 2));
         // And as if somebody else had written something else in its place.
-        (store.tail, store.connection) = (before, None);
+        store.disconnect(before);
         let error = append(&mut store, &body(3)).await.unwrap_err();
         assert!(
             std::error::Error::source(&error)

@@ -144,6 +144,8 @@ impl<S: LedgerStore> Writer<'_, S> {
                     if TICK <= stored_at.duration_since(ticked) {
                         ticked = stored_at;
                         self.tick();
+                        // Were it left for when there is time, there might never be any.
+                        self.tidy().await;
                     }
                 }
                 Work::Nothing if untidy => {
