@@ -61,6 +61,14 @@ impl Placeholders {
         Self(Hmac::new_from_slice(key).expect("a key of any length will do"))
     }
 
+    /// A digest of a digest that only who has the key can make. It is none of those of placeholders,
+    /// which are shorter.
+    pub(crate) fn keyed(&self, digest: &[u8; 32]) -> [u8; 32] {
+        let mut mac = self.0.clone();
+        mac.update(digest);
+        mac.finalize().into_bytes().into()
+    }
+
     /// Appends what stands for `secret`. Cards that differ by their separators alone, and tokens
     /// with and without the word that says what they are, have the same digest.
     pub(crate) fn write(&self, label: Label, secret: &str, into: &mut String) {

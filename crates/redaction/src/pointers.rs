@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Pointers(Vec<(Pattern, Vec<Pointer>)>);
 
 /// The segments of a pointer; none for `*`, any element.
-type Pointer = Vec<Option<String>>;
+pub(crate) type Pointer = Vec<Option<String>>;
 
 /// A pattern of capabilities, in the parts between its `*`.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Pattern {
 /// Where in a text we are, as far as pointers go that may still lead to something.
 #[derive(Debug)]
 pub(crate) struct Trail<'p> {
-    pointers: Vec<&'p Pointer>,
+    pointers: &'p [&'p Pointer],
     /// Which pointers lead into the values that are open, those of the innermost last.
     leading: Vec<usize>,
     levels: Vec<Level>,
@@ -101,7 +101,7 @@ struct Level {
 }
 
 impl<'p> Trail<'p> {
-    pub(crate) fn new(pointers: Vec<&'p Pointer>) -> Self {
+    pub(crate) fn new(pointers: &'p [&'p Pointer]) -> Self {
         Self {
             next: (0..pointers.len()).collect(),
             pointers,

@@ -3,7 +3,7 @@ use crate::{
     detect::{Detect, Hints},
     names::{Meaning, Names},
     placeholder::{self, Label, Placeholders},
-    pointers::{Pointers, Trail},
+    pointers::{Pointer, Pointers, Trail},
     scan::{NotJson, Scanner, Text, Token},
     spec::{BadSpec, Spec},
     string,
@@ -59,8 +59,7 @@ impl Redactor {
     #[must_use]
     pub fn json<'a>(&self, capability: &str, json: &'a str) -> Cow<'a, str> {
         let pointers = self.pointers.of(capability);
-        let trail = (!pointers.is_empty()).then(|| Trail::new(pointers));
-        match self.walk(json, trail, 0) {
+        match self.walk(json, &pointers, 0) {
             Ok(redacted) => redacted,
             Err(NotJson) => self.plain(json),
         }
@@ -69,14 +68,23 @@ impl Redactor {
     /// A text without the secrets. If it is JSON as a whole, it is read as such.
     #[must_use]
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        self.embedded(text, 0)
+        self.embedded(text, &[], 0)
+    }
+
+    /// A digest of what a text of JSON says, as [`digest`](crate::digest) but with the key: for
+    /// texts of which parts have been taken out, whose plain digest would tell who guesses that they
+    /// have guessed right.
+    #[must_use]
+    pub fn digest(&self, json: &str) -> [u8; 32] {
+        self.placeholders.keyed(&crate::digest(json))
     }
 
     /// A text that is JSON or not; that has been found in `level` texts of JSON, one in the other.
-    fn embedded<'a>(&self, text: &'a str, level: usize) -> Cow<'a, str> {
+    /// Pointers lead into it as into the outermost: tools give JSON as text.
+    fn embedded<'a>(&self, text: &'a str, pointers: &[&Pointer], level: usize) -> Cow<'a, str> {
         if level < MAX_EMBEDDED
             && text.trim_start().starts_with(['{', '['])
-            && let Ok(redacted) = self.walk(text, None, level)
+            && let Ok(redacted) = self.walk(text, pointers, level)
         {
             return redacted;
         }
@@ -98,9 +106,10 @@ impl Redactor {
     fn walk<'a>(
         &self,
         json: &'a str,
-        mut trail: Option<Trail<'_>>,
+        pointers: &[&Pointer],
         level: usize,
     ) -> Result<Cow<'a, str>, NotJson> {
+        let mut trail = (!pointers.is_empty()).then(|| Trail::new(pointers));
         let is_anchored = self.detect.is_anchored(json);
         let mut scanner = Scanner::new(json);
         let mut splice = Splice::new(json);
@@ -141,7 +150,7 @@ impl Redactor {
                         trail.name(&json[name.range()], name.is_escaped);
                     }
                     named = self.label_of(json, name);
-                    self.string(&mut splice, name, is_anchored, level);
+                    self.string(&mut splice, name, is_anchored, &[], level);
                 }
                 Token::Object(start) | Token::Array(start) => match label {
                     Some(label) => {
@@ -164,7 +173,7 @@ impl Redactor {
                         self.replace(&mut splice, label, text.start - 1, text.end + 1);
                     }
                     Some(_) => {}
-                    None => self.string(&mut splice, text, is_anchored, level),
+                    None => self.string(&mut splice, text, is_anchored, pointers, level),
                 },
                 Token::Number(start, end) => match label {
                     Some(label) => self.replace(&mut splice, label, start, end),
@@ -197,14 +206,21 @@ impl Redactor {
     }
 
     /// Takes out of a string, or of a name, what looks like a secret.
-    fn string(&self, splice: &mut Splice<'_>, text: Text, is_anchored: bool, level: usize) {
+    fn string(
+        &self,
+        splice: &mut Splice<'_>,
+        text: Text,
+        is_anchored: bool,
+        pointers: &[&Pointer],
+        level: usize,
+    ) {
         let raw = &splice.text[text.range()];
         if raw.len() < SHORTEST {
             return;
         }
         if text.is_escaped {
             let decoded = string::decoded(raw);
-            if let Cow::Owned(redacted) = self.embedded(&decoded, level + 1) {
+            if let Cow::Owned(redacted) = self.embedded(&decoded, pointers, level + 1) {
                 splice.replace(text.start, text.end, |out| string::encode(&redacted, out));
             }
             return;
