@@ -4,13 +4,18 @@
 //! write to it blocks for ever. So lines go into a bounded queue and a thread of its own writes
 //! them; when the queue is full a line is dropped and counted, and the count is the first thing
 //! written when there is a reader again.
+//!
+//! The same thread takes secrets out of every line: whatever handlers print, clients send or errors
+//! quote, none of it is written as it is.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use redaction::Redactor;
 use serde_json::json;
 use tracing::Dispatch;
 use tracing::level_filters::LevelFilter;
@@ -27,6 +32,16 @@ const MAX_QUEUED_BYTES: usize = 4 * 1024 * 1024;
 const LINE_OVERHEAD_BYTES: usize = 64;
 /// How long the end of the program waits for the reader.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What takes secrets out of lines, as the server has it; there is one log in a process.
+static REDACTOR: OnceLock<Arc<Redactor>> = OnceLock::new();
+
+/// Takes the same secrets out of the log as out of the record from now on, with the same digests.
+/// Until then, and in commands that serve nothing, it is those that are known by default. The first
+/// redactor stays.
+pub(crate) fn redact_with(redactor: Arc<Redactor>) {
+    let _ = REDACTOR.set(redactor);
+}
 
 /// The running log. Dropping it waits, within reason, until everything is written.
 #[derive(Debug)]
@@ -188,6 +203,7 @@ impl Queue {
     }
 
     fn write_to(&self, mut output: Box<dyn Write + Send>, format: LogFormat) {
+        let default = gateway::redactor_of_this_process();
         loop {
             let mut waiting = self.lock();
             while waiting.lines.is_empty() && waiting.dropped == 0 {
@@ -206,7 +222,10 @@ impl Queue {
                 .map(|line| line.len() + LINE_OVERHEAD_BYTES)
                 .sum();
             let mut text = Vec::with_capacity(cost);
-            lines.into_iter().for_each(|line| text.extend(line));
+            let redactor = REDACTOR.get().unwrap_or(&default);
+            for line in lines {
+                text.extend_from_slice(redacted(redactor, &line, format).as_bytes());
+            }
             if dropped > 0 {
                 text.extend(drop_notice(dropped, format));
             }
@@ -234,6 +253,23 @@ impl Queue {
         }
         true
     }
+}
+
+/// A line without secrets, and still one line.
+fn redacted<'a>(redactor: &Redactor, line: &'a [u8], format: LogFormat) -> Cow<'a, str> {
+    let (line, end) = match line.strip_suffix(b"\n") {
+        Some(line) => (line, "\n"),
+        None => (line, ""),
+    };
+    // What is no UTF-8 was not written by us; nothing in it is lost that could be read.
+    let line = String::from_utf8_lossy(line);
+    let mut line = match format {
+        LogFormat::Json => redactor.json("log", &line),
+        LogFormat::Text => redactor.text(&line),
+    }
+    .into_owned();
+    line.push_str(end);
+    line.into()
 }
 
 fn drop_notice(dropped: u64, format: LogFormat) -> Vec<u8> {

@@ -7,6 +7,7 @@ mod http;
 mod list;
 mod policy;
 mod quotas;
+mod redaction;
 mod rules;
 mod services;
 mod sources;

@@ -20,6 +20,7 @@ use mcp_protocol::{
     },
 };
 use mcp_service::{Change, Engine, EngineLimits, Principal, ServerIdentity, Subscriptions};
+use redaction::Redactor;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -56,6 +57,8 @@ pub struct Parts<Q> {
     pub governor: Arc<Governor<Q>>,
     /// The record of it.
     pub recorder: Recorder,
+    /// Takes secrets out of what is recorded.
+    pub redactor: Arc<Redactor>,
     /// Calls that go on after they were answered; `None` for a server where all callers wait.
     pub tasks: Option<Arc<Tasks>>,
     /// What else `/health` tells of; the ledger is told of always.
@@ -114,6 +117,7 @@ impl<Q: QuotaStore> Gateway<Q> {
             offer,
             governor,
             recorder,
+            redactor,
             tasks,
             components: others,
         } = parts;
@@ -125,6 +129,7 @@ impl<Q: QuotaStore> Gateway<Q> {
             invocations: Arc::new(invocations(
                 Arc::clone(&governor),
                 recorder.clone(),
+                Arc::clone(&redactor),
                 options.clock,
                 options.default_timeout,
                 options.progress_after,
@@ -141,6 +146,7 @@ impl<Q: QuotaStore> Gateway<Q> {
             errors: options.errors,
             sealer: Sealer::new(),
             recorder: recorder.clone(),
+            redactor,
             tasks: tasks.clone(),
             default_timeout: options.default_timeout,
             clock: options.clock,

@@ -10,6 +10,7 @@ use adapter_tools::ToolError;
 use governance::{Ask, Denial, Ending, Governor, Micros, Permit, QuotaStore, Reason};
 use ledger::{CallId, End, Outcome, Recorder, Start};
 use mcp_service::{RequestCx, Service};
+use redaction::Redactor;
 use std::{sync::Arc, time::Instant};
 
 /// Something that governance has let through. Only [`Governed`] makes one, so what takes an
@@ -57,6 +58,7 @@ pub struct Governed<S, Q> {
     inner: S,
     governor: Arc<Governor<Q>>,
     recorder: Recorder,
+    redactor: Arc<Redactor>,
     clock: Clock,
 }
 
@@ -65,12 +67,14 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         inner: S,
         governor: Arc<Governor<Q>>,
         recorder: Recorder,
+        redactor: Arc<Redactor>,
         clock: Clock,
     ) -> Self {
         Self {
             inner,
             governor,
             recorder,
+            redactor,
             clock,
         }
     }
@@ -110,8 +114,14 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
 
     async fn record_refusal(&self, cx: &RequestCx, invocation: &Invocation, refusal: &Refusal) {
         let at_us = (self.clock)();
-        let labels = Labels::of(cx);
+        let labels = Labels::of(cx, invocation, &self.redactor);
+        let capability = match refusal {
+            // Anything that a client likes to say.
+            Refusal::Unknown => self.redactor.text(&invocation.capability),
+            Refusal::Denied(_) => invocation.capability.as_str().into(),
+        };
         let start = Start {
+            capability: &capability,
             policy_version: self.governor.policy().version(),
             ..start_of(cx, invocation, &labels, CallId::new(at_us), at_us)
         };
@@ -120,7 +130,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             Refusal::Denied(denial) => (denial.reason.as_str(), denial.to_string()),
         };
         let end = End {
-            message: Some(&message),
+            message: Some(&self.redactor.text(&message)),
             error_code: Some(refusal.founding_code(&invocation.target)),
             ..End::new(Outcome::Denied { reason })
         };
@@ -129,7 +139,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             tracing::error!(
                 error = &error as &dyn std::error::Error,
                 principal = %cx.principal,
-                capability = invocation.capability,
+                %capability,
                 reason,
                 "a refusal could not be recorded"
             );

@@ -57,7 +57,7 @@ pub use crate::{
     observed::Observed,
     offer::Offer,
     prompts::{PromptCx, PromptFailure, Prompts, StaticPrompts},
-    recorded::Recorded,
+    recorded::{Recorded, redactor_of_this_process},
     resources::{
         NoResources, ReadFailure, ResourceEntry, Resources, SkillResources, StaticResources,
         rfc3339,
@@ -72,6 +72,7 @@ pub use crate::{
 
 use governance::{Governor, QuotaStore};
 use ledger::Recorder;
+use redaction::Redactor;
 use std::{sync::Arc, time::Duration};
 
 /// What every invocation passes, outermost first.
@@ -81,12 +82,13 @@ pub type Invocations<Q> = Governed<Recorded<Timed<Runner>>, Q>;
 pub fn invocations<Q: QuotaStore>(
     governor: Arc<Governor<Q>>,
     recorder: Recorder,
+    redactor: Arc<Redactor>,
     clock: Clock,
     default_timeout: Duration,
     progress_after: Duration,
 ) -> Invocations<Q> {
     let runner = Runner::new(progress_after);
     let timed = Timed::new(runner, default_timeout);
-    let recorded = Recorded::new(timed, recorder.clone(), clock);
-    Governed::new(recorded, governor, recorder, clock)
+    let recorded = Recorded::new(timed, recorder.clone(), Arc::clone(&redactor), clock);
+    Governed::new(recorded, governor, recorder, redactor, clock)
 }

@@ -7,7 +7,8 @@ use mcp_protocol::model::{CallToolResult, ReadResourceResult};
 use mcp_service::{RequestCx, Service};
 use opentelemetry::{propagation::TextMapPropagator, trace::TraceContextExt};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
-use std::collections::HashMap;
+use redaction::{Redactor, Spec};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 /// Records every admitted invocation: that it begins before it runs, and how it ended before it is
 /// answered, given up ones too.
@@ -15,24 +16,35 @@ use std::collections::HashMap;
 pub struct Recorded<S> {
     inner: S,
     recorder: Recorder,
+    redactor: Arc<Redactor>,
     clock: Clock,
 }
 
 impl<S> Recorded<S> {
-    pub(crate) fn new(inner: S, recorder: Recorder, clock: Clock) -> Self {
+    pub(crate) fn new(inner: S, recorder: Recorder, redactor: Arc<Redactor>, clock: Clock) -> Self {
         Self {
             inner,
             recorder,
+            redactor,
             clock,
         }
     }
+}
+
+/// A redactor that knows what [`Spec::default`] has, with a key of its own that nobody knows. What
+/// it makes of equal secrets is equal for as long as it is there, and not after a restart.
+#[must_use]
+pub fn redactor_of_this_process() -> Arc<Redactor> {
+    let mut key = [0; 32];
+    getrandom::fill(&mut key).expect("a system without randomness is none we run on");
+    Arc::new(Redactor::new(&Spec::default(), key).expect("the built-in list can be used"))
 }
 
 /// How the ledger describes an invocation.
 pub(crate) fn start_of<'a>(
     cx: &'a RequestCx,
     invocation: &'a Invocation,
-    labels: &'a Labels,
+    labels: &'a Labels<'_>,
     call: CallId,
     at_us: u64,
 ) -> Start<'a> {
@@ -48,7 +60,8 @@ pub(crate) fn start_of<'a>(
         protocol_version: cx.version.as_str(),
         session: cx.session.as_deref(),
         trace_id: labels.trace_id.as_deref(),
-        arguments: invocation.arguments.as_str(),
+        arguments: &labels.arguments,
+        arguments_digest: Some(labels.arguments_digest),
         ..Start::new(
             call,
             at_us,
@@ -60,17 +73,35 @@ pub(crate) fn start_of<'a>(
 }
 
 /// What the ledger keeps of a request in other words than the request's own.
-pub(crate) struct Labels {
+pub(crate) struct Labels<'a> {
     request_id: String,
     trace_id: Option<String>,
+    /// Without secrets.
+    arguments: Cow<'a, str>,
+    arguments_digest: ledger::Digest,
 }
 
-impl Labels {
-    pub(crate) fn of(cx: &RequestCx) -> Self {
+impl<'a> Labels<'a> {
+    pub(crate) fn of(cx: &RequestCx, invocation: &'a Invocation, redactor: &Redactor) -> Self {
+        let sent = invocation.arguments.as_str();
+        let arguments = redactor.json(&invocation.capability, sent);
         Self {
             request_id: cx.id.to_string(),
             trace_id: cx.meta.traceparent.as_deref().and_then(trace_id),
+            arguments_digest: arguments_digest(redactor, sent, &arguments),
+            arguments,
         }
+    }
+}
+
+/// A digest of what was `sent`, of which `kept` is what stays.
+pub(crate) fn arguments_digest(redactor: &Redactor, sent: &str, kept: &str) -> ledger::Digest {
+    if kept == sent {
+        // Whoever reads the ledger can compute it from the arguments beside it.
+        redaction::digest(sent)
+    } else {
+        // A plain one would confirm guesses of what was taken out.
+        redactor.digest(sent)
     }
 }
 
@@ -97,9 +128,10 @@ where
     ) -> Result<Invoked, InvocationError> {
         let began_us = (self.clock)();
         let estimate = admitted.estimate();
-        let tally = std::sync::Arc::clone(&admitted.inner().tally);
+        let tally = Arc::clone(&admitted.inner().tally);
+        let capability = admitted.inner().capability.clone();
         let open = {
-            let labels = Labels::of(cx);
+            let labels = Labels::of(cx, admitted.inner(), &self.redactor);
             let start = Start {
                 policy_version: admitted.policy_version(),
                 estimated_cost_micros: estimate.0,
@@ -119,6 +151,8 @@ where
         let entry = OpenEntry {
             open: Some(open),
             tally: &tally,
+            redactor: &self.redactor,
+            capability: &capability,
             estimate,
             began_us,
             clock: self.clock,
@@ -144,6 +178,8 @@ where
 struct OpenEntry<'a> {
     open: Option<OpenCall>,
     tally: &'a Tally,
+    redactor: &'a Redactor,
+    capability: &'a str,
     estimate: Micros,
     began_us: u64,
     clock: Clock,
@@ -154,6 +190,7 @@ impl OpenEntry<'_> {
         let open = self.open.take()?;
         let duration_us = (self.clock)().saturating_sub(self.began_us);
         let cost_micros = self.tally.cost(outcome, self.estimate).0;
+        let (redactor, capability) = (self.redactor, self.capability);
         let ended = |outcome| End {
             duration_us,
             cost_micros,
@@ -162,7 +199,7 @@ impl OpenEntry<'_> {
         Some(match outcome {
             Ok(Invoked::Tool(result)) => open.finish(&End {
                 is_error: result.is_error,
-                result: &recorded_result(result),
+                result: &redactor.json(capability, &recorded_result(result)),
                 ..ended(if result.is_error {
                     Outcome::Failed
                 } else {
@@ -170,7 +207,7 @@ impl OpenEntry<'_> {
                 })
             }),
             Ok(Invoked::Resource(result)) => open.finish(&End {
-                result: &recorded_read(result),
+                result: &redactor.json(capability, &recorded_read(result)),
                 ..ended(Outcome::Succeeded)
             }),
             Ok(Invoked::Prompt(result)) => open.finish(&End {
@@ -179,12 +216,12 @@ impl OpenEntry<'_> {
             }),
             Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed)) => {
                 open.finish(&End {
-                    result: &recorded_needs(needed),
+                    result: &redactor.json(capability, &recorded_needs(needed)),
                     ..ended(Outcome::Succeeded)
                 })
             }
             Err(error) => open.finish(&End {
-                message: Some(&error.for_the_record()),
+                message: Some(&redactor.text(&error.for_the_record())),
                 error_code: Some(error.founding_code()),
                 ..ended(error.outcome())
             }),
@@ -214,10 +251,12 @@ impl Drop for OpenEntry<'_> {
 }
 
 /// What a tool has answered, without what we have added.
-fn recorded_result(result: &CallToolResult) -> String {
+fn recorded_result(result: &CallToolResult) -> Cow<'_, str> {
     match &result.structured_content {
-        Some(structured) => structured.as_str().to_owned(),
-        None => serde_json::to_string(&result.content).unwrap_or_default(),
+        Some(structured) => structured.as_str().into(),
+        None => serde_json::to_string(&result.content)
+            .unwrap_or_default()
+            .into(),
     }
 }
 

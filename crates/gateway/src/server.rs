@@ -23,6 +23,7 @@ use mcp_protocol::{
     },
 };
 use mcp_service::{McpError, RequestCx, Service};
+use redaction::Redactor;
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 
@@ -46,6 +47,7 @@ pub struct Server<Q> {
     pub(crate) errors: ErrorOptions,
     pub(crate) sealer: Sealer,
     pub(crate) recorder: Recorder,
+    pub(crate) redactor: Arc<Redactor>,
     pub(crate) tasks: Option<Arc<Tasks>>,
     pub(crate) default_timeout: Duration,
     pub(crate) clock: Clock,

@@ -7,7 +7,7 @@
 //! ```
 
 use adapter_tools::{NoArguments, Tool, ToolSet};
-use gateway::{Gateway, Offer, Options, Parts};
+use gateway::{Gateway, Offer, Options, Parts, redactor_of_this_process};
 use governance::{Governor, MemoryQuota, Micros, Policy, PolicySpec, Quota, Rules};
 use ledger::{
     Appended, Durability, Group, LedgerStore, Recorder, RecorderOptions, SqliteLedger, StoreError,
@@ -116,6 +116,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             ),
             governor: Arc::new(Governor::new(policy, Arc::new(MemoryQuota::default()))),
             recorder,
+            redactor: redactor_of_this_process(),
             tasks: None,
             components: Vec::new(),
         },

@@ -19,7 +19,9 @@ mod tasks;
 mod telling;
 
 use changes::Changes;
-use gateway::{Gateway, Options, Parts, TaskOptions, Tasks, system_clock};
+use gateway::{
+    Gateway, Options, Parts, TaskOptions, Tasks, redactor_of_this_process, system_clock,
+};
 use governance::{Governor, MemoryQuota, Policy, PolicySpec};
 use ledger::{MemoryLedger, Recorder, RecorderOptions};
 use mcp_protocol::model::Implementation;
@@ -80,6 +82,7 @@ async fn gateway() -> Result<Arc<Gateway<MemoryQuota>>, Box<dyn Error>> {
         offer: changes.offer()?,
         governor: Arc::new(Governor::new(policy, Arc::new(MemoryQuota::default()))),
         recorder: Recorder::spawn(MemoryLedger::default(), RecorderOptions::default())?,
+        redactor: redactor_of_this_process(),
         tasks: Some(Tasks::open(Arc::new(MemoryTaskStore::default()), tasks, system_clock).await?),
         components: Vec::new(),
     };

@@ -4,7 +4,7 @@
 //! keeps the record in a file instead of in memory.
 
 use adapter_tools::{Tool, ToolError, ToolSet};
-use gateway::{Gateway, Offer, Options, Parts};
+use gateway::{Gateway, Offer, Options, Parts, redactor_of_this_process};
 use governance::{Governor, MemoryQuota, Policy, PolicySpec, Quota, Rules};
 use ledger::{Durability, MemoryLedger, Recorder, RecorderOptions, SqliteLedger};
 use mcp_protocol::model::Implementation;
@@ -99,6 +99,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             offer: Offer::of_tools(tools()?, options.default_timeout),
             governor: Arc::new(Governor::new(policy, Arc::new(MemoryQuota::default()))),
             recorder: recorder.clone(),
+            redactor: redactor_of_this_process(),
             tasks: None,
             components: Vec::new(),
         },

@@ -19,15 +19,15 @@ use mcp_service::EngineLimits;
 use task_store::{SqliteTaskStore, TaskLimits};
 use tokio::sync::watch;
 
-use super::policy;
 use super::quotas::Quotas;
 use super::rules::{Cause, Found, Rules};
 use super::sources::Sources;
 use super::states;
 use super::store::{self, ServedGateway, Stores};
+use super::{policy, redaction};
 use crate::Failure;
 use crate::config::{self, Config, Origin, Problem};
-use crate::logging::LevelHandle;
+use crate::logging::{self, LevelHandle};
 
 /// How long an application may take to load. Some import half of an ecosystem.
 const APP_START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -54,6 +54,9 @@ impl Server {
         let policy = policy::policy(&config.governance, &catalog)?;
         let Stores { recorder, quotas } = store::open(&config, &policy).await?;
         let quotas = Arc::new(quotas);
+        // After the ledger, which makes the directory for its owner alone.
+        let redactor = redaction::redactor(&config.redaction, &config.ledger.path)?;
+        logging::redact_with(Arc::clone(&redactor));
 
         let tasks = open_tasks(&config).await?;
 
@@ -79,6 +82,7 @@ impl Server {
             offer: offer(&config, &sources, &catalog),
             governor: Arc::new(Governor::new(policy, Arc::clone(&quotas))),
             recorder,
+            redactor,
             tasks,
             components,
         };

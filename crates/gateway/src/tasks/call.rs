@@ -119,13 +119,13 @@ impl<Q: QuotaStore> Server<Q> {
         reason: &str,
     ) {
         let at_us = (self.clock)();
-        let labels = Labels::of(cx);
+        let labels = Labels::of(cx, invocation, &self.redactor);
         let start = Start {
             policy_version: self.governor.policy().version(),
             ..start_of(cx, invocation, &labels, CallId::new(at_us), at_us)
         };
         let end = End {
-            message: Some(&error.0.message),
+            message: Some(&self.redactor.text(&error.0.message)),
             error_code: Some(error.0.code.0),
             ..End::new(ledger::Outcome::Denied { reason })
         };

@@ -10,6 +10,7 @@ use crate::{
     Server,
     asking::{self, ask_all},
     cursor,
+    recorded::arguments_digest,
 };
 use futures_util::future::{Either, select};
 use governance::QuotaStore;
@@ -332,13 +333,15 @@ impl<Q: QuotaStore> Server<Q> {
         let arguments = arguments.to_string();
         // Not the tool's own: nothing of this is a call of it, or counts as one.
         let capability = found.record().capability.replacen("tool/", "task/", 1);
+        let kept = self.redactor.json(&capability, &arguments);
         let start = Start {
             request_id: &request_id,
             method,
             transport: cx.transport.as_str(),
             protocol_version: cx.version.as_str(),
             session: cx.session.as_deref(),
-            arguments: &arguments,
+            arguments: &kept,
+            arguments_digest: Some(arguments_digest(&self.redactor, &arguments, &kept)),
             policy_version: self.governor.policy().version(),
             ..Start::new(
                 CallId::new(at_us),

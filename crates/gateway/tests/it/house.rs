@@ -2,7 +2,9 @@
 
 use adapter_tools::{Arguments, Executor, Tool, ToolCx, ToolError, ToolOutput, ToolSet};
 use futures_util::future::BoxFuture;
-use gateway::{Gateway, NoResources, Offer, Options, Parts, Resources, Tasks};
+use gateway::{
+    Gateway, NoResources, Offer, Options, Parts, Resources, Tasks, redactor_of_this_process,
+};
 use governance::{Governor, MemoryQuota, Policy, PolicySpec, Rules, Timestamp, Usage};
 use ledger::{
     Appended, Durability, Ended, Event, Group, LedgerStore, MemoryLedger, Outcome, Recorder,
@@ -348,6 +350,7 @@ impl Setup {
                     Arc::new(MemoryQuota::new(self.max_principals)),
                 )),
                 recorder: Recorder::spawn(gated, recorder).unwrap(),
+                redactor: redactor_of_this_process(),
                 tasks: self.tasks,
                 components: Vec::new(),
             },
