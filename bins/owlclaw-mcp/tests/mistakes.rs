@@ -650,6 +650,18 @@ fn rules_are_checked_as_a_whole() {
             "32: `governance.trading_hours[0]` must be days, hours and a time zone, found `25:00-26:00` | `25:00` is no time of the day: write 09:30",
         ),
         (
+            "conditions: {x: {when: 'args.amount >'}}",
+            "39: `governance.conditions.x.when`: line 1, column 14: Syntax error: mismatched input '<EOF>' expecting expression | -",
+        ),
+        (
+            "conditions: {x: {when: 'argz.amount > 1'}}",
+            "39: `governance.conditions.x.when`: there is no variable \"argz\"; there are `args`, `principal`, `roles` and `capability` | -",
+        ),
+        (
+            "clients: {ana: {conditions: {x: {when: '1 +'}}}}",
+            "55: `governance.clients.ana.conditions.x.when`: line 1, column 4: Syntax error: mismatched input '<EOF>' expecting expression | -",
+        ),
+        (
             "tools: {pay: {windows: []}}",
             "39: `governance.tools.pay.windows` must not be empty | to forbid calls, use `deny` or `hide`",
         ),

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use governance::PolicySpec;
+
 use super::governance::Governance;
 use super::layer::{Origins, child, origin_near};
 use super::nearest::nearest;
@@ -40,6 +42,9 @@ pub(super) fn check(governance: &Governance, origins: &Origins, problems: &mut V
                 let message = format!("`{path}` has no `when`");
                 let hint = "write an expression such as `when: args.amount > 1000`".to_owned();
                 error(child(&path, "when"), message, Some(hint));
+            } else if let Some(why) = misunderstood(name, condition) {
+                let key = child(&child(&path, name), "when");
+                error(key.clone(), format!("`{key}`: {why}"), None);
             }
         }
     }
@@ -79,6 +84,29 @@ pub(super) fn check(governance: &Governance, origins: &Origins, problems: &mut V
             error(child(&path, "confirmation"), message, Some(hint));
         }
     }
+}
+
+/// Why an expression is none.
+fn misunderstood(name: &str, condition: &Condition) -> Option<String> {
+    let condition = governance::Condition {
+        name: name.to_owned(),
+        capability: condition.tool.clone(),
+        when: condition.when.clone(),
+        effect: governance::Effect::Deny,
+    };
+    let spec = PolicySpec {
+        default: governance::Rules {
+            conditions: vec![condition],
+            ..governance::Rules::default()
+        },
+        ..PolicySpec::default()
+    };
+    let error = governance::Policy::new(spec).err()?;
+    let mut deepest: &dyn std::error::Error = &error;
+    while let Some(cause) = deepest.source() {
+        deepest = cause;
+    }
+    Some(deepest.to_string())
 }
 
 /// All conditions, by the key of the table that they stand in.
