@@ -3,8 +3,10 @@
 mod build;
 mod commands;
 mod file_watch;
+mod follow;
 mod http;
 mod list;
+mod notes;
 mod policy;
 mod quotas;
 mod redaction;

@@ -20,13 +20,13 @@ use task_store::{SqliteTaskStore, TaskLimits};
 use tokio::sync::watch;
 
 use super::quotas::Quotas;
-use super::rules::{Cause, Found, Rules};
+use super::rules::Rules;
 use super::sources::Sources;
 use super::states;
 use super::store::{self, ServedGateway, Stores};
-use super::{policy, redaction};
+use super::{notes, policy, redaction};
 use crate::Failure;
-use crate::config::{self, Config, Origin, Problem};
+use crate::config::{self, Config};
 use crate::logging::{self, LevelHandle};
 
 /// How long an application may take to load. Some import half of an ecosystem.
@@ -37,9 +37,9 @@ pub(super) struct Server {
     pub(super) config: Config,
     pub(super) gateway: Arc<ServedGateway>,
     quotas: Arc<Quotas>,
-    sources: Sources,
-    skills: watch::Receiver<Arc<SkillCatalog>>,
-    level: LevelHandle,
+    pub(super) sources: Sources,
+    pub(super) skills: watch::Receiver<Arc<SkillCatalog>>,
+    pub(super) level: LevelHandle,
     _watching: WatchGuard,
 }
 
@@ -87,6 +87,8 @@ impl Server {
             components,
         };
         let gateway = Gateway::new(parts, options(&config));
+        let version = gateway.governor().policy().version();
+        notes::started(gateway.recorder(), &config, &rules.path(), version).await;
         Ok(Self {
             config,
             gateway,
@@ -96,81 +98,6 @@ impl Server {
             level,
             _watching: watching,
         })
-    }
-
-    /// Puts what has changed on offer, until nothing can change any more: skills on disk, and an
-    /// application that came back with other handlers. Puts rules in force that have changed.
-    pub(super) async fn follow_changes(&self, mut rules: Rules) {
-        let mut skills = self.skills.clone();
-        let mut handlers = self.sources.app.as_ref().map(|app| app.tools_version());
-        loop {
-            let skills_changed = async { skills.changed().await.is_ok() };
-            let handlers_changed = async {
-                match &mut handlers {
-                    Some(version) => version.changed().await.is_ok(),
-                    None => std::future::pending().await,
-                }
-            };
-            let goes_on = tokio::select! {
-                goes_on = skills_changed => goes_on,
-                goes_on = handlers_changed => goes_on,
-                cause = rules.changed() => {
-                    self.reload(&mut rules, cause).await;
-                    continue;
-                }
-            };
-            if !goes_on {
-                return;
-            }
-            let catalog = Arc::clone(&skills.borrow_and_update());
-            self.refresh(&catalog, rules.config());
-        }
-    }
-
-    /// Puts rules in force that have changed, all at once.
-    async fn reload(&self, rules: &mut Rules, cause: Cause) {
-        let changed = match rules.look().await {
-            Found::Same => {
-                rules.same();
-                tracing::info!(cause = cause.as_str(), "the configuration says the same");
-                return;
-            }
-            Found::Wrong(problems) => return rules.reject(&problems),
-            Found::Changed(changed) => changed,
-        };
-        let catalog = Arc::clone(&self.skills.borrow());
-        let version = match policy::policy(&changed.config.governance, &catalog) {
-            Ok(policy) => {
-                let version = policy.version();
-                self.gateway.replace_policy(policy);
-                version
-            }
-            Err(error) => {
-                let message = crate::command::explain(&error);
-                return rules.reject(&[Problem::error(Origin::Default, message)]);
-            }
-        };
-        self.level.set(changed.config.logging.level);
-        tracing::info!(
-            cause = cause.as_str(),
-            policy_version = version,
-            settings = changed.live.len(),
-            "the rules have changed"
-        );
-        rules.accept(*changed);
-    }
-
-    fn refresh(&self, catalog: &Arc<SkillCatalog>, config: &Config) {
-        let offer = offer(&self.config, &self.sources, catalog);
-        match policy::policy(&config.governance, catalog) {
-            Ok(policy) => self.gateway.replace(offer, policy),
-            // The rules are those of the policy in force, so this cannot be; keep that one.
-            Err(error) => {
-                tracing::error!(%error, "the policy could not be made anew");
-                self.gateway.replace_offer(offer);
-            }
-        }
-        tracing::info!(skills = catalog.len(), "what is on offer has changed");
     }
 
     /// Lets no task begin any more, and gives those that run until `drain` has passed.
@@ -186,6 +113,7 @@ impl Server {
         if let Some(app) = &self.sources.app {
             app.shutdown().await;
         }
+        notes::stopped(self.gateway.recorder(), self.policy_version());
         if let Err(error) = self.gateway.recorder().close().await {
             tracing::error!(%error, "the ledger could not be closed cleanly");
         }

@@ -145,7 +145,11 @@ impl Rules {
     }
 
     /// Takes note that the file says what is in force.
-    pub(super) fn same(&self) {
+    pub(super) fn same(&self, cause: Cause) {
+        // Whoever sends a signal waits for an answer.
+        if cause == Cause::Signal {
+            tracing::info!("the configuration says the same");
+        }
         self.set(None, Vec::new());
     }
 

@@ -1,0 +1,125 @@
+//! What happens while the server runs: skills, handlers and rules change.
+
+use std::sync::Arc;
+
+use adapter_skills::SkillCatalog;
+
+use super::build::{self, Server};
+use super::notes::{self, PolicyChange};
+use super::policy;
+use super::rules::{Cause, Found, Rules};
+use crate::config::{Change, Config, Origin, Problem};
+
+impl Server {
+    /// Puts what has changed on offer, until nothing can change any more: skills on disk, and an
+    /// application that came back with other handlers. Puts rules in force that have changed.
+    pub(super) async fn follow_changes(&self, mut rules: Rules) {
+        let mut skills = self.skills.clone();
+        let mut handlers = self.sources.app.as_ref().map(|app| app.tools_version());
+        // What has changed since the server read it and before it watched.
+        self.reload(&mut rules, Cause::File).await;
+        loop {
+            let skills_changed = async { skills.changed().await.is_ok() };
+            let handlers_changed = async {
+                match &mut handlers {
+                    Some(version) => version.changed().await.is_ok(),
+                    None => std::future::pending().await,
+                }
+            };
+            let goes_on = tokio::select! {
+                goes_on = skills_changed => goes_on,
+                goes_on = handlers_changed => goes_on,
+                cause = rules.changed() => {
+                    self.reload(&mut rules, cause).await;
+                    continue;
+                }
+            };
+            if !goes_on {
+                return;
+            }
+            let catalog = Arc::clone(&skills.borrow_and_update());
+            self.refresh(&catalog, &rules);
+        }
+    }
+
+    /// Puts rules in force that have changed, all at once.
+    async fn reload(&self, rules: &mut Rules, cause: Cause) {
+        let changed = match rules.look().await {
+            Found::Same => return rules.same(cause),
+            Found::Wrong(problems) => return self.reject(rules, cause, &problems),
+            Found::Changed(changed) => changed,
+        };
+        let catalog = Arc::clone(&self.skills.borrow());
+        let policy = match policy::policy(&changed.config.governance, &catalog) {
+            Ok(policy) => policy,
+            Err(error) => {
+                let message = crate::command::explain(&error);
+                let problems = [Problem::error(Origin::Default, message)];
+                return self.reject(rules, cause, &problems);
+            }
+        };
+        let versions = (self.policy_version(), policy.version());
+        if changed.live.iter().any(|change| is_rule(change)) {
+            let change = PolicyChange {
+                versions,
+                cause: cause.as_str(),
+                file: &rules.path(),
+                changes: &changed.live,
+            };
+            notes::policy_changed(self.gateway.recorder(), &change);
+        }
+        if versions.0 != versions.1 {
+            self.gateway.replace_policy(policy);
+        }
+        self.level.set(changed.config.logging.level);
+        tracing::info!(
+            cause = cause.as_str(),
+            policy_version = versions.1,
+            settings = changed.live.len(),
+            "the rules have changed"
+        );
+        rules.accept(*changed);
+    }
+
+    fn reject(&self, rules: &Rules, cause: Cause, problems: &[Problem]) {
+        rules.reject(problems);
+        let recorder = self.gateway.recorder();
+        let version = self.policy_version();
+        notes::policy_rejected(recorder, version, cause.as_str(), &rules.path(), problems);
+    }
+
+    fn refresh(&self, catalog: &Arc<SkillCatalog>, rules: &Rules) {
+        let config: &Config = rules.config();
+        let offer = build::offer(config, &self.sources, catalog);
+        match policy::policy(&config.governance, catalog) {
+            Ok(policy) => {
+                let versions = (self.policy_version(), policy.version());
+                if versions.0 != versions.1 {
+                    let change = PolicyChange {
+                        versions,
+                        cause: "skills",
+                        file: &rules.path(),
+                        changes: &[],
+                    };
+                    notes::policy_changed(self.gateway.recorder(), &change);
+                }
+                self.gateway.replace(offer, policy);
+            }
+            // The rules are those of the policy in force, so this cannot be; keep that one.
+            Err(error) => {
+                tracing::error!(%error, "the policy could not be made anew");
+                self.gateway.replace_offer(offer);
+            }
+        }
+        tracing::info!(skills = catalog.len(), "what is on offer has changed");
+    }
+
+    pub(super) fn policy_version(&self) -> u64 {
+        self.gateway.governor().policy().version()
+    }
+}
+
+/// All that can change while the server runs belongs to the rules, but for how much it says.
+fn is_rule(change: &Change) -> bool {
+    !change.key.starts_with("logging.")
+}
