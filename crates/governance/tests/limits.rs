@@ -636,3 +636,147 @@ fn threads_never_share_the_last_unit() {
         assert_eq!(admitted.load(Ordering::Relaxed), expected, "{quota:?}");
     }
 }
+
+/// Ten thousand names cost nobody but strangers their room.
+#[test]
+fn a_flood_of_strangers_locks_out_nobody_who_is_named() {
+    let quota = Quota {
+        max_calls_per_day: Some(9),
+        ..Quota::default()
+    };
+    let mut limited = spec(quota);
+    let named = Rules {
+        quota,
+        ..Rules::default()
+    };
+    for name in ["anna", "bert"] {
+        limited.principals.insert(name.to_owned(), named.clone());
+    }
+    let governor = Governor::new(
+        Policy::new(limited).unwrap(),
+        Arc::new(MemoryQuota::new(100)),
+    );
+    let _ = admit(&governor, ask("anna", JANUARY)).unwrap();
+    let flood = |now| {
+        (0..1_000)
+            .filter(|index| admit(&governor, ask(&format!("stranger {index}"), now)).is_ok())
+            .count()
+    };
+    assert_eq!(flood(JANUARY), 100);
+    let _ = admit(&governor, ask("anna", JANUARY)).unwrap();
+    let _ = admit(&governor, ask("bert", JANUARY)).unwrap();
+    assert_eq!(governor.quota().tracked_principals(), 102);
+    // When they can be forgotten, there is room for as many, and for no more than that.
+    let later = JANUARY + DAY + 10 * MINUTE;
+    assert_eq!(flood(later), 100);
+    let _ = admit(&governor, ask("bert", later)).unwrap();
+    assert_eq!(governor.quota().tracked_principals(), 101);
+}
+
+/// Who has no limit takes up no room that somebody else needs.
+#[test]
+fn strangers_without_limits_make_room() {
+    let mut spec = PolicySpec::default();
+    let limited = CapabilityFacts {
+        limits: RateLimits {
+            per_minute: Some(1),
+            per_day: None,
+        },
+        ..CapabilityFacts::default()
+    };
+    spec.capabilities.insert("tool/rare".to_owned(), limited);
+    let governor = Governor::new(Policy::new(spec).unwrap(), Arc::new(MemoryQuota::new(10)));
+    let running = admit(&governor, ask("the first", JANUARY)).unwrap();
+    for index in 0..100 {
+        let name = format!("stranger {index}");
+        assert!(admit(&governor, ask(&name, JANUARY)).is_ok());
+    }
+    let rare = |principal, now| {
+        let ask = Ask {
+            capability: "tool/rare",
+            ..ask(principal, now)
+        };
+        admit(&governor, ask).map(drop)
+    };
+    rare("bert", JANUARY + SECOND).unwrap();
+    rare("carl", JANUARY + SECOND).unwrap();
+    let usage = ready(governor.usage(Timestamp(JANUARY + SECOND))).unwrap();
+    let names: Vec<_> = usage.iter().map(|it| it.principal.as_str()).collect();
+    assert_eq!(
+        names,
+        ["bert", "carl", "the first"],
+        "whose call runs stays"
+    );
+    // Whom something limits is not forgotten while it does.
+    for index in 0..100 {
+        let name = format!("stranger {index}");
+        let now = JANUARY + 2 * SECOND + index;
+        assert!(admit(&governor, ask(&name, now)).is_ok());
+    }
+    assert_eq!(
+        rare("bert", JANUARY + 3 * SECOND).unwrap_err().reason,
+        Reason::RateMinute
+    );
+    running.release();
+}
+
+#[test]
+fn what_is_released_has_never_been() {
+    let quota = Quota {
+        monthly_budget: Some(Micros(10)),
+        max_calls_per_minute: Some(1),
+        max_calls_per_day: Some(1),
+        ..Quota::default()
+    };
+    let mut spec = spec(quota);
+    spec.default.max_running = Some(1);
+    let facts = CapabilityFacts {
+        limits: RateLimits {
+            per_minute: Some(1),
+            per_day: Some(1),
+        },
+        cooldown: Some(Duration::from_secs(1)),
+        max_running: Some(1),
+        ..CapabilityFacts::default()
+    };
+    spec.capabilities.insert("tool/x".to_owned(), facts);
+    let governor = governor(spec);
+    let fresh = admit(&governor, ask("a", JANUARY)).unwrap();
+    let remaining = fresh.remaining();
+    assert_eq!(
+        (remaining.running, remaining.running_limit),
+        (Some(0), Some(1))
+    );
+    assert_eq!(remaining.cooldown, Some(Duration::from_secs(1)));
+    fresh.release();
+    for _ in 0..3 {
+        let permit = admit(&governor, ask("a", JANUARY)).unwrap();
+        assert_eq!(permit.remaining(), remaining);
+        permit.release();
+    }
+    assert!(ready(governor.usage(Timestamp(JANUARY))).unwrap()[0].calls_total == 0);
+}
+
+#[test]
+fn who_is_refused_for_want_of_room_beside_others_is_told_so() {
+    let mut spec = PolicySpec::default();
+    let facts = CapabilityFacts {
+        max_running: Some(2),
+        ..CapabilityFacts::default()
+    };
+    spec.capabilities.insert("tool/x".to_owned(), facts);
+    let governor = governor(spec);
+    let first = admit(&governor, ask("a", JANUARY)).unwrap();
+    let _second = admit(&governor, ask("b", JANUARY)).unwrap();
+    let denial = admit(&governor, ask("c", JANUARY)).unwrap_err();
+    assert_eq!(denial.reason, Reason::Concurrency);
+    assert_eq!((denial.retry_after, denial.is_retryable()), (None, true));
+    assert_eq!(denial.remaining.running, Some(0));
+    let other = Ask {
+        capability: "tool/y",
+        ..ask("c", JANUARY)
+    };
+    let _ = admit(&governor, other).unwrap();
+    first.settle(Micros(1), Ending::Failed, Timestamp(JANUARY));
+    assert!(admit(&governor, ask("c", JANUARY)).is_ok());
+}

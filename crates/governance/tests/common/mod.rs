@@ -1,4 +1,5 @@
-//! What the tests of limits share.
+//! What the tests share.
+#![allow(dead_code, reason = "not every test file needs all of it")]
 
 use governance::{
     Ask, Denial, Governor, Kind, MemoryQuota, Micros, Permit, Policy, PolicySpec, Quota, Rules,
@@ -16,7 +17,6 @@ pub(crate) const DAY: u64 = 24 * 60 * MINUTE;
 /// 2026-01-15T00:00:00Z.
 pub(crate) const JANUARY: u64 = 1_768_435_200_000;
 /// 2026-02-01T00:00:00Z.
-#[allow(dead_code, reason = "not every test file needs it")]
 pub(crate) const FEBRUARY: u64 = 1_769_904_000_000;
 
 pub(crate) fn ready<F: Future>(future: F) -> F::Output {
