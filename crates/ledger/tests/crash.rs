@@ -7,9 +7,11 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use ledger::{
-    CallId, Durability, End, Filter, Kind, LedgerReader, Outcome, ReadLedger, Recorder,
-    RecorderOptions, SqliteLedger, Start, system_now_us,
+    Approval, ApprovalId, Approver, BeginError, CallId, CallRecord, Claim, Decision, Durability,
+    End, Filter, KeyClaim, Kind, LedgerReader, NewApproval, OpenCall, Outcome, ReadLedger,
+    Recorder, RecorderOptions, SqliteLedger, Start, system_now_us,
 };
+use rusqlite::Connection;
 use std::{
     collections::{HashMap, HashSet},
     io::{BufRead, BufReader, Write},
@@ -20,6 +22,8 @@ use std::{
 
 const PATH_VARIABLE: &str = "LEDGER_CRASH_TEST_PATH";
 const CALLERS: usize = 16;
+/// Those of the callers that need approvals and have keys.
+const CLAIMERS: usize = 4;
 const ROUNDS: usize = 3;
 const ACKNOWLEDGED_BEFORE_KILL: usize = 1_500;
 
@@ -41,6 +45,10 @@ fn child() {
                 let recorder = recorder.clone();
                 tokio::spawn(async move { call_for_ever(&recorder, number).await })
             })
+            .chain((0..CLAIMERS).map(|_| {
+                let recorder = recorder.clone();
+                tokio::spawn(async move { claim_for_ever(&recorder).await })
+            }))
             .collect();
         for caller in callers {
             caller.await.unwrap();
@@ -48,12 +56,13 @@ fn child() {
     });
 }
 
+fn say(mark: &str, call: CallId) {
+    // One write for a line: a line is there whole or not at all.
+    let line = format!("\n{mark} {call}\n");
+    std::io::stdout().write_all(line.as_bytes()).unwrap();
+}
+
 async fn call_for_ever(recorder: &Recorder, number: usize) {
-    let say = |mark: &str, call: CallId| {
-        // One write for a line: a line is there whole or not at all.
-        let line = format!("\n{mark} {call}\n");
-        std::io::stdout().write_all(line.as_bytes()).unwrap();
-    };
     loop {
         let at_us = system_now_us();
         let start = Start::new(CallId::new(at_us), at_us, "alice", Kind::Tool, "tool/x");
@@ -66,6 +75,126 @@ async fn call_for_ever(recorder: &Recorder, number: usize) {
         open.finish(&End::new(Outcome::Succeeded)).await.unwrap();
         say("ended", start.call);
     }
+}
+
+/// Has calls approved, and makes each twice at once, of which one must be refused.
+async fn claim_for_ever(recorder: &Recorder) {
+    loop {
+        let at_us = system_now_us();
+        let id = ApprovalId::random();
+        let mut binding = [0; 32];
+        binding[..16].copy_from_slice(id.0.as_bytes());
+        let new = NewApproval {
+            id,
+            binding,
+            principal: "alice".to_owned(),
+            capability: "tool/y".to_owned(),
+            arguments: "{}".to_owned(),
+            policy_version: 1,
+            reason: "financial".to_owned(),
+            needs: Approver::Operator,
+            requested_us: at_us,
+            expires_us: u64::MAX,
+        };
+        recorder.request_approval(&new).await.unwrap();
+        let decided = recorder.decide_approval(id, Decision::Approve, "bob", at_us);
+        let approval = decided.await.unwrap();
+        let (one, other) = tokio::join!(claim(recorder, &approval), claim(recorder, &approval));
+        let open = match (one, other) {
+            (Ok(open), Err(BeginError::Refused(_))) | (Err(BeginError::Refused(_)), Ok(open)) => {
+                open
+            }
+            both => panic!("both or neither: {both:?}"),
+        };
+        let call = open.call();
+        say("begun", call);
+        let end = End::new(Outcome::Succeeded);
+        open.finish_keeping(&end, Some("42")).await.unwrap();
+        say("ended", call);
+    }
+}
+
+async fn claim(recorder: &Recorder, approval: &Approval) -> Result<OpenCall, BeginError> {
+    let (at_us, key) = (system_now_us(), approval.id.to_string());
+    let start = Start {
+        approval: Some(approval.id),
+        idempotency_key: Some(&key),
+        ..Start::new(CallId::new(at_us), at_us, "alice", Kind::Tool, "tool/y")
+    };
+    let claims = [
+        Claim::Approval {
+            approval: approval.id,
+            binding: approval.binding,
+        },
+        Claim::Key(KeyClaim {
+            principal: "alice".to_owned(),
+            key: key.clone(),
+            capability: "tool/y".to_owned(),
+            digest: approval.binding,
+            call: start.call,
+            at_us,
+            until_us: u64::MAX,
+        }),
+    ];
+    recorder.begin_claiming(&start, &claims).await
+}
+
+/// What is kept of approvals and keys: the calls that used approvals, and the calls that hold keys
+/// with what is known of them.
+fn kept(path: &Path) -> (HashMap<ApprovalId, CallId>, HashMap<CallId, String>) {
+    let connection = Connection::open(path).unwrap();
+    let mut used = connection
+        .prepare("SELECT id, used_by FROM approval WHERE state = 'used'")
+        .unwrap();
+    let used = used
+        .query_map([], |row| {
+            let (id, call): ([u8; 16], [u8; 16]) = (row.get(0)?, row.get(1)?);
+            Ok((
+                ApprovalId(uuid::Uuid::from_bytes(id)),
+                CallId(uuid::Uuid::from_bytes(call)),
+            ))
+        })
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    let mut keys = connection
+        .prepare("SELECT call, state FROM idempotency_key")
+        .unwrap();
+    let keys = keys
+        .query_map([], |row| {
+            Ok((CallId(uuid::Uuid::from_bytes(row.get(0)?)), row.get(1)?))
+        })
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    (used, keys)
+}
+
+/// No approval is used without the start that names it, and no start that was not denied names one
+/// that it has not used; whoever has ended has its key marked so.
+fn check_claims(path: &Path, records: &[CallRecord]) -> usize {
+    let (used, keys) = kept(path);
+    let mut named = HashMap::new();
+    for record in records {
+        let outcome = record.ended.as_ref().map(|ended| &ended.outcome);
+        let denied = matches!(outcome, Some(Outcome::Denied { .. }));
+        let Some(approval) = record.started.approval else {
+            continue;
+        };
+        assert_eq!(keys.contains_key(&record.call), !denied);
+        if !denied {
+            assert_eq!(named.insert(approval, record.call), None, "used twice");
+            let expected = match outcome {
+                Some(Outcome::Succeeded) => "succeeded",
+                Some(Outcome::Unknown) => "unknown",
+                None => "running",
+                other => panic!("nobody ends like this: {other:?}"),
+            };
+            assert_eq!(keys[&record.call], expected);
+        }
+    }
+    assert_eq!(named, used);
+    used.len()
 }
 
 /// Runs the child until enough has been acknowledged, kills it, and tells what was acknowledged.
@@ -113,7 +242,7 @@ fn whatever_was_acknowledged_survives_a_kill() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ledger.sqlite");
     let (mut begun, mut ended) = (HashSet::new(), HashSet::new());
-    let mut unknown = 0;
+    let (mut unknown, mut used) = (0, 0);
     for _ in 0..ROUNDS {
         let (more_begun, more_ended) = run_and_kill(&path);
         begun.extend(more_begun);
@@ -122,9 +251,9 @@ fn whatever_was_acknowledged_survives_a_kill() {
         // As the crash left it, before anybody repairs anything.
         let mut reader = LedgerReader::open(&path).unwrap();
         let open: Vec<_> = reader.open_calls().unwrap();
-        let known: HashMap<_, _> = reader
-            .recent(usize::MAX, Filter::default())
-            .unwrap()
+        let records = reader.recent(usize::MAX, Filter::default()).unwrap();
+        used = check_claims(&path, &records);
+        let known: HashMap<_, _> = records
             .into_iter()
             .map(|record| (record.call, record.ended.map(|ended| ended.outcome)))
             .collect();
@@ -164,7 +293,10 @@ fn whatever_was_acknowledged_survives_a_kill() {
             assert_eq!(record.ended.unwrap().outcome, Outcome::Unknown);
         }
         assert_eq!(reader.open_calls().unwrap(), []);
+        let records = reader.recent(usize::MAX, Filter::default()).unwrap();
+        assert_eq!(check_claims(&path, &records), used);
     }
+    assert!(100 < used, "hardly anything was approved");
     assert!(
         ended.len() < begun.len() && 0 < unknown,
         "no call was ever cut short"
