@@ -18,6 +18,16 @@ use uuid::Uuid;
 /// The most entries indexed at one go, while which nothing is appended.
 const MAX_TIDY_ENTRIES: u64 = 256;
 
+/// The most entries that are not indexed. Under load there is no time to tidy, but readers index
+/// what the ledger has not, and must not take ever longer.
+const MAX_UNINDEXED: u64 = 65_536;
+
+/// The fewest entries that are indexed at one go when there are too many.
+const MIN_CATCH_UP: u64 = 2048;
+
+/// Entries that are indexed in one transaction when a ledger is opened.
+const MAX_OPEN_ENTRIES: u64 = 100_000;
+
 /// A ledger in a `SQLite` file, which only this process may append to. Any program may read it
 /// meanwhile; [`crate::LedgerReader`] does. Another process of ours may decide approvals meanwhile;
 /// [`crate::ApprovalDesk`] does.
@@ -31,6 +41,8 @@ pub struct SqliteLedger {
     /// `None` after a failure: it is opened anew.
     connection: Option<Open>,
     tail: Tail,
+    /// The last entry that is indexed.
+    indexed_through: u64,
     /// The group that tidying was about to store when it failed: perhaps it did.
     unsure: Option<Uuid>,
     interrupted: Vec<Interrupted>,
@@ -68,9 +80,10 @@ impl SqliteLedger {
                 source: damaged.boxed(),
             },
         };
-        while index_more(connection, u64::MAX).map_err(damaged)? {}
+        while index_more(connection, MAX_OPEN_ENTRIES).map_err(damaged)? {}
         let explain = |error| explain(&path, error);
         let tail = tail_of(connection).map_err(explain)?;
+        let indexed_through = index::indexed_through(connection).map_err(explain)?;
         let interrupted = interrupted(connection).map_err(explain)?;
         Rows::give_up_running(connection).map_err(explain)?;
         if !interrupted.is_empty() {
@@ -84,6 +97,7 @@ impl SqliteLedger {
             durability,
             connection: Some(open),
             tail,
+            indexed_through: indexed_through.unsigned_abs(),
             unsure: None,
             interrupted,
             _lock: lock,
@@ -121,6 +135,29 @@ impl SqliteLedger {
             }
         };
         open.store(group, self.tail)
+    }
+
+    /// Indexes faster than entries come, once too many are not.
+    fn keep_up(&mut self, appended: u64) {
+        let unindexed = self
+            .tail
+            .next_sequence
+            .saturating_sub(1 + self.indexed_through);
+        let Some(open) = self
+            .connection
+            .as_mut()
+            .filter(|_| MAX_UNINDEXED < unindexed)
+        else {
+            return;
+        };
+        let max_entries = appended.saturating_mul(2).max(MIN_CATCH_UP);
+        let indexed = index_more(&mut open.connection, max_entries)
+            .and_then(|_| Ok(index::indexed_through(&open.connection)?));
+        match indexed {
+            Ok(through) => self.indexed_through = through.unsigned_abs(),
+            // The group is stored all the same.
+            Err(error) => tracing::warn!(%error, "the ledger could not be indexed"),
+        }
     }
 }
 
@@ -241,6 +278,7 @@ impl LedgerStore for SqliteLedger {
         match self.store(group) {
             Ok(appended) => {
                 self.tail = appended.tail;
+                self.keep_up(group.count);
                 Ok(appended)
             }
             Err(error) => {
@@ -266,6 +304,8 @@ impl LedgerStore for SqliteLedger {
         self.tail = tail;
         let more_calls = index_more(&mut open.connection, MAX_TIDY_ENTRIES)
             .map_err(|error| StoreError(error.boxed()))?;
+        let through = index::indexed_through(&open.connection).map_err(database)?;
+        self.indexed_through = through.unsigned_abs();
         Ok(more_rows | more_calls)
     }
 }
