@@ -139,14 +139,23 @@ impl ReadLedger for LedgerReader {
     }
 
     fn indexed_calls(&mut self, from: u64) -> Result<Vec<IndexedCall>, QueryError> {
+        if self.tail.hides_index {
+            return Ok(Vec::new());
+        }
         whole::indexed_calls(&self.connection, from)
     }
 
     fn indexed_call(&mut self, call: CallId) -> Result<Option<IndexedCall>, QueryError> {
+        if self.tail.hides_index {
+            return Ok(None);
+        }
         whole::indexed_call(&self.connection, call)
     }
 
     fn indexed_notes(&mut self, from: u64) -> Result<Vec<IndexedNote>, QueryError> {
+        if self.tail.hides_index {
+            return Ok(Vec::new());
+        }
         whole::indexed_notes(&self.connection, from)
     }
 
@@ -158,6 +167,9 @@ impl ReadLedger for LedgerReader {
     }
 
     fn differing_sums(&mut self) -> Result<Option<&'static str>, QueryError> {
+        if self.tail.hides_index {
+            return Ok(None);
+        }
         sums::differing(&mut self.connection)
     }
 }

@@ -1,0 +1,1125 @@
+//! What verification finds, of each thing that somebody with the file in hand could do to it.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use ledger::{
+    Approval, ApprovalDesk, ApprovalFilter, ApprovalId, ApprovalState, Approver, CallId,
+    CheckpointOptions, Checkpoints, Claim, Decision, Digest, Durability, End, Fault, Kind,
+    LedgerReader, NewApproval, Note, NoteKind, Outcome, PublicKey, ReadLedger, Recorder,
+    RecorderOptions, Report, SignatureError, SigningKey, SqliteLedger, Start, Tail, Trust,
+    VerifyError, verify,
+};
+use rusqlite::{Connection, params};
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+    thread,
+    time::{Duration, Instant},
+};
+
+const LONG: Duration = Duration::from_secs(60);
+const CALLS: u64 = 40;
+const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
+
+/// Far in the future, so that nothing expires while the test runs.
+const NOW_US: u64 = 1 << 51;
+
+/// A ledger, its checkpoints and its key.
+struct Files {
+    directory: tempfile::TempDir,
+    public: PublicKey,
+    used: ApprovalId,
+}
+
+impl Files {
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("ledger.sqlite")
+    }
+
+    fn checkpoints(&self) -> PathBuf {
+        self.directory.path().join("ledger.checkpoints")
+    }
+
+    fn key(&self) -> Arc<SigningKey> {
+        Arc::new(SigningKey::load(&self.directory.path().join("key")).unwrap())
+    }
+
+    fn connection(&self) -> Connection {
+        Connection::open(self.path()).unwrap()
+    }
+
+    /// Its own copy, to be tampered with.
+    fn copied(&self) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        for file in ["ledger.sqlite", "ledger.checkpoints", "key"] {
+            fs::copy(
+                self.directory.path().join(file),
+                directory.path().join(file),
+            )
+            .unwrap();
+        }
+        Self {
+            directory,
+            public: self.public.clone(),
+            used: self.used,
+        }
+    }
+
+    fn verify(&self, keys: bool, file: bool) -> Report {
+        let mut reader = LedgerReader::open(self.path()).unwrap();
+        let keys = if keys {
+            std::slice::from_ref(&self.public)
+        } else {
+            &[]
+        };
+        let checkpoints = self.checkpoints();
+        let trust = Trust {
+            keys,
+            checkpoints: file.then_some(&*checkpoints),
+        };
+        verify(&mut reader, trust).unwrap()
+    }
+
+    fn serve(&self) -> Recorder {
+        let store = SqliteLedger::open(self.path(), Durability::Strict).unwrap();
+        let checkpoints = Checkpoints::new(CheckpointOptions {
+            entries: 20,
+            file: Some(self.checkpoints()),
+            key: Some(self.key()),
+            ..CheckpointOptions::default()
+        });
+        let options = RecorderOptions {
+            now: || NOW_US,
+            ..RecorderOptions::default()
+        };
+        Recorder::spawn_witnessed(store, options, checkpoints).unwrap()
+    }
+
+    /// Stops serving, and leaves everything indexed and in one file.
+    fn close(&self, runtime: &tokio::runtime::Runtime, recorder: &Recorder) {
+        runtime
+            .block_on(async { tokio::time::timeout(LONG, recorder.close()).await })
+            .unwrap()
+            .unwrap();
+        drop(SqliteLedger::open(self.path(), Durability::Strict).unwrap());
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+fn start<'a>(number: u64, arguments: &'a str) -> Start<'a> {
+    let at_us = NOW_US - DAY_US + number * DAY_US / CALLS;
+    Start {
+        request_id: "17",
+        trace_id: Some("0af7651916cd43dd8448eb211c80319c"),
+        arguments,
+        estimated_cost_micros: 10,
+        ..Start::new(CallId::new(at_us), at_us, "alice", Kind::Tool, "tool/pay")
+    }
+}
+
+const BINDING: Digest = [7; 32];
+
+fn new_approval() -> NewApproval {
+    NewApproval {
+        id: ApprovalId::random(),
+        binding: BINDING,
+        principal: "alice".to_owned(),
+        capability: "tool/pay".to_owned(),
+        arguments: r#"{"amount":5}"#.to_owned(),
+        policy_version: u64::MAX,
+        reason: "it moves money".to_owned(),
+        needs: Approver::Operator,
+        requested_us: NOW_US,
+        expires_us: NOW_US + DAY_US,
+    }
+}
+
+async fn approve(recorder: &Recorder, approval: NewApproval) -> Approval {
+    let made = recorder.request_approval(&approval).await.unwrap();
+    recorder
+        .decide_approval(made.id, Decision::Approve, "bob", NOW_US)
+        .await
+        .unwrap()
+}
+
+/// Waits until the server has seen that the time of an approval has run out.
+fn has_expired(files: &Files) {
+    let mut reader = LedgerReader::open(files.path()).unwrap();
+    let filter = ApprovalFilter {
+        state: Some(ApprovalState::Expired),
+        ..ApprovalFilter::default()
+    };
+    let begun = Instant::now();
+    while reader.approvals(1, filter).unwrap().is_empty() {
+        assert!(begun.elapsed() < LONG);
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Two servers, one after the other, with calls, refusals, notes, and approvals in every state.
+fn made() -> Files {
+    let directory = tempfile::tempdir().unwrap();
+    let key = SigningKey::generate(&directory.path().join("key")).unwrap();
+    let mut files = Files {
+        public: key.public().clone(),
+        directory,
+        used: ApprovalId::random(),
+    };
+    let runtime = runtime();
+    for server in 0..2 {
+        let recorder = files.serve();
+        runtime.block_on(async {
+            for number in 0..CALLS {
+                let arguments = format!(r#"{{"n":{}}}"#, 1000 + number);
+                let call = recorder.begin(&start(number, &arguments)).await.unwrap();
+                let end = End {
+                    result: "true",
+                    duration_us: 100 * number,
+                    cost_micros: 9,
+                    ..End::new(if number % 7 == 0 {
+                        Outcome::Failed
+                    } else {
+                        Outcome::Succeeded
+                    })
+                };
+                call.finish(&end).await.unwrap();
+            }
+            let refused = End::new(Outcome::Denied { reason: "budget" });
+            recorder
+                .refuse(&start(CALLS, "{}"), &refused)
+                .await
+                .unwrap();
+            let mut note = Note::new(NOW_US, NoteKind::POLICY_CHANGED);
+            note.subject = "rules";
+            recorder.note(&note).await.unwrap();
+            if server == 1 {
+                return;
+            }
+            let used = approve(&recorder, new_approval()).await;
+            let claims = [Claim::Approval {
+                approval: used.id,
+                binding: BINDING,
+            }];
+            for _ in 0..2 {
+                let start = Start {
+                    approval: Some(used.id),
+                    ..start(CALLS, "{}")
+                };
+                // The second one is refused.
+                if let Ok(call) = recorder.begin_claiming(&start, &claims).await {
+                    call.finish(&End::new(Outcome::Succeeded)).await.unwrap();
+                }
+            }
+            files.used = used.id;
+            approve(
+                &recorder,
+                NewApproval {
+                    binding: [8; 32],
+                    ..new_approval()
+                },
+            )
+            .await;
+            for (binding, expires_us) in [([9; 32], NOW_US + DAY_US), ([10; 32], NOW_US)] {
+                let approval = NewApproval {
+                    binding,
+                    expires_us,
+                    ..new_approval()
+                };
+                recorder.request_approval(&approval).await.unwrap();
+            }
+        });
+        if server == 0 {
+            has_expired(&files);
+        }
+        files.close(&runtime, &recorder);
+    }
+    files
+}
+
+fn ledger() -> Files {
+    static MADE: OnceLock<Files> = OnceLock::new();
+    MADE.get_or_init(made).copied()
+}
+
+#[test]
+fn what_nobody_touched_is_right() {
+    let files = ledger();
+    for (keys, file) in [(false, false), (true, false), (false, true), (true, true)] {
+        let report = files.verify(keys, file);
+        assert_eq!(report.first_wrong, None);
+        assert!(report.is_ok());
+        // The last entry is the checkpoint of the orderly close, which seals all before it.
+        assert_eq!(report.sealed_through, report.entries - 1);
+        let least = if file { 20 } else { 10 };
+        assert!(least < report.checkpoints_checked, "{report:?}");
+        assert_eq!(report.unreadable_lines, 0);
+        let mut reader = LedgerReader::open(files.path()).unwrap();
+        assert_eq!(Some(report.head), reader.last_hash().unwrap());
+    }
+    let mut reader = LedgerReader::open(files.path()).unwrap();
+    let states = ["approved", "expired", "pending", "used"];
+    let mut found: Vec<_> = reader.approvals(9, Default::default()).unwrap();
+    found.sort_by_key(|approval| approval.state.as_str());
+    let found: Vec<_> = found
+        .iter()
+        .map(|approval| approval.state.as_str())
+        .collect();
+    assert_eq!(
+        found, states,
+        "approvals are there in every state that is compared"
+    );
+}
+
+/// A group: where it begins, its count, its hash and its body.
+type Stored = (i64, i64, Digest, Vec<u8>);
+
+fn groups(connection: &Connection) -> Vec<Stored> {
+    let sql = "SELECT first_sequence, count, hash, body FROM entry_group ORDER BY 1";
+    let mut select = connection.prepare(sql).unwrap();
+    let rows = select.query_map([], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+    });
+    rows.unwrap().map(Result::unwrap).collect()
+}
+
+fn put(connection: &Connection, (first, count, hash, body): &Stored) {
+    connection
+        .execute(
+            "INSERT OR REPLACE INTO entry_group (first_sequence, count, hash, body)
+             VALUES (?1, ?2, ?3, ?4)",
+            params![first, count, hash, body],
+        )
+        .unwrap();
+}
+
+fn hex(hash: &Digest) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn replace(body: &mut [u8], from: &[u8], to: &[u8]) -> bool {
+    assert_eq!(from.len(), to.len());
+    let found = body.windows(from.len()).position(|window| window == from);
+    if let Some(at) = found {
+        body[at..at + to.len()].copy_from_slice(to);
+    }
+    found.is_some()
+}
+
+/// Changes the arguments of a call in the middle; tells in which group.
+fn change_arguments(groups: &mut [Stored]) -> u64 {
+    let changed = groups.iter_mut().find_map(|(first, _, _, body)| {
+        replace(body, br#"{"n":1020}"#, br#"{"n":1021}"#).then_some(*first)
+    });
+    changed.unwrap() as u64
+}
+
+/// Makes the chain right again after a change; hashes in checkpoints, too, if `forges`.
+fn rechain(connection: &Connection, groups: &mut [Stored], forges: bool) {
+    let mut tail = Tail::default();
+    let mut hashes = HashMap::new();
+    for group in groups {
+        let (first, count, hash, body) = group;
+        tail.next_sequence = *first as u64;
+        if forges {
+            for (from, to) in &hashes {
+                replace(body, hex(from).as_bytes(), hex(to).as_bytes());
+            }
+        }
+        tail = tail.after(body, *count as u64);
+        hashes.insert(std::mem::replace(hash, tail.hash), tail.hash);
+        put(connection, group);
+    }
+}
+
+/// Removes from the index what is said about entries from this one on.
+fn cut_index(connection: &Connection, from: i64) {
+    connection
+        .execute_batch(&format!(
+            "DELETE FROM call WHERE start_sequence >= {from};
+             DELETE FROM note WHERE sequence >= {from};
+             UPDATE indexed SET through = {from} - 1;"
+        ))
+        .unwrap();
+}
+
+/// A group in the middle that holds nothing but one entry of a call.
+fn middle(connection: &Connection) -> Stored {
+    single(connection, 40)
+}
+
+/// The first such group after so many others.
+fn single(connection: &Connection, after: usize) -> Stored {
+    groups(connection)
+        .into_iter()
+        .skip(after)
+        .find(|(_, count, _, body)| *count == 1 && !is_note(body))
+        .unwrap()
+}
+
+fn is_note(body: &[u8]) -> bool {
+    body.windows(6).any(|window| window == b"system")
+}
+
+/// What is believed when nothing but the ledger itself can be.
+const ALONE: (bool, bool) = (false, false);
+const WITH_KEY: (bool, bool) = (true, false);
+const WITH_FILE: (bool, bool) = (false, true);
+
+/// What was done, what is believed, and how it is done: that tells the first wrong entry.
+type Tampering = (
+    &'static str,
+    (bool, bool),
+    fn(&Files, &Connection) -> (Option<u64>, fn(&Fault) -> bool),
+);
+
+const TAMPERINGS: &[Tampering] = &[
+    ("a byte of a body is changed", ALONE, |_, connection| {
+        let mut groups = groups(connection);
+        let at = change_arguments(&mut groups);
+        groups.iter().for_each(|group| put(connection, group));
+        (Some(at), |fault| *fault == Fault::Hash)
+    }),
+    ("a body is cut", ALONE, |_, connection| {
+        let mut group = middle(connection);
+        group.3.pop();
+        put(connection, &group);
+        (Some(group.0 as u64), |fault| {
+            matches!(fault, Fault::Unreadable(_))
+        })
+    }),
+    ("a body is emptied", ALONE, |_, connection| {
+        let mut group = middle(connection);
+        group.3.clear();
+        put(connection, &group);
+        (Some(group.0 as u64), |fault| *fault == Fault::Hash)
+    }),
+    ("a count is changed", ALONE, |_, connection| {
+        let mut group = middle(connection);
+        group.1 += 1;
+        put(connection, &group);
+        (Some(group.0 as u64), |fault| {
+            *fault == Fault::Count { said: 2, found: 1 }
+        })
+    }),
+    (
+        "the count of the last group is raised",
+        ALONE,
+        |_, connection| {
+            let mut group = groups(connection).pop().unwrap();
+            group.1 += 5;
+            put(connection, &group);
+            (Some(group.0 as u64), |fault| {
+                matches!(fault, Fault::Count { .. })
+            })
+        },
+    ),
+    ("a hash is changed", ALONE, |_, connection| {
+        let mut group = middle(connection);
+        group.2[0] ^= 1;
+        put(connection, &group);
+        (Some(group.0 as u64), |fault| *fault == Fault::Hash)
+    }),
+    ("the first group is deleted", ALONE, |_, connection| {
+        connection
+            .execute("DELETE FROM entry_group WHERE first_sequence = 1", [])
+            .unwrap();
+        (Some(1), |fault| matches!(fault, Fault::Missing { .. }))
+    }),
+    ("a group is deleted", ALONE, |_, connection| {
+        let group = middle(connection);
+        connection
+            .execute(
+                "DELETE FROM entry_group WHERE first_sequence = ?1",
+                [group.0],
+            )
+            .unwrap();
+        (Some(group.0 as u64), |fault| {
+            matches!(fault, Fault::Missing { .. })
+        })
+    }),
+    (
+        "the last group is deleted, not from the index",
+        ALONE,
+        |_, connection| {
+            let group = groups(connection).pop().unwrap();
+            connection
+                .execute(
+                    "DELETE FROM entry_group WHERE first_sequence = ?1",
+                    [group.0],
+                )
+                .unwrap();
+            (Some(group.0 as u64), |fault| {
+                *fault == Fault::IndexInvents { table: "note" }
+            })
+        },
+    ),
+    (
+        "the last groups are deleted, from the index as well",
+        WITH_FILE,
+        |_, connection| {
+            let groups = groups(connection);
+            let from = groups[groups.len() - 20].0;
+            connection
+                .execute("DELETE FROM entry_group WHERE first_sequence >= ?1", [from])
+                .unwrap();
+            cut_index(connection, from);
+            (Some(from as u64), |fault| {
+                matches!(fault, Fault::Truncated { .. })
+            })
+        },
+    ),
+    ("everything is deleted", WITH_FILE, |_, connection| {
+        connection.execute("DELETE FROM entry_group", []).unwrap();
+        cut_index(connection, 1);
+        (Some(1), |fault| matches!(fault, Fault::Truncated { .. }))
+    }),
+    ("two groups are swapped", ALONE, |_, connection| {
+        let (one, other) = (single(connection, 30), single(connection, 60));
+        put(connection, &(one.0, other.1, other.2, other.3.clone()));
+        put(connection, &(other.0, one.1, one.2, one.3.clone()));
+        (Some(one.0 as u64), |fault| *fault == Fault::Hash)
+    }),
+    ("a group is stored twice", ALONE, |_, connection| {
+        let groups = groups(connection);
+        let last = groups.last().unwrap();
+        let next = last.0 + last.1;
+        let twin = &groups[groups.len() / 2];
+        put(connection, &(next, twin.1, twin.2, twin.3.clone()));
+        (Some(next as u64), |fault| *fault == Fault::Hash)
+    }),
+    (
+        "a group is stored again within another",
+        ALONE,
+        |_, connection| {
+            let mut wide = groups(connection)
+                .into_iter()
+                .find(|group| 1 < group.1)
+                .unwrap();
+            wide.0 += 1;
+            put(connection, &wide);
+            (Some((wide.0 - 1 + wide.1) as u64), |fault| {
+                matches!(fault, Fault::Repeated { .. })
+            })
+        },
+    ),
+    ("a group is put before the first", ALONE, |_, connection| {
+        let group = middle(connection);
+        put(connection, &(-3, group.1, group.2, group.3));
+        (Some(1), |fault| matches!(fault, Fault::Repeated { .. }))
+    }),
+    (
+        "a call is made up after the end, with a chain of its own",
+        ALONE,
+        |_, connection| {
+            let groups = groups(connection);
+            let last = groups.last().unwrap();
+            let body = middle(connection).3;
+            let next_sequence = (last.0 + last.1) as u64;
+            let tail = Tail {
+                next_sequence,
+                hash: last.2,
+            };
+            put(
+                connection,
+                &(next_sequence as i64, 1, tail.after(&body, 1).hash, body),
+            );
+            (Some(next_sequence), |fault| *fault == Fault::NoCheckpoint)
+        },
+    ),
+    (
+        "the chain is made anew from an entry on",
+        ALONE,
+        |_, connection| {
+            let mut groups = groups(connection);
+            change_arguments(&mut groups);
+            rechain(connection, &mut groups, false);
+            (None, |fault| matches!(fault, Fault::NotAsSealed { .. }))
+        },
+    ),
+    (
+        "the chain and the checkpoints are made anew",
+        WITH_KEY,
+        |_, connection| {
+            let mut groups = groups(connection);
+            change_arguments(&mut groups);
+            rechain(connection, &mut groups, true);
+            (None, |fault| {
+                *fault == Fault::Signature(SignatureError::Wrong)
+            })
+        },
+    ),
+    (
+        "the chain and the checkpoints are made anew, and nobody signed",
+        WITH_FILE,
+        |_, connection| {
+            let mut groups = groups(connection);
+            change_arguments(&mut groups);
+            rechain(connection, &mut groups, true);
+            (None, |fault| matches!(fault, Fault::NotAsSealed { .. }))
+        },
+    ),
+    (
+        "signatures are taken away from a checkpoint on",
+        WITH_KEY,
+        |_, connection| {
+            let mut groups = groups(connection);
+            for (_, _, _, body) in groups.iter_mut().skip(40) {
+                if replace(body, b"\"key\"", b"\"kay\"") {
+                    assert!(replace(body, b"\"signature\"", b"\"signatyre\""));
+                }
+            }
+            rechain(connection, &mut groups, true);
+            (None, |fault| {
+                *fault == Fault::Signature(SignatureError::Missing)
+            })
+        },
+    ),
+    (
+        "all signatures are taken away",
+        WITH_KEY,
+        |_, connection| {
+            let mut groups = groups(connection);
+            for (_, _, _, body) in &mut groups {
+                if replace(body, b"\"key\"", b"\"kay\"") {
+                    assert!(replace(body, b"\"signature\"", b"\"signatyre\""));
+                }
+            }
+            rechain(connection, &mut groups, true);
+            (Some(1), |fault| {
+                *fault == Fault::Signature(SignatureError::Missing)
+            })
+        },
+    ),
+    ("a checkpoint is made unreadable", ALONE, |_, connection| {
+        let mut groups = groups(connection);
+        let mut bodies = groups.iter_mut().skip(60).map(|group| &mut group.3);
+        assert!(bodies.any(|body| replace(body, b"\"next_by\"", b"\"next_be\"")));
+        rechain(connection, &mut groups, true);
+        (None, |fault| *fault == Fault::BadCheckpoint)
+    }),
+    ("a line of the file is changed", WITH_FILE, |files, _| {
+        let text = fs::read_to_string(files.checkpoints()).unwrap();
+        let (first, rest) = text.split_once('\n').unwrap();
+        let changed = rest.replacen("\"hash\":\"", "\"hash\":\"0", 1);
+        let end = changed.find("\"hash\":\"0").unwrap() + 8 + 64;
+        let changed = format!("{first}\n{}{}", &changed[..end], &changed[end + 1..]);
+        assert_eq!(changed.len(), text.len());
+        fs::write(files.checkpoints(), changed).unwrap();
+        (None, |fault| matches!(fault, Fault::NotAsSealed { .. }))
+    }),
+    ("the index has another principal", ALONE, |_, connection| {
+        index_differs(connection, "principal = 'mallory'")
+    }),
+    (
+        "the index has another capability",
+        ALONE,
+        |_, connection| index_differs(connection, "capability = 'tool/other'"),
+    ),
+    ("the index has another call", ALONE, |_, connection| {
+        index_differs(connection, "call = x'00112233445566778899aabbccddeeff'")
+    }),
+    ("the index has another time", ALONE, |_, connection| {
+        index_differs(connection, "started_us = started_us + 1")
+    }),
+    ("the index has another request", ALONE, |_, connection| {
+        index_differs(connection, "request_id = '18'")
+    }),
+    ("the index has no trace", ALONE, |_, connection| {
+        index_differs(connection, "trace_id = NULL")
+    }),
+    ("the index has an approval", ALONE, |_, connection| {
+        index_differs(connection, "approval = 'x'")
+    }),
+    ("the index has another estimate", ALONE, |_, connection| {
+        index_differs(connection, "estimated_cost_micros = 11")
+    }),
+    (
+        "the index says that a start is elsewhere",
+        ALONE,
+        |_, connection| index_differs(connection, "start_offset = start_offset + 1"),
+    ),
+    ("the index has another outcome", ALONE, |_, connection| {
+        end_differs(connection, "outcome = 'failed'")
+    }),
+    ("the index has another cost", ALONE, |_, connection| {
+        end_differs(connection, "cost_micros = 0")
+    }),
+    ("the index has another duration", ALONE, |_, connection| {
+        end_differs(connection, "duration_us = 1")
+    }),
+    ("the index has a reason", ALONE, |_, connection| {
+        end_differs(connection, "reason = 'budget'")
+    }),
+    (
+        "the index says that an end is elsewhere",
+        ALONE,
+        |_, connection| end_differs(connection, "end_length = end_length - 1"),
+    ),
+    ("the index does not have an end", ALONE, |_, connection| {
+        end_differs(connection, "outcome = NULL, end_sequence = NULL")
+    }),
+    (
+        "the index has the end of another call",
+        ALONE,
+        |_, connection| {
+            let sequence = row(connection);
+            let end = end_of(connection, sequence);
+            let sql = "UPDATE call SET end_sequence = (SELECT max(end_sequence) FROM call)
+             WHERE start_sequence = ?1";
+            connection.execute(sql, [sequence]).unwrap();
+            (Some(end), |fault| {
+                *fault == Fault::IndexDiffers { table: "call" }
+            })
+        },
+    ),
+    ("a row of the index is deleted", ALONE, |_, connection| {
+        let sequence = row(connection);
+        connection
+            .execute("DELETE FROM call WHERE start_sequence = ?1", [sequence])
+            .unwrap();
+        (Some(sequence as u64), |fault| {
+            *fault == Fault::NotIndexed { table: "call" }
+        })
+    }),
+    ("a row of the index is made up", ALONE, |_, connection| {
+        let sequence = row(connection);
+        let end = end_of(connection, sequence);
+        copy_row(connection, sequence, end as i64);
+        (Some(end), |fault| {
+            *fault == Fault::IndexInvents { table: "call" }
+        })
+    }),
+    (
+        "a row of the index is made up at the end",
+        ALONE,
+        |_, connection| {
+            let last = groups(connection).pop().unwrap().0;
+            copy_row(connection, row(connection), last);
+            (Some(last as u64), |fault| {
+                *fault == Fault::IndexInvents { table: "call" }
+            })
+        },
+    ),
+    (
+        "a row of the index is made up beyond the end",
+        ALONE,
+        |_, connection| {
+            copy_row(connection, row(connection), 1 << 40);
+            (None, |fault| {
+                *fault == Fault::TableDiffers { table: "indexed" }
+            })
+        },
+    ),
+    (
+        "a row of the index is made up before the beginning",
+        ALONE,
+        |_, connection| {
+            copy_row(connection, row(connection), -5);
+            (Some(-5_i64 as u64), |fault| {
+                *fault == Fault::IndexInvents { table: "call" }
+            })
+        },
+    ),
+    (
+        "the index says that it goes less far",
+        ALONE,
+        |_, connection| {
+            connection
+                .execute("UPDATE indexed SET through = through - 50", [])
+                .unwrap();
+            (None, |fault| {
+                *fault == Fault::TableDiffers { table: "indexed" }
+            })
+        },
+    ),
+    (
+        "a note is another one in the index",
+        ALONE,
+        |_, connection| {
+            let note = note(connection);
+            connection
+                .execute(
+                    "UPDATE note SET actor = 'mallory' WHERE sequence = ?1",
+                    [note],
+                )
+                .unwrap();
+            (Some(note as u64), |fault| {
+                *fault == Fault::IndexDiffers { table: "note" }
+            })
+        },
+    ),
+    ("a note is not in the index", ALONE, |_, connection| {
+        let note = note(connection);
+        connection
+            .execute("DELETE FROM note WHERE sequence = ?1", [note])
+            .unwrap();
+        (Some(note as u64), |fault| {
+            *fault == Fault::NotIndexed { table: "note" }
+        })
+    }),
+    ("a sum is changed", ALONE, |_, connection| {
+        sums_differ(
+            connection,
+            "UPDATE usage_day SET tally = (SELECT max(tally) FROM usage_day)",
+        )
+    }),
+    ("a sum is damaged", ALONE, |_, connection| {
+        sums_differ(connection, "UPDATE usage_day SET tally = x'00'")
+    }),
+    ("a sum is deleted", ALONE, |_, connection| {
+        sums_differ(
+            connection,
+            "DELETE FROM usage_day WHERE day = (SELECT max(day) FROM usage_day)",
+        )
+    }),
+    ("a sum is made up", ALONE, |_, connection| {
+        sums_differ(
+            connection,
+            "INSERT INTO usage_day SELECT day + 9, principal, kind, capability, tally FROM usage_day LIMIT 1",
+        )
+    }),
+    (
+        "a used approval is made usable again",
+        ALONE,
+        |_, connection| {
+            approval_differs(
+                connection,
+                "used",
+                "state = 'approved', used_by = NULL, used_us = NULL",
+            )
+        },
+    ),
+    (
+        "a used approval is said to be decided elsewhere",
+        ALONE,
+        |_, connection| {
+            approval_differs(
+                connection,
+                "used",
+                "state = 'approved', used_by = NULL, used_us = NULL, noted = 0",
+            )
+        },
+    ),
+    (
+        "an approval is said to be used by another call",
+        ALONE,
+        |_, connection| {
+            approval_differs(
+                connection,
+                "used",
+                "used_by = (SELECT call FROM call LIMIT 1)",
+            )
+        },
+    ),
+    (
+        "a pending approval is approved and said to be on record",
+        ALONE,
+        |_, connection| {
+            approval_differs(
+                connection,
+                "pending",
+                "state = 'approved', decided_by = 'bob', decided_us = 5",
+            )
+        },
+    ),
+    (
+        "an approval is said to be somebody else's decision",
+        ALONE,
+        |_, connection| approval_differs(connection, "approved", "decided_by = 'alice'"),
+    ),
+    (
+        "an approval is made to be for another call",
+        ALONE,
+        |_, connection| {
+            approval_differs(
+                connection,
+                "approved",
+                "binding = x'0000000000000000000000000000000000000000000000000000000000000000'",
+            )
+        },
+    ),
+    (
+        "an approval shows other arguments than it had",
+        ALONE,
+        |_, connection| approval_differs(connection, "pending", "arguments = '{\"amount\":1}'"),
+    ),
+    (
+        "an approval may be decided by others",
+        ALONE,
+        |_, connection| approval_differs(connection, "pending", "needs = 'user'"),
+    ),
+    ("an approval lasts longer", ALONE, |_, connection| {
+        approval_differs(connection, "pending", "expires_us = expires_us + 1")
+    }),
+    ("an expired approval is revived", ALONE, |_, connection| {
+        approval_differs(connection, "expired", "state = 'pending'")
+    }),
+    ("an approval is made up", ALONE, |_, connection| {
+        connection
+            .execute_batch(
+                "CREATE TEMP TABLE copy AS SELECT * FROM approval WHERE state = 'approved';
+                 UPDATE copy SET id = randomblob(16);
+                 INSERT INTO main.approval SELECT * FROM copy;",
+            )
+            .unwrap();
+        (None, |fault| {
+            *fault == Fault::TableDiffers { table: "approval" }
+        })
+    }),
+];
+
+/// The row of the index about a call in the middle that succeeded.
+fn row(connection: &Connection) -> i64 {
+    let sql = "SELECT start_sequence FROM call WHERE outcome = 'succeeded' AND approval IS NULL
+         ORDER BY start_sequence LIMIT 1 OFFSET 20";
+    connection.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+fn copy_row(connection: &Connection, from: i64, to: i64) {
+    connection
+        .execute_batch(&format!(
+            "CREATE TEMP TABLE copy AS SELECT * FROM call WHERE start_sequence = {from};
+             UPDATE copy SET start_sequence = {to}, call = randomblob(16);
+             INSERT INTO main.call SELECT * FROM copy;"
+        ))
+        .unwrap();
+}
+
+fn note(connection: &Connection) -> i64 {
+    let sql = "SELECT max(sequence) FROM note WHERE subject = 'rules'";
+    connection.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+fn update(connection: &Connection, set: &str) -> i64 {
+    let sequence = row(connection);
+    let sql = format!("UPDATE call SET {set} WHERE start_sequence = ?1");
+    assert_eq!(connection.execute(&sql, [sequence]).unwrap(), 1);
+    sequence
+}
+
+fn index_differs(connection: &Connection, set: &str) -> (Option<u64>, fn(&Fault) -> bool) {
+    let sequence = update(connection, set);
+    (Some(sequence as u64), |fault| {
+        *fault == Fault::IndexDiffers { table: "call" }
+    })
+}
+
+fn end_differs(connection: &Connection, set: &str) -> (Option<u64>, fn(&Fault) -> bool) {
+    let end = end_of(connection, row(connection));
+    update(connection, set);
+    (Some(end), |fault| {
+        *fault == Fault::IndexDiffers { table: "call" }
+    })
+}
+
+fn end_of(connection: &Connection, start_sequence: i64) -> u64 {
+    let sql = "SELECT end_sequence FROM call WHERE start_sequence = ?1";
+    let end: i64 = connection
+        .query_row(sql, [start_sequence], |row| row.get(0))
+        .unwrap();
+    end as u64
+}
+
+fn sums_differ(connection: &Connection, sql: &str) -> (Option<u64>, fn(&Fault) -> bool) {
+    assert_ne!(connection.execute(sql, []).unwrap(), 0);
+    (None, |fault| {
+        *fault == Fault::TableDiffers { table: "usage_day" }
+    })
+}
+
+fn approval_differs(
+    connection: &Connection,
+    state: &str,
+    set: &str,
+) -> (Option<u64>, fn(&Fault) -> bool) {
+    let sql = format!("UPDATE approval SET {set} WHERE state = ?1");
+    assert_eq!(connection.execute(&sql, [state]).unwrap(), 1);
+    (None, |fault| {
+        *fault == Fault::TableDiffers { table: "approval" }
+    })
+}
+
+#[test]
+fn whatever_is_done_to_a_ledger_shows() {
+    let mut unexpected = Vec::new();
+    for (what, (keys, file), tamper) in TAMPERINGS {
+        let files = ledger();
+        let connection = files.connection();
+        let (sequence, is_expected) = tamper(&files, &connection);
+        drop(connection);
+        match files.verify(*keys, *file).first_wrong {
+            None => unexpected.push(format!("{what}: nothing is found")),
+            Some(wrong) if !is_expected(&wrong.what) => unexpected.push(format!("{what}: {wrong}")),
+            Some(wrong) if sequence.is_some() && wrong.sequence != sequence => {
+                unexpected.push(format!("{what}: {wrong}, and it was {sequence:?}"));
+            }
+            Some(_) => {}
+        }
+        if files.verify(true, true).is_ok() {
+            unexpected.push(format!("{what}: more knowledge hides it"));
+        }
+    }
+    assert_eq!(unexpected, [""; 0]);
+}
+
+#[test]
+fn a_rewritten_ledger_names_what_was_sealed_last() {
+    let files = ledger();
+    let connection = files.connection();
+    let mut groups = groups(&connection);
+    let changed = change_arguments(&mut groups);
+    rechain(&connection, &mut groups, true);
+    drop(connection);
+    let wrong = files.verify(false, true).first_wrong.unwrap();
+    let Fault::NotAsSealed { through } = wrong.what else {
+        panic!("{wrong}");
+    };
+    let from = wrong.sequence.unwrap();
+    assert!(
+        from <= changed && changed <= through,
+        "{from} {changed} {through}"
+    );
+    assert!(through - from <= 30, "{from} to {through}");
+    // Nobody can tell by what the ledger says itself: that is what keys and files are for.
+    assert!(files.verify(false, false).is_ok());
+}
+
+#[test]
+fn what_comes_after_the_last_checkpoint_is_said_to_be_unsealed() {
+    let files = ledger();
+    let recorder = files.serve();
+    let runtime = runtime();
+    runtime.block_on(async {
+        for number in 0..4 {
+            let call = recorder.begin(&start(number, "{}")).await.unwrap();
+            call.finish(&End::new(Outcome::Succeeded)).await.unwrap();
+        }
+    });
+    // As it is in the middle of its work, or when it crashes.
+    let report = files.verify(true, true);
+    assert_eq!(report.first_wrong, None);
+    assert_eq!(report.entries - report.sealed_through, 9);
+    files.close(&runtime, &recorder);
+    let report = files.verify(true, true);
+    assert_eq!(report.entries - report.sealed_through, 1);
+}
+
+#[test]
+fn a_decision_beside_the_server_is_not_held_against_the_ledger() {
+    let files = ledger();
+    let pending = |files: &Files| {
+        let mut reader = LedgerReader::open(files.path()).unwrap();
+        let approvals = reader.approvals(9, Default::default()).unwrap();
+        approvals
+            .into_iter()
+            .find(|it| it.state.as_str() == "pending")
+            .unwrap()
+            .id
+    };
+    let mut desk = ApprovalDesk::open(files.path()).unwrap();
+    desk.decide(pending(&files), Decision::Deny, "carol", NOW_US)
+        .unwrap();
+    drop(desk);
+    assert_eq!(files.verify(true, true).first_wrong, None);
+    let mut reader = LedgerReader::open(files.path()).unwrap();
+    assert_eq!(
+        reader.approval(files.used).unwrap().unwrap().state.as_str(),
+        "used"
+    );
+    assert_eq!(reader.approval(ApprovalId::random()).unwrap(), None);
+}
+
+#[test]
+fn a_key_that_others_have_signed_with_is_not_trusted() {
+    let files = ledger();
+    let other = SigningKey::generate(&files.directory.path().join("other")).unwrap();
+    let mut reader = LedgerReader::open(files.path()).unwrap();
+    let trust = Trust {
+        keys: std::slice::from_ref(other.public()),
+        checkpoints: None,
+    };
+    let wrong = verify(&mut reader, trust).unwrap().first_wrong.unwrap();
+    assert_eq!(wrong.what, Fault::Signature(SignatureError::Untrusted));
+    let missing = files.directory.path().join("no such file");
+    let trust = Trust {
+        keys: &[],
+        checkpoints: Some(&missing),
+    };
+    let error = verify(&mut reader, trust).unwrap_err();
+    assert!(matches!(error, VerifyError::Checkpoints { path, .. } if path == missing));
+}
+
+/// Makes calls of which some end long after they began, and uses an approval now and then.
+async fn write_for_a_while(recorder: Recorder) {
+    let mut open = Vec::new();
+    for number in 0..2_000 {
+        open.push(recorder.begin(&start(number % CALLS, "{}")).await.unwrap());
+        if open.len() == 50 {
+            for call in open.drain(..) {
+                let _ = call.finish(&End::new(Outcome::Succeeded));
+            }
+        }
+        if number % 100 == 0 {
+            let approval = NewApproval {
+                binding: [100 + (number / 100) as u8; 32],
+                ..new_approval()
+            };
+            let approval = approve(&recorder, approval).await;
+            let (approval, binding) = (approval.id, approval.binding);
+            let start = Start {
+                approval: Some(approval),
+                ..start(1, "{}")
+            };
+            let claims = [Claim::Approval { approval, binding }];
+            let call = recorder.begin_claiming(&start, &claims).await.unwrap();
+            let _ = call.finish(&End::new(Outcome::Succeeded));
+        }
+    }
+}
+
+#[test]
+fn a_server_that_writes_meanwhile_damages_nothing() {
+    let files = ledger();
+    let recorder = files.serve();
+    let writer = {
+        let recorder = recorder.clone();
+        thread::spawn(move || runtime().block_on(write_for_a_while(recorder)))
+    };
+    let (mut last, mut grown) = (0, 0);
+    while !writer.is_finished() {
+        let report = files.verify(true, true);
+        assert_eq!(report.first_wrong, None);
+        grown += u32::from(last < report.entries);
+        last = report.entries;
+    }
+    writer.join().unwrap();
+    assert!(2 <= grown, "verified only {grown} times while it grew");
+    files.close(&runtime(), &recorder);
+    assert_eq!(files.verify(true, true).first_wrong, None);
+}
+
+#[test]
+fn a_ledger_of_the_first_version_is_verified_before_and_after_it_is_opened() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.sqlite");
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-1.sqlite");
+    fs::copy(fixture, &path).unwrap();
+    let verified = || {
+        let mut reader = LedgerReader::open(&path).unwrap();
+        let calls = reader.recent(99, Default::default()).unwrap();
+        let report = verify(&mut reader, Trust::default()).unwrap();
+        assert_eq!(report.first_wrong, None);
+        (calls, report)
+    };
+    let (calls, report) = verified();
+    assert!(!calls.is_empty());
+    drop(SqliteLedger::open(&path, Durability::Strict).unwrap());
+    assert_eq!(verified(), (calls, report));
+}
