@@ -9,6 +9,10 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -91,6 +95,26 @@ impl Postgres {
             this.port = free_port();
         }
         panic!("PostgreSQL does not start:\n{}", this.log());
+    }
+
+    /// A cluster that all tests of a program share, for those that do not stop it: each takes a
+    /// [`Postgres::fresh_database`] of its own. It goes soon after the program.
+    #[must_use]
+    pub fn shared() -> Option<&'static Self> {
+        static SHARED: OnceLock<Option<Postgres>> = OnceLock::new();
+        SHARED.get_or_init(Self::start).as_ref()
+    }
+
+    /// Makes an empty database with a name that no other has; gives its [`Postgres::url`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Postgres::sql`].
+    #[must_use]
+    pub fn fresh_database(&self) -> String {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        self.create_database(&format!("fresh_{number}"))
     }
 
     /// How the superuser connects to the database [`Postgres::start`] made, password included.
