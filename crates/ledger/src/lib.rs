@@ -6,7 +6,8 @@
 //! [`Recorder::begin`] hands over the start and, unless durability is [`Durability::Relaxed`],
 //! waits until it is on disk; [`OpenCall::finish`] hands over the end without waiting, and so does
 //! dropping the [`OpenCall`]. Entries are written as bytes into one buffer, which a thread of its
-//! own commits in groups to a [`LedgerStore`]: [`SqliteLedger`] or [`MemoryLedger`]. While the
+//! own commits in groups to a [`LedgerStore`]: [`SqliteLedger`], [`PostgresLedger`], which several
+//! servers share, or [`MemoryLedger`]. While the
 //! store fails, no call can begin; it is tried again until it works, and nothing is lost.
 //!
 //! ```
@@ -50,6 +51,8 @@ mod rows;
 mod schema;
 mod sqlite;
 
+mod postgres;
+
 mod checkpoint;
 mod query;
 mod reader;
@@ -82,6 +85,10 @@ pub use crate::{
     memory::MemoryLedger,
     note::{MAX_DETAIL_BYTES, Note, NoteKind, Noted},
     operation::{Claim, ClaimRefusal, Kept, KeyClaim, MAX_KEPT_BYTES, Operation, OperationOutcome},
+    postgres::{
+        DEFAULT_LEASE, DEFAULT_MAX_ATTEMPT, PostgresAddressError, PostgresDesk, PostgresLedger,
+        PostgresOpenError, PostgresOptions, PostgresReader,
+    },
     query::{
         ApprovalFilter, ApprovalRow, CallRecord, Counts, Cursor, Extent, Filter, IndexedCall,
         IndexedEnd, IndexedNote, MAX_PAGE_BYTES, MAX_PAGE_ROWS, NoteFilter, NoteRecord,

@@ -1,7 +1,7 @@
 use super::{Fault, Stop, Wrong};
 use crate::{
-    CallId, Ended, Event, Extent, IndexedCall, IndexedEnd, IndexedNote, Noted, Place, QueryError,
-    ReadLedger, Started,
+    CallId, Ended, Event, Extent, IndexedCall, IndexedEnd, IndexedNote, Noted, Outcome, Place,
+    QueryError, ReadLedger, Started,
     index::{MAX_INDEXED, reason},
 };
 use std::collections::{HashMap, VecDeque};
@@ -181,7 +181,9 @@ impl IndexCheck {
     ) -> Result<(), Stop> {
         let sequence = expected.sequence;
         let says_otherwise = || Wrong::at(sequence, Fault::IndexDiffers { table: CALL });
-        let said = match self.open.remove(&call) {
+        let remembered = self.open.remove(&call);
+        let is_remembered = remembered.is_some();
+        let said = match remembered {
             Some(end) => end,
             None => {
                 // Not remembered, or not indexed, or it had ended before: the first end counts.
@@ -201,6 +203,16 @@ impl IndexCheck {
             }
         };
         match said {
+            // A server that was taken for dead may live, and its word counts more.
+            Some(end)
+                if sequence < end.sequence
+                    && expected.outcome == Outcome::<&str>::Unknown.as_str() =>
+            {
+                if is_remembered {
+                    self.open.insert(call, Some(end));
+                }
+                Ok(())
+            }
             Some(end) => {
                 expected.place = end.place.and(expected.place);
                 if end == expected {

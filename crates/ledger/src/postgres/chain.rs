@@ -1,0 +1,236 @@
+//! Appending to the one chain that all nodes share.
+//!
+//! The row `tail` says where the ledger ends, and whoever appends changes it: PostgreSQL lets one
+//! transaction at a time do so, and the others wait. A node that appended last knows what the row
+//! says and needs one statement; if another was faster, it locks the row and looks.
+
+use super::{
+    node::Node,
+    rows::{Rows, digest, signed},
+    session::{Session, SessionError, Values},
+};
+use crate::{
+    Appended, Group, Operation, OperationOutcome, Tail,
+    operation::{decode_outcomes, encode_outcomes},
+    shelf::{self, Applied},
+};
+use uuid::Uuid;
+
+/// What a node knows of the row `tail`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct End {
+    pub(super) tail: Tail,
+    /// How often nodes have been declared dead.
+    pub(super) generation: i64,
+}
+
+/// The end of the ledger, locked: nobody else appends until the transaction ends. It also keeps
+/// everybody else from the tables of approvals and keys.
+#[derive(Debug)]
+pub(super) struct Locked {
+    pub(super) end: End,
+    /// Whether the node may append: nobody has declared it dead.
+    pub(super) is_alive: bool,
+}
+
+const LOCK: &str = "SELECT next_sequence, hash, generation FROM owlclaw_ledger.tail FOR UPDATE";
+
+/// Appends if the ledger still ends where the node thinks, all in one statement; tells the new end
+/// if it did. A node that has been declared dead does not, because the generation is another then.
+pub(super) async fn append_at(
+    session: &mut Session,
+    node: Uuid,
+    group: &Group<'_>,
+    end: End,
+) -> Result<Option<End>, SessionError> {
+    let after = end.tail.after(group.body, group.count);
+    let appended = session
+        .execute(
+            "WITH moved AS (
+                UPDATE owlclaw_ledger.tail SET next_sequence = $2 + $3, hash = $4
+                WHERE next_sequence = $2 AND hash = $5 AND generation = $6 RETURNING 1
+             )
+             INSERT INTO owlclaw_ledger.entry_group
+                (first_sequence, count, hash, body, id, node)
+             SELECT $2, $3, $4, $7, $1, $8 FROM moved",
+            &[
+                &group.id,
+                &signed(end.tail.next_sequence),
+                &signed(group.count),
+                &&after.hash[..],
+                &&end.tail.hash[..],
+                &end.generation,
+                &group.body,
+                &node,
+            ],
+        )
+        .await?;
+    Ok((appended == 1).then_some(End { tail: after, ..end }))
+}
+
+/// Begins a transaction and locks the end of the ledger in it.
+pub(super) async fn lock(
+    session: &mut Session,
+    node: Uuid,
+    durable: bool,
+) -> Result<Locked, SessionError> {
+    let lock = session.prepare(LOCK).await?;
+    let alive = session
+        .prepare("SELECT ended_at IS NULL FROM owlclaw_ledger.node WHERE id = $1")
+        .await?;
+    let begin = if durable {
+        "BEGIN; SET LOCAL synchronous_commit = on"
+    } else {
+        "BEGIN"
+    };
+    let client = session.client();
+    // All sent together; each statement sees what was committed before it, so the second sees what
+    // the lock was waited for.
+    let (begun, tail, alive) = tokio::join!(
+        biased;
+        client.batch_execute(begin),
+        client.query_one(&lock, &[]),
+        async { client.query_opt(&alive, &[&node]).await },
+    );
+    begun?;
+    let tail = tail?;
+    Ok(Locked {
+        end: End {
+            tail: Tail {
+                next_sequence: tail.try_get::<_, i64>(0)?.unsigned_abs(),
+                hash: digest(tail.try_get(1)?),
+            },
+            generation: tail.try_get(2)?,
+        },
+        is_alive: alive?.is_some_and(|row| row.get(0)),
+    })
+}
+
+/// Writes entries after a locked end and commits; tells the new end.
+pub(super) async fn write(
+    session: &mut Session,
+    node: Uuid,
+    id: Uuid,
+    (body, count): (&[u8], u64),
+    end: End,
+) -> Result<End, SessionError> {
+    if count == 0 {
+        session.run("COMMIT").await?;
+        return Ok(end);
+    }
+    let after = end.tail.after(body, count);
+    let insert = session
+        .prepare(
+            "INSERT INTO owlclaw_ledger.entry_group
+                (first_sequence, count, hash, body, id, node)
+             VALUES ($1, $2, $3, $4, $5, $6)",
+        )
+        .await?;
+    let update = session
+        .prepare("UPDATE owlclaw_ledger.tail SET next_sequence = $1, hash = $2, generation = $3")
+        .await?;
+    let client = session.client();
+    let (first, count, next) = (
+        signed(end.tail.next_sequence),
+        signed(count),
+        signed(after.next_sequence),
+    );
+    let hash = &after.hash[..];
+    // If one fails, committing takes the others back.
+    let (inserted, updated, committed) = tokio::join!(
+        biased;
+        async {
+            let values: Values<'_> = &[&first, &count, &hash, &body, &id, &node];
+            client.execute(&insert, values).await
+        },
+        async { client.execute(&update, &[&next, &hash, &end.generation]).await },
+        client.batch_execute("COMMIT"),
+    );
+    inserted?;
+    updated?;
+    committed?;
+    Ok(End { tail: after, ..end })
+}
+
+/// Appends a group with its operations, whatever the ledger's end is by now. A node that has been
+/// declared dead registers again and appends under its new name. A group that has been stored is
+/// not stored again.
+pub(super) async fn append(
+    session: &mut Session,
+    node: &Node,
+    group: &Group<'_>,
+) -> Result<(Appended, Option<End>), SessionError> {
+    let Locked { end, is_alive } = lock(session, node.id(), group.durable).await?;
+    if let Some(outcomes) = outcomes_of(session, group).await? {
+        session.run("COMMIT").await?;
+        let tail = end.tail;
+        return Ok((Appended { tail, outcomes }, is_alive.then_some(end)));
+    }
+    let name = if is_alive {
+        node.id()
+    } else {
+        node.register(session).await?
+    };
+    let Applied {
+        outcomes,
+        body,
+        count,
+    } = if group.operations.is_empty() {
+        Applied::default()
+    } else {
+        carry_out(session, node, group).await?
+    };
+    let all = [group.body, &body].concat();
+    let end = write(session, name, group.id, (&all, group.count + count), end).await?;
+    node.took_name(name);
+    let tail = end.tail;
+    Ok((Appended { tail, outcomes }, Some(end)))
+}
+
+async fn carry_out(
+    session: &mut Session,
+    node: &Node,
+    group: &Group<'_>,
+) -> Result<Applied, SessionError> {
+    let applied = shelf::apply(&mut Rows(session), group.operations).await?;
+    if group.operations.iter().any(tells_something) {
+        session
+            .execute(
+                "INSERT INTO owlclaw_ledger.operation_outcome (writer, group_id, outcomes)
+                 VALUES ($1, $2, $3)
+                 ON CONFLICT (writer) DO UPDATE SET group_id = excluded.group_id,
+                    outcomes = excluded.outcomes, stored_at = clock_timestamp()",
+                &[
+                    &node.writer(),
+                    &group.id,
+                    &&encode_outcomes(&applied.outcomes)[..],
+                ],
+            )
+            .await?;
+    }
+    Ok(applied)
+}
+
+/// Whether somebody waits to be told what came of it.
+fn tells_something(operation: &Operation) -> bool {
+    !matches!(operation, Operation::KeepResult { .. })
+}
+
+/// What came of a group, if it has been stored.
+async fn outcomes_of(
+    session: &mut Session,
+    group: &Group<'_>,
+) -> Result<Option<Vec<OperationOutcome>>, SessionError> {
+    if group.operations.iter().any(tells_something) {
+        let sql = "SELECT outcomes FROM owlclaw_ledger.operation_outcome WHERE group_id = $1";
+        let Some(row) = session.query_opt(sql, &[&group.id]).await? else {
+            return Ok(None);
+        };
+        let outcomes = decode_outcomes(row.try_get(0)?).map_err(SessionError::Outcomes)?;
+        return Ok(Some(outcomes));
+    }
+    let sql = "SELECT 1 FROM owlclaw_ledger.entry_group WHERE id = $1";
+    let row: Option<_> = session.query_opt(sql, &[&group.id]).await?;
+    let kept = || group.operations.iter().map(|_| OperationOutcome::Kept);
+    Ok(row.map(|_| kept().collect()))
+}

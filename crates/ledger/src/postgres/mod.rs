@@ -1,0 +1,139 @@
+//! A ledger in PostgreSQL, which several servers share.
+
+mod blocking;
+mod caretaker;
+mod chain;
+mod desk;
+mod error;
+mod index;
+mod migrations;
+mod node;
+mod options;
+mod reader;
+mod rows;
+mod session;
+mod text;
+
+use self::{
+    caretaker::Caretaker,
+    chain::End,
+    node::Node,
+    session::{Session, SessionError, within},
+};
+pub use self::{
+    desk::PostgresDesk,
+    error::PostgresOpenError,
+    options::{DEFAULT_LEASE, DEFAULT_MAX_ATTEMPT, PostgresAddressError, PostgresOptions},
+    reader::PostgresReader,
+};
+use crate::{Appended, Durability, Group, LedgerStore, StoreError, Tail};
+use std::sync::Arc;
+use tokio_postgres::error::SqlState;
+
+/// A ledger in PostgreSQL. Any number of servers append to it, each through a value of its own, and
+/// all of them make one chain.
+///
+/// Everything is in the schema `owlclaw_ledger`. Each server has a row with a lease, which a thread
+/// renews; that thread also indexes calls, and ends the calls of servers whose lease has run out,
+/// as unknown. A server that was taken for dead and is not goes on under another name; the ends of
+/// its calls take the place of the unknown ones.
+///
+/// While the database is away nothing can be appended. It is connected to again with the next
+/// attempt; a group whose fate is not known is looked for by its name before it is stored.
+#[derive(Debug)]
+pub struct PostgresLedger {
+    options: PostgresOptions,
+    node: Arc<Node>,
+    /// `None` after a failure: it is opened anew.
+    session: Option<Session>,
+    /// Where the ledger ends if nobody else has appended; `None` if somebody is likely to have, or
+    /// an attempt has failed.
+    end: Option<End>,
+    tail: Tail,
+    _caretaker: Caretaker,
+}
+
+impl PostgresLedger {
+    /// Opens the ledger in this database; makes its tables if there are none, or brings them up to
+    /// date. It blocks, and may be called inside of a runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`PostgresOpenError`].
+    pub fn open(options: &PostgresOptions) -> Result<Self, PostgresOpenError> {
+        let node = Arc::new(Node::new(options.lease));
+        let (caretaker, end) = Caretaker::start(options.clone(), Arc::clone(&node))?;
+        Ok(Self {
+            options: options.clone(),
+            node,
+            session: None,
+            end: Some(end),
+            tail: end.tail,
+            _caretaker: caretaker,
+        })
+    }
+
+    async fn store(&mut self, group: &Group<'_>) -> Result<Appended, SessionError> {
+        let expected = self.end.take();
+        let session = match &mut self.session {
+            Some(session) if !session.is_closed() => session,
+            empty => empty.insert(Session::connect(&self.options).await?),
+        };
+        let commits_early = group.durable && self.options.durability == Durability::Relaxed;
+        if group.operations.is_empty()
+            && !commits_early
+            && let Some(end) = expected
+        {
+            match chain::append_at(session, self.node.id(), group, end).await {
+                Ok(Some(end)) => {
+                    self.end = Some(end);
+                    return Ok(Appended::at(end.tail));
+                }
+                // Somebody else was faster.
+                Ok(None) => {}
+                // It has been stored already, which is found out below.
+                Err(error) if error.state() == Some(&SqlState::UNIQUE_VIOLATION) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let (appended, end) = chain::append(session, &self.node, group).await?;
+        self.end = end;
+        Ok(appended)
+    }
+}
+
+impl LedgerStore for PostgresLedger {
+    fn tail(&self) -> Tail {
+        self.tail
+    }
+
+    async fn append(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {
+        let limit = self.options.max_attempt;
+        match within(limit, self.store(&group)).await {
+            Ok(appended) => {
+                self.tail = appended.tail;
+                Ok(appended)
+            }
+            Err(error) => {
+                // What the connection was in the middle of, nobody needs to know: closing it ends
+                // that one way or the other.
+                self.session = None;
+                self.end = None;
+                Err(StoreError(Box::new(error)))
+            }
+        }
+    }
+
+    async fn tidy(&mut self, now_us: u64) -> Result<bool, StoreError> {
+        let Some(session) = &mut self.session else {
+            return Ok(false);
+        };
+        // The end is another then.
+        self.end = None;
+        let tidied = within(self.options.max_attempt, async {
+            caretaker::tidy(session, &self.node, now_us).await
+        });
+        let more = tidied.await.inspect_err(|_| self.session = None);
+        more.map_err(|error| StoreError(Box::new(error)))
+    }
+}

@@ -1,0 +1,219 @@
+//! The ledger and its index from one end to the other, as verification reads them.
+
+use super::super::{
+    rows::{self, digest, signed},
+    session::Session,
+    text::restored,
+};
+use crate::{
+    ApprovalId, ApprovalRow, CallId, Digest, Extent, IndexedCall, IndexedEnd, IndexedNote,
+    MAX_PAGE_BYTES, MAX_PAGE_ROWS, Place, QueryError, StoredGroup,
+};
+use tokio_postgres::{Error, Row};
+use uuid::Uuid;
+
+/// The most groups in a page.
+const MAX_PAGE_GROUPS: i64 = 4096;
+
+pub(super) async fn extent(session: &mut Session) -> Result<Extent, QueryError> {
+    let row = session
+        .query_opt(
+            "SELECT coalesce((SELECT first_sequence + count - 1 FROM owlclaw_ledger.entry_group
+                ORDER BY first_sequence DESC LIMIT 1), 0),
+                coalesce((SELECT through FROM owlclaw_ledger.indexed), 0)",
+            &[],
+        )
+        .await?;
+    let Some(row) = row else {
+        return Ok(Extent::default());
+    };
+    Ok(Extent {
+        last_sequence: number(&row, 0)?,
+        indexed_through: number(&row, 1)?,
+    })
+}
+
+pub(super) async fn groups(
+    session: &mut Session,
+    from: u64,
+) -> Result<Vec<StoredGroup>, QueryError> {
+    let max_bytes = i64::try_from(MAX_PAGE_BYTES).unwrap_or(i64::MAX);
+    let rows = session
+        .query(
+            "SELECT first_sequence, count, hash, body FROM owlclaw_ledger.entry_group
+             WHERE first_sequence IN (
+                SELECT first_sequence FROM (
+                    SELECT first_sequence, row_number() OVER page AS number,
+                        sum(octet_length(body)) OVER page AS bytes
+                    FROM (SELECT first_sequence, body FROM owlclaw_ledger.entry_group
+                        WHERE first_sequence >= $1 ORDER BY first_sequence LIMIT $2) AS next
+                    WINDOW page AS (ORDER BY first_sequence)) AS numbered
+                WHERE number = 1 OR bytes <= $3)
+             ORDER BY first_sequence",
+            &[&beginning(from), &MAX_PAGE_GROUPS, &max_bytes],
+        )
+        .await?;
+    let group = |row: &Row| {
+        Ok(StoredGroup {
+            first_sequence: number(row, 0)?,
+            count: number(row, 1)?,
+            hash: digest(row.try_get(2)?),
+            body: row.try_get(3)?,
+        })
+    };
+    rows.iter().map(group).collect()
+}
+
+pub(super) async fn hash_after(
+    session: &mut Session,
+    sequence: u64,
+) -> Result<Option<Digest>, QueryError> {
+    let row = session
+        .query_opt(
+            "SELECT first_sequence + count - 1, hash FROM owlclaw_ledger.entry_group
+             WHERE first_sequence <= $1 ORDER BY first_sequence DESC LIMIT 1",
+            &[&signed(sequence)],
+        )
+        .await?;
+    let Some(row) = row else { return Ok(None) };
+    let hash: &[u8] = row.try_get(1)?;
+    Ok((number(&row, 0)? == sequence)
+        .then(|| hash.try_into().ok())
+        .flatten())
+}
+
+pub(super) async fn indexed_calls(
+    session: &mut Session,
+    from: u64,
+) -> Result<Vec<IndexedCall>, QueryError> {
+    let max_rows = i64::try_from(MAX_PAGE_ROWS).unwrap_or(i64::MAX);
+    let rows = session
+        .query(
+            "SELECT * FROM owlclaw_ledger.call WHERE start_sequence >= $1
+             ORDER BY start_sequence LIMIT $2",
+            &[&beginning(from), &max_rows],
+        )
+        .await?;
+    Ok(rows.iter().map(call).collect::<Result<_, _>>()?)
+}
+
+pub(super) async fn indexed_call(
+    session: &mut Session,
+    id: CallId,
+) -> Result<Option<IndexedCall>, QueryError> {
+    let row = session
+        .query_opt(
+            "SELECT * FROM owlclaw_ledger.call WHERE call = $1 ORDER BY start_sequence LIMIT 1",
+            &[&id.0],
+        )
+        .await?;
+    Ok(row.as_ref().map(call).transpose()?)
+}
+
+pub(super) async fn indexed_notes(
+    session: &mut Session,
+    from: u64,
+) -> Result<Vec<IndexedNote>, QueryError> {
+    let max_rows = i64::try_from(MAX_PAGE_ROWS).unwrap_or(i64::MAX);
+    let rows = session
+        .query(
+            "SELECT * FROM owlclaw_ledger.note WHERE sequence >= $1 ORDER BY sequence LIMIT $2",
+            &[&beginning(from), &max_rows],
+        )
+        .await?;
+    let note = |row: &Row| {
+        let text = |name| row.try_get(name).map(restored);
+        Ok(IndexedNote {
+            sequence: known(row, "sequence")?,
+            at_us: known(row, "at_us")?,
+            kind: text("kind")?,
+            actor: text("actor")?,
+            subject: text("subject")?,
+            place: Some(place(row, ["note_group", "note_offset", "note_length"])?),
+        })
+    };
+    rows.iter().map(note).collect()
+}
+
+pub(super) async fn approval_rows(
+    session: &mut Session,
+    after: Option<ApprovalId>,
+) -> Result<Vec<ApprovalRow>, QueryError> {
+    // They are large: their arguments are in them.
+    let max_rows = i64::try_from(MAX_PAGE_ROWS / 16).unwrap_or(i64::MAX);
+    let rows = session
+        .query(
+            "SELECT * FROM owlclaw_ledger.approval WHERE $1::uuid IS NULL OR id > $1
+             ORDER BY id LIMIT $2",
+            &[&after.map(|after| after.0), &max_rows],
+        )
+        .await?;
+    let approval = |row: &Row| {
+        Ok(ApprovalRow {
+            approval: rows::approval(row)?,
+            noted: row.try_get("noted")?,
+        })
+    };
+    rows.iter().map(approval).collect()
+}
+
+fn call(row: &Row) -> Result<IndexedCall, Error> {
+    let text = |name| row.try_get(name).map(restored);
+    let optional = |name| Ok::<_, Error>(row.try_get::<_, Option<String>>(name)?.map(restored));
+    let outcome = optional("outcome")?;
+    let end = match row.try_get::<_, Option<i64>>("end_sequence")? {
+        None if outcome.is_none() => None,
+        sequence => Some(IndexedEnd {
+            sequence: sequence.unwrap_or(-1) as u64,
+            outcome: outcome.unwrap_or_default(),
+            reason: optional("reason")?,
+            cost_micros: known(row, "cost_micros")?,
+            duration_us: known(row, "duration_us")?,
+            place: Some(place(row, ["end_group", "end_offset", "end_length"])?),
+        }),
+    };
+    let approval: Option<Uuid> = row.try_get("approval")?;
+    Ok(IndexedCall {
+        call: CallId(row.try_get("call")?),
+        sequence: known(row, "start_sequence")?,
+        started_us: known(row, "started_us")?,
+        principal: text("principal")?,
+        kind: text("kind")?,
+        capability: text("capability")?,
+        request_id: text("request_id")?,
+        trace_id: optional("trace_id")?,
+        approval: approval.map(|approval| ApprovalId(approval).to_string()),
+        estimated_cost_micros: known(row, "estimated_cost_micros")?,
+        place: Some(place(row, ["start_group", "start_offset", "start_length"])?),
+        end,
+    })
+}
+
+/// The place that these columns name.
+fn place(row: &Row, [group, offset, length]: [&str; 3]) -> Result<Place, Error> {
+    let small = |name| {
+        let number: Option<i32> = row.try_get(name)?;
+        Ok::<_, Error>(i64::from(number.unwrap_or(-1)) as u64)
+    };
+    Ok(Place {
+        group: known(row, group)?,
+        offset: small(offset)?,
+        length: small(length)?,
+    })
+}
+
+/// A number, or one that is in no ledger where there is none.
+fn known(row: &Row, name: &str) -> Result<u64, Error> {
+    let number: Option<i64> = row.try_get(name)?;
+    Ok(number.unwrap_or(-1) as u64)
+}
+
+/// Negative numbers, which are in no ledger, become numbers that are in none either.
+fn number(row: &Row, index: usize) -> Result<u64, Error> {
+    row.try_get::<_, i64>(index).map(|number| number as u64)
+}
+
+/// From the beginning on, also what is before any beginning.
+fn beginning(from: u64) -> i64 {
+    if from == 0 { i64::MIN } else { signed(from) }
+}

@@ -1,0 +1,711 @@
+//! A ledger in PostgreSQL: what several nodes promise together, and what is left of it when a node,
+//! the database or the way between dies.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+use ledger::{
+    ApprovalId, ApprovalProblem, Approver, BeginError, CallId, Claim, ClaimRefusal, Decision, End,
+    Event, Filter, Group, Kind, NewApproval, Outcome, PostgresAddressError, PostgresDesk,
+    PostgresLedger, PostgresOpenError, PostgresOptions, PostgresReader, ReadLedger, RecordError,
+    Recorder, RecorderOptions, Start, Tail, system_now_us,
+};
+use std::{
+    collections::{HashMap, HashSet},
+    error::Error,
+    io::{BufRead, BufReader, Write},
+    process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use testkit::Postgres;
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+fn options(url: &str) -> PostgresOptions {
+    PostgresOptions::new(url).unwrap()
+}
+
+fn open(options: &PostgresOptions) -> Recorder {
+    let store = PostgresLedger::open(options).unwrap();
+    Recorder::spawn(store, RecorderOptions::default()).unwrap()
+}
+
+fn start(principal: &str) -> Start<'_> {
+    let at_us = system_now_us();
+    Start {
+        arguments: r#"{"to":"bob"}"#,
+        estimated_cost_micros: 5,
+        request_id: "17",
+        ..Start::new(CallId::new(at_us), at_us, principal, Kind::Tool, "tool/pay")
+    }
+}
+
+fn done() -> End<'static> {
+    End {
+        result: r#"{"paid":true}"#,
+        cost_micros: 3,
+        ..End::new(Outcome::Succeeded)
+    }
+}
+
+async fn call(recorder: &Recorder, principal: &str) -> Result<CallId, RecordError> {
+    let start = start(principal);
+    recorder.begin(&start).await?.finish(&done()).await?;
+    Ok(start.call)
+}
+
+async fn close(recorder: &Recorder) {
+    tokio::time::timeout(LONG, recorder.close())
+        .await
+        .unwrap()
+        .unwrap();
+}
+
+/// How often each call begins and ends in a ledger, which must be one chain without gaps.
+fn whole(options: &PostgresOptions) -> HashMap<CallId, (usize, usize)> {
+    let mut reader = PostgresReader::open(options).unwrap();
+    let (mut calls, mut tail) = (HashMap::new(), Tail::default());
+    loop {
+        let groups = reader.groups(tail.next_sequence).unwrap();
+        if groups.is_empty() {
+            return calls;
+        }
+        for stored in groups {
+            assert_eq!(stored.first_sequence, tail.next_sequence);
+            tail = tail.after(&stored.body, stored.count);
+            assert_eq!(tail.hash, stored.hash);
+            let group = Group {
+                id: Uuid::nil(),
+                count: stored.count,
+                body: &stored.body,
+                operations: &[],
+                durable: false,
+            };
+            for entry in group.entries(stored.first_sequence).unwrap() {
+                let (begun, ended) = calls.entry(entry.call).or_default();
+                match entry.event {
+                    Event::Started(_) => *begun += 1,
+                    Event::Ended(_) => *ended += 1,
+                    Event::Noted(_) => {}
+                }
+            }
+        }
+    }
+}
+
+fn assert_verified(reader: &mut PostgresReader) {
+    let report = ledger::verify(reader, ledger::Trust::default()).unwrap();
+    assert!(report.is_ok(), "{report:?}");
+    assert_eq!(report.entries, reader.extent().unwrap().last_sequence);
+}
+
+/// Callers that call until they are told to stop, and remember what was acknowledged. They go on
+/// after refusals.
+struct Callers {
+    stop: Arc<AtomicBool>,
+    tasks: Vec<JoinHandle<(HashSet<CallId>, HashSet<CallId>, usize)>>,
+}
+
+impl Callers {
+    fn spawn(recorder: &Recorder, count: usize) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let tasks = (0..count)
+            .map(|_| {
+                let (recorder, stop) = (recorder.clone(), Arc::clone(&stop));
+                tokio::spawn(async move {
+                    let (mut begun, mut ended, mut refused) = (HashSet::new(), HashSet::new(), 0);
+                    while !stop.load(Ordering::Relaxed) {
+                        let start = start("alice");
+                        match recorder.begin(&start).await {
+                            Ok(open) => {
+                                begun.insert(start.call);
+                                if open.finish(&done()).await.is_ok() {
+                                    ended.insert(start.call);
+                                }
+                            }
+                            Err(_) => {
+                                refused += 1;
+                                tokio::time::sleep(Duration::from_millis(5)).await;
+                            }
+                        }
+                    }
+                    (begun, ended, refused)
+                })
+            })
+            .collect();
+        Self { stop, tasks }
+    }
+
+    async fn stop(self) -> (HashSet<CallId>, HashSet<CallId>, usize) {
+        self.stop.store(true, Ordering::Relaxed);
+        let (mut begun, mut ended, mut refused) = (HashSet::new(), HashSet::new(), 0);
+        for task in self.tasks {
+            let (more_begun, more_ended, more_refused) = task.await.unwrap();
+            begun.extend(more_begun);
+            ended.extend(more_ended);
+            refused += more_refused;
+        }
+        (begun, ended, refused)
+    }
+}
+
+/// Waits until something holds.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    testkit::wait_until(what, LONG, || holds()).await;
+}
+
+async fn until_committed(recorder: &Recorder, more: u64) {
+    let before = recorder.health().committed_entries;
+    until("more is stored", || {
+        before + more <= recorder.health().committed_entries
+    })
+    .await;
+}
+
+/// Everything acknowledged is there, and nothing is there twice.
+fn assert_kept(
+    options: &PostgresOptions,
+    begun: &HashSet<CallId>,
+    ended: &HashSet<CallId>,
+) -> HashMap<CallId, (usize, usize)> {
+    let calls = whole(options);
+    for call in begun {
+        assert_eq!(calls.get(call).map(|it| it.0), Some(1), "a start was lost");
+    }
+    for call in ended {
+        assert_eq!(calls[call].1, 1, "an end was lost");
+    }
+    assert!(
+        calls
+            .values()
+            .all(|&(begun, ended)| begun == 1 && ended <= 1)
+    );
+    calls
+}
+
+#[test]
+fn nodes_that_append_at_the_same_time_make_one_chain() {
+    let Some(postgres) = Postgres::shared() else {
+        return;
+    };
+    let options = options(&postgres.fresh_database());
+    runtime().block_on(async {
+        // They also make the tables at the same time.
+        let opening: Vec<_> = (0..3)
+            .map(|_| {
+                let options = options.clone();
+                std::thread::spawn(move || open(&options))
+            })
+            .collect();
+        let nodes: Vec<Recorder> = opening.into_iter().map(|it| it.join().unwrap()).collect();
+        let callers: Vec<_> = nodes.iter().map(|node| Callers::spawn(node, 8)).collect();
+        for node in &nodes {
+            until_committed(node, 300).await;
+        }
+        let (mut begun, mut ended) = (HashSet::new(), HashSet::new());
+        for callers in callers {
+            let (more_begun, more_ended, refused) = callers.stop().await;
+            begun.extend(more_begun);
+            ended.extend(more_ended);
+            assert_eq!(refused, 0);
+        }
+        for node in &nodes {
+            close(node).await;
+        }
+        assert_eq!(begun, ended);
+        assert_eq!(assert_kept(&options, &begun, &ended).len(), begun.len());
+    });
+}
+
+#[test]
+fn a_database_that_is_killed_loses_nothing_and_nothing_is_stored_twice() {
+    let Some(mut postgres) = Postgres::start() else {
+        return;
+    };
+    let options = options(&postgres.url()).with_max_attempt(Duration::from_secs(2));
+    runtime().block_on(async {
+        let recorder = open(&options);
+        let callers = Callers::spawn(&recorder, 16);
+        for _ in 0..3 {
+            until_committed(&recorder, 200).await;
+            postgres.kill();
+            until("calls are refused", || !recorder.is_ok()).await;
+            let refused = recorder.begin(&start("bob")).await;
+            assert_eq!(refused.unwrap_err(), RecordError::Unavailable);
+            postgres.restart();
+        }
+        until_committed(&recorder, 200).await;
+        let (begun, ended, refused) = callers.stop().await;
+        assert!(0 < refused);
+        close(&recorder).await;
+        assert_kept(&options, &begun, &ended);
+    });
+}
+
+#[test]
+fn connections_that_are_cut_lose_nothing() {
+    let Some(postgres) = Postgres::start() else {
+        return;
+    };
+    let options = options(&postgres.url());
+    runtime().block_on(async {
+        let recorder = open(&options);
+        let callers = Callers::spawn(&recorder, 16);
+        for _ in 0..5 {
+            until_committed(&recorder, 100).await;
+            postgres.sql(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                 WHERE application_name = 'owlclaw-mcp ledger'",
+            );
+        }
+        until_committed(&recorder, 100).await;
+        let (begun, ended, _) = callers.stop().await;
+        close(&recorder).await;
+        assert_kept(&options, &begun, &ended);
+    });
+}
+
+#[test]
+fn a_database_that_hangs_is_given_up_and_comes_back() {
+    let Some(postgres) = Postgres::start() else {
+        return;
+    };
+    let options = options(&postgres.url()).with_max_attempt(Duration::from_millis(1_500));
+    runtime().block_on(async {
+        let recorder = open(&options);
+        let callers = Callers::spawn(&recorder, 16);
+        until_committed(&recorder, 200).await;
+        postgres.pause();
+        until("calls are refused", || !recorder.is_ok()).await;
+        let health = recorder.health();
+        assert!(health.last_error.unwrap().contains("did not answer"));
+        postgres.resume();
+        until_committed(&recorder, 200).await;
+        let (begun, ended, refused) = callers.stop().await;
+        assert!(0 < refused);
+        close(&recorder).await;
+        assert_kept(&options, &begun, &ended);
+    });
+}
+
+const URL_VARIABLE: &str = "LEDGER_POSTGRES_TEST_URL";
+
+/// Not a test, but a node: begins calls, one of them with a key, and waits to be killed.
+#[test]
+fn node() {
+    let Ok(url) = std::env::var(URL_VARIABLE) else {
+        return;
+    };
+    let options = options(&url).with_lease(Duration::from_secs(1));
+    runtime().block_on(async {
+        let recorder = open(&options);
+        for number in 0..3 {
+            let start = start("alice");
+            let claim = Claim::Key(key(&start));
+            let claims = if number == 0 { &[claim][..] } else { &[] };
+            let open = recorder.begin_claiming(&start, claims).await.unwrap();
+            writeln!(std::io::stdout(), "\nbegun {}", start.call).unwrap();
+            std::mem::forget(open);
+        }
+        std::io::stdout().flush().unwrap();
+        std::future::pending::<()>().await;
+    });
+}
+
+fn key(start: &Start<'_>) -> ledger::KeyClaim {
+    ledger::KeyClaim {
+        principal: "alice".to_owned(),
+        key: "k".to_owned(),
+        capability: "tool/pay".to_owned(),
+        digest: [1; 32],
+        call: start.call,
+        at_us: start.at_us,
+        until_us: start.at_us + 3_600_000_000,
+    }
+}
+
+#[test]
+fn calls_of_a_killed_node_become_unknown_while_others_run() {
+    let Some(postgres) = Postgres::shared() else {
+        return;
+    };
+    let url = postgres.fresh_database();
+    let options = options(&url).with_lease(Duration::from_secs(1));
+    runtime().block_on(async {
+        let other = open(&options);
+        let mine = start("bob");
+        let open_call = other.begin(&mine).await.unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "node", "--nocapture"])
+            .env(URL_VARIABLE, &url)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut calls = HashSet::new();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        for line in output.lines() {
+            if let Some(call) = line.unwrap().strip_prefix("begun ") {
+                calls.insert(call.parse::<CallId>().unwrap());
+            }
+            if calls.len() == 3 {
+                break;
+            }
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut reader = PostgresReader::open(&options).unwrap();
+        until("they are unknown", || {
+            let unknown = reader.unresolved(9, None).unwrap();
+            unknown.iter().map(|it| it.call).collect::<HashSet<_>>() == calls
+        })
+        .await;
+        // What lives is not touched.
+        assert_eq!(reader.open_calls().unwrap()[0].call, mine.call);
+        // Nobody may run it again, since nobody knows.
+        let again = start("alice");
+        let claim = Claim::Key(key(&again));
+        match other.begin_claiming(&again, &[claim]).await {
+            Err(BeginError::Refused(ClaimRefusal::Unknown { call })) => {
+                assert!(calls.contains(&call));
+            }
+            other => panic!("{other:?}"),
+        }
+        open_call.finish(&done()).await.unwrap();
+        close(&other).await;
+        reader.count().unwrap();
+        assert_verified(&mut reader);
+    });
+}
+
+#[test]
+fn a_node_that_was_taken_for_dead_goes_on_under_another_name() {
+    let Some(postgres) = Postgres::shared() else {
+        return;
+    };
+    let url = postgres.fresh_database();
+    let database = url.rsplit_once('/').unwrap().1.to_owned();
+    // It says that it lives every ten seconds, which is not often enough for the other.
+    let patient = options(&url);
+    let hasty = options(&url).with_lease(Duration::from_millis(200));
+    runtime().block_on(async {
+        let node = open(&patient);
+        let long = start("alice");
+        let running = node.begin(&long).await.unwrap();
+        postgres.sql_in(
+            &database,
+            "UPDATE owlclaw_ledger.node SET lease_until = clock_timestamp()",
+        );
+        let other = open(&hasty);
+        let mut reader = PostgresReader::open(&patient).unwrap();
+        until("its call is unknown", || {
+            reader.unresolved(9, None).unwrap().len() == 1
+        })
+        .await;
+        // It does live, and says how the call ended.
+        call(&node, "bob").await.unwrap();
+        running.finish(&done()).await.unwrap();
+        let record = reader.call(long.call).unwrap().unwrap();
+        assert_eq!(record.ended.unwrap().outcome, Outcome::Succeeded);
+        assert_eq!(reader.unresolved(9, None).unwrap(), []);
+        let nodes = "SELECT count(DISTINCT node.id) FROM owlclaw_ledger.node
+            JOIN owlclaw_ledger.entry_group ON entry_group.node = node.id
+            WHERE name = (SELECT name FROM owlclaw_ledger.node ORDER BY started_at LIMIT 1)";
+        // It, under two names, and the other for the ends that it wrote.
+        assert_eq!(postgres.sql_in(&database, nodes), "3");
+        let last = "SELECT node.ended_at IS NULL FROM owlclaw_ledger.entry_group
+            JOIN owlclaw_ledger.node ON node.id = entry_group.node
+            ORDER BY first_sequence DESC LIMIT 1";
+        assert_eq!(postgres.sql_in(&database, last), "t");
+        close(&node).await;
+        close(&other).await;
+        assert_verified(&mut reader);
+    });
+}
+
+fn approval() -> NewApproval {
+    let now_us = system_now_us();
+    NewApproval {
+        id: ApprovalId::random(),
+        binding: [9; 32],
+        principal: "alice".to_owned(),
+        capability: "tool/pay".to_owned(),
+        arguments: "{}".to_owned(),
+        policy_version: u64::MAX,
+        reason: "it costs money".to_owned(),
+        needs: Approver::Operator,
+        requested_us: now_us,
+        expires_us: now_us + 3_600_000_000,
+    }
+}
+
+#[test]
+fn an_approval_is_used_by_one_of_two_nodes() {
+    let Some(postgres) = Postgres::shared() else {
+        return;
+    };
+    let options = options(&postgres.fresh_database());
+    runtime().block_on(async {
+        let nodes = [open(&options), open(&options)];
+        for _ in 0..10 {
+            let asked = nodes[0].request_approval(&approval()).await.unwrap();
+            // Decided from outside, as by an operator at the command line.
+            let mut desk = PostgresDesk::open(&options).unwrap();
+            desk.decide(asked.id, Decision::Approve, "olga", system_now_us())
+                .unwrap();
+            let again = desk.decide(asked.id, Decision::Deny, "olga", system_now_us());
+            assert!(again.unwrap_err().to_string().contains("decided already"));
+            let (id, binding) = (asked.id, asked.binding);
+            let tries: Vec<_> = nodes
+                .iter()
+                .flat_map(|node| [node.clone(), node.clone(), node.clone()])
+                .map(|node| {
+                    tokio::spawn(async move {
+                        let claim = Claim::Approval {
+                            approval: id,
+                            binding,
+                        };
+                        let start = Start {
+                            approval: Some(id),
+                            ..start("alice")
+                        };
+                        match node.begin_claiming(&start, &[claim]).await {
+                            Ok(open) => {
+                                open.finish(&done()).await.unwrap();
+                                true
+                            }
+                            Err(BeginError::Refused(ClaimRefusal::Approval(
+                                ApprovalProblem::Used,
+                            ))) => false,
+                            Err(other) => panic!("{other:?}"),
+                        }
+                    })
+                })
+                .collect();
+            let mut won = 0;
+            for one in tries {
+                won += usize::from(one.await.unwrap());
+            }
+            assert_eq!(won, 1);
+        }
+        for node in &nodes {
+            close(node).await;
+        }
+        assert_verified(&mut PostgresReader::open(&options).unwrap());
+    });
+}
+
+/// Everything an error says, in every way.
+fn said(error: &dyn Error) -> String {
+    let mut text = format!("{error:?} {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error:?} {error}"));
+        cause = error.source();
+    }
+    text
+}
+
+#[test]
+fn what_cannot_be_opened_says_why_and_not_the_password() {
+    let Some(postgres) = Postgres::shared() else {
+        return;
+    };
+    let url = postgres.fresh_database();
+    let database = url.rsplit_once('/').unwrap().1;
+    let check = |url: &str, expected: fn(&PostgresOpenError) -> bool| {
+        let options = options(url).with_max_attempt(Duration::from_secs(3));
+        let reader = PostgresReader::open(&options).map(|_| ());
+        let ledger = PostgresLedger::open(&options).map(|_| ());
+        for error in [reader.unwrap_err(), ledger.unwrap_err()] {
+            let said = said(&error);
+            assert!(expected(&error), "{said}");
+            for secret in [postgres.password(), "hushed"] {
+                assert!(!said.contains(secret), "{said}");
+                assert!(!format!("{options:?} {options}").contains(secret));
+            }
+        }
+    };
+    let reader = PostgresReader::open(&options(&url)).map(|_| ());
+    assert!(matches!(
+        reader.unwrap_err(),
+        PostgresOpenError::Missing { .. }
+    ));
+    check(&postgres.url_as("owlclaw", "hushed", database), |it| {
+        matches!(it, PostgresOpenError::Refused { .. })
+    });
+    check(&postgres.url_as("nobody_here", "hushed", database), |it| {
+        matches!(it, PostgresOpenError::Refused { .. })
+    });
+    check(
+        &postgres.url_as("owlclaw", postgres.password(), "no_such"),
+        |it| matches!(it, PostgresOpenError::Refused { .. }),
+    );
+    let nobody = testkit::free_port();
+    check(
+        &format!("postgres://owlclaw:hushed@127.0.0.1:{nobody}/x"),
+        |it| matches!(it, PostgresOpenError::Unreachable { .. }),
+    );
+
+    postgres.sql("CREATE ROLE poor LOGIN PASSWORD 'hushed'");
+    let poor = postgres.url_as("poor", "hushed", database);
+    let error = PostgresLedger::open(&options(&poor))
+        .map(|_| ())
+        .unwrap_err();
+    assert!(
+        matches!(&error, PostgresOpenError::NotPermitted { .. }),
+        "{}",
+        said(&error)
+    );
+    // One that may read what there is.
+    let recorder = open(&options(&url));
+    runtime().block_on(async {
+        call(&recorder, "alice").await.unwrap();
+        close(&recorder).await;
+    });
+    PostgresReader::open(&options(&url))
+        .unwrap()
+        .count()
+        .unwrap();
+    check(&poor, |it| {
+        matches!(it, PostgresOpenError::NotPermitted { .. })
+    });
+    postgres.sql_in(
+        database,
+        "GRANT USAGE ON SCHEMA owlclaw_ledger TO poor;
+         GRANT SELECT ON ALL TABLES IN SCHEMA owlclaw_ledger TO poor",
+    );
+    let mut reader = PostgresReader::open(&options(&poor)).unwrap();
+    assert_eq!(reader.recent(9, Filter::default()).unwrap().len(), 1);
+    let error = PostgresLedger::open(&options(&poor))
+        .map(|_| ())
+        .unwrap_err();
+    assert!(
+        matches!(error, PostgresOpenError::NotPermitted { .. }),
+        "{error:?}"
+    );
+
+    postgres.sql_in(
+        database,
+        "INSERT INTO owlclaw_ledger.migration (version) VALUES (99)",
+    );
+    check(&url, |it| {
+        matches!(it, PostgresOpenError::Newer { found: 99, .. })
+    });
+    assert_eq!(
+        PostgresOptions::new(&format!("{url}?sslmode=require")).unwrap_err(),
+        PostgresAddressError::Encrypted
+    );
+}
+
+#[test]
+fn owlclaw_finds_its_columns() {
+    let Some(postgres) = Postgres::shared() else {
+        return;
+    };
+    let url = postgres.fresh_database();
+    let database = url.rsplit_once('/').unwrap().1;
+    let recorder = open(&options(&url));
+    runtime().block_on(async {
+        call(&recorder, "alice").await.unwrap();
+        let end = End::new(Outcome::Denied { reason: "budget" });
+        recorder.refuse(&start("bob"), &end).await.unwrap();
+        let strange = Start {
+            arguments: r#"{"text":"\u0000"}"#,
+            ..start("carol")
+        };
+        let end = End {
+            result: "[1,2]",
+            message: Some("it broke"),
+            duration_us: 1_234_567,
+            ..End::new(Outcome::Failed)
+        };
+        let open = recorder.begin(&strange).await.unwrap();
+        open.finish(&end).await.unwrap();
+        let cut = Start {
+            arguments: &format!("\"{}\"", "x".repeat(20_000)),
+            ..start("dave")
+        };
+        let open = recorder.begin(&cut).await.unwrap();
+        open.finish(&End::new(Outcome::TimedOut)).await.unwrap();
+        let _running = recorder.begin(&start("erin")).await.unwrap();
+        PostgresReader::open(&options(&url)).unwrap().count().unwrap();
+        let rows = postgres.sql_in(
+            database,
+            "SELECT tenant_id, agent_id, run_id, capability_name, task_type,
+                left(input_params::text, 40), output_result, decision_reasoning,
+                execution_time_ms, llm_model, llm_tokens_input, estimated_cost, status,
+                error_message, created_at > now() - interval '1 hour'
+             FROM owlclaw_ledger.ledger_records ORDER BY agent_id",
+        );
+        let cut = format!("{{\"text\": \"\\\"{}", "x".repeat(28));
+        let expected = [
+            r#"default|alice|17|pay|unknown|{"to": "bob"}|{"paid": true}||0||0|0.0000|success||t"#,
+            r#"default|bob|17|pay|unknown|{"to": "bob"}||budget|0||0|0.0000|blocked||t"#,
+            r#"default|carol|17|pay|unknown|{"text": "{\"text\":\"\\u0000\"}"}|{"result": [1, 2]}||1234||0|0.0000|error|it broke|t"#,
+            &format!("default|dave|17|pay|unknown|{cut}|||0||0|0.0000|timeout||t"),
+        ];
+        let rows: Vec<&str> = rows.lines().collect();
+        assert_eq!(rows, expected);
+        // Its types, too.
+        let types = postgres.sql_in(
+            database,
+            "SELECT string_agg(column_name || ' ' || data_type, ', ' ORDER BY ordinal_position)
+             FROM information_schema.columns
+             WHERE table_schema = 'owlclaw_ledger' AND table_name = 'ledger_records'",
+        );
+        for column in [
+            "id uuid",
+            "tenant_id character varying",
+            "input_params jsonb",
+            "execution_time_ms integer",
+            "estimated_cost numeric",
+            "approval_time timestamp with time zone",
+            "created_at timestamp with time zone",
+        ] {
+            assert!(types.contains(column), "{types}");
+        }
+    });
+}
+
+#[test]
+fn a_node_that_waits_for_the_others_turn_still_lives() {
+    let Some(postgres) = Postgres::shared() else {
+        return;
+    };
+    let url = postgres.fresh_database();
+    let database = url.rsplit_once('/').unwrap().1.to_owned();
+    let short = options(&url).with_lease(Duration::from_millis(400));
+    runtime().block_on(async {
+        let nodes = [open(&short), open(&short)];
+        let open_call = nodes[0].begin(&start("alice")).await.unwrap();
+        // Somebody holds the end of the ledger for longer than a lease.
+        let held = Instant::now();
+        tokio::task::spawn_blocking(move || {
+            postgres.sql_in(
+                &database,
+                "BEGIN; SELECT * FROM owlclaw_ledger.tail FOR UPDATE; SELECT pg_sleep(2); COMMIT",
+            );
+        })
+        .await
+        .unwrap();
+        assert!(Duration::from_secs(2) <= held.elapsed());
+        let mut reader = PostgresReader::open(&short).unwrap();
+        assert_eq!(reader.unresolved(9, None).unwrap(), []);
+        open_call.finish(&done()).await.unwrap();
+        for node in &nodes {
+            close(node).await;
+        }
+    });
+}
