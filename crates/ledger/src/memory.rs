@@ -156,7 +156,10 @@ impl Shelf for Rows {
             .values()
             .map(|(it, _)| it)
             .filter(|it| it.binding == new.binding && it.needs == new.needs)
-            .filter(|it| it.state_at(now_us).can_change())
+            .filter(|it| {
+                let state = it.state;
+                now_us < it.expires_us && (state.can_change() || state == ApprovalState::Denied)
+            })
             .max_by_key(|it| it.state == ApprovalState::Approved);
         ready(Ok(live.cloned()))
     }

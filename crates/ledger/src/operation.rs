@@ -16,8 +16,8 @@ pub const MAX_KEPT_BYTES: usize = 256 * 1024;
 /// One change, or question, to what a store keeps beside the entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Asks for an approval. If one with the same binding is pending or approved, nothing is done
-    /// and that one is the outcome.
+    /// Asks for an approval. If one with the same binding is pending, approved or denied, and
+    /// has not expired, nothing is done and that one is the outcome.
     RequestApproval {
         /// The new one.
         approval: NewApproval,

@@ -349,8 +349,8 @@ impl Recorder {
         }
     }
 
-    /// Asks for an approval, on record. If one for the same is pending or approved already, that
-    /// one is told and nothing is recorded.
+    /// Asks for an approval, on record. If one for the same is pending, approved or denied already,
+    /// and has not expired, that one is told and nothing is recorded.
     ///
     /// # Errors
     ///
@@ -615,8 +615,24 @@ impl OpenCall {
     /// As [`OpenCall::finish`], for a call that has claimed an idempotency key: keeps what to tell
     /// whoever calls again with it, up to [`crate::MAX_KEPT_BYTES`]. A call that was denied or
     /// invalid never ran and gives its key back.
-    pub fn finish_keeping(mut self, end: &End<'_>, result: Option<&str>) -> Finished {
-        let number = self.record(end, result);
+    pub fn finish_keeping(self, end: &End<'_>, result: Option<&str>) -> Finished {
+        self.finish_as(end, end.outcome.plain(), result)
+    }
+
+    /// As [`OpenCall::finish`], for a call that has done nothing yet, whatever its end says: because
+    /// it was turned away, or has asked something and will be made again. It gives its key back.
+    pub fn finish_freeing(self, end: &End<'_>) -> Finished {
+        self.finish_as(end, Outcome::Invalid, None)
+    }
+
+    /// As [`OpenCall::finish`], for a call that may or may not have been done, whatever its end says:
+    /// a person must look before anybody is told anything else under its key.
+    pub fn finish_unsure(self, end: &End<'_>) -> Finished {
+        self.finish_as(end, Outcome::Unknown, None)
+    }
+
+    fn finish_as(mut self, end: &End<'_>, kept: Outcome<()>, result: Option<&str>) -> Finished {
+        let number = self.record(end, kept, result);
         Finished(match self.shared.options.durability {
             Durability::Strict => Some(Committed {
                 shared: Arc::clone(&self.shared),
@@ -628,14 +644,16 @@ impl OpenCall {
 
     fn never_ran(mut self) {
         let reason = LEDGER_UNAVAILABLE;
-        self.record(&End::new(Outcome::Denied { reason }), None);
+        let denied = Outcome::Denied { reason: () };
+        self.record(&End::new(Outcome::Denied { reason }), denied, None);
     }
 
-    fn record(&mut self, end: &End<'_>, result: Option<&str>) -> u64 {
+    /// `kept` is how it ended as far as its key goes.
+    fn record(&mut self, end: &End<'_>, kept: Outcome<()>, result: Option<&str>) -> u64 {
         self.ended = true;
         let keep = self.holds_key.then(|| Operation::KeepResult {
             call: self.call,
-            outcome: end.outcome.plain(),
+            outcome: kept,
             result: result
                 .filter(|text| text.len() <= MAX_KEPT_BYTES)
                 .map(str::to_owned),
@@ -656,7 +674,7 @@ impl Drop for OpenCall {
                 cost_micros: self.estimated_cost_micros,
                 ..End::new(Outcome::Abandoned)
             };
-            self.record(&end, None);
+            self.record(&end, Outcome::Abandoned, None);
         }
     }
 }

@@ -96,7 +96,7 @@ impl Shelf for Rows<'_> {
     ) -> impl Future<Output = rusqlite::Result<Option<Approval>>> + Send {
         ready(self.one_approval(
             "SELECT * FROM approval WHERE binding = ?1 AND needs = ?2 AND expires_us > ?3
-                AND state IN ('pending', 'approved')
+                AND state IN ('pending', 'approved', 'denied')
              ORDER BY state = 'approved' DESC, requested_us DESC LIMIT 1",
             params![new.binding, new.needs.as_str(), signed(now_us)],
         ))

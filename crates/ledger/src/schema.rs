@@ -50,7 +50,8 @@ const TABLES_2: &str = "
         used_us INTEGER,
         noted INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
-    CREATE INDEX approval_live ON approval (binding) WHERE state IN ('pending', 'approved');
+    CREATE INDEX approval_live ON approval (binding)
+        WHERE state IN ('pending', 'approved', 'denied');
     CREATE INDEX approval_pending ON approval (principal, expires_us) WHERE state = 'pending';
     CREATE INDEX approval_by_expiry ON approval (expires_us);
     CREATE INDEX approval_unnoted ON approval (noted) WHERE noted = 0;

@@ -26,8 +26,9 @@ pub(crate) trait Shelf {
         id: ApprovalId,
     ) -> impl Future<Output = Result<Option<Approval>, Self::Error>> + Send;
 
-    /// An approval for this that is pending or approved, needs the same approver, and expires after
-    /// `now_us`; an approved one before a pending one.
+    /// An approval for this that is pending, approved or denied, needs the same approver, and expires
+    /// after `now_us`; an approved one before others. What was denied stays so until it expires:
+    /// asking again and again must not wear anybody down.
     fn live_approval(
         &mut self,
         new: &crate::NewApproval,
