@@ -1,6 +1,7 @@
 use crate::{InvocationError, Invoked};
 use adapter_tools::{CallMeter, ToolError};
 use governance::{Micros, Remaining};
+use ledger::CallId;
 use std::sync::{Arc, OnceLock};
 
 /// What one call uses up, and what it leaves. It outlives the call, which may be given up anywhere.
@@ -9,12 +10,28 @@ pub struct Tally {
     meter: Arc<CallMeter>,
     cost: OnceLock<Micros>,
     remaining: OnceLock<Remaining>,
+    call: OnceLock<CallId>,
 }
 
 impl Tally {
     /// What the handler has metered so far.
     pub fn meter(&self) -> &Arc<CallMeter> {
         &self.meter
+    }
+
+    /// The call as the ledger has it, once that may be.
+    pub(crate) fn call(&self) -> Option<CallId> {
+        self.call.get().copied()
+    }
+
+    /// From here on the ledger may have it.
+    pub(crate) fn goes_on_record(&self, call: CallId) {
+        let _ = self.call.set(call); // it is one call
+    }
+
+    /// Whether the ledger may have it.
+    pub(crate) fn is_on_record(&self) -> bool {
+        self.call.get().is_some()
     }
 
     /// What the caller has left, once that is settled.
@@ -45,6 +62,9 @@ impl Tally {
                 | InvocationError::Unknown
                 | InvocationError::Invalid(_)
                 | InvocationError::Unrecorded(_)
+                | InvocationError::Unconfirmed(_)
+                | InvocationError::BadKey(_)
+                | InvocationError::KeyTaken(_)
                 | InvocationError::Read(_)
                 | InvocationError::Prompt(_)
                 | InvocationError::Tool(

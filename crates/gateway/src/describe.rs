@@ -3,7 +3,9 @@ use adapter_skills::SkillCatalog;
 use adapter_tools::Tool;
 use governance::{Hints, Kind, Policy};
 use jsonrpc_core::RawJson;
+use ledger::Digest;
 use mcp_protocol::model::{self, ResultMeta, TaskSupport, ToolAnnotations};
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -100,6 +102,34 @@ impl Described {
 
     pub(crate) fn name(&self) -> &str {
         &self.tool.name
+    }
+
+    /// A digest of all that anybody is told of it, apart from what depends on who asks.
+    pub(crate) fn definition_digest(&self) -> Digest {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Definition<'a> {
+            name: &'a str,
+            title: Option<&'a str>,
+            description: Option<&'a str>,
+            input_schema: &'a RawJson,
+            output_schema: Option<&'a RawJson>,
+            annotations: Option<&'a ToolAnnotations>,
+            #[serde(rename = "_meta")]
+            meta: &'a ResultMeta,
+        }
+        let tool = &self.tool;
+        let definition = Definition {
+            name: &tool.name,
+            title: tool.title.as_deref(),
+            description: tool.description.as_deref(),
+            input_schema: &tool.input_schema,
+            output_schema: tool.output_schema.as_ref(),
+            annotations: tool.annotations.as_ref(),
+            meta: &tool.meta,
+        };
+        let definition = serde_json::to_string(&definition);
+        redaction::digest(&definition.expect("JSON and texts serialize"))
     }
 
     /// What hosts put before a model: name, description and arguments.

@@ -1,8 +1,15 @@
-use crate::{PromptFailure, quota_report, resources::ReadFailure};
+use crate::{
+    PromptFailure,
+    confirmed::{PendingApproval, Unconfirmed},
+    quota_report,
+    replay::{BadKey, KeyTaken, TakenBy},
+    resources::ReadFailure,
+    tasks::rfc3339_millis,
+};
 use adapter_tools::{InvalidArguments, ToolError};
 use governance::{Denial, Reason};
 use jsonrpc_core::ErrorCode;
-use ledger::{Outcome, RecordError};
+use ledger::{ApprovalState, Outcome, RecordError};
 use mcp_protocol::{
     Era, ProtocolVersion,
     model::{CallToolResult, Content, ResultMeta},
@@ -25,6 +32,15 @@ pub enum InvocationError {
     /// The ledger cannot be written, so nothing was done.
     #[error("the call cannot be recorded")]
     Unrecorded(#[source] RecordError),
+    /// It needs a confirmation that it does not have, so nothing was done.
+    #[error("not confirmed")]
+    Unconfirmed(#[source] Box<Unconfirmed>),
+    /// Its idempotency key cannot be used, so nothing was done.
+    #[error("the idempotency key cannot be used")]
+    BadKey(#[source] BadKey),
+    /// Its idempotency key is taken, so nothing was done.
+    #[error("not done again")]
+    KeyTaken(#[source] Box<KeyTaken>),
     /// The arguments do not fit the tool's schema, so nothing was done.
     #[error("the arguments do not fit")]
     Invalid(#[source] InvalidArguments),
@@ -84,12 +100,24 @@ pub(crate) const INVALID_PARAMS: i32 = -32602;
 const INTERNAL: i32 = -32603;
 
 impl InvocationError {
+    /// Whether a call that was admitted has been refused all the same: it has not begun.
+    pub(crate) fn refuses(&self) -> bool {
+        matches!(
+            self,
+            Self::Unrecorded(_) | Self::Unconfirmed(_) | Self::BadKey(_) | Self::KeyTaken(_)
+        )
+    }
+
     /// The code of the founding table, whatever revision the caller speaks.
     pub(crate) fn founding_code(&self) -> i32 {
         match self {
             Self::Unknown => TOOL_NOT_FOUND,
-            Self::Denied(_) | Self::Unrecorded(_) => DENIED,
-            Self::Invalid(_) | Self::Tool(ToolError::Rejected(_)) => INVALID_PARAMS,
+            Self::Denied(_) | Self::Unrecorded(_) | Self::Unconfirmed(_) | Self::KeyTaken(_) => {
+                DENIED
+            }
+            Self::BadKey(_) | Self::Invalid(_) | Self::Tool(ToolError::Rejected(_)) => {
+                INVALID_PARAMS
+            }
             Self::TimedOut(_) | Self::Tool(ToolError::TimedOut) => TIMED_OUT,
             Self::Tool(ToolError::Broken(_)) => INTERNAL,
             Self::Tool(_) => FAILED,
@@ -112,7 +140,15 @@ impl InvocationError {
             Self::Unrecorded(_) => Outcome::Denied {
                 reason: Reason::LedgerUnavailable.as_str(),
             },
-            Self::Invalid(_) | Self::Tool(ToolError::Rejected(_)) => Outcome::Invalid,
+            Self::Unconfirmed(_) => Outcome::Denied {
+                reason: Reason::Confirmation.as_str(),
+            },
+            Self::KeyTaken(taken) => Outcome::Denied {
+                reason: taken.reason(),
+            },
+            Self::BadKey(_) | Self::Invalid(_) | Self::Tool(ToolError::Rejected(_)) => {
+                Outcome::Invalid
+            }
             Self::TimedOut(_) | Self::Tool(ToolError::TimedOut) => Outcome::TimedOut,
             Self::Prompt(PromptFailure::Arguments(_)) => Outcome::Invalid,
             Self::Tool(_) | Self::Read(_) | Self::Prompt(_) => Outcome::Failed,
@@ -163,6 +199,16 @@ impl InvocationError {
                     "a call was refused because it cannot be recorded"
                 );
                 Err(denied(&Denial::new(Reason::LedgerUnavailable)))
+            }
+            Self::Unconfirmed(unconfirmed) => Err(unconfirmed_error(unconfirmed)),
+            Self::KeyTaken(taken) => Err(taken_error(taken)),
+            Self::BadKey(bad) => {
+                let data = json!({ "details": bad.to_string(), "retryable": false });
+                Err(error(
+                    INVALID_PARAMS,
+                    format!("invalid params: {bad}"),
+                    &data,
+                ))
             }
             Self::Invalid(invalid) | Self::Tool(ToolError::Rejected(invalid)) => {
                 let lines = violation_lines(invalid);
@@ -403,6 +449,46 @@ fn denied(denial: &Denial) -> McpError {
         data["remaining"] = remaining;
     }
     error(DENIED, denial.to_string(), &data)
+}
+
+/// What the caller is told says what to do, since it is a model that reads it.
+fn unconfirmed_error(unconfirmed: &Unconfirmed) -> McpError {
+    let mut data = json!({ "reason": Reason::Confirmation.as_str(), "retryable": false });
+    let mut details = unconfirmed.to_string();
+    if let Some(approval) = &unconfirmed.approval {
+        let PendingApproval {
+            id,
+            state,
+            expires_us,
+        } = approval;
+        let expires_at = rfc3339_millis(*expires_us);
+        data["approval"] = json!({
+            "id": id.to_string(),
+            "state": state.as_str(),
+            "expires_at": expires_at,
+        });
+        if *state == ApprovalState::Pending {
+            let how = format!(
+                "an operator approves it with `owlclaw-mcp approvals approve {id}` or \
+                 `POST /approvals/{id}`; make the same call again afterwards, with the same arguments"
+            );
+            details = format!("{details} until {expires_at}: {how}");
+            data["approval"]["how"] = json!(how);
+        }
+    }
+    data["details"] = json!(details);
+    error(DENIED, details, &data)
+}
+
+fn taken_error(taken: &KeyTaken) -> McpError {
+    let data = json!({
+        "reason": "idempotency",
+        "state": taken.state.as_str(),
+        "call": taken.call.to_string(),
+        "details": taken.to_string(),
+        "retryable": taken.state == TakenBy::InFlight,
+    });
+    error(DENIED, taken.to_string(), &data)
 }
 
 /// The reasons that clients are told are a closed set (decision D5).

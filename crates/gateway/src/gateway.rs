@@ -87,6 +87,11 @@ pub struct Options {
     /// Whether handlers may send log messages to clients. The protocol advises new servers against
     /// it since 2026-07-28.
     pub client_logging: bool,
+    /// How long an approval can be decided and used after it was asked for; as long, what was denied
+    /// is refused.
+    pub approvals_expire: Duration,
+    /// How long idempotency keys are remembered, and what their calls were answered.
+    pub keep_keys: Duration,
     /// Tells the time.
     pub clock: Clock,
 }
@@ -103,6 +108,8 @@ impl Default for Options {
             errors: ErrorOptions::default(),
             limits: EngineLimits::default(),
             client_logging: false,
+            approvals_expire: Duration::from_secs(60 * 60),
+            keep_keys: Duration::from_secs(24 * 60 * 60),
             clock: system_clock,
         }
     }
@@ -130,9 +137,7 @@ impl<Q: QuotaStore> Gateway<Q> {
                 Arc::clone(&governor),
                 recorder.clone(),
                 Arc::clone(&redactor),
-                options.clock,
-                options.default_timeout,
-                options.progress_after,
+                &options,
             )),
             governor: Arc::clone(&governor),
             offer: Arc::clone(&offer),
@@ -157,6 +162,7 @@ impl<Q: QuotaStore> Gateway<Q> {
                 invocations: Arc::clone(&server.invocations),
                 governor: Arc::clone(&governor),
                 offer: Arc::clone(&offer),
+                recorder: recorder.clone(),
                 encoder: server.encoder.clone(),
                 errors: options.errors,
             })

@@ -5,13 +5,19 @@ use crate::{
     invocation::Target,
     quota_report,
     recorded::{Labels, start_of},
+    replay::{self, KeyTaken},
 };
 use adapter_tools::ToolError;
-use governance::{Ask, Denial, Ending, Governor, Micros, Permit, QuotaStore, Reason};
-use ledger::{CallId, End, Outcome, Recorder, Start};
+use governance::{
+    Ask, Confirmation, Denial, Ending, Governor, Micros, Permit, QuotaStore, Reason, Risk,
+};
+use ledger::{ApprovalId, CallId, Digest, End, KeyClaim, Outcome, Recorder, Start};
 use mcp_service::{RequestCx, Service};
 use redaction::Redactor;
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Something that governance has let through. Only [`Governed`] makes one, so what takes an
 /// `Admitted` cannot be reached around it.
@@ -20,6 +26,12 @@ pub struct Admitted<T> {
     inner: T,
     estimate: Micros,
     policy_version: u64,
+    confirmation: Option<Confirmation>,
+    confirmation_rule: Option<Box<str>>,
+    risk: Risk,
+    durable_start: bool,
+    key: Option<KeyClaim>,
+    approval: Option<(ApprovalId, Digest)>,
     deadline: Option<Instant>,
 }
 
@@ -37,6 +49,47 @@ impl<T> Admitted<T> {
     /// When its answer is no longer wanted; set on the way to whoever carries it out.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
+    }
+
+    /// Who has to confirm it before it may begin.
+    pub fn confirmation(&self) -> Option<Confirmation> {
+        self.confirmation
+    }
+
+    /// By which rule, in words.
+    pub fn confirmation_rule(&self) -> Option<&str> {
+        self.confirmation_rule.as_deref()
+    }
+
+    /// What it does.
+    pub fn risk(&self) -> Risk {
+        self.risk
+    }
+
+    /// Whether it must be safe on record before it begins.
+    pub fn durable_start(&self) -> bool {
+        self.durable_start
+    }
+
+    /// The idempotency key it comes under.
+    pub(crate) fn key(&self) -> Option<&KeyClaim> {
+        self.key.as_ref()
+    }
+
+    /// The approval that it begins with, and what that is for.
+    pub(crate) fn approval(&self) -> Option<(ApprovalId, Digest)> {
+        self.approval
+    }
+
+    pub(crate) fn with_approval(self, approval: ApprovalId, binding: Digest) -> Self {
+        Self {
+            approval: Some((approval, binding)),
+            ..self
+        }
+    }
+
+    pub(crate) fn inner_mut(&mut self) -> &mut T {
+        &mut self.inner
     }
 
     pub(crate) fn until(self, deadline: Instant) -> Self {
@@ -60,15 +113,18 @@ pub struct Governed<S, Q> {
     recorder: Recorder,
     redactor: Arc<Redactor>,
     clock: Clock,
+    keep_keys: Duration,
 }
 
 impl<S, Q: QuotaStore> Governed<S, Q> {
+    /// Idempotency keys are remembered for `keep_keys` after their calls began.
     pub(crate) fn new(
         inner: S,
         governor: Arc<Governor<Q>>,
         recorder: Recorder,
         redactor: Arc<Redactor>,
         clock: Clock,
+        keep_keys: Duration,
     ) -> Self {
         Self {
             inner,
@@ -76,12 +132,17 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             recorder,
             redactor,
             clock,
+            keep_keys,
         }
     }
 
     /// Visible, permitted, then budget and rates together (decision D6). What does not exist is
     /// asked for in the same place, so that it costs nobody anything either.
-    async fn admit(&self, cx: &RequestCx, invocation: &Invocation) -> Result<Permit<Q>, Refusal> {
+    async fn admit(
+        &self,
+        cx: &RequestCx,
+        invocation: &Invocation,
+    ) -> Result<(Permit<Q>, Option<KeyClaim>), Refusal> {
         let principal = cx.principal.as_str();
         // Both are looked up in every case: which of the two failed must not show in the time.
         let exists = invocation.exists();
@@ -109,7 +170,89 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             now: timestamp((self.clock)()),
             arguments: Some(invocation.arguments.as_str()),
         };
-        self.governor.admit(ask).await.map_err(Refusal::Denied)
+        let key = self.key(cx, invocation)?;
+        // What was done before is answered as before, which uses nothing up; but only to who may
+        // call it still.
+        if let Some(key) = &key
+            && self.may_hear(ask)
+        {
+            match self.recorder.find_key(key).await {
+                Ok(None) => {}
+                Ok(Some(refusal)) => {
+                    let taken = KeyTaken::of(refusal, false);
+                    return Err(Refusal::Failed(taken));
+                }
+                Err(error) => return Err(Refusal::Failed(InvocationError::Unrecorded(error))),
+            }
+        }
+        match self.governor.admit(ask).await {
+            Ok(permit) => Ok((permit, key)),
+            Err(denial) => Err(Refusal::Denied(denial)),
+        }
+    }
+
+    /// Whether the caller may know what has come of a call, though it might not be made now.
+    fn may_hear(&self, ask: Ask<'_>) -> bool {
+        match self.governor.policy().check(ask) {
+            Ok(_) => true,
+            Err(denial) => !matches!(denial.reason, Reason::NotVisible | Reason::Permission),
+        }
+    }
+
+    /// The idempotency key of a call of a tool, if it has one; nothing else needs any.
+    fn key(&self, cx: &RequestCx, invocation: &Invocation) -> Result<Option<KeyClaim>, Refusal> {
+        if !matches!(invocation.target, Target::Tool(_)) || invocation.is_rerun {
+            return Ok(None);
+        }
+        let key = replay::key_of(cx);
+        let key = key.map_err(|bad| Refusal::Failed(InvocationError::BadKey(bad)))?;
+        let at_us = (self.clock)();
+        let keep_us = u64::try_from(self.keep_keys.as_micros()).unwrap_or(u64::MAX);
+        Ok(key.map(|key| KeyClaim {
+            principal: cx.principal.as_str().to_owned(),
+            key,
+            capability: invocation.capability.clone(),
+            digest: invocation.arguments_digest(),
+            call: CallId::new(at_us),
+            at_us,
+            // As large as a store can have it.
+            until_us: at_us.saturating_add(keep_us).min(i64::MAX.unsigned_abs()),
+        }))
+    }
+
+    /// What the caller is told of a call that was refused.
+    fn refused(
+        &self,
+        cx: &RequestCx,
+        invocation: &Invocation,
+        refusal: Refusal,
+    ) -> Result<Invoked, InvocationError> {
+        match refusal {
+            Refusal::Unknown => Err(InvocationError::Unknown),
+            Refusal::Denied(denial) => {
+                quota_report::hint_denied(cx, &denial);
+                Err(InvocationError::Denied(denial))
+            }
+            Refusal::Failed(InvocationError::KeyTaken(taken)) => {
+                let again = taken.again();
+                if again.is_ok()
+                    && let Some(handover) = &invocation.handover
+                {
+                    // It is over: a task that is to be has its result already.
+                    handover.begin();
+                }
+                again
+            }
+            Refusal::Failed(error) => Err(error),
+        }
+    }
+
+    fn risk(&self, cx: &RequestCx, invocation: &Invocation) -> Risk {
+        let policy = self.governor.policy();
+        let principal = cx.principal.as_str();
+        policy
+            .hints(principal, &invocation.capability, invocation.kind())
+            .risk
     }
 
     async fn record_refusal(&self, cx: &RequestCx, invocation: &Invocation, refusal: &Refusal) {
@@ -118,21 +261,32 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         let capability = match refusal {
             // Anything that a client likes to say.
             Refusal::Unknown => self.redactor.text(&invocation.capability),
-            Refusal::Denied(_) => invocation.capability.as_str().into(),
+            Refusal::Denied(_) | Refusal::Failed(_) => invocation.capability.as_str().into(),
         };
         let start = Start {
             capability: &capability,
             policy_version: self.governor.policy().version(),
+            replay_of: refusal.replay_of(),
             ..start_of(cx, invocation, &labels, CallId::new(at_us), at_us)
         };
-        let (reason, message) = match refusal {
-            Refusal::Unknown => ("unknown", "there is no such capability".to_owned()),
-            Refusal::Denied(denial) => (denial.reason.as_str(), denial.to_string()),
+        let (outcome, message) = match refusal {
+            Refusal::Unknown => {
+                let reason = "unknown";
+                (
+                    Outcome::Denied { reason },
+                    "there is no such capability".to_owned(),
+                )
+            }
+            Refusal::Denied(denial) => {
+                let reason = denial.reason.as_str();
+                (Outcome::Denied { reason }, denial.to_string())
+            }
+            Refusal::Failed(error) => (error.outcome(), error.for_the_record()),
         };
         let end = End {
             message: Some(&self.redactor.text(&message)),
             error_code: Some(refusal.founding_code(&invocation.target)),
-            ..End::new(Outcome::Denied { reason })
+            ..End::new(outcome)
         };
         if let Err(error) = self.recorder.refuse(&start, &end).await {
             // Nothing has run, so there is nothing to hold back; but it must not go unseen.
@@ -140,7 +294,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
                 error = &error as &dyn std::error::Error,
                 principal = %cx.principal,
                 %capability,
-                reason,
+                %outcome,
                 "a refusal could not be recorded"
             );
         }
@@ -150,13 +304,35 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
 enum Refusal {
     Unknown,
     Denied(Denial),
+    /// For something else, before it was admitted or after.
+    Failed(InvocationError),
 }
 
 impl Refusal {
+    /// The call that was answered once more.
+    fn replay_of(&self) -> Option<CallId> {
+        match self {
+            Self::Failed(InvocationError::KeyTaken(taken)) if taken.is_answered() => {
+                Some(taken.call)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the ledger has it already.
+    fn is_on_record(&self) -> bool {
+        match self {
+            Self::Failed(InvocationError::Unconfirmed(unconfirmed)) => unconfirmed.on_record,
+            Self::Failed(InvocationError::KeyTaken(taken)) => taken.on_record,
+            _ => false,
+        }
+    }
+
     /// The code of the founding table, as the record has it of every other failure.
     fn founding_code(&self, target: &Target) -> i32 {
         match self {
             Self::Denied(denial) if denial.reason != Reason::NotVisible => error::DENIED,
+            Self::Failed(error) => error.founding_code(),
             _ => match target {
                 Target::Tool(_) => error::TOOL_NOT_FOUND,
                 Target::Resource(_) => error::RESOURCE_NOT_FOUND,
@@ -179,25 +355,28 @@ where
         cx: &RequestCx,
         invocation: Invocation,
     ) -> Result<Invoked, InvocationError> {
-        let permit = match self.admit(cx, &invocation).await {
-            Ok(permit) => permit,
+        let (permit, key) = match self.admit(cx, &invocation).await {
+            Ok(admitted) => admitted,
             Err(refusal) => {
                 self.record_refusal(cx, &invocation, &refusal).await;
-                return Err(match refusal {
-                    Refusal::Unknown => InvocationError::Unknown,
-                    Refusal::Denied(denial) => {
-                        quota_report::hint_denied(cx, &denial);
-                        InvocationError::Denied(denial)
-                    }
-                });
+                return self.refused(cx, &invocation, refusal);
             }
         };
         let tally = Arc::clone(&invocation.tally);
+        let confirmation = permit.confirmation();
+        // Only these can be refused from here on for other reasons than the ledger's own.
+        let refusable = (confirmation.is_some() || key.is_some()).then(|| invocation.clone());
         let admitted = Admitted {
-            inner: invocation,
             estimate: permit.reserved(),
             policy_version: permit.policy_version(),
+            confirmation,
+            confirmation_rule: permit.confirmation_rule().map(Into::into),
+            risk: confirmation.map_or_else(Risk::default, |_| self.risk(cx, &invocation)),
+            durable_start: permit.durable_start(),
+            key,
+            approval: None,
             deadline: None,
+            inner: invocation,
         };
         let open = OpenPermit {
             permit: Some(permit),
@@ -209,7 +388,16 @@ where
             quota_report::hint(cx, &remaining);
             tally.leave(remaining);
         }
-        outcome
+        match (outcome, refusable) {
+            (Err(error), Some(invocation)) if error.refuses() => {
+                let refusal = Refusal::Failed(error);
+                if !refusal.is_on_record() {
+                    self.record_refusal(cx, &invocation, &refusal).await;
+                }
+                self.refused(cx, &invocation, refusal)
+            }
+            (outcome, _) => outcome,
+        }
     }
 }
 
@@ -241,6 +429,10 @@ impl<Q: QuotaStore> OpenPermit<'_, Q> {
 impl<Q: QuotaStore> Drop for OpenPermit<'_, Q> {
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
+            if !self.tally.is_on_record() {
+                // Its caller left while it was looked into whether it may begin.
+                return permit.release();
+            }
             let cost = self.tally.cost_given_up(permit.reserved());
             let now = timestamp((self.clock)());
             // Its caller has left, or what runs it has panicked.
@@ -256,10 +448,11 @@ impl<Q: QuotaStore> Drop for OpenPermit<'_, Q> {
 
 /// Whether a call that was let through has not begun all the same.
 fn never_began(outcome: &Result<Invoked, InvocationError>) -> bool {
-    matches!(
-        outcome,
-        Ok(Invoked::NeedsConfirmation(_)) | Err(InvocationError::Unrecorded(_))
-    )
+    match outcome {
+        Ok(Invoked::NeedsConfirmation(_)) | Err(InvocationError::Unrecorded(_)) => true,
+        Ok(_) => false,
+        Err(error) => error.refuses(),
+    }
 }
 
 /// What the end of a call says of the health of what was called: for breakers.
@@ -288,6 +481,9 @@ fn ending_of(outcome: &Result<Invoked, InvocationError>) -> Ending {
             InvocationError::Unknown
             | InvocationError::Denied(_)
             | InvocationError::Unrecorded(_)
+            | InvocationError::Unconfirmed(_)
+            | InvocationError::BadKey(_)
+            | InvocationError::KeyTaken(_)
             | InvocationError::Invalid(_)
             | InvocationError::Read(_)
             | InvocationError::Prompt(_),

@@ -2,6 +2,7 @@ use crate::{Offer, Tally, facts, tasks::Handover};
 use adapter_tools::{Answers, Needed};
 use governance::{Kind, Micros};
 use jsonrpc_core::RawJson;
+use ledger::Digest;
 use mcp_protocol::model::{CallToolResult, GetPromptResult, ReadResource, ReadResourceResult};
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,6 +21,11 @@ pub struct Invocation {
     pub answers: Option<Arc<Answers>>,
     /// What makes a task of the call, where it can become one.
     pub handover: Option<Arc<Handover>>,
+    /// The task it is called for, if that is there already.
+    pub task: Option<Arc<str>>,
+    /// Whether it was begun before, by a process that has not ended it. Under an idempotency key it
+    /// is the same call, whose end nobody knew.
+    pub is_rerun: bool,
     /// What the call uses up, whatever becomes of it.
     pub tally: Arc<Tally>,
 }
@@ -60,6 +66,8 @@ impl Invocation {
             offer,
             answers: None,
             handover: None,
+            task: None,
+            is_rerun: false,
             tally: Arc::default(),
         }
     }
@@ -79,6 +87,8 @@ impl Invocation {
             offer,
             answers: None,
             handover: None,
+            task: None,
+            is_rerun: false,
             tally: Arc::default(),
         }
     }
@@ -97,6 +107,8 @@ impl Invocation {
             offer,
             answers: None,
             handover: None,
+            task: None,
+            is_rerun: false,
             tally: Arc::default(),
         }
     }
@@ -133,6 +145,25 @@ impl Invocation {
             }
             Target::Resource(_) | Target::Prompt(..) => None,
         }
+    }
+
+    /// The task that it is, if it is one by now.
+    pub(crate) fn task(&self) -> Option<&str> {
+        let handover = self.handover.as_deref();
+        self.task.as_deref().or_else(|| handover?.task())
+    }
+
+    /// A digest of what is called, as it is defined now; of tools alone.
+    pub fn definition(&self) -> Option<Digest> {
+        match &self.target {
+            Target::Tool(name) => self.offer.definition(name),
+            Target::Resource(_) | Target::Prompt(..) => None,
+        }
+    }
+
+    /// A digest of what the arguments say, however they are written.
+    pub fn arguments_digest(&self) -> Digest {
+        redaction::digest(self.arguments.as_str())
     }
 
     /// The JSON-RPC method that asks for it.

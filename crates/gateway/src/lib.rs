@@ -4,16 +4,20 @@
 //! and every invocation passes the same layers, outermost first; [`invocations`] is where their
 //! order is written down:
 //!
-//! 1. [`Governed`]: refused and recorded as refused, or admitted and counted;
-//! 2. [`Recorded`]: its start is on record before it runs, and its end before it is answered;
-//! 3. [`Timed`]: it has until its deadline;
-//! 4. [`Runner`]: its arguments are checked, and it is carried out.
+//! 1. [`Governed`]: refused and recorded as refused, or admitted and counted; or answered as before,
+//!    if it comes again under its idempotency key;
+//! 2. [`Confirmed`]: somebody agrees to it, if it needs that;
+//! 3. [`Recorded`]: its start is on record before it runs, with the approval and the key it takes,
+//!    and its end before it is answered;
+//! 4. [`Timed`]: it has until its deadline;
+//! 5. [`Runner`]: its arguments are checked, and it is carried out.
 //!
 //! Only [`Governed`] makes an [`Admitted`], and what runs calls takes nothing else: there is no way
 //! around it, for a batch element or a legacy call as little as for a modern one.
 
 mod asking;
 mod clock;
+mod confirmed;
 mod cost;
 mod cursor;
 mod describe;
@@ -32,6 +36,7 @@ mod offer;
 mod prompts;
 mod quota_report;
 mod recorded;
+mod replay;
 mod resources;
 mod runner;
 mod seal;
@@ -43,6 +48,7 @@ mod timed;
 
 pub use crate::{
     clock::{Clock, system_clock},
+    confirmed::{Confirmed, PendingApproval, Unconfirmed, WhyUnconfirmed},
     cost::Tally,
     describe::IncludeSkill,
     error::{ErrorOptions, ErrorStyle, InvocationError},
@@ -58,6 +64,7 @@ pub use crate::{
     offer::Offer,
     prompts::{PromptCx, PromptFailure, Prompts, StaticPrompts},
     recorded::{Recorded, redactor_of_this_process},
+    replay::{BadKey, KeyTaken, TakenBy},
     resources::{
         NoResources, ReadFailure, ResourceEntry, Resources, SkillResources, StaticResources,
         rfc3339,
@@ -73,22 +80,35 @@ pub use crate::{
 use governance::{Governor, QuotaStore};
 use ledger::Recorder;
 use redaction::Redactor;
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 /// What every invocation passes, outermost first.
-pub type Invocations<Q> = Governed<Recorded<Timed<Runner>>, Q>;
+pub type Invocations<Q> = Governed<Confirmed<Recorded<Timed<Runner>>>, Q>;
 
 /// Puts together what happens to every invocation.
 pub fn invocations<Q: QuotaStore>(
     governor: Arc<Governor<Q>>,
     recorder: Recorder,
     redactor: Arc<Redactor>,
-    clock: Clock,
-    default_timeout: Duration,
-    progress_after: Duration,
+    options: &Options,
 ) -> Invocations<Q> {
-    let runner = Runner::new(progress_after);
-    let timed = Timed::new(runner, default_timeout);
+    let clock = options.clock;
+    let runner = Runner::new(options.progress_after);
+    let timed = Timed::new(runner, options.default_timeout);
     let recorded = Recorded::new(timed, recorder.clone(), Arc::clone(&redactor), clock);
-    Governed::new(recorded, governor, recorder, redactor, clock)
+    let confirmed = Confirmed::new(
+        recorded,
+        recorder.clone(),
+        clock,
+        options.approvals_expire,
+        Arc::clone(&redactor),
+    );
+    Governed::new(
+        confirmed,
+        governor,
+        recorder,
+        redactor,
+        clock,
+        options.keep_keys,
+    )
 }

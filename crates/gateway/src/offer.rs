@@ -4,6 +4,7 @@ use crate::{
 };
 use adapter_skills::{SkillCatalog, TaskHint, ToolHints};
 use adapter_tools::{Annotations, TaskSupport, Tool, ToolSet};
+use ledger::Digest;
 use std::{collections::HashMap, error::Error, sync::Arc, time::Duration};
 
 /// Everything on offer at one time. A change of it is another offer, with empty caches: a list can
@@ -14,6 +15,8 @@ pub struct Offer {
     described: Vec<Described>,
     /// Of the tools that have any, by name.
     mirrored: HashMap<String, MirroredParams>,
+    /// Of each tool, a digest of its definition as it is listed, by name.
+    definitions: HashMap<String, Digest>,
     resources: Arc<dyn Resources>,
     prompts: Arc<dyn Prompts>,
     pub(crate) lists: Lists,
@@ -34,12 +37,16 @@ impl Offer {
             Some(skills) => with_hints(&tools, skills),
             None => tools,
         };
-        let described = tools
+        let described: Vec<_> = tools
             .iter()
             .map(|tool| Described::new(tool, skills, include, default_timeout))
             .collect();
         let mirrored = tools.iter().filter_map(mirrored).collect();
+        let definitions = described
+            .iter()
+            .map(|it| (it.name().to_owned(), it.definition_digest()));
         Self {
+            definitions: definitions.collect(),
             tools,
             described,
             mirrored,
@@ -87,6 +94,12 @@ impl Offer {
     /// Which arguments of a tool are repeated in HTTP headers, if any are.
     pub fn mirrored(&self, tool: &str) -> Option<&MirroredParams> {
         self.mirrored.get(tool)
+    }
+
+    /// A digest of the definition of a tool, as it is listed and in canonical form: another
+    /// description, schema or hint makes another tool of it for whoever has agreed to call it.
+    pub fn definition(&self, tool: &str) -> Option<Digest> {
+        self.definitions.get(tool).copied()
     }
 
     /// The resources.

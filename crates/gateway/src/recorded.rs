@@ -1,8 +1,10 @@
 use crate::{
-    Admitted, Clock, Invocation, InvocationError, Invoked, Tally, Target, asking::recorded_needs,
+    Admitted, Clock, Invocation, InvocationError, Invoked, Tally, Target,
+    asking::recorded_needs,
+    replay::{KeyEnd, KeyTaken},
 };
 use governance::{Kind, Micros};
-use ledger::{CallId, End, Finished, OpenCall, Outcome, Recorder, Start};
+use ledger::{BeginError, CallId, Claim, End, Finished, OpenCall, Outcome, Recorder, Start};
 use mcp_protocol::model::{CallToolResult, ReadResourceResult};
 use mcp_service::{RequestCx, Service};
 use opentelemetry::{propagation::TextMapPropagator, trace::TraceContextExt};
@@ -114,6 +116,35 @@ fn trace_id(traceparent: &str) -> Option<String> {
     span.is_valid().then(|| span.trace_id().to_string())
 }
 
+impl<S> Recorded<S> {
+    /// Begins a call, with all that it needs for that: an approval, an idempotency key, and that it
+    /// is safe on disk.
+    async fn begin(
+        &self,
+        start: &Start<'_>,
+        admitted: &Admitted<Invocation>,
+    ) -> Result<OpenCall, InvocationError> {
+        let approval = admitted
+            .approval()
+            .map(|(approval, binding)| Claim::Approval { approval, binding });
+        // The key first: what was done before is answered as before, and nothing is asked of it.
+        let key = admitted.key().cloned().map(Claim::Key);
+        let claims: Vec<_> = key.into_iter().chain(approval).collect();
+        if !claims.is_empty() {
+            let begun = self.recorder.begin_claiming(start, &claims).await;
+            return begun.map_err(|error| match error {
+                BeginError::Record(error) => InvocationError::Unrecorded(error),
+                BeginError::Refused(refusal) => KeyTaken::of(refusal, true),
+            });
+        }
+        let begun = match admitted.durable_start() {
+            true => self.recorder.begin_durably(start).await,
+            false => self.recorder.begin(start).await,
+        };
+        begun.map_err(InvocationError::Unrecorded)
+    }
+}
+
 impl<S> Service<Admitted<Invocation>> for Recorded<S>
 where
     S: Service<Admitted<Invocation>, Response = Invoked, Error = InvocationError>,
@@ -132,27 +163,27 @@ where
         let capability = admitted.inner().capability.clone();
         let open = {
             let labels = Labels::of(cx, admitted.inner(), &self.redactor);
+            let call = CallId::new(began_us);
+            // Before it is asked whether it is a task: whoever makes one of it asks the other way round.
+            tally.goes_on_record(call);
+            let key = admitted.key();
             let start = Start {
                 policy_version: admitted.policy_version(),
                 estimated_cost_micros: estimate.0,
-                ..start_of(
-                    cx,
-                    admitted.inner(),
-                    &labels,
-                    CallId::new(began_us),
-                    began_us,
-                )
+                approval: admitted.approval().map(|(approval, _)| approval),
+                idempotency_key: key.map(|claim| claim.key.as_str()),
+                definition_digest: admitted.inner().definition(),
+                task: admitted.inner().task(),
+                ..start_of(cx, admitted.inner(), &labels, call, began_us)
             };
-            self.recorder
-                .begin(&start)
-                .await
-                .map_err(InvocationError::Unrecorded)?
+            self.begin(&start, &admitted).await?
         };
         let entry = OpenEntry {
             open: Some(open),
             tally: &tally,
             redactor: &self.redactor,
             capability: &capability,
+            holds_key: admitted.key().is_some(),
             estimate,
             began_us,
             clock: self.clock,
@@ -180,6 +211,7 @@ struct OpenEntry<'a> {
     tally: &'a Tally,
     redactor: &'a Redactor,
     capability: &'a str,
+    holds_key: bool,
     estimate: Micros,
     began_us: u64,
     clock: Clock,
@@ -196,8 +228,18 @@ impl OpenEntry<'_> {
             cost_micros,
             ..End::new(outcome)
         };
+        let finish = |end: &End<'_>| {
+            if !self.holds_key {
+                return open.finish(end);
+            }
+            match KeyEnd::of(outcome) {
+                KeyEnd::Keep(answer) => open.finish_keeping(end, Some(&answer)),
+                KeyEnd::Free => open.finish_freeing(end),
+                KeyEnd::Unknown => open.finish_unsure(end),
+            }
+        };
         Some(match outcome {
-            Ok(Invoked::Tool(result)) => open.finish(&End {
+            Ok(Invoked::Tool(result)) => finish(&End {
                 is_error: result.is_error,
                 result: &redactor.json(capability, &recorded_result(result)),
                 ..ended(if result.is_error {
@@ -206,21 +248,19 @@ impl OpenEntry<'_> {
                     Outcome::Succeeded
                 })
             }),
-            Ok(Invoked::Resource(result)) => open.finish(&End {
+            Ok(Invoked::Resource(result)) => finish(&End {
                 result: &redactor.json(capability, &recorded_read(result)),
                 ..ended(Outcome::Succeeded)
             }),
-            Ok(Invoked::Prompt(result)) => open.finish(&End {
+            Ok(Invoked::Prompt(result)) => finish(&End {
                 result: &serde_json::json!({ "messages": result.messages.len() }).to_string(),
                 ..ended(Outcome::Succeeded)
             }),
-            Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed)) => {
-                open.finish(&End {
-                    result: &redactor.json(capability, &recorded_needs(needed)),
-                    ..ended(Outcome::Succeeded)
-                })
-            }
-            Err(error) => open.finish(&End {
+            Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed)) => finish(&End {
+                result: &redactor.json(capability, &recorded_needs(needed)),
+                ..ended(Outcome::Succeeded)
+            }),
+            Err(error) => finish(&End {
                 message: Some(&redactor.text(&error.for_the_record())),
                 error_code: Some(error.founding_code()),
                 ..ended(error.outcome())

@@ -30,6 +30,7 @@ pub use self::{
 pub(crate) use self::{
     again::Upkeep,
     run::{Outcome, Run, Wanted},
+    time::rfc3339_millis,
 };
 
 use self::live::{AnswersTooLarge, Live, Responses, Stop, Visible};

@@ -298,6 +298,8 @@ fn options(config: &Config) -> Options {
             },
             ..EngineLimits::default()
         },
+        approvals_expire: seconds(config.governance.approvals.expire_seconds),
+        keep_keys: seconds(config.governance.idempotency.keep_seconds),
         clock: system_clock,
         ..Options::default()
     }

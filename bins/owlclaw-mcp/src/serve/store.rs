@@ -81,6 +81,8 @@ fn durability(config: &Config) -> Durability {
 
 fn options(config: &Config) -> RecorderOptions {
     RecorderOptions {
+        // As clients are answered, by the table of docs/errors.md.
+        claim_refusal_code: Some(-32003),
         durability: durability(config),
         max_wait: Duration::from_secs(config.ledger.max_wait_seconds),
         ..RecorderOptions::default()

@@ -9,6 +9,7 @@ use crate::{ErrorOptions, Invocations, Offer, facts::tool_capability};
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt, future::select, stream};
 use governance::{Governor, QuotaStore};
+use ledger::Recorder;
 use mcp_protocol::Encoder;
 use mcp_service::Principal;
 use std::{collections::HashSet, convert::Infallible, pin::pin, sync::Arc, time::Duration};
@@ -24,6 +25,7 @@ pub(crate) struct Upkeep<Q: QuotaStore> {
     pub(crate) invocations: Arc<Invocations<Q>>,
     pub(crate) governor: Arc<Governor<Q>>,
     pub(crate) offer: Arc<ArcSwap<Offer>>,
+    pub(crate) recorder: Recorder,
     pub(crate) encoder: Encoder,
     pub(crate) errors: ErrorOptions,
 }
@@ -168,6 +170,7 @@ impl<Q: QuotaStore> Upkeep<Q> {
         let run = Arc::new(Run {
             tasks: Arc::clone(&self.tasks),
             invocations: Arc::clone(&self.invocations),
+            recorder: self.recorder.clone(),
             encoder: self.encoder.clone(),
             errors: self.errors,
             cx: again.cx,

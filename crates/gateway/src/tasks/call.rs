@@ -182,6 +182,7 @@ impl<Q: QuotaStore> Server<Q> {
         let run = Run {
             tasks,
             invocations: Arc::clone(&self.invocations),
+            recorder: self.recorder.clone(),
             encoder: self.encoder.clone(),
             errors: self.errors,
             cx: cx.fork(),

@@ -38,6 +38,11 @@ impl Handover {
         let _ = self.task.set(task);
     }
 
+    /// The task, if it is one by now.
+    pub(crate) fn task(&self) -> Option<&str> {
+        self.task.get().map(Said::task)
+    }
+
     /// Says of the task how far the call has come, if it is one.
     pub(crate) fn report(&self, progress: &Progress) {
         if let Some(task) = self.task.get() {

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     ErrorOptions, Invocation, InvocationError, Invocations, Invoked, Offer, Tally,
     asking::{self, MAX_ROUNDS, asks_for_ever},
+    confirmed,
     facts::tool_capability,
     server::tool_result,
 };
@@ -17,6 +18,7 @@ use futures_util::{
 };
 use governance::QuotaStore;
 use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
+use ledger::{Note, NoteKind, Recorder};
 use mcp_protocol::{
     Encoder, Era,
     model::{CallToolResult, Content, RELATED_TASK, ServerResult, Task, TaskState},
@@ -53,6 +55,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Run<Q: QuotaStore> {
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) invocations: Arc<Invocations<Q>>,
+    pub(crate) recorder: Recorder,
     pub(crate) encoder: Encoder,
     pub(crate) errors: ErrorOptions,
     pub(crate) cx: RequestCx,
@@ -125,6 +128,9 @@ impl<Q: QuotaStore> Run<Q> {
             Begun::Gone => return,
         };
         handover.became(Said::of(&self.tasks, &live));
+        if !wanted.at_once {
+            self.note_task(&live, &tally);
+        }
         let (_, task) = live.seen();
         if reply.send(Outcome::Created(task)).is_err() {
             // Its client has left without hearing of it, which is a cancellation.
@@ -138,8 +144,11 @@ impl<Q: QuotaStore> Run<Q> {
 
     /// Begins a task once more that another process has begun before.
     pub(crate) async fn again(self: Arc<Self>, live: &Arc<Live>) {
-        let mut invocation = self.invocation(self.answers.clone());
+        // What was confirmed was the call that was cut short.
+        let answers = self.answers.as_deref();
+        let mut invocation = self.invocation(answers.map(|it| Arc::new(confirmed::forget(it))));
         invocation.handover = Some(Handover::of(Said::of(&self.tasks, live)));
+        invocation.is_rerun = true;
         let tally = Arc::clone(&invocation.tally);
         let call = self.call(invocation, Some(live));
         self.finish(live, call, None, tally).await;
@@ -305,6 +314,7 @@ impl<Q: QuotaStore> Run<Q> {
                 state: needed.state,
             })));
             invocation.handover = Some(Handover::of(Said::of(&self.tasks, live)));
+            invocation.is_rerun = 1 < live.attempt;
             tally = Arc::clone(&invocation.tally);
             called = self.call(invocation, Some(live)).await;
         }
@@ -350,7 +360,8 @@ impl<Q: QuotaStore> Run<Q> {
     }
 
     /// The call, for whoever carries it out; of `live`, if it is a task already.
-    fn call(self: &Arc<Self>, invocation: Invocation, live: Option<&Live>) -> Call {
+    fn call(self: &Arc<Self>, mut invocation: Invocation, live: Option<&Live>) -> Call {
+        invocation.task = live.map(|live| live.record.id.as_str().into());
         let run = Arc::clone(self);
         let handover = invocation.handover.clone();
         let called = async move {
@@ -369,6 +380,28 @@ impl<Q: QuotaStore> Run<Q> {
             handover,
             call: called.boxed(),
         })
+    }
+
+    /// Puts on record that a call has become a task, if it was on record before. One that begins
+    /// later says so itself.
+    fn note_task(&self, live: &Live, tally: &Tally) {
+        let Some(call) = tally.call() else {
+            return;
+        };
+        let detail = json!({ "call": call.to_string(), "capability": live.record.capability });
+        let noted = self.recorder.note_later(&Note {
+            actor: self.cx.principal.as_str(),
+            subject: live.record.id.as_str(),
+            detail: &detail.to_string(),
+            ..Note::new((self.tasks.clock)(), NoteKind::named("task_created"))
+        });
+        if let Err(error) = noted {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                task = ?live.record.id,
+                "it could not be put on record which call a task is"
+            );
+        }
     }
 
     fn note_panic(&self, what: &'static str, panic: &(dyn Any + Send)) {

@@ -32,6 +32,11 @@ impl Said {
         }
     }
 
+    /// The task that it is said of.
+    pub(crate) fn task(&self) -> &str {
+        self.live.record.id.as_str()
+    }
+
     /// Passes it on, unless something was just now: the next one says more anyway.
     pub(crate) fn say(&self, progress: &Progress) {
         let now = Instant::now();

@@ -3,7 +3,8 @@
 use adapter_tools::{Arguments, Executor, Tool, ToolCx, ToolError, ToolOutput, ToolSet};
 use futures_util::future::BoxFuture;
 use gateway::{
-    Gateway, NoResources, Offer, Options, Parts, Resources, Tasks, redactor_of_this_process,
+    Gateway, NoResources, Offer, Options, Parts, Prompts, Resources, StaticPrompts, Tasks,
+    redactor_of_this_process,
 };
 use governance::{Governor, MemoryQuota, Policy, PolicySpec, Rules, Timestamp, Usage};
 use ledger::{
@@ -263,6 +264,7 @@ pub(crate) struct Setup {
     pub(crate) durability: Durability,
     pub(crate) more_tools: Vec<Tool>,
     pub(crate) resources: Arc<dyn Resources>,
+    pub(crate) prompts: Arc<dyn Prompts>,
     pub(crate) tasks: Option<Arc<Tasks>>,
     pub(crate) max_principals: usize,
     pub(crate) bench: Bench,
@@ -281,6 +283,7 @@ impl Default for Setup {
             durability: Durability::Strict,
             more_tools: Vec::new(),
             resources: Arc::new(NoResources),
+            prompts: Arc::new(StaticPrompts::new()),
             tasks: None,
             max_principals: 100,
             bench: Bench::new(),
@@ -344,7 +347,7 @@ impl Setup {
                     ..Implementation::default()
                 },
                 instructions: None,
-                offer: offer(tools, self.resources),
+                offer: offer(tools, self.resources).with_prompts(self.prompts),
                 governor: Arc::new(Governor::new(
                     Policy::new(self.policy).unwrap(),
                     Arc::new(MemoryQuota::new(self.max_principals)),

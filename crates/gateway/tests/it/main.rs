@@ -6,6 +6,7 @@ mod tasks_again;
 mod tasks_house;
 
 mod arguments;
+mod confirmation;
 mod errors;
 mod handshake;
 mod interleavings;

@@ -1,0 +1,189 @@
+//! How somebody is asked to confirm a call, and what their answer says.
+
+use adapter_tools::{Answers, Elicited, Needed};
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// Under which key it is asked. Tools choose the keys of their own questions; one that chose this
+/// would ask after the confirmation, and so never at the same time.
+pub(crate) const KEY: &str = "io.owlclaw/confirm";
+
+/// The most characters of a call's arguments that are shown.
+const MAX_ARGUMENT_CHARS: usize = 1_000;
+
+/// What somebody is asked to confirm.
+pub(crate) struct Question<'a> {
+    /// As `tool/NAME`.
+    pub(crate) capability: &'a str,
+    /// JSON text, redacted.
+    pub(crate) arguments: &'a str,
+    /// What it is expected to cost, in words; `None` if nothing.
+    pub(crate) cost: Option<String>,
+    /// Its risks, in words.
+    pub(crate) risks: &'a [&'static str],
+}
+
+/// What has come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// Yes.
+    Yes,
+    /// No.
+    No,
+    /// It was closed without an answer.
+    Nothing,
+}
+
+impl Question<'_> {
+    /// What somebody is asked, for people.
+    pub(crate) fn message(&self) -> String {
+        let (kind, name) = self
+            .capability
+            .split_once('/')
+            .unwrap_or(("", self.capability));
+        let mut message = format!("Allow this call of the {kind} `{}`?", shown(name));
+        // Nothing in it may look like a line of ours.
+        let _ = write!(message, "\nArguments: {}", shown(self.arguments));
+        if let Some(cost) = &self.cost {
+            let _ = write!(message, "\nExpected cost: {cost}");
+        }
+        if !self.risks.is_empty() {
+            let _ = write!(message, "\nRisk: {}", self.risks.join(", "));
+        }
+        message
+    }
+
+    /// The form.
+    pub(crate) fn form(&self) -> Needed {
+        let schema = json!({
+            "type": "object",
+            "properties": { "confirm": {
+                "type": "boolean",
+                "title": "Allow it, this once",
+                "default": false,
+            }},
+            "required": ["confirm"],
+        });
+        Needed::form(KEY, self.message(), schema)
+    }
+}
+
+/// What the client's user has said; `None` if there is no answer that makes sense.
+pub(crate) fn said(answers: &Answers) -> Option<Said> {
+    Some(match answers.elicited(KEY)? {
+        // Accepting a form is sending it; what it says is in its one field.
+        Elicited::Accepted(content) => match content.get("confirm") {
+            Some(Value::Bool(true)) => Said::Yes,
+            _ => Said::No,
+        },
+        Elicited::Declined => Said::No,
+        Elicited::Cancelled => Said::Nothing,
+    })
+}
+
+/// Text of a caller's, shown to somebody who is to judge it: cut, and with nothing in it that is not
+/// seen or changes how the rest is seen.
+fn shown(text: &str) -> String {
+    let mut shown: String = text
+        .chars()
+        .take(MAX_ARGUMENT_CHARS)
+        .map(|it| match it {
+            // Between the members of an object; within texts JSON has no line breaks.
+            '\n' | '\r' | '\t' => ' ',
+            it if misleads(it) => '\u{fffd}',
+            it => it,
+        })
+        .collect();
+    let left = text.chars().count().saturating_sub(MAX_ARGUMENT_CHARS);
+    if 0 < left {
+        let _ = write!(shown, "… ({left} more characters)");
+    }
+    shown
+}
+
+/// Control characters, and those that order or hide text (Unicode 16, 23.2 and 23.3).
+fn misleads(it: char) -> bool {
+    it.is_control()
+        || matches!(it, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::value::RawValue;
+
+    fn question(arguments: &str) -> Question<'_> {
+        Question {
+            capability: "tool/transfer",
+            arguments,
+            cost: Some("5".to_owned()),
+            risks: &["mutating", "financial"],
+        }
+    }
+
+    #[test]
+    fn the_message_shows_what_is_to_be_judged_and_nothing_that_misleads() {
+        assert_eq!(
+            question(r#"{"to":"anna"}"#).message(),
+            "Allow this call of the tool `transfer`?\nArguments: {\"to\":\"anna\"}\n\
+             Expected cost: 5\nRisk: mutating, financial"
+        );
+        let tricky = "{\"a\":\"\u{202e}x\u{200b}\n\u{7f}\u{e0041}\"}";
+        let message = question(tricky).message();
+        assert!(
+            message.contains("{\"a\":\"\u{fffd}x\u{fffd} \u{fffd}\u{fffd}\"}"),
+            "{message}"
+        );
+        let long = format!(
+            "{{\"a\":\"{}\"}}",
+            "\u{4f1a}".repeat(2 * MAX_ARGUMENT_CHARS)
+        );
+        let message = question(&long).message();
+        assert!(message.contains("… (1008 more characters)"), "{message}");
+        assert!(message.chars().count() < MAX_ARGUMENT_CHARS + 200);
+    }
+
+    #[test]
+    fn only_an_explicit_yes_is_one() {
+        let with = |json: &str| Answers {
+            responses: [(
+                KEY.to_owned(),
+                RawValue::from_string(json.to_owned()).unwrap(),
+            )]
+            .into(),
+            state: None,
+        };
+        for (answer, means) in [
+            (
+                r#"{"action":"accept","content":{"confirm":true}}"#,
+                Some(Said::Yes),
+            ),
+            (
+                r#"{"action":"accept","content":{"confirm":"true"}}"#,
+                Some(Said::No),
+            ),
+            (
+                r#"{"action":"accept","content":{"confirm":1}}"#,
+                Some(Said::No),
+            ),
+            (
+                r#"{"action":"accept","content":{"confirm":false}}"#,
+                Some(Said::No),
+            ),
+            (r#"{"action":"accept","content":{}}"#, Some(Said::No)),
+            (r#"{"action":"accept"}"#, Some(Said::No)),
+            (
+                r#"{"action":"decline","content":{"confirm":true}}"#,
+                Some(Said::No),
+            ),
+            (r#"{"action":"cancel"}"#, Some(Said::Nothing)),
+            (r#"{"content":{"confirm":true}}"#, None),
+            (r#"{"action":"maybe"}"#, None),
+            ("true", None),
+        ] {
+            assert_eq!(said(&with(answer)), means, "{answer}");
+        }
+        assert_eq!(said(&Answers::default()), None);
+    }
+}
