@@ -44,7 +44,7 @@ pub struct Change {
 }
 
 /// Keys that can change while the server runs, with all below them.
-const LIVE: [&str; 3] = ["governance", "redaction", "logging.level"];
+const LIVE: [&str; 2] = ["governance", "logging.level"];
 /// Of those, keys that cannot: they are handed out once, when serving begins.
 const NOT_LIVE: [&str; 2] = ["governance.approvals", "governance.idempotency"];
 
@@ -146,7 +146,6 @@ impl Config {
         config.governance = new.governance.clone();
         config.governance.approvals = governance.approvals.clone();
         config.governance.idempotency = governance.idempotency.clone();
-        config.redaction = new.redaction.clone();
         config.logging.level = new.logging.level;
         config
     }

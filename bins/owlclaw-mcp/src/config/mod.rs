@@ -132,9 +132,9 @@ pub fn load(
 
     let from_file = document
         .as_ref()
-        .map(|document| file::layer(document, &keys, environment, base, &mut problems));
-    let from_environment = environment::layer(environment, &keys, directory, &mut problems);
-    let from_command_line = overrides::layer(overrides, &keys, directory, &mut problems);
+        .map(|document| file::layer(document, keys, environment, base, &mut problems));
+    let from_environment = environment::layer(environment, keys, directory, &mut problems);
+    let from_command_line = overrides::layer(overrides, keys, directory, &mut problems);
 
     let mut figment = Figment::from(Serialized::defaults(Config::default()));
     let mut origins = Origins::new();

@@ -46,11 +46,11 @@ impl Default for Ledger {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Checkpoint {
-    /// After how many entries there is one; 0: only by time.
-    #[schemars(range(max = 1_000_000_000))]
+    /// After how many entries there is one.
+    #[schemars(range(min = 1, max = 1_000_000_000))]
     pub entries: u64,
-    /// After how many minutes there is one, if there are entries since the last; 0: only by number.
-    #[schemars(range(max = 525_600))]
+    /// After how many minutes there is one, if there are entries since the last.
+    #[schemars(range(min = 1, max = 525_600))]
     pub minutes: u64,
     /// The private key that signs them, as `ledger keygen` makes it. Without one, they are not
     /// signed.

@@ -1,6 +1,7 @@
 //! What may stand where in a configuration: the JSON Schema of [`Config`], made easy to walk.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
@@ -113,8 +114,11 @@ fn without_dialect(mut schema: Value) -> Value {
 }
 
 /// The keys that may stand under [`ROOT_KEY`].
-pub(super) fn root() -> Keys {
-    keys(&file_schema()["properties"][ROOT_KEY]["properties"])
+pub(super) fn root() -> &'static Keys {
+    // Made once: a server reads its configuration again and again.
+    static ROOT: LazyLock<Keys> =
+        LazyLock::new(|| keys(&file_schema()["properties"][ROOT_KEY]["properties"]));
+    &ROOT
 }
 
 fn keys(properties: &Value) -> Keys {
@@ -230,7 +234,7 @@ mod tests {
 
     fn at(path: &str) -> Shape {
         path.split('.')
-            .fold(Shape::Section(root()), |shape, key| match shape {
+            .fold(Shape::Section(root().clone()), |shape, key| match shape {
                 Shape::Section(mut keys) => keys.remove(key).unwrap_or_else(|| panic!("no {key}")),
                 Shape::Table(inner) | Shape::Patterns(inner) => *inner,
                 other => panic!("{other:?} at {key}"),

@@ -14,6 +14,7 @@ mod governed;
 mod hostile;
 mod http;
 mod listings;
+mod rules;
 mod services;
 mod skills;
 mod stdio;

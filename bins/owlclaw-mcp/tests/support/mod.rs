@@ -110,6 +110,11 @@ impl Site {
         HttpServer::spawn(command, Port::Announced(announced)).await
     }
 
+    /// The server on a port of its choice, by these words.
+    pub(crate) async fn http_by(&self, words: &[&str]) -> HttpServer {
+        HttpServer::spawn(self.command(words), Port::Announced(announced)).await
+    }
+
     /// Every call in the ledger, the oldest first.
     pub(crate) fn calls(&self) -> Vec<CallRecord> {
         let mut reader = LedgerReader::open(self.path("ledger.db")).expect("the ledger opens");
