@@ -91,7 +91,7 @@ fn trouble() -> impl Strategy<Value = Trouble> {
 
 enum Store {
     Memory(MemoryLedger),
-    Sqlite(SqliteLedger, PathBuf, TempDir),
+    Sqlite(Box<SqliteLedger>, PathBuf, TempDir),
 }
 
 impl Store {
@@ -99,7 +99,7 @@ impl Store {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ledger.sqlite");
         let store = SqliteLedger::open(&path, Durability::Relaxed).unwrap();
-        Self::Sqlite(store, path, directory)
+        Self::Sqlite(Box::new(store), path, directory)
     }
 
     async fn append(
@@ -173,7 +173,7 @@ impl Store {
                 drop(store);
                 let store = SqliteLedger::open(&path, Durability::Relaxed).unwrap();
                 let left = store.interrupted().iter().map(|it| it.call).collect();
-                (Self::Sqlite(store, path, directory), left)
+                (Self::Sqlite(Box::new(store), path, directory), left)
             }
             memory @ Self::Memory(_) => (memory, Vec::new()),
         }
@@ -216,14 +216,16 @@ impl Store {
     }
 }
 
+/// Of a key: the arguments, the call, the end of its lifetime, and what has become of it.
+type Held = (u8, CallId, u64, Option<Outcome<()>>);
+
 /// What ought to be so, worked out in another way.
 #[derive(Default)]
 struct Model {
     now_us: u64,
     /// Binding, expiry and state, without expiry having been looked at.
     approvals: Vec<(ApprovalId, u8, u64, ApprovalState)>,
-    /// Arguments, the call, the end of its lifetime; and what has become of it.
-    keys: BTreeMap<u8, (u8, CallId, u64, Option<Outcome<()>>)>,
+    keys: BTreeMap<u8, Held>,
     open: Vec<(CallId, Option<u8>)>,
     claimed_by: HashMap<ApprovalId, CallId>,
     decided: HashSet<ApprovalId>,

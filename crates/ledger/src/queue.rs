@@ -571,7 +571,8 @@ impl Shared {
         let queue = self.lock();
         // Whoever it is that waits, a group is stored afterwards, and that is where it ends.
         let oldest = queue.committing.since.or(queue.filling.since);
-        if !oldest.is_some_and(|since| max_wait <= since.elapsed()) || queue.health.stopped {
+        let hangs = oldest.is_some_and(|since| max_wait <= since.elapsed());
+        if queue.health.stopped || !hangs {
             return false;
         }
         self.refuse_all(queue, "it has not answered for too long".to_owned())
@@ -629,7 +630,7 @@ impl Queue {
 
     fn end_unclaimed(&mut self, unclaimed: &Unclaimed) {
         let end = End::new(unclaimed.outcome);
-        let keep = unclaimed.holds_key.then(|| Operation::KeepResult {
+        let keep = unclaimed.holds_key.then_some(Operation::KeepResult {
             call: unclaimed.call,
             // Whatever the ledger says, it gives its key back.
             outcome: Outcome::Denied { reason: () },

@@ -498,7 +498,7 @@ async fn what_is_decided_beside_a_running_server_is_seen_and_put_on_record() {
             .collect::<Vec<_>>()
     };
     let first = (ask[0].id.to_string(), "bob".to_owned(), 110);
-    assert_eq!(decided(&entries(&path)), [first.clone()]);
+    assert_eq!(decided(&entries(&path)), std::slice::from_ref(&first));
 
     // From time to time, without any use; and what expires as well.
     desk.decide(ask[1].id, Decision::Deny, "carol", 130)
