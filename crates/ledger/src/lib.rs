@@ -7,8 +7,13 @@
 //! waits until it is on disk; [`OpenCall::finish`] hands over the end without waiting, and so does
 //! dropping the [`OpenCall`]. Entries are written as bytes into one buffer, which a thread of its
 //! own commits in groups to a [`LedgerStore`]: [`SqliteLedger`], [`PostgresLedger`], which several
-//! servers share, or [`MemoryLedger`]. While the
-//! store fails, no call can begin; it is tried again until it works, and nothing is lost.
+//! servers share, or [`MemoryLedger`]. While the store fails, or does not answer, no call can begin;
+//! it is tried again until it works, and nothing is lost.
+//!
+//! What a call needs before it may run, an [`Approval`] or an idempotency key, is kept beside the
+//! entries and changes in the transaction that stores them: [`Recorder::begin_claiming`] gives a
+//! call all that it claims, or ends it as denied. Whatever else belongs on record is a [`Note`].
+//! Refusals that flood are counted and noted together.
 //!
 //! ```
 //! use ledger::*;

@@ -287,18 +287,16 @@ async fn carry_out(mut store: Store, steps: Vec<(Step, Trouble)>) {
                     requested_us: model.now_us,
                     expires_us: model.now_us + 50,
                 };
-                let live: Vec<_> = (0..model.approvals.len())
-                    .filter(|&index| model.is_live(index))
-                    .collect();
-                let pending = live
+                let lasting = |it: &&(ApprovalId, u8, u64, ApprovalState)| {
+                    model.now_us < it.2 && it.3 != ApprovalState::Used
+                };
+                let lasting: Vec<_> = model.approvals.iter().filter(lasting).collect();
+                let pending = lasting
                     .iter()
-                    .filter(|&&index| model.approvals[index].3 == ApprovalState::Pending)
+                    .filter(|it| it.3 == ApprovalState::Pending)
                     .count();
-                let same: Vec<_> = live
-                    .iter()
-                    .map(|&index| model.approvals[index])
-                    .filter(|it| it.1 == number)
-                    .collect();
+                // What was denied stays so.
+                let same: Vec<_> = lasting.iter().filter(|it| it.1 == number).collect();
                 let request = Operation::RequestApproval {
                     approval: new.clone(),
                     bounds: BOUNDS,

@@ -39,7 +39,7 @@ pub struct Health {
     pub unwritten_entries: u64,
     /// How long the last group took to be stored.
     pub last_commit: Duration,
-    /// Entries stored by this recorder.
+    /// Entries stored by this recorder, without those that the store added.
     pub committed_entries: u64,
     /// Groups stored by this recorder.
     pub committed_groups: u64,

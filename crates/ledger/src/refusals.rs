@@ -2,7 +2,7 @@
 //!
 //! A refused call costs its caller nothing, so without this a caller in a loop would fill the disk.
 
-use crate::{End, Note, NoteKind, Outcome, Start};
+use crate::{End, MAX_TEXT_BYTES, Note, NoteKind, Outcome, Start, codec};
 use serde_json::json;
 use std::{
     collections::HashMap,
@@ -63,10 +63,12 @@ impl Refusals {
         let Outcome::Denied { reason } = end.outcome else {
             return true;
         };
+        // As much of each as an entry keeps: callers choose how long the names are that they make up.
+        let kept = |text| codec::cut(text, MAX_TEXT_BYTES).to_owned();
         let mut sort = Sort {
-            principal: start.principal.to_owned(),
-            capability: start.capability.to_owned(),
-            reason: reason.to_owned(),
+            principal: kept(start.principal),
+            capability: kept(start.capability),
+            reason: kept(reason),
         };
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         if MAX_KINDS <= kinds.len() && !kinds.contains_key(&sort) {
