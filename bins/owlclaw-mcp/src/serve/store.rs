@@ -7,13 +7,14 @@ use std::time::Duration;
 use gateway::{Component, ComponentState, Gateway, system_clock};
 use governance::{Calendar, Kind, MemoryQuota, Micros, Policy, Seed, Timestamp};
 use ledger::{
-    Durability, LedgerReader, LedgerStore, OpenError, ReadLedger, Recorder, RecorderOptions,
-    SqliteLedger,
+    Durability, LedgerReader, LedgerStore, OpenError, PostgresLedger, PostgresOptions,
+    PostgresReader, ReadLedger, Recorder, RecorderOptions, SqliteLedger,
 };
+use quota_postgres::{PostgresQuota, QuotaOptions};
 
 use super::quotas::Quotas;
 use crate::Failure;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Environment};
 
 /// What this program serves with.
 pub(super) type ServedGateway = Gateway<Quotas>;
@@ -27,6 +28,9 @@ pub(super) struct Stores {
 
 /// Opens both. `policy` says what is worth counting of what the ledger remembers.
 pub(super) async fn open(config: &Config, policy: &Policy) -> Result<Stores, Failure> {
+    if let Some(url) = database(config)? {
+        return open_database(config, &url).await;
+    }
     let quotas = MemoryQuota::default();
     let recorder = open_file(config, policy, &quotas)?;
     Ok(Stores {
@@ -37,7 +41,27 @@ pub(super) async fn open(config: &Config, policy: &Policy) -> Result<Stores, Fai
 
 /// Opens the ledger to read it, also beside a server that writes to it.
 pub(crate) fn open_reader(config: &Config) -> Result<Box<dyn ReadLedger + Send>, Failure> {
-    Ok(Box::new(LedgerReader::open(&config.ledger.path)?))
+    Ok(match database(config)? {
+        Some(url) => Box::new(PostgresReader::open(&database_options(config, &url)?)?),
+        None => Box::new(LedgerReader::open(&config.ledger.path)?),
+    })
+}
+
+/// The address of the database, if there is one; it may hold a password.
+pub(crate) fn database(config: &Config) -> Result<Option<String>, Failure> {
+    let Some(url) = &config.ledger.url else {
+        return Ok(None);
+    };
+    match url.reveal(&Environment::of_process()) {
+        Some(url) => Ok(Some(url)),
+        None => Err("ledger.url refers to a variable that is not there, or is empty".into()),
+    }
+}
+
+/// How the database at this address is used.
+pub(crate) fn database_options(config: &Config, url: &str) -> Result<PostgresOptions, Failure> {
+    let options = PostgresOptions::new(url)?;
+    Ok(options.with_durability(durability(config)))
 }
 
 /// What `/health` says of the counters.
@@ -49,6 +73,17 @@ pub(super) fn quota_component(quotas: std::sync::Arc<Quotas>) -> Component {
             ok,
             detail: (!ok).then(|| "use cannot be counted, so that no call is admitted".to_owned()),
         }
+    })
+}
+
+async fn open_database(config: &Config, url: &str) -> Result<Stores, Failure> {
+    let database = database_options(config, url)?;
+    // It blocks, and what it waits for is elsewhere.
+    let store = tokio::task::spawn_blocking(move || PostgresLedger::open(&database)).await??;
+    let quotas = PostgresQuota::open(url, QuotaOptions::default()).await?;
+    Ok(Stores {
+        recorder: Recorder::spawn(store, options(config))?,
+        quotas: Quotas::Postgres(quotas),
     })
 }
 
