@@ -7,6 +7,29 @@
 //!
 //! Capabilities are named `kind/name`: `tool/transfer`, `resource/skill://shop/refunds`.
 //!
+//! # What decides
+//!
+//! Deny wins, then confirm, then allow, whether a principal's own rules say it or those of one of its
+//! roles. In this order:
+//!
+//! 1. `visible` and `hidden`: what is not visible does not exist.
+//! 2. `allow` and `deny`.
+//! 3. [`Condition`]s over the arguments, in CEL. What they cannot say is held against the caller, and
+//!    no arguments can make them run for long.
+//! 4. The most that one call may cost; the hours of the day ([`TimeWindows`]).
+//! 5. Whether the tool rests because it failed ([`BreakerSpec`]).
+//! 6. Budget, rates, cooldown and running calls, counted together or not at all.
+//!
+//! Whether somebody has to confirm the call is no refusal here: the [`Permit`] says so
+//! ([`Permit::confirmation`]), and whoever holds it lets nothing begin until somebody has, or takes
+//! everything back with [`Permit::release`]. [`Governor::explain`] says what would become of a call
+//! and which rule decides.
+//!
+//! What a policy says is what it is called: [`Policy::version`] is a digest.
+//!
+//! Deliberately absent: who asks (a principal's name is taken as it is), what a confirmation looks
+//! like, and breakers shared by several processes.
+//!
 //! ```
 //! use governance::*;
 //! use std::sync::Arc;
