@@ -28,7 +28,7 @@ pub(super) fn find(text: &str, names: &Names, spans: &mut Vec<Span>) {
         };
         let value = match (bytes[sign], meaning) {
             (_, Meaning::Harmless) => continue,
-            (b'>', _) => element(bytes, sign),
+            (b'>', _) => element(text, sign),
             (_, meaning) => value(text, sign, meaning),
         };
         if let Some((start, end)) = value {
@@ -54,15 +54,18 @@ fn name_end(text: &[u8], sign: usize) -> usize {
 }
 
 /// The content of the element whose tag ends here.
-fn element(text: &[u8], sign: usize) -> Option<(usize, usize)> {
-    let tag = &text[sign.saturating_sub(LONGEST_NAME)..sign];
+fn element(text: &str, sign: usize) -> Option<(usize, usize)> {
+    let bytes = text.as_bytes();
+    let tag = &bytes[sign.saturating_sub(LONGEST_NAME)..sign];
     let opening = memchr::memrchr(b'<', tag)?;
     if tag[opening..].starts_with(b"</") {
         return None;
     }
     let start = sign + 1;
-    let end = memchr::memchr(b'<', &text[start..]).map_or(text.len(), |it| start + it);
-    (start < end).then_some((start, end))
+    let end = memchr::memchr(b'<', &bytes[start..]).map_or(text.len(), |it| start + it);
+    let is_secret =
+        start < end && placeholder::length_at_start(&text[start..]) != Some(end - start);
+    is_secret.then_some((start, end))
 }
 
 /// The value after a sign.
@@ -165,10 +168,22 @@ fn bracketed_end(text: &[u8], start: usize) -> usize {
     text.len()
 }
 
+/// The end of the line, or of the quotation that the whole line is in: of quotes that were opened in
+/// the value, as in `Digest username="x"`, both are part of it.
 fn line_end(text: &[u8], start: usize) -> usize {
-    super::token::run_end(text, start, |byte| {
-        !matches!(byte, b'\n' | b'\r' | b'"' | b'\'')
-    })
+    let mut open = None;
+    for (at, byte) in text.iter().enumerate().skip(start) {
+        match (byte, open) {
+            (b'\n' | b'\r', _) => return at,
+            (b'"' | b'\'', Some(quote)) if quote == byte => open = None,
+            (b'"' | b'\'', None) if start < at && matches!(text[at - 1], b'=' | b' ' | b',') => {
+                open = Some(byte);
+            }
+            (b'"' | b'\'', None) => return at,
+            _ => {}
+        }
+    }
+    text.len()
 }
 
 /// Where a value ends that is not quoted. What separates values ends it if another name or nothing

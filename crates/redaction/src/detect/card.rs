@@ -33,18 +33,17 @@ pub(super) fn find(text: &[u8], spans: &mut Vec<Span>) {
 
 /// Whether a number of JSON is that of a card, in whatever notation.
 pub(super) fn is_number(number: &str) -> bool {
-    if number.len() < FEWEST_DIGITS as usize {
+    if number.len() < FEWEST_DIGITS as usize || number.starts_with('-') {
         return false;
     }
-    let digits = number.trim_start_matches('-');
-    if digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return digits.len() <= MOST_DIGITS && is_card(digits.as_bytes());
+    if number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return number.len() <= MOST_DIGITS && is_card(number.as_bytes());
     }
     // 4.111111111111111e15 and 4111111111111111.0 are the same to who reads them. Beyond 2^53 such
     // numbers are not exact, and no card's number survives in them.
     match number.parse::<f64>() {
-        Ok(number) if number.abs() < 9_007_199_254_740_992.0 && number.fract() == 0.0 => {
-            is_card(format!("{}", number.abs()).as_bytes())
+        Ok(number) if number < 9_007_199_254_740_992.0 && number.fract() == 0.0 => {
+            is_card(format!("{number}").as_bytes())
         }
         _ => false,
     }

@@ -1,0 +1,340 @@
+//! What is taken for a secret because of its looks, and what is not.
+
+#![allow(clippy::unwrap_used)]
+
+use redaction::{Redactor, Spec};
+use serde_json::json;
+
+fn redactor() -> Redactor {
+    Redactor::new(&Spec::default(), [1; 32]).unwrap()
+}
+
+/// A text with a secret between `«` and `»`, and what kind of secret it is.
+const SECRETS: &[(&str, &str)] = &[
+    // Cards of each scheme, in each way of writing them.
+    ("card", "«4111111111111111»"),
+    ("card", "pay with «4111 1111 1111 1111», please"),
+    ("card", "«4111-1111-1111-1111»"),
+    ("card", "«4111.1111.1111.1111»"),
+    ("card", "«4111  1111  1111  1111»"),
+    ("card", "«4111\u{a0}1111\u{a0}1111\u{a0}1111»"),
+    ("card", "«4111\u{2013}1111\u{2013}1111\u{2013}1111»"),
+    ("card", "«5555555555554444» 12/27 123"),
+    ("card", "«5555 5555 5555 4444» 12/27"),
+    ("card", "«5555-5555-5555-4444»-12/27"),
+    ("card", "«2223003122003222»"),
+    ("card", "«378282246310005»"),
+    ("card", "«3782 822463 10005»"),
+    ("card", "«30569309025904»"),
+    ("card", "«3056 930902 5904»"),
+    ("card", "«6011111111111117»"),
+    ("card", "«3566002020360505»"),
+    ("card", "«6200000000000005»"),
+    ("card", "«6304000000000000»"),
+    ("card", "#«4111111111111111»."),
+    ("card", "(«4111111111111111»)"),
+    ("card", "card_«4111111111111111»_a"),
+    ("card", "1 «4111 1111 1111 1111» 1"),
+    ("card", "n°«4111111111111111»"),
+    // Tokens of schemes.
+    ("token", "Bearer «mF_9.B5f-4.1JqM»"),
+    ("token", "got 'bearer   «abcdefgh1»'"),
+    ("token", "BEARER «AbCdEfGhIj»"),
+    ("token", "Bearer «abcdefghijklmnopqrstuvwxyz»"),
+    ("token", "Basic «QWxhZGRpbjpvcGVuIHNlc2FtZQ==»"),
+    ("token", "basic «dXNlcjpwYXNz»"),
+    // JSON web tokens.
+    (
+        "jwt",
+        "«eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U»",
+    ),
+    ("jwt", "t=«eyJhbGciOiJub25lIn0.eyJzdWIiOiIxIn0.»"),
+    ("jwt", "\"«eyJhbGciOiJSU0EtT0FFUCJ9.T0tPSw.SVY.Q1Q.VEFH»\""),
+    ("jwt", "«eyAiYWxnIjoiSFMyNTYifQ.eyJzdWIiOiIxIn0.c2ln»"),
+    // Private keys.
+    (
+        "private key",
+        "«-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----»\nnext",
+    ),
+    (
+        "private key",
+        "a «-----BEGIN RSA PRIVATE KEY-----\\nMIIE\\n-----END RSA PRIVATE KEY-----» b",
+    ),
+    (
+        "private key",
+        "«-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1r»",
+    ),
+    (
+        "private key",
+        "«-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIE\n-----END ENCRYPTED PRIVATE KEY-----»",
+    ),
+    (
+        "private key",
+        "«-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nlQ\n-----END PGP PRIVATE KEY BLOCK-----»",
+    ),
+    (
+        "private key",
+        "«---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----\nP2/5\n---- END SSH2 ENCRYPTED PRIVATE KEY ----»",
+    ),
+    (
+        "private key",
+        "«PuTTY-User-Key-File-3: ssh-ed25519\nPrivate-Lines: 1\nAAAA\nPrivate-MAC: 00ff»\nnext",
+    ),
+    // Keys of services.
+    ("api key", "«AKIAIOSFODNN7EXAMPLE»"),
+    ("api key", "aws «ASIAIOSFODNN7EXAMPLE», ok"),
+    ("api key", "«ghp_0123456789abcdefghijABCDEFGHIJ012345»"),
+    ("api key", "«gho_0123456789abcdefghijABCDEFGHIJ012345»"),
+    (
+        "api key",
+        "«github_pat_11AAAAAAA0abcdefghijkl_mnopqrstuvwxyz»",
+    ),
+    ("api key", "«glpat-abcdefghij0123456789»"),
+    ("api key", "«xoxb-123456789012-abcdefABCDEF»"),
+    ("api key", "«xoxp-1-2-3-abcdef»"),
+    ("api key", "«xapp-1-A0-123-abcdef»"),
+    (
+        "api key",
+        "https://hooks.slack.com/services/«T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX»",
+    ),
+    ("api key", "«AIzaSyA1234567890abcdefghijklmnopqrstuv»"),
+    ("api key", "«sk_live_0123456789abcdef»"),
+    ("api key", "«whsec_0123456789abcdefghijklmn»"),
+    ("api key", "«sk-proj-0123456789abcdefghij»"),
+    ("api key", "«hf_abcdefghijklmnopqrstuvwxyzABCDEFGH»"),
+    (
+        "api key",
+        "«SG.0123456789abcdefghijkl.0123456789abcdefghijklmnopqrstuvwxyz0123456789A»",
+    ),
+    ("api key", "«npm_0123456789abcdefghijABCDEFGHIJ012345»"),
+    ("api key", "«hvs.0123456789abcdefghijABCDEFGHIJ»"),
+    (
+        "api key",
+        "bot«123456789:AAabcdefghijklmnopqrstuvwxyz0123456»!",
+    ),
+    // Passwords in addresses.
+    (
+        "password",
+        "postgres://user:«s3cr3t»@db.example.org:5432/shop",
+    ),
+    ("password", "redis://:«s3cr3t»@localhost"),
+    ("password", "https://user:«p@ss:word»@example.org/a?b"),
+    (
+        "password",
+        "mongodb+srv://u:«pa/ss»@cluster0.example.net/db",
+    ),
+    ("password", "amqp://u:«1234»@h, then http://example.org/"),
+    // After names.
+    ("secret", "password=«hunter2»"),
+    ("secret", "PASSWORD: «hunter2»"),
+    ("secret", "password = \"«hun ter2»\" and more"),
+    ("secret", "{'db_password': '«hunter2»', 'x': 1}"),
+    ("secret", r#"{"password": "«hun\"ter2»", "x": 1, }"#),
+    ("secret", r#"said {\"password\":\"«hunter2»\",\"x\":1}"#),
+    ("secret", "data[\"secret\"] = '«x»'"),
+    ("secret", "token => '«abc»'"),
+    ("secret", "apiKey: b'«abc»'"),
+    ("secret", "{'pin': «1234»}"),
+    ("secret", "f(password=«hunter2»)"),
+    ("secret", "https://h/p?a=1&access_token=«abc»&b=2"),
+    ("secret", "https://h/p?password=«a&b»"),
+    ("secret", "Server=h;Password=«a,b»;Database=d"),
+    ("secret", "login(user=bob, password=«hunter2», retry=1)"),
+    ("secret", "Authorization: «Digest username=\"x\"»"),
+    ("secret", "Cookie: «a=b; c=d»\nnext"),
+    ("secret", "-H 'Authorization: «Token abc def»' -X POST"),
+    ("secret", "<password>«hunter2»</password>"),
+    ("secret", "<ns:Secret a='b'><pin>«1234»</pin></ns:Secret>"),
+    ("secret", "credentials: «{'user': 'a', 'key': ['b']}», x"),
+    ("secret", "passwords: «['a', 'b']»."),
+    ("secret", "password2=«hunter2»"),
+    ("secret", "密码：x 密码=«abc»"),
+    ("secret", "password: '«never closed"),
+];
+
+/// What looks like a secret, or nearly, and is none.
+const HARMLESS: &[&str] = &[
+    // Numbers.
+    "order 4711000000000001",
+    "4111111111111112",
+    "4111 1111 1111 1112",
+    "1234567890123456",
+    "0000000000000000",
+    "9999999999999999",
+    "invoice 2024-0000-1234-5678",
+    "4006381333931",
+    "9780306406157",
+    "490154203237518",
+    "8991101200003204510",
+    "1763740000000",
+    "1763740000000000",
+    "1763740000000000000",
+    "2026-11-21T17:40:24.123456789Z",
+    "20261121174024123456",
+    "+49 30 1234567890",
+    "+1 (415) 555-2671",
+    "+86 138 0013 8000",
+    "0049 4111 1111 111",
+    "192.168.100.200:8080",
+    "4111111111111111a",
+    "deadbeef4111111111111111",
+    "0.4111111111111111",
+    "41111111111111110000",
+    "4111-1111-1111-1111-2222-3333",
+    "4111 1111-1111 1111",
+    "DE89 3704 0044 0532 0130 00",
+    // Identifiers.
+    "550e8400-e29b-41d4-a716-446655440000",
+    "41111111-1111-4111-1111-111111111111",
+    "01890a5d-ac96-774b-bcce-b302099a8057",
+    "d41d8cd98f00b204e9800998ecf8427e",
+    "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    "W/\"67ab43\"",
+    "arn:aws:iam::123456789012:role/x",
+    "sha256:e3b0c44298fc1c149afbf4c8996fb924",
+    // Prose.
+    "the bearer of bad news",
+    "Bearer authentication is required",
+    "bearer responsibilities",
+    "Basic information",
+    "Basic English",
+    "basic auth",
+    "the token has expired",
+    "password must not be empty",
+    "a secret, he said",
+    "tokens: 512",
+    "max_tokens=512",
+    "next_page_token=abc",
+    "\"progressToken\": 7",
+    "unexpected token: }",
+    "password: null",
+    "password=None, token=***",
+    "password=''",
+    "has_password: true",
+    "monkey: 1, keys: 2, keyboard=us",
+    "passenger: Ann; spin: left; company=x; author: y; opinion: z",
+    "https://example.org:8080/a@b",
+    "https://user@example.org/",
+    "ssh://git@github.com:owner/name.git",
+    "skill://stock/counting",
+    "jdbc:postgresql://localhost:5432/shop?user=a@b",
+    "http://[::1]:8080/",
+    "mailto:eve@example.org",
+    "C:\\Users\\x: y",
+    "eyJ is how it begins",
+    "eyJhbGciOiJIUzI1NiJ9",
+    "eyJhbGciOiJIUzI1NiJ9.x",
+    "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+    "-----BEGIN PUBLIC KEY-----\nMIIB\n-----END PUBLIC KEY-----",
+    "AKIA is a prefix",
+    "EURAKIAIOSFODNN7EXAMPLE",
+    "ghp_short",
+    "task-force-one-two-three-four-five",
+    "sk-learn-and-other-libraries-of-python",
+    "disk-0123456789abcdefghij",
+    "xoxo-hugs-and-kisses",
+    "SG.1",
+    "key-value",
+    "a >= b, c => d, <p>e</p>, <!-- f -->",
+    "",
+    "会員番号: 123",
+];
+
+#[test]
+fn what_looks_like_a_secret_gives_way() {
+    let redactor = redactor();
+    for (kind, marked) in SECRETS {
+        let (before, rest) = marked.split_once('«').unwrap();
+        let (secret, after) = rest.split_once('»').unwrap_or((rest, ""));
+        let text = format!("{before}{secret}{after}");
+        let redacted = redactor.text(&text);
+        let placeholder = redacted
+            .strip_prefix(before)
+            .and_then(|rest| rest.strip_suffix(after))
+            .unwrap_or_else(|| panic!("{text:?} became {redacted:?}"));
+        let digest = placeholder
+            .strip_prefix(&format!("[redacted {kind} "))
+            .and_then(|rest| rest.strip_suffix(']'));
+        assert!(
+            digest.is_some_and(|it| it.len() == 16 && it.bytes().all(|it| it.is_ascii_hexdigit())),
+            "{text:?} became {redacted:?}"
+        );
+        // Once is enough.
+        assert_eq!(redactor.text(&redacted), redacted, "{text:?}");
+
+        // The same in a string of JSON, and as a name, and in JSON in a string of JSON.
+        let value = json!({ "note": text });
+        let expected = json!({ "note": redacted });
+        let json = redactor.json("tool/a", &value.to_string()).into_owned();
+        assert_eq!(json, expected.to_string(), "{text:?}");
+        let name = redactor
+            .json("", &json!({ (text.as_str()): null }).to_string())
+            .into_owned();
+        assert_eq!(name, json!({ (&*redacted): null }).to_string(), "{text:?}");
+        let embedded = redactor
+            .json("", &json!([value.to_string()]).to_string())
+            .into_owned();
+        assert_eq!(
+            embedded,
+            json!([expected.to_string()]).to_string(),
+            "{text:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_secret_stays_as_it_is() {
+    let redactor = redactor();
+    for text in HARMLESS {
+        assert_eq!(redactor.text(text), *text);
+        let json = json!({"note": text, "of": [text]}).to_string();
+        assert_eq!(redactor.json("tool/a", &json), json);
+    }
+    let all = HARMLESS.join("\n");
+    assert_eq!(redactor.text(&all), all);
+}
+
+#[test]
+fn numbers_of_json_can_be_cards() {
+    let redactor = redactor();
+    for number in [
+        "4111111111111111",
+        "4111111111111111.0",
+        "4111111111111111.000",
+        "4.111111111111111e15",
+        "4111111111111111e0",
+        "41111111111111110e-1",
+    ] {
+        let redacted = redactor.json("", number).into_owned();
+        assert!(
+            redacted.starts_with("\"[redacted card "),
+            "{number}: {redacted}"
+        );
+    }
+    for number in [
+        "-4111111111111111",
+        "4111111111111112",
+        "4111111111111111.5",
+        "1e300",
+        "-0",
+        "4.1e15",
+        "1763740000000000",
+        "5e-324",
+    ] {
+        assert_eq!(redactor.json("", number), number);
+    }
+}
+
+#[test]
+fn detectors_can_be_switched_off() {
+    let spec = Spec {
+        detectors: redaction::Detectors::none(),
+        built_in_keys: false,
+        ..Spec::default()
+    };
+    let redactor = Redactor::new(&spec, [1; 32]).unwrap();
+    for (_, marked) in SECRETS {
+        let text = marked.replace(['«', '»'], "");
+        assert_eq!(redactor.text(&text), text);
+    }
+}
