@@ -86,7 +86,11 @@ pub(crate) struct Labels<'a> {
 impl<'a> Labels<'a> {
     pub(crate) fn of(cx: &RequestCx, invocation: &'a Invocation, redactor: &Redactor) -> Self {
         let sent = invocation.arguments.as_str();
-        let arguments = redactor.json(&invocation.capability, sent);
+        let arguments = if invocation.exists() {
+            redactor.json(&invocation.capability, sent)
+        } else {
+            redactor.json_for_any(sent)
+        };
         Self {
             request_id: cx.id.to_string(),
             trace_id: cx.meta.traceparent.as_deref().and_then(trace_id),

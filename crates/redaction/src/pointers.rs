@@ -34,6 +34,11 @@ impl Pointers {
         let matching = self.0.iter().filter(|it| it.0.matches(capability));
         matching.flat_map(|(_, pointers)| pointers).collect()
     }
+
+    /// The pointers for all capabilities.
+    pub(crate) fn all(&self) -> Vec<&Pointer> {
+        self.0.iter().flat_map(|(_, pointers)| pointers).collect()
+    }
 }
 
 fn parse(pattern: &str, pointer: &str) -> Result<Pointer, BadSpec> {

@@ -58,8 +58,18 @@ impl Redactor {
     /// pointer leads to them.
     #[must_use]
     pub fn json<'a>(&self, capability: &str, json: &'a str) -> Cow<'a, str> {
-        let pointers = self.pointers.of(capability);
-        match self.walk(json, &pointers, 0) {
+        self.outermost(json, &self.pointers.of(capability))
+    }
+
+    /// The same for what a capability was to take that does not exist: its name may be a mistake, so
+    /// that the pointers of all capabilities count.
+    #[must_use]
+    pub fn json_for_any<'a>(&self, json: &'a str) -> Cow<'a, str> {
+        self.outermost(json, &self.pointers.all())
+    }
+
+    fn outermost<'a>(&self, json: &'a str, pointers: &[&Pointer]) -> Cow<'a, str> {
+        match self.walk(json, pointers, 0) {
             Ok(redacted) => redacted,
             Err(NotJson) => self.plain(json),
         }

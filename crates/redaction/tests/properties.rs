@@ -431,6 +431,11 @@ fn names_and_pointers_decide() {
     ] {
         assert_eq!(paid.pointer(pointer), given.pointer(pointer), "{pointer}");
     }
+    let any = redactor.json_for_any(&given.to_string()).into_owned();
+    assert!(
+        !any.contains("DE1") && any.starts_with("\"[redacted value "),
+        "{any}"
+    );
     let other = redacted("tool/other", given.clone());
     assert_eq!(other["to"], given["to"]);
     assert!(is_out(&redacted("resource/x", json!({"a": 1}))));

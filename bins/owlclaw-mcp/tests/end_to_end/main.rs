@@ -15,6 +15,7 @@ mod hostile;
 mod http;
 mod listings;
 mod rules;
+mod redaction;
 mod services;
 mod skills;
 mod stdio;
