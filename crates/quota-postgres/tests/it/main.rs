@@ -2,8 +2,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
+mod clock;
 mod common;
-
 mod faults;
 mod nodes;
 mod proxy;
