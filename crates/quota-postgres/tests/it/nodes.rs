@@ -461,3 +461,33 @@ fn a_node_that_is_killed_while_it_counts_takes_nothing_with_it() {
     assert_eq!(counted[1], 5_000);
     assert!(admitted < 5_000 && counted[2] == 5_000 - admitted);
 }
+
+#[test]
+fn what_counts_no_longer_is_forgotten() {
+    let Some(database) = database() else { return };
+    run(async {
+        let store = open(&database.url).await;
+        let held = reserve(&store, call("held")).await.unwrap();
+        for name in ["fresh", "old", "yesterday"] {
+            drop(reserve(&store, call(name)).await.unwrap());
+        }
+        usage(&store, "fresh").await;
+        let ago = "UPDATE owlclaw_quota_principal SET wall_ms = wall_ms - 3600000 * ";
+        database.sql(&format!("{ago} 24 * 63 WHERE principal IN ('held', 'old')"));
+        database.sql(&format!("{ago} 26 WHERE principal = 'yesterday'"));
+        let tidied = "SELECT owlclaw_quota_tidy(10)";
+        assert_eq!(
+            (database.sql(tidied), database.sql(tidied)),
+            ("2".into(), "0".into())
+        );
+        let left = "SELECT principal, (SELECT count(*) FROM owlclaw_quota_bucket
+            JOIN owlclaw_quota_counter c USING (counter) WHERE c.principal = p.principal)
+            FROM owlclaw_quota_principal p ORDER BY 1";
+        assert_eq!(database.sql(left), "fresh|2\nheld|2\nyesterday|0");
+        assert_eq!(
+            database.sql("SELECT count(*) FROM owlclaw_quota_counter WHERE principal = 'old'"),
+            "0"
+        );
+        drop(held);
+    });
+}
