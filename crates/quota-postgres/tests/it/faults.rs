@@ -67,17 +67,20 @@ async fn behind(database: &Database, options: QuotaOptions) -> (Proxy, PostgresQ
 }
 
 #[test]
-fn a_reservation_whose_answer_is_lost_is_made_once() {
+fn a_reservation_that_is_lost_or_whose_answer_is_is_made_once() {
     let Some(database) = database() else { return };
     run(async {
         let (proxy, store) = behind(&database, options()).await;
-        proxy.next(Next::Lose);
-        let (kept, _) = store.reserve(call("a")).await.unwrap();
-        assert!(proxy.is_done());
-        assert_eq!(database.sql(COUNTED), "1|10|1|1");
-        store.settle(kept, Micros(4));
-        usage(&store, "a").await;
-        assert_eq!(database.sql(COUNTED), "0|4|1|1");
+        let expected = [("1|10|1|1", "0|4|1|1"), ("1|14|2|2", "0|8|2|2")];
+        for (next, expected) in [Next::Lose, Next::LoseQuestion].into_iter().zip(expected) {
+            proxy.next(next);
+            let (kept, _) = store.reserve(call("a")).await.unwrap();
+            assert!(proxy.is_done());
+            assert_eq!(database.sql(COUNTED), expected.0);
+            store.settle(kept, Micros(4));
+            usage(&store, "a").await;
+            assert_eq!(database.sql(COUNTED), expected.1);
+        }
     });
 }
 
@@ -98,23 +101,25 @@ fn a_reservation_whose_answer_comes_too_late_is_released() {
 }
 
 #[test]
-fn an_ending_whose_answer_is_lost_counts_once() {
+fn an_ending_that_is_lost_or_whose_answer_is_counts_once() {
     let Some(database) = database() else { return };
     run(async {
         let (proxy, store) = behind(&database, options()).await;
         let (settled, _) = store.reserve(call("a")).await.unwrap();
         let (released, _) = store.reserve(call("a")).await.unwrap();
+        let (lost, _) = store.reserve(call("a")).await.unwrap();
         let (other, _) = store.reserve(call("a")).await.unwrap();
-        for (reservation, actual, expected) in [
-            (settled, Some(Micros(3)), "2|23|3|3"),
-            (released, None, "1|13|2|2"),
+        for (reservation, actual, next, expected) in [
+            (settled, Some(Micros(3)), Next::Lose, "3|33|4|4"),
+            (released, None, Next::Lose, "2|23|3|3"),
+            (lost, Some(Micros(4)), Next::LoseQuestion, "1|17|3|3"),
         ] {
-            proxy.next(Next::Lose);
+            proxy.next(next);
             match actual {
                 Some(actual) => store.settle(reservation, actual),
                 None => store.release(reservation),
             }
-            until("the answer is lost", || proxy.is_done());
+            until("it is lost", || proxy.is_done());
             // Asked after it was sent again.
             usage(&store, "a").await;
             assert_eq!(database.sql(COUNTED), expected);

@@ -330,7 +330,8 @@ fn a_node_that_was_believed_dead_goes_on_under_another_name() {
         let ended = format!("SELECT owlclaw_quota_end_node({first}, NULL)");
         assert_eq!(database.sql(&ended), "1");
         let after = reserve(&store, limited("running")).await.unwrap();
-        assert_ne!(database.sql(node), first);
+        let second = database.sql(node);
+        assert!(!second.is_empty() && second != first);
         // It was charged when the node was believed dead, and nothing is charged twice.
         store.settle(before, Micros(1));
         store.settle(after, Micros(2));
@@ -472,7 +473,7 @@ fn what_counts_no_longer_is_forgotten() {
             drop(reserve(&store, call(name)).await.unwrap());
         }
         usage(&store, "fresh").await;
-        let ago = "UPDATE owlclaw_quota_principal SET wall_ms = wall_ms - 3600000 * ";
+        let ago = "UPDATE owlclaw_quota_principal SET wall_ms = wall_ms - 3600000::bigint * ";
         database.sql(&format!("{ago} 24 * 63 WHERE principal IN ('held', 'old')"));
         database.sql(&format!("{ago} 26 WHERE principal = 'yesterday'"));
         let tidied = "SELECT owlclaw_quota_tidy(10)";
@@ -489,5 +490,31 @@ fn what_counts_no_longer_is_forgotten() {
             "0"
         );
         drop(held);
+    });
+}
+
+#[test]
+fn what_an_earlier_connection_still_sends_is_refused() {
+    let Some(database) = database() else { return };
+    run(async {
+        let store = open(&database.url).await;
+        let of_epoch = |less: u32| {
+            let arrays = "'{}', ".repeat(21);
+            database.sql(&format!(
+                "DO $$ BEGIN
+                    PERFORM owlclaw_quota_step(node, epoch - {less}, {})
+                        FROM owlclaw_quota_node;
+                    CREATE TABLE accepted ();
+                EXCEPTION WHEN SQLSTATE 'OWQ01' THEN CREATE TABLE refused ();
+                END $$",
+                arrays.trim_end_matches(", ")
+            ));
+            let accepted = database.sql("SELECT to_regclass('accepted') IS NOT NULL") == "t";
+            database.sql("DROP TABLE IF EXISTS accepted, refused");
+            accepted
+        };
+        assert!(of_epoch(0));
+        assert!(!of_epoch(1));
+        store.close().await;
     });
 }

@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-/// What becomes of the next answer of the database.
+/// What becomes of the next answer of the database, or of the next question.
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Next {
@@ -21,6 +21,8 @@ pub(crate) enum Next {
     LoseAndRefuse,
     /// It is lost, and the connection stays.
     Swallow,
+    /// The next question is lost, and the connection with it.
+    LoseQuestion,
 }
 
 /// Forwards connections to a port.
@@ -48,22 +50,23 @@ impl Proxy {
                     continue;
                 };
                 let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                thread::spawn(move || forward(from, to, || true));
+                let question = Arc::clone(&next);
+                thread::spawn(move || {
+                    forward(from, to, || !is(&question, Next::LoseQuestion));
+                });
                 let (next, refuses) = (Arc::clone(&next), Arc::clone(&refuses));
                 thread::spawn(move || {
                     forward(server, client, || {
-                        match next.swap(Next::Pass as u8, Ordering::SeqCst) {
-                            it if it == Next::Lose as u8 => return false,
-                            it if it == Next::LoseAndRefuse as u8 => {
-                                refuses.store(true, Ordering::SeqCst);
-                                return false;
-                            }
-                            it if it == Next::Swallow as u8 => loop {
-                                thread::park();
-                            },
-                            _ => {}
+                        if is(&next, Next::LoseAndRefuse) {
+                            refuses.store(true, Ordering::SeqCst);
+                            return false;
                         }
-                        true
+                        if is(&next, Next::Swallow) {
+                            loop {
+                                thread::park();
+                            }
+                        }
+                        !is(&next, Next::Lose)
                     });
                 });
             }
@@ -90,6 +93,13 @@ impl Proxy {
     pub(crate) fn let_through(&self) {
         self.refuses.store(false, Ordering::SeqCst);
     }
+}
+
+/// Whether this is to happen now. It happens once.
+fn is(next: &AtomicU8, what: Next) -> bool {
+    let (what, pass) = (what as u8, Next::Pass as u8);
+    next.compare_exchange(what, pass, Ordering::SeqCst, Ordering::SeqCst)
+        .is_ok()
 }
 
 fn forward(mut from: TcpStream, mut to: TcpStream, mut passes: impl FnMut() -> bool) {

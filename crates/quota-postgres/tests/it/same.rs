@@ -36,8 +36,8 @@ fn step() -> impl Strategy<Value = Step> {
         0..20 * DAY,
     ];
     prop_oneof![
-        10 => (0..2_usize, 0..5_usize, 0..40_u64)
-            .prop_map(|(who, what, cost)| Step::Reserve { who, what, cost }),
+        10 => (0..2_usize, 0..5_usize, 0..8_u64)
+            .prop_map(|(who, what, cost)| Step::Reserve { who, what, cost: cost * 5 }),
         1 => (0..2_usize, 0..5_usize).prop_map(|(who, what)| Step::Remaining { who, what }),
         3 => (any::<usize>(), 0..60_u64).prop_map(|(index, cost)| Step::Settle(index, cost)),
         2 => any::<usize>().prop_map(Step::Release),
@@ -92,7 +92,8 @@ impl<'a> World<'a> {
         let plain = Charges {
             capability: &self.capabilities[what],
             cost: Micros(cost),
-            budget: Some(Micros(200)),
+            // Costs are such that it is often spent exactly.
+            budget: Some(Micros(60)),
             rates: RateLimits {
                 per_minute: Some(5),
                 per_day: Some(12),
