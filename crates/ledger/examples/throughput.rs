@@ -2,11 +2,13 @@
 //!
 //! Sixty-four callers on one thread begin and finish calls as fast as they can. The same recorder
 //! writes to stores that differ in how a group is kept: not at all, as one row, as a row for each
-//! entry.
+//! entry; in a file, or in a PostgreSQL of its own where that is installed. Beginning waits for one
+//! commit, if durability is strict, and so does finishing.
 
 use ledger::{
     Appended, CallId, Durability, End, Event, Group, Kind, LedgerStore, MemoryLedger, Outcome,
-    Recorder, RecorderOptions, SqliteLedger, Start, StoreError, Tail, system_now_us,
+    PostgresLedger, PostgresOptions, Recorder, RecorderOptions, SqliteLedger, Start, StoreError,
+    Tail, system_now_us,
 };
 use rusqlite::{Connection, params};
 use std::{
@@ -126,7 +128,8 @@ fn cpu_seconds() -> f64 {
     ticks / TICKS_PER_SECOND
 }
 
-async fn one_call(recorder: &Recorder) -> Result<(), ledger::RecordError> {
+/// Tells how long it took to begin.
+async fn one_call(recorder: &Recorder) -> Result<Duration, ledger::RecordError> {
     let at_us = system_now_us();
     let start = Start {
         request_id: "12345",
@@ -144,14 +147,17 @@ async fn one_call(recorder: &Recorder) -> Result<(), ledger::RecordError> {
             "tool/pay",
         )
     };
+    let asked = Instant::now();
     let open = recorder.begin(&start).await?;
+    let took = asked.elapsed();
     let end = End {
         result: r#"{"content":[{"type":"text","text":"paid"}],"structuredContent":{"ok":true}}"#,
         duration_us: 17,
         cost_micros: 50_000,
         ..End::new(Outcome::Succeeded)
     };
-    open.finish(&end).await
+    open.finish(&end).await?;
+    Ok(took)
 }
 
 fn measure(
@@ -172,40 +178,49 @@ fn measure(
     )?;
     let (cpu, begun) = (cpu_seconds(), Instant::now());
     let until = begun + Duration::from_secs_f64(seconds);
-    let calls: u64 = runtime.block_on(async {
+    let mut waits: Vec<Duration> = runtime.block_on(async {
         let callers: Vec<_> = (0..CALLERS)
             .map(|_| {
                 let recorder = recorder.clone();
                 tokio::spawn(async move {
-                    let mut calls = 0;
+                    let mut waits = Vec::new();
                     while Instant::now() < until {
-                        if one_call(&recorder).await.is_err() {
-                            break;
+                        match one_call(&recorder).await {
+                            Ok(took) => waits.push(took),
+                            Err(_) => break,
                         }
-                        calls += 1;
                         if durability == Durability::Relaxed {
                             tokio::task::yield_now().await;
                         }
                     }
-                    calls
+                    waits
                 })
             })
             .collect();
-        let mut sum = 0;
+        let mut all = Vec::new();
         for caller in callers {
-            sum += caller.await.unwrap_or(0);
+            all.extend(caller.await.unwrap_or_default());
         }
-        sum
+        all
     });
+    waits.sort_unstable();
+    let calls = waits.len();
+    let percentile = |percent: usize| {
+        let wait = waits.get((calls * percent / 100).min(calls.saturating_sub(1)));
+        wait.copied().unwrap_or_default().as_micros()
+    };
     let health = recorder.health();
     runtime.block_on(recorder.close())?;
     let (cpu, elapsed) = (cpu_seconds() - cpu, begun.elapsed().as_secs_f64());
     writeln!(
         io::stdout(),
-        "{name:32} {:9.0} calls/s {:6.2} us CPU/call {:7.1} entries/group",
+        "{name:32} {:9.0} calls/s {:6.2} us CPU/call {:7.1} entries/group, \
+         begun in p50 {} p99 {} us",
         calls as f64 / elapsed,
         cpu * 1e6 / calls as f64,
         health.committed_entries as f64 / health.committed_groups.max(1) as f64,
+        percentile(50),
+        percentile(99),
     )?;
     Ok(())
 }
@@ -249,5 +264,41 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Relaxed,
         seconds,
     )?;
+    in_postgres(seconds)
+}
+
+/// CPU time is that of this process alone: the database has processes of its own.
+#[cfg(target_os = "linux")]
+fn in_postgres(seconds: f64) -> Result<(), Box<dyn std::error::Error>> {
+    let Some(postgres) = testkit::Postgres::start() else {
+        return Ok(());
+    };
+    for (name, durability) in [
+        ("PostgreSQL, strict", Durability::Strict),
+        ("PostgreSQL, relaxed", Durability::Relaxed),
+    ] {
+        let options = PostgresOptions::new(&postgres.fresh_database())?;
+        let store = PostgresLedger::open(&options.with_durability(durability))?;
+        measure(name, store, durability, seconds)?;
+    }
+    let options = PostgresOptions::new(&postgres.fresh_database())?;
+    std::thread::scope(|scope| {
+        let nodes = [
+            "PostgreSQL, strict, node 1 of 2",
+            "PostgreSQL, strict, node 2 of 2",
+        ];
+        for name in nodes {
+            let options = &options;
+            scope.spawn(move || {
+                let store = PostgresLedger::open(options).expect("the database is there");
+                measure(name, store, Durability::Strict, seconds).expect("it can be measured");
+            });
+        }
+    });
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn in_postgres(_seconds: f64) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
