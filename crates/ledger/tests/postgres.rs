@@ -434,6 +434,85 @@ fn a_node_that_was_taken_for_dead_goes_on_under_another_name() {
     });
 }
 
+#[test]
+fn a_dead_node_without_open_calls_appends_under_another_name() {
+    let Some(postgres) = Postgres::shared() else {
+        return;
+    };
+    let url = postgres.fresh_database();
+    let database = url.rsplit_once('/').unwrap().1.to_owned();
+    runtime().block_on(async {
+        let node = open(&options(&url));
+        call(&node, "alice").await.unwrap();
+        let other = open(&options(&url).with_lease(Duration::from_millis(200)));
+        postgres.sql_in(
+            &database,
+            "UPDATE owlclaw_ledger.node SET lease_until = clock_timestamp()
+             WHERE id = (SELECT node FROM owlclaw_ledger.entry_group LIMIT 1)",
+        );
+        let dead = "SELECT count(*) FROM owlclaw_ledger.node WHERE ended_at IS NOT NULL";
+        until("it is taken for dead", || {
+            postgres.sql_in(&database, dead) == "1"
+        })
+        .await;
+        // Nobody has appended meanwhile, so all that it knows of the ledger's end is true.
+        call(&node, "bob").await.unwrap();
+        let by_dead = "SELECT count(*) FROM owlclaw_ledger.entry_group
+            JOIN owlclaw_ledger.node ON node.id = entry_group.node AND ended_at <= stored_at";
+        assert_eq!(postgres.sql_in(&database, by_dead), "0");
+        close(&node).await;
+        close(&other).await;
+    });
+}
+
+#[test]
+fn a_database_that_was_away_makes_nobody_dead() {
+    let Some(mut postgres) = Postgres::start() else {
+        return;
+    };
+    let lease = Duration::from_secs(3);
+    let first = options(&postgres.url()).with_lease(lease);
+    postgres.sql("CREATE ROLE second SUPERUSER LOGIN PASSWORD 'second'");
+    let second = options(&postgres.url_as("second", "second", "owlclaw")).with_lease(lease);
+    runtime().block_on(async {
+        let nodes = [open(&first), open(&second)];
+        let mut running = Vec::new();
+        for node in &nodes {
+            running.push(node.begin(&start("alice")).await.unwrap());
+        }
+        // Long enough for the first to be one who may say so.
+        tokio::time::sleep(lease).await;
+        postgres.sql("ALTER ROLE second NOLOGIN");
+        postgres.kill();
+        // Longer than a lease, which is what the time is about.
+        tokio::time::sleep(lease + lease / 3).await;
+        postgres.restart();
+        let alive = |count: &str| {
+            let sql = "SELECT count(*) FROM owlclaw_ledger.node
+                WHERE ended_at IS NULL AND clock_timestamp() < lease_until";
+            postgres.sql(sql) == count
+        };
+        until("the first says that it lives", || alive("1")).await;
+        // It has looked by the time that it writes the next row.
+        let looked = "SELECT xmin FROM owlclaw_ledger.node
+            WHERE clock_timestamp() < lease_until";
+        let before = postgres.sql(looked);
+        until("it has looked", || postgres.sql(looked) != before).await;
+        postgres.sql("ALTER ROLE second LOGIN");
+        until("both say that they live", || alive("2")).await;
+        let mut reader = PostgresReader::open(&first).unwrap();
+        assert_eq!(reader.open_calls().unwrap().len(), 2);
+        for open in running {
+            open.finish(&done()).await.unwrap();
+        }
+        for node in &nodes {
+            close(node).await;
+        }
+        assert_eq!(reader.unresolved(9, None).unwrap(), []);
+        assert_verified(&mut reader);
+    });
+}
+
 fn approval() -> NewApproval {
     let now_us = system_now_us();
     NewApproval {

@@ -18,6 +18,7 @@ use self::{
     caretaker::Caretaker,
     chain::End,
     node::Node,
+    rows::Rows,
     session::{Session, SessionError, within},
 };
 pub use self::{
@@ -128,10 +129,14 @@ impl LedgerStore for PostgresLedger {
         let Some(session) = &mut self.session else {
             return Ok(false);
         };
-        // The end is another then.
-        self.end = None;
+        let (node, end) = (&self.node, &mut self.end);
         let tidied = within(self.options.max_attempt, async {
-            caretaker::tidy(session, &self.node, now_us).await
+            if !Rows::any_due(session, now_us).await? {
+                return Ok(false);
+            }
+            // It will be another one.
+            *end = None;
+            caretaker::tidy(session, node, now_us).await
         });
         let more = tidied.await.inspect_err(|_| self.session = None);
         more.map_err(|error| StoreError(Box::new(error)))
