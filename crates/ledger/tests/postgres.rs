@@ -111,11 +111,15 @@ fn assert_verified(reader: &mut PostgresReader) {
     assert_eq!(report.entries, reader.extent().unwrap().last_sequence);
 }
 
+/// Calls that were told to have begun, those that were told to have ended, and how many were
+/// refused.
+type Acknowledged = (HashSet<CallId>, HashSet<CallId>, usize);
+
 /// Callers that call until they are told to stop, and remember what was acknowledged. They go on
 /// after refusals.
 struct Callers {
     stop: Arc<AtomicBool>,
-    tasks: Vec<JoinHandle<(HashSet<CallId>, HashSet<CallId>, usize)>>,
+    tasks: Vec<JoinHandle<Acknowledged>>,
 }
 
 impl Callers {
@@ -148,7 +152,7 @@ impl Callers {
         Self { stop, tasks }
     }
 
-    async fn stop(self) -> (HashSet<CallId>, HashSet<CallId>, usize) {
+    async fn stop(self) -> Acknowledged {
         self.stop.store(true, Ordering::Relaxed);
         let (mut begun, mut ended, mut refused) = (HashSet::new(), HashSet::new(), 0);
         for task in self.tasks {
@@ -162,8 +166,8 @@ impl Callers {
 }
 
 /// Waits until something holds.
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    testkit::wait_until(what, LONG, || holds()).await;
+async fn until(what: &str, holds: impl FnMut() -> bool) {
+    testkit::wait_until(what, LONG, holds).await;
 }
 
 async fn until_committed(recorder: &Recorder, more: u64) {
