@@ -133,7 +133,7 @@ CREATE TABLE owlclaw_ledger.approval (
     noted boolean NOT NULL
 );
 CREATE INDEX approval_live ON owlclaw_ledger.approval (binding)
-    WHERE state IN ('pending', 'approved');
+    WHERE state IN ('pending', 'approved', 'denied');
 CREATE INDEX approval_pending ON owlclaw_ledger.approval (principal) WHERE state = 'pending';
 CREATE INDEX approval_by_expiry ON owlclaw_ledger.approval (expires_us);
 CREATE INDEX approval_unnoted ON owlclaw_ledger.approval (decided_us) WHERE NOT noted;

@@ -60,7 +60,7 @@ impl Shelf for Rows<'_> {
             .query_opt(
                 "SELECT * FROM owlclaw_ledger.approval
                  WHERE binding = $1 AND needs = $2 AND expires_us > $3
-                    AND state IN ('pending', 'approved')
+                    AND state IN ('pending', 'approved', 'denied')
                  ORDER BY state = 'approved' DESC, requested_us DESC LIMIT 1",
                 &[&&new.binding[..], &new.needs.as_str(), &signed(now_us)],
             )
