@@ -7,10 +7,12 @@ mod tasks_house;
 
 mod arguments;
 mod confirmation;
+mod endings;
 mod errors;
 mod handshake;
 mod interleavings;
 mod lists;
+mod never_reached;
 mod outage;
 mod record;
 mod refusals;
