@@ -1,5 +1,6 @@
 //! Builds the server from its configuration and runs it.
 
+mod administration;
 mod build;
 mod commands;
 mod file_watch;

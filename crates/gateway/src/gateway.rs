@@ -42,6 +42,7 @@ pub struct Gateway<Q: QuotaStore> {
     tasks: Option<Arc<Upkeep<Q>>>,
     components: Vec<Component>,
     version: String,
+    clock: Clock,
 }
 
 /// What a gateway is made of.
@@ -206,6 +207,7 @@ impl<Q: QuotaStore> Gateway<Q> {
             tasks: upkeep,
             components,
             version,
+            clock: options.clock,
         })
     }
 
@@ -250,6 +252,10 @@ impl<Q: QuotaStore> Gateway<Q> {
         if let Some(upkeep) = &self.tasks {
             Arc::clone(upkeep).begin();
         }
+    }
+
+    pub(crate) fn now_us(&self) -> u64 {
+        (self.clock)()
     }
 
     /// How it is doing.

@@ -15,6 +15,7 @@
 //! Only [`Governed`] makes an [`Admitted`], and what runs calls takes nothing else: there is no way
 //! around it, for a batch element or a legacy call as little as for a modern one.
 
+mod administration;
 mod asking;
 mod clock;
 mod confirmed;
@@ -47,6 +48,7 @@ mod tasks;
 mod timed;
 
 pub use crate::{
+    administration::{MAX_APPROVALS, approval_json, approvals_json, statistics_json},
     clock::{Clock, system_clock},
     confirmed::{Confirmed, PendingApproval, Unconfirmed, WhyUnconfirmed},
     cost::Tally,

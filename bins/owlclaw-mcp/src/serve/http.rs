@@ -15,6 +15,7 @@ use transport_http::{
     serve_on_threads,
 };
 
+use super::administration::{Administration, is_of_operators};
 use super::build::Server;
 use super::store::ServedGateway;
 use super::{DRAIN, asked_to_stop};
@@ -26,7 +27,15 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
     let address = SocketAddr::new(config.host, config.port);
     let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let engine = Arc::clone(server.gateway.engine());
-    let options = options(config, Arc::clone(&server.gateway));
+    let administration = Administration::of(&server.config, &server.gateway)?;
+    let routes = Routes {
+        gateway: Arc::clone(&server.gateway),
+        administration,
+    };
+    let options = HttpOptions {
+        side_routes: Some(Arc::new(routes)),
+        ..options(config, Arc::clone(&server.gateway))
+    };
     let running = serve_on_threads(engine, options, address, threads)?;
     tracing::info!(
         transport = "http",
@@ -69,10 +78,7 @@ fn options(config: &Http, gateway: Arc<ServedGateway>) -> HttpOptions {
         begin_stream_after: Duration::from_millis(config.stream_after_milliseconds),
         drain: DRAIN,
         limits: limits(config),
-        header_params: Some(Arc::new(MirroredParams {
-            gateway: Arc::clone(&gateway),
-        })),
-        side_routes: Some(Arc::new(Routes { gateway })),
+        header_params: Some(Arc::new(MirroredParams { gateway })),
         ..paths(config)
     }
 }
@@ -131,6 +137,8 @@ impl HeaderParams for MirroredParams {
 /// What operators and their tools ask, beside the endpoint.
 struct Routes {
     gateway: Arc<ServedGateway>,
+    /// What only operators may ask, where that is on.
+    administration: Option<Administration>,
 }
 
 impl SideRoutes for Routes {
@@ -140,6 +148,11 @@ impl SideRoutes for Routes {
             "/health" | "/health/ready" => self.health(),
             "/health/live" => json(StatusCode::OK, "{\"status\":\"ok\"}".into()),
             "/metrics" => self.metrics(),
+            path if is_of_operators(path) => {
+                let administration = self.administration.as_ref()?;
+                let asked = administration.handle(&parts.method, &parts.uri, &parts.headers);
+                return Some(Box::pin(asked));
+            }
             _ => return None,
         };
         let response = match parts.method {

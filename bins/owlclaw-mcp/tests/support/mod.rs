@@ -235,7 +235,7 @@ fn program(path: &str, directory: &Path, words: &[&str]) -> Command {
 }
 
 /// The port in the log line that says so.
-fn announced(line: &str) -> Option<u16> {
+pub(crate) fn announced(line: &str) -> Option<u16> {
     let line: Value = serde_json::from_str(line).ok()?;
     let address = line.get("address")?.as_str()?;
     address.rsplit_once(':')?.1.parse().ok()

@@ -1,0 +1,284 @@
+//! What operators ask and decide over HTTP, with a token that only they have.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use gateway::{approvals_json, statistics_json, system_clock};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
+use ledger::{
+    ApprovalError, ApprovalFilter, ApprovalId, ApprovalProblem, ApprovalState, Bucket, Decision,
+    ReadLedger, StatisticsQuery,
+};
+use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::sync::Mutex;
+use transport_http::PlainResponse;
+
+use super::store::{ServedGateway, open_reader};
+use crate::Failure;
+use crate::config::{Config, Environment};
+
+/// The most days that are summed up at once.
+const MAX_DAYS: u64 = 366;
+
+/// The most characters of what operators call themselves.
+const MAX_NAME_CHARS: usize = 64;
+
+/// `GET /governance/stats`, `GET /approvals` and `POST /approvals/ID?decision=…`.
+pub(super) struct Administration {
+    gateway: Arc<ServedGateway>,
+    config: Config,
+    /// Of the token. It is compared by this, so that neither its length nor how much of it is right
+    /// shows in the time.
+    token: [u8; 32],
+    /// One looks into the ledger at a time: it is read by a thread, and serves calls as well.
+    reading: Mutex<()>,
+}
+
+/// What is asked.
+enum Asked {
+    Statistics,
+    Approvals,
+    Approval(String),
+}
+
+impl Administration {
+    /// `None` without a token: then there is nothing of the kind.
+    pub(super) fn of(
+        config: &Config,
+        gateway: &Arc<ServedGateway>,
+    ) -> Result<Option<Self>, Failure> {
+        let Some(token) = &config.governance.approvals.http_token else {
+            return Ok(None);
+        };
+        // One that refers to nothing must not be taken for none, or for an empty one.
+        let token = token.reveal(&Environment::of_process()).ok_or_else(|| {
+            Failure::from("governance.approvals.http_token refers to a variable that is not set")
+        })?;
+        Ok(Some(Self {
+            gateway: Arc::clone(gateway),
+            config: config.clone(),
+            token: Sha256::digest(token.trim()).into(),
+            reading: Mutex::new(()),
+        }))
+    }
+
+    /// The answer, if it is one of these paths.
+    pub(super) async fn handle(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> PlainResponse {
+        let Some(asked) = asked(uri.path()) else {
+            return problem(StatusCode::NOT_FOUND, "there is nothing here");
+        };
+        if !self.is_entitled(headers) {
+            let mut response = problem(StatusCode::UNAUTHORIZED, "a bearer token is needed");
+            let scheme = HeaderValue::from_static("Bearer");
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, scheme);
+            return response;
+        }
+        let query = Query::of(uri);
+        match (asked, method) {
+            (Asked::Statistics, &Method::GET) => self.statistics(&query).await,
+            (Asked::Approvals, &Method::GET) => self.approvals(&query).await,
+            (Asked::Approval(id), &Method::POST) => self.decide(&id, &query).await,
+            (Asked::Approval(_), _) => not_allowed("POST"),
+            (_, _) => not_allowed("GET"),
+        }
+    }
+
+    fn is_entitled(&self, headers: &HeaderMap) -> bool {
+        let mut given = headers.get_all(header::AUTHORIZATION).iter();
+        let (Some(given), None) = (given.next(), given.next()) else {
+            return false;
+        };
+        let Some((scheme, token)) = given.as_bytes().split_at_checked("Bearer ".len()) else {
+            return false;
+        };
+        let given: [u8; 32] = Sha256::digest(token.trim_ascii()).into();
+        // All bytes are looked at, whichever differ first.
+        let differ = given
+            .iter()
+            .zip(self.token)
+            .fold(0, |all, (a, b)| all | (a ^ b));
+        scheme.eq_ignore_ascii_case(b"Bearer ") && std::hint::black_box(differ) == 0
+    }
+
+    async fn statistics(&self, query: &Query) -> PlainResponse {
+        let days = match query.get("days").map(|days| days.parse::<u64>()) {
+            None => 1,
+            Some(Ok(days @ 1..=MAX_DAYS)) => days,
+            Some(_) => return problem(StatusCode::BAD_REQUEST, "`days` is from 1 to 366"),
+        };
+        const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
+        let now_us = system_clock();
+        let today_us = now_us - now_us % DAY_US;
+        let since_us = today_us.saturating_sub((days - 1) * DAY_US);
+        let (principal, capability) = (query.get("principal"), query.get("capability"));
+        let rows = self
+            .read(move |ledger| {
+                let query = StatisticsQuery {
+                    principal: principal.as_deref(),
+                    capability: capability.as_deref(),
+                    since_us,
+                    until_us: now_us.saturating_add(1),
+                    bucket: Bucket::Day,
+                };
+                Ok(statistics_json(ledger, query)?)
+            })
+            .await;
+        let usage = self.gateway.usage_json().await;
+        match (rows, usage) {
+            (Ok(rows), Ok(mut all)) => {
+                all["statistics"] = rows;
+                answer(StatusCode::OK, &all)
+            }
+            (Err(error), _) => unavailable(&*error),
+            (_, Err(error)) => unavailable(&error),
+        }
+    }
+
+    async fn approvals(&self, query: &Query) -> PlainResponse {
+        let state = match query.get("state").as_deref() {
+            None => Some(ApprovalState::Pending),
+            Some("all") => None,
+            Some(name) => match ApprovalState::named(name) {
+                Some(state) => Some(state),
+                None => return problem(StatusCode::BAD_REQUEST, "there is no such `state`"),
+            },
+        };
+        let principal = query.get("principal");
+        let now_us = system_clock();
+        let found = self
+            .read(move |ledger| {
+                let filter = ApprovalFilter {
+                    state,
+                    // What says that it is pending need not be so any more.
+                    expires_after_us: (state == Some(ApprovalState::Pending)).then_some(now_us),
+                    principal: principal.as_deref(),
+                    ..ApprovalFilter::default()
+                };
+                Ok(approvals_json(ledger, filter, now_us)?)
+            })
+            .await;
+        match found {
+            Ok(approvals) => answer(StatusCode::OK, &json!({ "approvals": approvals })),
+            Err(error) => unavailable(&*error),
+        }
+    }
+
+    async fn decide(&self, id: &str, query: &Query) -> PlainResponse {
+        let Ok(id) = id.parse::<ApprovalId>() else {
+            return problem(StatusCode::NOT_FOUND, "there is no such approval");
+        };
+        let decision = match query.get("decision").as_deref() {
+            Some("approve") => Decision::Approve,
+            Some("deny") => Decision::Deny,
+            _ => {
+                let why = "`decision` is `approve` or `deny`, in the query of the URL";
+                return problem(StatusCode::BAD_REQUEST, why);
+            }
+        };
+        let by = query.get("by").unwrap_or_else(|| "http".to_owned());
+        let by: String = by
+            .chars()
+            .filter(|it| !it.is_control())
+            .take(MAX_NAME_CHARS)
+            .collect();
+        match self.gateway.decide_approval(id, decision, &by).await {
+            Ok(approval) => answer(StatusCode::OK, &approval),
+            Err(ApprovalError::Refused(why)) => {
+                let status = match why {
+                    ApprovalProblem::Missing => StatusCode::NOT_FOUND,
+                    _ => StatusCode::CONFLICT,
+                };
+                problem(status, &why.to_string())
+            }
+            Err(error @ ApprovalError::Record(_)) => unavailable(&error),
+        }
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&mut dyn ReadLedger) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let _turn = self.reading.lock().await;
+        let config = self.config.clone();
+        tokio::task::spawn_blocking(move || look(&mut *open_reader(&config)?)).await?
+    }
+}
+
+fn asked(path: &str) -> Option<Asked> {
+    match path {
+        "/governance/stats" => Some(Asked::Statistics),
+        "/approvals" => Some(Asked::Approvals),
+        _ => {
+            let id = path.strip_prefix("/approvals/")?;
+            (!id.is_empty() && !id.contains('/')).then(|| Asked::Approval(id.to_owned()))
+        }
+    }
+}
+
+/// Whether this path is one that operators have.
+pub(super) fn is_of_operators(path: &str) -> bool {
+    asked(path).is_some()
+}
+
+/// What stands behind the question mark.
+struct Query(Vec<(String, String)>);
+
+impl Query {
+    fn of(uri: &Uri) -> Self {
+        let pairs = uri.query().unwrap_or_default().split('&');
+        let text = |text: &str| {
+            let text = text.replace('+', " ");
+            percent_decode_str(&text).decode_utf8_lossy().into_owned()
+        };
+        let pairs = pairs.filter_map(|pair| pair.split_once('='));
+        Self(
+            pairs
+                .map(|(name, value)| (text(name), text(value)))
+                .collect(),
+        )
+    }
+
+    fn get(&self, name: &str) -> Option<String> {
+        let found = self.0.iter().find(|(it, _)| it == name);
+        found.map(|(_, value)| value.clone())
+    }
+}
+
+fn answer(status: StatusCode, value: &Value) -> PlainResponse {
+    let mut response = Response::new(Bytes::from(value.to_string()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    let json = HeaderValue::from_static("application/json");
+    headers.insert(header::CONTENT_TYPE, json);
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn problem(status: StatusCode, why: &str) -> PlainResponse {
+    answer(status, &json!({ "error": why }))
+}
+
+fn not_allowed(allowed: &'static str) -> PlainResponse {
+    let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, "this method is not allowed");
+    let allowed = HeaderValue::from_static(allowed);
+    response.headers_mut().insert(header::ALLOW, allowed);
+    response
+}
+
+/// What went wrong is in the log.
+fn unavailable(error: &(dyn std::error::Error + 'static)) -> PlainResponse {
+    tracing::error!(error, "operators could not be answered");
+    problem(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "this cannot be told at present",
+    )
+}

@@ -1,0 +1,158 @@
+//! What operators ask and decide, as JSON: the same for whoever puts it on a route or a command.
+
+use crate::{Gateway, clock::timestamp, tasks::rfc3339_millis};
+use governance::{BreakerPhase, Micros, QuotaStore, UnavailableError};
+use ledger::{
+    Approval, ApprovalError, ApprovalFilter, ApprovalId, Decision, QueryError, ReadLedger,
+    StatisticsQuery,
+};
+use serde_json::{Value, json};
+
+/// The most approvals that are told at once.
+pub const MAX_APPROVALS: usize = 1_000;
+
+impl<Q: QuotaStore> Gateway<Q> {
+    /// What every principal has used of its limits, and which tools rest, as of now.
+    ///
+    /// # Errors
+    ///
+    /// [`UnavailableError`] when the counters cannot be reached.
+    pub async fn usage_json(&self) -> Result<Value, UnavailableError> {
+        let now_us = self.now_us();
+        let usage = self.governor().usage(timestamp(now_us)).await?;
+        let usage: Vec<_> = usage
+            .into_iter()
+            .map(|it| {
+                json!({
+                    "principal": it.principal,
+                    "spent": it.spent.to_string(),
+                    "calls_minute": it.calls_minute,
+                    "calls_day": it.calls_day,
+                    "reads_minute": it.reads_minute,
+                    "reads_day": it.reads_day,
+                    "running": it.running,
+                })
+            })
+            .collect();
+        let breakers = self.governor().breaker_states(timestamp(now_us));
+        let breakers: Vec<_> = breakers
+            .into_iter()
+            .map(|it| {
+                let mut breaker = match it.phase {
+                    BreakerPhase::Closed { failures } => {
+                        json!({ "state": "closed", "failures": failures })
+                    }
+                    BreakerPhase::Open { rest } => {
+                        json!({ "state": "open", "rest_seconds": rest.as_secs_f64() })
+                    }
+                    BreakerPhase::HalfOpen { trying } => {
+                        json!({ "state": "half_open", "trying": trying })
+                    }
+                };
+                breaker["capability"] = json!(it.capability);
+                breaker
+            })
+            .collect();
+        Ok(json!({
+            "at": rfc3339_millis(now_us),
+            "policy_version": self.governor().policy().version(),
+            "usage": usage,
+            "breakers": breakers,
+        }))
+    }
+
+    /// Decides a pending approval as an operator, who is on record as `by`; what it is then.
+    ///
+    /// # Errors
+    ///
+    /// [`ApprovalError`]: it cannot be decided, or nobody can say whether it was.
+    pub async fn decide_approval(
+        &self,
+        approval: ApprovalId,
+        decision: Decision,
+        by: &str,
+    ) -> Result<Value, ApprovalError> {
+        let now_us = self.now_us();
+        // Whatever they call themselves, they are not the user at a client.
+        let by = format!("operator:{by}");
+        let recorder = self.recorder();
+        let decided = recorder.decide_approval(approval, decision, &by, now_us);
+        Ok(approval_json(&decided.await?, now_us))
+    }
+}
+
+/// Calls in numbers, of a ledger. Blocks.
+///
+/// # Errors
+///
+/// [`QueryError`] when the ledger cannot be read.
+pub fn statistics_json(
+    ledger: &mut dyn ReadLedger,
+    query: StatisticsQuery<'_>,
+) -> Result<Value, QueryError> {
+    let rows = ledger.statistics(query)?.into_iter().map(|row| {
+        let tally = &row.tally;
+        let seconds = |percent| {
+            let duration = tally.durations.percentile(percent);
+            duration.map(|it| it.as_secs_f64())
+        };
+        json!({
+            "principal": row.principal,
+            "capability": row.capability,
+            "since": rfc3339_millis(row.since_us),
+            "calls": tally.calls(),
+            "open": tally.open,
+            "succeeded": tally.succeeded,
+            "failed": tally.failed,
+            "invalid": tally.invalid,
+            "timed_out": tally.timed_out,
+            "cancelled": tally.cancelled,
+            "abandoned": tally.abandoned,
+            "unknown": tally.unknown,
+            "refused": tally.refused,
+            "cost": Micros(tally.cost_micros).to_string(),
+            "seconds": { "p50": seconds(50), "p95": seconds(95), "p99": seconds(99) },
+        })
+    });
+    Ok(rows.collect())
+}
+
+/// The approvals of a ledger that meet `filter`, [`MAX_APPROVALS`] at most, the newest first. Blocks.
+///
+/// # Errors
+///
+/// [`QueryError`] when the ledger cannot be read.
+pub fn approvals_json(
+    ledger: &mut dyn ReadLedger,
+    filter: ApprovalFilter<'_>,
+    now_us: u64,
+) -> Result<Value, QueryError> {
+    let approvals = ledger.approvals(MAX_APPROVALS, filter)?;
+    Ok(approvals
+        .iter()
+        .map(|approval| approval_json(approval, now_us))
+        .collect())
+}
+
+/// One approval, as it is at `now_us`: microseconds since the epoch, UTC.
+#[must_use]
+pub fn approval_json(approval: &Approval, now_us: u64) -> Value {
+    // What is shown of them was JSON when it was kept, or the beginning of some.
+    let arguments = serde_json::from_str(&approval.arguments);
+    let arguments = arguments.unwrap_or_else(|_| json!(approval.arguments));
+    json!({
+        "id": approval.id.to_string(),
+        "state": approval.state_at(now_us).as_str(),
+        "principal": approval.principal,
+        "capability": approval.capability,
+        "arguments": arguments,
+        "reason": approval.reason,
+        "needs": approval.needs.as_str(),
+        "policy_version": approval.policy_version,
+        "requested_at": rfc3339_millis(approval.requested_us),
+        "expires_at": rfc3339_millis(approval.expires_us),
+        "decided_by": approval.decided_by,
+        "decided_at": approval.decided_us.map(rfc3339_millis),
+        "used_by": approval.used_by.map(|call| call.to_string()),
+    })
+}
