@@ -93,6 +93,9 @@ pub struct Options {
     pub approvals_expire: Duration,
     /// How long idempotency keys are remembered, and what their calls were answered.
     pub keep_keys: Duration,
+    /// Whether tools that change nothing, as the policy knows them, may be called while the ledger
+    /// cannot be written. Those calls are on no record.
+    pub read_only_exempt: bool,
     /// Tells the time.
     pub clock: Clock,
 }
@@ -111,6 +114,7 @@ impl Default for Options {
             client_logging: false,
             approvals_expire: Duration::from_secs(60 * 60),
             keep_keys: Duration::from_secs(24 * 60 * 60),
+            read_only_exempt: false,
             clock: system_clock,
         }
     }

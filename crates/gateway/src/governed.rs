@@ -1,5 +1,5 @@
 use crate::{
-    Clock, Invocation, InvocationError, Invoked, PromptFailure, ReadFailure, Tally,
+    Clock, Invocation, InvocationError, Invoked, Options, PromptFailure, ReadFailure, Tally,
     clock::timestamp,
     error,
     invocation::Target,
@@ -30,6 +30,7 @@ pub struct Admitted<T> {
     confirmation_rule: Option<Box<str>>,
     risk: Risk,
     durable_start: bool,
+    may_go_unrecorded: bool,
     key: Option<KeyClaim>,
     approval: Option<(ApprovalId, Digest)>,
     deadline: Option<Instant>,
@@ -69,6 +70,12 @@ impl<T> Admitted<T> {
     /// Whether it must be safe on record before it begins.
     pub fn durable_start(&self) -> bool {
         self.durable_start
+    }
+
+    /// Whether it may be made while the ledger cannot be written: it changes nothing, and the
+    /// operator would rather have it answered than on record.
+    pub fn may_go_unrecorded(&self) -> bool {
+        self.may_go_unrecorded
     }
 
     /// The idempotency key it comes under.
@@ -114,25 +121,27 @@ pub struct Governed<S, Q> {
     redactor: Arc<Redactor>,
     clock: Clock,
     keep_keys: Duration,
+    read_only_exempt: bool,
 }
 
 impl<S, Q: QuotaStore> Governed<S, Q> {
-    /// Idempotency keys are remembered for `keep_keys` after their calls began.
+    /// Of `options`, how long idempotency keys are remembered after their calls began, and whether
+    /// what changes nothing needs a record.
     pub(crate) fn new(
         inner: S,
         governor: Arc<Governor<Q>>,
         recorder: Recorder,
         redactor: Arc<Redactor>,
-        clock: Clock,
-        keep_keys: Duration,
+        options: &Options,
     ) -> Self {
         Self {
             inner,
             governor,
             recorder,
             redactor,
-            clock,
-            keep_keys,
+            clock: options.clock,
+            keep_keys: options.keep_keys,
+            read_only_exempt: options.read_only_exempt,
         }
     }
 
@@ -155,6 +164,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         }
         // Before anything is counted: a refusal uses nothing up, and this one can last for hours.
         if !self.recorder.is_ok()
+            && !self.may_go_unrecorded(cx, invocation)
             && self
                 .governor
                 .policy()
@@ -244,6 +254,13 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
                 again
             }
             Refusal::Failed(error) => Err(error),
+        }
+    }
+
+    fn may_go_unrecorded(&self, cx: &RequestCx, invocation: &Invocation) -> bool {
+        self.read_only_exempt && {
+            let risk = self.risk(cx, invocation);
+            risk.read_only && !risk.is_mutating()
         }
     }
 
@@ -373,6 +390,7 @@ where
             confirmation_rule: permit.confirmation_rule().map(Into::into),
             risk: confirmation.map_or_else(Risk::default, |_| self.risk(cx, &invocation)),
             durable_start: permit.durable_start(),
+            may_go_unrecorded: self.may_go_unrecorded(cx, &invocation),
             key,
             approval: None,
             deadline: None,

@@ -105,12 +105,5 @@ pub fn invocations<Q: QuotaStore>(
         options.approvals_expire,
         Arc::clone(&redactor),
     );
-    Governed::new(
-        confirmed,
-        governor,
-        recorder,
-        redactor,
-        clock,
-        options.keep_keys,
-    )
+    Governed::new(confirmed, governor, recorder, redactor, options)
 }

@@ -170,6 +170,7 @@ where
             let call = CallId::new(began_us);
             // Before it is asked whether it is a task: whoever makes one of it asks the other way round.
             tally.goes_on_record(call);
+            let unrecorded = admitted.may_go_unrecorded();
             let key = admitted.key();
             let start = Start {
                 policy_version: admitted.policy_version(),
@@ -180,10 +181,22 @@ where
                 task: admitted.inner().task(),
                 ..start_of(cx, admitted.inner(), &labels, call, began_us)
             };
-            self.begin(&start, &admitted).await?
+            match self.begin(&start, &admitted).await {
+                Ok(open) => Some(open),
+                Err(InvocationError::Unrecorded(error)) if unrecorded => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        principal = %cx.principal,
+                        capability,
+                        "a call that changes nothing is made without a record"
+                    );
+                    None
+                }
+                Err(error) => return Err(error),
+            }
         };
         let entry = OpenEntry {
-            open: Some(open),
+            open,
             tally: &tally,
             redactor: &self.redactor,
             capability: &capability,

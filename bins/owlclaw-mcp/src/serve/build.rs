@@ -299,6 +299,7 @@ fn options(config: &Config) -> Options {
             ..EngineLimits::default()
         },
         approvals_expire: seconds(config.governance.approvals.expire_seconds),
+        read_only_exempt: config.ledger.read_only_exempt,
         keep_keys: seconds(config.governance.idempotency.keep_seconds),
         clock: system_clock,
         ..Options::default()

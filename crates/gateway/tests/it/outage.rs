@@ -36,7 +36,8 @@ async fn while_the_ledger_fails_calls_are_refused_and_do_not_run() {
                 assert!(data["details"].is_string());
             }
             let usage = house.usage_of("anna").await;
-            assert_eq!(usage.map_or(0, |usage| usage.spent.0), 0);
+            let used = usage.map(|usage| (usage.spent.0, usage.calls_total, usage.running));
+            assert_eq!(used.unwrap_or_default(), (0, 0, 0));
             assert_eq!(house.bench.runs(), 0);
             // Lists and pings need no record.
             assert!(!client.tool_names().await.is_empty());
@@ -175,4 +176,41 @@ async fn once_the_ledger_is_closed_nothing_runs() {
     let answer = client.call("add", json!({ "a": 1, "b": 2 })).await;
     assert_eq!(answer["error"]["data"]["reason"], "ledger_unavailable");
     assert_eq!(house.bench.runs(), 0);
+}
+
+#[tokio::test]
+async fn what_changes_nothing_may_go_on_if_the_operator_would_have_it() {
+    use governance::{CapabilityFacts, Risk};
+    let read_only = Risk {
+        read_only: true,
+        ..Risk::default()
+    };
+    let both = Risk {
+        mutating: true,
+        ..read_only
+    };
+    for (exempt, risk, runs) in [
+        (true, read_only, 2),
+        (true, both, 0),
+        (true, Risk::default(), 0),
+        (false, read_only, 0),
+    ] {
+        let mut setup = Setup::default();
+        setup.options.read_only_exempt = exempt;
+        setup.policy.capabilities.insert(
+            "tool/add".to_owned(),
+            CapabilityFacts {
+                risk,
+                ..CapabilityFacts::default()
+            },
+        );
+        let house = setup.build();
+        house.ledger.set_failing(true);
+        let mut client = house.connect("anna", "2025-06-18").await;
+        for _ in 0..2 {
+            let answer = client.call("add", json!({ "a": 1, "b": 2 })).await;
+            assert_eq!(answer.get("result").is_some(), runs != 0, "{answer}");
+        }
+        assert_eq!(house.bench.runs(), runs, "{exempt} {risk:?}");
+    }
 }
