@@ -54,12 +54,19 @@ struct Open {
     connection: Connection,
     /// Whether commits wait for the disk.
     synchronous: bool,
+    /// The file that is written to, whatever its path names by now.
+    file: FileIdentity,
 }
 
 /// Somebody else has changed the ledger.
 #[derive(Debug, thiserror::Error)]
 #[error("the ledger's file has been changed by another program")]
 struct ChangedError;
+
+/// The database would go on to write to a file that nobody can find any more.
+#[derive(Debug, thiserror::Error)]
+#[error("the ledger's file has been taken away or replaced")]
+struct TakenAwayError;
 
 impl SqliteLedger {
     /// Opens the ledger at `path`; makes it and its directories if there is none, for their owner
@@ -112,7 +119,8 @@ impl SqliteLedger {
 
     fn store(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {
         let open = match &mut self.connection {
-            Some(open) => open,
+            Some(open) if file_identity(&self.path) == Some(open.file) => open,
+            Some(_) => return Err(StoreError(Box::new(TakenAwayError))),
             empty => {
                 let open = Open::at(&self.path, self.durability)
                     .map_err(|error| StoreError(Box::new(error)))?;
@@ -164,9 +172,12 @@ impl SqliteLedger {
 impl Open {
     fn at(path: &Path, durability: Durability) -> Result<Self, OpenError> {
         let synchronous = durability == Durability::Strict;
+        let connection = open_to_append(path, synchronous_name(synchronous))?;
+        let file = file_identity(path).ok_or_else(|| OpenError::Missing(path.to_owned()))?;
         Ok(Self {
-            connection: open_to_append(path, synchronous_name(synchronous))?,
+            connection,
             synchronous,
+            file,
         })
     }
 
@@ -373,6 +384,28 @@ fn index_more(connection: &mut Connection, max_entries: u64) -> Result<bool, Ind
     Ok(more)
 }
 
+/// What tells a file from another one of the same name.
+#[cfg(unix)]
+type FileIdentity = (u64, u64);
+
+/// There is no name for it: a file that is open cannot be taken away either.
+#[cfg(not(unix))]
+type FileIdentity = ();
+
+/// Which file has this name; `None` if there is none.
+fn file_identity(path: &Path) -> Option<FileIdentity> {
+    let metadata = std::fs::metadata(path).ok()?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        Some((metadata.dev(), metadata.ino()))
+    }
+    #[cfg(not(unix))]
+    {
+        metadata.is_file().then_some(())
+    }
+}
+
 /// Makes the file and its directories if need be; tells its path without links, so that a lock
 /// taken beside it is the same for everybody.
 fn create(path: &Path) -> Result<PathBuf, OpenError> {
@@ -526,6 +559,32 @@ mod tests {
                 .tail(),
             after
         );
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_file_that_is_taken_away_is_not_written_to_until_it_is_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, away) = (directory.path().join("here"), directory.path().join("away"));
+        let mut store = SqliteLedger::open(&path, Durability::Strict).unwrap();
+        append(&mut store, &body(1)).await.unwrap();
+        let files = ["", "-wal", "-shm"];
+        let rename = |from: &Path, to: &Path| {
+            for suffix in files {
+                let name = |path: &Path| format!("{}{suffix}", path.display());
+                let _ = std::fs::rename(name(from), name(to));
+            }
+        };
+        rename(&path, &away);
+        let error = append(&mut store, &body(2)).await.unwrap_err();
+        let cause = std::error::Error::source(&error).unwrap();
+        assert!(cause.is::<TakenAwayError>(), "{cause}");
+        // Nor is an empty one made in its place.
+        append(&mut store, &body(2)).await.unwrap_err();
+        assert!(!path.exists());
+        rename(&away, &path);
+        append(&mut store, &body(2)).await.unwrap();
+        assert_eq!(stored_groups(&store), 2);
     }
 
     #[tokio::test]
