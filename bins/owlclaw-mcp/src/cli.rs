@@ -7,6 +7,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{Overrides, Transport};
 
+mod inspect;
+
+pub(crate) use inspect::{
+    ApprovalsCommand, CallFilter, Deciding, ExportFormat, GovernanceCommand, LedgerCommand,
+    LinesFormat, Page, RowsFormat, StateName, Stretch, What, Whose,
+};
+
 /// Under which name the program was installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
@@ -88,6 +95,15 @@ pub(crate) enum Command {
     /// Looks at the resources on offer
     #[command(subcommand)]
     Resources(ResourcesCommand),
+    /// Looks into the record of every call
+    #[command(subcommand)]
+    Ledger(LedgerCommand),
+    /// Sums up what was used, and explains rules
+    #[command(subcommand)]
+    Governance(GovernanceCommand),
+    /// Decides calls that wait for it
+    #[command(subcommand)]
+    Approvals(ApprovalsCommand),
 }
 
 #[derive(Debug, Subcommand)]

@@ -5,13 +5,15 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use ledger::{Cursor, Decision, SigningKey};
 use serde_json::json;
 
 use crate::cli::{
-    self, Command, ConfigCommand, ListFormat, Program, ReportFormat, ResourcesCommand, Settings,
-    ToolsCommand,
+    self, ApprovalsCommand, Command, ConfigCommand, Deciding, GovernanceCommand, LedgerCommand,
+    ListFormat, Program, ReportFormat, ResourcesCommand, Settings, ToolsCommand,
 };
 use crate::config::{self, Environment, Loaded, Problem, Rejected, Severity, Source};
+use crate::inspect::{self, Interrupted, Verified};
 use crate::listing::{self, ResourceFilter};
 use crate::logging::Log;
 use crate::{Failure, serve};
@@ -74,6 +76,15 @@ enum Stop {
     Failed(Failure),
 }
 
+impl From<Interrupted> for Stop {
+    fn from(interrupted: Interrupted) -> Self {
+        match interrupted {
+            Interrupted::Failed(failure) => Self::Failed(failure),
+            Interrupted::Output(error) => Self::Output(error),
+        }
+    }
+}
+
 fn carry_out(command: Command) -> Result<ExitCode, Stop> {
     match command {
         Command::Start(settings) => start(source(settings)?),
@@ -107,7 +118,159 @@ fn carry_out(command: Command) -> Result<ExitCode, Stop> {
                 ListFormat::Table => print(&listing::resources_table(&rows)),
             }
         }
+        Command::Ledger(command) => ledger(command),
+        Command::Governance(command) => governance(command),
+        Command::Approvals(command) => approvals(command),
     }
+}
+
+fn ledger(command: LedgerCommand) -> Result<ExitCode, Stop> {
+    match command {
+        LedgerCommand::Query {
+            settings,
+            filter,
+            page,
+        } => {
+            let config = load(settings)?.config;
+            print_page(inspect::query(&config, filter, &page).map_err(Stop::Failed)?)
+        }
+        LedgerCommand::Unresolved { settings, page } => {
+            let config = load(settings)?.config;
+            print_page(inspect::unresolved(&config, &page).map_err(Stop::Failed)?)
+        }
+        LedgerCommand::Tail {
+            settings,
+            filter,
+            lines,
+            follow,
+            format,
+        } => {
+            let config = load(settings)?.config;
+            inspect::tail(&config, filter, lines, follow, format)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        LedgerCommand::Show {
+            settings,
+            id,
+            format,
+        } => {
+            let config = load(settings)?.config;
+            print(&inspect::show(&config, &id, format).map_err(Stop::Failed)?)
+        }
+        LedgerCommand::Verify {
+            settings,
+            keys,
+            checkpoints,
+            format,
+        } => {
+            let config = load(settings)?.config;
+            match inspect::verify(&config, &keys, checkpoints.as_deref(), format) {
+                Ok(Verified { is_sound, text }) => {
+                    print(&text)?;
+                    Ok(if is_sound {
+                        ExitCode::SUCCESS
+                    } else {
+                        FAILED.into()
+                    })
+                }
+                // That it cannot be read says nothing about it.
+                Err(failure) => {
+                    tell(&format!("error: {}", explain(&*failure)));
+                    Ok(UNUSABLE.into())
+                }
+            }
+        }
+        LedgerCommand::Export {
+            settings,
+            filter,
+            output,
+            format,
+        } => {
+            let config = load(settings)?.config;
+            inspect::export(&config, filter, output.as_deref(), format)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        LedgerCommand::Keygen { output } => {
+            SigningKey::generate(&output).map_err(|error| Stop::Failed(error.into()))?;
+            let public = SigningKey::public_path(&output);
+            print(&format!("{}\n{}", output.display(), public.display()))
+        }
+    }
+}
+
+fn governance(command: GovernanceCommand) -> Result<ExitCode, Stop> {
+    let text = match command {
+        GovernanceCommand::Stats {
+            settings,
+            who,
+            since,
+            until,
+            by,
+            format,
+        } => {
+            let config = load(settings)?.config;
+            inspect::stats(&config, &who, (since, until), by, format)
+        }
+        GovernanceCommand::Explain {
+            settings,
+            client,
+            what,
+            args,
+            format,
+        } => {
+            let config = load(settings)?.config;
+            inspect::explain(&config, &client, &what, args.as_deref(), format)
+        }
+    };
+    print(&text.map_err(Stop::Failed)?)
+}
+
+fn approvals(command: ApprovalsCommand) -> Result<ExitCode, Stop> {
+    let text = match command {
+        ApprovalsCommand::List {
+            settings,
+            who,
+            state,
+            limit,
+            format,
+        } => {
+            let config = load(settings)?.config;
+            inspect::list_approvals(&config, &who, state, limit, format)
+        }
+        ApprovalsCommand::Show {
+            settings,
+            id,
+            format,
+        } => {
+            let config = load(settings)?.config;
+            inspect::show_approval(&config, id, format)
+        }
+        ApprovalsCommand::Approve(deciding) => decide(deciding, Decision::Approve)?,
+        ApprovalsCommand::Deny(deciding) => decide(deciding, Decision::Deny)?,
+    };
+    print(&text.map_err(Stop::Failed)?)
+}
+
+fn decide(deciding: Deciding, decision: Decision) -> Result<Result<String, Failure>, Stop> {
+    let Deciding {
+        settings,
+        id,
+        by,
+        reason,
+        format,
+    } = deciding;
+    let config = load(settings)?.config;
+    let reason = reason.as_deref();
+    Ok(inspect::decide(&config, id, decision, &by, reason, format))
+}
+
+/// A page of rows; where the next one begins is told beside them.
+fn print_page((text, next): (String, Option<Cursor>)) -> Result<ExitCode, Stop> {
+    let code = print(&text)?;
+    if let Some(next) = next {
+        tell(&format!("for older ones: --before {next}"));
+    }
+    Ok(code)
 }
 
 /// From the first line on everything goes through the log, so that a reader of standard error that

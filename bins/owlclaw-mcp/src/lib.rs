@@ -11,6 +11,7 @@ pub mod logging;
 
 mod cli;
 mod command;
+mod inspect;
 mod serve;
 
 pub use cli::Program;

@@ -3,6 +3,7 @@
 mod administration;
 mod build;
 mod commands;
+mod explain;
 mod file_watch;
 mod follow;
 mod http;
@@ -30,7 +31,9 @@ use crate::logging::LevelHandle;
 use build::Server;
 use rules::Rules;
 
+pub(crate) use explain::explain;
 pub(crate) use list::{resources_list, tools_list};
+pub(crate) use store::open_reader;
 
 /// How long requests may go on once the server was told to stop. R2.7 gives five seconds in all, of
 /// which the application may take one to end and the ledger needs some.

@@ -1,8 +1,8 @@
 //! What may be asked of a ledger, wherever it is kept.
 
 use crate::{
-    Approval, ApprovalId, ApprovalState, CallId, DecodeError, Digest, Ended, Kind, Noted, Outcome,
-    Started, Statistics, StatisticsQuery,
+    Approval, ApprovalId, ApprovalState, CallId, DecodeError, Digest, Ended, Entry, Kind, Noted,
+    Outcome, Started, Statistics, StatisticsQuery,
 };
 use std::{error::Error, fmt, ops::Range, str::FromStr, time::Duration};
 
@@ -444,6 +444,17 @@ impl CallRecord {
             at_us: self.started.at_us,
             sequence: self.sequence,
         }
+    }
+}
+
+impl StoredGroup {
+    /// Its entries.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] when one of them is damaged.
+    pub fn entries(&self) -> Result<Vec<Entry>, DecodeError> {
+        crate::store::entries(&self.body, self.first_sequence)
     }
 }
 

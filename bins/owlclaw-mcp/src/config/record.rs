@@ -29,6 +29,17 @@ pub struct Ledger {
     pub checkpoint: Checkpoint,
 }
 
+impl Ledger {
+    /// Where checkpoints are written to besides the ledger itself.
+    pub fn checkpoints_file(&self) -> PathBuf {
+        self.checkpoint.file.clone().unwrap_or_else(|| {
+            let mut name = self.path.as_os_str().to_owned();
+            name.push(".checkpoints");
+            name.into()
+        })
+    }
+}
+
 impl Default for Ledger {
     fn default() -> Self {
         Self {

@@ -95,7 +95,7 @@ pub(crate) fn resources_list(
     Ok(rows.collect())
 }
 
-fn catalog_and_policy(config: &Config) -> Result<(Arc<SkillCatalog>, Policy), Failure> {
+pub(super) fn catalog_and_policy(config: &Config) -> Result<(Arc<SkillCatalog>, Policy), Failure> {
     let (catalog, problems) = SkillCatalog::scan(&build::scan_options(config)?);
     for problem in problems {
         tracing::warn!(%problem, "a skill is not as it should be");

@@ -1,7 +1,6 @@
 //! Where calls are recorded and counted: in a file of this server, or in a database that several
 //! servers share.
 
-use std::path::Path;
 use std::time::Duration;
 
 use gateway::{Component, ComponentState, Gateway, system_clock};
@@ -103,7 +102,7 @@ fn open_file(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<Re
             "calls were cut short when the server ended last; they are recorded as unknown"
         );
     }
-    seed(path, policy, quota)?;
+    seed(&mut LedgerReader::open(path)?, policy, quota)?;
     Ok(Recorder::spawn(store, options(config))?)
 }
 
@@ -126,14 +125,17 @@ fn options(config: &Config) -> RecorderOptions {
 
 /// Counts what the ledger remembers, so that a restart frees nobody's quota: the whole month for
 /// budgets, and the last day call by call as far as limits can tell.
-fn seed(path: &Path, policy: &Policy, quota: &MemoryQuota) -> Result<(), Failure> {
+pub(super) fn seed(
+    reader: &mut dyn ReadLedger,
+    policy: &Policy,
+    quota: &MemoryQuota,
+) -> Result<(), Failure> {
     const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
     let now_us = system_clock();
     let now = Timestamp(now_us / 1_000);
     let month_us = Calendar::utc().month_of(now).start.0 * 1_000;
     let day_us = now_us.saturating_sub(DAY_US);
     let minute_us = now_us.saturating_sub(60 * 1_000_000);
-    let mut reader = LedgerReader::open(path)?;
     // The nearer the past, the finer: limits look at a minute and a day, budgets at the month.
     let mut usage = Vec::new();
     if month_us < day_us {

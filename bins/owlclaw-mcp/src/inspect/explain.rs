@@ -1,0 +1,120 @@
+//! What would become of a call, and why.
+
+use std::time::Duration;
+
+use gateway::{resource_capability, tool_capability};
+use governance::{Explanation, Kind, Remaining};
+use serde_json::{Value, json};
+
+use super::lookup::pretty;
+use super::sheet::Sheet;
+use crate::Failure;
+use crate::cli::{ListFormat, RowsFormat, What};
+use crate::config::Config;
+use crate::serve;
+
+/// `governance explain`.
+pub(crate) fn explain(
+    config: &Config,
+    client: &str,
+    what: &What,
+    arguments: Option<&str>,
+    format: ListFormat,
+) -> Result<String, Failure> {
+    if let Some(arguments) = arguments {
+        let value: Value = serde_json::from_str(arguments)
+            .map_err(|error| format!("--args is not JSON: {error}"))?;
+        if !value.is_object() {
+            return Err("--args must be a JSON object".into());
+        }
+    }
+    let (kind, capability) = match (&what.tool, &what.resource) {
+        (Some(tool), _) => (Kind::Tool, tool_capability(tool)),
+        (None, Some(uri)) => (Kind::Resource, resource_capability(uri)),
+        (None, None) => return Err("name a tool or a resource".into()),
+    };
+    let explanation = serve::explain(config, client, &capability, kind, arguments)?;
+    match format {
+        ListFormat::Json => Ok(pretty(&object(&explanation))),
+        ListFormat::Table => table(client, &capability, &explanation),
+    }
+}
+
+/// `allowed`, `to be confirmed` or `refused`.
+fn verdict(explanation: &Explanation) -> &'static str {
+    match (explanation.reason(), explanation.confirmation()) {
+        (Some(_), _) => "refused",
+        (None, Some(_)) => "to_be_confirmed",
+        (None, None) => "allowed",
+    }
+}
+
+fn object(explanation: &Explanation) -> Value {
+    let steps = explanation.steps.iter().map(|step| {
+        json!({
+            "check": step.check.as_str(),
+            "outcome": step.outcome.to_string(),
+            "rule": step.rule,
+        })
+    });
+    json!({
+        "verdict": verdict(explanation),
+        "reason": explanation.reason().map(|reason| reason.as_str()),
+        "confirmation": explanation.confirmation().map(|who| who.as_str()),
+        "policy_version": explanation.policy_version,
+        "steps": steps.collect::<Vec<_>>(),
+        "remaining": remaining(&explanation.remaining),
+    })
+}
+
+fn remaining(left: &Remaining) -> Value {
+    let seconds = |duration: Option<Duration>| duration.map(|it| it.as_secs_f64());
+    json!({
+        "budget": left.budget.map(|it| it.to_string()),
+        "budget_limit": left.budget_limit.map(|it| it.to_string()),
+        "calls_this_minute": left.minute,
+        "calls_this_minute_limit": left.minute_limit,
+        "calls_this_day": left.day,
+        "calls_this_day_limit": left.day_limit,
+        "cooldown_seconds": seconds(left.cooldown),
+        "running": left.running,
+        "running_limit": left.running_limit,
+    })
+}
+
+fn table(client: &str, capability: &str, explanation: &Explanation) -> Result<String, Failure> {
+    let steps = explanation.steps.iter().map(|step| {
+        vec![
+            json!(step.check.as_str()),
+            json!(step.outcome.to_string()),
+            json!(step.rule),
+        ]
+    });
+    let steps = Sheet {
+        columns: &["check", "outcome", "rule"],
+        shown: &[("check", "CHECK"), ("outcome", "OUTCOME"), ("rule", "RULE")],
+        rows: steps.collect(),
+    };
+    let left = &explanation.remaining;
+    let of = |left: Option<String>, limit: Option<String>| match (left, limit) {
+        (Some(left), Some(limit)) => format!("{left} of {limit}"),
+        _ => "no limit".to_owned(),
+    };
+    let count = |number: Option<u32>| number.map(|it| it.to_string());
+    let amount = |amount: Option<governance::Micros>| amount.map(|it| it.to_string());
+    let verdict = match (explanation.reason(), explanation.confirmation()) {
+        (Some(reason), _) => format!("refused: {reason}"),
+        (None, Some(who)) => format!("to be confirmed by: {who}"),
+        (None, None) => "allowed".to_owned(),
+    };
+    Ok(format!(
+        "{}\n\nbudget left   {}\nthis minute   {}\nthis day      {}\nrunning       {}\n\
+         policy        {}\n{client} calls {capability}: {verdict}",
+        steps.print(RowsFormat::Table)?,
+        of(amount(left.budget), amount(left.budget_limit)),
+        of(count(left.minute), count(left.minute_limit)),
+        of(count(left.day), count(left.day_limit)),
+        of(count(left.running), count(left.running_limit)),
+        explanation.policy_version,
+    ))
+}

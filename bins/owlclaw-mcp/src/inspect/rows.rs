@@ -1,0 +1,209 @@
+//! What is on record, as rows.
+
+use governance::Micros;
+use ledger::{Approval, CallId, CallRecord, Clipped, Digest, Ended, Noted, Outcome, Started};
+use serde_json::{Value, json};
+
+use super::sheet::Row;
+use super::when::shown;
+
+pub(super) const CALL: [&str; 30] = [
+    "call",
+    "sequence",
+    "time",
+    "client",
+    "capability",
+    "outcome",
+    "reason",
+    "delivery",
+    "error_code",
+    "is_error",
+    "duration_ms",
+    "estimated_cost",
+    "cost",
+    "policy_version",
+    "transport",
+    "protocol_version",
+    "method",
+    "request_id",
+    "session",
+    "trace_id",
+    "client_label",
+    "approval",
+    "idempotency_key",
+    "definition_digest",
+    "task",
+    "replay_of",
+    "arguments",
+    "arguments_digest",
+    "result",
+    "message",
+];
+
+pub(super) const CALL_SHOWN: [(&str, &str); 8] = [
+    ("time", "TIME"),
+    ("call", "CALL"),
+    ("client", "CLIENT"),
+    ("capability", "CAPABILITY"),
+    ("outcome", "OUTCOME"),
+    ("reason", "REASON"),
+    ("cost", "COST"),
+    ("duration_ms", "MILLISECONDS"),
+];
+
+pub(super) const NOTE: [&str; 7] = [
+    "sequence",
+    "time",
+    "kind",
+    "actor",
+    "subject",
+    "policy_version",
+    "detail",
+];
+
+pub(super) const APPROVAL: [&str; 15] = [
+    "id",
+    "state",
+    "client",
+    "capability",
+    "needs",
+    "reason",
+    "arguments",
+    "policy_version",
+    "requested",
+    "expires",
+    "decided_by",
+    "decided",
+    "used_by",
+    "used",
+    "binding",
+];
+
+pub(super) const APPROVAL_SHOWN: [(&str, &str); 8] = [
+    ("id", "ID"),
+    ("state", "STATE"),
+    ("client", "CLIENT"),
+    ("capability", "CAPABILITY"),
+    ("needs", "NEEDS"),
+    ("expires", "EXPIRES"),
+    ("decided_by", "DECIDED BY"),
+    ("arguments", "ARGUMENTS"),
+];
+
+pub(super) fn call(record: &CallRecord) -> Row {
+    parts(
+        record.call,
+        record.sequence,
+        &record.started,
+        record.ended.as_ref(),
+    )
+}
+
+/// The same of the parts of a record.
+pub(super) fn parts(call: CallId, sequence: u64, it: &Started, ended: Option<&Ended>) -> Row {
+    let of_end = |value: fn(&Ended) -> Value| ended.map_or(Value::Null, value);
+    vec![
+        json!(call.to_string()),
+        json!(sequence),
+        json!(shown(it.at_us)),
+        json!(it.principal),
+        json!(it.capability),
+        json!(ended.map_or("open", |ended| ended.outcome.as_str())),
+        of_end(|ended| match &ended.outcome {
+            Outcome::Denied { reason } => json!(reason),
+            _ => Value::Null,
+        }),
+        of_end(|ended| json!(ended.transport().as_str())),
+        of_end(|ended| json!(ended.error_code)),
+        of_end(|ended| json!(ended.is_error)),
+        of_end(|ended| milliseconds(ended.duration_us)),
+        amount(it.estimated_cost_micros),
+        of_end(|ended| amount(ended.cost_micros)),
+        json!(it.policy_version),
+        text(&it.transport),
+        text(&it.protocol_version),
+        text(&it.method),
+        text(&it.request_id),
+        json!(it.session),
+        json!(it.trace_id),
+        json!(it.client_label),
+        json!(it.approval.map(|approval| approval.to_string())),
+        json!(it.idempotency_key),
+        json!(it.definition_digest.as_ref().map(hex)),
+        json!(it.task),
+        json!(it.replay_of.map(|call| call.to_string())),
+        content(&it.arguments),
+        json!(it.arguments_digest.as_ref().map(hex)),
+        of_end(|ended| content(&ended.result)),
+        of_end(|ended| json!(ended.message)),
+    ]
+}
+
+pub(super) fn note(sequence: u64, noted: &Noted) -> Row {
+    vec![
+        json!(sequence),
+        json!(shown(noted.at_us)),
+        json!(noted.kind.as_str()),
+        text(&noted.actor),
+        text(&noted.subject),
+        json!(noted.policy_version),
+        content(&noted.detail),
+    ]
+}
+
+/// As it is at `now_us`.
+pub(super) fn approval(approval: &Approval, now_us: u64) -> Row {
+    let time = |us: Option<u64>| json!(us.map(shown));
+    vec![
+        json!(approval.id.to_string()),
+        json!(approval.state_at(now_us).as_str()),
+        json!(approval.principal),
+        json!(approval.capability),
+        json!(approval.needs.as_str()),
+        text(&approval.reason),
+        json_or_text(&approval.arguments),
+        json!(approval.policy_version),
+        json!(shown(approval.requested_us)),
+        json!(shown(approval.expires_us)),
+        json!(approval.decided_by),
+        time(approval.decided_us),
+        json!(approval.used_by.map(|call| call.to_string())),
+        time(approval.used_us),
+        json!(hex(&approval.binding)),
+    ]
+}
+
+/// Decimal text, as everywhere.
+pub(super) fn amount(micros: u64) -> Value {
+    json!(Micros(micros).to_string())
+}
+
+pub(super) fn milliseconds(us: u64) -> Value {
+    json!(us as f64 / 1_000.0)
+}
+
+pub(super) fn hex(digest: &Digest) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn text(text: &str) -> Value {
+    match text {
+        "" => Value::Null,
+        text => json!(text),
+    }
+}
+
+/// What was kept of a text of JSON: as JSON, if it is the whole.
+fn content(clipped: &Clipped) -> Value {
+    match clipped.cut {
+        None => json_or_text(&clipped.text),
+        Some(cut) => json!(format!(
+            "{}… ({} bytes in all)",
+            clipped.text, cut.whole_bytes
+        )),
+    }
+}
+
+fn json_or_text(json: &str) -> Value {
+    serde_json::from_str(json).unwrap_or_else(|_| text(json))
+}
