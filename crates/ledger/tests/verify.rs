@@ -1063,7 +1063,7 @@ async fn write_for_a_while(recorder: Recorder) {
         open.push(recorder.begin(&start(number % CALLS, "{}")).await.unwrap());
         if open.len() == 50 {
             for call in open.drain(..) {
-                let _ = call.finish(&End::new(Outcome::Succeeded));
+                drop(call.finish(&End::new(Outcome::Succeeded)));
             }
         }
         if number % 100 == 0 {
@@ -1079,7 +1079,7 @@ async fn write_for_a_while(recorder: Recorder) {
             };
             let claims = [Claim::Approval { approval, binding }];
             let call = recorder.begin_claiming(&start, &claims).await.unwrap();
-            let _ = call.finish(&End::new(Outcome::Succeeded));
+            drop(call.finish(&End::new(Outcome::Succeeded)));
         }
     }
 }

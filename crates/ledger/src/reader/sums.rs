@@ -284,7 +284,6 @@ fn day_agrees(snapshot: &Transaction<'_>, day: i64) -> Result<bool, QueryError> 
     {
         return Ok(false);
     }
-    drop(is_next);
     Ok(stored.next()?.is_none())
 }
 
