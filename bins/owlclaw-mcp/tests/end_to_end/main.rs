@@ -6,6 +6,7 @@
 mod support;
 
 mod applications;
+mod approvals_command;
 mod bad_input;
 mod cancellation;
 mod commands;
@@ -15,6 +16,7 @@ mod governed;
 mod hostile;
 mod http;
 mod idempotency;
+mod ledger_commands;
 mod listings;
 mod redaction;
 mod rules;

@@ -1,0 +1,191 @@
+//! Calls that wait until somebody decides on the command line, while the server runs.
+
+use serde_json::{Value, json};
+use testkit::{Conversation, HttpClient, MODERN};
+
+use crate::support::{Said, Site, call, outcome, run, text};
+
+fn bank() -> Site {
+    Site::new(json!({"governance": {
+        "tools": {"append": {"risk": ["financial"], "confirmation": "operator"}},
+    }}))
+}
+
+async fn pay(client: &mut HttpClient, mark: &str) -> Value {
+    let answer = client
+        .request("tools/call", call("append", json!({"mark": mark})))
+        .await;
+    answer.response.clone()
+}
+
+/// The approval that a refusal names.
+fn approval(response: &Value) -> String {
+    let data = &response["error"]["data"];
+    assert_eq!(
+        (&response["error"]["code"], &data["reason"]),
+        (&json!(-32003), &json!("confirmation")),
+        "{response}"
+    );
+    data["approval"]["id"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{response}"))
+        .to_owned()
+}
+
+async fn say(site: &Site, words: &[&str]) -> Said {
+    run(site.command(words)).await
+}
+
+async fn told(site: &Site, words: &[&str]) -> Value {
+    let said = say(site, &[words, &["--format", "json"]].concat()).await;
+    assert_eq!(said.code, Some(0), "{words:?}: {}", said.messages);
+    serde_json::from_str(&said.output).unwrap()
+}
+
+#[tokio::test]
+async fn what_somebody_approves_runs_once() {
+    let site = bank();
+    let server = site.http().await;
+    let mut client = server.client().with_header("x-mcp-client-id", "ana");
+    client.open(MODERN).await;
+    let id = approval(&pay(&mut client, "rent").await);
+    assert_eq!(
+        approval(&pay(&mut client, "rent").await),
+        id,
+        "the same call waits for the same"
+    );
+    assert!(!site.read("executed").contains("rent"));
+
+    let listed = told(&site, &["approvals", "list"]).await;
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!(listed[0]["id"], id.as_str());
+    assert_eq!(
+        (&listed[0]["client"], &listed[0]["capability"]),
+        (&json!("ana"), &json!("tool/append"))
+    );
+    assert_eq!(
+        (&listed[0]["state"], &listed[0]["needs"]),
+        (&json!("pending"), &json!("operator"))
+    );
+    assert_eq!(listed[0]["arguments"], json!({"mark": "rent"}));
+    let table = say(&site, &["approvals", "list", "--client", "ana"]).await;
+    assert!(table.output.contains(&id), "{}", table.output);
+    let none = told(&site, &["approvals", "list", "--client", "bob"]).await;
+    assert_eq!(none, json!([]));
+
+    let words = [
+        "approvals",
+        "approve",
+        &id,
+        "--by",
+        "carla",
+        "--reason",
+        "called her",
+    ];
+    let decided = told(&site, &words).await;
+    assert_eq!(
+        (&decided["state"], &decided["decided_by"]),
+        (&json!("approved"), &json!("carla: called her"))
+    );
+    // Nobody decides twice.
+    let again = say(&site, &["approvals", "deny", &id, "--by", "carla"]).await;
+    assert_eq!(again.code, Some(1));
+    assert!(
+        again.messages.contains("decided already"),
+        "{}",
+        again.messages
+    );
+
+    // Another call cannot have it, and that one has it once.
+    assert_ne!(approval(&pay(&mut client, "car").await), id);
+    let paid = pay(&mut client, "rent").await;
+    assert_eq!(text(&paid["result"]), "rent", "{paid}");
+    assert_ne!(approval(&pay(&mut client, "rent").await), id);
+    assert_eq!(site.read("executed").matches("rent").count(), 1);
+    let used = told(&site, &["approvals", "show", &id]).await;
+    assert_eq!(used["state"], "used");
+    let calls = site.calls();
+    let ran: Vec<_> = calls
+        .iter()
+        .filter(|call| outcome(call) == "succeeded")
+        .collect();
+    assert_eq!(ran.len(), 1);
+    assert_eq!(used["used_by"], ran[0].call.to_string());
+    let by_approval = told(
+        &site,
+        &[
+            "ledger",
+            "query",
+            "--approval",
+            &id,
+            "--outcome",
+            "succeeded",
+        ],
+    )
+    .await;
+    assert_eq!(by_approval.as_array().unwrap().len(), 1, "{by_approval}");
+}
+
+#[tokio::test]
+async fn what_somebody_denies_does_not_run_and_is_on_record() {
+    let site = bank();
+    let server = site.http().await;
+    let mut client = server.client().with_header("x-mcp-client-id", "ana");
+    client.open(MODERN).await;
+    let id = approval(&pay(&mut client, "rent").await);
+    let denied = told(&site, &["approvals", "deny", &id, "--by", "carla"]).await;
+    assert_eq!(
+        (&denied["state"], &denied["decided_by"]),
+        (&json!("denied"), &json!("carla"))
+    );
+    let refused = pay(&mut client, "rent").await;
+    assert_eq!(
+        refused["error"]["data"]["reason"], "confirmation",
+        "{refused}"
+    );
+    assert!(!site.read("executed").contains("rent"));
+    // The server notes what was decided beside it.
+    testkit::wait_until("the decision is noted", testkit::GENEROUS, || {
+        let mut reader = ledger::LedgerReader::open(site.path("ledger.db")).unwrap();
+        let filter = ledger::NoteFilter {
+            kind: Some("approval_decided"),
+            ..ledger::NoteFilter::default()
+        };
+        let notes = ledger::ReadLedger::notes(&mut reader, 10, filter).unwrap();
+        notes
+            .iter()
+            .any(|note| note.noted.subject == id && note.noted.actor == "carla")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_decision_needs_a_name_and_something_to_decide() {
+    let site = bank();
+    let _server = site.http().await;
+    let id = "apr_0000000000000000000000";
+    let rows: [(&[&str], i32, &str); 5] = [
+        (&["approvals", "approve", id], 2, "--by"),
+        (&["approvals", "approve", "x", "--by", "carla"], 2, "apr_"),
+        (
+            &["approvals", "approve", id, "--by", "user:ana"],
+            1,
+            "without a colon",
+        ),
+        (
+            &["approvals", "approve", id, "--by", "carla"],
+            1,
+            "no such approval",
+        ),
+        (&["approvals", "show", id], 1, "has no approval"),
+    ];
+    for (words, code, told) in rows {
+        let said = say(&site, words).await;
+        assert_eq!(
+            (said.code, said.output.as_str()),
+            (Some(code), ""),
+            "{words:?}"
+        );
+        assert!(said.messages.contains(told), "{words:?}: {}", said.messages);
+    }
+}
