@@ -1,13 +1,15 @@
 //! Where calls are recorded and counted: in a file of this server, or in a database that several
 //! servers share.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use gateway::{Component, ComponentState, Gateway, system_clock};
 use governance::{Calendar, Kind, MemoryQuota, Micros, Policy, Seed, Timestamp};
 use ledger::{
-    Durability, LedgerReader, LedgerStore, OpenError, PostgresLedger, PostgresOptions,
-    PostgresReader, ReadLedger, Recorder, RecorderOptions, SqliteLedger,
+    CheckpointOptions, Checkpoints, Durability, LedgerReader, LedgerStore, OpenError,
+    PostgresLedger, PostgresOptions, PostgresReader, ReadLedger, Recorder, RecorderOptions,
+    SigningKey, SqliteLedger,
 };
 use quota_postgres::{PostgresQuota, QuotaOptions};
 
@@ -64,7 +66,7 @@ pub(crate) fn database_options(config: &Config, url: &str) -> Result<PostgresOpt
 }
 
 /// What `/health` says of the counters.
-pub(super) fn quota_component(quotas: std::sync::Arc<Quotas>) -> Component {
+pub(super) fn quota_component(quotas: Arc<Quotas>) -> Component {
     Component::new(move || {
         let ok = quotas.is_available();
         ComponentState {
@@ -80,8 +82,9 @@ async fn open_database(config: &Config, url: &str) -> Result<Stores, Failure> {
     // It blocks, and what it waits for is elsewhere.
     let store = tokio::task::spawn_blocking(move || PostgresLedger::open(&database)).await??;
     let quotas = PostgresQuota::open(url, QuotaOptions::default()).await?;
+    let recorder = Recorder::spawn_witnessed(store, options(config), checkpoints(config, true)?)?;
     Ok(Stores {
-        recorder: Recorder::spawn(store, options(config))?,
+        recorder,
         quotas: Quotas::Postgres(quotas),
     })
 }
@@ -103,7 +106,43 @@ fn open_file(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<Re
         );
     }
     seed(&mut LedgerReader::open(path)?, policy, quota)?;
-    Ok(Recorder::spawn(store, options(config))?)
+    let checkpoints = checkpoints(config, false)?;
+    Ok(Recorder::spawn_witnessed(
+        store,
+        options(config),
+        checkpoints,
+    )?)
+}
+
+/// When the ledger is sealed, and with what. `shared` says that other servers append to it.
+fn checkpoints(config: &Config, shared: bool) -> Result<Checkpoints, Failure> {
+    let checkpoint = &config.ledger.checkpoint;
+    let key = match &checkpoint.key {
+        Some(path) => Some(Arc::new(SigningKey::load(path)?)),
+        None => None,
+    };
+    // Zero is never.
+    let interval = match checkpoint.minutes {
+        0 => Duration::MAX,
+        minutes => Duration::from_secs(minutes * 60),
+    };
+    let entries = match checkpoint.entries {
+        0 => u64::MAX,
+        entries => entries,
+    };
+    // A database has no place beside it.
+    let file = match shared {
+        true => checkpoint.file.clone(),
+        false => Some(config.ledger.checkpoints_file()),
+    };
+    Ok(Checkpoints::new(CheckpointOptions {
+        entries,
+        interval,
+        file,
+        key,
+        shared,
+        max_unwritten: options(config).max_unwritten,
+    }))
 }
 
 fn durability(config: &Config) -> Durability {

@@ -211,12 +211,15 @@ pub(crate) fn text(result: &Value) -> &str {
         .unwrap_or_else(|| panic!("no text: {result}"))
 }
 
-/// Puts `over` on top of `base`, key by key.
+/// Puts `over` on top of `base`, key by key; `null` takes away what is there.
 fn merge(base: &mut Value, over: Value) {
     match (base, over) {
         (Value::Object(base), Value::Object(over)) => {
             for (key, value) in over {
-                merge(base.entry(key).or_insert(Value::Null), value);
+                match value {
+                    Value::Null => drop(base.remove(&key)),
+                    value => merge(base.entry(key).or_insert(Value::Null), value),
+                }
             }
         }
         (base, over) => *base = over,

@@ -1,0 +1,166 @@
+//! A server that is killed again and again, at moments nobody chose, while clients call.
+//!
+//! What must hold over all rounds together: what was executed has its start on record, what was
+//! answered has its end, nobody was told of what is recorded as unknown, and the chain is whole.
+//! `OWLCLAW_CRASH_ROUNDS` says how many rounds there are.
+
+use std::{
+    collections::{HashMap, HashSet},
+    net::SocketAddr,
+    time::Duration,
+};
+
+use ledger::{CallRecord, Filter, LedgerReader, PostgresOptions, PostgresReader, ReadLedger};
+use serde_json::{Value, json};
+use testkit::{GENEROUS, HttpConnection, HttpRequest, Postgres, wait_until};
+use tokio::{task::JoinSet, time::sleep};
+
+use crate::support::{Site, call, outcome, run};
+
+/// Rounds where nobody asks for more.
+const ROUNDS: u64 = 10;
+
+/// Clients that call at the same time.
+const CLIENTS: u64 = 8;
+
+/// A server lives at most this long after its first answer.
+const LONGEST_LIFE: Duration = Duration::from_millis(200);
+
+fn rounds() -> u64 {
+    std::env::var("OWLCLAW_CRASH_ROUNDS").map_or(ROUNDS, |text| {
+        text.parse().expect("OWLCLAW_CRASH_ROUNDS is a number")
+    })
+}
+
+/// A moment that differs in every round and every run.
+fn moment() -> Duration {
+    let nanoseconds = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .subsec_nanos();
+    LONGEST_LIFE * (nanoseconds / 1_000 % 1_000) / 1_000
+}
+
+#[tokio::test]
+async fn a_ledger_in_a_file_tells_the_truth_after_every_kill() {
+    let site = Site::new(json!({}));
+    let read = || LedgerReader::open(site.path("ledger.db")).unwrap();
+    crash_and_check(&site, || Box::new(read())).await;
+}
+
+#[tokio::test]
+async fn a_ledger_in_a_database_tells_the_truth_after_every_kill() {
+    let Some(postgres) = Postgres::start() else {
+        return;
+    };
+    let url = postgres.url();
+    let site = Site::new(json!({
+        "ledger": {"path": null, "url": url},
+        "tasks": {"path": "tasks.db"},
+    }));
+    let options = PostgresOptions::new(&url).unwrap();
+    let read = || PostgresReader::open(&options).unwrap();
+    crash_and_check(&site, || Box::new(read())).await;
+}
+
+async fn crash_and_check(site: &Site, open: impl Fn() -> Box<dyn ReadLedger>) {
+    let mut answered = HashSet::new();
+    for round in 0..rounds() {
+        let mut server = site.http().await;
+        let address = server.address();
+        let mut clients = JoinSet::new();
+        for client in 0..CLIENTS {
+            clients.spawn(call_until_it_dies(address, round, client));
+        }
+        sleep(moment()).await;
+        server.process().signal("KILL").await;
+        server.wait_exit(GENEROUS).await;
+        while let Some(marks) = clients.join_next().await {
+            answered.extend(marks.unwrap());
+        }
+    }
+    // The next server says what nobody knows of the calls that the last kill cut short; of those in
+    // a database when the lease of the one before has run out.
+    let mut server = site.http().await;
+    wait_until("nothing is open", GENEROUS, || {
+        open().open_calls().unwrap().is_empty()
+    })
+    .await;
+    server.process().signal("TERM").await;
+    server.wait_exit(GENEROUS).await;
+
+    let executed: HashSet<String> = site.read("executed").lines().map(str::to_owned).collect();
+    assert!(rounds() <= executed.len() as u64, "the server was called");
+    assert!(!answered.is_empty(), "the server answered");
+    let calls = all_calls(&mut *open());
+    let mut outcomes = HashMap::new();
+    for record in &calls {
+        let arguments: Value = serde_json::from_str(&record.started.arguments.text).unwrap();
+        let mark = arguments["mark"].as_str().unwrap().to_owned();
+        let before = outcomes.insert(mark, outcome(record));
+        assert_eq!(before, None, "every call has a mark of its own");
+    }
+    for mark in &executed {
+        assert!(outcomes.contains_key(mark), "{mark} ran without a record");
+    }
+    for mark in &answered {
+        let outcome = outcomes.get(mark).map(String::as_str);
+        assert_eq!(outcome, Some("succeeded"), "{mark} was answered");
+    }
+    for (mark, outcome) in &outcomes {
+        match outcome.as_str() {
+            "succeeded" => assert!(executed.contains(mark), "{mark} never ran"),
+            "unknown" => assert!(!answered.contains(mark), "{mark} was answered"),
+            // Its client was gone before its answer was there: killed with the connection.
+            "cancelled" => {}
+            other => panic!("{mark} is {other}"),
+        }
+    }
+    let verified = run(site.command(&["ledger", "verify"])).await;
+    assert_eq!(verified.code, Some(0), "{}", verified.messages);
+}
+
+fn all_calls(reader: &mut dyn ReadLedger) -> Vec<CallRecord> {
+    let mut all = reader.recent(usize::MAX, Filter::default()).unwrap();
+    all.reverse();
+    all
+}
+
+/// The marks of the calls that were answered.
+async fn call_until_it_dies(address: SocketAddr, round: u64, client: u64) -> Vec<String> {
+    let mut answered = Vec::new();
+    let Ok(mut connection) = HttpConnection::connect(address).await else {
+        return answered;
+    };
+    for index in 0.. {
+        let mark = format!("{round}-{client}-{index}");
+        let tool = if index % 4 == 0 { "linger" } else { "append" };
+        let message = json!({
+            "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+            "params": call(tool, json!({"mark": mark})),
+        });
+        let request = HttpRequest::post("/mcp", message.to_string());
+        let Some((body, next)) = exchange(connection, &request).await else {
+            return answered;
+        };
+        assert!(body.contains(&format!("\"{mark}\"")), "{body}");
+        answered.push(mark);
+        connection = next;
+    }
+    answered
+}
+
+/// A whole answer and the connection to ask on, or nothing.
+async fn exchange(
+    mut connection: HttpConnection,
+    request: &HttpRequest,
+) -> Option<(String, HttpConnection)> {
+    connection.send_bytes(&request.to_bytes()).await.ok()?;
+    let head = connection.read_head().await.ok()?;
+    let mut body = connection.into_body(&head, false);
+    let mut all = Vec::new();
+    while let Some(piece) = body.try_next().await.ok()? {
+        all.extend(piece);
+    }
+    Some((String::from_utf8(all).ok()?, body.into_connection()))
+}

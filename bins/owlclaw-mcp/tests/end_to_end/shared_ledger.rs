@@ -1,0 +1,242 @@
+//! Several servers with one ledger and one set of quotas, in a real PostgreSQL.
+
+use std::{net::SocketAddr, time::Duration};
+
+use ledger::{Filter, PostgresOptions, PostgresReader, ReadLedger};
+use serde_json::{Value, json};
+use testkit::{GENEROUS, HttpConnection, HttpRequest, HttpServer, Postgres};
+use tokio::{task::JoinSet, time::sleep};
+
+use crate::support::{Site, call, run};
+
+/// Clients, spread over the servers.
+const CLIENTS: usize = 64;
+
+/// Calls that the budget covers, to the last unit.
+const COVERED: usize = 200;
+
+/// A client that was told to come back waits this long.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What came of the calls that were answered.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Answers {
+    succeeded: usize,
+    /// Refused because the budget is spent.
+    spent: usize,
+    /// Calls whose server went before it answered.
+    unanswered: usize,
+}
+
+fn site(url: &str) -> Site {
+    Site::new(json!({
+        "ledger": {"path": null, "url": url},
+        "tasks": {"path": "tasks.db"},
+        "governance": {
+            "default_quota": {
+                "monthly_budget": "2.00",
+                "max_calls_per_minute": 1_000_000, "max_calls_per_day": 1_000_000,
+            },
+            "tools": {"append": {"estimated_cost": "0.01"}},
+        },
+    }))
+}
+
+/// Calls until the budget is spent, or the server is gone.
+async fn spend(address: SocketAddr, name: String) -> Answers {
+    let mut answers = Answers::default();
+    let mut connection = None;
+    for index in 0.. {
+        let message = json!({
+            "jsonrpc": "2.0", "id": index, "method": "tools/call",
+            "params": call("append", json!({"mark": format!("{name}-{index}")})),
+        });
+        let request =
+            HttpRequest::post("/mcp", message.to_string()).header("X-MCP-Client-ID", "treasury");
+        let open = match connection.take() {
+            Some(open) => open,
+            None => match HttpConnection::connect(address).await {
+                Ok(open) => open,
+                Err(_) => return answers,
+            },
+        };
+        let Some((answer, open)) = exchange(open, &request).await else {
+            answers.unanswered += 1;
+            return answers;
+        };
+        connection = Some(open);
+        if answer.get("result").is_some() {
+            answers.succeeded += 1;
+            continue;
+        }
+        let reason = answer["error"]["data"]["reason"].as_str();
+        match reason {
+            Some("budget") => {
+                answers.spent += 1;
+                return answers;
+            }
+            // The database is away; nothing was used up, and the call can be made again.
+            Some("ledger_unavailable" | "store_unavailable") => sleep(PAUSE).await,
+            _ => panic!("{answer}"),
+        }
+    }
+    answers
+}
+
+async fn exchange(
+    mut connection: HttpConnection,
+    request: &HttpRequest,
+) -> Option<(Value, HttpConnection)> {
+    connection.send_bytes(&request.to_bytes()).await.ok()?;
+    let head = connection.read_head().await.ok()?;
+    let mut body = connection.into_body(&head, false);
+    let mut all = Vec::new();
+    while let Some(piece) = body.try_next().await.ok()? {
+        all.extend(piece);
+    }
+    let answer = serde_json::from_slice(&all).expect("an answer is JSON");
+    Some((answer, body.into_connection()))
+}
+
+/// Two servers, and everybody who spends.
+struct Spending {
+    sites: [Site; 2],
+    servers: [HttpServer; 2],
+    clients: JoinSet<Answers>,
+}
+
+impl Spending {
+    async fn begin(url: &str) -> Self {
+        let sites = [site(url), site(url)];
+        let servers = [sites[0].http().await, sites[1].http().await];
+        let mut clients = JoinSet::new();
+        for client in 0..CLIENTS {
+            let address = servers[client % servers.len()].address();
+            clients.spawn(spend(address, format!("client-{client}")));
+        }
+        Self {
+            sites,
+            servers,
+            clients,
+        }
+    }
+
+    fn executed(&self) -> usize {
+        let lines = |site: &Site| site.read("executed").lines().count();
+        self.sites.iter().map(lines).sum()
+    }
+
+    async fn until_executed(&self, least: usize) {
+        testkit::wait_until("some calls were carried out", GENEROUS, || {
+            least <= self.executed()
+        })
+        .await;
+    }
+
+    /// What came of all calls, once nobody can spend any more.
+    async fn end(&mut self) -> Answers {
+        let mut all = Answers::default();
+        while let Some(answers) = self.clients.join_next().await {
+            let answers = answers.unwrap();
+            all.succeeded += answers.succeeded;
+            all.spent += answers.spent;
+            all.unanswered += answers.unanswered;
+        }
+        all
+    }
+
+    /// How many calls ended like this, as the ledger has it.
+    fn recorded(postgres: &Postgres, outcome: &str) -> usize {
+        let options = PostgresOptions::new(&postgres.url()).unwrap();
+        let mut reader = PostgresReader::open(&options).unwrap();
+        let filter = Filter {
+            outcome: Some(outcome),
+            ..Filter::default()
+        };
+        reader.recent(usize::MAX, filter).unwrap().len()
+    }
+
+    async fn verify(&self) {
+        let verified = run(self.sites[0].command(&["ledger", "verify"])).await;
+        assert_eq!(verified.code, Some(0), "{}", verified.messages);
+    }
+}
+
+#[tokio::test]
+async fn two_servers_never_spend_more_than_one_budget() {
+    let Some(postgres) = Postgres::start() else {
+        return;
+    };
+    let mut spending = Spending::begin(&postgres.url()).await;
+    let answers = spending.end().await;
+    let expected = Answers {
+        succeeded: COVERED,
+        spent: CLIENTS,
+        unanswered: 0,
+    };
+    assert_eq!(answers, expected);
+    assert_eq!(spending.executed(), COVERED);
+    for server in &mut spending.servers {
+        server.process().signal("TERM").await;
+        server.wait_exit(GENEROUS).await;
+    }
+    assert_eq!(Spending::recorded(&postgres, "succeeded"), COVERED);
+    spending.verify().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_takes_with_it_only_what_its_open_calls_cost() {
+    let Some(postgres) = Postgres::start() else {
+        return;
+    };
+    let mut spending = Spending::begin(&postgres.url()).await;
+    spending.until_executed(COVERED / 4).await;
+    spending.servers[0].process().signal("KILL").await;
+    let answers = spending.end().await;
+    assert!(spending.executed() <= COVERED, "{answers:?}");
+    // The budget is spent to the last unit: by calls that succeeded and by those of which nobody
+    // knows. Each of the killed server's clients had one call open at the most.
+    assert_eq!(answers.spent, CLIENTS / 2, "{answers:?}");
+    let charged = answers.succeeded + answers.unanswered;
+    assert!(
+        answers.succeeded <= COVERED && COVERED <= charged,
+        "{answers:?}"
+    );
+    spending.servers[1].process().signal("TERM").await;
+    let (_, second) = spending.servers.split_at_mut(1);
+    second[0].wait_exit(GENEROUS).await;
+    spending.verify().await;
+}
+
+#[tokio::test]
+async fn a_database_that_is_killed_and_comes_back_loses_nothing() {
+    let Some(mut postgres) = Postgres::start() else {
+        return;
+    };
+    let mut spending = Spending::begin(&postgres.url()).await;
+    spending.until_executed(COVERED / 4).await;
+    postgres.kill();
+    sleep(Duration::from_secs(1)).await;
+    let meanwhile = spending.executed();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(
+        spending.executed(),
+        meanwhile,
+        "nothing runs while nothing can be recorded"
+    );
+    postgres.restart();
+    let answers = spending.end().await;
+    let expected = Answers {
+        succeeded: COVERED,
+        spent: CLIENTS,
+        unanswered: 0,
+    };
+    assert_eq!(answers, expected);
+    assert_eq!(spending.executed(), COVERED);
+    for server in &mut spending.servers {
+        server.process().signal("TERM").await;
+        server.wait_exit(GENEROUS).await;
+    }
+    assert_eq!(Spending::recorded(&postgres, "succeeded"), COVERED);
+    spending.verify().await;
+}
