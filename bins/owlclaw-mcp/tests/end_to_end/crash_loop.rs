@@ -82,7 +82,7 @@ async fn crash_and_check(site: &Site, open: impl Fn() -> Box<dyn ReadLedger>) {
     // The next server says what nobody knows of the calls that the last kill cut short; of those in
     // a database when the lease of the one before has run out.
     let mut server = site.http().await;
-    wait_until("nothing is open", GENEROUS, || {
+    wait_until("nothing is open", 3 * GENEROUS, || {
         open().open_calls().unwrap().is_empty()
     })
     .await;
