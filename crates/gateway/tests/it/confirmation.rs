@@ -603,6 +603,26 @@ async fn a_confirmed_call_that_asks_goes_on_once_without_a_second_question() {
 }
 
 #[tokio::test]
+async fn what_goes_on_under_other_rules_is_confirmed_under_them() {
+    let house = bank();
+    let mut client = asked(&house, "anna", MODERN).await;
+    let none = json!({});
+    let state = state_of(&client.call("order", none.clone()).await);
+    let state = state_of(&confirm(&mut client, "order", &none, &state).await);
+    let mut other = rules();
+    other.default.quota.max_calls_per_day = Some(1_000);
+    house.gateway.replace_policy(Policy::new(other).unwrap());
+    let size = json!({ "action": "accept", "content": { "size": "M" } });
+    let go_on = answered("order", &none, &state, "size", size);
+    let answer = client.ask("tools/call", go_on).await;
+    assert!(
+        answer["result"]["inputRequests"][KEY].is_object(),
+        "{answer}"
+    );
+    assert_eq!(house.bench.runs(), 1);
+}
+
+#[tokio::test]
 async fn a_question_does_not_hold_what_it_would_take() {
     let mut setup = bank_setup();
     setup.policy.default.quota = Quota {

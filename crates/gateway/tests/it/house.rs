@@ -267,6 +267,7 @@ pub(crate) struct Setup {
     pub(crate) prompts: Arc<dyn Prompts>,
     pub(crate) tasks: Option<Arc<Tasks>>,
     pub(crate) max_principals: usize,
+    pub(crate) ledger: MemoryLedger,
     pub(crate) bench: Bench,
 }
 
@@ -286,6 +287,7 @@ impl Default for Setup {
             prompts: Arc::new(StaticPrompts::new()),
             tasks: None,
             max_principals: 100,
+            ledger: MemoryLedger::default(),
             bench: Bench::new(),
         }
     }
@@ -326,7 +328,7 @@ impl LedgerStore for Gated {
 
 impl Setup {
     pub(crate) fn build(self) -> House {
-        let ledger = MemoryLedger::default();
+        let ledger = self.ledger;
         let ledger_gate = Arc::default();
         let gated = Gated {
             inner: ledger.clone(),

@@ -16,6 +16,7 @@ mod never_reached;
 mod outage;
 mod record;
 mod refusals;
+mod replays;
 mod resources;
 mod skills_extension;
 mod tasks;

@@ -177,6 +177,20 @@ fn ways() -> Vec<Way> {
             },
             no_facts,
         ),
+        Way {
+            methods: TOOLS,
+            ..way(
+                "by a condition on the arguments",
+                |_| Rules {
+                    conditions: vec![condition(
+                        "has(args.amount) && args.amount > 6",
+                        Effect::Deny,
+                    )],
+                    ..Rules::default()
+                },
+                no_facts,
+            )
+        },
         way(
             "by a condition that fails",
             |_| Rules {

@@ -12,6 +12,7 @@ use adapter_tools::{Annotations, Elicited, Needed, Question, Tool, ToolCx, ToolE
 use futures_util::FutureExt;
 use gateway::TaskOptions;
 use governance::Rules;
+use ledger::MemoryLedger;
 use serde_json::{Value, json};
 use std::{
     path::Path,
@@ -184,6 +185,48 @@ fn the_next_server_begins_again_what_may_be_and_its_client_sees_one_task() {
         assert_eq!(of_anna.started.arguments.text, r#"{"mark":"m"}"#);
         let usage = house.usage_of("anna").await.unwrap();
         assert_eq!(usage.spent.0, PRICE, "{usage:?}");
+    });
+}
+
+#[test]
+fn what_was_confirmed_before_it_was_cut_short_is_confirmed_again() {
+    const KEY: &str = "io.owlclaw/confirm";
+    let (_directory, path) = file();
+    let ledger = MemoryLedger::default();
+    let careful = |mut setup: Setup| {
+        let rules = Rules {
+            confirm: vec!["tool/again".to_owned()],
+            ..Rules::default()
+        };
+        setup.policy = policy(rules);
+        setup.ledger = ledger.clone();
+        setup.build()
+    };
+    let yes = json!({ "action": "accept", "content": { "confirm": true } });
+    let id = block_on(async {
+        let house = careful(server(&path, options(), tools).await);
+        let mut client = modern(&house, "anna").await;
+        let mut params = json!({ "name": "again", "arguments": { "mark": "m" } });
+        let asked = ask(&mut client, "tools/call", params.clone()).await;
+        assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+        params["inputResponses"] = json!({ KEY: yes });
+        params["requestState"] = asked["result"]["requestState"].clone();
+        let id = created(&ask(&mut client, "tools/call", params).await);
+        house.bench.begun().await;
+        id
+    });
+    block_on(async {
+        let house = careful(server(&path, options(), tools).await);
+        house.gateway.keep_tasks();
+        let mut client = modern(&house, "anna").await;
+        let task = reaches(&mut client, &id, "input_required").await;
+        assert!(task["inputRequests"][KEY].is_object(), "{task}");
+        assert_eq!(house.bench.runs(), 0);
+        update(&mut client, &id, json!({ KEY: yes })).await;
+        house.bench.begun().await;
+        house.bench.gate.notify_waiters();
+        reaches(&mut client, &id, "completed").await;
+        assert_eq!(house.bench.runs(), 1);
     });
 }
 
