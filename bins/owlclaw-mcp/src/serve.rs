@@ -33,7 +33,7 @@ use rules::Rules;
 
 pub(crate) use explain::explain;
 pub(crate) use list::{resources_list, tools_list};
-pub(crate) use store::open_reader;
+pub(crate) use store::{database, database_options, open_reader};
 
 /// How long requests may go on once the server was told to stop. R2.7 gives five seconds in all, of
 /// which the application may take one to end and the ledger needs some.

@@ -1,11 +1,10 @@
 //! Where approvals are decided.
 
-use ledger::{
-    Approval, ApprovalDesk, ApprovalId, Decision, PostgresDesk, PostgresOptions, system_now_us,
-};
+use ledger::{Approval, ApprovalDesk, ApprovalId, Decision, PostgresDesk, system_now_us};
 
 use crate::Failure;
-use crate::config::{Config, Environment};
+use crate::config::Config;
+use crate::serve::{database, database_options};
 
 /// Decides an approval, in the file of a running server or in the database of several.
 pub(super) fn decide(
@@ -15,11 +14,9 @@ pub(super) fn decide(
     by: &str,
 ) -> Result<Approval, Failure> {
     let now_us = system_now_us();
-    Ok(match &config.ledger.url {
+    Ok(match database(config)? {
         Some(url) => {
-            let address = url.reveal(&Environment::of_process());
-            let address = address.ok_or("ledger.url is empty")?;
-            let options = PostgresOptions::new(&address)?;
+            let options = database_options(config, &url)?;
             PostgresDesk::open(&options)?.decide(approval, decision, by, now_us)?
         }
         None => {

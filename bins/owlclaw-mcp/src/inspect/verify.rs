@@ -30,12 +30,11 @@ pub(crate) fn verify(
     let own = own.map(SigningKey::public_path).filter(|_| keys.is_empty());
     let keys = keys.iter().chain(&own).map(|path| PublicKey::load(path));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
-    let default = config.ledger.checkpoints_file();
-    // One that is asked for must be there; the default one need not be.
-    let file = match checkpoints {
-        Some(path) => Some(path),
-        None => Some(default.as_path()).filter(|path| path.exists()),
-    };
+    // One that is named must be there; the one beside a ledger need not be.
+    let beside = config.ledger.checkpoints_file();
+    let named = checkpoints.or(config.ledger.checkpoint.file.as_deref());
+    let is_beside = config.ledger.url.is_none() && beside.exists();
+    let file = named.or_else(|| is_beside.then_some(beside.as_path()));
     let mut reader = open_reader(config)?;
     let bar = bar(0, "entries");
     let trust = Trust {

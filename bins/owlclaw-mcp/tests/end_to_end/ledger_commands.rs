@@ -157,12 +157,10 @@ async fn what_a_killed_server_left_is_listed_as_unresolved() {
     let mut server = site.http().await;
     let mut client = server.client();
     client.open(MODERN).await;
+    // Nobody answers, so this ends with the server and is not looked at.
     let napping = tokio::spawn(async move {
-        // Nobody answers.
         let params = call("nap", json!({"seconds": 600}));
-        let request = client
-            .post_of(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
-        let _ = client.exchange(&request).await;
+        client.request("tools/call", params).await
     });
     testkit::wait_until("the call is open", testkit::GENEROUS, || {
         site.path("ledger.db").exists() && site.calls().iter().any(|call| call.ended.is_none())
@@ -170,7 +168,7 @@ async fn what_a_killed_server_left_is_listed_as_unresolved() {
     .await;
     server.process().signal("KILL").await;
     let _ = server.wait_exit(END).await;
-    napping.abort();
+    assert!(napping.await.is_err());
     let mut server = site.http().await;
     let left = rows(&site, &["ledger", "unresolved", "--format", "json"]).await;
     assert_eq!(left.len(), 1, "{left:?}");
@@ -346,6 +344,54 @@ async fn a_key_is_made_once_and_in_two_files() {
     let before = site.read("ledger.key");
     let again = say(&site, &["ledger", "keygen", "--output", "ledger.key"]).await;
     assert_eq!((again.code, site.read("ledger.key")), (Some(1), before));
+}
+
+#[tokio::test]
+async fn a_ledger_that_is_cut_short_is_found_out_by_its_checkpoints() {
+    let site = shop();
+    let made = say(&site, &["ledger", "keygen", "--output", "ledger.key"]).await;
+    assert_eq!(made.code, Some(0));
+    let file = site.read("mcp-server.yaml");
+    let sealed = r#""path":"ledger.db","checkpoint":{"key":"ledger.key","file":"elsewhere"}"#;
+    site.write(
+        "mcp-server.yaml",
+        file.replace(r#""path":"ledger.db""#, sealed),
+    );
+    let stop = async |mut server: HttpServer| {
+        server.process().signal("TERM").await;
+        assert!(server.wait_exit(END).await.success());
+    };
+    let server = site.http().await;
+    trade(&server).await;
+    stop(server).await;
+    let early = std::fs::read(site.path("ledger.db")).unwrap();
+    let server = site.http().await;
+    trade(&server).await;
+    stop(server).await;
+    let verify = ["ledger", "verify", "--format", "json"];
+    let sound = say(&site, &verify).await;
+    let report: Value = serde_json::from_str(&sound.output).unwrap();
+    assert_eq!(
+        (sound.code, &report["sound"], &report["keys"]),
+        (Some(0), &json!(true), &json!(1)),
+        "{report}"
+    );
+    assert!(
+        2 <= report["checkpoints_checked"].as_u64().unwrap(),
+        "{report}"
+    );
+
+    // What was right then is a ledger that ends too soon now.
+    std::fs::write(site.path("ledger.db"), early).unwrap();
+    let cut = say(&site, &verify).await;
+    let report: Value = serde_json::from_str(&cut.output).unwrap();
+    assert_eq!(
+        (cut.code, &report["sound"]),
+        (Some(1), &json!(false)),
+        "{report}"
+    );
+    let what = report["wrong"]["what"].as_str().unwrap();
+    assert!(what.contains("ends before this entry"), "{what}");
 }
 
 #[tokio::test]
