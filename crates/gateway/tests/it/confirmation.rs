@@ -5,7 +5,7 @@ use crate::{
     tasks_house::{LEGACY, created, reaches, setup as with_tasks},
 };
 use adapter_tools::{Elicited, Needed, Question, Tool, ToolCx, ToolError};
-use gateway::NoResources;
+use gateway::{NoResources, StaticResources};
 use governance::{CapabilityFacts, Confirmation, Micros, Policy, PolicySpec, Quota, Risk, Rules};
 use ledger::{ApprovalId, Decision, Event, NoteKind, Outcome};
 use serde_json::{Value, json};
@@ -688,6 +688,48 @@ async fn a_task_asks_for_its_confirmation_and_runs_once_it_has_it() {
         } else {
             assert_eq!(end["error"]["data"]["reason"], "confirmation", "{end}");
         }
+    }
+}
+
+#[tokio::test]
+async fn what_is_read_can_be_confirmed_as_well() {
+    for version in [MODERN, LEGACY] {
+        let documents = StaticResources::new().text("doc://a", "a", "text/plain", "secret");
+        let house = Setup {
+            policy: policy(Rules {
+                confirm: vec!["resource/*".to_owned()],
+                ..Rules::default()
+            }),
+            resources: Arc::new(documents),
+            ..Setup::default()
+        }
+        .build();
+        let mut client = asked(&house, "anna", version).await;
+        let mut params = json!({ "uri": "doc://a" });
+        let read = if version == MODERN {
+            let answer = client.ask("resources/read", params.clone()).await;
+            params["requestState"] = json!(state_of(&answer));
+            params["inputResponses"] = json!({ KEY: yes() });
+            client.ask("resources/read", params.clone()).await
+        } else {
+            let id = client.begin("resources/read", params.clone()).await;
+            let question = client.receive().await;
+            let reply = json!({ "jsonrpc": "2.0", "id": question["id"], "result": yes() });
+            client.send(&reply).await;
+            client.receive_answer(&id).await
+        };
+        assert_eq!(read["result"]["contents"][0]["text"], "secret", "{read}");
+        if version == MODERN {
+            let again = client.ask("resources/read", params).await;
+            assert_eq!(again["error"]["data"]["reason"], "confirmation", "{again}");
+        }
+        // Who cannot be asked does not read it.
+        let mut other = house.connect("bob", version).await;
+        let refused = other
+            .ask("resources/read", json!({ "uri": "doc://a" }))
+            .await;
+        pending(&refused);
+        assert!(!refused.to_string().contains("secret"));
     }
 }
 
