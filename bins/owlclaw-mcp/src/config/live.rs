@@ -152,11 +152,11 @@ impl Config {
 }
 
 fn is_live(key: &str) -> bool {
-    let is_at = |section: &&str| {
+    let is_at = |section: &str| {
         let rest = key.strip_prefix(section);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
-    LIVE.iter().any(|it| is_at(&it)) && !NOT_LIVE.iter().any(|it| is_at(&it))
+    LIVE.iter().any(|it| is_at(it)) && !NOT_LIVE.iter().any(|it| is_at(it))
 }
 
 /// Every setting by its key.

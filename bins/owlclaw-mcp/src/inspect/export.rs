@@ -99,14 +99,14 @@ pub(super) fn bar(total: u64, unit: &'static str) -> ProgressBar {
 /// What is written, a line or a row each.
 enum Lines<W: Write> {
     Json(W),
-    Csv(CsvSheet<W>),
+    Csv(Box<CsvSheet<W>>),
 }
 
 impl<W: Write> Lines<W> {
     fn new(output: W, format: ExportFormat) -> Result<Self, Interrupted> {
         Ok(match format {
             ExportFormat::Json => Self::Json(output),
-            ExportFormat::Csv => Self::Csv(CsvSheet::new(output, &rows::CALL)?),
+            ExportFormat::Csv => Self::Csv(Box::new(CsvSheet::new(output, &rows::CALL)?)),
         })
     }
 

@@ -59,7 +59,7 @@ impl Server {
             }
         };
         let versions = (self.policy_version(), policy.version());
-        if changed.live.iter().any(|change| is_rule(change)) {
+        if changed.live.iter().any(is_rule) {
             let change = PolicyChange {
                 versions,
                 cause: cause.as_str(),

@@ -8,6 +8,7 @@ use quota_postgres::{PostgresQuota, PostgresReservation};
 
 /// Where use is counted.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a process has one")]
 pub(super) enum Quotas {
     /// In this process, from what the ledger remembers on.
     Memory(MemoryQuota),
