@@ -240,3 +240,53 @@ async fn a_database_that_is_killed_and_comes_back_loses_nothing() {
     assert_eq!(Spending::recorded(&postgres, "succeeded"), COVERED);
     spending.verify().await;
 }
+
+#[tokio::test]
+async fn an_approval_given_anywhere_is_used_once_on_any_server() {
+    let Some(postgres) = Postgres::start() else {
+        return;
+    };
+    let sites = [0, 1].map(|_| {
+        Site::new(json!({
+            "ledger": {"path": null, "url": postgres.url()},
+            "tasks": {"path": "tasks.db"},
+            "governance": {"tools": {"append": {"risk": ["financial"]}}},
+        }))
+    });
+    let servers = [sites[0].http().await, sites[1].http().await];
+    let ask = async |server: &HttpServer, arguments: Value| {
+        let message = json!({
+            "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call("append", arguments),
+        });
+        let request =
+            HttpRequest::post("/mcp", message.to_string()).header("X-MCP-Client-ID", "treasury");
+        let connection = HttpConnection::connect(server.address()).await.unwrap();
+        exchange(connection, &request).await.unwrap().0
+    };
+    let pending = |answer: &Value| {
+        let data = &answer["error"]["data"];
+        assert_eq!(data["reason"], "confirmation", "{answer}");
+        assert_eq!(data["approval"]["state"], "pending", "{answer}");
+        data["approval"]["id"].as_str().unwrap().to_owned()
+    };
+    // A card number, so that each server's record of it looks different: their keys do.
+    let arguments = json!({"mark": "4111 1111 1111 1111"});
+    let first = pending(&ask(&servers[0], arguments.clone()).await);
+    assert_eq!(pending(&ask(&servers[1], arguments.clone()).await), first);
+    let words = ["approvals", "approve", &first, "--by", "alice"];
+    let approved = run(sites[0].command(&words)).await;
+    assert_eq!(approved.code, Some(0), "{}", approved.messages);
+    pending(&ask(&servers[1], json!({"mark": "4012 8888 8888 1881"})).await);
+    let answers = tokio::join!(
+        ask(&servers[0], arguments.clone()),
+        ask(&servers[1], arguments.clone()),
+        ask(&servers[0], arguments.clone()),
+        ask(&servers[1], arguments.clone()),
+    );
+    let answers: [Value; 4] = answers.into();
+    let succeeded = answers.iter().filter(|it| it.get("result").is_some());
+    assert_eq!(succeeded.count(), 1, "{answers:?}");
+    let lines = |site: &Site| site.read("executed").lines().count();
+    assert_eq!(sites.iter().map(lines).sum::<usize>(), 1);
+    assert_ne!(pending(&ask(&servers[1], arguments).await), first);
+}
