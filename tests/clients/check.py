@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 import expectations
+import governing
 import resuming
 import tasking
 import touring
@@ -50,6 +51,7 @@ class Run:
     what: str = "calls"
 
 
+WHAT = ["calls", "governance", "resumed", "tasks", "tour"]
 BOTH = [("stdio", "legacy"), ("stdio", "modern"), ("http", "legacy"), ("http", "modern")]
 OLD = [("stdio", "legacy"), ("http", "legacy"), ("sse", "legacy")]
 # The Inspector's command line can be told which era, or to find out. It takes longest, so it is first.
@@ -71,6 +73,8 @@ def all_runs() -> list[Run]:
             runs.append(Run(client, "http", "legacy", "resumed"))
         for era in tasking.CLIENTS.get(client, []):
             runs += [Run(client, transport, era, "tasks") for transport in ("stdio", "http")]
+        for era in governing.CLIENTS.get(client, []):
+            runs += [Run(client, transport, era, "governance") for transport in ("stdio", "http")]
         for era in touring.CLIENTS.get(client, []):
             runs += [Run(client, transport, era, "tour") for transport in ("stdio", "http")]
     return runs
@@ -133,6 +137,8 @@ def carry_out(run: Run, binary: Path, config: Path, cache: Path) -> list[expecta
 
 def checks_of(run: Run, binary: Path, fixture: Path, config: Path, cache: Path) -> list[expectations.Check]:
     match run.what:
+        case "governance":
+            return governing.carry_out(run.client, run.transport, run.era, binary, cache)
         case "resumed":
             return resuming.carry_out(run.client, binary, fixture, config, cache)
         case "tasks":
@@ -172,7 +178,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=sorted(CLIENTS), help="only this client; repeatable")
     parser.add_argument("--transport", action="append", choices=["stdio", "http", "sse"], help="only this; repeatable")
     parser.add_argument("--era", action="append", choices=["legacy", "modern", "auto"], help="only this; repeatable")
-    parser.add_argument("--what", action="append", choices=["calls", "resumed", "tasks", "tour"], help="only this; repeatable")
+    parser.add_argument("--what", action="append", choices=WHAT, help="only this; repeatable")
     parser.add_argument(
         "--fixture", type=Path, help="the conformance-server, whose tools hang up; beside the binary by default"
     )
@@ -192,7 +198,7 @@ def main() -> int:
         and run.what in (arguments.what or [run.what])
     ]
     passed = failed = 0
-    print(f"{'client':<12} {'over':<6} {'era':<7} {'what':<8} {'passed':>6} {'failed':>6} {'seconds':>8}")
+    print(f"{'client':<12} {'over':<6} {'era':<7} {'what':<10} {'passed':>6} {'failed':>6} {'seconds':>8}")
     with ProcessPoolExecutor(arguments.jobs, initializer=obey) as pool:
         work = partial(timed, arguments.binary, fixture, arguments.config.resolve(), arguments.cache)
         try:
@@ -201,7 +207,7 @@ def main() -> int:
                 passed += len(checks) - len(bad)
                 failed += len(bad)
                 print(
-                    f"{run.client:<12} {run.transport:<6} {run.era:<7} {run.what:<8} "
+                    f"{run.client:<12} {run.transport:<6} {run.era:<7} {run.what:<10} "
                     f"{len(checks) - len(bad):>6} {len(bad):>6} {seconds:>8.1f}",
                     flush=True,
                 )

@@ -62,7 +62,7 @@ class Stage:
         results = self.results / part.replace(" ", "-")
         results.mkdir()
         outcomes, trouble = drive(driver_command(self.client, self.cache), plan, self.env, results)
-        return Part(part, self, outcomes, trouble, steps)
+        return Part(part, self, outcomes, trouble, steps, more.get("revision"))
 
     def check(self, name: str, ok: bool, seen: Any) -> None:
         detail = seen if isinstance(seen, str) else json.dumps(seen, ensure_ascii=False)
@@ -104,13 +104,21 @@ def no_fixture(fixture: Path) -> list[Check]:
 class Part:
     """Collects checks about one driver's outcomes."""
 
-    def __init__(self, name: str, where: Stage, outcomes: list[dict], trouble: str | None, steps: list[dict]) -> None:
+    def __init__(
+        self,
+        name: str,
+        where: Stage,
+        outcomes: list[dict],
+        trouble: str | None,
+        steps: list[dict],
+        revision: str | None = None,
+    ) -> None:
         self.name, self.where = name, where
         self.outcomes = {outcome["id"]: outcome for outcome in outcomes if "id" in outcome}
         missing = [step["id"] for step in steps if step["id"] not in self.outcomes]
         self.is_complete = trouble is None and not missing
         self.check("the client ran to its end", self.is_complete, f"{trouble}; steps missing: {missing}")
-        revision = REVISIONS[where.era]
+        revision = revision or REVISIONS[where.era]
         revisions = [outcome["connected"] for outcome in outcomes if "connected" in outcome]
         self.check(f"revision {revision} was agreed on", revisions == [revision], revisions)
         # That a connection was lost may be complained about.

@@ -10,9 +10,12 @@ import json
 import sys
 
 import httpx2
+import mcp.client.session
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from steps import User, beside
+from mcp_types import ElicitResult
 from tasks import Tasks
 
 # The revision is negotiated: a modern server must be found to be one.
@@ -42,8 +45,10 @@ async def every_page(fetch, field):
             return found
 
 
-async def carry_out(client, tasks, step):
+async def carry_out(client, tasks, user, step):
     match step["do"]:
+        case "beside":
+            return await beside(step)
         case "tools":
             return {"tools": await every_page(client.list_tools, "tools")}
         case "resources":
@@ -63,7 +68,10 @@ async def carry_out(client, tasks, step):
                 progress.append([done, total, message])
 
             result = await client.call_tool(
-                step["tool"], step["arguments"], progress_callback=on_progress if step.get("progress") else None
+                step["tool"],
+                step["arguments"],
+                progress_callback=on_progress if step.get("progress") else None,
+                meta=step.get("meta"),
             )
             texts = [part.text for part in result.content if part.type == "text"]
             return {
@@ -95,14 +103,19 @@ async def run(plan):
     tasks = Tasks(plan) if "answers" in plan else None
     if tasks is not None:
         options |= {"extensions": [tasks], "elicitation_callback": tasks.answer}
+    user = User(plan, ElicitResult)
+    if "confirms" in plan:
+        options |= {"elicitation_callback": user.answer}
+    if "revision" in plan and plan["era"] == "legacy":
+        mcp.client.session.LATEST_HANDSHAKE_VERSION = plan["revision"]
     async with Client(server, mode=mode, **options) as client:
         say({"connected": client.protocol_version})
         for step in plan["steps"]:
             try:
-                outcome = await asyncio.wait_for(carry_out(client, tasks, step), plan["timeout"])
+                outcome = await asyncio.wait_for(carry_out(client, tasks, user, step), plan["timeout"])
             except MCPError as error:
                 outcome = {"error": {"code": error.code, "message": error.message, "data": error.data}}
-            say({"id": step["id"], **outcome})
+            say({"id": step["id"], **outcome, **user.asked()})
     say({"closed": True})
 
 

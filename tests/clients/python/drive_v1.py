@@ -10,11 +10,14 @@ import sys
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+import mcp.types
 from mcp import ClientSession, McpError, StdioServerParameters
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamablehttp_client
+from mcp.types import ElicitResult
 from pydantic import AnyUrl
+from steps import User, beside
 from tasks_v1 import Tasks
 
 
@@ -41,8 +44,10 @@ async def every_page(fetch, field):
             return found
 
 
-async def carry_out(session, tasks, step):
+async def carry_out(session, tasks, user, step):
     match step["do"]:
+        case "beside":
+            return await beside(step)
         case "tools":
             return {"tools": await every_page(session.list_tools, "tools")}
         case "resources":
@@ -62,7 +67,10 @@ async def carry_out(session, tasks, step):
                 progress.append([done, total, message])
 
             result = await session.call_tool(
-                step["tool"], step["arguments"], progress_callback=on_progress if step.get("progress") else None
+                step["tool"],
+                step["arguments"],
+                progress_callback=on_progress if step.get("progress") else None,
+                meta=step.get("meta"),
             )
             texts = [part.text for part in result.content if part.type == "text"]
             return {
@@ -100,13 +108,15 @@ async def complain(message):
 async def run(plan):
     timeout = timedelta(seconds=plan["timeout"])
     tasks = Tasks(plan) if "answers" in plan else None
+    user = User(plan, ElicitResult)
+    mcp.types.LATEST_PROTOCOL_VERSION = plan.get("revision", mcp.types.LATEST_PROTOCOL_VERSION)
     async with (
         streams(plan) as (read, write),
         ClientSession(
             read,
             write,
             timeout,
-            elicitation_callback=tasks and tasks.answer,
+            elicitation_callback=user.answer if "confirms" in plan else tasks and tasks.answer,
             message_handler=complain,
         ) as session,
     ):
@@ -114,11 +124,11 @@ async def run(plan):
         say({"connected": initialized.protocolVersion})
         for step in plan["steps"]:
             try:
-                outcome = await asyncio.wait_for(carry_out(session, tasks, step), plan["timeout"])
+                outcome = await asyncio.wait_for(carry_out(session, tasks, user, step), plan["timeout"])
             except McpError as failure:
                 error = failure.error
                 outcome = {"error": {"code": error.code, "message": error.message, "data": error.data}}
-            say({"id": step["id"], **outcome})
+            say({"id": step["id"], **outcome, **user.asked()})
     say({"closed": True})
 
 

@@ -16,7 +16,7 @@ const transport =
 // The revision is negotiated: a modern server must be found to be one.
 const info = { name: 'owlclaw-client-runs', version: '0.1.0' };
 // The SDK wants a handler for what it is told to be able to; tasks bring theirs.
-const capabilities = plan.answers ? { elicitation: { form: {} } } : {};
+const capabilities = plan.answers || plan.confirms ? { elicitation: { form: {} } } : {};
 const client = new Client(info, {
   capabilities,
   versionNegotiation: { mode: plan.era === 'modern' ? 'auto' : 'legacy' }
@@ -25,5 +25,6 @@ await run(plan, client, transport, {
   revision: () => client.getNegotiatedProtocolVersion(),
   call: (parameters, options) => client.callTool(parameters, options),
   tasks: () => tasksOf(client, transport, plan, info, capabilities),
+  whenAsked: answer => client.setRequestHandler('elicitation/create', request => answer(request.params)),
   isRefusal: error => error instanceof ProtocolError || error instanceof JsonRpcResponseError
 });

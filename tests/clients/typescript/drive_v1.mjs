@@ -5,7 +5,7 @@ import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { SSEClientTransport } from '@modelcontextprotocol/sdk/client/sse.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
-import { McpError } from '@modelcontextprotocol/sdk/types.js';
+import { ElicitRequestSchema, McpError } from '@modelcontextprotocol/sdk/types.js';
 import { readPlan, run } from './steps.mjs';
 import { tasksOf } from './tasks_v1.mjs';
 
@@ -26,11 +26,12 @@ transport.setProtocolVersion = (set => version => {
 
 const client = new Client(
   { name: 'owlclaw-client-runs', version: '0.1.0' },
-  { capabilities: plan.answers ? { elicitation: { form: {} } } : {} }
+  { capabilities: plan.answers || plan.confirms ? { elicitation: { form: {} } } : {} }
 );
 await run(plan, client, transport, {
   revision: () => revision,
   call: (parameters, options) => client.callTool(parameters, undefined, options),
   tasks: async () => tasksOf(client, plan),
+  whenAsked: answer => client.setRequestHandler(ElicitRequestSchema, request => answer(request.params)),
   isRefusal: error => error instanceof McpError
 });

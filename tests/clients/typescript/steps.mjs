@@ -1,4 +1,5 @@
 // What both generations of the SDK have in common: the steps.
+import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 
 export const readPlan = () => JSON.parse(readFileSync(process.argv[2], 'utf8'));
@@ -28,14 +29,20 @@ export function shown(result) {
   };
 }
 
-// The plan's answers to what servers ask; `asked` is what they did.
-export function answering(plan, asked) {
+// Answers what servers ask as the plan says; `asked` is what they did.
+export function answering(answers, asked) {
   return ({ message }) => {
     asked.push(message);
-    const answer = plan.answers[message];
+    const answer = answers[message];
     return answer === undefined || answer === null ? { action: 'decline' } : { action: 'accept', content: answer };
   };
 }
+
+// A command that is carried out while the client is connected.
+const beside = ([command, ...args]) =>
+  new Promise(resolve =>
+    execFile(command, args, (error, output, errors) => resolve({ status: error ? (error.code ?? null) : 0, output, errors }))
+  );
 
 async function carryOut(client, sdk, tasks, step, timeout) {
   switch (step.do) {
@@ -57,9 +64,11 @@ async function carryOut(client, sdk, tasks, step, timeout) {
       const progress = [];
       const options = { timeout };
       if (step.progress) options.onprogress = p => progress.push([p.progress, p.total, p.message]);
-      const result = await sdk.call({ name: step.tool, arguments: step.arguments }, options);
+      const result = await sdk.call({ name: step.tool, arguments: step.arguments, ...(step.meta && { _meta: step.meta }) }, options);
       return { ...shown(result), progress };
     }
+    case 'beside':
+      return await beside(step.command);
     case 'task':
     case 'cancel':
     case 'again':
@@ -77,6 +86,8 @@ export async function run(plan, client, transport, sdk) {
     // by this SDK, which then no longer knows its token.
     if (!String(error).includes('progress notification for an unknown token')) say({ complaint: String(error) });
   };
+  const asked = [];
+  if (plan.confirms) sdk.whenAsked(answering(plan.confirms, asked));
   await client.connect(transport, { timeout });
   say({ connected: sdk.revision() });
   const tasks = plan.answers ? await sdk.tasks() : undefined;
@@ -88,7 +99,7 @@ export async function run(plan, client, transport, sdk) {
       if (!sdk.isRefusal(error)) throw error;
       outcome = { error: { code: error.code, message: error.message, data: error.data ?? null } };
     }
-    say({ id: step.id, ...outcome });
+    say({ id: step.id, ...outcome, ...(plan.confirms && { asked: asked.splice(0) }) });
   }
   await tasks?.close?.();
   // Streams that are cut off by closing are no complaint.

@@ -36,7 +36,7 @@ function dispatcher(transport) {
 
 export async function tasksOf(client, transport, plan, info, capabilities) {
   const asked = [];
-  const answer = answering(plan, asked);
+  const answer = answering(plan.answers, asked);
   const complain = error => client.onerror(error);
   const raw = client.getProtocolEra() === 'modern' && {
     rawDispatch: dispatcher(transport),

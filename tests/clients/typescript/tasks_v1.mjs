@@ -5,7 +5,7 @@ import { answering, isOver, shown } from './steps.mjs';
 export function tasksOf(client, plan) {
   const tasks = client.experimental.tasks;
   const asked = [];
-  const answer = answering(plan, asked);
+  const answer = answering(plan.answers, asked);
   client.setRequestHandler(ElicitRequestSchema, request => answer(request.params));
 
   const call = step =>
