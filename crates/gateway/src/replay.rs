@@ -28,7 +28,7 @@ pub struct BadKey;
 
 /// Why a call is not done that comes under a key that another one has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{state}")]
+#[error("{}", self.told())]
 pub struct KeyTaken {
     /// What has become of the other one.
     pub state: TakenBy,
@@ -105,12 +105,19 @@ impl KeyTaken {
     }
 
     /// What the caller is answered: what the other call was, if that is known.
-    pub(crate) fn again(self: Box<Self>) -> Result<Invoked, InvocationError> {
-        let again = self
-            .answer
-            .as_deref()
-            .and_then(|text| again(text, self.call));
+    pub(crate) fn again(mut self: Box<Self>) -> Result<Invoked, InvocationError> {
+        let answer = self.answer.take();
+        let again = answer.and_then(|text| again(&text, self.call));
         again.unwrap_or(Err(InvocationError::KeyTaken(self)))
+    }
+
+    /// What is told of it: that the answer was not kept only where that is so.
+    fn told(&self) -> String {
+        if self.is_answered() {
+            return "the call with this idempotency key has been done, and is answered as before"
+                .to_owned();
+        }
+        self.state.to_string()
     }
 
     /// Its reason in the ledger.

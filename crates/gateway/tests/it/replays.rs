@@ -92,6 +92,9 @@ async fn an_answer_that_is_given_again_uses_nothing_up() {
     for again in &record[1..4] {
         assert!(again.started.replay_of.is_some());
         assert_eq!(again.reason(), Some("idempotency_done"));
+        // The operator must not be told that an answer was lost which the client has.
+        let message = again.ended.message.as_deref().unwrap();
+        assert!(message.ends_with("is answered as before"), "{message}");
     }
 }
 
