@@ -18,11 +18,11 @@ from expectations import Check
 from parts import REVISIONS, Part, Stage, call, stage
 from processes import HERE, Server, end
 
-# With the eras in which they go. All the SDKs of the legacy era are tried with its older revisions.
+# With the eras in which they go.
 CLIENTS = {
     "python-2": ["legacy", "modern"],
     "python-1": ["legacy"],
-    "typescript-2": ["legacy", "modern"],
+    "typescript-2": ["modern"],
     "typescript-1": ["legacy"],
 }
 # Offered instead of the latest by those that can be told to.
@@ -68,8 +68,10 @@ class Bank:
         self._user(server)
         self._operator(server)
         self._rules(server)
-        for revision in OLDER.get(self.here.client, []) if self.here.era == "legacy" else []:
-            self._older(server, revision)
+        # Once each: the transport makes no difference to what is asked.
+        if (self.here.transport, self.here.era) == ("http", "legacy"):
+            for revision in OLDER.get(self.here.client, []):
+                self._older(server, revision)
         done = self.here.home / "done.txt"
         lines = done.read_text(encoding="utf-8").splitlines() if done.exists() else []
         self.here.check("the bank did what was agreed to, once each", lines == self.expected, [lines, self.expected])
@@ -79,7 +81,8 @@ class Bank:
         for step in steps:
             outcome = part.outcomes.get(step["id"])
             if step["do"] == "call" and outcome is not None:
-                self.seen[client, _fate(outcome)] += 1
+                # The one that was sent again is on record as what it is, too.
+                self.seen[client, "idempotency_done" if step["id"] == "key again" else _fate(outcome)] += 1
         return part
 
     # The client's user.
@@ -156,7 +159,7 @@ class Bank:
             names[id] = approval.get("id", "")
             part.check(f"{id}: it waits for an approval", approval.get("state") == "pending", said[id])
         words = said["first"].get("error", {}).get("message", "")
-        clear = all(it in words for it in (f"owlclaw-mcp approvals approve {names['first']}", "the same call again"))
+        clear = all(it in words for it in (f"owlclaw-mcp approvals approve {names['first']} --by NAME", "the same call again"))
         part.check("the client is told what to do", names["first"].startswith("apr_") and clear, words)
         part.check("the same call waits for the same", names["first"] == names["first again"], names)
         part.check("others wait for their own", len({*names.values()}) == 3, names)
@@ -240,15 +243,18 @@ class Bank:
         verified = self._run("ledger", "verify")
         check("the ledger is sound", verified.returncode == 0, verified.stdout + verified.stderr)
         calls = self._told("ledger", "query", "--limit", "10000")
-        recorded = Counter((it["client"], _recorded(it)) for it in calls if it["outcome"] != "input_required")
-        check("the ledger says what the clients saw", recorded == self.seen, [sorted(recorded.items()), sorted(self.seen.items())])
+        recorded = Counter((it["client"], _recorded(it)) for it in calls)
+        both = [sorted(recorded.items()), sorted(self.seen.items())]
+        check("the ledger says what the clients saw", recorded == self.seen, both)
         rows = self._told("governance", "stats")
-        summed, refused = Counter(), Counter()
+        summed: Counter[tuple[str, str]] = Counter()
         for row in rows:
-            summed[row["client"]] += row["succeeded"]
-            refused[row["client"]] += row["refused"]
-        right = all(summed[client] == self.seen[client, "done"] for client in summed)
-        check("the sums are those of what the clients saw", right, rows)
+            summed[row["client"], "done"] += row["succeeded"]
+            summed[row["client"], "invalid"] += row["invalid"]
+            for reason, count in row["refused_by_reason"].items():
+                summed[row["client"], reason] += count
+        # Without what is zero.
+        check("the sums are those of what the clients saw", +summed == self.seen, [rows, sorted(self.seen.items())])
         explained = self._told("governance", "explain", "--as", "rita", "--tool", "wire")
         right = explained["verdict"] == "to_be_confirmed" and explained["confirmation"] == "user"
         check("a call that is confirmed is explained", right, explained)
@@ -296,7 +302,7 @@ def _fate(outcome: dict) -> str:
     """What became of a call, as the client was told."""
     data = (outcome.get("error") or {}).get("data") or {}
     if "reason" in data:
-        return data["reason"] + f"_{data['state']}" * ("state" in data)
+        return f"{data['reason']}_{data['state']}" if "state" in data else data["reason"]
     return "invalid" if _is_invalid(outcome) else "done"
 
 

@@ -469,8 +469,8 @@ fn unconfirmed_error(unconfirmed: &Unconfirmed) -> McpError {
         });
         if *state == ApprovalState::Pending {
             let how = format!(
-                "an operator approves it with `owlclaw-mcp approvals approve {id}` or \
-                 `POST /approvals/{id}`; make the same call again afterwards, with the same arguments"
+                "an operator approves it with `owlclaw-mcp approvals approve {id} --by NAME`; \
+                 make the same call again afterwards, with the same arguments"
             );
             details = format!("{details} until {expires_at}: {how}");
             data["approval"]["how"] = json!(how);
