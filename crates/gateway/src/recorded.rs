@@ -170,8 +170,10 @@ where
             let call = CallId::new(began_us);
             // Before it is asked whether it is a task: whoever makes one of it asks the other way round.
             tally.goes_on_record(call);
-            let unrecorded = admitted.may_go_unrecorded();
             let key = admitted.key();
+            // Only the ledger can tell whether an approval or a key was used before.
+            let unrecorded =
+                admitted.may_go_unrecorded() && admitted.approval().is_none() && key.is_none();
             let start = Start {
                 policy_version: admitted.policy_version(),
                 estimated_cost_micros: estimate.0,

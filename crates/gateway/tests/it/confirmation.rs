@@ -602,6 +602,38 @@ async fn a_confirmed_call_that_asks_goes_on_once_without_a_second_question() {
     assert_ne!(approvals[0], approvals[1]);
 }
 
+/// What is confirmed is confirmed once, which only the ledger can tell.
+#[tokio::test]
+async fn no_outage_lets_a_confirmed_call_go_on_without_its_record() {
+    let mut setup = bank_setup();
+    setup.options.read_only_exempt = true;
+    let facts = CapabilityFacts {
+        risk: Risk {
+            read_only: true,
+            ..Risk::default()
+        },
+        confirmation: Some(Confirmation::User),
+        ..CapabilityFacts::default()
+    };
+    let capabilities = &mut setup.policy.capabilities;
+    capabilities.insert("tool/order".to_owned(), facts);
+    let house = setup.build();
+    let mut client = asked(&house, "anna", MODERN).await;
+    let none = json!({});
+    let state = state_of(&client.call("order", none.clone()).await);
+    let state = state_of(&confirm(&mut client, "order", &none, &state).await);
+    assert_eq!(house.bench.runs(), 1);
+    house.ledger.set_failing(true);
+    let size = json!({ "action": "accept", "content": { "size": "M" } });
+    let go_on = answered("order", &none, &state, "size", size);
+    for _ in 0..2 {
+        let answer = client.ask("tools/call", go_on.clone()).await;
+        let reason = &answer["error"]["data"]["reason"];
+        assert_eq!(reason, "ledger_unavailable", "{answer}");
+    }
+    assert_eq!(house.bench.runs(), 1);
+}
+
 #[tokio::test]
 async fn what_goes_on_under_other_rules_is_confirmed_under_them() {
     let house = bank();
