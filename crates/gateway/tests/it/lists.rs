@@ -1,11 +1,16 @@
 //! Lists hold what their reader may see, whole and fresh (Properties 6 and 11, decision D25).
 
 use crate::house::{Client, House, SPOKEN, Setup, block_on, offer, policy};
-use gateway::{NoResources, Options, Resources, StaticResources};
+use futures_util::future::BoxFuture;
+use gateway::{NoResources, Options, ReadFailure, ResourceEntry, Resources, StaticResources};
 use governance::{Micros, Policy, PolicySpec, Quota, Rules};
+use mcp_protocol::model::{ListResources, ReadResource, ReadResourceResult};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 use testkit::{LinePeer, MODERN};
 
 fn hiding(hidden: &[&str]) -> Rules {
@@ -360,6 +365,84 @@ async fn a_list_follows_the_version_of_the_policy() {
         governor.replace_policy(Policy::new(policy(Rules::default())).unwrap());
         assert_eq!(client.tool_names().await, tools, "{version}");
         assert_eq!(client.resource_uris().await, uris, "{version}");
+    }
+}
+
+/// Counts how often a list is made of it.
+#[derive(Debug)]
+struct Counting {
+    inner: Arc<dyn Resources>,
+    lists: AtomicUsize,
+}
+
+impl Resources for Counting {
+    fn entries(&self) -> &[ResourceEntry] {
+        self.inner.entries()
+    }
+
+    fn matching(&self, filter: &ListResources) -> Result<Vec<usize>, String> {
+        self.lists.fetch_add(1, Ordering::Relaxed);
+        self.inner.matching(filter)
+    }
+
+    fn canonical(&self, uri: &str) -> Option<String> {
+        self.inner.canonical(uri)
+    }
+
+    fn read(
+        self: Arc<Self>,
+        read: ReadResource,
+    ) -> BoxFuture<'static, Result<ReadResourceResult, ReadFailure>> {
+        Arc::clone(&self.inner).read(read)
+    }
+}
+
+#[tokio::test]
+async fn a_list_is_made_once_for_each_view_and_version_of_the_policy() {
+    for version in SPOKEN {
+        let resources = Arc::new(Counting {
+            inner: documents(&["a", "b"]),
+            lists: AtomicUsize::new(0),
+        });
+        let made = || resources.lists.load(Ordering::Relaxed);
+        let rules = |cost: u64| PolicySpec {
+            principals: [
+                ("bert".to_owned(), Rules::default()),
+                ("carl".to_owned(), hiding(&["resource/doc://a"])),
+            ]
+            .into(),
+            default_estimated_cost: Micros(cost),
+            ..policy(Rules::default())
+        };
+        let house = Setup {
+            resources: resources.clone(),
+            policy: rules(0),
+            ..Setup::default()
+        }
+        .build();
+        let mut clients = Vec::new();
+        for principal in ["anna", "bert", "carl"] {
+            clients.push(house.connect(principal, version).await);
+        }
+        let mut list_all = async || {
+            for _ in 0..2 {
+                for (client, count) in clients.iter_mut().zip([2, 2, 1]) {
+                    assert_eq!(client.resource_uris().await.len(), count, "{version}");
+                }
+            }
+        };
+        list_all().await;
+        // Anna and Bert see the same.
+        assert_eq!(made(), 2, "{version}");
+        // Behind the gateway's back, so that nothing but the version tells it.
+        let governor = house.gateway.governor();
+        governor.replace_policy(Policy::new(rules(7)).unwrap());
+        list_all().await;
+        assert_eq!(made(), 4, "{version}");
+        // Rules that were in force before are the same rules.
+        governor.replace_policy(Policy::new(rules(0)).unwrap());
+        list_all().await;
+        assert_eq!(made(), 4, "{version}");
     }
 }
 
