@@ -224,6 +224,89 @@ mod tests {
         }
     }
 
+    /// Every operator and function, on every kind of value that a caller can send: some say nothing,
+    /// and none of them panics.
+    #[test]
+    fn nothing_that_a_caller_sends_makes_an_expression_panic() {
+        let values = [
+            "null",
+            "true",
+            "0",
+            "-1",
+            "1",
+            "9223372036854775807",
+            "-9223372036854775808",
+            "18446744073709551615",
+            "1e308",
+            "-1e308",
+            "0.5",
+            "-0.0",
+            r#""""#,
+            r#""é\u0000💥""#,
+            r#""9999999999999999999999""#,
+            "[]",
+            "[1, [2]]",
+            "{}",
+            r#"{"a": {"": 1}}"#,
+        ];
+        let on_one = [
+            "!args.x",
+            "-args.x",
+            "size(args.x)",
+            "args.x.size()",
+            "int(args.x)",
+            "uint(args.x)",
+            "double(args.x)",
+            "string(args.x)",
+            "bool(args.x)",
+            "type(args.x)",
+            "args.x.a.b",
+            "has(args.x.a)",
+            "args.x ? 1 : 2",
+            "args.x.all(it, it > 0)",
+            "args.x.exists(it, it)",
+            "args.x.exists_one(it, it == 1)",
+            "args.x.filter(it, it != 1)",
+            "int(double(args.x))",
+            "uint(int(args.x))",
+            "-int(args.x)",
+            "int(string(args.x))",
+            "args[args.x]",
+            "[1, 2][args.x]",
+            "{1: 2}[args.x]",
+            "{args.x: 1}",
+            "'abc'[args.x]",
+        ];
+        let on_two = [
+            "+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "in", "&&", "||",
+        ];
+        let operators = on_two.map(|it| format!("args.x {it} args.y"));
+        let functions = ["contains", "startsWith", "endsWith"];
+        let functions = functions.map(|it| format!("args.x.{it}(args.y)"));
+        let two = operators.iter().chain(&functions).map(String::as_str);
+        let more = [
+            "args.x[args.y]",
+            "uint(args.x) - uint(args.y)",
+            "uint(args.x) * uint(args.y)",
+            "uint(args.x) + uint(args.y)",
+            "uint(args.x) / uint(args.y)",
+            "uint(args.x) % uint(args.y)",
+            "[args.x] == [args.y]",
+            "[args.x] + [args.y]",
+            "args.x.all(it, it == args.y)",
+        ];
+        for expression in on_one.into_iter().chain(two).chain(more) {
+            let expression = Expression::new(expression).expect(expression);
+            for x in values {
+                for y in values {
+                    let arguments = format!(r#"{{"x": {x}, "y": {y}}}"#);
+                    let context = context(Some(&arguments), "a", "tool/t", std::iter::empty());
+                    expression.evaluate(&context.expect(&arguments));
+                }
+            }
+        }
+    }
+
     #[test]
     fn what_is_too_large_to_look_at_says_nothing() {
         let many = |count: usize| format!(r#"{{"a": [{}]}}"#, vec!["1"; count].join(","));
