@@ -9,7 +9,7 @@ use crate::{
 use adapter_tools::{InvalidArguments, ToolError};
 use governance::{Denial, Reason};
 use jsonrpc_core::ErrorCode;
-use ledger::{ApprovalState, Outcome, RecordError};
+use ledger::{ApprovalState, Outcome, RecordError, UNKNOWN_CAPABILITY};
 use mcp_protocol::{
     Era, ProtocolVersion,
     model::{CallToolResult, Content, ResultMeta},
@@ -133,7 +133,9 @@ impl InvocationError {
     /// How the ledger calls it.
     pub(crate) fn outcome(&self) -> Outcome<&'static str> {
         match self {
-            Self::Unknown => Outcome::Denied { reason: "unknown" },
+            Self::Unknown => Outcome::Denied {
+                reason: UNKNOWN_CAPABILITY,
+            },
             Self::Denied(denial) => Outcome::Denied {
                 reason: denial.reason.as_str(),
             },
@@ -146,9 +148,11 @@ impl InvocationError {
             Self::KeyTaken(taken) => Outcome::Denied {
                 reason: taken.reason(),
             },
-            Self::BadKey(_) | Self::Invalid(_) | Self::Tool(ToolError::Rejected(_)) => {
-                Outcome::Invalid
-            }
+            // Before anything is counted, so that it is a refusal: many of them are counted together.
+            Self::BadKey(_) => Outcome::Denied {
+                reason: "idempotency_bad_key",
+            },
+            Self::Invalid(_) | Self::Tool(ToolError::Rejected(_)) => Outcome::Invalid,
             Self::TimedOut(_) | Self::Tool(ToolError::TimedOut) => Outcome::TimedOut,
             Self::Prompt(PromptFailure::Arguments(_)) => Outcome::Invalid,
             Self::Tool(_) | Self::Read(_) | Self::Prompt(_) => Outcome::Failed,

@@ -11,7 +11,9 @@ use adapter_tools::ToolError;
 use governance::{
     Ask, Confirmation, Denial, Ending, Governor, Micros, Permit, QuotaStore, Reason, Risk,
 };
-use ledger::{ApprovalId, CallId, Digest, End, KeyClaim, Outcome, Recorder, Start};
+use ledger::{
+    ApprovalId, CallId, Digest, End, KeyClaim, Outcome, Recorder, Start, UNKNOWN_CAPABILITY,
+};
 use mcp_service::{RequestCx, Service};
 use redaction::Redactor;
 use std::{
@@ -288,7 +290,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         };
         let (outcome, message) = match refusal {
             Refusal::Unknown => {
-                let reason = "unknown";
+                let reason = UNKNOWN_CAPABILITY;
                 (
                     Outcome::Denied { reason },
                     "there is no such capability".to_owned(),

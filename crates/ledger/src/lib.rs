@@ -106,7 +106,7 @@ pub use crate::{
         DEFAULT_MAX_WAIT, Durability, Finished, OpenCall, RecordError, Recorder, RecorderOptions,
         system_now_us,
     },
-    refusals::{DEFAULT_MAX_REFUSALS, REFUSAL_WINDOW},
+    refusals::{DEFAULT_MAX_REFUSALS, REFUSAL_WINDOW, UNKNOWN_CAPABILITY},
     schema::OpenError,
     sqlite::SqliteLedger,
     statistics::{Bucket, Durations, Statistics, StatisticsQuery, Tally},

@@ -14,6 +14,10 @@ use std::{
 /// [`REFUSAL_WINDOW`] unless told otherwise.
 pub const DEFAULT_MAX_REFUSALS: u32 = 20;
 
+/// The reason of refusing what does not exist. Callers choose what it is called, so refusals for this
+/// reason are of the same kind whatever that is.
+pub const UNKNOWN_CAPABILITY: &str = "unknown";
+
 /// For how long refusals of the same kind are counted together.
 pub const REFUSAL_WINDOW: Duration = Duration::from_secs(10);
 
@@ -67,7 +71,10 @@ impl Refusals {
         let kept = |text| codec::cut(text, MAX_TEXT_BYTES).to_owned();
         let mut sort = Sort {
             principal: kept(start.principal),
-            capability: kept(start.capability),
+            capability: match reason {
+                UNKNOWN_CAPABILITY => ANY.to_owned(),
+                _ => kept(start.capability),
+            },
             reason: kept(reason),
         };
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);

@@ -5,6 +5,7 @@ mod support;
 
 use ledger::{
     CallId, End, Kind, MemoryLedger, NoteKind, Noted, Outcome, Recorder, RecorderOptions, Start,
+    UNKNOWN_CAPABILITY,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use support::{ends, notes, soon, starts, until};
@@ -56,6 +57,28 @@ async fn what_floods_is_counted_and_told_apart() {
     let expected = ("alice".to_owned(), "tool/a".to_owned(), detail);
     assert_eq!(aggregated(&notes[0]), expected);
     assert_eq!(notes[0].policy_version, 9);
+}
+
+/// Callers choose the names of what does not exist, and could take another one each time.
+#[tokio::test]
+async fn what_does_not_exist_is_counted_together_whatever_it_is_called() {
+    let ledger = MemoryLedger::default();
+    let recorder = record(&ledger, || 9 * SECOND_US);
+    for at_us in 0..10 {
+        let tool = format!("tool/made-up-{at_us}");
+        refuse(&recorder, at_us, "alice", &tool, UNKNOWN_CAPABILITY).await;
+    }
+    refuse(&recorder, 10, "bob", "tool/other", UNKNOWN_CAPABILITY).await;
+    soon(recorder.close()).await.unwrap();
+    let entries = ledger.entries();
+    assert_eq!(starts(&entries).len(), 4);
+    let notes = notes(&entries);
+    assert_eq!(notes.len(), 1);
+    let detail = serde_json::json!({
+        "reason": "unknown", "count": 7, "first_us": 3, "last_us": 9
+    });
+    let expected = ("alice".to_owned(), "*".to_owned(), detail);
+    assert_eq!(aggregated(&notes[0]), expected);
 }
 
 #[tokio::test]
@@ -132,13 +155,13 @@ async fn names_that_callers_make_up_do_not_fill_the_memory() {
             at_us,
             "alice",
             &format!("tool/{at_us}"),
-            "unknown",
+            "permission",
         )
         .await;
     }
     // Those that are known already are told apart as before.
     for at_us in 5_000..5_005 {
-        refuse(&recorder, at_us, "alice", "tool/7", "unknown").await;
+        refuse(&recorder, at_us, "alice", "tool/7", "permission").await;
     }
     soon(recorder.close()).await.unwrap();
     let entries = ledger.entries();

@@ -6,6 +6,7 @@ use crate::{
 };
 use adapter_tools::{Elicited, Needed, Tool, ToolCx, ToolError};
 use governance::{Policy, Quota, Rules};
+use ledger::DEFAULT_MAX_REFUSALS;
 use serde_json::{Value, json};
 use std::time::Duration;
 use testkit::MODERN;
@@ -175,4 +176,24 @@ async fn a_call_that_was_given_up_is_not_made_again() {
     assert_eq!(again["error"]["data"]["state"], "unknown", "{again}");
     assert_eq!(again["error"]["data"]["retryable"], false);
     assert_eq!(house.bench.runs(), 1);
+}
+
+/// What is refused before it is counted costs its caller nothing, so it must not cost us the disk.
+#[tokio::test]
+async fn keys_and_names_that_callers_make_up_do_not_fill_the_ledger() {
+    let house = Setup::default().build();
+    let mut client = house.connect("anna", MODERN).await;
+    for _ in 0..30 {
+        let answer = client.ask("tools/call", keyed("add", "no key")).await;
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    }
+    assert_eq!(house.record().await.len(), DEFAULT_MAX_REFUSALS as usize);
+    for number in 0..30 {
+        let name = format!("made-up-{number}");
+        let answer = client.ask("tools/call", keyed(&name, "k")).await;
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    }
+    let record = house.record().await;
+    assert_eq!(record.len(), 2 * DEFAULT_MAX_REFUSALS as usize);
+    assert_eq!(house.bench.runs(), 0);
 }
