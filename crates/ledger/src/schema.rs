@@ -11,6 +11,9 @@ use std::{
 /// Marks a `SQLite` file as one of ours: "OWLL".
 const APPLICATION_ID: i32 = 0x4F57_4C4C;
 
+/// The most of a ledger that a reader keeps in memory, in KiB.
+const READER_CACHE_KIB: i64 = 16 * 1024;
+
 /// The version of the tables below.
 const SCHEMA_VERSION: i32 = 2;
 
@@ -161,6 +164,10 @@ pub(crate) fn open_to_read(path: &Path) -> Result<Connection, OpenError> {
     let connection =
         Connection::open_with_flags(path, flags).map_err(|error| explain(path, error))?;
     check(&connection, path, false)?;
+    // A page of calls may be in as many groups, and the next page in the same ones.
+    connection
+        .pragma_update(None, "cache_size", -READER_CACHE_KIB)
+        .map_err(|error| explain(path, error))?;
     Ok(connection)
 }
 

@@ -1,6 +1,7 @@
 use super::signed;
 use crate::{CallId, CallRecord, DecodeError, Event, Filter, Outcome, QueryError, codec};
 use rusqlite::{Row, ToSql, Transaction, params_from_iter};
+use std::collections::VecDeque;
 use uuid::Uuid;
 
 /// The names of outcomes, which are written into queries as they are, for the database to see that
@@ -140,15 +141,16 @@ fn calls(
     let mut select = snapshot.prepare_cached(sql)?;
     let mut rows = select.query(params_from_iter(values))?;
     let mut records = Vec::new();
+    let mut groups = Groups::new(snapshot);
     while let Some(row) = rows.next()? {
         let call = CallId(Uuid::from_bytes(row.get("call")?));
         let misplaced = || QueryError::Damaged(DecodeError::Unknown);
         let places = ["start_group", "start_offset", "start_length"];
-        let started = match entry(snapshot, row, places)? {
+        let started = match groups.entry(row, places)? {
             Some((it, Event::Started(started))) if it == call => started,
             _ => return Err(misplaced()),
         };
-        let ended = match entry(snapshot, row, ["end_group", "end_offset", "end_length"])? {
+        let ended = match groups.entry(row, ["end_group", "end_offset", "end_length"])? {
             None => None,
             Some((it, Event::Ended(ended))) if it == call => Some(ended),
             Some(_) => return Err(misplaced()),
@@ -163,19 +165,62 @@ fn calls(
     Ok(records)
 }
 
-/// Reads the entry at the place that these columns name, if they name one.
-pub(super) fn entry(
-    snapshot: &Transaction<'_>,
-    row: &Row<'_>,
-    [group, offset, length]: [&str; 3],
-) -> Result<Option<(CallId, Event)>, QueryError> {
-    let Some(group) = row.get::<_, Option<i64>>(group)? else {
-        return Ok(None);
-    };
-    let mut select = snapshot.prepare_cached(
-        "SELECT substr(body, ?2 + 1, ?3) FROM entry_group WHERE first_sequence = ?1",
-    )?;
-    let (offset, length) = (row.get::<_, i64>(offset)?, row.get::<_, i64>(length)?);
-    let bytes: Vec<u8> = select.query_row((group, offset, length), |row| row.get(0))?;
-    codec::decode(&bytes).map(Some).map_err(QueryError::Damaged)
+/// Groups that are kept while a page is read: calls that are found together are often in the same
+/// ones, and the database can only read a group from its beginning.
+const MAX_GROUPS: usize = 4;
+
+/// Reads entries.
+pub(super) struct Groups<'a> {
+    snapshot: &'a Transaction<'a>,
+    /// The bodies of the last groups that were read.
+    last: VecDeque<(i64, Vec<u8>)>,
+}
+
+impl<'a> Groups<'a> {
+    pub(super) fn new(snapshot: &'a Transaction<'a>) -> Self {
+        Self {
+            snapshot,
+            last: VecDeque::with_capacity(MAX_GROUPS),
+        }
+    }
+
+    /// Reads the entry at the place that these columns name, if they name one.
+    pub(super) fn entry(
+        &mut self,
+        row: &Row<'_>,
+        [group, offset, length]: [&str; 3],
+    ) -> Result<Option<(CallId, Event)>, QueryError> {
+        let Some(group) = row.get::<_, Option<i64>>(group)? else {
+            return Ok(None);
+        };
+        let body = self.body(group)?;
+        let number = |name| {
+            row.get::<_, i64>(name)
+                .map(|number| usize::try_from(number).ok())
+        };
+        let bytes = match (number(offset)?, number(length)?) {
+            (Some(offset), Some(length)) => offset
+                .checked_add(length)
+                .and_then(|end| body.get(offset..end)),
+            _ => None,
+        };
+        let bytes = bytes.ok_or(QueryError::Damaged(DecodeError::Unknown))?;
+        codec::decode(bytes).map(Some).map_err(QueryError::Damaged)
+    }
+
+    fn body(&mut self, group: i64) -> Result<&[u8], QueryError> {
+        let place = match self.last.iter().position(|(last, _)| *last == group) {
+            Some(place) => place,
+            None => {
+                let mut select = self
+                    .snapshot
+                    .prepare_cached("SELECT body FROM entry_group WHERE first_sequence = ?1")?;
+                let body = select.query_row([group], |row| row.get(0))?;
+                self.last.truncate(MAX_GROUPS - 1);
+                self.last.push_front((group, body));
+                0
+            }
+        };
+        Ok(&self.last[place].1)
+    }
 }

@@ -1,4 +1,4 @@
-use super::{calls::entry, signed};
+use super::{calls::Groups, signed};
 use crate::{
     Approval, ApprovalFilter, DecodeError, Event, NoteFilter, NoteRecord, QueryError, rows,
 };
@@ -47,6 +47,7 @@ pub(super) fn notes(
     let max = i64::try_from(limit).unwrap_or(i64::MAX);
     let order = format!("ORDER BY at_us DESC, sequence DESC LIMIT {max}");
     let mut records = Vec::new();
+    let mut groups = Groups::new(snapshot);
     for from in [
         "temp.tail_note".to_owned(),
         format!("note INDEXED BY {index}"),
@@ -56,7 +57,7 @@ pub(super) fn notes(
         let mut rows = select.query(params_from_iter(&values))?;
         while let Some(row) = rows.next()? {
             let place = ["note_group", "note_offset", "note_length"];
-            let Some((_, Event::Noted(noted))) = entry(snapshot, row, place)? else {
+            let Some((_, Event::Noted(noted))) = groups.entry(row, place)? else {
                 return Err(QueryError::Damaged(DecodeError::Unknown));
             };
             records.push(NoteRecord {
