@@ -5,11 +5,12 @@
 //! groups, and is when its version is another than this program's.
 
 mod rows;
+mod sums;
 mod tables;
 
-pub(crate) use self::rows::reason;
 use self::rows::{Place, Rows};
 pub(crate) use self::tables::{CALL_COLUMNS, NOTE_COLUMNS, is_current, prepare, tables};
+pub(crate) use self::{rows::reason, sums::Used};
 use crate::codec::{self, DecodeError};
 use rusqlite::Connection;
 use std::error::Error;

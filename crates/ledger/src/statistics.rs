@@ -78,7 +78,10 @@ pub struct Tally {
 /// How long calls took: a histogram whose buckets are at most a sixteenth wide of what they hold,
 /// so that percentiles are within 4 % of the exact ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Durations(BTreeMap<u16, u64>);
+pub struct Durations(
+    /// Buckets and how many calls are in them, in order: few, and read much more often than made.
+    Vec<(u16, u64)>,
+);
 
 /// Durations below this many microseconds have a bucket each.
 const EXACT_US: u64 = 32;
@@ -159,9 +162,7 @@ impl Tally {
         for (reason, &count) in &other.refused {
             add(self.refused.entry(reason.clone()).or_default(), count);
         }
-        for (&bucket, &count) in &other.durations.0 {
-            add(self.durations.0.entry(bucket).or_default(), count);
-        }
+        self.durations.merge(&other.durations);
     }
 
     /// As bytes, the same for equal ones. Open calls are not in it: they are counted when asked
@@ -187,7 +188,7 @@ impl Tally {
             put(&mut out, count);
         }
         let mut last = 0;
-        for (&bucket, &count) in &self.durations.0 {
+        for &(bucket, count) in &self.durations.0 {
             put(&mut out, u64::from(bucket - last));
             put(&mut out, count);
             last = bucket;
@@ -221,7 +222,12 @@ impl Tally {
         let mut bucket: u16 = 0;
         while !input.is_empty() {
             bucket = bucket.checked_add(u16::try_from(take(input)?).ok()?)?;
-            tally.durations.0.insert(bucket, take(input)?);
+            let count = take(input)?;
+            match tally.durations.0.last_mut() {
+                // Nothing that is encoded has a bucket twice.
+                Some((last, _)) if *last == bucket => return None,
+                _ => tally.durations.0.push((bucket, count)),
+            }
         }
         Some(tally)
     }
@@ -254,22 +260,54 @@ fn take(input: &mut &[u8]) -> Option<u64> {
 impl Durations {
     /// Counts `count` calls that took `duration_us` microseconds.
     pub fn add(&mut self, duration_us: u64, count: u64) {
-        *self.0.entry(bucket_of(duration_us)).or_default() += count;
+        let bucket = bucket_of(duration_us);
+        match self.0.binary_search_by_key(&bucket, |&(bucket, _)| bucket) {
+            Ok(place) => self.0[place].1 = self.0[place].1.saturating_add(count),
+            Err(place) => self.0.insert(place, (bucket, count)),
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        if self.0.is_empty() {
+            self.0.clone_from(&other.0);
+            return;
+        }
+        let mine = std::mem::take(&mut self.0);
+        let mut merged = Vec::with_capacity(mine.len().max(other.0.len()));
+        let (mut mine, mut theirs) = (mine.into_iter().peekable(), other.0.iter().peekable());
+        loop {
+            let next = match (mine.peek(), theirs.peek()) {
+                (Some(one), Some(&other)) if one.0 == other.0 => {
+                    let sum = (one.0, one.1.saturating_add(other.1));
+                    mine.next();
+                    theirs.next();
+                    Some(sum)
+                }
+                (Some(one), Some(&other)) if other.0 < one.0 => theirs.next().copied(),
+                (None, _) => theirs.next().copied(),
+                _ => mine.next(),
+            };
+            match next {
+                Some(next) => merged.push(next),
+                None => break,
+            }
+        }
+        self.0 = merged;
     }
 
     /// How long `percent` of a hundred calls took at most; `None` when there are none.
     #[must_use]
     pub fn percentile(&self, percent: u8) -> Option<Duration> {
-        let count: u128 = self.0.values().copied().map(u128::from).sum();
+        let count: u128 = self.0.iter().map(|&(_, count)| u128::from(count)).sum();
         let rank = (count * u128::from(percent.min(100))).div_ceil(100).max(1);
         let mut below: u128 = 0;
         self.0
             .iter()
-            .find(|&(_, &count)| {
+            .find(|&&(_, count)| {
                 below += u128::from(count);
                 rank <= below
             })
-            .map(|(&bucket, _)| Duration::from_micros(middle_of(bucket)))
+            .map(|&(bucket, _)| Duration::from_micros(middle_of(bucket)))
     }
 }
 
@@ -299,6 +337,28 @@ fn middle_of(bucket: u16) -> u64 {
 /// The day that a time is in, counted from the epoch.
 pub(crate) fn day_of(at_us: u64) -> u64 {
     at_us / DAY_US
+}
+
+/// The month that a day is in, both counted from the epoch.
+pub(crate) fn month_of(day: u64) -> u64 {
+    // Four hundred years have as many days and months; what is left is less than a month.
+    let mut month = (day.saturating_mul(4_800) / 146_097).saturating_sub(1);
+    while first_day(month + 1) <= day {
+        month += 1;
+    }
+    month
+}
+
+/// The day that a month begins with.
+pub(crate) fn first_day(month: u64) -> u64 {
+    const BEFORE: [u64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
+    let year = 1970 + month / 12;
+    let leap_days = |years: u64| years / 4 - years / 100 + years / 400;
+    let is_leap = leap_days(year) != leap_days(year - 1);
+    let of_month = (month % 12) as usize;
+    (year - 1970) * 365 + leap_days(year - 1) - leap_days(1969)
+        + BEFORE[of_month]
+        + u64::from(is_leap && 1 < of_month)
 }
 
 #[cfg(test)]
@@ -331,6 +391,24 @@ mod tests {
         assert_eq!((micros(0), micros(50), micros(75)), (10, 20, 30));
         assert!((970..=1_030).contains(&micros(99)));
         assert_eq!(Durations::default().percentile(50), None);
+    }
+
+    #[test]
+    fn months_begin_where_they_do() {
+        // As `date --utc` has them: 2000-02, 2000-03, 2026-09, 2026-10, 2100-03.
+        for (month, day) in [
+            (0, 0),
+            (361, 10_988),
+            (362, 11_017),
+            (680, 20_697),
+            (681, 20_727),
+            (1_562, 47_541),
+        ] {
+            assert_eq!(first_day(month), day);
+            assert_eq!(month_of(day), month);
+            assert_eq!(month_of(day + 27), month);
+            assert_eq!(day.checked_sub(1).map(month_of), month.checked_sub(1));
+        }
     }
 
     proptest! {

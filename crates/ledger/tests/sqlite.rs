@@ -2,13 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use ledger::{
-    CallId, Counts, Durability, End, Filter, Kind, LedgerReader, OpenError, Outcome, ReadLedger,
-    Recorder, RecorderOptions, SqliteLedger, Start, Usage,
+    Bucket, CallId, Counts, Durability, End, Filter, Kind, LedgerReader, OpenError, Outcome,
+    ReadLedger, Recorder, RecorderOptions, SqliteLedger, Start, Statistics, StatisticsQuery, Trust,
+    Usage, verify,
 };
 use rusqlite::Connection;
 use std::{fs, path::Path, time::Duration};
 
 const LONG: Duration = Duration::from_secs(30);
+const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread()
@@ -387,4 +389,106 @@ fn usage_is_what_quotas_must_remember() {
         assert_eq!(whole[0], row("a", "tool/x", 250, 3, 7));
         assert_eq!(whole[2], row("b", "tool/x", 280, 2, 19));
     });
+}
+
+/// Sums of months, and those of days put together, which must be the same.
+fn sums_by_month(path: &Path) -> Vec<Statistics> {
+    let mut reader = LedgerReader::open(path).unwrap();
+    assert_eq!(
+        verify(&mut reader, Trust::default()).unwrap().first_wrong,
+        None
+    );
+    let mut query = StatisticsQuery {
+        principal: None,
+        capability: None,
+        since_us: 0,
+        until_us: 120 * DAY_US,
+        bucket: Bucket::Whole,
+    };
+    let whole = reader.statistics(query).unwrap();
+    query.bucket = Bucket::Day;
+    let mut put_together: Vec<Statistics> = Vec::new();
+    for day in reader.statistics(query).unwrap() {
+        match put_together.last_mut() {
+            Some(last) if last.principal == day.principal => last.tally.merge(&day.tally),
+            _ => put_together.push(Statistics { since_us: 0, ..day }),
+        }
+    }
+    assert_eq!(whole, put_together);
+    let calls: u64 = whole.iter().map(|of| of.tally.calls()).sum();
+    assert_eq!(reader.count().unwrap().calls, calls);
+    // Refused calls use nothing, whoever adds them up.
+    for range in [0..u64::MAX, DAY_US / 2..100 * DAY_US + 9] {
+        let whole = reader.usage_between(range.clone(), Duration::MAX).unwrap();
+        let parts = reader.usage_between(range, Duration::from_secs(1)).unwrap();
+        for of in &whole {
+            let parts = parts.iter().filter(|part| part.principal == of.principal);
+            let sum = parts.fold((0, 0, 0), |(latest_us, calls, cost), part| {
+                (
+                    part.latest_us.max(latest_us),
+                    calls + part.calls,
+                    cost + part.cost_micros,
+                )
+            });
+            assert_eq!(sum, (of.latest_us, of.calls, of.cost_micros));
+        }
+        assert_eq!(whole.len(), 2);
+    }
+    whole
+}
+
+#[test]
+fn months_are_the_sums_of_their_days() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.sqlite");
+    runtime().block_on(async {
+        let recorder = open(&path);
+        let mut late = Vec::new();
+        for day in 0..100 {
+            let at_us = day * DAY_US + day;
+            for (principal, cost) in [("a", 3), ("b", 5)] {
+                call(
+                    &recorder,
+                    &start(at_us, principal, "tool/x"),
+                    &end(Outcome::Succeeded, cost),
+                )
+                .await;
+            }
+            if day % 30 == 7 {
+                let refused = end(Outcome::Denied { reason: "budget" }, 2);
+                let begun = start(at_us + 1, "a", "tool/x");
+                recorder.refuse(&begun, &refused).await.unwrap();
+                let begun = start(at_us + 2, "b", "tool/x");
+                late.push(recorder.begin(&begun).await.unwrap());
+            }
+        }
+        // Their months are summed up already, and the last of them has not ended.
+        let open = late.pop();
+        for running in late {
+            running.finish(&end(Outcome::Failed, 7)).await.unwrap();
+        }
+        sums_by_month(&path);
+        drop(open);
+        close(&recorder).await;
+    });
+    drop(SqliteLedger::open(&path, Durability::Strict).unwrap());
+    let sums = sums_by_month(&path);
+    let connection = Connection::open(&path).unwrap();
+    let months: i64 = connection
+        .query_row("SELECT count(*) FROM usage_month", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(months, 2 * 4);
+    // As the version before left it.
+    connection
+        .execute_batch(
+            "ALTER TABLE indexed DROP COLUMN folded; ALTER TABLE indexed DROP COLUMN calls;
+             UPDATE indexed SET version = 2; DROP TABLE usage_month; DROP TABLE usage_day;
+             CREATE TABLE usage_day (day INTEGER NOT NULL, tally BLOB NOT NULL) STRICT;
+             INSERT INTO usage_day VALUES (3, x'00');",
+        )
+        .unwrap();
+    drop(connection);
+    assert_eq!(sums_by_month(&path), sums);
+    drop(SqliteLedger::open(&path, Durability::Strict).unwrap());
+    assert_eq!(sums_by_month(&path), sums);
 }

@@ -782,8 +782,51 @@ const TAMPERINGS: &[Tampering] = &[
     ("a sum is made up", ALONE, |_, connection| {
         sums_differ(
             connection,
-            "INSERT INTO usage_day SELECT day + 9, principal, kind, capability, tally FROM usage_day LIMIT 1",
+            "INSERT INTO usage_day SELECT day + 9, principal, kind, capability, latest_us, used_calls,
+                used_micros, tally FROM usage_day LIMIT 1",
         )
+    }),
+    (
+        "a sum of what was used is changed",
+        ALONE,
+        |_, connection| {
+            sums_differ(
+                connection,
+                "UPDATE usage_day SET used_calls = used_calls - 1",
+            )
+        },
+    ),
+    ("a sum of a month is made up", ALONE, |_, connection| {
+        let sql = "INSERT INTO usage_month SELECT 7, principal, kind, capability, tally
+            FROM usage_day LIMIT 1";
+        assert_ne!(connection.execute(sql, []).unwrap(), 0);
+        (None, |fault| {
+            *fault
+                == Fault::TableDiffers {
+                    table: "usage_month",
+                }
+        })
+    }),
+    (
+        "days are said to be in their months",
+        ALONE,
+        |_, connection| {
+            let sql = "UPDATE indexed SET folded = 1 + (SELECT max(day) FROM usage_day)";
+            connection.execute(sql, []).unwrap();
+            (None, |fault| {
+                *fault
+                    == Fault::TableDiffers {
+                        table: "usage_month",
+                    }
+            })
+        },
+    ),
+    ("calls are miscounted", ALONE, |_, connection| {
+        let sql = "UPDATE indexed SET calls = calls + 1";
+        connection.execute(sql, []).unwrap();
+        (None, |fault| {
+            *fault == Fault::TableDiffers { table: "indexed" }
+        })
     }),
     (
         "a used approval is made usable again",

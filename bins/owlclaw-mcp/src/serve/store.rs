@@ -178,7 +178,8 @@ pub(super) fn seed(
     // The nearer the past, the finer: limits look at a minute and a day, budgets at the month.
     let mut usage = Vec::new();
     if month_us < day_us {
-        usage.extend(reader.usage_between(month_us..day_us, Duration::from_secs(60 * 60))?);
+        // All in one, which is what ledgers have sums for.
+        usage.extend(reader.usage_between(month_us..day_us, Duration::MAX)?);
     }
     usage.extend(reader.usage_between(day_us..minute_us, Duration::from_secs(60))?);
     usage.extend(reader.usage_between(minute_us..u64::MAX, Duration::from_secs(1))?);

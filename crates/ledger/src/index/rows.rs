@@ -1,7 +1,10 @@
-use super::{MAX_INDEXED, Target};
-use crate::{CallId, Ended, Event, Noted, Outcome, Started, Tally, statistics::day_of};
+use super::{
+    MAX_INDEXED, Target,
+    sums::{Sums, add_up},
+};
+use crate::{CallId, Ended, Event, Noted, Outcome, Started};
 use rusqlite::{Connection, OptionalExtension, params};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 /// Where an entry is.
 #[derive(Clone, Copy, Debug)]
@@ -20,9 +23,6 @@ struct Begun {
     place: Place,
     end: Option<(Ended, Place)>,
 }
-
-/// What a tally is kept for: day, principal, kind and capability.
-type TallyKey = (i64, String, String, String);
 
 /// Calls of which something new is known. Most begin and end close to each other and make one row.
 #[derive(Debug, Default)]
@@ -81,7 +81,8 @@ impl Rows {
                 place.length,
             ])?;
         }
-        let mut tallies: BTreeMap<TallyKey, Tally> = BTreeMap::new();
+        let mut sums = Sums::default();
+        let begun = self.begun.len();
         let mut insert = connection.prepare_cached(insert)?;
         for Begun {
             call,
@@ -115,13 +116,10 @@ impl Rows {
                 end_place.map(|place| place.length),
             ])?;
             if let Some(ended) = &ended {
-                let key = (
-                    day_of(started.at_us.min(MAX_INDEXED)) as i64,
-                    started.principal,
-                    started.kind.as_str().to_owned(),
-                    started.capability,
-                );
-                count(tallies.entry(key).or_default(), ended);
+                let started_us = started.at_us.min(MAX_INDEXED);
+                let kind = started.kind.as_str().to_owned();
+                let of = (started.principal, kind, started.capability);
+                sums.add(started_us, of, ended);
             }
         }
         let mut update = connection.prepare_cached(update)?;
@@ -146,57 +144,27 @@ impl Rows {
                     ],
                     |row| {
                         let started_us: i64 = row.get(0)?;
-                        Ok((
-                            day_of(started_us.unsigned_abs()) as i64,
-                            row.get(1)?,
-                            row.get(2)?,
-                            row.get(3)?,
-                        ))
+                        let of = (row.get(1)?, row.get(2)?, row.get(3)?);
+                        Ok((started_us.unsigned_abs(), of))
                     },
                 )
                 .optional()?;
             match updated {
-                Some(key) => count(tallies.entry(key).or_default(), &ended),
+                Some((started_us, of)) => sums.add(started_us, of, &ended),
                 None => tracing::warn!(call = %call, "the ledger has an end without a start"),
             }
         }
         match target {
-            Target::Ledger => add_up(connection, tallies),
+            Target::Ledger => {
+                connection
+                    .prepare_cached("UPDATE indexed SET calls = calls + ?1")?
+                    .execute([begun as i64])?;
+                add_up(connection, sums)
+            }
             // Readers sum up their few rows when they are asked.
             Target::Tail => Ok(()),
         }
     }
-}
-
-fn count(tally: &mut Tally, ended: &Ended) {
-    tally.add_ended(
-        ended.outcome.as_str(),
-        reason(ended),
-        ended.cost_micros.min(MAX_INDEXED),
-        ended.duration_us.min(MAX_INDEXED),
-    );
-}
-
-fn add_up(connection: &Connection, tallies: BTreeMap<TallyKey, Tally>) -> rusqlite::Result<()> {
-    let mut select = connection.prepare_cached(
-        "SELECT tally FROM usage_day
-         WHERE day = ?1 AND principal = ?2 AND kind = ?3 AND capability = ?4",
-    )?;
-    let mut upsert = connection.prepare_cached(
-        "INSERT INTO usage_day VALUES (?1, ?2, ?3, ?4, ?5)
-         ON CONFLICT (day, principal, kind, capability) DO UPDATE SET tally = excluded.tally",
-    )?;
-    for ((day, principal, kind, capability), mut tally) in tallies {
-        let stored: Option<Vec<u8>> = select
-            .query_row(params![day, principal, kind, capability], |row| row.get(0))
-            .optional()?;
-        // A sum that is damaged is overwritten here and then found by verification.
-        if let Some(stored) = stored.as_deref().and_then(Tally::decode) {
-            tally.merge(&stored);
-        }
-        upsert.execute(params![day, principal, kind, capability, tally.encode()])?;
-    }
-    Ok(())
 }
 
 const INSERT: &str = "INSERT INTO call VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,

@@ -1,7 +1,10 @@
 use rusqlite::Connection;
 
 /// The version of the tables below. Another one in a file makes it be indexed anew.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
+
+/// The version that has all of this but the sums.
+const WITHOUT_SUMS: i64 = 2;
 
 /// The columns of `call`, which the index to what is not yet indexed has as well. A place is a
 /// group, and where in its body an entry begins and how long it is.
@@ -50,21 +53,6 @@ pub(crate) fn tables(schema: &str) -> String {
     format!(
         "CREATE TABLE {schema}.call ({CALL_COLUMNS}) STRICT;
          CREATE TABLE {schema}.note ({NOTE_COLUMNS}) STRICT;
-         CREATE TABLE {schema}.indexed (
-            through INTEGER NOT NULL,
-            version INTEGER NOT NULL
-         ) STRICT;
-         INSERT INTO {schema}.indexed VALUES (0, {VERSION});
-         CREATE TABLE {schema}.usage_day (
-            day INTEGER NOT NULL,
-            principal TEXT NOT NULL,
-            kind TEXT NOT NULL,
-            capability TEXT NOT NULL,
-            tally BLOB NOT NULL,
-            UNIQUE (day, principal, kind, capability)
-         ) STRICT;
-         CREATE INDEX {schema}.usage_by_principal ON usage_day (principal, day);
-         CREATE INDEX {schema}.usage_by_capability ON usage_day (capability, day);
          CREATE INDEX {schema}.call_by_id ON call (call);
          CREATE INDEX {schema}.call_by_time ON call (started_us);
          CREATE INDEX {schema}.call_by_principal ON call (principal, started_us);
@@ -81,12 +69,57 @@ pub(crate) fn tables(schema: &str) -> String {
          CREATE INDEX {schema}.call_open ON call (start_sequence) WHERE outcome IS NULL;
          CREATE INDEX {schema}.note_by_time ON note (at_us);
          CREATE INDEX {schema}.note_by_kind ON note (kind, at_us);
-         CREATE INDEX {schema}.note_by_subject ON note (subject, at_us) WHERE subject <> '';"
+         CREATE INDEX {schema}.note_by_subject ON note (subject, at_us) WHERE subject <> '';
+         {sums}",
+        sums = sums(schema)
+    )
+}
+
+/// What is summed up of calls, and how far the index goes: `through` is the last entry that is
+/// indexed, `calls` how many calls are.
+///
+/// A tally is of all calls that have ended; `used_calls` and `used_micros` are without those that
+/// were refused, `latest_us` is when the last of them began. The days before `folded` are summed up
+/// in months, too: a day only when another begins, so that most calls change the sum of a day alone.
+fn sums(schema: &str) -> String {
+    format!(
+        "CREATE TABLE {schema}.indexed (
+            through INTEGER NOT NULL,
+            version INTEGER NOT NULL,
+            calls INTEGER NOT NULL,
+            folded INTEGER NOT NULL
+         ) STRICT;
+         INSERT INTO {schema}.indexed VALUES (0, {VERSION}, 0, 0);
+         CREATE TABLE {schema}.usage_day (
+            day INTEGER NOT NULL,
+            principal TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            capability TEXT NOT NULL,
+            latest_us INTEGER NOT NULL,
+            used_calls INTEGER NOT NULL,
+            used_micros INTEGER NOT NULL,
+            tally BLOB NOT NULL,
+            PRIMARY KEY (day, principal, kind, capability)
+         ) STRICT, WITHOUT ROWID;
+         CREATE INDEX {schema}.usage_by_principal ON usage_day (principal, day);
+         CREATE INDEX {schema}.usage_by_capability ON usage_day (capability, day);
+         CREATE TABLE {schema}.usage_month (
+            month INTEGER NOT NULL,
+            principal TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            capability TEXT NOT NULL,
+            tally BLOB NOT NULL,
+            PRIMARY KEY (month, principal, kind, capability)
+         ) STRICT, WITHOUT ROWID;"
     )
 }
 
 /// Whether the file's index is one that this program knows.
 pub(crate) fn is_current(connection: &Connection) -> rusqlite::Result<bool> {
+    has_version(connection, VERSION)
+}
+
+fn has_version(connection: &Connection, version: i64) -> rusqlite::Result<bool> {
     let versions: i64 = connection.query_row(
         "SELECT count(*) FROM pragma_table_info('indexed', 'main')
          WHERE name = 'version'",
@@ -96,20 +129,32 @@ pub(crate) fn is_current(connection: &Connection) -> rusqlite::Result<bool> {
     if versions == 0 {
         return Ok(false);
     }
-    connection.query_row("SELECT version = ?1 FROM main.indexed", [VERSION], |row| {
+    connection.query_row("SELECT version = ?1 FROM main.indexed", [version], |row| {
         row.get(0)
     })
 }
 
-/// Makes the tables of the index, in place of those of another version.
+/// Makes the tables of the index, in place of those of another version. Of the last version the
+/// rows are kept and only summed up anew.
 pub(crate) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     if is_current(connection)? {
         return Ok(());
+    }
+    if has_version(connection, WITHOUT_SUMS)? {
+        let through = super::indexed_through(connection)?;
+        connection.execute_batch("DROP TABLE main.usage_day; DROP TABLE main.indexed;")?;
+        connection.execute_batch(&sums("main"))?;
+        connection.execute(
+            "UPDATE indexed SET through = ?1, calls = (SELECT count(*) FROM call)",
+            [through],
+        )?;
+        return super::sums::sum_up(connection);
     }
     connection.execute_batch(
         "DROP TABLE IF EXISTS main.call;
          DROP TABLE IF EXISTS main.note;
          DROP TABLE IF EXISTS main.usage_day;
+         DROP TABLE IF EXISTS main.usage_month;
          DROP TABLE IF EXISTS main.indexed;",
     )?;
     connection.execute_batch(&tables("main"))

@@ -1,8 +1,8 @@
 use super::{calls::NOT_IN_TAIL, signed};
 use crate::{
     Bucket, Counts, Kind, QueryError, Statistics, StatisticsQuery, Tally, Usage,
-    index::MAX_INDEXED,
-    statistics::{DAY_US, day_of},
+    index::{MAX_INDEXED, Used},
+    statistics::{DAY_US, day_of, first_day, month_of},
 };
 use rusqlite::{Connection, Row, ToSql, Transaction, params, params_from_iter};
 use std::{collections::BTreeMap, ops::Range, time::Duration};
@@ -12,7 +12,7 @@ pub(super) fn count(snapshot: &Transaction<'_>) -> Result<Counts, QueryError> {
         "SELECT
             coalesce((SELECT first_sequence + count - 1 FROM entry_group
                 ORDER BY first_sequence DESC LIMIT 1), 0),
-            (SELECT count(*) FROM call) + (SELECT count(*) FROM temp.tail_call
+            (SELECT calls FROM indexed) + (SELECT count(*) FROM temp.tail_call
                 WHERE (SELECT through FROM indexed) < start_sequence),
             (SELECT count(*) FROM call WHERE outcome IS NULL AND {NOT_IN_TAIL})
                 + (SELECT count(*) FROM temp.tail_call WHERE outcome IS NULL)"
@@ -32,21 +32,51 @@ pub(super) fn usage(
     range: Range<u64>,
     bucket: Duration,
 ) -> Result<Vec<Usage>, QueryError> {
-    let columns = "principal, kind, capability, started_us, outcome, estimated_cost_micros,
-        cost_micros";
-    let condition = "started_us >= ?1 AND started_us < ?2
-        AND (outcome IS NULL OR outcome <> 'denied')";
-    let sql = format!(
-        "SELECT principal, kind, capability, max(started_us), count(*),
-            sum(CASE WHEN outcome IS NULL THEN estimated_cost_micros ELSE cost_micros END)
-         FROM (SELECT {columns} FROM temp.tail_call WHERE {condition}
-            UNION ALL SELECT {columns} FROM call WHERE {condition} AND {NOT_IN_TAIL})
-         GROUP BY principal, kind, capability, started_us / ?3
-         ORDER BY principal, kind, capability, started_us / ?3"
-    );
     let bucket_us = i64::try_from(bucket.as_micros()).unwrap_or(i64::MAX).max(1);
+    let range = range.start..range.end.min(MAX_INDEXED + 1);
+    let is_of_days = bucket_us % DAY_US as i64 == 0 || bucket_us > MAX_INDEXED as i64;
+    let days = match is_of_days {
+        true => range.start.div_ceil(DAY_US)..day_of(range.end),
+        false => 0..0,
+    };
+    // What is not in whole days, and what is.
+    let (head, tail, days) = match days.is_empty() {
+        true => (range.clone(), 0..0, 0..0),
+        false => {
+            let head = range.start..days.start * DAY_US;
+            (head, days.end * DAY_US..range.end, days)
+        }
+    };
+    let columns = "principal, kind, capability, started_us AS latest_us, 1 AS calls,
+        coalesce(cost_micros, estimated_cost_micros) AS cost_micros";
+    let sql = format!(
+        "SELECT principal, kind, capability, max(latest_us), sum(calls), sum(cost_micros)
+         FROM (SELECT {columns} FROM temp.tail_call
+                WHERE coalesce(outcome, '') <> 'denied' AND started_us >= ?1 AND started_us < ?2
+            UNION ALL SELECT {columns} FROM call INDEXED BY call_open
+                WHERE outcome IS NULL AND started_us >= ?1 AND started_us < ?2 AND {NOT_IN_TAIL}
+            UNION ALL SELECT {columns} FROM call INDEXED BY call_by_time
+                WHERE outcome <> 'denied' AND started_us >= ?4 AND started_us < ?5
+            UNION ALL SELECT {columns} FROM call INDEXED BY call_by_time
+                WHERE outcome <> 'denied' AND started_us >= ?6 AND started_us < ?7
+            UNION ALL SELECT principal, kind, capability, latest_us, used_calls, used_micros
+                FROM usage_day WHERE day >= ?8 AND day < ?9 AND used_calls > 0)
+         GROUP BY principal, kind, capability, latest_us / ?3
+         ORDER BY principal, kind, capability, latest_us / ?3"
+    );
     let mut select = snapshot.prepare_cached(&sql)?;
-    let rows = select.query_map((signed(range.start), signed(range.end), bucket_us), |row| {
+    let values = [
+        signed(range.start),
+        signed(range.end),
+        bucket_us,
+        signed(head.start),
+        signed(head.end),
+        signed(tail.start),
+        signed(tail.end),
+        signed(days.start),
+        signed(days.end),
+    ];
+    let rows = select.query_map(values, |row| {
         Ok(Usage {
             principal: row.get(0)?,
             kind: kind(row.get_ref(1)?.as_str()?),
@@ -58,6 +88,9 @@ pub(super) fn usage(
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
+
+/// What is summed up: principal, kind and capability.
+type Of = (String, String, String);
 
 /// What a row of statistics is about: principal, kind, capability and when its stretch begins.
 type Key = (String, String, String, u64);
@@ -112,22 +145,48 @@ impl Sums<'_> {
         Ok(())
     }
 
-    /// Adds what has been summed up for whole days.
+    /// Adds what has been summed up for whole days: in months, where nobody asks for days.
     fn add_days(&mut self, snapshot: &Transaction<'_>, days: Range<u64>) -> Result<(), QueryError> {
+        let end = month_of(days.end);
+        let months = match month_of(days.start) {
+            first if first_day(first) == days.start => first..end,
+            begun => begun + 1..end,
+        };
+        if self.query.bucket == Bucket::Day || months.is_empty() {
+            return self.add_stored(snapshot, "usage_day", "day", days);
+        }
+        let folded: i64 = snapshot.query_row("SELECT folded FROM indexed", [], |row| row.get(0))?;
+        let whole = first_day(months.start)..first_day(months.end);
+        let unfolded = whole.start.max(folded.unsigned_abs())..whole.end;
+        self.add_stored(snapshot, "usage_day", "day", days.start..whole.start)?;
+        self.add_stored(snapshot, "usage_month", "month", months)?;
+        self.add_stored(snapshot, "usage_day", "day", unfolded)?;
+        self.add_stored(snapshot, "usage_day", "day", whole.end..days.end)
+    }
+
+    /// Adds the rows of a table of sums.
+    fn add_stored(
+        &mut self,
+        snapshot: &Transaction<'_>,
+        table: &str,
+        stretch: &str,
+        range: Range<u64>,
+    ) -> Result<(), QueryError> {
         let mut values: Vec<Box<dyn ToSql>> =
-            vec![Box::new(signed(days.start)), Box::new(signed(days.end))];
+            vec![Box::new(signed(range.start)), Box::new(signed(range.end))];
         let condition = self.condition(&mut values);
         let sql = format!(
-            "SELECT principal, kind, capability, day, tally FROM usage_day
-             WHERE day >= ? AND day < ?{condition}"
+            "SELECT principal, kind, capability, {stretch}, tally FROM {table}
+             WHERE {stretch} >= ? AND {stretch} < ?{condition}"
         );
         let mut select = snapshot.prepare_cached(&sql)?;
         let mut rows = select.query(params_from_iter(values))?;
         while let Some(row) = rows.next()? {
             let bytes = row.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?;
             let stored = Tally::decode(bytes).ok_or_else(damaged)?;
-            let day = row.get::<_, i64>(3)?.unsigned_abs();
-            self.of(row, day.saturating_mul(DAY_US))?.merge(&stored);
+            // Where there is one stretch only, it does not matter where in it this is.
+            let begins = row.get::<_, i64>(3)?.unsigned_abs();
+            self.of(row, begins.saturating_mul(DAY_US))?.merge(&stored);
         }
         Ok(())
     }
@@ -197,7 +256,12 @@ pub(super) fn differing(connection: &mut Connection) -> Result<Option<&'static s
         [],
         |row| row.get(0),
     )?;
-    if beyond {
+    let miscounted = connection.query_row(
+        "SELECT calls <> (SELECT count(*) FROM main.call) FROM main.indexed",
+        [],
+        |row| row.get(0),
+    )?;
+    if beyond || miscounted {
         return Ok(Some("indexed"));
     }
     let mut day = Some(i64::MIN);
@@ -210,7 +274,76 @@ pub(super) fn differing(connection: &mut Connection) -> Result<Option<&'static s
             return Ok(Some("usage_day"));
         }
     }
+    let mut month = Some(i64::MIN);
+    while let Some(after) = month {
+        let snapshot = connection.transaction()?;
+        month = next_month(&snapshot, after)?;
+        if let Some(month) = month
+            && !month_agrees(&snapshot, month)?
+        {
+            return Ok(Some("usage_month"));
+        }
+    }
     Ok(None)
+}
+
+/// The first month after this one that something is known of.
+fn next_month(snapshot: &Transaction<'_>, after: i64) -> Result<Option<i64>, QueryError> {
+    let next = u64::try_from(after).map_or(0, |after| first_day(after.saturating_add(1)));
+    let (summed, day): (Option<i64>, Option<i64>) = snapshot.query_row(
+        "SELECT (SELECT min(month) FROM main.usage_month WHERE month > ?1),
+            (SELECT min(day) FROM main.usage_day
+                WHERE day >= ?2 AND day < (SELECT folded FROM main.indexed))",
+        [after, signed(next)],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )?;
+    let called = day.map(|day| signed(month_of(day.unsigned_abs())));
+    Ok([called, summed].into_iter().flatten().min())
+}
+
+/// Whether a month is the sum of its days, as far as they have been added to it.
+fn month_agrees(snapshot: &Transaction<'_>, month: i64) -> Result<bool, QueryError> {
+    // Nothing begins before the epoch, and no time that is indexed is in a later month.
+    let last = month_of(day_of(MAX_INDEXED));
+    let Some(known) = u64::try_from(month).ok().filter(|&month| month <= last) else {
+        return Ok(false);
+    };
+    let mut select = snapshot.prepare_cached(
+        "SELECT principal, kind, capability, tally FROM main.usage_month WHERE month = ?1
+         ORDER BY principal, kind, capability",
+    )?;
+    let mut stored = select.query([month])?;
+    let mut select = snapshot.prepare_cached(
+        "SELECT principal, kind, capability, tally FROM main.usage_day
+         WHERE day >= ?1 AND day < min(?2, (SELECT folded FROM main.indexed))
+         ORDER BY principal, kind, capability",
+    )?;
+    let mut days = select.query([signed(first_day(known)), signed(first_day(known + 1))])?;
+    let mut day = days.next()?;
+    while let Some(row) = stored.next()? {
+        let mut sum: Option<Tally> = None;
+        while let Some(of_day) = day {
+            let same = (0..3).try_fold(true, |same, index| {
+                Ok::<_, QueryError>(same && of_day.get_ref(index)? == row.get_ref(index)?)
+            })?;
+            if !same {
+                break;
+            }
+            let bytes = of_day
+                .get_ref(3)?
+                .as_blob()
+                .map_err(rusqlite::Error::from)?;
+            let Some(tally) = Tally::decode(bytes) else {
+                return Ok(false);
+            };
+            sum.get_or_insert_default().merge(&tally);
+            day = days.next()?;
+        }
+        if sum.map(|sum| sum.encode()).as_deref() != row.get_ref(3)?.as_blob().ok() {
+            return Ok(false);
+        }
+    }
+    Ok(day.is_none())
 }
 
 /// The first day after this one that something is known of.
@@ -232,12 +365,12 @@ fn next_day(snapshot: &Transaction<'_>, after: i64) -> Result<Option<i64>, Query
 
 fn day_agrees(snapshot: &Transaction<'_>, day: i64) -> Result<bool, QueryError> {
     let mut select = snapshot.prepare_cached(
-        "SELECT principal, kind, capability, tally FROM main.usage_day WHERE day = ?1
-         ORDER BY principal, kind, capability",
+        "SELECT principal, kind, capability, tally, latest_us, used_calls, used_micros
+         FROM main.usage_day WHERE day = ?1 ORDER BY principal, kind, capability",
     )?;
     let mut stored = select.query([day])?;
     // Takes the next sum that is stored, and tells whether it is this one.
-    let mut is_next = |key: &(String, String, String), tally: &Tally| {
+    let mut is_next = |key: &Of, (tally, used): &(Tally, Used)| {
         Ok::<_, QueryError>(match stored.next()? {
             None => false,
             Some(row) => {
@@ -245,17 +378,20 @@ fn day_agrees(snapshot: &Transaction<'_>, day: i64) -> Result<bool, QueryError> 
                     && row.get_ref(1)?.as_str() == Ok(&key.1)
                     && row.get_ref(2)?.as_str() == Ok(&key.2)
                     && row.get_ref(3)?.as_blob() == Ok(&tally.encode())
+                    && row.get_ref(4)?.as_i64() == Ok(used.latest_us)
+                    && row.get_ref(5)?.as_i64() == Ok(used.calls)
+                    && row.get_ref(6)?.as_i64() == Ok(used.cost_micros)
             }
         })
     };
     let mut select = snapshot.prepare_cached(
-        "SELECT principal, kind, capability, outcome, reason, cost_micros, duration_us
+        "SELECT principal, kind, capability, outcome, reason, cost_micros, duration_us, started_us
          FROM main.call WHERE started_us >= ?1 AND started_us < ?2 AND outcome IS NOT NULL
          ORDER BY principal, kind, capability",
     )?;
     let from_us = day.saturating_mul(DAY_US as i64);
     let mut rows = select.query(params![from_us, from_us.saturating_add(DAY_US as i64)])?;
-    let mut sum: Option<((String, String, String), Tally)> = None;
+    let mut sum: Option<(Of, (Tally, Used))> = None;
     while let Some(row) = rows.next()? {
         let text = |index| row.get_ref(index)?.as_str().map_err(rusqlite::Error::from);
         let number =
@@ -268,19 +404,20 @@ fn day_agrees(snapshot: &Transaction<'_>, day: i64) -> Result<bool, QueryError> 
         };
         if !is_same {
             let key = (row.get(0)?, row.get(1)?, row.get(2)?);
-            if let Some((key, tally)) = sum.replace((key, Tally::default()))
-                && !is_next(&key, &tally)?
+            if let Some((key, sums)) = sum.replace((key, Default::default()))
+                && !is_next(&key, &sums)?
             {
                 return Ok(false);
             }
         }
-        if let Some((_, tally)) = &mut sum {
+        if let Some((_, (tally, used))) = &mut sum {
             let reason: Option<String> = row.get(4)?;
             tally.add_ended(text(3)?, reason.as_deref(), number(5)?, number(6)?);
+            used.add_ended(number(7)?, text(3)?, number(5)?);
         }
     }
-    if let Some((key, tally)) = sum
-        && !is_next(&key, &tally)?
+    if let Some((key, sums)) = sum
+        && !is_next(&key, &sums)?
     {
         return Ok(false);
     }
