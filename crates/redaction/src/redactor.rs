@@ -235,11 +235,7 @@ impl Redactor {
             }
             return;
         }
-        let hints = Hints {
-            has_signs: text.has_signs,
-            digits: text.digits,
-            is_anchored,
-        };
+        let hints = Hints::of(raw, is_anchored);
         for span in self.detect.find(raw, hints, &self.names) {
             let (start, end) = (text.start + span.start, text.start + span.end);
             splice.replace(start, end, |out| {

@@ -34,10 +34,6 @@ pub(crate) struct Text {
     pub(crate) end: usize,
     /// Whether there are escapes in it.
     pub(crate) is_escaped: bool,
-    /// Whether `:`, `=` or `>` is in it.
-    pub(crate) has_signs: bool,
-    /// How many digits are in it.
-    pub(crate) digits: u32,
 }
 
 impl Text {
@@ -51,8 +47,57 @@ impl Text {
 pub(crate) struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
-    nesting: Vec<Shape>,
+    nesting: Nesting,
     expected: Expected,
+}
+
+/// What is open: one bit for each of the innermost levels, and the others in words of as many. Texts
+/// of ordinary depth need no memory for it.
+#[derive(Default)]
+struct Nesting {
+    /// The innermost in the lowest bit, one for an object.
+    inner: u64,
+    /// How many levels are in `inner`.
+    count: u32,
+    outer: Vec<u64>,
+}
+
+impl Nesting {
+    #[inline]
+    fn push(&mut self, shape: Shape) {
+        if self.count == u64::BITS {
+            self.outer.push(self.inner);
+            self.count = 0;
+        }
+        self.inner = self.inner << 1 | u64::from(shape == Shape::Object);
+        self.count += 1;
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<Shape> {
+        let innermost = self.innermost()?;
+        self.inner >>= 1;
+        self.count -= 1;
+        if self.count == 0
+            && let Some(inner) = self.outer.pop()
+        {
+            (self.inner, self.count) = (inner, u64::BITS);
+        }
+        Some(innermost)
+    }
+
+    #[inline]
+    fn innermost(&self) -> Option<Shape> {
+        let shape = match self.inner & 1 {
+            0 => Shape::Array,
+            _ => Shape::Object,
+        };
+        (self.count != 0).then_some(shape)
+    }
+
+    fn depth(&self) -> usize {
+        self.outer.len() * u64::BITS as usize + self.count as usize
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,39 +115,19 @@ enum Expected {
     Nothing,
 }
 
-const STOP: u8 = 1;
-const SIGN: u8 = 2;
-const DIGIT: u8 = 4;
-
-/// What each byte means inside of a string.
-const CLASSES: [u8; 256] = {
-    let mut classes = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        classes[byte] = match byte as u8 {
-            b'"' | b'\\' | 0..0x20 => STOP,
-            b':' | b'=' | b'>' => SIGN,
-            b'0'..=b'9' => DIGIT,
-            _ => 0,
-        };
-        byte += 1;
-    }
-    classes
-};
-
 impl<'a> Scanner<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
         Self {
             text: text.as_bytes(),
             at: 0,
-            nesting: Vec::new(),
+            nesting: Nesting::default(),
             expected: Expected::Value,
         }
     }
 
     /// How many objects and arrays are open.
     pub(crate) fn depth(&self) -> usize {
-        self.nesting.len()
+        self.nesting.depth()
     }
 
     /// The next token, or none at the end of a whole text.
@@ -113,7 +138,7 @@ impl<'a> Scanner<'a> {
                 Some(b',') => {
                     self.at += 1;
                     self.skip_space();
-                    return match self.nesting.last() {
+                    return match self.nesting.innermost() {
                         Some(Shape::Object) => self.name().map(Some),
                         _ => self.value().map(Some),
                     };
@@ -153,7 +178,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn value_is_over(&mut self) {
-        self.expected = if self.nesting.is_empty() {
+        self.expected = if self.nesting.innermost().is_none() {
             Expected::Nothing
         } else {
             Expected::MoreOrEnd
@@ -247,24 +272,12 @@ impl<'a> Scanner<'a> {
     fn string(&mut self) -> Result<Text, NotJson> {
         let start = self.at + 1;
         let mut at = start;
-        let mut seen = 0;
-        let mut digits = 0;
         let mut is_escaped = false;
         loop {
-            let mut stopped_by = 0;
-            for &byte in &self.text[at..] {
-                let class = CLASSES[usize::from(byte)];
-                if class == STOP {
-                    stopped_by = byte;
-                    break;
-                }
-                seen |= class;
-                digits += u32::from(class >> 2);
-                at += 1;
-            }
-            match stopped_by {
-                b'"' => break,
-                b'\\' => {
+            at = stop(self.text, at);
+            match self.text.get(at) {
+                Some(b'"') => break,
+                Some(b'\\') => {
                     is_escaped = true;
                     at += 1 + escape_length(&self.text[at + 1..])?;
                 }
@@ -276,10 +289,35 @@ impl<'a> Scanner<'a> {
             start,
             end: at,
             is_escaped,
-            has_signs: seen & SIGN != 0,
-            digits,
         })
     }
+}
+
+/// Where the first byte from `at` on is that does not stand for itself in a string: a quotation mark,
+/// a backslash or a control character; or the end.
+#[inline]
+fn stop(text: &[u8], mut at: usize) -> usize {
+    const ONES: u64 = u64::MAX / 0xFF;
+    const HIGH: u64 = ONES << 7;
+    /// The highest bit of each byte that is less than `bound`, which is at most 0x80. Those of bytes
+    /// above (in a number, after) such a one may be wrong.
+    const fn below(word: u64, bound: u8) -> u64 {
+        word.wrapping_sub(ONES * bound as u64) & !word & HIGH
+    }
+    while let Some(bytes) = text[at..].first_chunk() {
+        let word = u64::from_le_bytes(*bytes);
+        let stops = below(word, 0x20)
+            | below(word ^ ONES * b'"' as u64, 1)
+            | below(word ^ ONES * b'\\' as u64, 1);
+        if stops != 0 {
+            return at + stops.trailing_zeros() as usize / 8;
+        }
+        at += bytes.len();
+    }
+    let rest = text[at..].iter();
+    at + rest
+        .take_while(|byte| !matches!(byte, b'"' | b'\\' | 0..0x20))
+        .count()
 }
 
 /// The length of what follows a backslash.
@@ -367,6 +405,30 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_string_stops_where_it_does_byte_by_byte(text in r#"[a~é\x7f"\\\x00\x1f 😀!#\[\]]{0,40}"#) {
+            let expected = text.bytes().position(|it| matches!(it, b'"' | b'\\' | 0..0x20));
+            prop_assert_eq!(stop(text.as_bytes(), 0), expected.unwrap_or(text.len()));
+        }
+
+        #[test]
+        fn what_is_open_is_known_at_any_depth(shapes in prop::collection::vec(any::<Option<bool>>(), 0..400)) {
+            let (mut nesting, mut expected) = (Nesting::default(), Vec::new());
+            for (at, shape) in shapes.into_iter().enumerate() {
+                // First down, then up and down.
+                match shape.or((at < 150).then_some(at % 3 == 0)) {
+                    Some(is_object) => {
+                        let shape = if is_object { Shape::Object } else { Shape::Array };
+                        nesting.push(shape);
+                        expected.push(shape);
+                    }
+                    None => prop_assert!(nesting.pop() == expected.pop()),
+                }
+                prop_assert!(nesting.innermost() == expected.last().copied());
+                prop_assert_eq!(nesting.depth(), expected.len());
+            }
+        }
+
         #[test]
         fn any_text_is_json_or_not_as_others_say(text in r#"[\[\]{},:"\\ntrueabfs0-9.eE+\-u ]{0,24}"#) {
             // serde_json refuses lone surrogates and numbers that are infinite, which is about
