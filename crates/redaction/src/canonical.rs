@@ -1,6 +1,7 @@
 //! Digests of what a text of JSON says, whatever way it is written.
 
 mod number;
+mod verbatim;
 
 use crate::{
     scan::{NotJson, Scanner, Text, Token},
@@ -50,6 +51,9 @@ pub struct Malformed;
 /// # Ok::<(), redaction::Malformed>(())
 /// ```
 pub fn canonical_digest(json: &str) -> Result<[u8; 32], Malformed> {
+    if verbatim::is_canonical(json) {
+        return Ok(Sha256::digest(json).into());
+    }
     let mut hasher = Buffered::default();
     write(json, &mut hasher).map_err(|NotJson| Malformed)?;
     Ok(hasher.finish())
@@ -119,7 +123,7 @@ impl Sink for Buffered {
 /// A value; members and elements are in [`Tree::children`].
 #[derive(Clone, Copy)]
 enum Value {
-    /// As it is written: a literal, or a string without escapes, its quotes included.
+    /// As it is written, its quotes or brackets included: it is its own canonical form.
     Verbatim(usize, usize),
     Escaped(Text),
     Number(usize, usize),
@@ -132,6 +136,24 @@ enum Value {
 struct Child {
     name: Option<Text>,
     value: Value,
+}
+
+impl Child {
+    fn is_verbatim(&self) -> bool {
+        matches!(self.value, Value::Verbatim(..)) && self.name.is_none_or(|it| !it.is_escaped)
+    }
+}
+
+/// An object or array that is being read.
+struct Open {
+    name: Option<Text>,
+    /// Where it begins.
+    start: usize,
+    /// Where its children begin.
+    from: usize,
+    is_object: bool,
+    /// The spaces before its children.
+    spaces: usize,
 }
 
 /// What is read of a text.
@@ -153,10 +175,9 @@ fn write(json: &str, sink: &mut impl Sink) -> Result<(), NotJson> {
 impl Tree<'_> {
     fn read(&mut self) -> Result<Value, NotJson> {
         let mut scanner = Scanner::new(self.text);
-        // Those whose parents are still open; and of each that is open, its name, where its
-        // children begin, and whether it is an object.
+        // Those whose parents are still open.
         let mut waiting: Vec<Child> = Vec::new();
-        let mut open: Vec<(Option<Text>, usize, bool)> = Vec::new();
+        let mut open: Vec<Open> = Vec::new();
         let mut name = None;
         while let Some(token) = scanner.next()? {
             let value = match token {
@@ -164,31 +185,45 @@ impl Tree<'_> {
                     name = Some(text);
                     continue;
                 }
-                Token::Object(_) => {
-                    open.push((name.take(), waiting.len(), true));
+                Token::Object(start) | Token::Array(start) => {
+                    open.push(Open {
+                        name: name.take(),
+                        start,
+                        from: waiting.len(),
+                        is_object: matches!(token, Token::Object(_)),
+                        spaces: scanner.spaces(),
+                    });
                     continue;
                 }
-                Token::Array(_) => {
-                    open.push((name.take(), waiting.len(), false));
-                    continue;
-                }
-                Token::End(_) => {
-                    let (of, from, is_object) = open.pop().ok_or(NotJson)?;
-                    name = of;
-                    if is_object {
-                        self.sort(&mut waiting[from..]);
-                    }
-                    let start = self.children.len();
-                    self.children.extend(waiting.drain(from..));
-                    let end = self.children.len();
-                    if is_object {
-                        Value::Object(start, end)
+                Token::End(end) => {
+                    let it = open.pop().ok_or(NotJson)?;
+                    name = it.name;
+                    let children = &mut waiting[it.from..];
+                    let is_sorted = !it.is_object || self.sort(children);
+                    if is_sorted
+                        && it.spaces == scanner.spaces()
+                        && children.iter().all(Child::is_verbatim)
+                    {
+                        waiting.truncate(it.from);
+                        Value::Verbatim(it.start, end)
                     } else {
-                        Value::Array(start, end)
+                        let start = self.children.len();
+                        self.children.extend(waiting.drain(it.from..));
+                        let end = self.children.len();
+                        if it.is_object {
+                            Value::Object(start, end)
+                        } else {
+                            Value::Array(start, end)
+                        }
                     }
                 }
-                Token::String(text) if text.is_escaped => Value::Escaped(text),
-                Token::String(text) => Value::Verbatim(text.start - 1, text.end + 1),
+                Token::String(text) if verbatim::is_string(self.text, text) => {
+                    Value::Verbatim(text.start - 1, text.end + 1)
+                }
+                Token::String(text) => Value::Escaped(text),
+                Token::Number(start, end) if verbatim::is_number(&self.text[start..end]) => {
+                    Value::Verbatim(start, end)
+                }
                 Token::Number(start, end) => Value::Number(start, end),
                 Token::Literal(start, end) => Value::Verbatim(start, end),
             };
@@ -200,8 +235,9 @@ impl Tree<'_> {
         waiting.pop().map(|it| it.value).ok_or(NotJson)
     }
 
-    /// Sorts members by their names; those of the same name stay in their order.
-    fn sort(&self, members: &mut [Child]) {
+    /// Sorts members by their names; those of the same name stay in their order. Whether they have
+    /// been in order.
+    fn sort(&self, members: &mut [Child]) -> bool {
         let compare = |a: &Child, b: &Child| match (a.name, b.name) {
             (Some(a), Some(b)) => compare_as_utf16(&self.said(a), &self.said(b)),
             _ => Ordering::Equal,
@@ -210,6 +246,9 @@ impl Tree<'_> {
             .iter()
             .all(|it| it.name.is_none_or(|it| !it.is_escaped))
         {
+            if members.is_sorted_by(|a, b| compare(a, b) != Ordering::Greater) {
+                return true;
+            }
             members.sort_by(compare);
         } else {
             // Escapes are resolved once, and not whenever two are compared.
@@ -220,6 +259,7 @@ impl Tree<'_> {
                 )
             });
         }
+        false
     }
 
     /// What a string says, in WTF-8.

@@ -49,6 +49,7 @@ pub(crate) struct Scanner<'a> {
     at: usize,
     nesting: Nesting,
     expected: Expected,
+    spaces: usize,
 }
 
 /// What is open: one bit for each of the innermost levels, and the others in words of as many. Texts
@@ -122,12 +123,18 @@ impl<'a> Scanner<'a> {
             at: 0,
             nesting: Nesting::default(),
             expected: Expected::Value,
+            spaces: 0,
         }
     }
 
     /// How many objects and arrays are open.
     pub(crate) fn depth(&self) -> usize {
         self.nesting.depth()
+    }
+
+    /// How many bytes between tokens have been passed over so far: spaces and ends of lines.
+    pub(crate) fn spaces(&self) -> usize {
+        self.spaces
     }
 
     /// The next token, or none at the end of a whole text.
@@ -164,6 +171,7 @@ impl<'a> Scanner<'a> {
     fn skip_space(&mut self) {
         while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.peek() {
             self.at += 1;
+            self.spaces += 1;
         }
     }
 
