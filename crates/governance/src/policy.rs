@@ -234,7 +234,7 @@ impl Policy {
         Hints {
             max_calls_per_minute: tighter(own.per_minute, shared.per_minute),
             max_calls_per_day: tighter(own.per_day, shared.per_day),
-            estimated_cost: self.estimate(capability, kind),
+            estimated_cost: self.estimate_by(facts, kind),
             max_cost_per_call: rules.quota.max_cost_per_call,
             confirmation: confirmation_of(rules, facts, capability).map(|(who, _)| who),
             risk: facts.risk,
@@ -244,7 +244,11 @@ impl Policy {
     /// What one use of `capability` is expected to cost.
     #[must_use]
     pub fn estimate(&self, capability: &str, kind: Kind) -> Micros {
-        self.facts(capability).estimated_cost.unwrap_or(match kind {
+        self.estimate_by(self.facts(capability), kind)
+    }
+
+    fn estimate_by(&self, facts: &CapabilityFacts, kind: Kind) -> Micros {
+        facts.estimated_cost.unwrap_or(match kind {
             Kind::Tool => self.spec.default_estimated_cost,
             Kind::Resource => Micros::ZERO,
         })
@@ -261,7 +265,8 @@ impl Policy {
     /// The first applicable [`Denial`], in the order visible, permitted by patterns, permitted by
     /// conditions, cost of one call, hours of the day.
     pub fn check<'a>(&'a self, ask: Ask<'a>) -> Result<Verdict<'a>, Denial> {
-        let rules = self.rules_of(ask.principal);
+        let own = self.own_rules_of(ask.principal);
+        let rules = own.unwrap_or(&self.default);
         if !rules.shows(ask.capability) {
             return Err(Denial::new(Reason::NotVisible));
         }
@@ -270,7 +275,7 @@ impl Policy {
         }
         let facts = self.facts(ask.capability);
         let confirmed_by = condition::decide(rules, &ask)?;
-        let charges = self.charges(rules, ask);
+        let charges = self.charges(own, facts, ask);
         if rules
             .quota
             .max_cost_per_call
@@ -295,17 +300,18 @@ impl Policy {
             confirmation: confirmation.map(|(who, _)| who),
             rule: confirmation.map(|(_, rule)| rule),
             durable_start: facts.risk.is_mutating(),
-            breaker: self.breaker_of(&ask),
+            breaker: self.breaker_by(facts, ask.kind),
         })
     }
 
     /// When what is asked for rests after failures. What is read may have any number of names.
     pub(crate) fn breaker_of(&self, ask: &Ask<'_>) -> BreakerSpec {
-        match ask.kind {
-            Kind::Tool => {
-                let own = self.facts(ask.capability).breaker;
-                own.unwrap_or(self.spec.default_breaker)
-            }
+        self.breaker_by(self.facts(ask.capability), ask.kind)
+    }
+
+    fn breaker_by(&self, facts: &CapabilityFacts, kind: Kind) -> BreakerSpec {
+        match kind {
+            Kind::Tool => facts.breaker.unwrap_or(self.spec.default_breaker),
             Kind::Resource => BreakerSpec::OFF,
         }
     }
@@ -321,19 +327,26 @@ impl Policy {
 
     /// What `ask` would be charged if it were permitted.
     pub(crate) fn charges_of<'a>(&'a self, ask: Ask<'a>) -> Charges<'a> {
-        self.charges(self.rules_of(ask.principal), ask)
+        let own = self.own_rules_of(ask.principal);
+        self.charges(own, self.facts(ask.capability), ask)
     }
 
-    fn charges<'a>(&'a self, rules: &PreparedRules, ask: Ask<'a>) -> Charges<'a> {
-        let facts = self.facts(ask.capability);
+    /// `own` are the rules of the principal, if it has some.
+    fn charges<'a>(
+        &'a self,
+        own: Option<&PreparedRules>,
+        facts: &CapabilityFacts,
+        ask: Ask<'a>,
+    ) -> Charges<'a> {
+        let rules = own.unwrap_or(&self.default);
         Charges {
             principal: ask.principal,
-            is_named: self.principals.contains_key(ask.principal),
+            is_named: own.is_some(),
             capability: ask.capability,
             kind: ask.kind,
             cost: ask
                 .estimate
-                .unwrap_or_else(|| self.estimate(ask.capability, ask.kind)),
+                .unwrap_or_else(|| self.estimate_by(facts, ask.kind)),
             budget: rules.quota.monthly_budget,
             rates: rules.rates(ask.kind),
             capability_rates: facts.effective_limits(),
@@ -346,16 +359,15 @@ impl Policy {
     }
 
     pub(crate) fn rules_of(&self, principal: &str) -> &PreparedRules {
-        if self.principals.is_empty() {
-            return &self.default;
-        }
-        self.principals.get(principal).unwrap_or(&self.default)
+        self.own_rules_of(principal).unwrap_or(&self.default)
+    }
+
+    /// The rules of a principal that the policy names.
+    fn own_rules_of(&self, principal: &str) -> Option<&PreparedRules> {
+        self.principals.get(principal)
     }
 
     pub(crate) fn facts(&self, capability: &str) -> &CapabilityFacts {
-        if self.capabilities.is_empty() {
-            return &self.no_facts;
-        }
         self.capabilities.get(capability).unwrap_or(&self.no_facts)
     }
 }
