@@ -8,7 +8,7 @@ use std::{
     hash::{BuildHasher, RandomState},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -22,6 +22,9 @@ const SHARDS: usize = 16;
 /// The least time between two searches for principals to forget, so that a flood of new names
 /// cannot make every one of them search.
 const SWEEP_INTERVAL_MS: u64 = 1_000;
+
+/// When as many capabilities have a count of what is running, those are forgotten of which nothing is.
+const MAX_IDLE: usize = 1_024;
 
 type Shard = HashMap<Box<str>, Entry>;
 
@@ -39,8 +42,9 @@ pub struct MemoryQuota {
     strangers: AtomicUsize,
     max_strangers: usize,
     swept_ms: AtomicU64,
-    /// How many uses are running of each capability that limits them. Locked after a meter.
-    running: Mutex<HashMap<Arc<str>, u32>>,
+    /// How many uses are running of each capability that limits them; of some, none any more. They
+    /// become more only while this is locked, after a meter.
+    running: Mutex<HashMap<Box<str>, Arc<AtomicU32>>>,
 }
 
 #[derive(Debug)]
@@ -71,8 +75,9 @@ pub struct Seed<'a> {
 pub struct MemoryReservation {
     /// Holding the meter keeps it from being forgotten. `None` when the call is not counted.
     counted: Option<(Arc<Mutex<Meter>>, Counted)>,
-    /// The capability, if it limits how many may be running.
-    running: Option<Arc<str>>,
+    /// The count of the capability, if it limits how many may be running. Holding it keeps it from
+    /// being forgotten.
+    running: Option<Arc<AtomicU32>>,
 }
 
 /// There is no room for another principal.
@@ -220,27 +225,17 @@ impl MemoryQuota {
     }
 
     /// The running uses of all capabilities that limit them.
-    fn running(&self) -> MutexGuard<'_, HashMap<Arc<str>, u32>> {
+    fn running(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<AtomicU32>>> {
         lock(&self.running)
-    }
-
-    fn no_longer_running(&self, capability: Option<Arc<str>>) {
-        if let Some(capability) = capability {
-            let mut running = self.running();
-            if let Some(count) = running.get_mut(&capability) {
-                *count -= 1;
-                if *count == 0 {
-                    running.remove(&capability);
-                }
-            }
-        }
     }
 
     fn running_of(&self, charges: &Charges<'_>) -> u32 {
         if charges.capability_max_running.is_none() {
             return 0;
         }
-        self.running().get(charges.capability).copied().unwrap_or(0)
+        let running = self.running();
+        let count = running.get(charges.capability);
+        count.map_or(0, |count| count.load(Ordering::Relaxed))
     }
 }
 
@@ -272,31 +267,38 @@ impl QuotaStore for MemoryQuota {
         }
         let mut guard = lock(&meter);
         let mut running = self.running();
-        let known = running.get_key_value(charges.capability);
-        let (name, count) = match known {
-            Some((name, count)) => (Arc::clone(name), *count),
-            None => (charges.capability.into(), 0),
-        };
-        let (counted, remaining) = guard.reserve(&charges, count)?;
-        running.insert(Arc::clone(&name), count.saturating_add(1));
+        let known = running.get(charges.capability).map(Arc::clone);
+        let before = known
+            .as_ref()
+            .map_or(0, |count| count.load(Ordering::Relaxed));
+        let (counted, remaining) = guard.reserve(&charges, before)?;
+        let count = known.unwrap_or_else(|| {
+            if MAX_IDLE <= running.len() {
+                running.retain(|_, count| 1 < Arc::strong_count(count));
+            }
+            let count = Arc::default();
+            running.insert(charges.capability.into(), Arc::clone(&count));
+            count
+        });
+        count.fetch_add(1, Ordering::Relaxed);
         drop(running);
         drop(guard);
         let reservation = MemoryReservation {
             counted: Some((meter, counted)),
-            running: Some(name),
+            running: Some(count),
         };
         Ok((reservation, remaining))
     }
 
     fn settle(&self, reservation: MemoryReservation, actual: Micros) {
-        self.no_longer_running(reservation.running);
+        no_longer_running(reservation.running);
         if let Some((meter, counted)) = reservation.counted {
             lock(&meter).settle(&counted, actual);
         }
     }
 
     fn release(&self, reservation: MemoryReservation) {
-        self.no_longer_running(reservation.running);
+        no_longer_running(reservation.running);
         if let Some((meter, counted)) = reservation.counted {
             lock(&meter).release(&counted);
         }
@@ -341,6 +343,12 @@ fn is_unlimited(charges: &Charges<'_>) -> bool {
         && charges.cooldown.is_none()
         && charges.max_running.is_none()
         && charges.capability_max_running.is_none()
+}
+
+fn no_longer_running(count: Option<Arc<AtomicU32>>) {
+    if let Some(count) = count {
+        count.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What is locked here is whole between any two statements that could panic, so it can be used
