@@ -315,8 +315,8 @@ fn stop(text: &[u8], mut at: usize) -> usize {
     while let Some(bytes) = text[at..].first_chunk() {
         let word = u64::from_le_bytes(*bytes);
         let stops = below(word, 0x20)
-            | below(word ^ ONES * b'"' as u64, 1)
-            | below(word ^ ONES * b'\\' as u64, 1);
+            | below(word ^ (ONES * b'"' as u64), 1)
+            | below(word ^ (ONES * b'\\' as u64), 1);
         if stops != 0 {
             return at + stops.trailing_zeros() as usize / 8;
         }
