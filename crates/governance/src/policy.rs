@@ -206,6 +206,18 @@ impl Policy {
         &self.spec.calendar
     }
 
+    /// From when on uses may still count at `now`: for the month's budget, for rates, and for the
+    /// longest cooldown there is.
+    #[must_use]
+    pub fn counts_since(&self, now: Timestamp) -> Timestamp {
+        const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
+        let cooldowns = self.capabilities.values().filter_map(|it| it.cooldown);
+        let longest = cooldowns.max().unwrap_or_default().as_millis();
+        let longest = u64::try_from(longest).unwrap_or(u64::MAX).max(DAY_MS);
+        let month = self.spec.calendar.month_of(now).start;
+        month.min(Timestamp(now.0.saturating_sub(longest)))
+    }
+
     /// What the lists of `principal` look like.
     #[must_use]
     pub fn view_of(&self, principal: &str) -> ViewId {

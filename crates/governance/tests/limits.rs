@@ -780,3 +780,45 @@ fn who_is_refused_for_want_of_room_beside_others_is_told_so() {
     first.settle(Micros(1), Ending::Failed, Timestamp(JANUARY));
     assert!(admit(&governor, ask("c", JANUARY)).is_ok());
 }
+
+#[test]
+fn a_restart_cuts_no_cooldown_short_that_began_in_another_month() {
+    let cooling = |cooldown| {
+        let facts = CapabilityFacts {
+            cooldown: Some(Duration::from_millis(cooldown)),
+            ..CapabilityFacts::default()
+        };
+        Policy::new(PolicySpec {
+            capabilities: [("tool/x".to_owned(), facts)].into(),
+            ..PolicySpec::default()
+        })
+        .unwrap()
+    };
+    let now = FEBRUARY + 2 * DAY;
+    let rows = [
+        (now, SECOND, FEBRUARY),
+        (now, 30 * DAY, now - 30 * DAY),
+        (FEBRUARY + SECOND, SECOND, FEBRUARY + SECOND - DAY),
+        (now, u64::MAX, 0),
+    ];
+    for (now, cooldown, since) in rows {
+        let since = Timestamp(since);
+        assert_eq!(cooling(cooldown).counts_since(Timestamp(now)), since);
+    }
+
+    let (policy, quota) = (cooling(30 * DAY), MemoryQuota::default());
+    let used = Seed {
+        principal: "a",
+        capability: "tool/x",
+        kind: Kind::Tool,
+        at: policy.counts_since(Timestamp(now + SECOND)),
+        calls: 1,
+        cost: Micros(1),
+    };
+    quota.seed(&policy, Timestamp(now), [used]).unwrap();
+    let governor = Governor::new(policy, Arc::new(quota));
+    let denial = admit(&governor, ask("a", now)).unwrap_err();
+    assert_eq!(denial.reason, Reason::Cooldown);
+    assert_eq!(millis(denial.retry_after), SECOND);
+    assert!(admit(&governor, ask("a", now + SECOND)).is_ok());
+}

@@ -173,12 +173,18 @@ pub(super) fn seed(
     let now_us = system_clock();
     let now = Timestamp(now_us / 1_000);
     let month_us = Calendar::utc().month_of(now).start.0 * 1_000;
+    let since_us = policy.counts_since(now).0 * 1_000;
     let day_us = now_us.saturating_sub(DAY_US);
     let minute_us = now_us.saturating_sub(60 * 1_000_000);
-    // The nearer the past, the finer: limits look at a minute and a day, budgets at the month.
+    // The nearer the past, the finer: limits look at a minute and a day, budgets at the month, and
+    // cooldowns at the last use however long ago.
     let mut usage = Vec::new();
+    // Each all in one, which is what ledgers have sums for.
+    let before_us = month_us.min(day_us);
+    if since_us < before_us {
+        usage.extend(reader.usage_between(since_us..before_us, Duration::MAX)?);
+    }
     if month_us < day_us {
-        // All in one, which is what ledgers have sums for.
         usage.extend(reader.usage_between(month_us..day_us, Duration::MAX)?);
     }
     usage.extend(reader.usage_between(day_us..minute_us, Duration::from_secs(60))?);
