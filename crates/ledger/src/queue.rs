@@ -133,6 +133,8 @@ struct Queue {
     /// have begun.
     unclaimed: usize,
     closed: bool,
+    /// Nothing may come any more but the last word of a witness.
+    sealed: bool,
     /// Whether the writer sleeps and must be rung for.
     writer_sleeps: bool,
     health: Health,
@@ -158,6 +160,7 @@ impl Shared {
                 open: 0,
                 unclaimed: 0,
                 closed: false,
+                sealed: false,
                 writer_sleeps: false,
                 health: Health::default(),
             }),
@@ -290,6 +293,8 @@ impl Shared {
             self.check(&queue)?;
         } else if queue.health.stopped {
             return Err(RecordError::Stopped);
+        } else if queue.sealed {
+            return Err(RecordError::Closed);
         }
         if self.options.max_unwritten_bytes < queue.filling.bytes() {
             return Ok(Err(queue.number));
@@ -300,9 +305,28 @@ impl Shared {
         Ok(Ok(self.ring(queue)))
     }
 
-    /// Hands over what a witness has to say, if anything.
+    /// Hands over what a witness has to say, if anything: however much is unwritten, for others
+    /// count on its being on record, and there is one for each group at most. It waits for the disk
+    /// whatever the durability.
     pub(crate) fn push_noted(&self, note: Option<Noted>) -> bool {
-        note.is_some_and(|note| matches!(self.push_note(&note.as_note(), false), Ok(Ok(_))))
+        let mut queue = self.lock();
+        let Some(note) = note.filter(|_| !queue.health.stopped) else {
+            return false;
+        };
+        let note = note.as_note();
+        codec::encode_note(CallId::new(note.at_us), &note, &mut queue.filling.body);
+        queue.filling.count += 1;
+        queue.filling.durable = true;
+        self.ring(queue);
+        true
+    }
+
+    /// Lets nothing come any more but the last word of a witness. Tells whether that is so: it is
+    /// not while there is something to be stored.
+    pub(crate) fn seal(&self) -> bool {
+        let mut queue = self.lock();
+        queue.sealed |= queue.filling.count == 0 && queue.filling.operations.is_empty();
+        queue.sealed
     }
 
     /// Hands over what has been counted of refusals, unless the store fails and it could pile up.

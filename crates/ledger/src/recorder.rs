@@ -429,7 +429,7 @@ impl Recorder {
     /// # Errors
     ///
     /// [`RecordError`]: so much is unwritten that it was not taken, or nothing can be written any
-    /// more.
+    /// more, because the recorder has been closed and has come to its end for instance.
     pub fn note_later(&self, note: &Note<'_>) -> Result<(), RecordError> {
         match self.shared.push_note(note, false)? {
             Ok(_) => Ok(()),

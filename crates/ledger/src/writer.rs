@@ -141,7 +141,9 @@ impl<S: LedgerStore> Writer<'_, S> {
                     };
                     (untidy, idle, last_count) = (true, IDLE, batch.count);
                     spare = batch.body;
-                    if TICK <= stored_at.duration_since(ticked) {
+                    // What a witness said last stays the last, also of what tidying would add.
+                    let goes_on = self.untold || self.witness.is_none();
+                    if goes_on && TICK <= stored_at.duration_since(ticked) {
                         ticked = stored_at;
                         self.tick();
                         // Were it left for when there is time, there might never be any.
@@ -247,6 +249,9 @@ impl<S: LedgerStore> Writer<'_, S> {
         let now_us = (self.shared.options.now)();
         if self.shared.flush_refusals(now_us, true) {
             return true;
+        }
+        if !self.shared.seal() {
+            return true; // somebody has noted something meanwhile
         }
         if let Some(witness) = &mut self.witness
             && std::mem::take(&mut self.untold)

@@ -4,12 +4,15 @@
 mod support;
 
 use ledger::{
-    Clipped, Delivery, Durability, End, Ended, Event, MAX_DETAIL_BYTES, MemoryLedger, Note,
-    NoteKind, Noted, Outcome, RecordError, Recorder, RecorderOptions, Tail, Witness,
+    Appended, Clipped, Delivery, Durability, End, Ended, Event, Group, LedgerStore,
+    MAX_DETAIL_BYTES, MemoryLedger, Note, NoteKind, Noted, Outcome, RecordError, Recorder,
+    RecorderOptions, StoreError, Tail, Witness,
 };
 use std::{
     pin::pin,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
+    task::{Context, Poll, Waker},
+    time::Duration,
 };
 use support::{Held, ends, notes, poll_once, soon, start, until};
 use tokio::sync::Semaphore;
@@ -236,4 +239,72 @@ async fn relaxed_waits_for_the_disk_where_it_is_told_to() {
     assert!(2 < ledger.entries().len());
     drop((relaxed, durable));
     soon(recorder.close()).await.unwrap();
+}
+
+/// A store whose groups take a while, and which tells what was done in which order.
+#[derive(Debug)]
+struct Slow(MemoryLedger, Arc<Mutex<Vec<&'static str>>>);
+
+impl LedgerStore for Slow {
+    fn tail(&self) -> Tail {
+        self.0.tail()
+    }
+
+    async fn append(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {
+        // So long that it is time to tidy.
+        std::thread::sleep(Duration::from_millis(1_100));
+        self.1.lock().unwrap().push("append");
+        self.0.append(group).await
+    }
+
+    async fn tidy(&mut self, _: u64) -> Result<bool, StoreError> {
+        self.1.lock().unwrap().push("tidy");
+        Ok(false)
+    }
+}
+
+fn waiting() -> Context<'static> {
+    Context::from_waker(Waker::noop())
+}
+
+/// Has more happen while the last word is said.
+struct Interrupting(Arc<OnceLock<Recorder>>);
+
+impl Witness for Interrupting {
+    fn stored(&mut self, _: Tail, _: u64) -> Option<Noted> {
+        None
+    }
+
+    fn closing(&mut self, tail: Tail, _: u64) -> Option<Noted> {
+        let recorder = self.0.get().unwrap();
+        let refused = End::new(Outcome::Denied { reason: "quota" });
+        let start = start(9);
+        let counted = pin!(recorder.refuse(&start, &refused)).poll(&mut waiting());
+        assert_eq!(counted, Poll::Ready(Ok(())));
+        let noted = recorder.note_later(&note("{}"));
+        assert_eq!(noted, Err(RecordError::Closed));
+        said("last", tail)
+    }
+}
+
+#[tokio::test]
+async fn nothing_comes_after_the_last_word() {
+    let (ledger, done, recorder) = (MemoryLedger::default(), Arc::default(), Arc::default());
+    let store = Slow(ledger.clone(), Arc::clone(&done));
+    let witness = Interrupting(Arc::clone(&recorder));
+    let options = RecorderOptions {
+        max_refusals: 0,
+        now: || 0,
+        ..RecorderOptions::default()
+    };
+    let spawned = Recorder::spawn_witnessed(store, options, witness).unwrap();
+    let recorder = recorder.get_or_init(|| spawned);
+    soon(recorder.note(&note("{}"))).await.unwrap();
+    soon(recorder.close()).await.unwrap();
+    let kinds: Vec<_> = notes(&ledger.entries())
+        .into_iter()
+        .map(|it| it.kind.to_string())
+        .collect();
+    assert_eq!(kinds.last().map(String::as_str), Some("last"), "{kinds:?}");
+    assert_eq!(done.lock().unwrap().last(), Some(&"append"));
 }

@@ -38,6 +38,8 @@ pub struct Checkpoints {
     options: CheckpointOptions,
     /// Where the ledger ended after the last checkpoint, and when that was.
     last: Option<(u64, u64)>,
+    /// What has not been written to the file yet.
+    unfiled: Option<Checkpoint>,
 }
 
 impl Default for CheckpointOptions {
@@ -60,6 +62,7 @@ impl Checkpoints {
         Self {
             options,
             last: None,
+            unfiled: None,
         }
     }
 
@@ -71,7 +74,7 @@ impl Checkpoints {
             Some((next_sequence, at_us)) => {
                 let entries = tail.next_sequence.saturating_sub(next_sequence);
                 self.options.entries <= entries
-                    || (0 < entries && at_us.saturating_add(self.interval_us()) <= now_us)
+                    || (0 < entries && self.interval_us() <= at_us.abs_diff(now_us))
             }
         };
         is_due.then(|| self.checkpoint(tail, now_us, self.next_by(tail)))
@@ -89,18 +92,12 @@ impl Checkpoints {
         self.checkpoint(tail, now_us, next_by)
     }
 
-    /// Writes a checkpoint to the file, which seals what is on disk already, and makes it a note.
+    /// Makes a checkpoint a note.
     fn seal(&mut self, checkpoint: Checkpoint) -> Noted {
         // The note has the next place, unless others come in between.
         let after = checkpoint.sequence.saturating_add(2);
         self.last = Some((after, checkpoint.at_us));
-        if let Some(path) = &self.options.file
-            && let Err(error) = file::append(path, &checkpoint)
-        {
-            // The next line covers what this one would have.
-            let path = path.display();
-            tracing::error!(%error, %path, "a checkpoint of the ledger could not be written to its file");
-        }
+        self.unfiled = Some(checkpoint.clone());
         Noted {
             at_us: checkpoint.at_us,
             kind: NoteKind::CHECKPOINT,
@@ -111,6 +108,21 @@ impl Checkpoints {
                 text: checkpoint.to_json(),
                 cut: None,
             },
+        }
+    }
+
+    /// Writes the last checkpoint to the file once its note has been stored. That waits for the
+    /// disk, and so does all before it: were the line there earlier, a crash that takes entries which
+    /// nobody waited for would leave it behind as the proof of a deletion.
+    fn write_down(&mut self, tail: &Tail) {
+        let is_stored = |it: &mut Checkpoint| it.sequence.saturating_add(2) <= tail.next_sequence;
+        if let Some(checkpoint) = self.unfiled.take_if(is_stored)
+            && let Some(path) = &self.options.file
+            && let Err(error) = file::append(path, &checkpoint)
+        {
+            // The next line covers what this one would have.
+            let path = path.display();
+            tracing::error!(%error, %path, "a checkpoint of the ledger could not be written to its file");
         }
     }
 
@@ -149,6 +161,7 @@ impl Witness for Checkpoints {
     }
 
     fn stored(&mut self, tail: Tail, now_us: u64) -> Option<Noted> {
+        self.write_down(&tail);
         let due = self.due(&tail, now_us)?;
         Some(self.seal(due))
     }

@@ -1,0 +1,95 @@
+//! Checkpoints of a server that does not wait for the disk.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod support;
+
+use ledger::{
+    Appended, CheckpointOptions, Checkpoints, Durability, End, Group, LedgerStore, MemoryLedger,
+    Outcome, Recorder, RecorderOptions, StoreError, Tail,
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+use support::{soon, start};
+
+/// A store that looks at the file of checkpoints whenever it is about to store something.
+#[derive(Debug)]
+struct Watching {
+    ledger: MemoryLedger,
+    file: PathBuf,
+    /// The last entry that is on disk.
+    durable: u64,
+    /// Lines that were there before what they seal was on disk.
+    early: Arc<Mutex<Vec<u64>>>,
+}
+
+impl LedgerStore for Watching {
+    fn tail(&self) -> Tail {
+        self.ledger.tail()
+    }
+
+    async fn append(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {
+        let lines = sealed(&self.file).into_iter();
+        let early = lines.filter(|sealed| self.durable < *sealed);
+        self.early.lock().unwrap().extend(early);
+        let is_durable = group.durable;
+        let appended = self.ledger.append(group).await?;
+        if is_durable {
+            self.durable = appended.tail.next_sequence - 1;
+        }
+        Ok(appended)
+    }
+}
+
+/// What the lines of the file seal.
+fn sealed(file: &Path) -> Vec<u64> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let lines = text.lines();
+    let line = |line| serde_json::from_str::<serde_json::Value>(line).unwrap();
+    lines
+        .map(|text| line(text)["sequence"].as_u64().unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn nothing_is_sealed_in_the_file_before_it_is_on_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("checkpoints");
+    let early = Arc::default();
+    let store = Watching {
+        ledger: MemoryLedger::default(),
+        file: file.clone(),
+        durable: 0,
+        early: Arc::clone(&early),
+    };
+    let options = RecorderOptions {
+        durability: Durability::Relaxed,
+        now: || 0,
+        ..RecorderOptions::default()
+    };
+    let checkpoints = Checkpoints::new(CheckpointOptions {
+        entries: 6,
+        file: Some(file.clone()),
+        ..CheckpointOptions::default()
+    });
+    let recorder = Recorder::spawn_witnessed(store, options, checkpoints).unwrap();
+    for number in 0..30 {
+        let call = soon(recorder.begin(&start(number))).await.unwrap();
+        soon(call.finish(&End::new(Outcome::Succeeded)))
+            .await
+            .unwrap();
+        let before = recorder.health().committed_groups;
+        support::until(|| before < recorder.health().committed_groups || number % 3 != 0).await;
+    }
+    let last = recorder.health();
+    soon(recorder.close()).await.unwrap();
+    assert!(last.is_ok());
+    assert_eq!(*early.lock().unwrap(), [0; 0]);
+    let sealed = sealed(&file);
+    assert!(3 < sealed.len(), "{sealed:?}");
+    // The last one is there when the recorder has been closed.
+    let end = recorder.health().tail.unwrap().next_sequence;
+    assert_eq!(sealed.last(), Some(&(end - 2)));
+}
