@@ -1,6 +1,6 @@
 //! What a person must agree to before it runs.
 
-use crate::{CallId, Digest, Note, NoteKind, checkpoint::hex};
+use crate::{CallId, Digest, MAX_TEXT_BYTES, Note, NoteKind, checkpoint::hex, codec};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use std::{fmt, str::FromStr};
@@ -141,7 +141,7 @@ pub struct NewApproval {
     /// What, as `kind/name`.
     pub capability: String,
     /// The arguments as JSON text, already redacted: they are shown to whoever decides. Longer ones
-    /// than [`crate::MAX_ARGUMENTS_BYTES`] are cut.
+    /// than [`crate::MAX_ARGUMENTS_BYTES`] are cut, and say so.
     pub arguments: String,
     /// The version of the rules that ask for it.
     pub policy_version: u64,
@@ -282,7 +282,8 @@ impl Approval {
             }
         }
         if let Some(user) = by.strip_prefix(USER_PREFIX)
-            && (self.needs == Approver::Operator || user != self.principal)
+            && (self.needs == Approver::Operator
+                || codec::cut(user, MAX_TEXT_BYTES) != self.principal)
         {
             return Err(ApprovalProblem::NotEntitled);
         }

@@ -220,10 +220,7 @@ async fn one<S: Shelf>(
                 return Ok(OperationOutcome::ApprovalRefused(problem));
             }
             let mut made = Approval::from(approval.clone());
-            made.arguments
-                .truncate(codec::cut(&made.arguments, MAX_ARGUMENTS_BYTES).len());
-            made.reason
-                .truncate(codec::cut(&made.reason, MAX_TEXT_BYTES).len());
+            shorten(&mut made);
             shelf.put_approval(&made, true).await?;
             applied.note(&made, NoteKind::APPROVAL_REQUESTED, now_us);
             Ok(OperationOutcome::Approval(Box::new(made)))
@@ -270,6 +267,26 @@ async fn one<S: Shelf>(
             Ok(OperationOutcome::Kept)
         }
         Operation::FindKey(claim) => Ok(OperationOutcome::Key(key_refused(shelf, claim).await?)),
+    }
+}
+
+/// Callers choose how long their texts are. What is noted of an approval is kept whole, so that it
+/// can be compared, and whoever decides sees that there is more than what is shown.
+fn shorten(approval: &mut Approval) {
+    for text in [
+        &mut approval.principal,
+        &mut approval.capability,
+        &mut approval.reason,
+    ] {
+        text.truncate(codec::cut(text, MAX_TEXT_BYTES).len());
+    }
+    let whole = approval.arguments.len();
+    if MAX_ARGUMENTS_BYTES < whole {
+        let kept = codec::cut(&approval.arguments, MAX_ARGUMENTS_BYTES).len();
+        approval.arguments.truncate(kept);
+        approval
+            .arguments
+            .push_str(&format!("… ({whole} bytes in all)"));
     }
 }
 

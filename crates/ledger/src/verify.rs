@@ -12,10 +12,10 @@ mod approvals;
 mod index;
 mod seals;
 
-use self::{index::IndexCheck, seals::Seals};
+use self::{approvals::Missing, index::IndexCheck, seals::Seals};
 use crate::{
     DecodeError, Digest, Place, PublicKey, QueryError, ReadLedger, SignatureError, StoredGroup,
-    Tail, codec,
+    Tail, codec, system_now_us,
 };
 use std::{
     fmt, io,
@@ -217,6 +217,7 @@ pub fn verify_telling(
         tail: Tail::default(),
         seals,
         index: IndexCheck::new(extent),
+        missing: Missing::new(system_now_us()),
         last: extent.last_sequence,
     };
     let first_wrong = match verification.run(ledger, tell) {
@@ -239,6 +240,7 @@ struct Verification {
     tail: Tail,
     seals: Seals,
     index: IndexCheck,
+    missing: Missing,
     /// The last entry that is looked at.
     last: u64,
 }
@@ -274,6 +276,7 @@ impl Verification {
         self.seals.finish(ledger, &self.tail)?;
         self.index.finish(ledger)?;
         approvals::check(ledger)?;
+        self.missing.finish()?;
         if let Some(table) = ledger.differing_sums()? {
             return Err(Stop::Wrong(Wrong {
                 sequence: None,
@@ -323,6 +326,7 @@ impl Verification {
                 length: entry.1.len() as u64,
             };
             self.index.entry(ledger, sequence, place, call, &event)?;
+            self.missing.entry(ledger, sequence, &event)?;
         }
         self.tail = after;
         Ok(())

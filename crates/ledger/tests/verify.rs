@@ -6,7 +6,7 @@ use ledger::{
     CheckpointOptions, Checkpoints, Claim, Decision, Digest, Durability, End, Fault, Kind,
     LedgerReader, NewApproval, Note, NoteKind, Outcome, PublicKey, ReadLedger, Recorder,
     RecorderOptions, Report, SignatureError, SigningKey, SqliteLedger, Start, Tail, Trust,
-    VerifyError, verify,
+    VerifyError, verify, verify_telling,
 };
 use rusqlite::{Connection, params};
 use std::{
@@ -679,6 +679,11 @@ const TAMPERINGS: &[Tampering] = &[
             })
         },
     ),
+    (
+        "the index has an end before its start",
+        ALONE,
+        |_, connection| index_differs(connection, "end_sequence = start_sequence - 1"),
+    ),
     ("a row of the index is deleted", ALONE, |_, connection| {
         let sequence = row(connection);
         connection
@@ -904,6 +909,20 @@ const TAMPERINGS: &[Tampering] = &[
     ("an expired approval is revived", ALONE, |_, connection| {
         approval_differs(connection, "expired", "state = 'pending'")
     }),
+    (
+        "the row of an approval is deleted",
+        ALONE,
+        |_, connection| {
+            let sql = "SELECT sequence FROM note WHERE kind = 'approval_requested'
+            ORDER BY sequence LIMIT 1 OFFSET 1";
+            let sequence: i64 = connection.query_row(sql, [], |row| row.get(0)).unwrap();
+            let sql = "DELETE FROM approval WHERE binding = ?1";
+            assert_eq!(connection.execute(sql, [[8_u8; 32]]).unwrap(), 1);
+            (Some(sequence as u64), |fault| {
+                *fault == Fault::TableDiffers { table: "approval" }
+            })
+        },
+    ),
     ("an approval is made up", ALONE, |_, connection| {
         connection
             .execute_batch(
@@ -1077,6 +1096,115 @@ fn a_decision_beside_the_server_is_not_held_against_the_ledger() {
         "used"
     );
     assert_eq!(reader.approval(ApprovalId::random()).unwrap(), None);
+}
+
+#[test]
+fn what_was_over_long_ago_may_be_gone() {
+    let files = ledger();
+    let recorder = files.serve();
+    let runtime = runtime();
+    let old = NewApproval {
+        requested_us: NOW_US - 31 * DAY_US,
+        expires_us: NOW_US - 30 * DAY_US,
+        binding: [20; 32],
+        ..new_approval()
+    };
+    runtime.block_on(recorder.request_approval(&old)).unwrap();
+    files.close(&runtime, &recorder);
+    files
+        .connection()
+        .execute("DELETE FROM approval WHERE binding = ?1", [[20_u8; 32]])
+        .unwrap();
+    assert_eq!(files.verify(true, true).first_wrong, None);
+}
+
+#[test]
+fn approvals_at_every_bound_are_not_held_against_the_ledger() {
+    let files = ledger();
+    let recorder = files.serve();
+    let runtime = runtime();
+    let asked = |binding| NewApproval {
+        id: ApprovalId::random(),
+        principal: "é".repeat(3_000),
+        capability: "\u{1b}".repeat(30_000),
+        arguments: "\u{1b}".repeat(30_000),
+        needs: Approver::User,
+        expires_us: u64::MAX,
+        binding: [binding; 32],
+        ..new_approval()
+    };
+    let by = format!("user:{}", "é".repeat(3_000));
+    runtime.block_on(async {
+        let made = recorder.request_approval(&asked(20)).await.unwrap();
+        assert!(made.arguments.ends_with("… (30000 bytes in all)"));
+        let decision = Decision::Approve;
+        recorder
+            .decide_approval(made.id, decision, &by, NOW_US)
+            .await
+            .unwrap();
+        let made = recorder.request_approval(&asked(21)).await.unwrap();
+        recorder
+            .decide_approval(made.id, Decision::Deny, "carol", NOW_US + 1)
+            .await
+            .unwrap();
+    });
+    assert_eq!(files.verify(true, true).first_wrong, None);
+    files.close(&runtime, &recorder);
+    assert_eq!(files.verify(true, true).first_wrong, None);
+}
+
+#[test]
+fn an_open_call_that_the_index_ends_shows() {
+    let files = ledger();
+    let recorder = files.serve();
+    let runtime = runtime();
+    let begun = runtime.block_on(recorder.begin(&start(0, "{}"))).unwrap();
+    // Once it is indexed.
+    let connection = files.connection();
+    connection.busy_timeout(LONG).unwrap();
+    let sql = "UPDATE call SET outcome = 'succeeded', end_sequence = start_sequence + 1,
+        cost_micros = 1, duration_us = 1 WHERE outcome IS NULL";
+    let since = Instant::now();
+    while connection.execute(sql, []).unwrap() == 0 {
+        assert!(since.elapsed() < LONG);
+        thread::sleep(Duration::from_millis(5));
+    }
+    runtime
+        .block_on(recorder.note(&Note::new(NOW_US, NoteKind::POLICY_CHANGED)))
+        .unwrap();
+    let report = files.verify(true, true);
+    let what = report.first_wrong.map(|wrong| wrong.what);
+    assert_eq!(what, Some(Fault::IndexInvents { table: "call" }));
+    drop(begun);
+}
+
+#[test]
+fn groups_that_go_away_meanwhile_are_missed() {
+    let files = ledger();
+    let recorder = files.serve();
+    let runtime = runtime();
+    let arguments = "x".repeat(16_000);
+    runtime.block_on(async {
+        for number in 0..400 {
+            let call = recorder.begin(&start(number, &arguments)).await.unwrap();
+            call.finish(&End::new(Outcome::Succeeded)).await.unwrap();
+        }
+    });
+    files.close(&runtime, &recorder);
+    let connection = files.connection();
+    let last = groups(&connection).pop().unwrap();
+    let mut reader = LedgerReader::open(files.path()).unwrap();
+    let mut pages = 0;
+    let report = verify_telling(&mut reader, Trust::default(), &mut |_, _| {
+        pages += 1;
+        let sql = "DELETE FROM entry_group WHERE first_sequence = ?1";
+        connection.execute(sql, [last.0]).unwrap();
+    });
+    assert!(1 < pages);
+    let wrong = report.unwrap().first_wrong.unwrap();
+    let through = (last.0 + last.1 - 1) as u64;
+    assert_eq!(wrong.what, Fault::Truncated { through });
+    assert_eq!(wrong.sequence, Some(last.0 as u64));
 }
 
 #[test]

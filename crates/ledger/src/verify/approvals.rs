@@ -1,7 +1,8 @@
 use super::{Fault, Stop, Wrong};
 use crate::{
-    Approval, ApprovalId, ApprovalRow, ApprovalState, Filter, NoteFilter, NoteKind, NoteRecord,
-    Noted, Outcome, QueryError, ReadLedger, checkpoint::hex,
+    Approval, ApprovalId, ApprovalRow, ApprovalState, Event, Filter, MAX_TEXT_BYTES, NoteFilter,
+    NoteKind, NoteRecord, Noted, Outcome, QueryError, ReadLedger, checkpoint::hex, codec,
+    shelf::KEEP_APPROVALS_US,
 };
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -15,6 +16,75 @@ const MAX_NOTES: usize = 16;
 
 /// Calls that name an approval and are looked at together.
 const PAGE: usize = 64;
+
+/// How much longer than its time a row must be there, in microseconds: a day less than it is kept,
+/// for clocks that differ.
+const KEEP_US: u64 = KEEP_APPROVALS_US - 24 * 60 * 60 * 1_000_000;
+
+/// Approvals that were asked for and whose rows are not there.
+pub(super) struct Missing {
+    /// The latest time that anybody is known to have seen: a server whose clock was wrong may have
+    /// removed what was not over by another clock.
+    latest_us: u64,
+    /// The one that would have to be there for longest: where it was asked for, and its time.
+    last: Option<(u64, u64)>,
+}
+
+impl Missing {
+    pub(super) fn new(now_us: u64) -> Self {
+        Self {
+            latest_us: now_us,
+            last: None,
+        }
+    }
+
+    /// An entry goes by. Rows are there from before their entries can be seen until long after
+    /// their time, so that a server that writes meanwhile makes no difference.
+    pub(super) fn entry(
+        &mut self,
+        ledger: &mut dyn ReadLedger,
+        sequence: u64,
+        event: &Event,
+    ) -> Result<(), QueryError> {
+        let noted = match event {
+            Event::Noted(noted) => noted,
+            Event::Started(started) => {
+                self.latest_us = self.latest_us.max(started.at_us);
+                return Ok(());
+            }
+            Event::Ended(_) => return Ok(()),
+        };
+        self.latest_us = self.latest_us.max(noted.at_us);
+        if noted.kind != NoteKind::APPROVAL_REQUESTED {
+            return Ok(());
+        }
+        let detail = serde_json::from_str::<Value>(&noted.detail.text).unwrap_or_default();
+        let (Ok(id), Some(expires_us)) = (noted.subject.parse(), detail["expires_us"].as_u64())
+        else {
+            return Ok(());
+        };
+        let is_later = self.last.is_none_or(|(_, last_us)| last_us < expires_us);
+        if is_later && self.must_be(expires_us) && ledger.approval(id)?.is_none() {
+            self.last = Some((sequence, expires_us));
+        }
+        Ok(())
+    }
+
+    fn must_be(&self, expires_us: u64) -> bool {
+        self.latest_us < expires_us.saturating_add(KEEP_US)
+    }
+
+    /// All has gone by.
+    pub(super) fn finish(&self) -> Result<(), Stop> {
+        match self.last {
+            Some((sequence, expires_us)) if self.must_be(expires_us) => {
+                let table = "approval";
+                Err(Wrong::at(sequence, Fault::TableDiffers { table }))
+            }
+            _ => Ok(()),
+        }
+    }
+}
 
 /// Compares approvals with what the entries say of them.
 pub(super) fn check(ledger: &mut dyn ReadLedger) -> Result<(), Stop> {
@@ -76,7 +146,8 @@ fn is_as_requested(approval: &Approval, requested: &Noted) -> bool {
         return false;
     };
     let text = |name: &str| detail.get(name).and_then(Value::as_str);
-    let number = |name: &str| detail.get(name).and_then(Value::as_u64);
+    // Tables have no larger ones.
+    let number = |name: &str| Some(detail.get(name)?.as_u64()?.min(i64::MAX as u64));
     let shown = hex(&Sha256::digest(&approval.arguments));
     text("principal") == Some(&approval.principal)
         && text("capability") == Some(&approval.capability)
@@ -101,8 +172,11 @@ fn has_come_so_far(
         decided.is_some_and(|noted| {
             let detail = serde_json::from_str::<Value>(&noted.detail.text).unwrap_or_default();
             detail["state"] == state.as_str()
-                && approval.decided_by.as_deref() == Some(&noted.actor)
-                && approval.decided_us == Some(noted.at_us)
+                && approval
+                    .decided_by
+                    .as_deref()
+                    .is_some_and(|by| codec::cut(by, MAX_TEXT_BYTES) == noted.actor)
+                && approval.decided_us == Some(noted.at_us.min(i64::MAX as u64))
         })
     };
     let is_undecided = decided.is_none();
