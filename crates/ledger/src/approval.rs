@@ -216,7 +216,8 @@ pub enum ApprovalProblem {
 /// How many approvals may wait for a decision at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingBounds {
-    /// Of one principal.
+    /// Of one principal. Those that the person at the client has turned down count until they
+    /// expire: a client that asks and declines for ever must not fill the ledger.
     pub per_principal: u64,
     /// Of all.
     pub total: u64,
@@ -294,6 +295,12 @@ impl Approval {
         self.decided_by = Some(by.to_owned());
         self.decided_us = Some(at_us);
         Ok(())
+    }
+
+    /// Whether whoever asked for it has turned it down.
+    pub(crate) fn was_declined(&self) -> bool {
+        let by = self.decided_by.as_deref().unwrap_or_default();
+        self.state == ApprovalState::Denied && by.starts_with(USER_PREFIX)
     }
 
     /// Whether a call with this binding may use it now.

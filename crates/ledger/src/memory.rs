@@ -169,11 +169,14 @@ impl Shelf for Rows {
         principal: &str,
         now_us: u64,
     ) -> impl Future<Output = Result<(u64, u64), Infallible>> + Send {
-        let pending = || {
+        let live = || {
             let all = self.approvals.values().map(|(it, _)| it);
-            all.filter(|it| it.state_at(now_us) == ApprovalState::Pending)
+            all.filter(|it| now_us < it.expires_us)
         };
-        let of_principal = pending().filter(|it| it.principal == principal).count();
+        let pending = || live().filter(|it| it.state == ApprovalState::Pending);
+        let declined = live().filter(|it| it.was_declined());
+        let of_principal = pending().chain(declined);
+        let of_principal = of_principal.filter(|it| it.principal == principal).count();
         ready(Ok((of_principal as u64, pending().count() as u64)))
     }
 

@@ -109,8 +109,11 @@ impl Shelf for Rows<'_> {
     ) -> impl Future<Output = rusqlite::Result<(u64, u64)>> + Send {
         let count = || {
             let mut select = self.0.prepare_cached(
-                "SELECT count(*) FILTER (WHERE principal = ?1), count(*) FROM approval
-                 WHERE state = 'pending' AND expires_us > ?2",
+                "SELECT count(*) FILTER (WHERE principal = ?1) + (SELECT count(*) FROM approval
+                        WHERE expires_us > ?2 AND principal = ?1 AND state = 'denied'
+                            AND substr(decided_by, 1, 5) = 'user:'),
+                    count(*)
+                 FROM approval WHERE state = 'pending' AND expires_us > ?2",
             )?;
             select.query_row(params![principal, signed(now_us)], |row| {
                 let number = |index| row.get::<_, i64>(index).map(i64::unsigned_abs);

@@ -35,7 +35,8 @@ pub(crate) trait Shelf {
         now_us: u64,
     ) -> impl Future<Output = Result<Option<Approval>, Self::Error>> + Send;
 
-    /// How many approvals are pending and expire after `now_us`: of this principal, and of all.
+    /// How many approvals are pending and expire after `now_us`: of this principal, with those that
+    /// were declined at the client, and of all.
     fn pending(
         &mut self,
         principal: &str,

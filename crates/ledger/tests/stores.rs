@@ -468,6 +468,37 @@ async fn what_waits_for_a_decision_is_bounded(place: &impl Place) {
     let was_refused: Vec<bool> = outcomes.iter().map(|outcome| *outcome == refused).collect();
     assert_eq!(was_refused, [false, false, true, false, true, false]);
     assert_eq!(outcomes[5], outcomes[0]);
+    // An operator's answer makes room, and the client's own does not, until it expires.
+    let decide = |outcome: &OperationOutcome, by: &str| {
+        let OperationOutcome::Approval(it) = outcome else {
+            panic!("it was refused");
+        };
+        Operation::DecideApproval {
+            approval: it.id,
+            decision: Decision::Deny,
+            by: by.to_owned(),
+            at_us: 2,
+        }
+    };
+    let mut later = approval("alice", 1_000_000_000);
+    later.binding = [7; 32];
+    let operations = [
+        decide(&outcomes[0], "user:alice"),
+        ask("alice", 5),
+        decide(&outcomes[1], "bob"),
+        ask("alice", 6),
+        Operation::RequestApproval {
+            approval: later,
+            bounds,
+        },
+    ];
+    let group = Group {
+        operations: &operations,
+        ..self::group(Uuid::new_v4(), &[], 0)
+    };
+    let outcomes = store.append(group).await.unwrap().outcomes;
+    let was_refused: Vec<bool> = outcomes.iter().map(|outcome| *outcome == refused).collect();
+    assert_eq!(was_refused, [false, true, false, false, false]);
 }
 
 fn key(principal: &str, key: &str, at_us: u64) -> KeyClaim {

@@ -72,7 +72,11 @@ impl Shelf for Rows<'_> {
         let row = self
             .0
             .query_opt(
-                "SELECT count(*) FILTER (WHERE principal = $1), count(*)
+                "SELECT count(*) FILTER (WHERE principal = $1)
+                    + (SELECT count(*) FROM owlclaw_ledger.approval
+                        WHERE expires_us > $2 AND principal = $1 AND state = 'denied'
+                            AND starts_with(decided_by, 'user:')),
+                    count(*)
                  FROM owlclaw_ledger.approval WHERE state = 'pending' AND expires_us > $2",
                 &[&stored(principal), &signed(now_us)],
             )
