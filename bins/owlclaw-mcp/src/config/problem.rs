@@ -189,13 +189,26 @@ impl Snippet {
 /// ends would let it invent messages.
 pub(crate) fn printable(text: &str) -> String {
     text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
+        .map(|c| if is_misleading(c) { ' ' } else { c })
         .collect()
+}
+
+/// What a terminal obeys, and what makes the rest of a line be read in another order or not at all.
+fn is_misleading(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_shown_in_another_order_than_it_has() {
+        let text = "to \u{202e}ecila\u{202c} and \u{2066}x\u{2069}\u{200f}\u{9b}2J é 漢";
+        assert_eq!(printable(text), "to  ecila  and  x   2J é 漢");
+    }
 
     #[test]
     fn a_problem_shows_the_line_and_marks_the_word() {

@@ -87,11 +87,23 @@ impl<W: Write> CsvSheet<W> {
     }
 
     pub(super) fn write(&mut self, row: &Row) -> Result<(), csv::Error> {
-        self.0.write_record(row.iter().map(text))
+        self.0.write_record(row.iter().map(harmless))
     }
 
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.0.flush()
+    }
+}
+
+/// Texts of strangers: a spreadsheet takes what begins like this for a formula, and carries it out.
+/// An apostrophe before it says that it is a text.
+fn harmless(value: &Value) -> String {
+    let plain = text(value);
+    match value {
+        Value::String(_) if plain.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) => {
+            format!("'{plain}")
+        }
+        _ => plain,
     }
 }
 
@@ -148,6 +160,28 @@ mod tests {
         assert_eq!(&records[0][0], "a,\"b\"\n\u{1b}[2J");
         assert_eq!(&records[0][1], "{\"x\":1}");
         assert_eq!(&records[1][1], "");
+    }
+
+    #[test]
+    fn no_text_is_a_formula() {
+        let texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "a=1", "'"];
+        let sheet = |value| Sheet {
+            columns: &["name"],
+            shown: &[],
+            rows: vec![vec![value]],
+        };
+        for text in texts {
+            let csv = sheet(json!(text)).print(RowsFormat::Csv).unwrap();
+            let mut reader = csv::Reader::from_reader(csv.as_bytes());
+            let record = reader.records().next().unwrap().unwrap();
+            let expected = match text.starts_with(['a', '\'']) {
+                true => text.to_owned(),
+                false => format!("'{text}"),
+            };
+            assert_eq!(record[0], expected);
+        }
+        let number = sheet(json!(-1)).print(RowsFormat::Csv).unwrap();
+        assert_eq!(number, "name\n-1");
     }
 
     #[test]
