@@ -136,7 +136,7 @@ pub enum Confirmation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Breaker {
-    /// After so many failures in a row; 0: never.
+    /// After so many failures in a row, whoever called; 0: never.
     #[schemars(range(max = 1_000_000))]
     pub failures: u32,
     /// How long; then one call is tried.
@@ -147,7 +147,7 @@ pub struct Breaker {
 impl Default for Breaker {
     fn default() -> Self {
         Self {
-            failures: 5,
+            failures: 0,
             rest_seconds: 30,
         }
     }
