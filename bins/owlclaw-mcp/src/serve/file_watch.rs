@@ -4,7 +4,7 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode};
@@ -19,6 +19,8 @@ const QUIET: Duration = Duration::from_millis(100);
 const MAX_BURST: Duration = Duration::from_secs(2);
 /// How often a look is taken unasked: networks and links lose announcements.
 const POLL: Duration = Duration::from_secs(5);
+/// How often a file is read that changes all the time.
+const MAX_ATTEMPTS: u32 = 3;
 /// What is beyond this is not looked at: no configuration is so long.
 const MAX_BYTES: u64 = 2 * 1024 * 1024;
 
@@ -27,7 +29,38 @@ const MAX_BYTES: u64 = 2 * 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct FileWatch {
     versions: watch::Receiver<u64>,
+    seen: Seen,
     task: JoinHandle<()>,
+}
+
+/// What the file said when it was read last, whoever read it.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    path: PathBuf,
+    print: Arc<Mutex<Option<u64>>>,
+}
+
+impl Seen {
+    /// Reads the file by `read`, again if it changes meanwhile, and takes note of what it said: what
+    /// it says later is a change from that.
+    pub(super) fn reading<T>(&self, read: impl Fn() -> T) -> T {
+        let mut attempts = 0;
+        loop {
+            let before = print(&self.path);
+            let value = read();
+            self.replace(before);
+            attempts += 1;
+            if attempts == MAX_ATTEMPTS || before == print(&self.path) {
+                return value;
+            }
+        }
+    }
+
+    /// Takes note of what it says; tells whether that is something else than before.
+    fn replace(&self, now: Option<u64>) -> bool {
+        let mut last = self.print.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *last, now) != now
+    }
 }
 
 impl FileWatch {
@@ -37,12 +70,25 @@ impl FileWatch {
         let announced = Arc::new(Notify::new());
         // First, so that nothing that happens meanwhile is lost.
         let watcher = watcher(&path, Arc::clone(&announced));
-        let first = print(&path);
+        let seen = Seen {
+            print: Arc::new(Mutex::new(print(&path))),
+            path,
+        };
+        let followed = seen.clone();
         let task = tokio::spawn(async move {
-            follow(path, first, &announced, &sender).await;
+            follow(followed, &announced, &sender).await;
             drop(watcher);
         });
-        Self { versions, task }
+        Self {
+            versions,
+            seen,
+            task,
+        }
+    }
+
+    /// For who reads the file: what is read is no change afterwards.
+    pub(super) fn seen(&self) -> &Seen {
+        &self.seen
     }
 
     /// Resolves when the file has other content than when it was last asked.
@@ -64,23 +110,18 @@ impl Drop for FileWatch {
     }
 }
 
-async fn follow(
-    path: PathBuf,
-    mut last: Option<u64>,
-    announced: &Notify,
-    sender: &watch::Sender<u64>,
-) {
+async fn follow(seen: Seen, announced: &Notify, sender: &watch::Sender<u64>) {
     loop {
         if timeout(POLL, announced.notified()).await.is_ok() {
             until_quiet(announced).await;
         }
-        let path = path.clone();
+        let seen = seen.clone();
         // A disk may hang, and calls must not hang with it.
-        let Ok(now) = tokio::task::spawn_blocking(move || print(&path)).await else {
+        let looked = tokio::task::spawn_blocking(move || seen.replace(print(&seen.path))).await;
+        let Ok(is_new) = looked else {
             return;
         };
-        if now != last {
-            last = now;
+        if is_new {
             sender.send_modify(|version| *version += 1);
         }
     }
@@ -186,6 +227,38 @@ mod tests {
         notices(&mut watch).await;
         fs::write(&path, "three").unwrap();
         notices(&mut watch).await;
+    }
+
+    #[tokio::test]
+    async fn what_was_read_in_between_is_a_change_when_it_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "one").unwrap();
+        let mut watch = FileWatch::start(path.clone());
+        // It is read as it is for a moment, which the watch itself does not see.
+        fs::write(&path, "two").unwrap();
+        let read = || fs::read_to_string(&path).unwrap();
+        assert_eq!(watch.seen().reading(read), "two");
+        fs::write(&path, "one").unwrap();
+        notices(&mut watch).await;
+        assert_eq!(watch.seen().reading(read), "one");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_changes_while_it_is_read_is_read_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "one").unwrap();
+        let watch = FileWatch::start(path.clone());
+        let reads = std::cell::Cell::new(0);
+        let last = watch.seen().reading(|| {
+            let text = fs::read_to_string(&path).unwrap();
+            if reads.replace(reads.get() + 1) == 0 {
+                fs::write(&path, "two").unwrap();
+            }
+            text
+        });
+        assert_eq!((last.as_str(), reads.get()), ("two", 2));
     }
 
     #[tokio::test]

@@ -123,7 +123,10 @@ impl Rules {
     /// Reads the configuration again.
     pub(super) async fn look(&self) -> Found {
         let (source, running) = (self.source.clone(), self.running.clone());
-        let looked = tokio::task::spawn_blocking(move || compare(&source, running)).await;
+        let seen = self.watch.seen().clone();
+        let looked =
+            tokio::task::spawn_blocking(move || seen.reading(|| compare(&source, running.clone())))
+                .await;
         looked.unwrap_or_else(|error| {
             let message = format!("the configuration cannot be read: {error}");
             Found::Wrong(vec![Problem::error(Origin::Default, message)])
