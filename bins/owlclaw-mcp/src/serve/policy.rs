@@ -397,6 +397,10 @@ mod tests {
             tools: [("pay".to_owned(), rule), ("closed".to_owned(), closed)].into(),
             confirm: vec!["ask-*".to_owned()],
             clients: [("ana".to_owned(), config::Client::default())].into(),
+            breaker: config::Breaker {
+                failures: 7,
+                ..config::Breaker::default()
+            },
             ..Governance::default()
         };
         let policy = policy_of(&config);
@@ -405,7 +409,7 @@ mod tests {
         assert_eq!(verdict.charges.cost, Micros(500_000));
         assert_eq!(verdict.charges.capability_rates.per_minute, Some(60));
         assert!(verdict.durable_start);
-        assert_eq!(verdict.breaker.failures, 5);
+        assert_eq!(verdict.breaker.failures, 7);
         let denial = policy.check(ask("x", "tool/closed")).unwrap_err();
         assert_eq!(denial.reason, Reason::TimeWindow);
         // Everybody's rules are everybody's, also of clients with rules of their own.
