@@ -259,19 +259,20 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         }
     }
 
+    /// Whether it is worth asking to be admitted while the ledger fails. What is admitted is judged
+    /// by the policy that admits it.
     fn may_go_unrecorded(&self, cx: &RequestCx, invocation: &Invocation) -> bool {
         self.read_only_exempt && {
-            let risk = self.risk(cx, invocation);
-            risk.read_only && !risk.is_mutating()
+            let policy = self.governor.policy();
+            let principal = cx.principal.as_str();
+            let hints = policy.hints(principal, &invocation.capability, invocation.kind());
+            self.exempts(hints.risk)
         }
     }
 
-    fn risk(&self, cx: &RequestCx, invocation: &Invocation) -> Risk {
-        let policy = self.governor.policy();
-        let principal = cx.principal.as_str();
-        policy
-            .hints(principal, &invocation.capability, invocation.kind())
-            .risk
+    /// Whether what does this may be made without a record.
+    fn exempts(&self, risk: Risk) -> bool {
+        self.read_only_exempt && risk.read_only && !risk.is_mutating()
     }
 
     async fn record_refusal(&self, cx: &RequestCx, invocation: &Invocation, refusal: &Refusal) {
@@ -390,9 +391,9 @@ where
             policy_version: permit.policy_version(),
             confirmation,
             confirmation_rule: permit.confirmation_rule().map(Into::into),
-            risk: confirmation.map_or_else(Risk::default, |_| self.risk(cx, &invocation)),
+            risk: permit.risk(),
             durable_start: permit.durable_start(),
-            may_go_unrecorded: self.may_go_unrecorded(cx, &invocation),
+            may_go_unrecorded: self.exempts(permit.risk()),
             key,
             approval: None,
             deadline: None,

@@ -1,6 +1,6 @@
 use crate::{
     Ask, BreakerSpec, BreakerState, Confirmation, Denial, Ending, Kind, Micros, Policy, QuotaStore,
-    Reason, Remaining, ReserveError, Timestamp, UnavailableError, Usage, ViewId,
+    Reason, Remaining, ReserveError, Risk, Timestamp, UnavailableError, Usage, ViewId,
     breaker::{Breakers, Pass},
     explain::{Explanation, breaker_step, quota_steps},
 };
@@ -31,7 +31,7 @@ pub struct Permit<Q: QuotaStore> {
     policy_version: u64,
     confirmation: Option<Confirmation>,
     confirmation_rule: Option<Box<str>>,
-    durable_start: bool,
+    risk: Risk,
 }
 
 /// Leave of a breaker, given back when it is dropped.
@@ -134,7 +134,7 @@ impl<Q: QuotaStore> Governor<Q> {
                 policy_version: policy.version(),
                 confirmation: verdict.confirmation,
                 confirmation_rule: verdict.rule.map(|rule| rule.to_string().into()),
-                durable_start: verdict.durable_start,
+                risk: verdict.risk,
             }),
             Err(ReserveError::Exhausted(denial)) => Err(denial),
             Err(ReserveError::Unavailable(_)) => Err(Denial::new(Reason::StoreUnavailable)),
@@ -264,11 +264,17 @@ impl<Q: QuotaStore> Permit<Q> {
         self.confirmation_rule.as_deref()
     }
 
+    /// What the call does, by the policy that admitted it.
+    #[must_use]
+    pub fn risk(&self) -> Risk {
+        self.risk
+    }
+
     /// Whether the call must be on record, and safe from a crash, before it begins, because it
     /// changes something.
     #[must_use]
     pub fn durable_start(&self) -> bool {
-        self.durable_start
+        self.risk.is_mutating()
     }
 
     /// What has been reserved for the call: its estimate.

@@ -101,9 +101,8 @@ pub struct Verdict<'a> {
     pub confirmation: Option<Confirmation>,
     /// By which rule.
     pub rule: Option<ConfirmationRule<'a>>,
-    /// Whether it must be on record, and safe from a crash, before it begins, because it changes
-    /// something.
-    pub durable_start: bool,
+    /// What it does.
+    pub risk: Risk,
     /// When what is called rests after failures.
     pub breaker: BreakerSpec,
 }
@@ -311,7 +310,7 @@ impl Policy {
             charges,
             confirmation: confirmation.map(|(who, _)| who),
             rule: confirmation.map(|(_, rule)| rule),
-            durable_start: facts.risk.is_mutating(),
+            risk: facts.risk,
             breaker: self.breaker_by(facts, ask.kind),
         })
     }

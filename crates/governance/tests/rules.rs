@@ -339,14 +339,14 @@ fn the_strongest_confirmation_counts_and_money_is_always_confirmed() {
         assert_eq!(says(&policy, "tool/x", "{}"), expected, "{facts:?}");
         let verdict = policy.check(ask("a", JANUARY)).unwrap();
         assert_eq!(verdict.rule, rule);
-        assert_eq!(verdict.durable_start, facts.risk.financial);
+        assert_eq!(verdict.risk.is_mutating(), facts.risk.financial);
         assert_eq!(
             policy.hints("a", "tool/x", Kind::Tool).confirmation,
             verdict.confirmation
         );
         let limitless = limitless.check(ask("a", JANUARY)).unwrap();
         assert_eq!(limitless.confirmation, None, "governance is off");
-        assert_eq!(limitless.durable_start, facts.risk.financial);
+        assert_eq!(limitless.risk.is_mutating(), facts.risk.financial);
     }
 }
 

@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(verdict.confirmation, Some(Confirmation::Operator));
         assert_eq!(verdict.charges.cost, Micros(500_000));
         assert_eq!(verdict.charges.capability_rates.per_minute, Some(60));
-        assert!(verdict.durable_start);
+        assert!(verdict.risk.is_mutating());
         assert_eq!(verdict.breaker.failures, 7);
         let denial = policy.check(ask("x", "tool/closed")).unwrap_err();
         assert_eq!(denial.reason, Reason::TimeWindow);
