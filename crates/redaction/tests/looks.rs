@@ -95,7 +95,7 @@ const SECRETS: &[(&str, &str)] = &[
     ("api key", "«xapp-1-A0-123-abcdef»"),
     (
         "api key",
-        "https://hooks.slack.com/services/«T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX»",
+        "https://hooks.slack.com/services/«T00000000/B00000000/abcdefghijklmnopqrstuvwx»",
     ),
     ("api key", "«AIzaSyA1234567890abcdefghijklmnopqrstuv»"),
     ("api key", "«sk_live_0123456789abcdef»"),
