@@ -72,6 +72,7 @@ async fn crash_and_check(site: &Site, open: impl Fn() -> Box<dyn ReadLedger>) {
         for client in 0..CLIENTS {
             clients.spawn(call_until_it_dies(address, round, client));
         }
+        // Any moment will do: that it is nobody's choice is the point.
         sleep(moment()).await;
         server.process().signal("KILL").await;
         server.wait_exit(GENEROUS).await;

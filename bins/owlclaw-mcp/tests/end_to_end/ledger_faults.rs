@@ -42,6 +42,7 @@ async fn append_at_last(server: &HttpServer, mark: &str) {
     let at_last = async {
         while let Err(reason) = append(server, mark).await {
             assert_eq!(reason, "ledger_unavailable");
+            // Nothing tells a client when to come back.
             sleep(PAUSE).await;
         }
     };

@@ -1,6 +1,13 @@
 //! Several servers with one ledger and one set of quotas, in a real PostgreSQL.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use ledger::{Filter, PostgresOptions, PostgresReader, ReadLedger};
 use serde_json::{Value, json};
@@ -42,8 +49,9 @@ fn site(url: &str) -> Site {
     }))
 }
 
-/// Calls until the budget is spent, or the server is gone.
-async fn spend(address: SocketAddr, name: String) -> Answers {
+/// Calls until the budget is spent, or the server is gone. `turned_away` counts whoever is told to
+/// come back.
+async fn spend(address: SocketAddr, name: String, turned_away: Arc<AtomicUsize>) -> Answers {
     let mut answers = Answers::default();
     let mut connection = None;
     for index in 0.. {
@@ -76,7 +84,10 @@ async fn spend(address: SocketAddr, name: String) -> Answers {
                 return answers;
             }
             // The database is away; nothing was used up, and the call can be made again.
-            Some("ledger_unavailable" | "store_unavailable") => sleep(PAUSE).await,
+            Some("ledger_unavailable" | "store_unavailable") => {
+                turned_away.fetch_add(1, Ordering::Relaxed);
+                sleep(PAUSE).await;
+            }
             _ => panic!("{answer}"),
         }
     }
@@ -103,6 +114,7 @@ struct Spending {
     sites: [Site; 2],
     servers: [HttpServer; 2],
     clients: JoinSet<Answers>,
+    turned_away: Arc<AtomicUsize>,
 }
 
 impl Spending {
@@ -110,14 +122,17 @@ impl Spending {
         let sites = [site(url), site(url)];
         let servers = [sites[0].http().await, sites[1].http().await];
         let mut clients = JoinSet::new();
+        let turned_away = Arc::default();
         for client in 0..CLIENTS {
             let address = servers[client % servers.len()].address();
-            clients.spawn(spend(address, format!("client-{client}")));
+            let turned_away = Arc::clone(&turned_away);
+            clients.spawn(spend(address, format!("client-{client}"), turned_away));
         }
         Self {
             sites,
             servers,
             clients,
+            turned_away,
         }
     }
 
@@ -131,6 +146,33 @@ impl Spending {
             least <= self.executed()
         })
         .await;
+    }
+
+    /// Waits until clients have been told to come back, each of them several times on average.
+    async fn until_turned_away(&self) {
+        let least = self.turned_away.load(Ordering::Relaxed) + 3 * CLIENTS;
+        testkit::wait_until("clients were told to come back", GENEROUS, || {
+            least <= self.turned_away.load(Ordering::Relaxed)
+        })
+        .await;
+    }
+
+    /// Spends all that the budget covers, and stops: everybody was answered, and the ledger says so.
+    async fn end_exactly(mut self, postgres: &Postgres) {
+        let answers = self.end().await;
+        let expected = Answers {
+            succeeded: COVERED,
+            spent: CLIENTS,
+            unanswered: 0,
+        };
+        assert_eq!(answers, expected);
+        assert_eq!(self.executed(), COVERED);
+        for server in &mut self.servers {
+            server.process().signal("TERM").await;
+            server.wait_exit(GENEROUS).await;
+        }
+        assert_eq!(Self::recorded(postgres, "succeeded"), COVERED);
+        self.verify().await;
     }
 
     /// What came of all calls, once nobody can spend any more.
@@ -167,21 +209,8 @@ async fn two_servers_never_spend_more_than_one_budget() {
     let Some(postgres) = Postgres::start() else {
         return;
     };
-    let mut spending = Spending::begin(&postgres.url()).await;
-    let answers = spending.end().await;
-    let expected = Answers {
-        succeeded: COVERED,
-        spent: CLIENTS,
-        unanswered: 0,
-    };
-    assert_eq!(answers, expected);
-    assert_eq!(spending.executed(), COVERED);
-    for server in &mut spending.servers {
-        server.process().signal("TERM").await;
-        server.wait_exit(GENEROUS).await;
-    }
-    assert_eq!(Spending::recorded(&postgres, "succeeded"), COVERED);
-    spending.verify().await;
+    let spending = Spending::begin(&postgres.url()).await;
+    spending.end_exactly(&postgres).await;
 }
 
 #[tokio::test]
@@ -213,32 +242,19 @@ async fn a_database_that_is_killed_and_comes_back_loses_nothing() {
     let Some(mut postgres) = Postgres::start() else {
         return;
     };
-    let mut spending = Spending::begin(&postgres.url()).await;
+    let spending = Spending::begin(&postgres.url()).await;
     spending.until_executed(COVERED / 4).await;
     postgres.kill();
-    sleep(Duration::from_secs(1)).await;
+    spending.until_turned_away().await;
     let meanwhile = spending.executed();
-    sleep(Duration::from_secs(1)).await;
+    spending.until_turned_away().await;
     assert_eq!(
         spending.executed(),
         meanwhile,
         "nothing runs while nothing can be recorded"
     );
     postgres.restart();
-    let answers = spending.end().await;
-    let expected = Answers {
-        succeeded: COVERED,
-        spent: CLIENTS,
-        unanswered: 0,
-    };
-    assert_eq!(answers, expected);
-    assert_eq!(spending.executed(), COVERED);
-    for server in &mut spending.servers {
-        server.process().signal("TERM").await;
-        server.wait_exit(GENEROUS).await;
-    }
-    assert_eq!(Spending::recorded(&postgres, "succeeded"), COVERED);
-    spending.verify().await;
+    spending.end_exactly(&postgres).await;
 }
 
 #[tokio::test]
