@@ -1,69 +1,60 @@
-use crate::refusal::{PlainResponse, refusal};
+use crate::{
+    peer::Peer,
+    refusal::{PlainResponse, refusal},
+};
 use http::{StatusCode, request::Parts};
 use mcp_service::Principal;
-use std::{
-    net::SocketAddr,
-    sync::{Mutex, OnceLock, PoisonError},
-};
+use std::{fmt, pin::Pin};
 
-/// Says who is calling (decision D7). Runs for every request, on the connection's own task: what
-/// must be fetched for it is to be fetched elsewhere and ahead of time.
+/// Says who is calling (decision D7). Runs for every request, on the connection's own task, so it
+/// must not block; what has to be fetched first is waited for with [`Authentication::Later`].
 pub trait Authenticate: Send + Sync + 'static {
     /// Who sent `request`.
+    fn authenticate<'a>(&'a self, request: &'a Parts, peer: &'a Peer) -> Authentication<'a>;
+}
+
+/// Who sent a request, or what to answer instead, such as 401 with a challenge. Boxed, because it
+/// is rare and large.
+pub type Authenticated = Result<Principal, Box<PlainResponse>>;
+
+/// What [`Authenticate`] came to.
+pub enum Authentication<'a> {
+    /// It is known at once, which costs nothing.
+    Done(Authenticated),
+    /// Something must be fetched first, such as a new key of an issuer. Dropped when the client
+    /// hangs up.
+    Later(Pin<Box<dyn Future<Output = Authenticated> + Send + 'a>>),
+}
+
+impl Authentication<'_> {
+    /// The outcome, waited for where that is needed.
     ///
     /// # Errors
     ///
-    /// What to answer instead, such as 401 with a challenge. Boxed, because it is rare and large.
-    fn authenticate(&self, request: &Parts, peer: &Peer) -> Result<Principal, Box<PlainResponse>>;
+    /// What to answer instead.
+    pub async fn outcome(self) -> Authenticated {
+        match self {
+            Self::Done(outcome) => outcome,
+            Self::Later(outcome) => outcome.await,
+        }
+    }
+}
+
+impl fmt::Debug for Authentication<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done(outcome) => f.debug_tuple("Done").field(outcome).finish(),
+            Self::Later(_) => f.write_str("Later"),
+        }
+    }
 }
 
 impl<F> Authenticate for F
 where
-    F: Fn(&Parts, &Peer) -> Result<Principal, Box<PlainResponse>> + Send + Sync + 'static,
+    F: Fn(&Parts, &Peer) -> Authenticated + Send + Sync + 'static,
 {
-    fn authenticate(&self, request: &Parts, peer: &Peer) -> Result<Principal, Box<PlainResponse>> {
-        self(request, peer)
-    }
-}
-
-/// The other end of a connection.
-#[derive(Debug)]
-pub struct Peer {
-    address: SocketAddr,
-    by_address: OnceLock<Principal>,
-    last: Mutex<Option<Principal>>,
-}
-
-impl Peer {
-    /// The peer at `address`.
-    pub fn new(address: SocketAddr) -> Self {
-        Self {
-            address,
-            by_address: OnceLock::new(),
-            last: Mutex::default(),
-        }
-    }
-
-    /// Its address.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// The principal named after its IP address.
-    pub fn by_address(&self) -> Principal {
-        self.by_address
-            .get_or_init(|| Principal::new(self.address.ip().to_canonical().to_string()))
-            .clone()
-    }
-
-    /// The principal `name`. A connection has one and the same nearly always, so the last one is
-    /// remembered instead of being made again.
-    pub fn named(&self, name: &str) -> Principal {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*last {
-            Some(principal) if principal.as_str() == name => principal.clone(),
-            _ => last.insert(Principal::new(name)).clone(),
-        }
+    fn authenticate<'a>(&'a self, request: &'a Parts, peer: &'a Peer) -> Authentication<'a> {
+        Authentication::Done(self(request, peer))
     }
 }
 
@@ -78,7 +69,13 @@ impl ClientIdOrAddress {
 }
 
 impl Authenticate for ClientIdOrAddress {
-    fn authenticate(&self, request: &Parts, peer: &Peer) -> Result<Principal, Box<PlainResponse>> {
+    fn authenticate<'a>(&'a self, request: &'a Parts, peer: &'a Peer) -> Authentication<'a> {
+        Authentication::Done(Self::of(request, peer))
+    }
+}
+
+impl ClientIdOrAddress {
+    fn of(request: &Parts, peer: &Peer) -> Authenticated {
         let mut values = request.headers.get_all(Self::HEADER).iter();
         let Some(value) = values.next() else {
             return Ok(peer.by_address());
@@ -109,8 +106,7 @@ mod tests {
             request.headers_mut().append(*name, value);
         }
         let peer = Peer::new("[::ffff:10.0.0.7]:9".parse().unwrap());
-        ClientIdOrAddress
-            .authenticate(&request.into_parts().0, &peer)
+        ClientIdOrAddress::of(&request.into_parts().0, &peer)
             .map(|principal| principal.as_str().to_owned())
             .map_err(|response| response.status())
     }
@@ -126,13 +122,5 @@ mod tests {
             assert!(principal(&[(header, bad)]).is_err(), "{bad:?}");
         }
         assert!(principal(&[(header, "a"), (header, "b")]).is_err());
-    }
-
-    #[test]
-    fn a_name_is_made_once() {
-        let peer = Peer::new("127.0.0.1:9".parse().unwrap());
-        let first = peer.named("a");
-        assert!(std::sync::Arc::ptr_eq(&first.0, &peer.named("a").0));
-        assert_eq!(peer.named("b").as_str(), "b");
     }
 }

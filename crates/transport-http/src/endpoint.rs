@@ -88,8 +88,8 @@ where
             None => side_route(&caller, &parts).await,
         },
         Method::POST => post::handle(&caller, &parts, &headers, body, busy).await,
-        Method::GET => stream(&caller, &parts, &headers, busy),
-        Method::DELETE => end_session(&caller, &parts, &headers),
+        Method::GET => stream(&caller, &parts, &headers, busy).await,
+        Method::DELETE => end_session(&caller, &parts, &headers).await,
         _ => Err(method_not_allowed(cors::METHODS)),
     };
     let mut response = handled.unwrap_or_else(|refused| respond::plain(*refused));
@@ -108,8 +108,9 @@ impl<S> Caller<S> {
         &self.listening.endpoint.options
     }
 
-    pub(crate) fn principal(&self, parts: &Parts) -> Handled<Principal> {
-        self.options().authenticate.authenticate(parts, &self.peer)
+    pub(crate) async fn principal(&self, parts: &Parts) -> Handled<Principal> {
+        let authenticate = &self.options().authenticate;
+        authenticate.authenticate(parts, &self.peer).outcome().await
     }
 
     /// The live session the headers name, which must be `principal`'s; `None` if they name none.
@@ -178,8 +179,13 @@ async fn side_route<S>(caller: &Caller<S>, parts: &Parts) -> Handled {
 }
 
 /// `GET`: the stream of a legacy session.
-fn stream<S>(caller: &Caller<S>, parts: &Parts, headers: &Headers<'_>, busy: Busy) -> Handled {
-    let session = legacy_session(caller, parts, headers)?;
+async fn stream<S>(
+    caller: &Caller<S>,
+    parts: &Parts,
+    headers: &Headers<'_>,
+    busy: Busy,
+) -> Handled {
+    let session = legacy_session(caller, parts, headers).await?;
     if !headers.accept.stream {
         return refuse(
             StatusCode::NOT_ACCEPTABLE,
@@ -222,13 +228,13 @@ fn stream<S>(caller: &Caller<S>, parts: &Parts, headers: &Headers<'_>, busy: Bus
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// `DELETE`: ends a legacy session.
-fn end_session<S>(caller: &Caller<S>, parts: &Parts, headers: &Headers<'_>) -> Handled {
-    let session = legacy_session(caller, parts, headers)?;
+async fn end_session<S>(caller: &Caller<S>, parts: &Parts, headers: &Headers<'_>) -> Handled {
+    let session = legacy_session(caller, parts, headers).await?;
     caller.endpoint().sessions.close(&session);
     Ok(respond::empty(StatusCode::NO_CONTENT))
 }
 
-fn legacy_session<S>(
+async fn legacy_session<S>(
     caller: &Caller<S>,
     parts: &Parts,
     headers: &Headers<'_>,
@@ -238,7 +244,7 @@ fn legacy_session<S>(
             "POST, OPTIONS",
         )));
     }
-    let principal = caller.principal(parts)?;
+    let principal = caller.principal(parts).await?;
     match caller.session(headers, &principal)? {
         Some(session) => Ok(session),
         None => refuse(StatusCode::BAD_REQUEST, "`Mcp-Session-Id` is missing"),

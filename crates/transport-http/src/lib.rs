@@ -63,6 +63,7 @@ mod leftovers;
 mod mirror;
 mod old_sse;
 mod options;
+mod peer;
 mod post;
 mod receive;
 mod refusal;
@@ -76,9 +77,10 @@ mod threads;
 mod write_timeout;
 
 pub use crate::{
-    authenticate::{Authenticate, ClientIdOrAddress, Peer},
+    authenticate::{Authenticate, Authenticated, Authentication, ClientIdOrAddress},
     header_params::HeaderParams,
     options::{HttpLimits, HttpOptions},
+    peer::Peer,
     refusal::{PlainResponse, refusal, refusal_with},
     server::{HttpServer, serve},
     side_routes::{SideRequest, SideResponse, SideRoutes},

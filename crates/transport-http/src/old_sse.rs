@@ -52,7 +52,7 @@ where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
     match (route, &parts.method) {
-        (Route::Stream, &Method::GET) => open(caller, parts, headers, busy),
+        (Route::Stream, &Method::GET) => open(caller, parts, headers, busy).await,
         (Route::Messages, &Method::POST) => take(caller, parts, headers, body).await,
         (Route::Stream, _) => Err(method_not_allowed(HeaderValue::from_static("GET, OPTIONS"))),
         (Route::Messages, _) => Err(method_not_allowed(HeaderValue::from_static(
@@ -62,9 +62,9 @@ where
 }
 
 /// `GET`: opens a session, whose stream begins with where to post.
-fn open<S>(caller: &Caller<S>, parts: &Parts, headers: &Headers<'_>, busy: Busy) -> Handled {
+async fn open<S>(caller: &Caller<S>, parts: &Parts, headers: &Headers<'_>, busy: Busy) -> Handled {
     refuse_modern(headers)?;
-    let principal = caller.principal(parts)?;
+    let principal = caller.principal(parts).await?;
     if !headers.accept.stream {
         return refuse(
             StatusCode::NOT_ACCEPTABLE,
@@ -124,7 +124,7 @@ where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
     refuse_modern(headers)?;
-    let principal = caller.principal(parts)?;
+    let principal = caller.principal(parts).await?;
     let Some(id) = session_id(parts) else {
         return refuse(
             StatusCode::BAD_REQUEST,

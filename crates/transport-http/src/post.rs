@@ -45,7 +45,7 @@ pub(crate) async fn handle<S>(
 where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
-    let principal = caller.principal(parts)?;
+    let principal = caller.principal(parts).await?;
     check_type(headers)?;
     let accept = headers.accept;
     if !accept.json && !accept.stream {

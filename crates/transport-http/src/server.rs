@@ -208,7 +208,7 @@ async fn connection<S>(
 ) where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
-    let address: SocketAddr = caller.peer.address();
+    let address: Option<SocketAddr> = caller.peer.address();
     let activity = Arc::clone(&caller.activity);
     let limits = caller.options().limits;
     let service = service_fn(move |request| handle(Arc::clone(&caller), request));
@@ -229,7 +229,7 @@ async fn connection<S>(
                 if let Err(error) = ended {
                     tracing::debug!(
                         error = &error as &dyn std::error::Error,
-                        %address,
+                        ?address,
                         "a connection ended badly"
                     );
                 }
@@ -237,7 +237,7 @@ async fn connection<S>(
             }
             () = &mut look => {
                 if activity.has_stalled(&mut seen) {
-                    tracing::debug!(%address, "an idle connection was closed");
+                    tracing::debug!(?address, "an idle connection was closed");
                     break;
                 }
                 look.as_mut().reset(tokio::time::Instant::now() + limits.header_timeout);

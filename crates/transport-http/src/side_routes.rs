@@ -1,6 +1,5 @@
-use crate::{Authenticate, Peer, PlainResponse};
+use crate::{Authenticate, Authenticated, Peer, PlainResponse};
 use http::request::Parts;
-use mcp_service::Principal;
 use std::{fmt, pin::Pin};
 
 /// Answers what is not MCP, such as `/health`: called for every path but the endpoint's, after the
@@ -50,8 +49,12 @@ impl<'a> SideRequest<'a> {
     /// # Errors
     ///
     /// What to answer to somebody who may not call at all.
-    pub fn principal(&self) -> Result<Principal, Box<PlainResponse>> {
-        self.authenticate.authenticate(self.parts, self.peer)
+    pub async fn principal(self) -> Authenticated {
+        let authenticate = self.authenticate;
+        authenticate
+            .authenticate(self.parts, self.peer)
+            .outcome()
+            .await
     }
 }
 

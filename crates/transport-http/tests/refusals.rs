@@ -433,7 +433,7 @@ impl SideRoutes for Routes {
         match parts.uri.path() {
             "/health" => Some(Box::pin(async { PlainResponse::new("fine".into()) })),
             "/me" => Some(Box::pin(async move {
-                match request.principal() {
+                match request.principal().await {
                     Ok(principal) => PlainResponse::new(principal.as_str().to_owned().into()),
                     Err(refused) => *refused,
                 }
