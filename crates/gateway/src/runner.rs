@@ -48,7 +48,7 @@ impl Runner {
         let arguments = tool
             .check(invocation.arguments.clone().into_bytes())
             .map_err(InvocationError::Invalid)?;
-        let mut tool_cx = ToolCx::new(Arc::clone(&cx.principal.0), cx.id.to_string())
+        let mut tool_cx = ToolCx::new(Arc::clone(cx.principal.name()), cx.id.to_string())
             .with_meter(Arc::clone(invocation.tally.meter()))
             .with_answers(askable(cx), invocation.answers.clone());
         if let Some(reporter) = cx.log_reporter() {

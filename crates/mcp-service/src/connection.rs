@@ -33,6 +33,8 @@ impl TransportKind {
 #[derive(Debug)]
 pub struct Connection {
     pub(crate) principal: Principal,
+    /// As it was when it sent something last.
+    seen: Mutex<Principal>,
     pub(crate) transport: TransportKind,
     pub(crate) session_id: Option<Arc<str>>,
     outbox: Outbox,
@@ -54,6 +56,7 @@ impl Connection {
         outbox: Outbox,
     ) -> Arc<Self> {
         Arc::new(Self {
+            seen: Mutex::new(principal.clone()),
             principal,
             transport,
             session_id,
@@ -67,7 +70,8 @@ impl Connection {
         })
     }
 
-    /// Who is at the other end.
+    /// Who is at the other end. It says whose connection this is and no more: the roles are those
+    /// that it had when the connection was made.
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
@@ -108,6 +112,18 @@ impl Connection {
         *self.subscription() = None;
         self.questions.close();
         self.outbox.close();
+    }
+
+    /// Notes that `principal`, whose connection this is, has sent something with the roles that it
+    /// has now: what it may hear of from here on depends on them.
+    pub(crate) fn seen_as(&self, principal: &Principal) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if !seen.is_exactly(principal) {
+            *seen = principal.clone();
+            if let Some(subscription) = &*self.subscription() {
+                subscription.now_of(principal);
+            }
+        }
     }
 
     /// What the client has been asked and has not answered.

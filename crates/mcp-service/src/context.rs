@@ -1,51 +1,18 @@
-use crate::{Connection, Outbox, TransportKind};
+use crate::{Connection, Outbox, Principal, TransportKind};
 use jsonrpc_core::{Frame, Id, Message, RawJson};
 use mcp_protocol::{
     Era, ProtocolVersion, encode_notification,
     model::{ClientCapabilities, LoggingLevel, RequestMeta, ServerNotification},
 };
-use std::{
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
-
-/// Who is calling, as the transport established it. Never taken from a message (decision D7).
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Principal(pub Arc<str>);
-
-impl Principal {
-    /// The most bytes in a principal's name.
-    pub const MAX_LENGTH: usize = 256;
-
-    /// The principal `name`.
-    pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self(name.into())
-    }
-
-    /// Its name.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Principal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Display for Principal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Everything about a request that is not its parameters.
 #[derive(Debug)]
 pub struct RequestCx {
     /// The revision this request is written in.
     pub version: ProtocolVersion,
-    /// Who is calling.
+    /// Who is calling, with the roles that this very request proves; in a session, those that
+    /// another one proved do not count.
     pub principal: Principal,
     /// How the request came.
     pub transport: TransportKind,
@@ -208,6 +175,13 @@ impl RequestCx {
     #[must_use]
     pub fn with_transport(mut self, transport: TransportKind) -> Self {
         self.transport = transport;
+        self
+    }
+
+    /// As if `principal` had sent it, for tests of services.
+    #[must_use]
+    pub fn with_principal(mut self, principal: Principal) -> Self {
+        self.principal = principal;
         self
     }
 

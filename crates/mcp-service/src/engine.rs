@@ -181,7 +181,7 @@ where
         let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
     }
 
-    /// Takes one frame of a connection.
+    /// Takes one frame of a connection that nobody but its own principal can use.
     ///
     /// Notifications and cancellations have taken effect when this returns, and requests are
     /// registered; nothing has been waited for. What is said about a request before it is answered
@@ -194,20 +194,45 @@ where
     ) -> Accepted {
         match decode(frame, self.limits.frames) {
             Err(error) => Answer::error(None, error.to_error_object(), 400).into(),
-            Ok(payload) => self.accept_payload(connection, payload, outbox),
+            Ok(payload) => self.accept_from(
+                Sender {
+                    connection,
+                    principal: &connection.principal,
+                    outbox,
+                },
+                payload,
+            ),
         }
     }
 
-    /// Takes what a frame of a connection holds; see [`Engine::accept`].
+    /// Takes what a frame of a connection holds; see [`Engine::accept`]. `principal` is who sent
+    /// this frame: the connection's, with the roles that it has now. Anybody else is refused, as
+    /// transports do before.
     pub fn accept_payload(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
+        principal: &Principal,
         payload: Payload,
         outbox: &Outbox,
     ) -> Accepted {
+        if *principal != connection.principal {
+            let why = "there is no such session";
+            let error = ErrorObject::lasting(ErrorCode::INVALID_REQUEST, why);
+            return Answer::error(None, error, 404).into();
+        }
+        connection.seen_as(principal);
+        let from = Sender {
+            connection,
+            principal,
+            outbox,
+        };
+        self.accept_from(from, payload)
+    }
+
+    fn accept_from(self: &Arc<Self>, from: Sender<'_>, payload: Payload) -> Accepted {
         match payload {
-            Payload::Single(message) => self.accept_message(connection, message, outbox, false),
-            Payload::Batch(messages) => self.accept_batch(connection, messages, outbox),
+            Payload::Single(message) => self.accept_message(from, message, false),
+            Payload::Batch(messages) => self.accept_batch(from, messages),
         }
     }
 
@@ -271,11 +296,10 @@ where
     /// passed by. Only the answers are gathered.
     fn accept_batch(
         self: &Arc<Self>,
-        connection: &Arc<Connection>,
+        from: Sender<'_>,
         messages: Vec<Result<Message, Invalid>>,
-        outbox: &Outbox,
     ) -> Accepted {
-        let version = connection.session().version();
+        let version = from.connection.session().version();
         if !version.allows_batches() {
             let why = format!("batches are not part of protocol version {version}");
             let error = ErrorObject::lasting(ErrorCode::INVALID_REQUEST, why);
@@ -283,7 +307,7 @@ where
         }
         let parts: Vec<_> = messages
             .into_iter()
-            .map(|message| self.accept_message(connection, message, outbox, true))
+            .map(|message| self.accept_message(from, message, true))
             .filter(|part| !matches!(part, Accepted::Done(Reply::Nothing)))
             .collect();
         if parts.is_empty() {
@@ -314,40 +338,41 @@ where
 
     fn accept_message(
         self: &Arc<Self>,
-        connection: &Arc<Connection>,
+        from: Sender<'_>,
         message: Result<Message, Invalid>,
-        outbox: &Outbox,
         in_batch: bool,
     ) -> Accepted {
         match message {
             Ok(Message::Notification(notification)) => {
-                notified(connection, &notification);
+                notified(from.connection, &notification);
                 Accepted::Done(Reply::Nothing)
             }
             Ok(Message::Response(response)) => {
                 let Response { id, outcome } = response;
                 let known = id
                     .as_ref()
-                    .is_some_and(|id| connection.questions().answer(id, outcome));
+                    .is_some_and(|id| from.connection.questions().answer(id, outcome));
                 if !known {
                     tracing::debug!(?id, "an answer to nothing we asked");
                 }
                 Accepted::Done(Reply::Nothing)
             }
             Err(Invalid { id, error }) => Answer::error(id, error, 400).into(),
-            Ok(Message::Request(request)) => {
-                self.accept_request(connection, request, outbox, in_batch)
-            }
+            Ok(Message::Request(request)) => self.accept_request(from, request, in_batch),
         }
     }
 
     fn accept_request(
         self: &Arc<Self>,
-        connection: &Arc<Connection>,
+        from: Sender<'_>,
         request: Request,
-        outbox: &Outbox,
         in_batch: bool,
     ) -> Accepted {
+        let Sender {
+            connection,
+            principal,
+            outbox,
+        } = from;
         let Request { id, method, params } = request;
         let invalid_request = |why| ErrorObject::lasting(ErrorCode::INVALID_REQUEST, why);
         let meta = match RequestMeta::of(&params) {
@@ -377,7 +402,7 @@ where
         let cx = RequestCx::new(
             version,
             Origin {
-                principal: connection.principal.clone(),
+                principal: principal.clone(),
                 transport: connection.transport,
                 session: connection.session_id.clone(),
                 log_from: self
@@ -523,6 +548,16 @@ where
         let result = self.encoder.result(version, &result);
         answered(cx, result.map_err(|error| McpError::internal(&error).0))
     }
+}
+
+/// Where a message of a connection comes from.
+#[derive(Clone, Copy)]
+struct Sender<'a> {
+    connection: &'a Arc<Connection>,
+    /// The connection's, with the roles that it has now.
+    principal: &'a Principal,
+    /// Where goes what is said before an answer.
+    outbox: &'a Outbox,
 }
 
 /// How many of `most` places are kept for principals that have few.

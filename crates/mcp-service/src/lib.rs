@@ -20,6 +20,7 @@ mod engine;
 mod error;
 mod exchange;
 mod outbox;
+mod principal;
 mod service;
 mod slots;
 mod subscriptions;
@@ -27,11 +28,12 @@ mod subscriptions;
 pub use crate::{
     ask::AskError,
     connection::{Connection, TransportKind},
-    context::{LogReporter, Principal, ProgressReporter, RequestCx, StreamRelease},
+    context::{LogReporter, ProgressReporter, RequestCx, StreamRelease},
     engine::{Engine, EngineLimits, ServerIdentity, panic_text},
     error::McpError,
     exchange::{Accepted, Answer, Exchange, Reply},
     outbox::{Outbox, OutboxError},
+    principal::Principal,
     service::Service,
     slots::{Slot, Slots},
     subscriptions::{Change, SubscriptionLimits, Subscriptions, TooManySubscriptions},

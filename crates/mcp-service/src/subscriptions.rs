@@ -270,6 +270,13 @@ impl Subscription {
         }
     }
 
+    /// Has `principal`, who it is of, hear only what it may know with the roles that it has now.
+    pub(crate) fn now_of(&self, principal: &Principal) {
+        if let Some(subscriber) = self.list.lock().subscribers.get_mut(&self.key) {
+            subscriber.principal = principal.clone();
+        }
+    }
+
     /// Takes a resource from what is heard of.
     pub(crate) fn unwatch(&self, uri: &str) {
         if let Some(subscriber) = self.list.lock().subscribers.get_mut(&self.key) {

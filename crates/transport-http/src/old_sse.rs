@@ -157,7 +157,10 @@ where
         max_waiting: endpoint.options.limits.max_unread_answer_bytes,
     };
     let outbox = connection.outbox();
-    match endpoint.engine.accept_payload(&connection, payload, outbox) {
+    let accepted = endpoint
+        .engine
+        .accept_payload(&connection, &principal, payload, outbox);
+    match accepted {
         // What answers nothing in particular tells the client nothing, unless it is told here.
         Accepted::Done(Reply::One(answer)) if answer.response.id.is_none() => {
             return Ok(respond::reply(Reply::One(answer), Accept::default()));

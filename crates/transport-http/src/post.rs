@@ -246,7 +246,7 @@ where
     let connection = &session.connection;
     match endpoint
         .engine
-        .accept_payload(connection, message, connection.outbox())
+        .accept_payload(connection, principal, message, connection.outbox())
     {
         Accepted::Done(Reply::One(answer)) if answer.response.outcome.is_ok() => {
             let id = Arc::clone(&session.id);
@@ -290,7 +290,8 @@ where
         None => return refuse(StatusCode::BAD_REQUEST, "`Mcp-Session-Id` is missing"),
     };
     let engine = &caller.endpoint().engine;
-    Ok(match engine.accept_payload(&connection, payload, &outbox) {
+    let accepted = engine.accept_payload(&connection, principal, payload, &outbox);
+    Ok(match accepted {
         Accepted::Done(reply) => Dispatched::Reply(reply),
         Accepted::Pending(exchange) => {
             let leftovers = Arc::clone(&caller.listening.leftovers);

@@ -1,0 +1,169 @@
+use std::{
+    cmp::Ordering,
+    fmt,
+    hash::{Hash, Hasher},
+    sync::Arc,
+    time::SystemTime,
+};
+
+/// Who is calling, as the transport established it. Never taken from a message (decision D7).
+///
+/// Equality, order and hash are those of the name alone: quotas, sessions and tasks belong to the
+/// name, whatever roles it has at the moment.
+#[derive(Clone)]
+pub struct Principal {
+    name: Arc<str>,
+    /// Sorted, each once, and never empty.
+    roles: Option<Arc<[Arc<str>]>>,
+    expires: Option<SystemTime>,
+}
+
+impl Principal {
+    /// The most bytes in a principal's name.
+    pub const MAX_LENGTH: usize = 256;
+
+    /// The principal `name`, with no role that anybody vouches for, for as long as it likes.
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self {
+            name: name.into(),
+            roles: None,
+            expires: None,
+        }
+    }
+
+    /// The same one with `roles`, which whoever authenticated it vouches for, and no others. It
+    /// costs least if they are sorted and each is there once.
+    #[must_use]
+    pub fn with_roles(self, roles: Arc<[Arc<str>]>) -> Self {
+        let roles = if roles.is_empty() {
+            None
+        } else if roles.is_sorted_by(|one, next| one < next) {
+            Some(roles)
+        } else {
+            let mut sorted = roles.to_vec();
+            sorted.sort_unstable();
+            sorted.dedup();
+            Some(sorted.into())
+        };
+        Self { roles, ..self }
+    }
+
+    /// The same one until `expires`: what has proved who it is proves nothing afterwards. Requests
+    /// are looked at when they come; what goes on for long ends then.
+    #[must_use]
+    pub fn until(self, expires: SystemTime) -> Self {
+        Self {
+            expires: Some(expires),
+            ..self
+        }
+    }
+
+    /// Its name.
+    pub fn as_str(&self) -> &str {
+        &self.name
+    }
+
+    /// Its name, to keep.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// The roles that whoever authenticated it vouches for, sorted, each once. Those that the policy
+    /// gives to its name are not among them.
+    pub fn roles(&self) -> &[Arc<str>] {
+        self.roles.as_deref().unwrap_or_default()
+    }
+
+    /// When what has proved who it is proves nothing any more.
+    pub fn expires(&self) -> Option<SystemTime> {
+        self.expires
+    }
+
+    /// Whether the roles and the expiry are the same as well.
+    pub(crate) fn is_exactly(&self, other: &Self) -> bool {
+        let same_roles = match (&self.roles, &other.roles) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one == other,
+            _ => false,
+        };
+        same_roles && self.expires == other.expires && self == other
+    }
+}
+
+impl PartialEq for Principal {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.name, &other.name) || self.name == other.name
+    }
+}
+
+impl Eq for Principal {}
+
+impl PartialOrd for Principal {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Principal {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.name.cmp(&other.name)
+    }
+}
+
+impl Hash for Principal {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl fmt::Debug for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.name, f)?;
+        match &self.roles {
+            Some(roles) => write!(f, " with {roles:?}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{collections::HashSet, time::Duration};
+
+    fn roles(names: &[&str]) -> Arc<[Arc<str>]> {
+        names.iter().map(|&name| Arc::from(name)).collect()
+    }
+
+    #[test]
+    fn the_name_alone_says_who_it_is() {
+        let plain = Principal::new("anna");
+        let clerk = Principal::new("anna").with_roles(roles(&["clerk"]));
+        let soon = clerk
+            .clone()
+            .until(SystemTime::UNIX_EPOCH + Duration::from_secs(1));
+        assert_eq!(plain, clerk);
+        assert_eq!(plain.cmp(&clerk), Ordering::Equal);
+        assert_eq!(HashSet::from([plain.clone(), clerk.clone()]).len(), 1);
+        assert_ne!(plain, Principal::new("bert"));
+        assert!(!plain.is_exactly(&clerk) && !clerk.is_exactly(&soon));
+        assert!(clerk.is_exactly(&Principal::new("anna").with_roles(roles(&["clerk"]))));
+        assert!(!plain.is_exactly(&Principal::new("bert")));
+    }
+
+    #[test]
+    fn roles_are_sorted_and_each_is_there_once() {
+        let mixed = Principal::new("anna").with_roles(roles(&["b", "a", "b"]));
+        assert_eq!(mixed.roles(), &*roles(&["a", "b"]));
+        let sorted = roles(&["a", "b"]);
+        let kept = Principal::new("anna").with_roles(Arc::clone(&sorted));
+        assert!(std::ptr::eq(kept.roles(), &*sorted), "and not copied");
+        assert_eq!(kept.with_roles(roles(&[])).roles(), []);
+    }
+}
