@@ -1,0 +1,142 @@
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use ring::digest::{SHA256, digest};
+use std::fmt;
+
+/// What every key begins with, so that scanners for leaked secrets, and our own redaction, know one.
+const PREFIX: &str = "owl_";
+/// 256 bits: nobody guesses one, so a plain digest is all that has to be kept.
+const SECRET_BYTES: usize = 32;
+const SECRET_CHARACTERS: usize = 43;
+/// 48 bits, in hexadecimal.
+const ID_BYTES: usize = 6;
+
+/// A key as its owner has it: `owl_<id>_<secret>`. Shown to nobody by accident.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ApiKey {
+    text: String,
+}
+
+impl ApiKey {
+    /// A new one, from the system's randomness.
+    pub(crate) fn generate() -> Result<Self, getrandom::Error> {
+        let mut bytes = [0; ID_BYTES + SECRET_BYTES];
+        getrandom::fill(&mut bytes)?;
+        let (id, secret) = bytes.split_at(ID_BYTES);
+        let secret = URL_SAFE_NO_PAD.encode(secret);
+        let text = format!("{PREFIX}{}_{secret}", hexadecimal(id));
+        Ok(Self { text })
+    }
+
+    /// The whole key. Say it once, to whom it is for.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.text
+    }
+
+    /// What it is called, which is no secret.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        parts(&self.text).map_or("", |(id, _)| id)
+    }
+
+    /// Whether `text` is meant to be a key, well formed or not.
+    #[must_use]
+    pub fn is_one(text: &str) -> bool {
+        text.starts_with(PREFIX)
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiKey")
+            .field("id", &self.id())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The id and the secret of what looks like a key in every character.
+pub(crate) fn parts(text: &str) -> Option<(&str, &str)> {
+    let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
+    let is_secret = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    let fits = is_id(id) && secret.len() == SECRET_CHARACTERS && secret.bytes().all(is_secret);
+    fits.then_some((id, secret))
+}
+
+pub(crate) fn is_id(text: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.len() == 2 * ID_BYTES && text.bytes().all(is_digit)
+}
+
+/// What is kept of a key, and of a token.
+pub(crate) fn digest_of(text: &str) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
+    bytes
+}
+
+/// Whether the two are the same, in a time that does not say where they differ.
+pub(crate) fn are_equal(one: &[u8; 32], other: &[u8; 32]) -> bool {
+    let differ = one
+        .iter()
+        .zip(other)
+        .fold(0, |all, (one, other)| all | (one ^ other));
+    std::hint::black_box(differ) == 0
+}
+
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(crate) fn from_hexadecimal(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (byte, at) in bytes.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_what_it_promises() {
+        let key = ApiKey::generate().unwrap();
+        assert_ne!(key, ApiKey::generate().unwrap());
+        let (id, secret) = parts(key.reveal()).unwrap();
+        assert_eq!((id, secret.len()), (key.id(), 43));
+        assert!(!format!("{key:?}").contains(secret));
+        assert_eq!(
+            from_hexadecimal(&hexadecimal(&digest_of("x"))),
+            Some(digest_of("x"))
+        );
+    }
+
+    #[test]
+    fn what_only_looks_like_a_key_is_none() {
+        let id = "0123456789ab";
+        let secret = "x".repeat(43);
+        let key = format!("owl_{id}_{secret}");
+        assert!(parts(&key).is_some());
+        for wrong in [
+            format!("owl_{id}_{secret}x"),
+            format!("owl_{id}_{}", &secret[1..]),
+            format!("owl_{id}_{}=", &secret[1..]),
+            format!("owl_{}_{secret}", id.to_uppercase()),
+            format!("owl_{}_{secret}", &id[1..]),
+            format!("owl_{secret}"),
+            format!("OWL_{id}_{secret}"),
+            format!(" {key}"),
+            format!("owl_é{}_{secret}", &id[2..]),
+            String::new(),
+        ] {
+            assert_eq!(parts(&wrong), None, "{wrong}");
+        }
+        for wrong in ["", &"0".repeat(63), &"é".repeat(32), &"+".repeat(64)] {
+            assert_eq!(from_hexadecimal(wrong), None);
+        }
+    }
+}

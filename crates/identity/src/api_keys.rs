@@ -1,0 +1,170 @@
+use crate::{
+    Identity, KeyFileError, KeyRecord, Means, Rejection,
+    api_key::{are_equal, digest_of, from_hexadecimal, parts},
+    key_file, key_record,
+};
+use arc_swap::ArcSwap;
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::SystemTime,
+};
+
+/// The keys of a file, as a server asks them. Reading is free of locks.
+#[derive(Debug)]
+pub struct ApiKeys {
+    path: PathBuf,
+    held: ArcSwap<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    by_id: HashMap<String, HeldKey>,
+    records: Vec<KeyRecord>,
+}
+
+#[derive(Debug)]
+struct HeldKey {
+    digest: [u8; 32],
+    is_revoked: bool,
+    identity: Arc<Identity>,
+}
+
+/// What became of a key when the file was read again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyChange {
+    /// Which.
+    pub id: String,
+    /// Whose it is.
+    pub principal: String,
+    /// `created`, `revoked`, `changed` (its end, its roles, its owner) or `removed`.
+    pub what: &'static str,
+}
+
+impl ApiKeys {
+    /// The keys of the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyFileError`] if there is no such file, or it is not as [`KeyFile`](crate::KeyFile) makes
+    /// it.
+    pub fn open(path: &Path) -> Result<Self, KeyFileError> {
+        let held = Held::of(key_file::read(path)?);
+        Ok(Self {
+            path: path.to_owned(),
+            held: ArcSwap::from_pointee(held),
+        })
+    }
+
+    /// Where the file is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the file again, and says what has changed. It is read where this is called, which takes
+    /// as long as the disk does.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open); what was read before stays in force then.
+    pub fn reload(&self) -> Result<Vec<KeyChange>, KeyFileError> {
+        let now = Held::of(key_file::read(&self.path)?);
+        let before = self.held.load();
+        let changes = changes(&before.records, &now.records);
+        self.held.store(Arc::new(now));
+        Ok(changes)
+    }
+
+    /// Whose `key` is.
+    ///
+    /// Costs one digest, whatever is sent: a key is looked up by its id, which is no secret, and
+    /// compared by its digest, so that no time tells anything about a secret.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection::Malformed`] if it has not the form of a key, [`Rejection::Invalid`] if it is not
+    /// good at `now`. Who has not got the whole key is not told whether there is one of that id.
+    pub fn verify(&self, key: &str, now: SystemTime) -> Result<Arc<Identity>, Rejection> {
+        let Some((id, _)) = parts(key) else {
+            return Rejection::malformed("the API key has not the form of one");
+        };
+        let given = digest_of(key);
+        let held = self.held.load();
+        let held = held.by_id.get(id);
+        let kept = held.map_or(&[0; 32], |held| &held.digest);
+        let held = held.filter(|_| are_equal(kept, &given));
+        match held {
+            None => Rejection::invalid("there is no such API key"),
+            Some(held) if held.is_revoked => Rejection::invalid("the API key has been revoked"),
+            Some(held) if held.identity.expires.is_some_and(|end| end <= now) => {
+                Rejection::invalid("the API key has expired")
+            }
+            Some(held) => Ok(Arc::clone(&held.identity)),
+        }
+    }
+
+    /// How many keys are good at `now`.
+    #[must_use]
+    pub fn active(&self, now: SystemTime) -> usize {
+        let held = self.held.load();
+        let active = held.by_id.values().filter(|key| {
+            !key.is_revoked && key.identity.expires.is_none_or(|expires| now < expires)
+        });
+        active.count()
+    }
+}
+
+impl Held {
+    fn of(records: Vec<KeyRecord>) -> Self {
+        let by_id = records.iter().filter_map(|record| {
+            // Records were checked when they were read.
+            let digest = from_hexadecimal(&record.digest)?;
+            let held = HeldKey {
+                digest,
+                is_revoked: record.revoked.is_some(),
+                identity: Arc::new(Identity {
+                    principal: record.principal.as_str().into(),
+                    roles: record
+                        .roles
+                        .iter()
+                        .map(|role| role.as_str().into())
+                        .collect(),
+                    means: Means::ApiKey {
+                        id: record.id.as_str().into(),
+                    },
+                    expires: record.expires.as_deref().and_then(key_record::time),
+                }),
+            };
+            Some((record.id.clone(), held))
+        });
+        Self {
+            by_id: by_id.collect(),
+            records,
+        }
+    }
+}
+
+fn changes(before: &[KeyRecord], after: &[KeyRecord]) -> Vec<KeyChange> {
+    let by_id = |records: &[KeyRecord]| -> HashMap<String, KeyRecord> {
+        let entry = |record: &KeyRecord| (record.id.clone(), record.clone());
+        records.iter().map(entry).collect()
+    };
+    let (old, new) = (by_id(before), by_id(after));
+    let change = |key: &KeyRecord, what| KeyChange {
+        id: key.id.clone(),
+        principal: key.principal.clone(),
+        what,
+    };
+    let still = after.iter().filter_map(|key| match old.get(&key.id) {
+        None => Some(change(key, "created")),
+        Some(old) if old == key => None,
+        Some(old) if old.revoked.is_none() && key.revoked.is_some() => Some(change(key, "revoked")),
+        Some(_) => Some(change(key, "changed")),
+    });
+    let gone = before.iter().filter(|key| !new.contains_key(&key.id));
+    still
+        .chain(gone.map(|key| change(key, "removed")))
+        .collect()
+}

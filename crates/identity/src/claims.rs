@@ -1,0 +1,124 @@
+//! What a verified token says, judged.
+
+use crate::{
+    Identity, IssuerOptions, Means, Rejection,
+    identity::{MAX_PRINCIPAL, MAX_ROLES, is_decent_name},
+};
+use serde_json::Value;
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+/// The identity that `claims` make at `now`, by the rules for their issuer.
+pub(crate) fn identity(
+    claims: &Value,
+    options: &IssuerOptions,
+    now: SystemTime,
+) -> Result<Identity, Rejection> {
+    let expires = times(claims, options, now)?;
+    if !audiences(claims).any(|audience| options.accepts_audience(audience)) {
+        return Rejection::invalid("the token is for another audience");
+    }
+    if claims.get("cnf").is_some_and(|it| !it.is_null()) {
+        // RFC 9449 §7.1, RFC 8705 §3: whoever only has the token must not be let in with it.
+        return Rejection::invalid("the token is bound to a key, which is not checked here");
+    }
+    let scopes: Vec<&str> = words(claims.get("scope"))
+        .chain(words(claims.get("scp")))
+        .collect();
+    let has_scope = |scope: &String| scopes.contains(&scope.as_str());
+    if !options.required_scopes.iter().all(has_scope) {
+        let needed = options.required_scopes.join(" ").into();
+        return Err(Rejection::InsufficientScope { needed });
+    }
+    let Some(Value::String(name)) = at(claims, &options.principal_claim) else {
+        return Rejection::invalid("the token does not say whose it is");
+    };
+    let principal = format!("{}{name}", options.principal_prefix);
+    if !is_decent_name(name) || MAX_PRINCIPAL < principal.len() {
+        return Rejection::invalid("the name in the token cannot be a principal's");
+    }
+    let asserted = options.roles_claim.as_ref().and_then(|it| at(claims, it));
+    let mut roles: Vec<Arc<str>> = words(asserted).map(Arc::from).collect();
+    for scope in scopes {
+        roles.extend(options.scopes.get(scope).into_iter().flatten().cloned());
+    }
+    roles.sort();
+    roles.dedup();
+    if MAX_ROLES < roles.len() || !roles.iter().all(|role| is_decent_name(role)) {
+        return Rejection::invalid("the roles in the token are too many, or no names");
+    }
+    Ok(Identity {
+        principal: principal.into(),
+        roles: roles.into(),
+        means: Means::Jwt {
+            issuer: Arc::clone(&options.name),
+        },
+        expires: Some(expires),
+    })
+}
+
+/// When the token ends, leeway included, if it is good at `now`.
+fn times(
+    claims: &Value,
+    options: &IssuerOptions,
+    now: SystemTime,
+) -> Result<SystemTime, Rejection> {
+    let Some(expires) = claims.get("exp").and_then(time) else {
+        return Rejection::invalid("the token does not say when it expires");
+    };
+    let Some(expires) = expires.checked_add(options.leeway) else {
+        return Rejection::invalid("the token does not say when it expires");
+    };
+    if expires <= now {
+        return Rejection::invalid("the token has expired");
+    }
+    let latest = now.checked_add(options.leeway).unwrap_or(now);
+    for name in ["nbf", "iat"] {
+        match claims.get(name) {
+            None | Some(Value::Null) => {}
+            Some(claim) if time(claim).is_some_and(|time| time <= latest) => {}
+            Some(_) => return Rejection::invalid("the token is not good yet"),
+        }
+    }
+    Ok(expires)
+}
+
+/// Seconds since the epoch, with a fraction or without (RFC 7519 §2).
+fn time(value: &Value) -> Option<SystemTime> {
+    let seconds = value.as_f64().filter(|it| it.is_finite() && 0.0 <= *it)?;
+    let since = Duration::try_from_secs_f64(seconds).ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(since)
+}
+
+fn audiences(claims: &Value) -> impl Iterator<Item = &str> {
+    let (one, several) = match claims.get("aud") {
+        Some(Value::String(one)) => (Some(one.as_str()), None),
+        Some(Value::Array(several)) => (None, Some(several)),
+        _ => (None, None),
+    };
+    let several = several.into_iter().flatten().filter_map(Value::as_str);
+    one.into_iter().chain(several)
+}
+
+/// The texts of a list, or the words of a text. A list in which something is no text has none.
+fn words(value: Option<&Value>) -> impl Iterator<Item = &str> {
+    let (text, list) = match value {
+        Some(Value::String(text)) => (Some(text.as_str()), None),
+        Some(Value::Array(list)) if list.iter().all(Value::is_string) => (None, Some(list)),
+        _ => (None, None),
+    };
+    let words = text
+        .into_iter()
+        .flat_map(|text| text.split_ascii_whitespace());
+    words.chain(list.into_iter().flatten().filter_map(Value::as_str))
+}
+
+/// The claim of this name; else where it leads as a path with dots.
+fn at<'a>(claims: &'a Value, name: &str) -> Option<&'a Value> {
+    claims.get(name).or_else(|| {
+        let mut parts = name.split('.');
+        parts.try_fold(claims, |value, part| value.get(part))
+    })
+}

@@ -1,0 +1,125 @@
+use std::{sync::Arc, time::SystemTime};
+
+/// The most bytes in a principal's name. What would be longer is refused, never cut: two names must
+/// not become one.
+pub const MAX_PRINCIPAL: usize = 256;
+
+/// The most roles that one identity may assert; of a token that has more, none is believed.
+pub(crate) const MAX_ROLES: usize = 256;
+
+/// Who somebody has proved to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The name that quotas, sessions and the ledger go by.
+    pub principal: Arc<str>,
+    /// The roles that come with the proof, beside those that rules give to the name.
+    pub roles: Arc<[Arc<str>]>,
+    /// How it was proved.
+    pub means: Means,
+    /// When the proof ends; `None` if it does not.
+    pub expires: Option<SystemTime>,
+}
+
+/// What proved an identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Means {
+    /// The API key of this id, which is no secret.
+    ApiKey {
+        /// What the key is called.
+        id: Arc<str>,
+    },
+    /// A token.
+    Jwt {
+        /// The name that the operator has given its issuer.
+        issuer: Arc<str>,
+    },
+    /// A client certificate.
+    Certificate,
+}
+
+impl Means {
+    /// Its name in logs and metrics.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::ApiKey { .. } => "api_key",
+            Self::Jwt { .. } => "jwt",
+            Self::Certificate => "certificate",
+        }
+    }
+}
+
+/// Why somebody is not let in. No variant has anything in it that the caller sent, so that all of
+/// them can be logged and answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// There is no proof at all. HTTP: 401.
+    #[error("credentials are needed")]
+    Missing,
+    /// What is there is no proof of any kind. HTTP: 400.
+    #[error("{why}")]
+    Malformed {
+        /// A sentence.
+        why: &'static str,
+    },
+    /// It proves nothing (any more). HTTP: 401 with `invalid_token`.
+    #[error("{why}")]
+    Invalid {
+        /// A sentence.
+        why: &'static str,
+    },
+    /// It proves who calls, and does not allow calling. HTTP: 403.
+    #[error("the token lacks a scope")]
+    InsufficientScope {
+        /// What would do, separated by spaces.
+        needed: Arc<str>,
+    },
+    /// Whether it proves anything cannot be told at present. HTTP: 503.
+    #[error("{why}")]
+    Unavailable {
+        /// A sentence.
+        why: &'static str,
+    },
+    /// Somebody has tried in vain too often. HTTP: 429.
+    #[error("too many credentials from this address were wrong; try again later")]
+    TooManyAttempts,
+}
+
+impl Rejection {
+    /// Its name in logs and metrics.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Malformed { .. } => "malformed",
+            Self::Invalid { .. } => "invalid",
+            Self::InsufficientScope { .. } => "insufficient_scope",
+            Self::Unavailable { .. } => "unavailable",
+            Self::TooManyAttempts => "too_many_attempts",
+        }
+    }
+
+    pub(crate) fn invalid<T>(why: &'static str) -> Result<T, Self> {
+        Err(Self::Invalid { why })
+    }
+
+    pub(crate) fn malformed<T>(why: &'static str) -> Result<T, Self> {
+        Err(Self::Malformed { why })
+    }
+}
+
+/// Whether this can be a principal's name, or that of a role: it is written to logs, headers and
+/// terminals.
+pub(crate) fn is_decent_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= MAX_PRINCIPAL
+        && name.trim() == name
+        && !name.chars().any(is_deceptive)
+}
+
+/// What cannot be seen, or makes a text look like another.
+fn is_deceptive(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
+            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}

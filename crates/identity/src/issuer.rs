@@ -1,0 +1,149 @@
+use crate::challenge::canonical_resource;
+use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
+
+/// How a token is signed. There is no `none` and nothing with a shared secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the names are those of RFC 7518 and RFC 8037")]
+pub enum Algorithm {
+    RS256,
+    RS384,
+    RS512,
+    PS256,
+    PS384,
+    PS512,
+    ES256,
+    ES384,
+    EdDSA,
+}
+
+impl Algorithm {
+    /// All there are.
+    pub const ALL: [Self; 9] = [
+        Self::RS256,
+        Self::RS384,
+        Self::RS512,
+        Self::PS256,
+        Self::PS384,
+        Self::PS512,
+        Self::ES256,
+        Self::ES384,
+        Self::EdDSA,
+    ];
+
+    /// Its name in tokens.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RS256 => "RS256",
+            Self::RS384 => "RS384",
+            Self::RS512 => "RS512",
+            Self::PS256 => "PS256",
+            Self::PS384 => "PS384",
+            Self::PS512 => "PS512",
+            Self::ES256 => "ES256",
+            Self::ES384 => "ES384",
+            Self::EdDSA => "EdDSA",
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A name that is not that of an [`Algorithm`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("tokens cannot be signed like this here")]
+pub struct UnknownAlgorithm;
+
+impl FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
+        // RFC 9864 calls the one curve by its name.
+        let name = if name == "Ed25519" { "EdDSA" } else { name };
+        let found = Self::ALL.into_iter().find(|it| it.as_str() == name);
+        found.ok_or(UnknownAlgorithm)
+    }
+}
+
+/// Where the public keys of an issuer are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// In a file, read again when [`Issuers::refresh`](crate::Issuers::refresh) is called.
+    File(PathBuf),
+    /// At an address, fetched again from time to time.
+    Url(String),
+}
+
+/// An issuer whose tokens are believed, and what is made of them.
+#[derive(Clone, Debug)]
+pub struct IssuerOptions {
+    /// What the operator calls it.
+    pub name: Arc<str>,
+    /// What `iss` must be, character for character.
+    pub issuer: String,
+    /// What `aud` must contain one of, character for character.
+    pub audiences: Vec<String>,
+    /// The URI of this server, for which `aud` may stand as well; compared as URIs are.
+    pub resource: Option<String>,
+    /// How its tokens may be signed.
+    pub algorithms: Vec<Algorithm>,
+    /// The claim with the principal's name.
+    pub principal_claim: String,
+    /// What is put before it.
+    pub principal_prefix: String,
+    /// The claim with roles, a list of texts or a text with spaces. A dotted path leads into
+    /// objects.
+    pub roles_claim: Option<String>,
+    /// Roles that scopes give.
+    pub scopes: BTreeMap<String, Vec<Arc<str>>>,
+    /// Scopes that a token must have to be let in.
+    pub required_scopes: Vec<String>,
+    /// Where its keys are.
+    pub keys: KeySource,
+    /// By how much clocks may differ.
+    pub leeway: Duration,
+    /// How often its keys are fetched.
+    pub refresh: Duration,
+    /// How soon they are fetched again at the earliest, when a token names a key that is not there.
+    pub min_interval: Duration,
+    /// How long they are believed when they cannot be fetched any more.
+    pub max_stale: Duration,
+}
+
+impl IssuerOptions {
+    /// The issuer `issuer`, called `name`, with keys at `keys`; everything else as it is best for
+    /// most. It has no audience yet.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>, issuer: impl Into<String>, keys: KeySource) -> Self {
+        Self {
+            name: name.into(),
+            issuer: issuer.into(),
+            audiences: Vec::new(),
+            resource: None,
+            algorithms: Algorithm::ALL.to_vec(),
+            principal_claim: "sub".to_owned(),
+            principal_prefix: String::new(),
+            roles_claim: None,
+            scopes: BTreeMap::new(),
+            required_scopes: Vec::new(),
+            keys,
+            leeway: Duration::from_secs(30),
+            refresh: Duration::from_secs(900),
+            min_interval: Duration::from_secs(10),
+            max_stale: Duration::from_secs(24 * 60 * 60),
+        }
+    }
+
+    /// Whether a token for `audience` is one for us.
+    pub(crate) fn accepts_audience(&self, audience: &str) -> bool {
+        self.audiences.iter().any(|it| it == audience)
+            || self.resource.as_ref().is_some_and(|resource| {
+                let given = canonical_resource(audience);
+                given.is_some() && given == canonical_resource(resource)
+            })
+    }
+}

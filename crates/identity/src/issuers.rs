@@ -1,0 +1,325 @@
+use crate::{
+    Identity, IssuerOptions, KeySource, Rejection,
+    api_key::digest_of,
+    claims,
+    compact::{Compact, MAX_TOKEN_BYTES},
+    jwks::KeySet,
+    key_state::{IssuerKeys, State},
+    remembered::{Known, Remembered},
+};
+use serde_json::Value;
+use std::{
+    error::Error,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+use tokio::time::timeout;
+
+/// How long a request waits for keys that its token needs and that are being fetched.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+/// How long fetching them may take in all, whoever does it.
+const MAX_FETCH: Duration = Duration::from_secs(20);
+
+/// Whatever fetches keys.
+pub trait FetchKeys: Send + Sync + 'static {
+    /// The document at `source`, of at most a mebibyte: longer ones are refused anyway.
+    fn fetch<'a>(&'a self, source: &'a KeySource) -> Fetched<'a>;
+}
+
+/// A document on its way.
+pub type Fetched<'a> =
+    Pin<Box<dyn Future<Output = Result<Vec<u8>, Box<dyn Error + Send + Sync>>> + Send + 'a>>;
+
+/// Issuers whose tokens are believed.
+#[derive(Debug)]
+pub struct Issuers {
+    issuers: Vec<Issuer>,
+    remembered: Remembered,
+}
+
+#[derive(Debug)]
+struct Issuer {
+    options: IssuerOptions,
+    keys: IssuerKeys,
+}
+
+/// Issuers that cannot be told apart, or could not be held to anything.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadIssuers {
+    /// Two have the same name, or the same `iss`.
+    #[error("`{0}` and `{1}` are the same issuer")]
+    Same(Arc<str>, Arc<str>),
+    /// Both could make the same principal.
+    #[error(
+        "`{0}` and `{1}` could make the same principal: \
+         give each a `principal_prefix`, neither the beginning of the other"
+    )]
+    SamePrincipals(Arc<str>, Arc<str>),
+    /// Its tokens could be for anybody.
+    #[error("`{0}` has no audience")]
+    NoAudience(Arc<str>),
+    /// No signature would be accepted.
+    #[error("`{0}` has no algorithms")]
+    NoAlgorithms(Arc<str>),
+}
+
+/// How an issuer's keys are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IssuerHealth {
+    /// What the operator calls the issuer.
+    pub name: Arc<str>,
+    /// Whether its tokens can be verified.
+    pub ok: bool,
+    /// How many keys there are.
+    pub keys: usize,
+    /// When they were fetched last.
+    pub fetched: Option<SystemTime>,
+    /// Why they could not be fetched when that was tried last.
+    pub failure: Option<String>,
+}
+
+/// What a look at a token has shown.
+enum Judged {
+    Done(Result<Arc<Identity>, Rejection>),
+    NeedsKeys(usize),
+}
+
+impl Issuers {
+    /// These issuers, whose keys nobody has looked for yet: see [`keep`](Self::keep).
+    ///
+    /// # Errors
+    ///
+    /// [`BadIssuers`].
+    pub fn new(options: Vec<IssuerOptions>) -> Result<Self, BadIssuers> {
+        for (index, one) in options.iter().enumerate() {
+            if one.audiences.is_empty() && one.resource.is_none() {
+                return Err(BadIssuers::NoAudience(Arc::clone(&one.name)));
+            }
+            if one.algorithms.is_empty() {
+                return Err(BadIssuers::NoAlgorithms(Arc::clone(&one.name)));
+            }
+            for other in &options[..index] {
+                let names = (Arc::clone(&other.name), Arc::clone(&one.name));
+                if one.name == other.name || one.issuer == other.issuer {
+                    return Err(BadIssuers::Same(names.0, names.1));
+                }
+                let (one, other) = (&one.principal_prefix, &other.principal_prefix);
+                if one.starts_with(other.as_str()) || other.starts_with(one.as_str()) {
+                    return Err(BadIssuers::SamePrincipals(names.0, names.1));
+                }
+            }
+        }
+        let issuer = |options| Issuer {
+            options,
+            keys: IssuerKeys::default(),
+        };
+        Ok(Self {
+            issuers: options.into_iter().map(issuer).collect(),
+            remembered: Remembered::default(),
+        })
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.issuers.len()
+    }
+
+    /// Keeps the keys of the issuer at `index` fresh until it is dropped: at once, then regularly,
+    /// sooner after failures, and when a token needs a key that is not there, but never twice at
+    /// once and never sooner than the least interval after the last time.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many issuers.
+    pub async fn keep(
+        self: Arc<Self>,
+        index: usize,
+        fetch: Arc<dyn FetchKeys>,
+        clock: fn() -> SystemTime,
+    ) {
+        let Issuer { options, keys } = &self.issuers[index];
+        loop {
+            keys.due(options, clock).await;
+            keys.begin();
+            let outcome = match timeout(MAX_FETCH, fetch.fetch(&options.keys)).await {
+                Ok(Ok(document)) => KeySet::parse(&document).map_err(|error| error.to_string()),
+                Ok(Err(error)) => Err(with_causes(&*error)),
+                Err(_) => Err(format!("there was no answer for {} s", MAX_FETCH.as_secs())),
+            };
+            let (issuer, before) = (&*options.name, keys.state().version);
+            match &outcome {
+                Ok(set) => tracing::debug!(issuer, keys = set.len(), "the keys were fetched"),
+                Err(error) => tracing::warn!(issuer, error, "the keys could not be fetched"),
+            }
+            keys.end(outcome, clock());
+            let state = keys.state();
+            if state.version != before {
+                let keys = state.set.as_ref().map_or(0, |set| set.len());
+                tracing::info!(issuer, keys, "the keys of the issuer have changed");
+            }
+        }
+    }
+
+    /// Has the keys of all issuers looked for that are in this file, since it has changed.
+    pub fn refresh(&self, file: &std::path::Path) {
+        for issuer in &self.issuers {
+            if matches!(&issuer.options.keys, KeySource::File(path) if path == file) {
+                issuer.keys.refresh();
+            }
+        }
+    }
+
+    /// Whose `token` is, if that can be told at once; `None` if keys are needed that may be had, for
+    /// which [`verify_later`](Self::verify_later) waits.
+    ///
+    /// # Errors
+    ///
+    /// See [`Rejection`].
+    pub fn verify(&self, token: &str, now: SystemTime) -> Option<Result<Arc<Identity>, Rejection>> {
+        match self.judge(token, now, true) {
+            Judged::Done(outcome) => Some(outcome),
+            Judged::NeedsKeys(_) => None,
+        }
+    }
+
+    /// Whether `token` was verified before, so that doing it again costs next to nothing.
+    #[must_use]
+    pub fn is_known(&self, token: &str) -> bool {
+        self.remembered.find(&digest_of(token)).is_some()
+    }
+
+    /// Whose `token` is, once keys are there that were looked for because of it: by one fetch for
+    /// all who wait, and for no longer than five seconds.
+    ///
+    /// # Errors
+    ///
+    /// See [`Rejection`].
+    pub async fn verify_later(
+        &self,
+        token: &str,
+        clock: fn() -> SystemTime,
+    ) -> Result<Arc<Identity>, Rejection> {
+        // Before looking, so that no attempt ends unseen in between.
+        let seen: Vec<_> = self
+            .issuers
+            .iter()
+            .map(|it| it.keys.attempts.subscribe())
+            .collect();
+        let index = match self.judge(token, clock(), true) {
+            Judged::Done(outcome) => return outcome,
+            Judged::NeedsKeys(index) => index,
+        };
+        self.issuers[index].keys.wanted.notify_one();
+        if let Some(mut attempts) = seen.into_iter().nth(index) {
+            // Whatever comes of it is judged below.
+            let _ = timeout(MAX_WAIT, attempts.changed()).await;
+        }
+        match self.judge(token, clock(), false) {
+            Judged::Done(outcome) => outcome,
+            Judged::NeedsKeys(_) => Err(UNAVAILABLE),
+        }
+    }
+
+    /// How the keys of each issuer are.
+    #[must_use]
+    pub fn health(&self, now: SystemTime) -> Vec<IssuerHealth> {
+        let health = |issuer: &Issuer| {
+            let state = issuer.keys.state();
+            IssuerHealth {
+                name: Arc::clone(&issuer.options.name),
+                ok: state.usable(&issuer.options, now).is_some(),
+                keys: state.set.as_ref().map_or(0, |set| set.len()),
+                fetched: state.fetched,
+                failure: state.failure.clone(),
+            }
+        };
+        self.issuers.iter().map(health).collect()
+    }
+
+    fn judge(&self, token: &str, now: SystemTime, may_wait: bool) -> Judged {
+        if MAX_TOKEN_BYTES < token.len() {
+            return Judged::Done(Rejection::malformed("the token is too long"));
+        }
+        let digest = digest_of(token);
+        if let Some(known) = self.remembered.find(&digest) {
+            let issuer = &self.issuers[known.issuer];
+            let state = issuer.keys.state();
+            // Keys that have changed, or that may have, are looked at again below.
+            if known.version == state.version && state.usable(&issuer.options, now).is_some() {
+                let is_over = known.identity.expires.is_none_or(|expires| expires <= now);
+                return Judged::Done(match is_over {
+                    true => Rejection::invalid("the token has expired"),
+                    false => Ok(known.identity),
+                });
+            }
+        }
+        match self.judge_anew(token, now, may_wait) {
+            Ok(Ok((issuer, version, identity))) => {
+                let identity = Arc::new(identity);
+                let known = Known {
+                    issuer,
+                    version,
+                    identity: Arc::clone(&identity),
+                };
+                self.remembered.insert(digest, known);
+                Judged::Done(Ok(identity))
+            }
+            Ok(Err(issuer)) => Judged::NeedsKeys(issuer),
+            Err(rejection) => Judged::Done(Err(rejection)),
+        }
+    }
+
+    /// The identity with the issuer's index and the version of its keys, or the index of the issuer
+    /// whose keys are needed.
+    fn judge_anew(
+        &self,
+        token: &str,
+        now: SystemTime,
+        may_wait: bool,
+    ) -> Result<Result<(usize, u64, Identity), usize>, Rejection> {
+        let token = Compact::parse(token)?;
+        let Some(Value::String(iss)) = token.claims.get("iss") else {
+            return Rejection::invalid("the token does not say who issued it");
+        };
+        let found = self.issuers.iter().position(|it| it.options.issuer == *iss);
+        let Some(index) = found else {
+            return Rejection::invalid("the token is of an issuer that is not accepted here");
+        };
+        let Issuer { options, keys } = &self.issuers[index];
+        if !options.algorithms.contains(&token.algorithm) {
+            return Rejection::invalid("the token is not signed in a way that is accepted");
+        }
+        let state = keys.state();
+        let state: &State = &state;
+        let waits = may_wait && state.may_wait(options, now);
+        let set = match state.usable(options, now) {
+            Some(set) if set.knows(&token) => set,
+            _ if waits => return Ok(Err(index)),
+            Some(_) if state.failure.is_none() => {
+                return Rejection::invalid("the token is signed with a key that is not known here");
+            }
+            _ => return Err(UNAVAILABLE),
+        };
+        if !set.has_signed(&token) {
+            return Rejection::invalid("the signature of the token is wrong");
+        }
+        let identity = claims::identity(&token.claims, options, now)?;
+        Ok(Ok((index, state.version, identity)))
+    }
+}
+
+const UNAVAILABLE: Rejection = Rejection::Unavailable {
+    why: "the keys of the token's issuer cannot be had at present",
+};
+
+fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

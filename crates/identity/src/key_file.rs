@@ -1,0 +1,365 @@
+use crate::{
+    ApiKey, KeyRecord,
+    api_key::{digest_of, hexadecimal},
+    key_record::{KeyState, text},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+/// A longer file is refused. Ten thousand keys fit.
+const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
+/// Keys in one file, those that are no good any more included.
+const MAX_KEYS: usize = 10_000;
+/// What may not be allowed to anybody: reading by others, and changing by anybody but the owner.
+const FORBIDDEN_MODE: u32 = 0o037;
+/// What this crate reads and writes.
+const FORMAT: u32 = 1;
+
+/// The file of keys, as commands change it. Each change takes a lock beside the file, writes all of
+/// it anew and puts it in its place in one step: a reader sees the file before or after.
+#[derive(Clone, Debug)]
+pub struct KeyFile {
+    path: PathBuf,
+}
+
+/// What a key is made for.
+#[derive(Clone, Debug, Default)]
+pub struct NewKey {
+    /// Whose it is.
+    pub principal: String,
+    /// The roles it gives.
+    pub roles: Vec<String>,
+    /// How long it is good; `None`: until it is taken back.
+    pub lifetime: Option<Duration>,
+    /// What to remember it by.
+    pub label: Option<String>,
+}
+
+/// A key that was just made.
+#[derive(Clone, Debug)]
+pub struct MadeKey {
+    /// The key, which nothing else has.
+    pub key: ApiKey,
+    /// What is kept of it.
+    pub record: KeyRecord,
+}
+
+/// Why keys cannot be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// There is no such file.
+    #[error("there is no file of keys at {}", .0.display())]
+    Missing(PathBuf),
+    /// It cannot be read or written.
+    #[error("the file of keys {} cannot be used", path.display())]
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// Others than its owner may read or change it.
+    #[error(
+        "the file of keys {} is open to other users (mode {mode:03o}); run `chmod 600` on it",
+        path.display()
+    )]
+    Open {
+        /// Where it is.
+        path: PathBuf,
+        /// Who may do what.
+        mode: u32,
+    },
+    /// It does not hold keys.
+    #[error("the file of keys {} is wrong: {why}", path.display())]
+    Content {
+        /// Where it is.
+        path: PathBuf,
+        /// A sentence.
+        why: String,
+    },
+    /// There is no such key.
+    #[error("there is no key `{0}`")]
+    Unknown(String),
+    /// The key is not good any more.
+    #[error("the key `{id}` is {} already", state.as_str())]
+    Over {
+        /// Which.
+        id: String,
+        /// Why it is not.
+        state: KeyState,
+    },
+    /// A key like this cannot be made.
+    #[error("the key would be wrong: {0}")]
+    NotAKey(&'static str),
+    /// There are as many keys as a file may have.
+    #[error("there are {MAX_KEYS} keys already; remove old ones from the file")]
+    Full,
+    /// The system has no randomness.
+    #[error("the system gives no randomness")]
+    Randomness(#[source] getrandom::Error),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    version: u32,
+    keys: Vec<KeyRecord>,
+}
+
+impl KeyFile {
+    /// The file at `path`, which need not exist yet.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+        }
+    }
+
+    /// All keys, the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyFileError`], [`KeyFileError::Missing`] among them.
+    pub fn list(&self) -> Result<Vec<KeyRecord>, KeyFileError> {
+        read(&self.path)
+    }
+
+    /// Makes a key, and the file if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyFileError`] if nothing was changed.
+    pub fn create(&self, new: NewKey, now: SystemTime) -> Result<MadeKey, KeyFileError> {
+        self.change(true, |keys| make(keys, new, None, now))
+    }
+
+    /// Takes the key `id` back. For good: there is no way to undo it.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyFileError`] if nothing was changed.
+    pub fn revoke(&self, id: &str, now: SystemTime) -> Result<KeyRecord, KeyFileError> {
+        self.change(false, |keys| {
+            let key = active(keys, id, now)?;
+            key.revoked = Some(text(now));
+            Ok(key.clone())
+        })
+    }
+
+    /// Makes a key in the place of `id`, for the same principal with the same roles and label, and
+    /// with a life as long. The old one is good for `overlap` more, so that its owner can change
+    /// over; with none it is taken back at once.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyFileError`] if nothing was changed.
+    pub fn rotate(
+        &self,
+        id: &str,
+        overlap: Duration,
+        now: SystemTime,
+    ) -> Result<MadeKey, KeyFileError> {
+        self.change(false, |keys| {
+            let old = active(keys, id, now)?;
+            let time = |text: &String| crate::key_record::time(text);
+            let (created, expires) = (time(&old.created), old.expires.as_ref().and_then(time));
+            let lifetime = match (created, expires) {
+                (Some(created), Some(expires)) => expires.duration_since(created).ok(),
+                _ => None,
+            };
+            if overlap.is_zero() {
+                old.revoked = Some(text(now));
+            } else {
+                let end = now.checked_add(overlap);
+                let end = end.ok_or(KeyFileError::NotAKey("its overlap is too long"))?;
+                // One that ends sooner still does.
+                old.expires = Some(text(expires.map_or(end, |expires| expires.min(end))));
+            }
+            let new = NewKey {
+                principal: old.principal.clone(),
+                roles: old.roles.clone(),
+                lifetime,
+                label: old.label.clone(),
+            };
+            make(keys, new, Some(id.to_owned()), now)
+        })
+    }
+
+    fn change<T>(
+        &self,
+        may_be_missing: bool,
+        change: impl FnOnce(&mut Vec<KeyRecord>) -> Result<T, KeyFileError>,
+    ) -> Result<T, KeyFileError> {
+        // A link stays one, and what it leads to is replaced.
+        let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        let failed = |source| KeyFileError::File {
+            path: path.clone(),
+            source,
+        };
+        if may_be_missing && let Some(directory) = path.parent() {
+            fs::create_dir_all(directory).map_err(failed)?;
+        }
+        let lock = beside(&path, ".lock");
+        // Never removed: removing a lock file lets two processes lock two files.
+        let lock = private().append(true).create(true).open(lock);
+        let lock = lock.map_err(failed)?;
+        lock.lock().map_err(failed)?;
+        let mut keys = match read(&path) {
+            Err(KeyFileError::Missing(_)) if may_be_missing => Vec::new(),
+            read => read?,
+        };
+        let outcome = change(&mut keys)?;
+        write(&path, keys).map_err(failed)?;
+        Ok(outcome)
+    }
+}
+
+fn make(
+    keys: &mut Vec<KeyRecord>,
+    new: NewKey,
+    replaces: Option<String>,
+    now: SystemTime,
+) -> Result<MadeKey, KeyFileError> {
+    if MAX_KEYS <= keys.len() {
+        return Err(KeyFileError::Full);
+    }
+    let key = loop {
+        let key = ApiKey::generate().map_err(KeyFileError::Randomness)?;
+        if keys.iter().all(|it| it.id != key.id()) {
+            break key;
+        }
+    };
+    let expires = match new.lifetime {
+        None => None,
+        Some(lifetime) => {
+            let end = now.checked_add(lifetime);
+            Some(end.ok_or(KeyFileError::NotAKey("it would live too long"))?)
+        }
+    };
+    let record = KeyRecord {
+        id: key.id().to_owned(),
+        digest: hexadecimal(&digest_of(key.reveal())),
+        principal: new.principal,
+        roles: new.roles,
+        label: new.label,
+        created: text(now),
+        expires: expires.map(text),
+        revoked: None,
+        replaces,
+    };
+    if let Some(why) = record.problem() {
+        return Err(KeyFileError::NotAKey(why));
+    }
+    keys.push(record.clone());
+    Ok(MadeKey { key, record })
+}
+
+fn active<'a>(
+    keys: &'a mut [KeyRecord],
+    id: &str,
+    now: SystemTime,
+) -> Result<&'a mut KeyRecord, KeyFileError> {
+    let found = keys.iter_mut().find(|key| key.id == id);
+    let key = found.ok_or_else(|| KeyFileError::Unknown(id.to_owned()))?;
+    match key.state(now) {
+        KeyState::Active => Ok(key),
+        state => Err(KeyFileError::Over {
+            id: id.to_owned(),
+            state,
+        }),
+    }
+}
+
+/// The keys of the file at `path`.
+pub(crate) fn read(path: &Path) -> Result<Vec<KeyRecord>, KeyFileError> {
+    let failed = |source| KeyFileError::File {
+        path: path.to_owned(),
+        source,
+    };
+    let wrong = |why: String| KeyFileError::Content {
+        path: path.to_owned(),
+        why,
+    };
+    // A pipe in the file's place would be waited for without end.
+    let metadata = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(KeyFileError::Missing(path.to_owned()));
+        }
+        metadata => metadata.map_err(failed)?,
+    };
+    if !metadata.is_file() {
+        return Err(wrong("it is not a file".to_owned()));
+    }
+    let file = File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
+    if mode & FORBIDDEN_MODE != 0 {
+        let path = path.to_owned();
+        return Err(KeyFileError::Open { path, mode });
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    if MAX_FILE_BYTES < bytes.len() as u64 {
+        return Err(wrong(format!("it is longer than {MAX_FILE_BYTES} bytes")));
+    }
+    let content: Content =
+        serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+    if content.version != FORMAT {
+        let version = content.version;
+        return Err(wrong(format!("its version is {version}, and not {FORMAT}")));
+    }
+    if MAX_KEYS < content.keys.len() {
+        return Err(wrong(format!("it has more than {MAX_KEYS} keys")));
+    }
+    let mut ids = std::collections::HashSet::new();
+    for (index, key) in content.keys.iter().enumerate() {
+        let place = index + 1;
+        if let Some(problem) = key.problem() {
+            return Err(wrong(format!("of key {place}, {problem}")));
+        }
+        if !ids.insert(&key.id) {
+            return Err(wrong(format!("key {place} has the id of another")));
+        }
+    }
+    Ok(content.keys)
+}
+
+fn write(path: &Path, keys: Vec<KeyRecord>) -> io::Result<()> {
+    let content = Content {
+        version: FORMAT,
+        keys,
+    };
+    let mut bytes = serde_json::to_vec_pretty(&content)?;
+    bytes.push(b'\n');
+    let new = beside(path, ".new");
+    // Left behind by a process that was killed; the lock says that nobody is writing it.
+    let _ = fs::remove_file(&new);
+    let mut file = private().write(true).create_new(true).open(&new)?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    match path.parent() {
+        Some(directory) if directory != Path::new("") => File::open(directory)?.sync_all(),
+        _ => Ok(()),
+    }
+}
+
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
+    options
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}

@@ -1,0 +1,61 @@
+//! Who is calling: what proves it, and which name and roles follow from it.
+//!
+//! Three means, each of which yields an [`Identity`] or a [`Rejection`]:
+//!
+//! * [`ApiKeys`]: keys that [`KeyFile`] made. The file has digests alone; a key is seen once.
+//! * [`Issuers`]: JSON web tokens (RFC 7519) of issuers that the operator trusts, verified with the
+//!   public keys they publish (RFC 7517). Only asymmetric signatures; there is no `none` and no
+//!   shared secret in this crate, so no header of a token can ask for either.
+//! * [`Certificates`]: client certificates that TLS has verified already.
+//!
+//! [`Challenge`] and [`ResourceMetadata`] are what a client is told that comes without (RFC 6750,
+//! RFC 9728).
+//!
+//! Time is given with each question. Deliberately absent: HTTP, MCP, and how keys of issuers are
+//! fetched, which is up to a [`FetchKeys`]; this crate says when, and never twice at once.
+//!
+//! ```
+//! use identity::{ApiKeys, KeyFile, NewKey};
+//! use std::time::SystemTime;
+//!
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("keys.json");
+//! let file = KeyFile::at(&path);
+//! let now = SystemTime::now();
+//! let made = file.create(NewKey { principal: "billing".into(), ..NewKey::default() }, now)?;
+//!
+//! let keys = ApiKeys::open(&path)?;
+//! let identity = keys.verify(made.key.reveal(), now)?;
+//! assert_eq!(&*identity.principal, "billing");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod api_key;
+mod api_keys;
+mod attempts;
+mod certificates;
+mod challenge;
+mod claims;
+mod compact;
+mod identity;
+mod issuer;
+mod issuers;
+mod jwks;
+mod key_file;
+mod key_record;
+mod key_state;
+mod pattern;
+mod remembered;
+
+pub use crate::{
+    api_key::ApiKey,
+    api_keys::{ApiKeys, KeyChange},
+    attempts::FailedAttempts,
+    certificates::{CertificateName, CertificateOptions, Certificates},
+    challenge::{Challenge, ResourceMetadata, canonical_resource},
+    identity::{Identity, MAX_PRINCIPAL, Means, Rejection},
+    issuer::{Algorithm, IssuerOptions, KeySource, UnknownAlgorithm},
+    issuers::{BadIssuers, FetchKeys, Fetched, IssuerHealth, Issuers},
+    key_file::{KeyFile, KeyFileError, MadeKey, NewKey},
+    key_record::{KeyRecord, KeyState},
+};
