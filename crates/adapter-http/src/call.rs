@@ -175,11 +175,15 @@ impl Plan {
         {
             headers.insert("x-request-id", id);
         }
-        // What is no header is no trace context.
-        if let Some(trace) = cx.traceparent.as_deref()
-            && let Ok(trace) = HeaderValue::from_str(trace)
-        {
-            headers.insert("traceparent", trace);
+        let trace = [
+            ("traceparent", cx.traceparent.as_deref()),
+            ("tracestate", cx.tracestate.as_deref()),
+        ];
+        for (name, value) in trace {
+            // What is no header is no trace context.
+            if let Some(Ok(value)) = value.map(HeaderValue::from_str) {
+                headers.insert(name, value);
+            }
         }
         Ok(Outgoing {
             method: self.method.clone(),

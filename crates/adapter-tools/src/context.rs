@@ -36,8 +36,11 @@ pub struct ToolCx {
     pub request_id: Arc<str>,
     /// When the answer is no longer wanted.
     pub deadline: Option<Instant>,
-    /// The W3C trace context of the caller.
+    /// Where in a distributed trace the call is: what goes in `traceparent` of whatever it asks of
+    /// others (W3C Trace Context).
     pub traceparent: Option<Arc<str>>,
+    /// What goes in `tracestate` besides.
+    pub tracestate: Option<Arc<str>>,
     progress: Option<ProgressSink>,
     log: Option<LogSink>,
     stream_release: Option<StreamReleaseSink>,
@@ -78,6 +81,7 @@ impl ToolCx {
             request_id: request_id.into(),
             deadline: None,
             traceparent: None,
+            tracestate: None,
             progress: None,
             log: None,
             stream_release: None,
@@ -95,10 +99,11 @@ impl ToolCx {
         self
     }
 
-    /// Sets the caller's trace context.
+    /// Sets where in a distributed trace the call is, `traceparent` and `tracestate`.
     #[must_use]
-    pub fn with_traceparent(mut self, traceparent: impl Into<Arc<str>>) -> Self {
-        self.traceparent = Some(traceparent.into());
+    pub fn with_trace(mut self, parent: impl Into<Arc<str>>, state: Option<&str>) -> Self {
+        self.traceparent = Some(parent.into());
+        self.tracestate = state.map(Into::into);
         self
     }
 
@@ -224,6 +229,7 @@ impl fmt::Debug for ToolCx {
             .field("request_id", &self.request_id)
             .field("deadline", &self.deadline)
             .field("traceparent", &self.traceparent)
+            .field("tracestate", &self.tracestate)
             .field("meter", &self.meter)
             .finish_non_exhaustive()
     }

@@ -5,12 +5,13 @@ use crate::{
 };
 use governance::{Kind, Micros};
 use ledger::{BeginError, CallId, Claim, End, Finished, OpenCall, Outcome, Recorder, Start};
-use mcp_protocol::model::{CallToolResult, ReadResourceResult};
+use mcp_protocol::{
+    TraceContext,
+    model::{CallToolResult, ReadResourceResult},
+};
 use mcp_service::{RequestCx, Service};
-use opentelemetry::{propagation::TextMapPropagator, trace::TraceContextExt};
-use opentelemetry_sdk::propagation::TraceContextPropagator;
 use redaction::{Redactor, Spec};
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
 /// Records every admitted invocation: that it begins before it runs, and how it ended before it is
 /// answered, given up ones too.
@@ -93,7 +94,7 @@ impl<'a> Labels<'a> {
         };
         Self {
             request_id: cx.id.to_string(),
-            trace_id: cx.meta.traceparent.as_deref().and_then(trace_id),
+            trace_id: cx.trace().map(TraceContext::trace_id_text),
             arguments_digest: arguments_digest(redactor, sent, &arguments),
             arguments,
         }
@@ -109,15 +110,6 @@ pub(crate) fn arguments_digest(redactor: &Redactor, sent: &str, kept: &str) -> l
         // A plain one would confirm guesses of what was taken out.
         redactor.digest(sent)
     }
-}
-
-/// The trace id in a W3C `traceparent`.
-fn trace_id(traceparent: &str) -> Option<String> {
-    let carrier = HashMap::from([("traceparent".to_owned(), traceparent.to_owned())]);
-    let context = TraceContextPropagator::new().extract(&carrier);
-    let span = context.span();
-    let span = span.span_context();
-    span.is_valid().then(|| span.trace_id().to_string())
 }
 
 impl<S> Recorded<S> {
@@ -330,25 +322,4 @@ fn recorded_read(result: &ReadResourceResult) -> String {
         })
         .collect();
     serde_json::to_string(&contents).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::trace_id;
-
-    #[test]
-    fn only_a_real_trace_is_recorded() {
-        let trace = "0af7651916cd43dd8448eb211c80319c";
-        let real = trace_id(&format!("00-{trace}-b7ad6b7169203331-01"));
-        assert_eq!(real.as_deref(), Some(trace));
-        for bad in [
-            "",
-            "00",
-            "00-xyz",
-            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
-        ] {
-            assert_eq!(trace_id(bad), None, "{bad}");
-        }
-    }
 }

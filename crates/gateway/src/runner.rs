@@ -64,8 +64,8 @@ impl Runner {
         if let Some(deadline) = admitted.deadline() {
             tool_cx = tool_cx.with_deadline(deadline);
         }
-        if let Some(traceparent) = &cx.meta.traceparent {
-            tool_cx = tool_cx.with_traceparent(&**traceparent);
+        if let Some(trace) = cx.trace() {
+            tool_cx = tool_cx.with_trace(trace.traceparent(), trace.tracestate());
         }
         let reporter = cx.progress_reporter();
         let spoken = Arc::new(AtomicBool::new(false));

@@ -16,6 +16,7 @@ mod error;
 pub mod method;
 pub mod model;
 mod session;
+mod trace_context;
 mod version;
 
 pub use crate::{
@@ -23,6 +24,7 @@ pub use crate::{
     error::ProtocolError,
     method::{decode_notification, decode_request},
     session::Session,
+    trace_context::{MAX_TRACE_STATE_BYTES, TraceContext},
     version::{Era, ProtocolVersion, RequestedVersion},
 };
 pub use jsonrpc_core::{ErrorCode, ErrorObject, Id, RawJson};

@@ -1,10 +1,10 @@
 use crate::{Connection, Outbox, Principal, TransportKind};
 use jsonrpc_core::{Frame, Id, Message, RawJson};
 use mcp_protocol::{
-    Era, ProtocolVersion, encode_notification,
+    Era, ProtocolVersion, TraceContext, encode_notification,
     model::{ClientCapabilities, LoggingLevel, RequestMeta, ServerNotification},
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Everything about a request that is not its parameters.
 #[derive(Debug)]
@@ -25,6 +25,10 @@ pub struct RequestCx {
     /// What the client can be asked for: declared by this request in the modern era, by
     /// `initialize` in the legacy era.
     pub capabilities: ClientCapabilities,
+    /// Where in a distributed trace the transport's own message was sent, such as an HTTP request:
+    /// one of them may carry many requests, and one request may need many of them.
+    pub carrier: Option<TraceContext>,
+    trace: OnceLock<TraceContext>,
     connection: Option<Arc<Connection>>,
     log_from: Option<LoggingLevel>,
     outbox: Option<Outbox>,
@@ -37,6 +41,8 @@ pub(crate) struct Origin {
     pub(crate) principal: Principal,
     pub(crate) transport: TransportKind,
     pub(crate) session: Option<Arc<str>>,
+    /// See [`RequestCx::carrier`].
+    pub(crate) carrier: Option<TraceContext>,
     /// Where the client can be asked and says how much it wants to hear; modern requests say that
     /// themselves.
     pub(crate) connection: Option<Arc<Connection>>,
@@ -58,6 +64,8 @@ impl RequestCx {
             principal: origin.principal,
             transport: origin.transport,
             session: origin.session,
+            carrier: origin.carrier,
+            trace: OnceLock::new(),
             connection: origin.connection,
             log_from: origin.log_from,
             id,
@@ -78,6 +86,8 @@ impl RequestCx {
             principal: self.principal.clone(),
             transport: self.transport,
             session: self.session.clone(),
+            carrier: self.carrier.clone(),
+            trace: self.trace.clone(),
             connection: self.connection.clone(),
             log_from: self.log_from,
             id: self.id.clone(),
@@ -109,6 +119,7 @@ impl RequestCx {
                 principal: Principal::new(principal),
                 transport: TransportKind::Stdio,
                 session: None,
+                carrier: None,
                 connection: None,
                 log_from: None,
             },
@@ -117,6 +128,24 @@ impl RequestCx {
             ClientCapabilities::default(),
             None,
         )
+    }
+
+    /// Where in a distributed trace the request is handled: that of the span that is made of it here,
+    /// once there is one, and else its caller's. What the request says about itself comes before
+    /// what its transport does (SEP-414).
+    pub fn trace(&self) -> Option<&TraceContext> {
+        self.trace.get().or_else(|| self.parent_trace())
+    }
+
+    /// Where in a distributed trace its caller makes the request.
+    pub fn parent_trace(&self) -> Option<&TraceContext> {
+        self.meta.trace.as_ref().or(self.carrier.as_ref())
+    }
+
+    /// Says which span is made of the request here. The first stays; forks know it too, if they are
+    /// made afterwards.
+    pub fn enter_span(&self, span: TraceContext) {
+        let _ = self.trace.set(span);
     }
 
     /// Reports how far the request has come, if the client wants to know.

@@ -258,6 +258,7 @@ where
                 principal: principal.clone(),
                 transport,
                 session: None,
+                carrier: None,
                 connection: None,
                 log_from: self.log_from(&meta, None),
             },
@@ -405,6 +406,7 @@ where
                 principal: principal.clone(),
                 transport: connection.transport,
                 session: connection.session_id.clone(),
+                carrier: None,
                 log_from: self
                     .log_from(&meta, (version.era() == Era::Legacy).then_some(connection)),
                 connection: Some(Arc::clone(connection)),

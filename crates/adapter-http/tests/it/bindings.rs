@@ -26,7 +26,7 @@ async fn a_read_is_one_request_and_its_part_of_the_answer() {
     assert_eq!(tool.kind().as_str(), "http");
     assert_eq!(tool.annotations().read_only, Some(true));
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    let cx = ToolCx::new("anna", "call-7").with_traceparent(trace);
+    let cx = ToolCx::new("anna", "call-7").with_trace(trace, Some("a=1"));
     let output = call_as(&tool, cx, json!({"order_id": "A/1"}))
         .await
         .unwrap();
@@ -40,6 +40,7 @@ async fn a_read_is_one_request_and_its_part_of_the_answer() {
     assert_eq!(seen.header("x-plain"), "a");
     assert_eq!(seen.header("x-request-id"), "call-7");
     assert_eq!(seen.header("traceparent"), trace);
+    assert_eq!(seen.header("tracestate"), "a=1");
     assert_eq!(seen.header("accept-encoding"), "identity");
     assert!(seen.header("user-agent").starts_with("owlclaw-mcp/"));
     assert_eq!(

@@ -5,7 +5,7 @@ use crate::asking;
 use adapter_tools::{Answers, Tool};
 use jsonrpc_core::{ErrorCode, Id, RawJson};
 use mcp_protocol::{
-    ProtocolVersion,
+    ProtocolVersion, TraceContext,
     model::{ClientCapabilities, TaskState},
 };
 use mcp_service::{McpError, RequestCx, TransportKind};
@@ -31,6 +31,8 @@ pub(crate) struct Saved {
     session: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     traceparent: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tracestate: Option<String>,
     #[serde(default)]
     capabilities: ClientCapabilities,
 }
@@ -47,13 +49,15 @@ pub(crate) fn text_of(
     arguments: &RawJson,
     answers: Option<&Answers>,
 ) -> Option<String> {
+    let trace = cx.trace();
     let saved = Saved {
         arguments: asking::boxed(arguments)?,
         responses: answers.map(|it| it.responses.clone()).unwrap_or_default(),
         state: answers.and_then(|it| it.state.clone()),
         transport: cx.transport.as_str().to_owned(),
         session: cx.session.as_deref().map(str::to_owned),
-        traceparent: cx.meta.traceparent.as_deref().map(str::to_owned),
+        traceparent: trace.map(TraceContext::traceparent),
+        tracestate: trace.and_then(|it| it.tracestate().map(str::to_owned)),
         capabilities: cx.capabilities.clone(),
     };
     let text = serde_json::to_string(&saved).ok()?;
@@ -79,7 +83,8 @@ pub(crate) fn read(record: &TaskRecord, attempt: u64, text: &str) -> Option<Agai
     // The record has the task and the attempt where it has the id of a request.
     cx.id = Id::String(format!("task/{}/{attempt}", record.id).into());
     cx.session = saved.session.map(Into::into);
-    cx.meta.traceparent = saved.traceparent.map(Into::into);
+    let parent = saved.traceparent.as_deref();
+    cx.meta.trace = parent.and_then(|it| TraceContext::parse(it, saved.tracestate.as_deref()));
     cx.capabilities = saved.capabilities;
     let has_answers = !saved.responses.is_empty() || saved.state.is_some();
     Some(Again {
@@ -129,8 +134,8 @@ mod tests {
         let mut cx = RequestCx::detached(ProtocolVersion::V2026_07_28, "anna")
             .with_transport(TransportKind::Http);
         cx.session = Some("s".into());
-        cx.meta.traceparent =
-            Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into());
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        cx.meta.trace = TraceContext::parse(parent, Some("a=1"));
         let declared = json!({ "elicitation": { "form": {}, "url": {} }, "roots": {},
                                "extensions": { "io.modelcontextprotocol/tasks": {} } });
         cx.capabilities = serde_json::from_value(declared).unwrap();
@@ -150,7 +155,7 @@ mod tests {
             assert_eq!(again.cx.version, cx.version);
             assert_eq!(again.cx.transport, cx.transport);
             assert_eq!(again.cx.session, cx.session);
-            assert_eq!(again.cx.meta.traceparent, cx.meta.traceparent);
+            assert_eq!(again.cx.meta.trace, cx.meta.trace);
             assert_eq!(again.cx.capabilities, cx.capabilities);
             assert_eq!(
                 again.cx.id,

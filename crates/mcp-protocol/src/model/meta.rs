@@ -1,5 +1,5 @@
 use super::{ClientCapabilities, Object, object, present, raw};
-use crate::{ProtocolError, RequestedVersion};
+use crate::{ProtocolError, RequestedVersion, TraceContext};
 use jsonrpc_core::{Id, RawJson};
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
@@ -20,8 +20,8 @@ pub struct RequestMeta {
     pub log_level: Option<LoggingLevel>,
     /// Ties progress notifications to the request: a string or an integer of the client's choice.
     pub progress_token: Option<Id>,
-    /// W3C trace context of the caller, not checked.
-    pub traceparent: Option<Box<str>>,
+    /// Where in a distributed trace the caller makes it (SEP-414); one that cannot be read is none.
+    pub trace: Option<TraceContext>,
     /// `io.owlclaw/idempotencyKey`: what the client calls this one call, so that it can be sent again
     /// without being done again. JSON text as it was sent, not checked.
     pub idempotency_key: Option<Box<str>>,
@@ -76,6 +76,8 @@ struct Wire<'a> {
     // Not ours to refuse: a trace context that is no string is no trace context.
     #[serde(borrow, default)]
     traceparent: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    tracestate: Option<&'a RawValue>,
     // What to say of one that cannot be used is for those who know what it is for.
     #[serde(borrow, default, rename = "io.owlclaw/idempotencyKey")]
     idempotency_key: Option<&'a RawValue>,
@@ -112,12 +114,16 @@ impl RequestMeta {
             client_capabilities: wire.client_capabilities,
             log_level: wire.log_level,
             progress_token: wire.progress_token,
-            traceparent: wire
-                .traceparent
-                .and_then(|raw| serde_json::from_str(raw.get()).ok()),
+            trace: trace(wire.traceparent, wire.tracestate),
             idempotency_key: wire.idempotency_key.map(|raw| raw.get().into()),
         })
     }
+}
+
+fn trace(parent: Option<&RawValue>, state: Option<&RawValue>) -> Option<TraceContext> {
+    let text = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).ok();
+    let state = state.and_then(text);
+    TraceContext::parse(&text(parent?)?, state.as_deref())
 }
 
 /// The `_meta` of a result, in the order it was put together.
@@ -226,6 +232,27 @@ mod tests {
     }
 
     #[test]
+    fn a_trace_is_read_and_what_is_none_is_passed_over() {
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let read = |traceparent: &str, tracestate: &str| {
+            let meta = read(&format!(
+                r#"{{"_meta":{{"traceparent":{traceparent},"tracestate":{tracestate}}}}}"#
+            ));
+            let trace = meta.unwrap().trace?;
+            Some((trace.traceparent(), trace.tracestate().map(str::to_owned)))
+        };
+        let quoted = format!("{parent:?}");
+        let with_state = |state: Option<&str>| Some((parent.to_owned(), state.map(str::to_owned)));
+        assert_eq!(read(&quoted, r#""a=1""#), with_state(Some("a=1")));
+        for bad in ["7", "null", r#""A=1""#] {
+            assert_eq!(read(&quoted, bad), with_state(None));
+        }
+        for bad in ["7", "null", r#""00-0""#] {
+            assert_eq!(read(bad, r#""a=1""#), None);
+        }
+    }
+
+    #[test]
     fn everything_else_is_passed_over_and_nothing_is_required() {
         assert!(read("{}").unwrap().protocol_version.is_none());
         assert!(
@@ -237,7 +264,7 @@ mod tests {
         let meta =
             read(r#"{"_meta":{"progressToken":"t","traceparent":7,"com.example/x":[1]}}"#).unwrap();
         assert_eq!(meta.progress_token, Some("t".into()));
-        assert_eq!(meta.traceparent, None);
+        assert_eq!(meta.trace, None);
         assert_eq!(meta.idempotency_key, None);
         for key in [r#""k-1""#, "7", "[]"] {
             let meta = read(&format!(

@@ -169,6 +169,8 @@ fn carried(version: ProtocolVersion, mut request: ClientRequest) -> Option<Clien
     Some(request)
 }
 
+const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
 fn outgoing_meta() -> impl Strategy<Value = OutgoingMeta> {
     (
         option::of(implementation()),
@@ -183,7 +185,7 @@ fn outgoing_meta() -> impl Strategy<Value = OutgoingMeta> {
                 for (key, value) in others {
                     entries.insert_raw(format!("com.example/{key}"), value);
                 }
-                entries.insert("traceparent", "00-1-2-03");
+                entries.insert("traceparent", TRACE);
                 // What the caller may not say twice.
                 entries.insert("progressToken", &[7]);
                 entries.insert("io.modelcontextprotocol/protocolVersion", "v999");
@@ -217,7 +219,8 @@ proptest! {
 
         let read = RequestMeta::of(&written.params).unwrap();
         prop_assert_eq!(read.progress_token, meta.progress_token);
-        prop_assert_eq!(read.traceparent.as_deref(), Some("00-1-2-03"));
+        let trace = read.trace.map(|it| it.traceparent());
+        prop_assert_eq!(trace.as_deref(), Some(TRACE));
         let modern = version.era() == Era::Modern;
         prop_assert_eq!(
             read.protocol_version.map(|it| it.as_str().to_owned()),
