@@ -17,7 +17,8 @@ use jsonrpc_core::{
     Response, decode,
 };
 use mcp_protocol::{
-    Encoder, Era, ProtocolError, ProtocolVersion, Session, decode_notification, decode_request,
+    Encoder, Era, ProtocolError, ProtocolVersion, Session, TraceContext, decode_notification,
+    decode_request,
     model::{
         CacheHint, CacheScope, ClientNotification, ClientRequest, DiscoverResult, Implementation,
         Initialize, InitializeResult, LoggingLevel, RequestMeta, ServerCapabilities, ServerResult,
@@ -198,6 +199,7 @@ where
                 Sender {
                     connection,
                     principal: &connection.principal,
+                    carrier: None,
                     outbox,
                 },
                 payload,
@@ -207,13 +209,15 @@ where
 
     /// Takes what a frame of a connection holds; see [`Engine::accept`]. `principal` is who sent
     /// this frame: the connection's, with the roles that it has now. Anybody else is refused, as
-    /// transports do before.
+    /// transports do before. `carrier` is what the transport itself says of a trace, as
+    /// [`RequestCx::carrier`] has it.
     pub fn accept_payload(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
         principal: &Principal,
         payload: Payload,
         outbox: &Outbox,
+        carrier: Option<&TraceContext>,
     ) -> Accepted {
         if *principal != connection.principal {
             let why = "there is no such session";
@@ -224,6 +228,7 @@ where
         let from = Sender {
             connection,
             principal,
+            carrier,
             outbox,
         };
         self.accept_from(from, payload)
@@ -237,7 +242,7 @@ where
     }
 
     /// Takes one modern request that belongs to no connection: a POST of HTTP. Dropping the exchange
-    /// is its cancellation.
+    /// is its cancellation. `carrier` as for [`Engine::accept_payload`].
     pub fn accept_modern(
         self: &Arc<Self>,
         principal: &Principal,
@@ -245,6 +250,7 @@ where
         request: Request,
         meta: RequestMeta,
         outbox: Option<Outbox>,
+        carrier: Option<TraceContext>,
     ) -> Accepted {
         let Request { id, method, params } = request;
         let version = match Session::default().version_of(&meta) {
@@ -258,7 +264,7 @@ where
                 principal: principal.clone(),
                 transport,
                 session: None,
-                carrier: None,
+                carrier,
                 connection: None,
                 log_from: self.log_from(&meta, None),
             },
@@ -372,6 +378,7 @@ where
         let Sender {
             connection,
             principal,
+            carrier,
             outbox,
         } = from;
         let Request { id, method, params } = request;
@@ -406,7 +413,7 @@ where
                 principal: principal.clone(),
                 transport: connection.transport,
                 session: connection.session_id.clone(),
-                carrier: None,
+                carrier: carrier.cloned(),
                 log_from: self
                     .log_from(&meta, (version.era() == Era::Legacy).then_some(connection)),
                 connection: Some(Arc::clone(connection)),
@@ -558,6 +565,7 @@ struct Sender<'a> {
     connection: &'a Arc<Connection>,
     /// The connection's, with the roles that it has now.
     principal: &'a Principal,
+    carrier: Option<&'a TraceContext>,
     /// Where goes what is said before an answer.
     outbox: &'a Outbox,
 }

@@ -309,7 +309,7 @@ impl House {
         let kind = TransportKind::Http;
         let accepted = self
             .engine
-            .accept_modern(&principal, kind, request, meta, outbox);
+            .accept_modern(&principal, kind, request, meta, outbox, None);
         self.take(accepted, None, BTreeMap::from([(7, 1)]), false);
     }
 

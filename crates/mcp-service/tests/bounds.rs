@@ -521,9 +521,10 @@ async fn a_post_is_cancelled_by_dropping_it() {
         params,
     };
     let principal = Principal::new("anna");
-    let accepted = house
-        .engine
-        .accept_modern(&principal, TransportKind::Http, request, meta, None);
+    let accepted =
+        house
+            .engine
+            .accept_modern(&principal, TransportKind::Http, request, meta, None, None);
     let Accepted::Pending(mut exchange) = accepted else {
         panic!("it waits");
     };

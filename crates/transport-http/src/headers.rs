@@ -1,7 +1,7 @@
 //! What the headers of a request say.
 
 use http::{HeaderMap, HeaderValue};
-use mcp_protocol::RequestedVersion;
+use mcp_protocol::{RequestedVersion, TraceContext};
 
 /// A header that must not say two things.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +46,9 @@ pub(crate) struct Headers<'a> {
     pub(crate) method: Single<'a>,
     pub(crate) name: Single<'a>,
     pub(crate) accept: Accept,
+    traceparent: Single<'a>,
+    /// All of them: one after the other they are one (W3C Trace Context, 3.3).
+    tracestate: Vec<&'a HeaderValue>,
 }
 
 /// What a client says it understands.
@@ -78,6 +81,11 @@ impl<'a> Headers<'a> {
                 "mcp-protocol-version" => &mut found.version,
                 "mcp-method" => &mut found.method,
                 "mcp-name" => &mut found.name,
+                "traceparent" => &mut found.traceparent,
+                "tracestate" => {
+                    found.tracestate.push(value);
+                    continue;
+                }
                 "accept" => {
                     let accept = accepts.get_or_insert(Accept {
                         json: false,
@@ -102,6 +110,14 @@ impl<'a> Headers<'a> {
     /// Whether the headers name a revision without a handshake.
     pub(crate) fn are_modern(&self) -> bool {
         self.version().is_some_and(|version| version.is_modern())
+    }
+
+    /// Where in a distributed trace the HTTP request was sent.
+    pub(crate) fn trace(&self) -> Option<TraceContext> {
+        let parent = self.traceparent.text()?;
+        let states: Result<Vec<_>, _> = self.tracestate.iter().map(|it| it.to_str()).collect();
+        let state = states.ok().map(|it| it.join(","));
+        TraceContext::parse(parent, state.as_deref())
     }
 
     /// Whether the body is said to be JSON.
@@ -150,6 +166,33 @@ mod tests {
                 map.append(name, value);
                 map
             })
+    }
+
+    #[test]
+    fn a_trace_is_one_parent_and_all_states() {
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let other = parent.replace("-01", "-00");
+        let of = |headers: &[(&'static str, &str)]| {
+            let headers = map(headers);
+            let trace = Headers::read(&headers).trace()?;
+            Some((
+                trace.traceparent(),
+                trace.tracestate().unwrap_or_default().to_owned(),
+            ))
+        };
+        let (traceparent, tracestate) = ("traceparent", "tracestate");
+        let read = |state: &str| Some((parent.to_owned(), state.to_owned()));
+        assert_eq!(of(&[(traceparent, parent)]), read(""));
+        let states = [
+            (traceparent, parent),
+            (tracestate, "a=1, b=2"),
+            (tracestate, "c=3"),
+        ];
+        assert_eq!(of(&states), read("a=1,b=2,c=3"));
+        assert_eq!(of(&[(traceparent, parent), (tracestate, "A=1")]), read(""));
+        assert_eq!(of(&[(tracestate, "a=1")]), None);
+        assert_eq!(of(&[(traceparent, "ff")]), None);
+        assert_eq!(of(&[(traceparent, parent), (traceparent, &other)]), None);
     }
 
     #[test]

@@ -157,9 +157,13 @@ where
         max_waiting: endpoint.options.limits.max_unread_answer_bytes,
     };
     let outbox = connection.outbox();
-    let accepted = endpoint
-        .engine
-        .accept_payload(&connection, &principal, payload, outbox);
+    let accepted = endpoint.engine.accept_payload(
+        &connection,
+        &principal,
+        payload,
+        outbox,
+        headers.trace().as_ref(),
+    );
     match accepted {
         // What answers nothing in particular tells the client nothing, unless it is told here.
         Accepted::Done(Reply::One(answer)) if answer.response.id.is_none() => {

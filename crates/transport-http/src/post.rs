@@ -218,6 +218,7 @@ where
         request,
         meta,
         outbox.clone(),
+        headers.trace(),
     );
     Ok(match accepted {
         Accepted::Done(reply) => Dispatched::Reply(reply),
@@ -244,10 +245,13 @@ where
     let endpoint = caller.endpoint();
     let session = caller.open_session(SessionKind::Streamable, principal)?;
     let connection = &session.connection;
-    match endpoint
-        .engine
-        .accept_payload(connection, principal, message, connection.outbox())
-    {
+    match endpoint.engine.accept_payload(
+        connection,
+        principal,
+        message,
+        connection.outbox(),
+        headers.trace().as_ref(),
+    ) {
         Accepted::Done(Reply::One(answer)) if answer.response.outcome.is_ok() => {
             let id = Arc::clone(&session.id);
             Ok(Dispatched::Opened(id, Reply::One(answer)))
@@ -290,7 +294,8 @@ where
         None => return refuse(StatusCode::BAD_REQUEST, "`Mcp-Session-Id` is missing"),
     };
     let engine = &caller.endpoint().engine;
-    let accepted = engine.accept_payload(&connection, principal, payload, &outbox);
+    let trace = headers.trace();
+    let accepted = engine.accept_payload(&connection, principal, payload, &outbox, trace.as_ref());
     Ok(match accepted {
         Accepted::Done(reply) => Dispatched::Reply(reply),
         Accepted::Pending(exchange) => {
