@@ -1,4 +1,4 @@
-use crate::{Outbox, Principal, ask::Questions, subscriptions::Subscription};
+use crate::{Outbox, Principal, ask::Questions, resume::Watcher, subscriptions::Subscription};
 use futures_util::future::AbortHandle;
 use jsonrpc_core::Id;
 use mcp_protocol::{Session, model::LoggingLevel};
@@ -44,6 +44,7 @@ pub struct Connection {
     questions: Questions,
     log_level: Mutex<LoggingLevel>,
     winding_down: watch::Sender<bool>,
+    pub(crate) watcher: Watcher,
 }
 
 impl Connection {
@@ -67,6 +68,7 @@ impl Connection {
             questions: Questions::default(),
             log_level: Mutex::new(LoggingLevel::Info),
             winding_down: watch::Sender::new(false),
+            watcher: Watcher::default(),
         })
     }
 
@@ -144,6 +146,7 @@ impl Connection {
             .log_level
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = level;
+        self.watcher.tell();
     }
 
     pub(crate) fn subscription(&self) -> MutexGuard<'_, Option<Subscription>> {

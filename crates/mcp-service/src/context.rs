@@ -104,10 +104,13 @@ impl RequestCx {
     pub fn announce_task(&self, id: &str) {
         if let Some(connection) = &self.connection
             && self.version.era() == Era::Legacy
-            && let Some(subscription) = &*connection.subscription()
-            && let Err(error) = subscription.watch_task(id)
         {
-            tracing::debug!(principal = %self.principal, %error, "a task is not announced");
+            if let Some(subscription) = &*connection.subscription()
+                && let Err(error) = subscription.watch_task(id)
+            {
+                tracing::debug!(principal = %self.principal, %error, "a task is not announced");
+            }
+            connection.watcher.tell();
         }
     }
 

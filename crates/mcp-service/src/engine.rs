@@ -526,17 +526,9 @@ where
             version = protocol_version,
             "session opened"
         );
-        // Legacy clients hear of changed lists without asking.
-        let filter = SubscriptionFilter {
-            tools_list_changed: self.identity.capabilities.tools,
-            prompts_list_changed: self.identity.capabilities.prompts,
-            resources_list_changed: self.identity.capabilities.resources.is_some(),
-            resource_subscriptions: Vec::new(),
-            task_ids: Vec::new(),
-        };
         let subscription = self.subscriptions.add(
             cx.principal.clone(),
-            filter,
+            self.legacy_filter(),
             version,
             None,
             connection.outbox().clone(),
@@ -556,6 +548,18 @@ where
         });
         let result = self.encoder.result(version, &result);
         answered(cx, result.map_err(|error| McpError::internal(&error).0))
+    }
+
+    /// What legacy clients hear of without asking: changed lists.
+    pub(crate) fn legacy_filter(&self) -> SubscriptionFilter {
+        let offer = &self.identity.capabilities;
+        SubscriptionFilter {
+            tools_list_changed: offer.tools,
+            prompts_list_changed: offer.prompts,
+            resources_list_changed: offer.resources.is_some(),
+            resource_subscriptions: Vec::new(),
+            task_ids: Vec::new(),
+        }
     }
 }
 

@@ -21,6 +21,7 @@ mod error;
 mod exchange;
 mod outbox;
 mod principal;
+mod resume;
 mod service;
 mod slots;
 mod subscriptions;
@@ -34,6 +35,7 @@ pub use crate::{
     exchange::{Accepted, Answer, Exchange, Reply},
     outbox::{Outbox, OutboxError},
     principal::Principal,
+    resume::SessionState,
     service::Service,
     slots::{Slot, Slots},
     subscriptions::{Change, SubscriptionLimits, Subscriptions, TooManySubscriptions},

@@ -254,6 +254,27 @@ impl Subscription {
         Ok(())
     }
 
+    /// The resources and the tasks that are heard of.
+    pub(crate) fn watched(&self) -> (Vec<String>, Vec<String>) {
+        let state = self.list.lock();
+        let filter = state.subscribers.get(&self.key).map(|it| &it.filter);
+        filter.map_or_else(Default::default, |filter| {
+            (
+                filter.resource_subscriptions.clone(),
+                filter.task_ids.clone(),
+            )
+        })
+    }
+
+    /// Has it be `principal` who hears, whose name must be the one before.
+    pub(crate) fn be(&self, principal: &Principal) {
+        if let Some(subscriber) = self.list.lock().subscribers.get_mut(&self.key)
+            && subscriber.principal == *principal
+        {
+            subscriber.principal = principal.clone();
+        }
+    }
+
     /// Leaves nothing but `filter` to be heard of.
     pub(crate) fn narrow(&self, filter: SubscriptionFilter) {
         if let Some(subscriber) = self.list.lock().subscribers.get_mut(&self.key) {

@@ -82,16 +82,17 @@ where
             _ => None,
         };
         let result = self.service.call(cx, request).await?;
-        if let (Some((uri, watch)), Some(connection)) = (watched, connection)
-            && let Some(subscription) = &*connection.subscription()
-        {
-            if watch {
-                subscription
-                    .watch(uri)
-                    .map_err(|error| McpError(too_many(error)))?;
-            } else {
-                subscription.unwatch(&uri);
+        if let (Some((uri, watch)), Some(connection)) = (watched, connection) {
+            if let Some(subscription) = &*connection.subscription() {
+                if watch {
+                    subscription
+                        .watch(uri)
+                        .map_err(|error| McpError(too_many(error)))?;
+                } else {
+                    subscription.unwatch(&uri);
+                }
             }
+            connection.watcher.tell();
         }
         self.encoder
             .result(cx.version, &result)

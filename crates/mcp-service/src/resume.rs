@@ -1,0 +1,132 @@
+//! Legacy sessions that outlive the process they began in.
+
+use crate::{Change, Connection, Engine, McpError, Principal, Service, TooManySubscriptions};
+use mcp_protocol::{
+    ProtocolVersion, Session,
+    model::{ClientCapabilities, ClientRequest, LoggingLevel, ServerResult, SubscriptionFilter},
+};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+/// What has to be known of a legacy session to go on with it in another process. Whose it is, is for
+/// whoever keeps it to know.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionState {
+    /// The revision that was agreed on.
+    pub version: ProtocolVersion,
+    /// What the client said it can do.
+    pub capabilities: ClientCapabilities,
+    /// From which severity on it wants to hear log messages.
+    pub log_level: LoggingLevel,
+    /// The URIs of the resources that it has subscribed to, at most
+    /// [`SubscriptionLimits::max_resources`](crate::SubscriptionLimits::max_resources).
+    pub resources: Vec<String>,
+    /// The tasks that it hears of, as many at most.
+    pub tasks: Vec<String>,
+}
+
+/// Whom to tell when a [`SessionState`] has changed.
+#[derive(Default)]
+pub(crate) struct Watcher(OnceLock<Box<dyn Fn() + Send + Sync>>);
+
+impl Watcher {
+    pub(crate) fn tell(&self) {
+        if let Some(told) = self.0.get() {
+            told();
+        }
+    }
+}
+
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Watcher")
+            .field(&self.0.get().is_some())
+            .finish()
+    }
+}
+
+impl Connection {
+    /// What would have to be known to go on with it elsewhere; `None` before `initialize`.
+    pub fn state(&self) -> Option<SessionState> {
+        let (version, capabilities) = match &*self.session() {
+            Session::Unopened => return None,
+            Session::Legacy {
+                version,
+                capabilities,
+            } => (*version, capabilities.clone()),
+        };
+        let (resources, tasks) = match &*self.subscription() {
+            Some(subscription) => subscription.watched(),
+            None => Default::default(),
+        };
+        Some(SessionState {
+            version,
+            capabilities,
+            log_level: self.log_level(),
+            resources,
+            tasks,
+        })
+    }
+
+    /// Has `told` called whenever [`Connection::state`] says something else than before, from
+    /// whichever thread changed it, which waits meanwhile. Not for `initialize`, whose end the
+    /// transport sees. Only the first to ask is told.
+    pub fn on_change(&self, told: impl Fn() + Send + Sync + 'static) {
+        // An error means that somebody is told already.
+        let _ = self.watcher.0.set(Box::new(told));
+    }
+
+    /// Has a connection that goes on hear of what `principal` may know, whose name is its own: which
+    /// roles that principal has is known only when it comes back.
+    pub fn come_back(&self, principal: &Principal) {
+        if let Some(subscription) = &*self.subscription() {
+            subscription.be(principal);
+        }
+    }
+}
+
+impl<S> Engine<S>
+where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+{
+    /// Goes on with a legacy session on `connection`, on which nothing has been agreed yet. What it may
+    /// have missed in between is announced again: whoever was away must look anew.
+    ///
+    /// # Errors
+    ///
+    /// [`TooManySubscriptions`], and the connection is as it was.
+    pub fn resume(
+        &self,
+        connection: &Arc<Connection>,
+        state: SessionState,
+    ) -> Result<(), TooManySubscriptions> {
+        let filter = SubscriptionFilter {
+            resource_subscriptions: state.resources,
+            task_ids: state.tasks,
+            ..self.legacy_filter()
+        };
+        let lists = [Change::Tools, Change::Prompts, Change::Resources];
+        let resources = filter.resource_subscriptions.clone();
+        let resources = resources.into_iter().map(Change::Resource);
+        let missed = lists.into_iter().chain(resources);
+        let subscription = self.subscriptions().add(
+            connection.principal().clone(),
+            filter,
+            state.version,
+            None,
+            connection.outbox().clone(),
+        )?;
+        for change in missed {
+            subscription.tell(&change);
+        }
+        *connection.session() = Session::Legacy {
+            version: state.version,
+            capabilities: state.capabilities,
+        };
+        connection.set_log_level(state.log_level);
+        *connection.subscription() = Some(subscription);
+        Ok(())
+    }
+}
