@@ -230,7 +230,9 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// `DELETE`: ends a legacy session.
 async fn end_session<S>(caller: &Caller<S>, parts: &Parts, headers: &Headers<'_>) -> Handled {
     let session = legacy_session(caller, parts, headers).await?;
-    caller.endpoint().sessions.close(&session);
+    let sessions = &caller.endpoint().sessions;
+    sessions.close(&session);
+    sessions.settled().await;
     Ok(respond::empty(StatusCode::NO_CONTENT))
 }
 

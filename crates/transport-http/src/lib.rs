@@ -59,6 +59,7 @@ mod endpoint;
 mod guard;
 mod header_params;
 mod headers;
+mod kept;
 mod leftovers;
 mod mirror;
 mod old_sse;
@@ -79,6 +80,7 @@ mod write_timeout;
 pub use crate::{
     authenticate::{Authenticate, Authenticated, Authentication, ClientIdOrAddress},
     header_params::HeaderParams,
+    kept::{KeepSessions, KeptSession},
     options::{HttpLimits, HttpOptions},
     peer::Peer,
     refusal::{PlainResponse, refusal, refusal_with},

@@ -1,4 +1,4 @@
-use crate::{Authenticate, ClientIdOrAddress, HeaderParams, SideRoutes};
+use crate::{Authenticate, ClientIdOrAddress, HeaderParams, KeepSessions, SideRoutes};
 use http::{HeaderName, Method};
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -50,6 +50,8 @@ pub struct HttpOptions {
     pub side_routes: Option<Arc<dyn SideRoutes>>,
     /// Compares the `Mcp-Param-*` headers of a call with its arguments.
     pub header_params: Option<Arc<dyn HeaderParams>>,
+    /// Keeps legacy sessions for the next process; without it they end with this one.
+    pub keep_sessions: Option<Arc<dyn KeepSessions>>,
 }
 
 impl Default for HttpOptions {
@@ -73,6 +75,7 @@ impl Default for HttpOptions {
             authenticate: Arc::new(ClientIdOrAddress),
             side_routes: None,
             header_params: None,
+            keep_sessions: None,
         }
     }
 }

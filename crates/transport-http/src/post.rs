@@ -253,6 +253,7 @@ where
         headers.trace().as_ref(),
     ) {
         Accepted::Done(Reply::One(answer)) if answer.response.outcome.is_ok() => {
+            endpoint.sessions.keep(&session);
             let id = Arc::clone(&session.id);
             Ok(Dispatched::Opened(id, Reply::One(answer)))
         }

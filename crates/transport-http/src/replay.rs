@@ -79,9 +79,21 @@ pub(crate) struct Reader {
 }
 
 impl Replay {
-    pub(crate) fn new(room: Arc<Room>) -> Arc<Self> {
+    /// What a session keeps that has been through so many processes before. What was said in those is
+    /// forgotten, and its names are not used again.
+    pub(crate) fn after_lives(room: Arc<Room>, lives: u32) -> Arc<Self> {
+        let first = u64::from(lives) << 32;
+        let mut state = State {
+            last_stream: first,
+            ..State::default()
+        };
+        let own = Stream {
+            last: first,
+            ..Stream::default()
+        };
+        state.streams.insert(OWN_STREAM, own);
         Arc::new(Self {
-            state: Mutex::default(),
+            state: Mutex::new(state),
             room,
         })
     }
@@ -355,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_read_from_anywhere_and_by_one() {
-        let replay = Replay::new(room(10, 10, 10));
+        let replay = Replay::after_lives(room(10, 10, 10), 0);
         let (one, two) = (replay.begin(), replay.begin());
         let first = one.record("a".into());
         two.record("x".into());
@@ -387,7 +399,7 @@ mod tests {
             (room(9, 9, 2), "bc"),
             (room(0, 9, 9), ""),
         ] {
-            let replay = Replay::new(Arc::clone(&room));
+            let replay = Replay::after_lives(Arc::clone(&room), 0);
             let writer = replay.begin();
             let beginning = writer.beginning();
             for frame in ["a", "b", "c"] {
@@ -408,7 +420,10 @@ mod tests {
     #[test]
     fn one_session_takes_nothing_from_another() {
         let room = room(9, 9, 3);
-        let (one, two) = (Replay::new(Arc::clone(&room)), Replay::new(room));
+        let (one, two) = (
+            Replay::after_lives(Arc::clone(&room), 0),
+            Replay::after_lives(room, 0),
+        );
         for frame in ["a", "b", "c"] {
             one.record(OWN_STREAM, frame.into());
         }
@@ -423,7 +438,7 @@ mod tests {
 
     #[test]
     fn streams_that_are_over_are_forgotten_with_their_events() {
-        let replay = Replay::new(room(3, 9, 9));
+        let replay = Replay::after_lives(room(3, 9, 9), 0);
         for _ in 0..100 {
             replay.begin().record("a".into());
             drop(replay.begin());

@@ -61,7 +61,8 @@ where
 {
     /// An endpoint over `engine`.
     pub fn new(engine: Arc<Engine<S>>, options: HttpOptions) -> Self {
-        let sessions = Sessions::new(options.limits);
+        let sessions = Sessions::new(options.limits, options.keep_sessions.clone());
+        sessions.restore(&engine);
         Self {
             endpoint: Arc::new(Endpoint {
                 engine,
@@ -146,7 +147,7 @@ where
         listening.leftovers.shut_down().await;
         drop(listens);
         if endpoint.listeners.load(Ordering::Acquire) == 0 {
-            endpoint.sessions.close_all(|_| true);
+            endpoint.sessions.shut_down();
         }
     }
 

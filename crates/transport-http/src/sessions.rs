@@ -1,7 +1,9 @@
 //! The sessions of the legacy era.
 
+mod survival;
+
 use crate::{
-    HttpLimits,
+    HttpLimits, KeepSessions,
     replay::{Replay, Room},
 };
 use mcp_service::{Connection, Outbox, Principal, TransportKind};
@@ -10,7 +12,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -37,8 +39,16 @@ pub(crate) struct Session {
     /// The number of its own stream that is open, 0 for none. A client has at most one of those:
     /// every message is on exactly one.
     streaming: AtomicU64,
-    /// Milliseconds since the server began.
+    /// As [`Sessions::now`] tells it.
     last_used: AtomicU64,
+    /// What of that is kept, if the session is.
+    last_kept: AtomicU64,
+    /// Whether the keeper knows of it, and is to. Held while it is told.
+    is_kept: Mutex<bool>,
+    /// How many processes it has been through before this one.
+    lives: u32,
+    /// Whether its client has not been seen since it was restored.
+    is_awaited: AtomicBool,
 }
 
 /// What an old session's stream is still to carry before it may end.
@@ -65,6 +75,7 @@ pub(crate) struct Sessions {
     shards: [Mutex<HashMap<Arc<str>, Arc<Session>>>; SHARDS],
     counts: Mutex<Counts>,
     limits: HttpLimits,
+    keeper: Option<Arc<dyn KeepSessions>>,
     began: Instant,
     room: Arc<Room>,
     streams: AtomicU64,
@@ -88,11 +99,12 @@ pub(crate) enum TooManySessions {
 }
 
 impl Sessions {
-    pub(crate) fn new(limits: HttpLimits) -> Arc<Self> {
+    pub(crate) fn new(limits: HttpLimits, keeper: Option<Arc<dyn KeepSessions>>) -> Arc<Self> {
         Arc::new(Self {
             shards: Default::default(),
             counts: Mutex::default(),
             limits,
+            keeper,
             began: Instant::now(),
             room: Arc::new(Room {
                 max_events: limits.max_session_replay_events,
@@ -120,22 +132,35 @@ impl Sessions {
             self.count(principal)
         })?;
         let id: Arc<str> = uuid::Uuid::new_v4().to_string().into();
-        let session = Arc::new(Session {
+        let session = Arc::new(self.make(kind, id, principal, 0));
+        self.insert(&session);
+        Ok(session)
+    }
+
+    fn make(&self, kind: SessionKind, id: Arc<str>, principal: &Principal, lives: u32) -> Session {
+        Session {
             connection: Connection::new(
                 principal.clone(),
                 TransportKind::Http,
                 Some(Arc::clone(&id)),
                 Outbox::new(self.limits.max_session_queue_bytes),
             ),
-            id: Arc::clone(&id),
+            id,
             kind,
             owed: Mutex::default(),
-            replay: Replay::new(Arc::clone(&self.room)),
+            replay: Replay::after_lives(Arc::clone(&self.room), lives),
             streaming: AtomicU64::new(0),
             last_used: AtomicU64::new(self.now()),
-        });
-        self.shard(&id).insert(id, Arc::clone(&session));
-        Ok(session)
+            last_kept: AtomicU64::new(0),
+            is_kept: Mutex::new(false),
+            lives,
+            is_awaited: AtomicBool::new(0 < lives),
+        }
+    }
+
+    fn insert(&self, session: &Arc<Session>) {
+        self.shard(&session.id)
+            .insert(Arc::clone(&session.id), Arc::clone(session));
     }
 
     /// The session `id`, if it is `principal`'s and of this kind: any other is as unknown as one that
@@ -151,6 +176,10 @@ impl Sessions {
             return None;
         }
         session.last_used.store(self.now(), Ordering::Relaxed);
+        if session.is_awaited.load(Ordering::Relaxed) {
+            session.is_awaited.store(false, Ordering::Relaxed);
+            session.connection.come_back(principal);
+        }
         Some(session)
     }
 
@@ -159,10 +188,14 @@ impl Sessions {
         let Some(session) = self.shard(&session.id).remove(&session.id) else {
             return;
         };
+        self.keep_no_longer(&session);
         session.connection.close();
+        self.uncount(session.connection.principal());
+    }
+
+    fn uncount(&self, principal: &Principal) {
         let mut counts = self.counts();
         counts.total -= 1;
-        let principal = session.connection.principal();
         if let Some(count) = counts.per_principal.get_mut(principal) {
             *count -= 1;
             if *count == 0 {
@@ -207,9 +240,9 @@ impl Sessions {
         let now = self.now();
         self.close_all(|session| {
             idle <= now.saturating_sub(session.last_used.load(Ordering::Relaxed))
-                && session.streaming.load(Ordering::Acquire) == 0
-                && session.connection.in_flight() == 0
+                && !session.is_in_use()
         });
+        self.touch();
     }
 
     /// How often [`Sessions::sweep`] is worth the while.
@@ -256,8 +289,11 @@ impl Sessions {
         Ok(())
     }
 
+    /// Milliseconds since the longest time before the server began at which a session that is alive
+    /// can have been used last.
     fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+        let elapsed = self.limits.session_idle + self.began.elapsed();
+        u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
     }
 
     fn shard(&self, id: &str) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Session>>> {
@@ -276,6 +312,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Session {
+    /// Whether it has a stream, or requests that are not answered yet.
+    fn is_in_use(&self) -> bool {
+        self.streaming.load(Ordering::Acquire) != 0 || self.connection.in_flight() != 0
+    }
+
     /// Keeps the stream from ending before an answer is on it; `None` once it is to end.
     pub(crate) fn owe(self: &Arc<Self>) -> Option<Debt> {
         let mut owed = lock(&self.owed);
@@ -353,12 +394,13 @@ mod tests {
     use super::*;
 
     fn sessions(in_all: usize, of_principal: usize) -> Arc<Sessions> {
-        Sessions::new(HttpLimits {
+        let limits = HttpLimits {
             max_sessions: in_all,
             max_sessions_per_principal: of_principal,
             session_idle: Duration::from_secs(10),
             ..HttpLimits::default()
-        })
+        };
+        Sessions::new(limits, None)
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,0 +1,48 @@
+//! Legacy sessions that outlive the process.
+
+use mcp_service::SessionState;
+use std::{pin::Pin, sync::Arc, time::SystemTime};
+
+/// A legacy session, as far as it is kept. What was said on its streams is not: see
+/// [`KeepSessions`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeptSession {
+    /// What its client names it by. Whoever has it and the principal's name may use the session.
+    pub id: Arc<str>,
+    /// Whose it is.
+    pub principal: Arc<str>,
+    /// What was agreed on.
+    pub state: SessionState,
+    /// How many processes it has been through before the one that keeps it. Events are numbered from
+    /// there on, so that an event of one process is never taken for one of another.
+    pub lives: u32,
+    /// When it was last used, as far as is known: not kept for each request, so the time may be
+    /// behind by a minute.
+    pub last_used: SystemTime,
+}
+
+/// Keeps legacy sessions for the next process that serves the same clients.
+///
+/// What is lost in between is what was under way: requests that had not been answered, and what was
+/// said and not read. A client that comes back for the rest of such a request hears that nothing is
+/// kept of it, and has to ask again. Sessions of the old transport are not kept, which end with their
+/// stream.
+///
+/// Nothing here may block: it is called from the threads that serve, though not for each request, but
+/// when a session begins, changes and ends.
+pub trait KeepSessions: Send + Sync + 'static {
+    /// What was kept when the process began, in any order. Called once.
+    fn load(&self) -> Vec<KeptSession>;
+
+    /// Keeps a session that is new or has changed.
+    fn put(&self, session: &KeptSession);
+
+    /// Keeps when a session was last used. One that is not kept stays so.
+    fn touch(&self, id: &str, last_used: SystemTime);
+
+    /// Keeps a session no longer.
+    fn remove(&self, id: &str);
+
+    /// Resolves once everything asked for so far would survive the process, or cannot.
+    fn settled(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+}

@@ -1,0 +1,171 @@
+//! Sessions that outlive the process: what is told to the keeper, and when.
+//!
+//! A request in a session tells it nothing. When the session was last used is told with the next
+//! sweep, in so far as it was.
+
+use super::{Session, SessionKind, Sessions, lock};
+use crate::{KeepSessions, KeptSession};
+use mcp_protocol::model::{ClientRequest, ServerResult};
+use mcp_service::{Engine, McpError, Principal, Service};
+use std::{
+    cmp::Reverse,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, SystemTime},
+};
+
+/// How long the end of a session may wait to be kept before its client is told that it is over.
+const SETTLING: Duration = Duration::from_secs(1);
+
+impl Sessions {
+    /// Goes on with what was kept, those used last first, as long as there is room. The others are
+    /// kept no longer.
+    pub(crate) fn restore<S>(&self, engine: &Engine<S>)
+    where
+        S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    {
+        let Some(keeper) = &self.keeper else { return };
+        let mut kept = keeper.load();
+        kept.sort_by_key(|session| Reverse(session.last_used));
+        let (found, now) = (kept.len(), SystemTime::now());
+        for session in kept {
+            let id = Arc::clone(&session.id);
+            if let Err(why) = self.resume(engine, session, now) {
+                tracing::debug!(why, "a session was not restored");
+                keeper.remove(&id);
+            }
+        }
+        if 0 < found {
+            tracing::info!(found, restored = self.len(), "sessions were restored");
+        }
+    }
+
+    fn resume<S>(
+        &self,
+        engine: &Engine<S>,
+        kept: KeptSession,
+        now: SystemTime,
+    ) -> Result<(), &'static str>
+    where
+        S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    {
+        // Of a clock that was set back nothing can be concluded.
+        let age = now.duration_since(kept.last_used).unwrap_or_default();
+        if self.limits.session_idle <= age {
+            return Err("nobody has used it for too long");
+        }
+        let principal = Principal::new(kept.principal);
+        self.count(&principal).map_err(|_| "there are too many")?;
+        let lives = kept.lives.saturating_add(1);
+        let session = self.make(SessionKind::Streamable, kept.id, &principal, lives);
+        let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        let last_used = self.now().saturating_sub(age);
+        session.last_used.store(last_used, Ordering::Relaxed);
+        let session = Arc::new(session);
+        if engine.resume(&session.connection, kept.state).is_err() {
+            self.uncount(&principal);
+            return Err("there are too many subscriptions");
+        }
+        self.insert(&session);
+        // With one more life, so that the next process does not number its events like this one.
+        self.keep_since(&session, kept.last_used.min(now));
+        Ok(())
+    }
+
+    /// Keeps a session on which something has been agreed, from now on until its end.
+    pub(crate) fn keep(&self, session: &Arc<Session>) {
+        self.keep_since(session, SystemTime::now());
+    }
+
+    fn keep_since(&self, session: &Arc<Session>, last_used: SystemTime) {
+        let Some(keeper) = &self.keeper else { return };
+        *lock(&session.is_kept) = true;
+        let last = session.last_used.load(Ordering::Relaxed);
+        session.last_kept.store(last, Ordering::Relaxed);
+        session.put(&**keeper, last_used);
+        let (weak, keeper) = (Arc::downgrade(session), Arc::clone(keeper));
+        session.connection.on_change(move || {
+            if let Some(session) = weak.upgrade() {
+                session.put(&*keeper, SystemTime::now());
+            }
+        });
+    }
+
+    /// Has a session end with its end, and not come back with the next process.
+    pub(super) fn keep_no_longer(&self, session: &Session) {
+        let Some(keeper) = &self.keeper else { return };
+        let mut is_kept = lock(&session.is_kept);
+        if std::mem::take(&mut *is_kept) {
+            keeper.remove(&session.id);
+        }
+    }
+
+    /// Waits, for a while at most, until what has ended would stay so if the process ended now.
+    pub(crate) async fn settled(&self) {
+        if let Some(keeper) = &self.keeper
+            && tokio::time::timeout(SETTLING, keeper.settled())
+                .await
+                .is_err()
+        {
+            tracing::warn!("a session has ended, which could not be stored in time");
+        }
+    }
+
+    /// Tells the keeper when sessions were last used, of which it does not know that yet.
+    pub(super) fn touch(&self) {
+        let least = u64::try_from(self.sweep_interval().as_millis() / 2).unwrap_or(u64::MAX);
+        self.touch_after(least);
+    }
+
+    fn touch_after(&self, least: u64) {
+        let Some(keeper) = &self.keeper else { return };
+        let (now, wall) = (self.now(), SystemTime::now());
+        for shard in &self.shards {
+            for session in lock(shard).values() {
+                let last = session.last_used(now);
+                let known = session.last_kept.load(Ordering::Relaxed);
+                if last < known.saturating_add(least) || !*lock(&session.is_kept) {
+                    continue;
+                }
+                session.last_kept.store(last, Ordering::Relaxed);
+                let age = Duration::from_millis(now.saturating_sub(last));
+                keeper.touch(&session.id, wall.checked_sub(age).unwrap_or(wall));
+            }
+        }
+    }
+
+    /// Ends all sessions here. Those that are kept go on in the next process.
+    pub(crate) fn shut_down(&self) {
+        self.touch_after(1);
+        self.close_all(|session| {
+            *lock(&session.is_kept) = false;
+            true
+        });
+    }
+}
+
+impl Session {
+    /// When it was last used: now, if it still is.
+    fn last_used(&self, now: u64) -> u64 {
+        match self.is_in_use() {
+            true => now,
+            false => self.last_used.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Held by nobody else meanwhile: who has ended it must not see it come back.
+    fn put(&self, keeper: &dyn KeepSessions, last_used: SystemTime) {
+        let is_kept = lock(&self.is_kept);
+        if !*is_kept {
+            return;
+        }
+        if let Some(state) = self.connection.state() {
+            keeper.put(&KeptSession {
+                id: Arc::clone(&self.id),
+                principal: self.connection.principal().as_str().into(),
+                state,
+                lives: self.lives,
+                last_used,
+            });
+        }
+    }
+}
