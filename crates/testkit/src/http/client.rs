@@ -108,6 +108,13 @@ impl HttpClient {
         self
     }
 
+    /// The same client with all it has agreed on, of a server that listens elsewhere.
+    #[must_use]
+    pub fn moved_to(mut self, address: SocketAddr) -> Self {
+        self.address = address;
+        self
+    }
+
     /// The same client, with a header in every request, such as `authorization`.
     #[must_use]
     pub fn with_header(mut self, name: &str, value: &str) -> Self {
