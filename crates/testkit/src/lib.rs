@@ -16,6 +16,7 @@ mod http;
 mod port;
 #[cfg(target_os = "linux")]
 mod postgres;
+mod receiver;
 mod schema;
 mod stdio;
 mod wait;
@@ -31,6 +32,7 @@ pub use http::{
 pub use port::{Port, free_port};
 #[cfg(target_os = "linux")]
 pub use postgres::Postgres;
+pub use receiver::{Answering, Received, Receiver};
 pub use schema::{MODERN, REVISIONS, Schemas};
 pub use stdio::{LinePeer, StdioServer};
 pub use wait::{GENEROUS, wait_until};
