@@ -47,9 +47,12 @@ const START_HELP: &str = "\
 Flags win over environment variables (MCP_SERVER_<SECTION>__<KEY>), and those over the file.
 
 Exit codes:
-  0  the client or a signal ended the server
-  1  the server could not start, or failed
-  2  wrong usage, or a configuration that is not valid";
+  0    the client or a signal ended the server
+  1    the server could not start, or failed
+  2    wrong usage, or a configuration that is not valid
+  3    it was told to stop and ran out of time, or could not close the ledger
+  130  SIGINT ended it at once: a second signal, or one before it served
+  143  SIGTERM did";
 
 /// Serves business functions and skills over the Model Context Protocol, governed and recorded
 #[derive(Debug, Parser)]

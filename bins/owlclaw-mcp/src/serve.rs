@@ -7,6 +7,7 @@ mod explain;
 mod file_watch;
 mod follow;
 mod http;
+mod lifecycle;
 mod list;
 mod notes;
 mod policy;
@@ -18,41 +19,39 @@ mod sources;
 mod states;
 mod stdio;
 mod store;
+mod supervisor;
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Failure;
 use crate::config::{Loaded, Source, Transport};
 use crate::logging::LevelHandle;
 use build::Server;
+use lifecycle::{Lifecycle, UNCLEAN};
 use rules::Rules;
 
 pub(crate) use explain::explain;
 pub(crate) use list::{resources_list, tools_list};
 pub(crate) use store::{database, database_options, open_reader};
 
-/// How long requests may go on once the server was told to stop. R2.7 gives five seconds in all, of
-/// which the application may take one to end and the ledger needs some.
-const DRAIN: Duration = Duration::from_millis(3_500);
-
-/// Serves until the client goes or a signal comes. `level` changes that of the log.
+/// Serves until the client goes or a signal comes. `level` changes that of the log. The codes to exit
+/// with are those of `docs/operations.md`.
 pub(crate) fn start(
     source: Source,
     loaded: Loaded,
     level: LevelHandle,
 ) -> Result<ExitCode, Failure> {
+    let lifecycle = Lifecycle::watch(loaded.config.shutdown)?;
     // One thread per core serves HTTP, each with a runtime of its own; this one looks after the
     // application, the skills and the ends of things, or serves the one client on stdio.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let served = runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let rules = Rules::watch(source, loaded);
-        let server = Arc::new(Server::build(&rules, level).await?);
+        let server = Arc::new(Server::build(&rules, level, lifecycle.clone()).await?);
+        let alive = tokio::spawn(lifecycle.clone().keep_alive());
         let following = {
             let server = Arc::clone(&server);
             tokio::spawn(async move { server.follow_changes(rules).await })
@@ -61,23 +60,16 @@ pub(crate) fn start(
             Transport::Stdio => stdio::serve(&server).await,
             Transport::Http => http::serve(&server).await,
         };
+        lifecycle.begin();
         following.abort();
-        server.close().await;
-        served
+        let is_clean = server.close().await;
+        alive.abort();
+        served.map(|()| is_clean)
     });
     // A thread that still reads standard input would hold the runtime up for ever.
     runtime.shutdown_background();
-    served.map(|()| ExitCode::SUCCESS)
-}
-
-/// Resolves at the first signal that asks the server to stop (R2.5).
-async fn asked_to_stop() -> Result<(), Failure> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let name = tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
-    };
-    tracing::info!(signal = name, "stopping");
-    Ok(())
+    ended.map(|is_clean| match is_clean {
+        true => ExitCode::SUCCESS,
+        false => UNCLEAN.into(),
+    })
 }

@@ -33,6 +33,7 @@ mod secret;
 mod services;
 mod shape;
 mod show;
+mod shutdown;
 mod summary;
 mod window;
 
@@ -65,6 +66,7 @@ pub use rules::{
 pub use secret::Secret;
 pub use services::{Mode, OpenApi, Operations, RetryRule, Services};
 pub use show::Setting;
+pub use shutdown::Shutdown;
 pub use window::{ParseWindowError, Window};
 
 /// The file that is read if none is named and it exists.

@@ -16,6 +16,7 @@ use super::commands::Command;
 use super::governance::Governance;
 use super::record::{Ledger, Redaction};
 use super::services::Services;
+use super::shutdown::Shutdown;
 
 /// Everything that can be configured.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -55,6 +56,8 @@ pub struct Config {
     pub redaction: Redaction,
     /// What the server says about itself.
     pub logging: Logging,
+    /// How the server ends.
+    pub shutdown: Shutdown,
     /// Stack traces in error answers. Never where clients are strangers.
     pub development: bool,
 }

@@ -19,6 +19,7 @@ use mcp_service::EngineLimits;
 use task_store::{SqliteTaskStore, TaskLimits};
 use tokio::sync::watch;
 
+use super::lifecycle::Lifecycle;
 use super::quotas::Quotas;
 use super::rules::Rules;
 use super::sources::Sources;
@@ -40,12 +41,17 @@ pub(super) struct Server {
     pub(super) sources: Sources,
     pub(super) skills: watch::Receiver<Arc<SkillCatalog>>,
     pub(super) level: LevelHandle,
+    pub(super) lifecycle: Lifecycle,
     _watching: WatchGuard,
 }
 
 impl Server {
     /// Opens the ledger, loads the application and the skills, and puts them together.
-    pub(super) async fn build(rules: &Rules, level: LevelHandle) -> Result<Self, Failure> {
+    pub(super) async fn build(
+        rules: &Rules,
+        level: LevelHandle,
+        lifecycle: Lifecycle,
+    ) -> Result<Self, Failure> {
         let config = rules.config().clone();
         let (skills, watching) = adapter_skills::watch(WatchOptions::new(scan_options(&config)?))?;
         let catalog = Arc::clone(&skills.borrow());
@@ -96,6 +102,7 @@ impl Server {
             sources,
             skills,
             level,
+            lifecycle,
             _watching: watching,
         })
     }
@@ -107,17 +114,20 @@ impl Server {
         }
     }
 
-    /// Ends the application and closes the ledger, once nothing is served any more.
-    pub(super) async fn close(&self) {
+    /// Ends the application and closes the ledger, once nothing is served any more. Whether
+    /// everything is on record.
+    pub(super) async fn close(&self) -> bool {
         self.close_tasks(Duration::ZERO).await;
         if let Some(app) = &self.sources.app {
             app.shutdown().await;
         }
         notes::stopped(self.gateway.recorder(), self.policy_version());
-        if let Err(error) = self.gateway.recorder().close().await {
+        let closed = self.gateway.recorder().close().await;
+        if let Err(error) = &closed {
             tracing::error!(%error, "the ledger could not be closed cleanly");
         }
         self.quotas.close().await;
+        closed.is_ok()
     }
 }
 

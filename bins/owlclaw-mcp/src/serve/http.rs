@@ -17,8 +17,8 @@ use transport_http::{
 
 use super::administration::{Administration, is_of_operators};
 use super::build::Server;
+use super::lifecycle::Lifecycle;
 use super::store::ServedGateway;
-use super::{DRAIN, asked_to_stop};
 use crate::Failure;
 use crate::config::Http;
 
@@ -30,12 +30,16 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
     let administration = Administration::of(&server.config, &server.gateway)?;
     let routes = Routes {
         gateway: Arc::clone(&server.gateway),
+        lifecycle: server.lifecycle.clone(),
         administration,
     };
+    let lifecycle = &server.lifecycle;
     let options = HttpOptions {
         side_routes: Some(Arc::new(routes)),
+        drain: lifecycle.drain(),
         ..options(config, Arc::clone(&server.gateway))
     };
+    lifecycle.serving();
     let running = serve_on_threads(engine, options, address, threads)?;
     tracing::info!(
         transport = "http",
@@ -45,10 +49,11 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
         "serving"
     );
     server.gateway.keep_tasks();
-    let asked = asked_to_stop().await;
+    lifecycle.ready();
+    lifecycle.asked_over_http().await;
     running.stop();
-    tokio::join!(running.stopped(), server.close_tasks(DRAIN));
-    asked
+    tokio::join!(running.stopped(), server.close_tasks(lifecycle.drain()));
+    Ok(())
 }
 
 fn options(config: &Http, gateway: Arc<ServedGateway>) -> HttpOptions {
@@ -76,7 +81,6 @@ fn options(config: &Http, gateway: Arc<ServedGateway>) -> HttpOptions {
         cors_max_age: Duration::from_secs(cors.max_age),
         retry: Duration::from_millis(config.stream_retry_milliseconds),
         begin_stream_after: Duration::from_millis(config.stream_after_milliseconds),
-        drain: DRAIN,
         limits: limits(config),
         header_params: Some(Arc::new(MirroredParams { gateway })),
         ..paths(config)
@@ -137,6 +141,7 @@ impl HeaderParams for MirroredParams {
 /// What operators and their tools ask, beside the endpoint.
 struct Routes {
     gateway: Arc<ServedGateway>,
+    lifecycle: Lifecycle,
     /// What only operators may ask, where that is on.
     administration: Option<Administration>,
 }
@@ -145,6 +150,7 @@ impl SideRoutes for Routes {
     fn handle<'a>(&'a self, request: SideRequest<'a>) -> Option<SideResponse<'a>> {
         let parts = request.parts();
         let response = match parts.uri.path() {
+            "/health/ready" if self.lifecycle.has_begun() => draining(),
             "/health" | "/health/ready" => self.health(),
             "/health/live" => json(StatusCode::OK, "{\"status\":\"ok\"}".into()),
             "/metrics" => self.metrics(),
@@ -188,6 +194,12 @@ impl Routes {
         );
         response
     }
+}
+
+/// New requests had better go elsewhere, although they would still be answered.
+fn draining() -> PlainResponse {
+    let told = b"{\"status\":\"draining\"}".to_vec();
+    json(StatusCode::SERVICE_UNAVAILABLE, told)
 }
 
 fn json(status: StatusCode, body: Vec<u8>) -> PlainResponse {

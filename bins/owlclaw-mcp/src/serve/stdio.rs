@@ -4,7 +4,6 @@ use mcp_service::Principal;
 use transport_stdio::{End, StdioOptions, standard_streams};
 
 use super::build::Server;
-use super::{DRAIN, asked_to_stop};
 use crate::Failure;
 
 /// What the client is called unless `MCP_CLIENT_ID` says otherwise (decision D7).
@@ -15,28 +14,25 @@ pub(super) async fn serve(server: &Server) -> Result<(), Failure> {
     let (input, output) = standard_streams()?;
     tracing::info!(transport = "stdio", principal = %principal, "serving");
     server.gateway.keep_tasks();
-    let stop = async {
-        if let Err(error) = asked_to_stop().await {
-            // Without signals the end of the input still ends the server.
-            tracing::warn!(error, "signals cannot be watched");
-            std::future::pending::<()>().await;
-        }
-    };
+    let lifecycle = &server.lifecycle;
+    lifecycle.serving();
+    lifecycle.ready();
     let engine = server.gateway.engine();
     let end = transport_stdio::serve(
         engine,
         principal,
         input,
         output,
-        stop,
+        lifecycle.asked(),
         StdioOptions {
-            drain: DRAIN,
+            drain: lifecycle.drain(),
             ..StdioOptions::default()
         },
     )
     .await?;
     match end {
         End::DrainTimedOut { given_up } => {
+            lifecycle.begin_after(lifecycle.drain());
             tracing::warn!(given_up, "some requests were not done in time");
         }
         End::InputEnded | End::Stopped => tracing::info!(?end, "served"),
