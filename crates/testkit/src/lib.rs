@@ -9,6 +9,8 @@
 //! Deliberately absent: a client that forgives. Nothing here retries, reconnects or guesses.
 
 mod child;
+#[cfg(feature = "otlp")]
+mod collector;
 mod conversation;
 mod dialogue;
 mod examples;
@@ -22,6 +24,8 @@ mod stdio;
 mod wait;
 
 pub use child::{ChildProcess, resident_bytes, wait_idle};
+#[cfg(feature = "otlp")]
+pub use collector::{CollectedRequest, CollectedSpan, Collector, CollectorAnswer};
 pub use conversation::{Conversation, Reply, Voice};
 pub use dialogue::Dialogue;
 pub use examples::{Example, examples};
