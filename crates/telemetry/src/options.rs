@@ -1,0 +1,139 @@
+use http::{HeaderMap, Uri};
+use std::{fmt, time::Duration};
+
+/// Where spans are sent, and what is said of them.
+#[derive(Clone)]
+pub struct TelemetryOptions {
+    /// The collector: the address below which the signals are, as `OTEL_EXPORTER_OTLP_ENDPOINT` has
+    /// it elsewhere, or that of the traces themselves.
+    pub endpoint: String,
+    /// What each request has besides; may be secret.
+    pub headers: HeaderMap,
+    /// How long one attempt may take, connecting included.
+    pub timeout: Duration,
+    /// Authorities besides those of the system: PEM. May be empty.
+    pub authorities: Vec<u8>,
+    /// The name of the service that the spans are of.
+    pub service_name: String,
+    /// Its version.
+    pub service_version: String,
+    /// Of traces that begin here, the share that is recorded: 0 to 1. Traces that a caller has begun
+    /// are recorded if their context says so.
+    pub sample_ratio: f64,
+    /// What else is known of the service.
+    pub resource: Vec<(String, String)>,
+}
+
+impl fmt::Debug for TelemetryOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TelemetryOptions")
+            .field("endpoint", &self.endpoint)
+            .field("headers", &self.headers.keys().collect::<Vec<_>>())
+            .field("timeout", &self.timeout)
+            .field("service_name", &self.service_name)
+            .field("service_version", &self.service_version)
+            .field("sample_ratio", &self.sample_ratio)
+            .field("resource", &self.resource)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why an address is none of a collector.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadEndpoint {
+    /// It cannot be read.
+    #[error("it is no URL")]
+    Unreadable,
+    /// It has no scheme that is spoken, or no host.
+    #[error("it must begin with `http://` or `https://` and name a host")]
+    NotHttp,
+    /// It has a user or a password, which would be seen in the log.
+    #[error("it must not have a user or a password; there are headers for that")]
+    Credentials,
+    /// It has a query.
+    #[error("it must not have a query")]
+    Query,
+}
+
+/// Where traces go below which all signals go; or `endpoint` itself, if it is that of traces.
+///
+/// # Errors
+///
+/// [`BadEndpoint`].
+pub fn traces_address(endpoint: &str) -> Result<Uri, BadEndpoint> {
+    const PATH: &str = "/v1/traces";
+    let uri: Uri = endpoint.parse().map_err(|_| BadEndpoint::Unreadable)?;
+    let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
+    let authority = uri.authority().filter(|it| !it.host().is_empty());
+    let Some(authority) = authority.filter(|_| is_http) else {
+        return Err(BadEndpoint::NotHttp);
+    };
+    if authority.as_str().contains('@') {
+        return Err(BadEndpoint::Credentials);
+    }
+    if uri.query().is_some() {
+        return Err(BadEndpoint::Query);
+    }
+    let path = uri.path().trim_end_matches('/');
+    if path.ends_with(PATH) {
+        return Ok(uri);
+    }
+    let scheme = uri.scheme_str().unwrap_or_default();
+    let text = format!("{scheme}://{authority}{path}{PATH}");
+    text.parse().map_err(|_| BadEndpoint::Unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traces_go_below_the_endpoint() {
+        let rows = [
+            ("http://c:4318", Ok("http://c:4318/v1/traces")),
+            ("http://c:4318/", Ok("http://c:4318/v1/traces")),
+            (
+                "https://c/api/public/otel",
+                Ok("https://c/api/public/otel/v1/traces"),
+            ),
+            (
+                "https://c/api/public/otel/",
+                Ok("https://c/api/public/otel/v1/traces"),
+            ),
+            ("https://c/x/v1/traces", Ok("https://c/x/v1/traces")),
+            ("http://[::1]:4318", Ok("http://[::1]:4318/v1/traces")),
+            ("c:4318", Err(BadEndpoint::NotHttp)),
+            ("grpc://c:4317", Err(BadEndpoint::NotHttp)),
+            ("/v1/traces", Err(BadEndpoint::NotHttp)),
+            ("http://", Err(BadEndpoint::Unreadable)),
+            ("", Err(BadEndpoint::Unreadable)),
+            ("http://u:p@c", Err(BadEndpoint::Credentials)),
+            ("http://c?x=1", Err(BadEndpoint::Query)),
+        ];
+        for (endpoint, expected) in rows {
+            let address = traces_address(endpoint).map(|uri| uri.to_string());
+            assert_eq!(address, expected.map(str::to_owned), "{endpoint}");
+        }
+    }
+
+    #[test]
+    fn what_headers_say_is_not_shown() {
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", "Basic hunter2".parse().unwrap());
+        let options = TelemetryOptions {
+            endpoint: "http://c".to_owned(),
+            headers,
+            timeout: Duration::from_secs(1),
+            authorities: Vec::new(),
+            service_name: "s".to_owned(),
+            service_version: "1".to_owned(),
+            sample_ratio: 1.0,
+            resource: Vec::new(),
+        };
+        let shown = format!("{options:?}");
+        assert!(
+            shown.contains("authorization") && !shown.contains("hunter2"),
+            "{shown}"
+        );
+    }
+}
