@@ -106,7 +106,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         ..HttpOptions::default()
     };
     let engine = Engine::new(Echo, identity, EngineLimits::default());
-    let server = serve_on_threads(engine, options, address.parse()?, threads)?;
+    let server = serve_on_threads(
+        engine,
+        options,
+        address.parse::<std::net::SocketAddr>()?,
+        threads,
+    )?;
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     runtime.block_on(server.stopped());
     Ok(())

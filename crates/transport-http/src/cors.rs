@@ -14,7 +14,8 @@ const EXPOSED: HeaderValue = HeaderValue::from_static(
 );
 
 const ALLOWED: &str = "Content-Type, Accept, Authorization, Last-Event-ID, Mcp-Session-Id, \
-     MCP-Protocol-Version, Mcp-Method, Mcp-Name, X-MCP-Client-ID, If-None-Match, Range";
+     MCP-Protocol-Version, Mcp-Method, Mcp-Name, X-MCP-Client-ID, X-API-Key, If-None-Match, \
+     Range, traceparent, tracestate";
 
 /// The answer to `OPTIONS`. Without an origin it is nobody's preflight, and only says what there is.
 pub(crate) fn preflight(

@@ -3,8 +3,9 @@
 use crate::{
     Authenticate, HttpOptions, Peer, PlainResponse, SideRequest,
     activity::{Activity, Busy},
+    admission::Admission,
     body::{Body, Events},
-    cors,
+    cors, forwarded,
     guard::Guard,
     headers::Headers,
     leftovers::Leftovers,
@@ -34,7 +35,9 @@ pub(crate) struct Endpoint<S> {
     pub(crate) engine: Arc<Engine<S>>,
     pub(crate) options: HttpOptions,
     pub(crate) sessions: Arc<Sessions>,
-    pub(crate) connections: AtomicUsize,
+    pub(crate) admission: Arc<Admission>,
+    /// What those are told who come by TLS, if anything.
+    pub(crate) strict_transport_security: Option<HeaderValue>,
     pub(crate) listeners: AtomicUsize,
 }
 
@@ -51,6 +54,8 @@ pub(crate) struct Listening<S> {
 pub(crate) struct Caller<S> {
     pub(crate) listening: Arc<Listening<S>>,
     pub(crate) peer: Peer,
+    /// Whether it is a proxy that is trusted, and so may speak for others.
+    pub(crate) via_proxy: bool,
     pub(crate) activity: Arc<Activity>,
 }
 
@@ -73,33 +78,62 @@ pub(crate) async fn handle<S>(
 where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
-    let busy = caller.activity.begin();
     let (parts, body) = request.into_parts();
+    let caller = caller.behind(&parts);
+    let mut response = answer(&caller, &parts, body).await;
+    let strict = caller.endpoint().strict_transport_security.as_ref();
+    respond::secure(&mut response, strict.filter(|_| caller.peer.is_encrypted()));
+    Ok(response)
+}
+
+async fn answer<S>(caller: &Caller<S>, parts: &Parts, body: Incoming) -> Response<Body>
+where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+{
+    let busy = caller.activity.begin();
     let headers = Headers::read(&parts.headers);
     let origin = match caller.listening.guard.check(&parts.uri, &headers) {
         Ok(origin) => origin,
-        Err(refused) => return Ok(respond::plain(*refused)),
+        Err(refused) => return respond::plain(*refused),
     };
     let options = caller.options();
     let handled = match parts.method {
         Method::OPTIONS => Ok(cors::preflight(options, &parts.headers, origin.is_some())),
         _ if parts.uri.path() != options.path => match old_sse::route(options, parts.uri.path()) {
-            Some(route) => old_sse::handle(&caller, route, &parts, &headers, body, busy).await,
-            None => side_route(&caller, &parts).await,
+            Some(route) => old_sse::handle(caller, route, parts, &headers, body, busy).await,
+            None => side_route(caller, parts).await,
         },
-        Method::POST => post::handle(&caller, &parts, &headers, body, busy).await,
-        Method::GET => stream(&caller, &parts, &headers, busy).await,
-        Method::DELETE => end_session(&caller, &parts, &headers).await,
+        Method::POST => post::handle(caller, parts, &headers, body, busy).await,
+        Method::GET => stream(caller, parts, &headers, busy).await,
+        Method::DELETE => end_session(caller, parts, &headers).await,
         _ => Err(method_not_allowed(cors::METHODS)),
     };
     let mut response = handled.unwrap_or_else(|refused| respond::plain(*refused));
     if let Some(origin) = origin.filter(|_| options.cors) {
         cors::allow(&mut response, origin, &parts.method);
     }
-    Ok(response)
+    response
 }
 
 impl<S> Caller<S> {
+    /// Whoever a proxy speaks for in a request, if this is one that may.
+    fn behind(self: Arc<Self>, parts: &Parts) -> Arc<Self> {
+        if !self.via_proxy {
+            return self;
+        }
+        let options = self.options();
+        let (read, trusted) = (options.forwarded_header, &options.trusted_proxies);
+        match forwarded::client(&parts.headers, read, &self.peer, trusted) {
+            Some(peer) => Arc::new(Self {
+                listening: Arc::clone(&self.listening),
+                peer,
+                via_proxy: false,
+                activity: Arc::clone(&self.activity),
+            }),
+            None => self,
+        }
+    }
+
     pub(crate) fn endpoint(&self) -> &Endpoint<S> {
         &self.listening.endpoint
     }

@@ -43,8 +43,12 @@ impl Guard {
     ) -> Result<Option<&'a [u8]>, Box<PlainResponse>> {
         // A page whose name was made to resolve to our address still sends its own name.
         if self.check_hosts {
-            let named = headers.host.text();
             let in_target = uri.authority().map(Authority::as_str);
+            // In HTTP/2 it is there alone.
+            let named = match headers.host {
+                Single::Missing => in_target,
+                _ => headers.host.text(),
+            };
             if !named.is_some_and(|host| self.allows_host(host))
                 || !in_target.is_none_or(|host| self.allows_host(host))
             {

@@ -8,8 +8,12 @@
 //! the client hangs up the request is dropped, which is its cancellation in the modern era; in the
 //! legacy era it is carried on, as those revisions want it.
 //!
+//! It may be reached by strangers: over TLS, with certificates of clients where they have some
+//! ([`Tls`]), and by HTTP/2, whose requests do have tasks of their own. Behind proxies that are
+//! trusted it knows their clients. Everything that somebody can have many of has a bound
+//! ([`HttpLimits`]).
+//!
 //! Authentication and everything that is not MCP are seams: [`Authenticate`], [`SideRoutes`].
-//! Deliberately absent: HTTP/2 and TLS.
 //!
 //! ```
 //! use mcp_protocol::model::{
@@ -42,7 +46,8 @@
 //! };
 //! let engine = Engine::new(Greeter, identity, EngineLimits::default());
 //! let threads = std::num::NonZeroUsize::MIN;
-//! let server = serve_on_threads(engine, HttpOptions::default(), "127.0.0.1:0".parse()?, threads)?;
+//! let address = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+//! let server = serve_on_threads(engine, HttpOptions::default(), address, threads)?;
 //! assert_ne!(server.address().port(), 0);
 //! server.stop();
 //! server.stopped().await;
@@ -51,17 +56,23 @@
 //! ```
 
 mod activity;
+mod admission;
+mod arrival;
 mod authenticate;
 mod body;
 mod connected;
+mod connection;
 mod cors;
 mod endpoint;
+mod forwarded;
 mod guard;
 mod header_params;
 mod headers;
 mod kept;
 mod leftovers;
+mod listen;
 mod mirror;
+mod network;
 mod old_sse;
 mod options;
 mod peer;
@@ -74,17 +85,23 @@ mod running;
 mod server;
 mod sessions;
 mod side_routes;
+mod socket;
 mod threads;
+mod tls;
 mod write_timeout;
 
 pub use crate::{
     authenticate::{Authenticate, Authenticated, Authentication, ClientIdOrAddress},
+    forwarded::ForwardedHeader,
     header_params::HeaderParams,
     kept::{KeepSessions, KeptSession},
+    listen::{Listen, UnixSocket},
+    network::{Network, ParseNetworkError},
     options::{HttpLimits, HttpOptions},
     peer::Peer,
     refusal::{PlainResponse, refusal, refusal_with},
     server::{HttpServer, serve},
     side_routes::{SideRequest, SideResponse, SideRoutes},
     threads::{RunningServer, StartError, serve_on_threads},
+    tls::{Tls, TlsError, TlsFiles},
 };

@@ -1,6 +1,9 @@
-use crate::{Authenticate, ClientIdOrAddress, HeaderParams, KeepSessions, SideRoutes};
+use crate::{
+    Authenticate, ClientIdOrAddress, ForwardedHeader, HeaderParams, KeepSessions, Network,
+    SideRoutes, Tls,
+};
 use http::{HeaderName, Method};
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 /// How an endpoint behaves.
 #[derive(Clone)]
@@ -44,6 +47,17 @@ pub struct HttpOptions {
     pub drain: Duration,
     /// What is accepted at most.
     pub limits: HttpLimits,
+    /// Certificates, for what is not a Unix socket; in plain text without.
+    pub tls: Option<Arc<Tls>>,
+    /// How long browsers are told to come by TLS alone, where they do; `None` says nothing of it.
+    pub strict_transport_security: Option<Duration>,
+    /// Whose word is believed about where a request comes from, so that their clients are told
+    /// apart. Their connections are not counted as those of one address.
+    pub trusted_proxies: Vec<Network>,
+    /// Whether that is so of whoever connects to the Unix socket.
+    pub trust_unix_socket: bool,
+    /// Where those proxies say it.
+    pub forwarded_header: ForwardedHeader,
     /// Says who is calling.
     pub authenticate: Arc<dyn Authenticate>,
     /// Answers what is not MCP.
@@ -72,10 +86,28 @@ impl Default for HttpOptions {
             begin_stream_after: Duration::from_secs(1),
             drain: Duration::from_secs(5),
             limits: HttpLimits::default(),
+            tls: None,
+            strict_transport_security: None,
+            trusted_proxies: Vec::new(),
+            trust_unix_socket: false,
+            forwarded_header: ForwardedHeader::default(),
             authenticate: Arc::new(ClientIdOrAddress),
             side_routes: None,
             header_params: None,
             keep_sessions: None,
+        }
+    }
+}
+
+impl HttpOptions {
+    /// Whether who is at `address`, or at the other end of a Unix socket, may speak for others.
+    pub(crate) fn trusts(&self, address: Option<IpAddr>) -> bool {
+        match address {
+            Some(address) => {
+                let mut trusted = self.trusted_proxies.iter();
+                trusted.any(|network| network.contains(address))
+            }
+            None => self.trust_unix_socket,
         }
     }
 }
@@ -94,6 +126,8 @@ impl fmt::Debug for HttpOptions {
             .field("begin_stream_after", &self.begin_stream_after)
             .field("drain", &self.drain)
             .field("limits", &self.limits)
+            .field("tls", &self.tls)
+            .field("trusted_proxies", &self.trusted_proxies)
             .finish_non_exhaustive()
     }
 }
@@ -103,6 +137,16 @@ impl fmt::Debug for HttpOptions {
 pub struct HttpLimits {
     /// Connections; one more is answered with 503 and closed.
     pub max_connections: usize,
+    /// Connections of one address, or of one network of 64 bits in IPv6. Those of trusted proxies do
+    /// not count, nor do those on a Unix socket.
+    pub max_connections_per_address: usize,
+    /// Handshakes of TLS that have not ended, of which one address can have a sixteenth; with one more
+    /// the connection ends.
+    pub max_handshakes: usize,
+    /// How long such a handshake may take.
+    pub handshake_timeout: Duration,
+    /// Requests at once on one connection of HTTP/2, streams included.
+    pub max_streams_per_connection: u32,
     /// Bytes of a request's head; a longer one is answered with 431.
     pub max_header_bytes: usize,
     /// Bytes of a request's body; a longer one is answered with 413 before it is read. The engine's
@@ -144,6 +188,10 @@ impl Default for HttpLimits {
     fn default() -> Self {
         Self {
             max_connections: 16_384,
+            max_connections_per_address: 1_024,
+            max_handshakes: 1_024,
+            handshake_timeout: Duration::from_secs(10),
+            max_streams_per_connection: 128,
             max_header_bytes: 32 * 1024,
             max_body_bytes: 4 * 1024 * 1024,
             header_timeout: Duration::from_secs(30),

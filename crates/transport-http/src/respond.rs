@@ -6,13 +6,15 @@ use crate::{
     headers::Accept,
     refusal::APPLICATION_JSON,
 };
-use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Response, StatusCode, header, header::Entry};
 use jsonrpc_core::Frame;
 use mcp_service::Reply;
 
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
 const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache");
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+const NO_SNIFF: HeaderValue = HeaderValue::from_static("nosniff");
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const NO: HeaderValue = HeaderValue::from_static("no");
 
 /// The response for a reply that nothing came before.
@@ -79,6 +81,18 @@ pub(crate) fn plain(response: PlainResponse) -> Response<Body> {
 /// A response without body.
 pub(crate) fn empty(status: StatusCode) -> Response<Body> {
     with_status(status, Response::new(Body::Empty))
+}
+
+/// What every response says, for the browsers among clients.
+pub(crate) fn secure(response: &mut Response<Body>, strict: Option<&HeaderValue>) {
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, NO_SNIFF);
+    if let Entry::Vacant(entry) = headers.entry(header::CACHE_CONTROL) {
+        entry.insert(NO_STORE);
+    }
+    if let Some(strict) = strict {
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, strict.clone());
+    }
 }
 
 fn with_status(status: StatusCode, mut response: Response<Body>) -> Response<Body> {

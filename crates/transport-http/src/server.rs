@@ -1,18 +1,20 @@
 use crate::{
-    HttpOptions, Peer,
-    endpoint::{Caller, Endpoint, Listening, handle},
+    HttpOptions,
+    admission::{Admission, Admitted},
+    arrival::Arrived,
+    connection,
+    endpoint::{Endpoint, Listening},
     guard::Guard,
     leftovers::Leftovers,
+    listen::Listeners,
     sessions::Sessions,
-    write_timeout::WriteTimeout,
 };
-use hyper::{server::conn::http1, service::service_fn};
-use hyper_util::rt::TokioIo;
+use http::HeaderValue;
 use mcp_protocol::model::{ClientRequest, ServerResult};
 use mcp_service::{Engine, McpError, Service};
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr},
     pin::pin,
     sync::{
         Arc,
@@ -20,11 +22,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::watch,
-    task::JoinSet,
-};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
 /// An MCP endpoint, to be served on any number of listeners. Clones are the same endpoint: they
 /// share sessions and bounds.
@@ -66,17 +64,23 @@ where
         Self {
             endpoint: Arc::new(Endpoint {
                 engine,
-                options,
                 sessions,
-                connections: AtomicUsize::new(0),
+                admission: Admission::new(options.limits),
+                strict_transport_security: options.strict_transport_security.map(hsts),
                 listeners: AtomicUsize::new(0),
+                options,
             }),
         }
     }
 
     /// How many connections are open.
     pub fn connections(&self) -> usize {
-        self.endpoint.connections.load(Ordering::Relaxed)
+        self.endpoint.admission.open()
+    }
+
+    /// How many connections and handshakes were refused so far, because there were too many.
+    pub fn refused_connections(&self) -> u64 {
+        self.endpoint.admission.refused()
     }
 
     /// How many legacy sessions are open.
@@ -94,17 +98,31 @@ where
     ///
     /// Dropping this future drops its connections at once.
     pub async fn serve(&self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
+        let listeners = Listeners {
+            tcp: Some(listener),
+            #[cfg(unix)]
+            unix: None,
+        };
+        self.serve_all(listeners, shutdown).await;
+    }
+
+    pub(crate) async fn serve_all(&self, listeners: Listeners, shutdown: impl Future<Output = ()>) {
         let endpoint = &self.endpoint;
-        let bound = listener
-            .local_addr()
-            // Unknown is taken for reachable by nobody but us, which refuses most.
-            .map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip());
-        let listening = Arc::new(Listening {
-            endpoint: Arc::clone(endpoint),
-            guard: Guard::new(&endpoint.options, bound),
-            leftovers: Leftovers::new(),
-        });
-        let listens = Counted::add(endpoint, |endpoint| &endpoint.listeners);
+        let leftovers = Leftovers::new();
+        let listening = |bound| {
+            Arc::new(Listening {
+                endpoint: Arc::clone(endpoint),
+                guard: Guard::new(&endpoint.options, bound),
+                leftovers: Arc::clone(&leftovers),
+            })
+        };
+        let tcp = listeners.tcp.as_ref();
+        let tcp = tcp.and_then(|listener| listener.local_addr().ok());
+        // Unknown is taken for reachable by nobody but us, which refuses most; a Unix socket is.
+        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let on_network = listening(tcp.map_or(here, |address| address.ip()));
+        let on_socket = listening(here);
+        let listens = Listens::begin(endpoint);
         let closing = watch::Sender::new(());
         let mut connections = JoinSet::new();
         let mut sweep = tokio::time::interval(endpoint.sessions.sweep_interval());
@@ -112,15 +130,13 @@ where
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, address)) => {
-                        if let Some(open) = self.admit(&stream) {
-                            let caller = Arc::new(Caller {
-                                listening: Arc::clone(&listening),
-                                peer: Peer::new(address),
-                                activity: Arc::default(),
-                            });
-                            connections.spawn(connection(open, stream, caller, closing.subscribe()));
+                accepted = listeners.accept() => match accepted {
+                    Ok(arrived) => {
+                        if let Some(admitted) = self.admit(&arrived) {
+                            let listening = if arrived.is_local() { &on_socket } else { &on_network };
+                            let listening = Arc::clone(listening);
+                            let closing = closing.subscribe();
+                            connections.spawn(connection::serve(admitted, arrived, listening, closing));
                         }
                     }
                     Err(error) => not_accepted(&error).await,
@@ -129,13 +145,13 @@ where
                 _ = sweep.tick() => endpoint.sessions.sweep(),
             }
         }
-        drop(listener);
+        drop(listeners);
         endpoint.engine.close();
         endpoint.sessions.end_streams();
         closing.send_replace(());
         let drained = tokio::time::timeout(endpoint.options.drain, async {
             while connections.join_next().await.is_some() {}
-            listening.leftovers.drain().await;
+            leftovers.drain().await;
         });
         if drained.await.is_err() {
             tracing::warn!(
@@ -144,7 +160,7 @@ where
             );
         }
         connections.shutdown().await;
-        listening.leftovers.shut_down().await;
+        leftovers.shut_down().await;
         drop(listens);
         if endpoint.listeners.load(Ordering::Acquire) == 0 {
             endpoint.sessions.shut_down();
@@ -152,47 +168,46 @@ where
     }
 
     /// Counts a connection in, or turns it away.
-    fn admit(&self, stream: &TcpStream) -> Option<Counted<S>> {
-        let open = Counted::add(&self.endpoint, |endpoint| &endpoint.connections);
-        let max = self.endpoint.options.limits.max_connections;
-        if max < self.connections() {
-            tracing::debug!(max, "a connection was refused");
+    fn admit(&self, arrived: &Arrived) -> Option<Admitted> {
+        let options = &self.endpoint.options;
+        let address = arrived.address().map(|address| address.ip());
+        // A proxy has the connections of all its clients.
+        let counted = address.filter(|_| !options.trusts(address));
+        let admitted = self.endpoint.admission.admit(counted);
+        if admitted.is_none() && (options.tls.is_none() || arrived.is_local()) {
             // As much of it as can be said without waiting.
-            let _ = stream.try_write(
+            arrived.try_write(
                 b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\n\
                   connection: close\r\n\r\n",
             );
-            return None;
         }
-        // Answers are whole when they are written; waiting for more only delays them.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a connection is gone already");
-            return None;
-        }
-        Some(open)
+        admitted
     }
 }
 
-/// One of what an endpoint counts, until it is dropped.
-struct Counted<S> {
+/// One of the listeners of an endpoint, until it is dropped.
+struct Listens<S> {
     endpoint: Arc<Endpoint<S>>,
-    counter: fn(&Endpoint<S>) -> &AtomicUsize,
 }
 
-impl<S> Counted<S> {
-    fn add(endpoint: &Arc<Endpoint<S>>, counter: fn(&Endpoint<S>) -> &AtomicUsize) -> Self {
-        counter(endpoint).fetch_add(1, Ordering::AcqRel);
+impl<S> Listens<S> {
+    fn begin(endpoint: &Arc<Endpoint<S>>) -> Self {
+        endpoint.listeners.fetch_add(1, Ordering::AcqRel);
         Self {
             endpoint: Arc::clone(endpoint),
-            counter,
         }
     }
 }
 
-impl<S> Drop for Counted<S> {
+impl<S> Drop for Listens<S> {
     fn drop(&mut self) {
-        (self.counter)(&self.endpoint).fetch_sub(1, Ordering::AcqRel);
+        self.endpoint.listeners.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+fn hsts(age: Duration) -> HeaderValue {
+    HeaderValue::try_from(format!("max-age={}", age.as_secs()))
+        .expect("a number makes a value of a header")
 }
 
 /// Too many open files, most likely: they are not less at once.
@@ -200,58 +215,3 @@ async fn not_accepted(error: &io::Error) {
     tracing::warn!(%error, "a connection could not be accepted");
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
-
-async fn connection<S>(
-    open: Counted<S>,
-    stream: TcpStream,
-    caller: Arc<Caller<S>>,
-    mut closing: watch::Receiver<()>,
-) where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
-{
-    let address: Option<SocketAddr> = caller.peer.address();
-    let activity = Arc::clone(&caller.activity);
-    let limits = caller.options().limits;
-    let service = service_fn(move |request| handle(Arc::clone(&caller), request));
-    let stream = WriteTimeout::new(stream, limits.write_timeout);
-    // The time for a head is measured below, without a timer for each request.
-    let connection = http1::Builder::new()
-        .header_read_timeout(None)
-        .max_header_size(limits.max_header_bytes)
-        .max_buf_size(limits.max_header_bytes.max(MAX_BUFFER))
-        .serve_connection(TokioIo::new(stream), service);
-    let mut connection = pin!(connection);
-    let mut look = pin!(tokio::time::sleep(limits.header_timeout));
-    let (mut seen, mut is_closing) = (0, false);
-    loop {
-        tokio::select! {
-            biased;
-            ended = &mut connection => {
-                if let Err(error) = ended {
-                    tracing::debug!(
-                        error = &error as &dyn std::error::Error,
-                        ?address,
-                        "a connection ended badly"
-                    );
-                }
-                break;
-            }
-            () = &mut look => {
-                if activity.has_stalled(&mut seen) {
-                    tracing::debug!(?address, "an idle connection was closed");
-                    break;
-                }
-                look.as_mut().reset(tokio::time::Instant::now() + limits.header_timeout);
-            }
-            _ = closing.changed(), if !is_closing => {
-                is_closing = true;
-                connection.as_mut().graceful_shutdown();
-            }
-        }
-    }
-    drop(open);
-}
-
-/// The most bytes a connection buffers of either direction, unless a head may be longer. What is
-/// sent in whole pieces does not count.
-const MAX_BUFFER: usize = 64 * 1024;

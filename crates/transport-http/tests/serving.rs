@@ -6,6 +6,7 @@ mod common;
 use common::{A_WHILE, Seen, engine, start};
 use serde_json::json;
 use std::{
+    net::SocketAddr,
     num::NonZeroUsize,
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -117,7 +118,7 @@ async fn what_does_not_end_is_dropped() {
 async fn threads_share_a_port_and_sessions() {
     let seen = Arc::<Seen>::default();
     let two = NonZeroUsize::new(2).unwrap();
-    let any = "127.0.0.1:0".parse().unwrap();
+    let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let running = serve_on_threads(engine(&seen), HttpOptions::default(), any, two).unwrap();
     let address = running.address();
     let taken = serve_on_threads(engine(&seen), HttpOptions::default(), address, two);
@@ -142,7 +143,7 @@ async fn threads_share_a_port_and_sessions() {
 #[tokio::test]
 async fn dropping_it_stops_it() {
     let seen = Arc::<Seen>::default();
-    let any = "127.0.0.1:0".parse().unwrap();
+    let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let running = serve_on_threads(
         engine(&seen),
         HttpOptions::default(),

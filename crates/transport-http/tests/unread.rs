@@ -139,7 +139,7 @@ async fn hanging_up_unread_cancels_a_modern_call_only() {
 
 #[tokio::test]
 async fn a_server_that_stops_waits_for_such_calls_and_not_for_ever() {
-    let drain = Duration::from_millis(300);
+    let drain = Duration::from_millis(3000);
     let mut running = start(HttpOptions {
         drain,
         ..HttpOptions::default()

@@ -1,0 +1,249 @@
+//! One connection, from its beginning to its end.
+
+use crate::{
+    HttpLimits,
+    activity::Activity,
+    admission::Admitted,
+    arrival::{Arrived, Opened},
+    endpoint::{Caller, Listening, handle},
+    leftovers::Leftovers,
+    socket::{Rewound, Socket},
+};
+use bytes::Bytes;
+use hyper::{
+    rt::Executor,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use mcp_protocol::model::{ClientRequest, ServerResult};
+use mcp_service::{McpError, Service};
+use std::{
+    error::Error,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, Sleep},
+};
+
+/// The most bytes a connection buffers of either direction, unless a head may be longer. What is
+/// sent in whole pieces does not count.
+const MAX_BUFFER: usize = 64 * 1024;
+
+/// What a client of HTTP/2 may send of a body before we ask for more, and of all its bodies together.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+
+/// How many streams a client may give up that we have not looked at, and how many we may give up by
+/// its fault, before its connection ends: that is how connections are flooded.
+const MAX_RESETS: usize = 64;
+
+/// How often a client of HTTP/2 that says nothing is asked whether it is there, and how long it may
+/// take to answer.
+const PING: Duration = Duration::from_secs(30);
+const PONG: Duration = Duration::from_secs(20);
+
+pub(crate) async fn serve<S>(
+    admitted: Admitted,
+    arrived: Arrived,
+    listening: Arc<Listening<S>>,
+    mut closing: watch::Receiver<()>,
+) where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+{
+    let address = arrived.address();
+    let options = &listening.endpoint.options;
+    let limits = options.limits;
+    let opened = tokio::select! {
+        biased;
+        opened = arrived.open(&admitted, options.tls.as_deref(), &limits) => opened,
+        _ = closing.changed() => None,
+    };
+    let Some(opened) = opened else { return };
+    let via_proxy = options.trusts(opened.peer.address().map(|address| address.ip()));
+    let Opened {
+        socket,
+        peer,
+        is_http2,
+    } = opened;
+    let caller = Arc::new(Caller {
+        listening,
+        peer,
+        via_proxy,
+        activity: Arc::default(),
+    });
+    let mut life = Life {
+        look: Box::pin(tokio::time::sleep(limits.header_timeout)),
+        seen: 0,
+        is_closing: false,
+        activity: Arc::clone(&caller.activity),
+        patience: limits.header_timeout,
+        closing,
+        address,
+    };
+    if is_http2 {
+        Box::pin(http2(socket, Bytes::new(), caller, limits, life)).await;
+    } else if let Some((socket, read)) = http1(socket, &caller, &limits, &mut life).await {
+        Box::pin(http2(socket, read, caller, limits, life)).await;
+    }
+}
+
+/// When a connection ends that its client does not end.
+struct Life {
+    look: Pin<Box<Sleep>>,
+    seen: u32,
+    is_closing: bool,
+    activity: Arc<Activity>,
+    patience: Duration,
+    closing: watch::Receiver<()>,
+    address: Option<SocketAddr>,
+}
+
+/// What a connection is to do.
+enum Turn {
+    /// End: nothing has happened for too long.
+    GiveUp,
+    /// End when what has begun has ended.
+    WindUp,
+}
+
+impl Life {
+    /// Resolves when the connection is to do something by itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when this is dropped.
+    async fn turn(&mut self) -> Turn {
+        loop {
+            tokio::select! {
+                () = &mut self.look => {
+                    if self.activity.has_stalled(&mut self.seen) {
+                        tracing::debug!(address = ?self.address, "an idle connection was closed");
+                        return Turn::GiveUp;
+                    }
+                    self.look.as_mut().reset(Instant::now() + self.patience);
+                }
+                _ = self.closing.changed(), if !self.is_closing => {
+                    self.is_closing = true;
+                    return Turn::WindUp;
+                }
+            }
+        }
+    }
+
+    fn ended(&self, error: &hyper::Error) {
+        tracing::debug!(
+            error = error as &dyn Error,
+            address = ?self.address,
+            "a connection ended badly"
+        );
+    }
+}
+
+/// Speaks HTTP/1.1. Gives back a connection that turns out to begin as HTTP/2, with what was read.
+async fn http1<S>(
+    socket: Socket,
+    caller: &Arc<Caller<S>>,
+    limits: &HttpLimits,
+    life: &mut Life,
+) -> Option<(Socket, Bytes)>
+where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+{
+    let service = service_fn(|request| handle(Arc::clone(caller), request));
+    // The time for a head is measured by its life, without a timer for each request.
+    let mut connection = http1::Builder::new()
+        .header_read_timeout(None)
+        .max_header_size(limits.max_header_bytes)
+        .max_buf_size(limits.max_header_bytes.max(MAX_BUFFER))
+        .serve_connection(TokioIo::new(socket), service);
+    loop {
+        tokio::select! {
+            biased;
+            ended = &mut connection => match ended {
+                Err(error) if error.is_parse_version_h2() => {
+                    let parts = connection.into_parts();
+                    return Some((parts.io.into_inner(), parts.read_buf));
+                }
+                Err(error) => {
+                    life.ended(&error);
+                    return None;
+                }
+                Ok(()) => return None,
+            },
+            turn = life.turn() => match turn {
+                Turn::GiveUp => return None,
+                Turn::WindUp => Pin::new(&mut connection).graceful_shutdown(),
+            },
+        }
+    }
+}
+
+/// Speaks HTTP/2. Its requests have tasks of their own, among what is left over: they end with it, or
+/// are waited for as those are.
+async fn http2<S>(
+    socket: Socket,
+    read: Bytes,
+    caller: Arc<Caller<S>>,
+    limits: HttpLimits,
+    mut life: Life,
+) where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+{
+    let streams = Streams(Arc::clone(&caller.listening.leftovers));
+    let service = service_fn(move |request| handle(Arc::clone(&caller), request));
+    let small = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+    let mut connection = pin!(
+        http2::Builder::new(streams)
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(limits.max_streams_per_connection)
+            .max_header_list_size(small(limits.max_header_bytes))
+            .max_pending_accept_reset_streams(MAX_RESETS)
+            .max_local_error_reset_streams(MAX_RESETS)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(MAX_BUFFER)
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PONG)
+            .serve_connection(TokioIo::new(Rewound::new(read, socket)), service)
+    );
+    let mut is_given_up = false;
+    loop {
+        tokio::select! {
+            biased;
+            ended = &mut connection => {
+                if let Err(error) = ended {
+                    life.ended(&error);
+                }
+                return;
+            }
+            turn = life.turn() => match turn {
+                // Its client may just be sending something, and is told that it was not looked at.
+                Turn::GiveUp if !is_given_up => {
+                    is_given_up = true;
+                    connection.as_mut().graceful_shutdown();
+                    life.look.as_mut().reset(Instant::now() + PONG);
+                }
+                Turn::GiveUp => return,
+                Turn::WindUp => connection.as_mut().graceful_shutdown(),
+            },
+        }
+    }
+}
+
+/// Runs the requests of a connection of HTTP/2.
+#[derive(Clone, Debug)]
+struct Streams(Arc<Leftovers>);
+
+impl<F> Executor<F> for Streams
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, request: F) {
+        self.0.carry_on(request);
+    }
+}
