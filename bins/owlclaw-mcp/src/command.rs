@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use governance::Caller;
 use ledger::{Cursor, Decision, SigningKey};
 use serde_json::json;
 
@@ -214,12 +215,17 @@ fn governance(command: GovernanceCommand) -> Result<ExitCode, Stop> {
         GovernanceCommand::Explain {
             settings,
             client,
+            roles,
             what,
             args,
             format,
         } => {
             let config = load(settings)?.config;
-            inspect::explain(&config, &client, &what, args.as_deref(), format)
+            let caller = Caller {
+                principal: &client,
+                roles: &roles,
+            };
+            inspect::explain(&config, caller, &what, args.as_deref(), format)
         }
     };
     print(&text.map_err(Stop::Failed)?)

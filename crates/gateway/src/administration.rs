@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 pub const MAX_APPROVALS: usize = 1_000;
 
 impl<Q: QuotaStore> Gateway<Q> {
-    /// What every principal has used of its limits, and which tools rest, as of now.
+    /// What every principal has used of its limits, which tools rest, and which roles callers bring
+    /// along that the policy does not know, as of now.
     ///
     /// # Errors
     ///
@@ -53,11 +54,13 @@ impl<Q: QuotaStore> Gateway<Q> {
                 breaker
             })
             .collect();
+        let unknown = self.governor().unknown_roles();
         Ok(json!({
             "at": rfc3339_millis(now_us),
             "policy_version": self.governor().policy().version(),
             "usage": usage,
             "breakers": breakers,
+            "unknown_roles": { "asks": unknown.asks, "names": unknown.names },
         }))
     }
 

@@ -1,7 +1,7 @@
 use crate::facts::tool_capability;
 use adapter_skills::SkillCatalog;
 use adapter_tools::Tool;
-use governance::{Hints, Kind, Policy};
+use governance::{Caller, Hints, Kind, Policy};
 use jsonrpc_core::RawJson;
 use ledger::Digest;
 use mcp_protocol::model::{self, ResultMeta, TaskSupport, ToolAnnotations};
@@ -139,9 +139,14 @@ impl Described {
         format!("{}\n{description}\n{arguments}", self.tool.name)
     }
 
-    /// As one principal sees it: with the limits that hold for it (decision D17).
-    pub(crate) fn seen_by(&self, principal: &str, policy: &Policy, is_async: bool) -> model::Tool {
-        let hints = policy.hints(principal, &tool_capability(&self.tool.name), Kind::Tool);
+    /// As one caller sees it: with the limits that hold for it (decision D17).
+    pub(crate) fn seen_by(
+        &self,
+        caller: Caller<'_>,
+        policy: &Policy,
+        is_async: bool,
+    ) -> model::Tool {
+        let hints = policy.hints(caller, &tool_capability(&self.tool.name), Kind::Tool);
         let Hints {
             max_calls_per_minute,
             max_calls_per_day,

@@ -1,5 +1,6 @@
 use adapter_skills::{OwlclawBlock, RiskLevel, SkillCatalog, ToolHints};
-use governance::{CapabilityFacts, Confirmation, RateLimits, Risk, TimeWindows};
+use governance::{Caller, CapabilityFacts, Confirmation, RateLimits, Risk, TimeWindows};
+use mcp_service::Principal;
 use std::collections::BTreeMap;
 
 /// How policies and the ledger name a tool.
@@ -15,6 +16,14 @@ pub fn resource_capability(uri: &str) -> String {
 /// How policies and the ledger name a prompt.
 pub fn prompt_capability(name: &str) -> String {
     format!("prompt/{name}")
+}
+
+/// How policies know who is calling: by name, and by the roles that are vouched for.
+pub fn caller_of(principal: &Principal) -> Caller<'_> {
+    Caller {
+        principal: principal.as_str(),
+        roles: principal.roles(),
+    }
 }
 
 /// What `SKILL.md` documents say about the tools of the same name. What an operator has configured

@@ -1,7 +1,7 @@
 use crate::{
     Clock, Component, ComponentState, ErrorOptions, HeaderDiffers, Health, Metrics, Observed,
     Offer, Server, Tasks,
-    facts::{resource_capability, tool_capability},
+    facts::{caller_of, resource_capability, tool_capability},
     invocations,
     seal::Sealer,
     server::ListOptions,
@@ -286,7 +286,7 @@ impl<Q: QuotaStore> Gateway<Q> {
             Some(mirrored)
                 if self
                     .governor
-                    .visible(principal.as_str(), &tool_capability(tool)) =>
+                    .visible(caller_of(principal), &tool_capability(tool)) =>
             {
                 mirrored.compare(params, header)
             }
@@ -339,7 +339,7 @@ impl<Q: QuotaStore> Gateway<Q> {
         self.engine
             .subscriptions()
             .publish(&Change::Resource(uri.to_owned()), |principal| {
-                self.governor.visible(principal.as_str(), &capability)
+                self.governor.visible(caller_of(principal), &capability)
             });
     }
 }

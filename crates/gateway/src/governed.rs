@@ -2,6 +2,7 @@ use crate::{
     Clock, Invocation, InvocationError, Invoked, Options, PromptFailure, ReadFailure, Tally,
     clock::timestamp,
     error,
+    facts::caller_of,
     invocation::Target,
     quota_report,
     recorded::{Labels, start_of},
@@ -154,10 +155,10 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         cx: &RequestCx,
         invocation: &Invocation,
     ) -> Result<(Permit<Q>, Option<KeyClaim>), Refusal> {
-        let principal = cx.principal.as_str();
+        let caller = caller_of(&cx.principal);
         // Both are looked up in every case: which of the two failed must not show in the time.
         let exists = invocation.exists();
-        let visible = self.governor.visible(principal, &invocation.capability);
+        let visible = self.governor.visible(caller, &invocation.capability);
         if !exists {
             return Err(Refusal::Unknown);
         }
@@ -170,12 +171,13 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             && self
                 .governor
                 .policy()
-                .permitted(principal, &invocation.capability)
+                .permitted(caller, &invocation.capability)
         {
             return Err(Refusal::Denied(Denial::new(Reason::LedgerUnavailable)));
         }
         let ask = Ask {
-            principal,
+            principal: caller.principal,
+            roles: caller.roles,
             capability: &invocation.capability,
             kind: invocation.kind(),
             estimate: invocation.estimate(),
@@ -264,8 +266,8 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
     fn may_go_unrecorded(&self, cx: &RequestCx, invocation: &Invocation) -> bool {
         self.read_only_exempt && {
             let policy = self.governor.policy();
-            let principal = cx.principal.as_str();
-            let hints = policy.hints(principal, &invocation.capability, invocation.kind());
+            let caller = caller_of(&cx.principal);
+            let hints = policy.hints(caller, &invocation.capability, invocation.kind());
             self.exempts(hints.risk)
         }
     }

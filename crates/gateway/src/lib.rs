@@ -54,7 +54,7 @@ pub use crate::{
     cost::Tally,
     describe::IncludeSkill,
     error::{ErrorOptions, ErrorStyle, InvocationError},
-    facts::{capability_facts, prompt_capability, resource_capability, tool_capability},
+    facts::{caller_of, capability_facts, prompt_capability, resource_capability, tool_capability},
     gateway::{Gateway, GatewayEngine, Options, Parts},
     governed::{Admitted, Governed},
     health::{Component, ComponentState, Health},

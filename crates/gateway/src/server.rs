@@ -2,7 +2,7 @@ use crate::{
     Clock, ErrorOptions, Invocation, InvocationError, Invocations, Invoked, Offer, Tally,
     asking::{Progressed, Repeated, call_with_input},
     cursor,
-    facts::{prompt_capability, resource_capability, tool_capability},
+    facts::{caller_of, prompt_capability, resource_capability, tool_capability},
     lists::{Key, List},
     quota_report,
     seal::Sealer,
@@ -211,10 +211,10 @@ impl<Q: QuotaStore> Server<Q> {
     fn list_prompts(&self, cx: &RequestCx, page: Page) -> Result<ServerResult, McpError> {
         let offer = self.offer.load();
         self.listed(cx, &offer, List::Prompts, page.cursor, |policy, cursor| {
-            let principal = cx.principal.as_str();
+            let caller = caller_of(&cx.principal);
             let entries = offer.prompts().entries().iter();
             let visible: Vec<_> = entries
-                .filter(|it| policy.visible(principal, &prompt_capability(&it.name)))
+                .filter(|it| policy.visible(caller, &prompt_capability(&it.name)))
                 .collect();
             let names = visible.iter().map(|it| it.name.as_str());
             let (range, next_cursor) =
@@ -233,7 +233,7 @@ impl<Q: QuotaStore> Server<Q> {
         let visible = match &complete.reference {
             CompletionReference::Prompt { name } => {
                 let policy = self.governor.policy();
-                policy.visible(cx.principal.as_str(), &prompt_capability(name))
+                policy.visible(caller_of(&cx.principal), &prompt_capability(name))
             }
             CompletionReference::Resource { .. } => true,
         };
@@ -260,19 +260,19 @@ impl<Q: QuotaStore> Server<Q> {
     fn list_tools(&self, cx: &RequestCx, page: Page) -> Result<ServerResult, McpError> {
         let offer = self.offer.load();
         self.listed(cx, &offer, List::Tools, page.cursor, |policy, cursor| {
-            let principal = cx.principal.as_str();
+            let caller = caller_of(&cx.principal);
             let visible: Vec<_> = offer
                 .described()
                 .iter()
                 .zip(offer.tools().iter())
-                .filter(|(it, _)| policy.visible(principal, &tool_capability(it.name())))
+                .filter(|(it, _)| policy.visible(caller, &tool_capability(it.name())))
                 .collect();
             let names = visible.iter().map(|(it, _)| it.name());
             let (range, next_cursor) =
                 cursor::page(names, cursor, self.lists.tools_page).ok_or_else(bad_cursor)?;
             let tools = visible[range].iter().map(|(it, tool)| model::Tool {
                 task_support: self.task_support(tool),
-                ..it.seen_by(principal, policy, tool.is_async())
+                ..it.seen_by(caller, policy, tool.is_async())
             });
             Ok(ServerResult::ListTools(ListToolsResult {
                 tools: tools.collect(),
@@ -302,7 +302,7 @@ impl<Q: QuotaStore> Server<Q> {
                 .filter(|it| {
                     let governed_by = resources.governed_by(&it.uri);
                     let uri = governed_by.as_deref().unwrap_or(&it.uri);
-                    policy.visible(cx.principal.as_str(), &resource_capability(uri))
+                    policy.visible(caller_of(&cx.principal), &resource_capability(uri))
                 })
                 .collect();
             let uris = visible.iter().map(|it| it.uri.as_str());
@@ -412,7 +412,7 @@ impl<Q: QuotaStore> Server<Q> {
         let key = Key {
             list,
             policy_version: policy.version(),
-            view: policy.view_of(cx.principal.as_str()),
+            view: policy.view_of(caller_of(&cx.principal)),
             version: cx.version,
             cursor,
         };
@@ -433,7 +433,7 @@ impl<Q: QuotaStore> Server<Q> {
         let known = self.offer.load().resources().governed_by(uri);
         let readable = known.is_some_and(|uri| {
             let policy = self.governor.policy();
-            policy.permitted(cx.principal.as_str(), &resource_capability(&uri))
+            policy.permitted(caller_of(&cx.principal), &resource_capability(&uri))
         });
         if readable {
             Ok(ServerResult::Empty)
@@ -445,7 +445,7 @@ impl<Q: QuotaStore> Server<Q> {
 
 /// Whether the caller may see a resource, given the URI whose permission it needs.
 fn visible_resources<'a>(cx: &'a RequestCx, policy: &'a Policy) -> impl Fn(&str) -> bool + 'a {
-    |uri| policy.visible(cx.principal.as_str(), &resource_capability(uri))
+    |uri| policy.visible(caller_of(&cx.principal), &resource_capability(uri))
 }
 
 fn private(ttl_ms: u64) -> CacheHint {

@@ -454,12 +454,10 @@ impl Tasks {
     }
 
     fn publish(&self, live: &Live) {
-        if let Some(subscriptions) = self.subscriptions.get()
-            && (live.visible)()
-        {
+        if let Some(subscriptions) = self.subscriptions.get() {
             let (changes, task) = live.seen();
             subscriptions.publish(&Change::Task(changes, task), |principal| {
-                principal.as_str() == live.record.principal
+                principal.as_str() == live.record.principal && (live.visible)(principal)
             });
         }
     }

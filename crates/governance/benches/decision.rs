@@ -82,6 +82,7 @@ fn condition(capability: &str) -> Condition {
 fn ask(now: u64) -> Ask<'static> {
     Ask {
         principal: "client 7",
+        roles: &[],
         capability: "tool/order-refund",
         kind: Kind::Tool,
         estimate: None,

@@ -8,6 +8,7 @@ use crate::{
     values,
 };
 use cel::Context;
+use std::sync::Arc;
 
 /// Why a condition cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +28,8 @@ pub enum ConditionError {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) spec: Condition,
+    /// The spec's, to keep.
+    name: Arc<str>,
     capability: PatternSet,
     expression: Expression,
 }
@@ -51,6 +54,7 @@ impl Prepared {
         Ok(Self {
             capability: single(&condition.capability),
             expression: Expression::new(&condition.when)?,
+            name: condition.name.as_str().into(),
             spec: condition.clone(),
         })
     }
@@ -95,10 +99,7 @@ pub(crate) fn context_of(
 /// # Errors
 ///
 /// The denial by the first condition that denies it.
-pub(crate) fn decide<'a>(
-    rules: &'a PreparedRules,
-    ask: &Ask<'_>,
-) -> Result<Option<&'a str>, Denial> {
+pub(crate) fn decide(rules: &PreparedRules, ask: &Ask<'_>) -> Result<Option<Arc<str>>, Denial> {
     let mut applicable = rules
         .conditions
         .iter()
@@ -120,7 +121,7 @@ pub(crate) fn decide<'a>(
             if condition.spec.effect != Effect::Confirm {
                 return Err(Denial::by_condition(&condition.spec.name));
             }
-            confirmed_by = Some(condition.spec.name.as_str());
+            confirmed_by = Some(Arc::clone(&condition.name));
         }
     }
     Ok(confirmed_by)

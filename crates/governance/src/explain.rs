@@ -3,6 +3,7 @@
 
 use crate::{
     Ask, BreakerPhase, Confirmation, Kind, Micros, Policy, Reason, Remaining, RulesOf,
+    combined::rules_by_name,
     condition::{self, Says},
     prepared::single,
 };
@@ -153,7 +154,7 @@ impl Policy {
     /// decided.
     #[must_use]
     pub fn explain(&self, ask: Ask<'_>) -> Vec<Step> {
-        let all = self.patterns(ask.principal);
+        let all = self.patterns(&ask);
         let mut steps = vec![
             decided(
                 Check::Visible,
@@ -174,13 +175,13 @@ impl Policy {
     }
 
     fn explain_conditions(&self, ask: &Ask<'_>, steps: &mut Vec<Step>) {
-        let rules = self.rules_of(ask.principal);
+        let rules = self.rules_of(ask.caller());
         let mut context = None;
         for condition in &rules.conditions {
             if !condition.applies_to(ask.capability) {
                 continue;
             }
-            let context = context.get_or_insert_with(|| condition::context_of(rules, ask));
+            let context = context.get_or_insert_with(|| condition::context_of(&rules, ask));
             let says = context
                 .as_ref()
                 .map_or(Says::Nothing, |context| condition.says(context));
@@ -206,7 +207,7 @@ impl Policy {
     }
 
     fn explain_facts(&self, ask: &Ask<'_>, steps: &mut Vec<Step>) {
-        let (rules, facts) = (self.rules_of(ask.principal), self.facts(ask.capability));
+        let (rules, facts) = (self.rules_of(ask.caller()), self.facts(ask.capability));
         let cost = self.charges_of(*ask).cost;
         let (refused, rule) = match rules.quota.max_cost_per_call {
             Some(most) if most < cost => (
@@ -231,11 +232,10 @@ impl Policy {
         }
     }
 
-    fn patterns(&self, principal: &str) -> Vec<Patterns<'_>> {
-        let (rules, of) = match self.spec.principals.get(principal) {
-            Some(rules) => (rules, RulesOf::Principal(principal.to_owned())),
-            None => (&self.spec.default, RulesOf::Default),
-        };
+    fn patterns(&self, ask: &Ask<'_>) -> Vec<Patterns<'_>> {
+        let (rules, of) = rules_by_name(&self.spec, ask.principal);
+        let brought = ask.roles.iter().map(|role| &**role);
+        let brought = brought.filter(|role| !rules.roles.iter().any(|it| it == role));
         let own = Patterns {
             of,
             visible: &rules.visible,
@@ -243,10 +243,11 @@ impl Policy {
             allow: &rules.allow,
             deny: &rules.deny,
         };
-        let roles = rules.roles.iter().filter_map(|name| {
+        let names = rules.roles.iter().map(String::as_str).chain(brought);
+        let roles = names.filter_map(|name| {
             let role = self.spec.roles.get(name)?;
             Some(Patterns {
-                of: RulesOf::Role(name.clone()),
+                of: RulesOf::Role(name.to_owned()),
                 visible: &role.visible,
                 hidden: &role.hidden,
                 allow: &role.allow,

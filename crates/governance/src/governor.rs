@@ -1,8 +1,10 @@
 use crate::{
-    Ask, BreakerSpec, BreakerState, Confirmation, Denial, Ending, Kind, Micros, Policy, QuotaStore,
-    Reason, Remaining, ReserveError, Risk, Timestamp, UnavailableError, Usage, ViewId,
+    Ask, BreakerSpec, BreakerState, Caller, Confirmation, Denial, Ending, Kind, Micros, Policy,
+    QuotaStore, Reason, Remaining, ReserveError, Risk, Timestamp, UnavailableError, UnknownRoles,
+    Usage, ViewId,
     breaker::{Breakers, Pass},
     explain::{Explanation, breaker_step, quota_steps},
+    unknown_roles,
 };
 use arc_swap::ArcSwap;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ pub struct Governor<Q> {
     policy: ArcSwap<Policy>,
     quota: Arc<Q>,
     breakers: Arc<Breakers>,
+    unknown_roles: unknown_roles::Counted,
 }
 
 /// Proof that a call was allowed and has been counted.
@@ -76,6 +79,7 @@ impl<Q: QuotaStore> Governor<Q> {
             policy: ArcSwap::from_pointee(policy),
             quota,
             breakers: Arc::default(),
+            unknown_roles: unknown_roles::Counted::default(),
         }
     }
 
@@ -97,17 +101,24 @@ impl<Q: QuotaStore> Governor<Q> {
         &self.quota
     }
 
-    /// Whether `capability` exists for `principal`.
+    /// Whether `capability` exists for `caller`.
     #[must_use]
-    pub fn visible(&self, principal: &str, capability: &str) -> bool {
-        self.policy.load().visible(principal, capability)
+    pub fn visible<'c>(&self, caller: impl Into<Caller<'c>>, capability: &str) -> bool {
+        self.policy.load().visible(caller, capability)
     }
 
-    /// The version of the policy in force, and what the lists of `principal` look like under it.
+    /// The version of the policy in force, and what the lists of `caller` look like under it.
     #[must_use]
-    pub fn view_of(&self, principal: &str) -> (u64, ViewId) {
+    pub fn view_of<'c>(&self, caller: impl Into<Caller<'c>>) -> (u64, ViewId) {
         let policy = self.policy.load();
-        (policy.version(), policy.view_of(principal))
+        (policy.version(), policy.view_of(caller))
+    }
+
+    /// What was seen of roles that callers bring along and the policy does not know: they say
+    /// nothing, and whoever has misspelt one finds it here.
+    #[must_use]
+    pub fn unknown_roles(&self) -> UnknownRoles {
+        self.unknown_roles.seen(&self.policy.load())
     }
 
     /// Checks the policy and whether what is called rests, then counts budget, rates and running
@@ -122,6 +133,9 @@ impl<Q: QuotaStore> Governor<Q> {
     /// Dropping the future before it is ready counts nothing.
     pub async fn admit(&self, ask: Ask<'_>) -> Result<Permit<Q>, Denial> {
         let policy = self.policy.load_full();
+        if !ask.roles.is_empty() {
+            self.unknown_roles.note(&policy, ask.roles);
+        }
         let verdict = policy.check(ask)?;
         let breaker = self.pass_breaker(&ask, verdict.breaker)?;
         match self.quota.reserve(verdict.charges).await {
@@ -185,20 +199,22 @@ impl<Q: QuotaStore> Governor<Q> {
         })
     }
 
-    /// What `principal` has left of its own limits on tools or resources, whichever `kind` says.
+    /// What `caller` has left of its own limits on tools or resources, whichever `kind` says.
     ///
     /// # Errors
     ///
     /// [`UnavailableError`] when the counters cannot be reached.
     pub async fn remaining(
         &self,
-        principal: &str,
+        caller: impl Into<Caller<'_>>,
         kind: Kind,
         now: Timestamp,
     ) -> Result<Remaining, UnavailableError> {
         let policy = self.policy.load_full();
+        let Caller { principal, roles } = caller.into();
         let ask = Ask {
             principal,
+            roles,
             capability: "",
             kind,
             estimate: Some(Micros::ZERO),

@@ -27,7 +27,10 @@
 //!
 //! What a policy says is what it is called: [`Policy::version`] is a digest.
 //!
-//! Deliberately absent: who asks (a principal's name is taken as it is), what a confirmation looks
+//! Whoever authenticates a caller may vouch for roles of it ([`Caller`]): they count as if the policy
+//! gave them to its name, for as long as it comes with them.
+//!
+//! Deliberately absent: who asks (a principal's name and roles are taken as they are), what a confirmation looks
 //! like, and breakers shared by several processes.
 //!
 //! ```
@@ -52,6 +55,7 @@
 //! let governor = Governor::new(policy, Arc::new(MemoryQuota::default()));
 //! let ask = Ask {
 //!     principal: "alice",
+//!     roles: &[],
 //!     capability: "tool/transfer",
 //!     kind: Kind::Tool,
 //!     estimate: None,
@@ -72,6 +76,8 @@ mod windows;
 mod spec;
 mod version;
 
+mod caller;
+mod combined;
 mod condition;
 mod expression;
 mod pattern;
@@ -87,9 +93,11 @@ mod explain;
 mod governor;
 mod memory;
 mod meter;
+mod unknown_roles;
 
 pub use crate::{
     breaker::{BreakerPhase, BreakerState, Ending},
+    caller::Caller,
     condition::ConditionError,
     denial::{Denial, Reason, Remaining},
     explain::{Check, Explanation, Step, StepOutcome},
@@ -105,5 +113,6 @@ pub use crate::{
         PolicySpec, Quota, RateLimits, Risk, RoleRules, Rules,
     },
     time::{Calendar, CalendarError, Month, Timestamp, Zone},
+    unknown_roles::UnknownRoles,
     windows::{Days, TimeOfDay, TimeOfDayError, TimeWindow, TimeWindows},
 };

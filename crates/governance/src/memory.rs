@@ -132,6 +132,7 @@ impl MemoryQuota {
         for seed in seeds {
             let charges = policy.charges_of(Ask {
                 principal: seed.principal,
+                roles: &[],
                 capability: seed.capability,
                 kind: seed.kind,
                 estimate: Some(seed.cost),

@@ -1,16 +1,20 @@
 use crate::{
-    BreakerSpec, Calendar, CapabilityFacts, Charges, ConditionError, Confirmation, Denial, Kind,
-    Micros, PatternError, PolicySpec, Reason, Risk, Timestamp, condition,
-    prepared::{PreparedRules, Preparing},
+    BreakerSpec, Calendar, Caller, CapabilityFacts, Charges, ConditionError, Confirmation, Denial,
+    Kind, Micros, PatternError, PolicySpec, Quota, RateLimits, Reason, Risk, Rules, Timestamp,
+    combined::{Combinations, RulesFor, rules_by_name},
+    condition,
+    prepared::{PreparedRoles, PreparedRules},
     version::version_of,
 };
-use std::{collections::HashMap, fmt};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 /// What is asked: may this principal use this capability now?
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
     /// Who asks.
     pub principal: &'a str,
+    /// The roles that are vouched for; see [`Caller`].
+    pub roles: &'a [Arc<str>],
     /// What for, as `kind/name`: `tool/transfer`, `resource/skill://shop/refunds`.
     pub capability: &'a str,
     /// Whether that is a tool or a resource.
@@ -24,12 +28,24 @@ pub struct Ask<'a> {
     pub arguments: Option<&'a str>,
 }
 
-/// Names what a principal's lists look like under one policy.
+impl<'a> Ask<'a> {
+    /// Who asks.
+    #[must_use]
+    pub fn caller(&self) -> Caller<'a> {
+        Caller {
+            principal: self.principal,
+            roles: self.roles,
+        }
+    }
+}
+
+/// Names what a caller's lists look like under one policy.
 ///
-/// Principals with the same visibility and the same limits share it, so that a list can be made
-/// once for each view. It means nothing under another policy: keep [`Policy::version`] beside it.
+/// Callers with the same visibility and the same limits share it as far as is known, so that a list
+/// can be made once for each view; none is ever given to callers whose lists differ. It means nothing
+/// under another policy: keep [`Policy::version`] beside it, and ask the same [`Policy`] for both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ViewId(pub u32);
+pub struct ViewId(pub u64);
 
 /// The limits on one capability as a principal should be told of them. `None` means without limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,14 +109,14 @@ pub enum RulesOf {
 }
 
 /// What a policy says to a call, before anything is counted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Verdict<'a> {
     /// What it counts against.
     pub charges: Charges<'a>,
     /// Who has to confirm it.
     pub confirmation: Option<Confirmation>,
     /// By which rule.
-    pub rule: Option<ConfirmationRule<'a>>,
+    pub rule: Option<ConfirmationRule>,
     /// What it does.
     pub risk: Risk,
     /// When what is called rests after failures.
@@ -108,16 +124,16 @@ pub struct Verdict<'a> {
 }
 
 /// By which rule a call has to be confirmed. If there are several that ask for the same, the first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ConfirmationRule<'a> {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ConfirmationRule {
     /// What is known of the capability.
     Capability,
     /// It moves money.
     Financial,
     /// A pattern of the principal's rules.
-    Pattern(&'a str),
+    Pattern(Arc<str>),
     /// The condition of this name.
-    Condition(&'a str),
+    Condition(Arc<str>),
 }
 
 /// Who may see and use what, how much of it, and at what price. Immutable and checked.
@@ -126,6 +142,9 @@ pub struct Policy {
     version: u64,
     default: PreparedRules,
     principals: HashMap<Box<str>, PreparedRules>,
+    roles: PreparedRoles,
+    /// Of the rules with roles that callers bring along.
+    pub(crate) combinations: Combinations,
     capabilities: HashMap<Box<str>, CapabilityFacts>,
     no_facts: CapabilityFacts,
     /// As it was configured, to explain what it does.
@@ -142,7 +161,7 @@ impl fmt::Display for RulesOf {
     }
 }
 
-impl fmt::Display for ConfirmationRule<'_> {
+impl fmt::Display for ConfirmationRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Capability => f.write_str("it asks for a confirmation itself"),
@@ -160,12 +179,13 @@ impl Policy {
     ///
     /// [`PolicyError`] naming the first pattern, role or condition that cannot be used.
     pub fn new(spec: PolicySpec) -> Result<Self, PolicyError> {
-        let preparing = Preparing::new(&spec)?;
-        let default = preparing.rules(&spec.default, || RulesOf::Default)?;
+        let roles = PreparedRoles::new(&spec)?;
+        let default = roles.rules(&spec, &spec.default, 0, || RulesOf::Default)?;
         let mut principals: HashMap<Box<str>, PreparedRules> = HashMap::new();
         let mut views: Vec<&str> = Vec::new();
-        for (principal, rules) in &spec.principals {
-            let mut prepared = preparing.rules(rules, || RulesOf::Principal(principal.clone()))?;
+        for (number, (principal, rules)) in (1..).zip(&spec.principals) {
+            let of = || RulesOf::Principal(principal.clone());
+            let mut prepared = roles.rules(&spec, rules, number, of)?;
             if !prepared.looks_like(&default) {
                 let known = views
                     .iter()
@@ -174,10 +194,11 @@ impl Policy {
                     views.push(principal);
                     views.len() - 1
                 });
-                prepared.view = ViewId(u32::try_from(index + 1).expect("rules fit in memory"));
+                prepared.view = ViewId(index as u64 + 1);
             }
             principals.insert(principal.as_str().into(), prepared);
         }
+        let combinations = Combinations::new(views.len() as u64 + 1);
         let capabilities = spec
             .capabilities
             .iter()
@@ -186,6 +207,8 @@ impl Policy {
             version: version_of(&spec),
             default,
             principals,
+            roles,
+            combinations,
             capabilities: capabilities.collect(),
             no_facts: CapabilityFacts::default(),
             spec,
@@ -217,29 +240,29 @@ impl Policy {
         month.min(Timestamp(now.0.saturating_sub(longest)))
     }
 
-    /// What the lists of `principal` look like.
+    /// What the lists of `caller` look like.
     #[must_use]
-    pub fn view_of(&self, principal: &str) -> ViewId {
-        self.rules_of(principal).view
+    pub fn view_of<'c>(&self, caller: impl Into<Caller<'c>>) -> ViewId {
+        self.rules_of(caller.into()).view
     }
 
-    /// Whether `capability` exists for `principal`.
+    /// Whether `capability` exists for `caller`.
     #[must_use]
-    pub fn visible(&self, principal: &str, capability: &str) -> bool {
-        self.rules_of(principal).shows(capability)
+    pub fn visible<'c>(&self, caller: impl Into<Caller<'c>>, capability: &str) -> bool {
+        self.rules_of(caller.into()).shows(capability)
     }
 
-    /// Whether `principal` may use `capability`. Only what is visible can be permitted.
+    /// Whether `caller` may use `capability`. Only what is visible can be permitted.
     #[must_use]
-    pub fn permitted(&self, principal: &str, capability: &str) -> bool {
-        let rules = self.rules_of(principal);
+    pub fn permitted<'c>(&self, caller: impl Into<Caller<'c>>, capability: &str) -> bool {
+        let rules = self.rules_of(caller.into());
         rules.shows(capability) && rules.allows(capability)
     }
 
-    /// The limits on `capability` that `principal` should be told of.
+    /// The limits on `capability` that `caller` should be told of.
     #[must_use]
-    pub fn hints(&self, principal: &str, capability: &str, kind: Kind) -> Hints {
-        let rules = self.rules_of(principal);
+    pub fn hints<'c>(&self, caller: impl Into<Caller<'c>>, capability: &str, kind: Kind) -> Hints {
+        let rules = self.rules_of(caller.into());
         let facts = self.facts(capability);
         let (own, shared) = (facts.effective_limits(), rules.rates(kind));
         Hints {
@@ -247,7 +270,7 @@ impl Policy {
             max_calls_per_day: tighter(own.per_day, shared.per_day),
             estimated_cost: self.estimate_by(facts, kind),
             max_cost_per_call: rules.quota.max_cost_per_call,
-            confirmation: confirmation_of(rules, facts, capability).map(|(who, _)| who),
+            confirmation: confirmation_of(&rules, facts, capability).map(|(who, _)| who),
             risk: facts.risk,
         }
     }
@@ -276,8 +299,7 @@ impl Policy {
     /// The first applicable [`Denial`], in the order visible, permitted by patterns, permitted by
     /// conditions, cost of one call, hours of the day.
     pub fn check<'a>(&'a self, ask: Ask<'a>) -> Result<Verdict<'a>, Denial> {
-        let own = self.own_rules_of(ask.principal);
-        let rules = own.unwrap_or(&self.default);
+        let rules = self.rules_of(ask.caller());
         if !rules.shows(ask.capability) {
             return Err(Denial::new(Reason::NotVisible));
         }
@@ -285,8 +307,8 @@ impl Policy {
             return Err(Denial::new(Reason::Permission));
         }
         let facts = self.facts(ask.capability);
-        let confirmed_by = condition::decide(rules, &ask)?;
-        let charges = self.charges(own, facts, ask);
+        let confirmed_by = condition::decide(&rules, &ask)?;
+        let charges = self.charges(&rules, facts, ask);
         if rules
             .quota
             .max_cost_per_call
@@ -302,13 +324,13 @@ impl Policy {
                 ..Denial::new(Reason::TimeWindow)
             });
         }
-        let by_rule = confirmation_of(rules, facts, ask.capability);
+        let by_rule = confirmation_of(&rules, facts, ask.capability);
         let by_condition =
             confirmed_by.map(|name| (Confirmation::User, ConfirmationRule::Condition(name)));
         let confirmation = by_rule.or(by_condition);
         Ok(Verdict {
             charges,
-            confirmation: confirmation.map(|(who, _)| who),
+            confirmation: confirmation.as_ref().map(|(who, _)| *who),
             rule: confirmation.map(|(_, rule)| rule),
             risk: facts.risk,
             breaker: self.breaker_by(facts, ask.kind),
@@ -328,31 +350,30 @@ impl Policy {
     }
 
     /// Who has to confirm `ask` whatever its arguments are, and by which rule.
-    pub(crate) fn confirmation_of<'a>(
-        &'a self,
+    pub(crate) fn confirmation_of(
+        &self,
         ask: &Ask<'_>,
-    ) -> Option<(Confirmation, ConfirmationRule<'a>)> {
-        let (rules, facts) = (self.rules_of(ask.principal), self.facts(ask.capability));
-        confirmation_of(rules, facts, ask.capability)
+    ) -> Option<(Confirmation, ConfirmationRule)> {
+        let (rules, facts) = (self.rules_of(ask.caller()), self.facts(ask.capability));
+        confirmation_of(&rules, facts, ask.capability)
     }
 
     /// What `ask` would be charged if it were permitted.
     pub(crate) fn charges_of<'a>(&'a self, ask: Ask<'a>) -> Charges<'a> {
-        let own = self.own_rules_of(ask.principal);
-        self.charges(own, self.facts(ask.capability), ask)
+        let rules = self.rules_of(ask.caller());
+        self.charges(&rules, self.facts(ask.capability), ask)
     }
 
-    /// `own` are the rules of the principal, if it has some.
+    /// `rules` are those for the caller.
     fn charges<'a>(
         &'a self,
-        own: Option<&PreparedRules>,
+        rules: &PreparedRules,
         facts: &CapabilityFacts,
         ask: Ask<'a>,
     ) -> Charges<'a> {
-        let rules = own.unwrap_or(&self.default);
         Charges {
             principal: ask.principal,
-            is_named: own.is_some(),
+            is_named: rules.number != self.default.number,
             capability: ask.capability,
             kind: ask.kind,
             cost: ask
@@ -369,13 +390,44 @@ impl Policy {
         }
     }
 
-    pub(crate) fn rules_of(&self, principal: &str) -> &PreparedRules {
-        self.own_rules_of(principal).unwrap_or(&self.default)
+    pub(crate) fn rules_of(&self, caller: Caller<'_>) -> RulesFor<'_> {
+        let base = self.principals.get(caller.principal);
+        let base = base.unwrap_or(&self.default);
+        if caller.roles.is_empty() {
+            return RulesFor::OfName(base);
+        }
+        let make = |roles: &[u32]| {
+            let (rules, of) = rules_by_name(&self.spec, caller.principal);
+            match of {
+                RulesOf::Principal(_) => self.roles.combined(&self.spec, rules, base, roles),
+                // What is everybody's gives way to what somebody has in particular.
+                _ => {
+                    let rules = Rules {
+                        quota: Quota::default(),
+                        reads: RateLimits::default(),
+                        max_running: None,
+                        ..rules.clone()
+                    };
+                    self.roles.combined(&self.spec, &rules, base, roles)
+                }
+            }
+        };
+        let alike = |rules: &PreparedRules| {
+            let mut all = std::iter::once(&self.default).chain(self.principals.values());
+            all.find(|it| it.looks_like(rules)).map(|it| it.view)
+        };
+        self.combinations
+            .of(base, caller.roles, &self.roles, make, alike)
     }
 
-    /// The rules of a principal that the policy names.
-    fn own_rules_of(&self, principal: &str) -> Option<&PreparedRules> {
-        self.principals.get(principal)
+    /// Those of `roles` that the policy says nothing of.
+    pub(crate) fn unknown_roles<'r>(
+        &self,
+        roles: &'r [Arc<str>],
+    ) -> impl Iterator<Item = &'r Arc<str>> {
+        roles
+            .iter()
+            .filter(|role| self.roles.number(role).is_none())
     }
 
     pub(crate) fn facts(&self, capability: &str) -> &CapabilityFacts {
@@ -384,11 +436,11 @@ impl Policy {
 }
 
 /// Who has to confirm a use whatever its arguments are, and by which rule: the strongest.
-fn confirmation_of<'a>(
-    rules: &'a PreparedRules,
+fn confirmation_of(
+    rules: &PreparedRules,
     facts: &CapabilityFacts,
     capability: &str,
-) -> Option<(Confirmation, ConfirmationRule<'a>)> {
+) -> Option<(Confirmation, ConfirmationRule)> {
     if let Some(who) = facts.needed_confirmation() {
         let rule = match facts.confirmation {
             Some(_) => ConfirmationRule::Capability,
@@ -397,7 +449,10 @@ fn confirmation_of<'a>(
         return Some((who, rule));
     }
     let pattern = rules.confirm_pattern(capability)?;
-    Some((Confirmation::User, ConfirmationRule::Pattern(pattern)))
+    Some((
+        Confirmation::User,
+        ConfirmationRule::Pattern(Arc::clone(pattern)),
+    ))
 }
 
 /// The smaller limit, where `None` is no limit.

@@ -16,7 +16,7 @@ pub(crate) struct PreparedRules {
     deny: PatternSet,
     confirm: PatternSet,
     /// The patterns of `confirm` again, one by one, to say which it was.
-    confirm_patterns: Box<[(Box<str>, PatternSet)]>,
+    confirm_patterns: Box<[(Arc<str>, PatternSet)]>,
     /// In order of their names.
     pub(crate) conditions: Box<[Arc<PreparedCondition>]>,
     /// In order.
@@ -25,18 +25,29 @@ pub(crate) struct PreparedRules {
     reads: RateLimits,
     max_running: Option<u32>,
     pub(crate) view: ViewId,
+    /// Which rules of the policy these are; with roles that somebody has brought along, which they
+    /// were without.
+    pub(crate) number: u32,
 }
 
-/// Prepares rules one after another; those of roles are prepared once.
-pub(crate) struct Preparing<'a> {
-    spec: &'a PolicySpec,
-    roles: HashMap<&'a str, Vec<Arc<PreparedCondition>>>,
+/// What is prepared of roles: once, whoever has them.
+#[derive(Debug)]
+pub(crate) struct PreparedRoles {
+    by_name: HashMap<Box<str>, PreparedRole>,
+    /// In order of their numbers.
+    names: Box<[Box<str>]>,
 }
 
-impl<'a> Preparing<'a> {
-    pub(crate) fn new(spec: &'a PolicySpec) -> Result<Self, PolicyError> {
-        let mut roles = HashMap::new();
-        for (name, role) in &spec.roles {
+#[derive(Debug)]
+struct PreparedRole {
+    number: u32,
+    conditions: Vec<Arc<PreparedCondition>>,
+}
+
+impl PreparedRoles {
+    pub(crate) fn new(spec: &PolicySpec) -> Result<Self, PolicyError> {
+        let mut by_name = HashMap::new();
+        for (number, (name, role)) in (0..).zip(&spec.roles) {
             let rules = || RulesOf::Role(name.clone());
             for patterns in [
                 &role.visible,
@@ -47,15 +58,30 @@ impl<'a> Preparing<'a> {
             ] {
                 check(patterns, rules)?;
             }
-            roles.insert(name.as_str(), prepare(&role.conditions, rules)?);
+            let conditions = prepare(&role.conditions, rules)?;
+            by_name.insert(name.as_str().into(), PreparedRole { number, conditions });
         }
-        Ok(Self { spec, roles })
+        Ok(Self {
+            by_name,
+            names: spec.roles.keys().map(|name| name.as_str().into()).collect(),
+        })
     }
 
-    /// `view` is still to be given.
+    /// The number of a role; roles have the order of their names.
+    pub(crate) fn number(&self, role: &str) -> Option<u32> {
+        self.by_name.get(role).map(|role| role.number)
+    }
+
+    fn name(&self, number: u32) -> &str {
+        &self.names[number as usize]
+    }
+
+    /// Checks and prepares rules; `view` is still to be given.
     pub(crate) fn rules(
         &self,
-        rules: &'a Rules,
+        spec: &PolicySpec,
+        rules: &Rules,
+        number: u32,
         of: impl Fn() -> RulesOf,
     ) -> Result<PreparedRules, PolicyError> {
         let own = [
@@ -68,40 +94,65 @@ impl<'a> Preparing<'a> {
         for patterns in own {
             check(patterns, &of)?;
         }
-        let mut conditions = prepare(&rules.conditions, &of)?;
-        let mut names = rules.roles.clone();
+        if let Some(role) = rules.roles.iter().find(|role| self.number(role).is_none()) {
+            return Err(PolicyError::UnknownRole {
+                rules: of(),
+                role: role.clone(),
+            });
+        }
+        let conditions = prepare(&rules.conditions, &of)?;
+        Ok(self.together(spec, rules, rules.roles.clone(), conditions, number))
+    }
+
+    /// `rules`, which have been prepared as `prepared`, with more roles: as if they had them.
+    pub(crate) fn combined(
+        &self,
+        spec: &PolicySpec,
+        rules: &Rules,
+        prepared: &PreparedRules,
+        roles: &[u32],
+    ) -> PreparedRules {
+        let more = roles.iter().map(|number| self.name(*number).to_owned());
+        let names = prepared.roles.iter().cloned().chain(more).collect();
+        let conditions = prepared.conditions.to_vec();
+        self.together(spec, rules, names, conditions, prepared.number)
+    }
+
+    /// Rules, which have been checked, and those of roles, which are known. `conditions` are those
+    /// of the rules themselves, and may be those of some of the roles already.
+    fn together(
+        &self,
+        spec: &PolicySpec,
+        rules: &Rules,
+        mut names: Vec<String>,
+        mut conditions: Vec<Arc<PreparedCondition>>,
+        number: u32,
+    ) -> PreparedRules {
         names.sort_unstable();
         names.dedup();
         let mut roles: Vec<&RoleRules> = Vec::with_capacity(names.len());
         for name in &names {
-            let (Some(role), Some(of_role)) =
-                (self.spec.roles.get(name), self.roles.get(name.as_str()))
-            else {
-                return Err(PolicyError::UnknownRole {
-                    rules: of(),
-                    role: name.clone(),
-                });
-            };
-            roles.push(role);
-            conditions.extend(of_role.iter().cloned());
+            if let (Some(role), Some(prepared)) =
+                (spec.roles.get(name), self.by_name.get(name.as_str()))
+            {
+                roles.push(role);
+                conditions.extend(prepared.conditions.iter().cloned());
+            }
         }
         conditions.sort_by(|one, other| one.spec.cmp(&other.spec));
         conditions.dedup_by(|one, other| one.spec == other.spec);
-        let all = |own: &'a Vec<String>, of_role: fn(&RoleRules) -> &Vec<String>| {
-            own.iter()
-                .chain(roles.iter().flat_map(move |&role| of_role(role)))
-        };
+        let limits = Limits::new(rules, &roles, &spec.default);
         let set = |own, of_role| {
-            PatternSet::new(all(own, of_role)).expect("each of the patterns has been checked")
+            PatternSet::new(all(own, &roles, of_role))
+                .expect("each of the patterns has been checked")
         };
-        let limits = Limits::new(rules, &roles, &self.spec.default);
-        Ok(PreparedRules {
+        PreparedRules {
             visible: set(&rules.visible, |role| &role.visible),
             hidden: set(&rules.hidden, |role| &role.hidden),
             allow: set(&rules.allow, |role| &role.allow),
             deny: set(&rules.deny, |role| &role.deny),
             confirm: set(&rules.confirm, |role| &role.confirm),
-            confirm_patterns: all(&rules.confirm, |role| &role.confirm)
+            confirm_patterns: all(&rules.confirm, &roles, |role| &role.confirm)
                 .map(|pattern| (pattern.as_str().into(), single(pattern)))
                 .collect(),
             conditions: conditions.into(),
@@ -110,8 +161,19 @@ impl<'a> Preparing<'a> {
             reads: limits.reads,
             max_running: limits.max_running,
             view: ViewId(0),
-        })
+            number,
+        }
     }
+}
+
+/// One list of patterns: somebody's own, and those of roles.
+fn all<'a>(
+    own: &'a [String],
+    roles: &'a [&'a RoleRules],
+    of_role: fn(&RoleRules) -> &Vec<String>,
+) -> impl Iterator<Item = &'a String> {
+    own.iter()
+        .chain(roles.iter().flat_map(move |&role| of_role(role)))
 }
 
 /// A pattern that has been checked, alone.
@@ -151,13 +213,12 @@ struct Limits {
 
 impl Limits {
     fn new(own: &Rules, roles: &[&RoleRules], default: &Rules) -> Self {
-        let quota = |limits: &Quota| *limits;
         let mut limits = Self {
-            quota: quota(&own.quota),
+            quota: own.quota,
             reads: own.reads,
             max_running: own.max_running,
         };
-        if roles.is_empty() {
+        if roles.is_empty() && !own.default_limits {
             return limits;
         }
         /// Its own, else the most generous of the roles', else the default one.
@@ -220,14 +281,14 @@ impl PreparedRules {
     }
 
     /// The pattern by which each use has to be confirmed.
-    pub(crate) fn confirm_pattern(&self, capability: &str) -> Option<&str> {
+    pub(crate) fn confirm_pattern(&self, capability: &str) -> Option<&Arc<str>> {
         if !self.confirm.matches(capability) {
             return None;
         }
         let mut patterns = self.confirm_patterns.iter();
         patterns
             .find(|(_, pattern)| pattern.matches(capability))
-            .map(|(text, _)| &**text)
+            .map(|(text, _)| text)
     }
 
     /// What lists tell of belongs to it: limits, and what has to be confirmed.

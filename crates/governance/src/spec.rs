@@ -37,7 +37,11 @@ pub struct PolicySpec {
 /// With [`roles`](Self::roles) a capability is visible or allowed if these rules or those of any
 /// role say so, and hidden, denied, to be confirmed or conditional if any of them says that. A limit
 /// that is not set here is then the most generous one of the roles; if none of them has one, it is
-/// that of the policy's default rules. Without roles these rules stand alone.
+/// that of the policy's default rules. Without roles these rules stand alone, unless
+/// [`default_limits`](Self::default_limits) says otherwise.
+///
+/// Roles that a [`Caller`](crate::Caller) brings along count as if they were among these. Whoever has
+/// no rules of its own has the default ones with them, whose limits give way to those of the roles.
 ///
 /// The default shows and allows everything without a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +66,9 @@ pub struct Rules {
     pub reads: RateLimits,
     /// The most tool calls it may have running at once.
     pub max_running: Option<u32>,
+    /// Whether a limit that is not set here is that of the policy's default rules even without
+    /// roles.
+    pub default_limits: bool,
 }
 
 /// What having a role adds to a principal's own rules; see [`Rules`] for what each field means and
@@ -283,6 +290,7 @@ impl Default for Rules {
             quota: Quota::default(),
             reads: RateLimits::default(),
             max_running: None,
+            default_limits: false,
         }
     }
 }

@@ -10,6 +10,11 @@ use std::time::Duration;
 /// What the digest begins with, so that another way of writing rules down gives other versions.
 const FORMAT: &str = "governance policy 1";
 
+/// Stands behind rules that have the default limits where they have none. Nothing else that can
+/// stand there is as large, since numbers there are lengths; rules without it are written as they
+/// were before there was any such thing.
+const DEFAULT_LIMITS: u64 = u64::MAX;
+
 /// Bits of a version: as many as a number has in JSON wherever that is read.
 const BITS: u32 = 53;
 
@@ -97,6 +102,7 @@ impl Form {
             quota,
             reads,
             max_running,
+            default_limits,
         } = rules;
         for patterns in [visible, hidden, allow, deny, confirm, roles] {
             self.set(patterns);
@@ -105,6 +111,9 @@ impl Form {
         self.quota(quota);
         self.rates(reads);
         self.optional(max_running.map(u64::from));
+        if *default_limits {
+            self.number(DEFAULT_LIMITS);
+        }
     }
 
     fn role(&mut self, rules: &RoleRules) {

@@ -3,28 +3,19 @@
 
 mod common;
 
-use common::{JANUARY, admit, ask, governor, ready};
+use common::{
+    JANUARY, admit, ask, governor,
+    made::{condition, names, role_of, rules},
+    ready,
+};
 use governance::{
-    Ask, CapabilityFacts, Check, Condition, ConditionError, Confirmation, ConfirmationRule,
+    Ask, CapabilityFacts, Check, ConditionError, Confirmation, ConfirmationRule,
     EXTERNAL_PER_MINUTE, Effect, ExpressionError, Kind, Micros, Policy, PolicyError, PolicySpec,
     Quota, RateLimits, Reason, Risk, RoleRules, Rules, RulesOf, StepOutcome, TimeWindows,
     Timestamp,
 };
 use proptest::prelude::*;
 use std::time::Duration;
-
-fn names(names: &[&str]) -> Vec<String> {
-    names.iter().map(|&name| name.to_owned()).collect()
-}
-
-fn condition(name: &str, capability: &str, when: &str, effect: Effect) -> Condition {
-    Condition {
-        name: name.to_owned(),
-        capability: capability.to_owned(),
-        when: when.to_owned(),
-        effect,
-    }
-}
 
 fn policy(spec: PolicySpec) -> Policy {
     Policy::new(spec).unwrap()
@@ -134,9 +125,12 @@ fn limits_are_ones_own_else_the_most_generous_else_the_default() {
     let own = spec.principals.get_mut("a").unwrap();
     own.quota.max_calls_per_minute = Some(2);
     assert_eq!(hints(&spec).max_calls_per_minute, Some(2));
-    // Without roles, its rules stand alone.
+    // Without roles, its rules stand alone, unless they say otherwise.
     spec.principals.get_mut("a").unwrap().roles.clear();
     assert_eq!(hints(&spec).max_calls_per_day, None);
+    spec.principals.get_mut("a").unwrap().default_limits = true;
+    assert_eq!(hints(&spec).max_calls_per_day, Some(1));
+    assert_eq!(hints(&spec).max_calls_per_minute, Some(2));
 }
 
 #[test]
@@ -253,7 +247,7 @@ fn a_denying_condition_wins_over_a_confirming_one_and_is_named() {
     let verdict = both.check(ask("b", JANUARY)).unwrap();
     assert_eq!(
         verdict.rule,
-        Some(ConfirmationRule::Condition("1 confirms"))
+        Some(ConfirmationRule::Condition("1 confirms".into()))
     );
     // What patterns deny, no condition is asked about.
     spec.default.deny = names(&["*"]);
@@ -301,7 +295,7 @@ fn the_strongest_confirmation_counts_and_money_is_always_confirmed() {
             facts(false, None),
             true,
             USER,
-            Some(ConfirmationRule::Pattern("tool/*")),
+            Some(ConfirmationRule::Pattern("tool/*".into())),
         ),
         (
             facts(true, None),
@@ -441,7 +435,8 @@ fn the_same_rules_have_the_same_version_and_others_another() {
     assert_eq!(version(&PolicySpec::default()), DEFAULT_VERSION);
 
     type Change = fn(&mut PolicySpec);
-    let changes: [Change; 22] = [
+    let changes: [Change; 23] = [
+        |it| it.default.default_limits = true,
         |it| it.default_estimated_cost = Micros(1),
         |it| it.default_breaker.failures = 1,
         |it| it.default_breaker.rest = Duration::from_nanos(1),
@@ -569,69 +564,6 @@ fn an_explanation_names_every_check_and_the_rule_that_decided() {
         ..ask("a", JANUARY)
     };
     assert_eq!(rows(hidden)[0].2, "no pattern of visible matches");
-}
-
-fn pattern() -> impl Strategy<Value = String> {
-    prop_oneof!["tool/[ab]", Just("tool/*".to_owned()), Just("*".to_owned())]
-}
-
-fn effect() -> impl Strategy<Value = Effect> {
-    prop_oneof![
-        Just(Effect::Deny),
-        Just(Effect::Confirm),
-        Just(Effect::AllowOnly)
-    ]
-}
-
-fn rules() -> impl Strategy<Value = Rules> {
-    let list = || proptest::collection::vec(pattern(), 0..3);
-    let when = prop_oneof![r"args\.n [<>] [0-3]", Just("has(args.n)".to_owned())];
-    let conditions = proptest::collection::vec(
-        (pattern(), when, effect())
-            .prop_map(|(pattern, when, effect)| condition(&when, &pattern, &when, effect)),
-        0..3,
-    );
-    let limit = || proptest::option::of(0..3_u32);
-    (
-        list(),
-        list(),
-        list(),
-        list(),
-        list(),
-        conditions,
-        limit(),
-        limit(),
-    )
-        .prop_map(
-            |(visible, hidden, allow, deny, confirm, conditions, per_minute, max_running)| Rules {
-                visible,
-                hidden,
-                allow,
-                deny,
-                confirm,
-                conditions,
-                quota: Quota {
-                    max_calls_per_minute: per_minute,
-                    ..Quota::default()
-                },
-                max_running,
-                ..Rules::default()
-            },
-        )
-}
-
-fn role_of(rules: Rules) -> RoleRules {
-    RoleRules {
-        visible: rules.visible,
-        hidden: rules.hidden,
-        allow: rules.allow,
-        deny: rules.deny,
-        confirm: rules.confirm,
-        conditions: rules.conditions,
-        quota: rules.quota,
-        reads: rules.reads,
-        max_running: rules.max_running,
-    }
 }
 
 /// The definition, as plain as it is slow.

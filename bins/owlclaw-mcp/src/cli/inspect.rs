@@ -1,6 +1,7 @@
 //! The words that look into the ledger, explain rules and decide approvals.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
@@ -132,6 +133,10 @@ pub(crate) enum GovernanceCommand {
         /// Who would call
         #[arg(long = "as", value_name = "CLIENT")]
         client: String,
+        /// A role that its token or certificate would vouch for, besides those it is configured to
+        /// have; can be repeated
+        #[arg(long = "role", value_name = "ROLE")]
+        roles: Vec<Arc<str>>,
         #[command(flatten)]
         what: What,
         /// The arguments, a JSON object

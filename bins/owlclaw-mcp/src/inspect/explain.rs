@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gateway::{resource_capability, tool_capability};
-use governance::{Explanation, Kind, Remaining};
+use governance::{Caller, Explanation, Kind, Remaining};
 use serde_json::{Value, json};
 
 use super::lookup::pretty;
@@ -16,7 +16,7 @@ use crate::serve;
 /// `governance explain`.
 pub(crate) fn explain(
     config: &Config,
-    client: &str,
+    caller: Caller<'_>,
     what: &What,
     arguments: Option<&str>,
     format: ListFormat,
@@ -33,10 +33,10 @@ pub(crate) fn explain(
         (None, Some(uri)) => (Kind::Resource, resource_capability(uri)),
         (None, None) => return Err("name a tool or a resource".into()),
     };
-    let explanation = serve::explain(config, client, &capability, kind, arguments)?;
+    let explanation = serve::explain(config, caller, &capability, kind, arguments)?;
     match format {
         ListFormat::Json => Ok(pretty(&object(&explanation))),
-        ListFormat::Table => table(client, &capability, &explanation),
+        ListFormat::Table => table(caller, &capability, &explanation),
     }
 }
 
@@ -82,7 +82,15 @@ fn remaining(left: &Remaining) -> Value {
     })
 }
 
-fn table(client: &str, capability: &str, explanation: &Explanation) -> Result<String, Failure> {
+fn table(
+    caller: Caller<'_>,
+    capability: &str,
+    explanation: &Explanation,
+) -> Result<String, Failure> {
+    let client = match caller.roles {
+        [] => caller.principal.to_owned(),
+        roles => format!("{} with {}", caller.principal, roles.join(", ")),
+    };
     let steps = explanation.steps.iter().map(|step| {
         vec![
             json!(step.check.as_str()),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gateway::system_clock;
-use governance::{Ask, Explanation, Governor, Kind, MemoryQuota, Timestamp};
+use governance::{Ask, Caller, Explanation, Governor, Kind, MemoryQuota, Timestamp};
 
 use super::{list, store};
 use crate::Failure;
@@ -14,7 +14,7 @@ use crate::config::Config;
 /// and tools that rest.
 pub(crate) fn explain(
     config: &Config,
-    principal: &str,
+    caller: Caller<'_>,
     capability: &str,
     kind: Kind,
     arguments: Option<&str>,
@@ -28,7 +28,8 @@ pub(crate) fn explain(
     }
     let governor = Governor::new(policy, Arc::new(quota));
     let ask = Ask {
-        principal,
+        principal: caller.principal,
+        roles: caller.roles,
         capability,
         kind,
         estimate: None,

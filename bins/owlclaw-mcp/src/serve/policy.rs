@@ -38,7 +38,11 @@ fn spec(config: &Governance, skills: &SkillCatalog) -> PolicySpec {
     let principals = config.clients.iter();
     let principals = principals.map(|(name, client)| {
         let own = match client.roles.is_empty() {
-            true => rules(&config.access_of(name), config.quota_of(name)),
+            true => Rules {
+                // What it does not set gives way to what roles set that a token vouches for.
+                default_limits: true,
+                ..with_limits(rules(&config.access_of(name)), client.quota)
+            },
             false => besides_roles(client),
         };
         let own = Rules {
@@ -50,7 +54,12 @@ fn spec(config: &Governance, skills: &SkillCatalog) -> PolicySpec {
     });
     let roles = config.roles.iter();
     let spec = PolicySpec {
-        default: everybody(rules(&config.default, config.default_quota)),
+        default: everybody(Rules {
+            quota: limits(config.default_quota),
+            reads: reads(limits(config.default_quota)),
+            max_running: config.default_quota.max_running,
+            ..rules(&config.default)
+        }),
         principals: principals.collect(),
         roles: roles.map(|(name, it)| (name.clone(), role(it))).collect(),
         capabilities,
@@ -125,36 +134,39 @@ fn hours(windows: &[Window]) -> Option<TimeWindows> {
 }
 
 /// What is allowed or denied can be seen; what is in neither list, or hidden, does not exist.
-fn rules(access: &Access, quota: config::Quota) -> Rules {
-    let (max_running, limits) = (quota.max_running, limits(quota));
+fn rules(access: &Access) -> Rules {
     let lists = Lists::of(Some(&access.tools), Some(&access.resources));
     Rules {
         visible: lists.visible,
         hidden: lists.hidden,
         allow: lists.allow,
         deny: lists.deny,
+        ..Rules::default()
+    }
+}
+
+fn with_limits(rules: Rules, quota: PartialQuota) -> Rules {
+    let limits = partial_limits(quota);
+    Rules {
         quota: limits,
         reads: reads(limits),
-        max_running,
-        ..Rules::default()
+        max_running: quota.max_running,
+        ..rules
     }
 }
 
 /// The rules of a client with roles: what it does not say it has of them.
 fn besides_roles(client: &config::Client) -> Rules {
     let lists = Lists::of(client.tools.as_ref(), client.resources.as_ref());
-    let limits = partial_limits(client.quota);
-    Rules {
+    let own = Rules {
         visible: lists.visible,
         hidden: lists.hidden,
         allow: lists.allow,
         deny: lists.deny,
         roles: client.roles.clone(),
-        quota: limits,
-        reads: reads(limits),
-        max_running: client.quota.max_running,
         ..Rules::default()
-    }
+    };
+    with_limits(own, client.quota)
 }
 
 fn role(role: &config::Role) -> RoleRules {
@@ -254,7 +266,8 @@ fn micros(amount: config::Micros) -> Micros {
 mod tests {
     use super::*;
     use crate::config::Micros as Amount;
-    use governance::{Ask, ConfirmationRule, Kind, Reason, Timestamp};
+    use governance::{Ask, Caller, ConfirmationRule, Kind, Reason, Timestamp};
+    use std::sync::Arc;
 
     fn access(allow: &[&str], deny: &[&str], hide: &[&str]) -> AccessRules {
         let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
@@ -321,6 +334,7 @@ mod tests {
     fn ask<'a>(principal: &'a str, tool: &'a str) -> Ask<'a> {
         Ask {
             principal,
+            roles: &[],
             capability: tool,
             kind: Kind::Tool,
             estimate: None,
@@ -380,6 +394,48 @@ mod tests {
         assert_eq!(hints.max_cost_per_call, Some(Micros(10_000_000)));
     }
 
+    /// What a client's entry does not set is the default, until somebody vouches for a role of it.
+    #[test]
+    fn limits_of_roles_that_are_vouched_for_go_over_default_ones_and_not_over_own_ones() {
+        let client = config::Client {
+            quota: PartialQuota {
+                max_calls_per_day: Some(5),
+                ..PartialQuota::default()
+            },
+            ..config::Client::default()
+        };
+        let teller = config::Role {
+            quota: PartialQuota {
+                max_calls_per_minute: Some(7_000),
+                max_calls_per_day: Some(70_000),
+                ..PartialQuota::default()
+            },
+            ..config::Role::default()
+        };
+        let config = Governance {
+            clients: [("ana".to_owned(), client)].into(),
+            roles: [("teller".to_owned(), teller)].into(),
+            ..Governance::default()
+        };
+        let default = config::Quota::default();
+        let policy = policy_of(&config);
+        let limits = |principal, roles: &[Arc<str>]| {
+            let hints = policy.hints(Caller { principal, roles }, "tool/x", Kind::Tool);
+            (hints.max_calls_per_minute, hints.max_calls_per_day)
+        };
+        let default_minute = Some(default.max_calls_per_minute);
+        let default_day = Some(default.max_calls_per_day);
+        let teller = ["teller".into()];
+        assert_eq!(limits("ana", &[]), (default_minute, Some(5)));
+        assert_eq!(limits("ana", &teller), (Some(7_000), Some(5)));
+        assert_eq!(limits("x", &[]), (default_minute, default_day));
+        assert_eq!(limits("x", &teller), (Some(7_000), Some(70_000)));
+        let ask = ask("ana", "tool/x");
+        let charges = policy.check(ask).unwrap().charges;
+        assert_eq!(charges.budget, Some(micros(default.monthly_budget)));
+        assert_eq!(charges.max_running, default.max_running);
+    }
+
     #[test]
     fn what_is_said_of_a_tool_is_enforced() {
         let hours: Window = "Mon-Fri 08:00-24:00 Europe/Berlin".parse().unwrap();
@@ -415,7 +471,7 @@ mod tests {
         // Everybody's rules are everybody's, also of clients with rules of their own.
         for principal in ["x", "ana"] {
             let verdict = policy.check(ask(principal, "tool/ask-me")).unwrap();
-            let rule = ConfirmationRule::Pattern("tool/ask-*");
+            let rule = ConfirmationRule::Pattern("tool/ask-*".into());
             assert_eq!(verdict.rule, Some(rule), "{principal}");
         }
         config.enabled = false;

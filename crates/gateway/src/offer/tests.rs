@@ -61,7 +61,7 @@ fn what_a_skill_says_of_a_tool_holds_for_it() {
     let policy = governance::Policy::new(governance::PolicySpec {
         ..governance::PolicySpec::default()
     });
-    let told = offer.described()[0].seen_by("anna", &policy.unwrap(), true);
+    let told = offer.described()[0].seen_by("anna".into(), &policy.unwrap(), true);
     assert_eq!(told.annotations.unwrap().idempotent_hint, Some(true));
     let governance = told.meta.get("io.owlclaw/governance").unwrap();
     let governance: serde_json::Value = governance.parse().unwrap();

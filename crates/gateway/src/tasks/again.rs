@@ -5,7 +5,10 @@ use super::{
     live::{Live, Stop},
     saved,
 };
-use crate::{ErrorOptions, Invocations, Offer, facts::tool_capability};
+use crate::{
+    ErrorOptions, Invocations, Offer,
+    facts::{caller_of, tool_capability},
+};
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt, future::select, stream};
 use governance::{Governor, QuotaStore};
@@ -142,15 +145,15 @@ impl<Q: QuotaStore> Upkeep<Q> {
             return Ok(Taken::Done); // somebody else was first, or its client has cancelled it
         };
         let visible = {
-            let (governor, principal) = (Arc::clone(&self.governor), next.principal.clone());
+            let governor = Arc::clone(&self.governor);
             let capability = tool_capability(&name);
-            Arc::new(move || governor.visible(&principal, &capability))
+            Arc::new(move |it: &Principal| governor.visible(caller_of(it), &capability))
         };
         let poll_interval_ms = self.tasks.poll_interval_ms();
         let run = (claimed.attempt, claimed.attempt < most);
         let live = Live::new(next, poll_interval_ms, visible, slot, run);
         let call = claimed.call.as_deref().filter(|_| given_up.is_none());
-        let again = call.and_then(|text| saved::read(&live.record, claimed.attempt, text));
+        let again = call.and_then(|text| saved::read(&live.record, claimed.attempt, text, now_us));
         let Some(again) = again else {
             let why = given_up.unwrap_or_else(|| "what was called is not on record".to_owned());
             tracing::warn!(task = ?live.record.id, tool = name, why, "a task was cut short");

@@ -4,7 +4,7 @@ use super::{Outcome, Run, Tasks, Wanted, methods::tasks_missing};
 use crate::{
     Invocation, Offer, Server,
     asking::{self, Repeated, declared, sealed},
-    facts::tool_capability,
+    facts::{caller_of, tool_capability},
     invocation::Invoked,
     recorded::{Labels, start_of},
     server::tool_result,
@@ -64,7 +64,7 @@ impl<Q: QuotaStore> Server<Q> {
             return Ok(None); // as nearly every call, so it is not looked up who may see what
         }
         let capability = tool_capability(&call.name);
-        if !self.governor.visible(cx.principal.as_str(), &capability) {
+        if !self.governor.visible(caller_of(&cx.principal), &capability) {
             return Ok(None);
         }
         let as_task = |at_once, wanted: Option<Duration>| {
@@ -191,9 +191,9 @@ impl<Q: QuotaStore> Server<Q> {
             arguments: arguments.clone(),
             answers,
             visible: {
-                let (governor, principal) = (Arc::clone(&self.governor), cx.principal.clone());
+                let governor = Arc::clone(&self.governor);
                 let capability = tool_capability(&name);
-                Arc::new(move || governor.visible(principal.as_str(), &capability))
+                Arc::new(move |it: &_| governor.visible(caller_of(it), &capability))
             },
         };
         match run.answer(Wanted { ttl, at_once }).await {

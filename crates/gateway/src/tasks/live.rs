@@ -4,7 +4,7 @@ use mcp_protocol::{
     encode_input_requests,
     model::{InputRequest, Task, TaskState},
 };
-use mcp_service::{McpError, Slot};
+use mcp_service::{McpError, Principal, Slot};
 use serde_json::value::RawValue;
 use std::{
     collections::{BTreeMap, HashSet},
@@ -18,7 +18,7 @@ use tokio::sync::{oneshot, watch};
 pub(crate) type Responses = BTreeMap<String, Box<RawValue>>;
 
 /// Whether a task's client may still know of it.
-pub(crate) type Visible = Arc<dyn Fn() -> bool + Send + Sync>;
+pub(crate) type Visible = Arc<dyn Fn(&Principal) -> bool + Send + Sync>;
 
 /// The most bytes of answers that wait in a task for the rest of them: 4 MiB.
 pub(crate) const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
@@ -359,7 +359,7 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
     use jsonrpc_core::ErrorCode;
-    use mcp_service::{Principal, Slots};
+    use mcp_service::Slots;
     use task_store::{TaskId, TaskState as Stored};
 
     fn live() -> Arc<Live> {
@@ -376,7 +376,7 @@ mod tests {
             message: None,
         };
         let slot = Slots::new(1, 1).take(&Principal::new("anna")).unwrap();
-        Live::new(record, 500, Arc::new(|| true), Some(slot), (1, false))
+        Live::new(record, 500, Arc::new(|_: &_| true), Some(slot), (1, false))
     }
 
     fn questions(keys: &[&str]) -> BTreeMap<String, InputRequest> {

@@ -10,6 +10,7 @@ use crate::{
     Server,
     asking::{self, ask_all},
     cursor,
+    facts::caller_of,
     recorded::arguments_digest,
 };
 use futures_util::future::{Either, select};
@@ -170,7 +171,7 @@ impl<Q: QuotaStore> Server<Q> {
             }
             let (_, task) = live.seen();
             // Who waits need not have been allowed to all the while.
-            if !(live.visible)() {
+            if !(live.visible)(&cx.principal) {
                 return Err(unknown_task());
             }
             if task.state.is_terminal() {
@@ -218,11 +219,11 @@ impl<Q: QuotaStore> Server<Q> {
                 )
             })?),
         };
-        let principal = cx.principal.as_str();
+        let caller = caller_of(&cx.principal);
         let version = cx.version.as_str().to_owned();
         let listed = tasks
             .store
-            .list(principal.to_owned(), version, after, PAGE + 1);
+            .list(caller.principal.to_owned(), version, after, PAGE + 1);
         let mut records = listed.await.map_err(|error| McpError::internal(&error))?;
         let more = PAGE < records.len();
         records.truncate(PAGE);
@@ -231,9 +232,9 @@ impl<Q: QuotaStore> Server<Q> {
             .filter(|_| more)
             .map(|it| cursor::after(&format!("{}.{}", it.created_us, it.id.as_str())));
         let now_us = (self.clock)();
-        let known = records.into_iter().filter(|it| {
-            now_us < it.expires_us && self.governor.visible(principal, &it.capability)
-        });
+        let known = records
+            .into_iter()
+            .filter(|it| now_us < it.expires_us && self.governor.visible(caller, &it.capability));
         let seen = known.map(|record| match tasks.live(&record.id) {
             Some(live) => live.seen().1,
             None => shape::seen(record, tasks.poll_interval_ms()),
@@ -312,7 +313,7 @@ impl<Q: QuotaStore> Server<Q> {
             && (self.clock)() < record.expires_us
             && self
                 .governor
-                .visible(cx.principal.as_str(), &record.capability);
+                .visible(caller_of(&cx.principal), &record.capability);
         if is_theirs {
             Ok(found)
         } else {

@@ -11,14 +11,18 @@ use mcp_protocol::{
 use mcp_service::{McpError, RequestCx, TransportKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 use task_store::TaskRecord;
 
 /// The most bytes that are stored of a call: 4 MiB. One that is larger is not begun again.
 const MAX_SAVED_BYTES: usize = 4 * 1024 * 1024;
 
-/// A call as it was made. Nothing in it is trusted more than a request is: it is governed and its
-/// arguments are checked as if it came now.
+/// A call as it was made: it is governed, and its arguments are checked, as if it came now. What is
+/// believed of it is what is believed of the record around it, which says whose it is.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Saved {
     arguments: Box<RawValue>,
@@ -33,6 +37,12 @@ pub(crate) struct Saved {
     traceparent: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tracestate: Option<String>,
+    /// The roles that were vouched for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    roles: Vec<String>,
+    /// Until when they were: microseconds since the epoch, UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    roles_until_us: Option<u64>,
     #[serde(default)]
     capabilities: ClientCapabilities,
 }
@@ -50,6 +60,7 @@ pub(crate) fn text_of(
     answers: Option<&Answers>,
 ) -> Option<String> {
     let trace = cx.trace();
+    let roles = cx.principal.roles();
     let saved = Saved {
         arguments: asking::boxed(arguments)?,
         responses: answers.map(|it| it.responses.clone()).unwrap_or_default(),
@@ -58,10 +69,18 @@ pub(crate) fn text_of(
         session: cx.session.as_deref().map(str::to_owned),
         traceparent: trace.map(TraceContext::traceparent),
         tracestate: trace.and_then(|it| it.tracestate().map(str::to_owned)),
+        roles: roles.iter().map(|role| (**role).to_owned()).collect(),
+        roles_until_us: cx.principal.expires().map(micros_of),
         capabilities: cx.capabilities.clone(),
     };
     let text = serde_json::to_string(&saved).ok()?;
     (text.len() <= MAX_SAVED_BYTES).then_some(text)
+}
+
+/// Microseconds since the epoch; none of what was before.
+fn micros_of(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// A call that was read back.
@@ -71,8 +90,10 @@ pub(crate) struct Again {
     pub(crate) answers: Option<Arc<Answers>>,
 }
 
-/// Reads a call back, for the `attempt`-th time that `record` is begun; `None` if it cannot be.
-pub(crate) fn read(record: &TaskRecord, attempt: u64, text: &str) -> Option<Again> {
+/// Reads a call back at `now_us`, for the `attempt`-th time that `record` is begun; `None` if it
+/// cannot be. It has the roles that it was made with for as long as they were vouched for, and none
+/// afterwards.
+pub(crate) fn read(record: &TaskRecord, attempt: u64, text: &str, now_us: u64) -> Option<Again> {
     let saved: Saved = serde_json::from_str(text).ok()?;
     let version: ProtocolVersion = record.protocol_version.parse().ok()?;
     let transports = [TransportKind::Stdio, TransportKind::Http];
@@ -80,6 +101,14 @@ pub(crate) fn read(record: &TaskRecord, attempt: u64, text: &str) -> Option<Agai
         .into_iter()
         .find(|it| it.as_str() == saved.transport)?;
     let mut cx = RequestCx::detached(version, &record.principal).with_transport(transport);
+    if saved.roles_until_us.is_none_or(|until| now_us < until) {
+        let roles = saved.roles.into_iter().map(Into::into).collect();
+        let principal = cx.principal.clone().with_roles(roles);
+        cx.principal = match saved.roles_until_us {
+            Some(until) => principal.until(UNIX_EPOCH + Duration::from_micros(until)),
+            None => principal,
+        };
+    }
     // The record has the task and the attempt where it has the id of a request.
     cx.id = Id::String(format!("task/{}/{attempt}", record.id).into());
     cx.session = saved.session.map(Into::into);
@@ -149,7 +178,7 @@ mod tests {
         for answers in [None, Some(&answers)] {
             let text = text_of(&cx, &arguments, answers).unwrap();
             let record = record();
-            let again = read(&record, 2, &text).unwrap();
+            let again = read(&record, 2, &text, 0).unwrap();
             assert_eq!(again.arguments.as_str(), arguments.as_str());
             assert_eq!(again.cx.principal, cx.principal);
             assert_eq!(again.cx.version, cx.version);
@@ -170,20 +199,41 @@ mod tests {
     }
 
     #[test]
+    fn roles_come_back_for_as_long_as_they_were_vouched_for() {
+        let roles: Arc<[Arc<str>]> = ["clerk".into()].into();
+        let mut cx = RequestCx::detached(ProtocolVersion::V2026_07_28, "anna");
+        let roles_at = |cx: &RequestCx, now_us| {
+            let text = text_of(cx, &RawJson::EMPTY_OBJECT, None).unwrap();
+            let again = read(&record(), 2, &text, now_us).unwrap();
+            // And once more, as when the next process ends as well.
+            let text = text_of(&again.cx, &RawJson::EMPTY_OBJECT, None).unwrap();
+            let again = read(&record(), 3, &text, now_us).unwrap();
+            again.cx.principal.roles().to_vec()
+        };
+        assert_eq!(roles_at(&cx, 0), []);
+        cx.principal = cx.principal.clone().with_roles(Arc::clone(&roles));
+        assert_eq!(roles_at(&cx, u64::MAX), *roles);
+        let soon = UNIX_EPOCH + Duration::from_micros(7);
+        cx.principal = cx.principal.clone().until(soon);
+        assert_eq!(roles_at(&cx, 6), *roles);
+        assert_eq!(roles_at(&cx, 7), []);
+    }
+
+    #[test]
     fn what_is_too_large_is_not_stored_and_what_cannot_be_read_is_no_call() {
         let cx = RequestCx::detached(ProtocolVersion::V2026_07_28, "anna");
         let large = format!(r#"{{"a":"{}"}}"#, "x".repeat(MAX_SAVED_BYTES));
         let large = RawJson::from_serialized(large.into_bytes());
         assert_eq!(text_of(&cx, &large, None), None);
         let text = text_of(&cx, &RawJson::EMPTY_OBJECT, None).unwrap();
-        assert!(read(&record(), 2, &text).is_some());
+        assert!(read(&record(), 2, &text, 0).is_some());
         for bad in ["", "{}", &text[1..], &text.replace("stdio", "pigeons")] {
-            assert!(read(&record(), 2, bad).is_none(), "{bad}");
+            assert!(read(&record(), 2, bad, 0).is_none(), "{bad}");
         }
         let unknown = TaskRecord {
             protocol_version: "1999-01-01".to_owned(),
             ..record()
         };
-        assert!(read(&unknown, 2, &text).is_none());
+        assert!(read(&unknown, 2, &text, 0).is_none());
     }
 }

@@ -307,6 +307,7 @@ fn spec(way: &Way, principal: &str, capability: &str) -> PolicySpec {
                 reads,
                 max_running,
                 roles: _,
+                default_limits: _,
             } = rules;
             let role = RoleRules {
                 visible: visible.clone(),

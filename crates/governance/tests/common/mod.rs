@@ -1,6 +1,8 @@
 //! What the tests share.
 #![allow(dead_code, reason = "not every test file needs all of it")]
 
+pub(crate) mod made;
+
 use governance::{
     Ask, Denial, Governor, Kind, MemoryQuota, Micros, Permit, Policy, PolicySpec, Quota, Rules,
     Timestamp,
@@ -29,6 +31,7 @@ pub(crate) fn ready<F: Future>(future: F) -> F::Output {
 pub(crate) fn ask(principal: &str, now: u64) -> Ask<'_> {
     Ask {
         principal,
+        roles: &[],
         capability: "tool/x",
         kind: Kind::Tool,
         estimate: Some(Micros(10)),

@@ -271,6 +271,7 @@ impl<Q: QuotaStore> World<Q> {
     async fn ask(&self, who: usize, what: What, cost: u64) -> Result<Permit<Q>, Denial> {
         let ask = Ask {
             principal: &self.principals[who],
+            roles: &[],
             capability: &capability(&self.prefix, what),
             kind: kind(what),
             estimate: Some(Micros(cost)),
