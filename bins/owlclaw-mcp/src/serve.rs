@@ -1,6 +1,8 @@
 //! Builds the server from its configuration and runs it.
 
 mod administration;
+mod alerts;
+mod budgets;
 mod build;
 mod commands;
 mod explain;
@@ -52,6 +54,10 @@ pub(crate) fn start(
         let rules = Rules::watch(source, loaded);
         let server = Arc::new(Server::build(&rules, level, lifecycle.clone()).await?);
         let alive = tokio::spawn(lifecycle.clone().keep_alive());
+        let watching = server.alerts.clone().map(|alerts| {
+            let server = Arc::clone(&server);
+            tokio::spawn(alerts::watch(server, alerts))
+        });
         let following = {
             let server = Arc::clone(&server);
             tokio::spawn(async move { server.follow_changes(rules).await })
@@ -62,6 +68,9 @@ pub(crate) fn start(
         };
         lifecycle.begin();
         following.abort();
+        if let Some(watching) = watching {
+            watching.abort();
+        }
         let is_clean = server.close().await;
         alive.abort();
         served.map(|()| is_clean)

@@ -61,6 +61,7 @@ pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
     super::rules_check::check(&config.governance, origins, problems);
     super::commands::check(&config.commands, origins, problems);
     super::services::check(&config.services, origins, problems);
+    super::alerts::check(&config.alerts, origins, problems);
     // To ignore these would leave a listener open that the operator believes to be closed.
     let promises = [
         ("http.tls.enabled", http.tls.enabled),

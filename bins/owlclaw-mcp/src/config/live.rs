@@ -115,6 +115,10 @@ impl Config {
         }
         // Secrets look alike where they are shown.
         let secrets = [
+            (
+                "alerts.webhooks",
+                self.alerts.webhooks != new.alerts.webhooks,
+            ),
             ("ledger.url", self.ledger.url != new.ledger.url),
             (
                 "governance.approvals.http_token",

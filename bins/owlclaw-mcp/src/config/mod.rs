@@ -9,6 +9,7 @@
 //! Relative paths begin at the directory of the file that names them, defaults included; those of
 //! the environment and the command line begin at the current directory.
 
+mod alerts;
 mod application;
 mod check;
 mod coerce;
@@ -46,6 +47,7 @@ use figment::providers::Serialized;
 use document::Document;
 use layer::Origins;
 
+pub use alerts::{AlertEvent, Alerts, Webhook};
 pub use application::{States, WorkerStart, Workers};
 pub use commands::{Command, Output, Stdin, Words};
 pub use environment::Environment;

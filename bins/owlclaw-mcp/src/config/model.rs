@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::alerts::Alerts;
 use super::application::{States, Workers};
 use super::commands::Command;
 use super::governance::Governance;
@@ -58,6 +59,8 @@ pub struct Config {
     pub logging: Logging,
     /// How the server ends.
     pub shutdown: Shutdown,
+    /// Whom to tell what has failed.
+    pub alerts: Alerts,
     /// Stack traces in error answers. Never where clients are strangers.
     pub development: bool,
 }

@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use adapter_skills::{ScanOptions, SkillCatalog, WatchGuard, WatchOptions};
 use adapter_tools::ToolSet;
 use adapter_tools::python::{AppHealth, PythonApp, PythonOptions, StartMode, WorkerState};
+use alerts::Alerts;
 use gateway::{
     Component, ComponentState, ErrorOptions, ErrorStyle, Gateway, IncludeSkill, JoinedResources,
     Offer, Options, Parts, Resources, SkillResources, TaskOptions, Tasks, system_clock,
@@ -37,11 +38,13 @@ const APP_START_TIMEOUT: Duration = Duration::from_secs(120);
 pub(super) struct Server {
     pub(super) config: Config,
     pub(super) gateway: Arc<ServedGateway>,
-    quotas: Arc<Quotas>,
+    pub(super) quotas: Arc<Quotas>,
     pub(super) sources: Sources,
     pub(super) skills: watch::Receiver<Arc<SkillCatalog>>,
     pub(super) level: LevelHandle,
     pub(super) lifecycle: Lifecycle,
+    /// Where what has failed is told, if somebody wants to know.
+    pub(super) alerts: Option<Arc<Alerts>>,
     _watching: WatchGuard,
 }
 
@@ -70,6 +73,8 @@ impl Server {
             rules.component(),
             store::quota_component(Arc::clone(&quotas)),
         ];
+        let alerts = super::alerts::start(&config)?;
+        components.extend(alerts.clone().map(super::alerts::component));
         if let Some(app) = &sources.app {
             components.push(app_component(Arc::clone(app)));
         }
@@ -103,8 +108,14 @@ impl Server {
             skills,
             level,
             lifecycle,
+            alerts,
             _watching: watching,
         })
+    }
+
+    /// When the certificate expires that the server shows, if it has one.
+    pub(super) fn certificate_expires(&self) -> Option<SystemTime> {
+        None
     }
 
     /// Lets no task begin any more, and gives those that run until `drain` has passed.
@@ -117,6 +128,16 @@ impl Server {
     /// Ends the application and closes the ledger, once nothing is served any more. Whether
     /// everything is on record.
     pub(super) async fn close(&self) -> bool {
+        let last_words = async {
+            if let Some(alerts) = &self.alerts {
+                alerts.close(super::alerts::LAST_WORDS).await;
+            }
+        };
+        let (is_clean, ()) = tokio::join!(self.close_parts(), last_words);
+        is_clean
+    }
+
+    async fn close_parts(&self) -> bool {
         self.close_tasks(Duration::ZERO).await;
         if let Some(app) = &self.sources.app {
             app.shutdown().await;
@@ -316,19 +337,23 @@ fn options(config: &Config) -> Options {
     }
 }
 
+/// What `/health` calls the application.
+pub(super) const APPLICATION: &str = "application";
+
 /// The application works as long as one of its workers does; what else is wrong is told.
 fn app_component(app: Arc<PythonApp>) -> Component {
     Component::new(move || {
         let health = app.health();
         ComponentState {
-            name: "application",
+            name: APPLICATION,
             ok: 0 < health.workers_ready,
             detail: app_detail(&health),
         }
     })
 }
 
-fn app_detail(health: &AppHealth) -> Option<String> {
+/// What is worth knowing of an application, if anything is.
+pub(super) fn app_detail(health: &AppHealth) -> Option<String> {
     let mut parts = Vec::new();
     match &health.state {
         WorkerState::Ready => {}

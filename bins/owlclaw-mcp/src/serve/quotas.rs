@@ -6,10 +6,19 @@ use governance::{
 };
 use quota_postgres::{PostgresQuota, PostgresReservation};
 
+use super::budgets::Budgets;
+
 /// Where use is counted.
 #[derive(Debug)]
+pub(super) struct Quotas {
+    counters: Counters,
+    /// Who has used up much of a budget.
+    budgets: Budgets,
+}
+
+#[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a process has one")]
-pub(super) enum Quotas {
+enum Counters {
     /// In this process, from what the ledger remembers on.
     Memory(MemoryQuota),
     /// In a database, together with other servers.
@@ -24,17 +33,38 @@ pub(super) enum Reserved {
 }
 
 impl Quotas {
+    /// Counts in this process.
+    pub(super) fn memory(quota: MemoryQuota) -> Self {
+        Self {
+            counters: Counters::Memory(quota),
+            budgets: Budgets::default(),
+        }
+    }
+
+    /// Counts in a database.
+    pub(super) fn postgres(quota: PostgresQuota) -> Self {
+        Self {
+            counters: Counters::Postgres(quota),
+            budgets: Budgets::default(),
+        }
+    }
+
+    /// Who has used up much of a budget.
+    pub(super) fn budgets(&self) -> &Budgets {
+        &self.budgets
+    }
+
     /// Whether use can be counted.
     pub(super) fn is_available(&self) -> bool {
-        match self {
-            Quotas::Memory(_) => true,
-            Quotas::Postgres(quota) => quota.is_available(),
+        match &self.counters {
+            Counters::Memory(_) => true,
+            Counters::Postgres(quota) => quota.is_available(),
         }
     }
 
     /// Waits until everything is counted that was used.
     pub(super) async fn close(&self) {
-        if let Quotas::Postgres(quota) = self {
+        if let Counters::Postgres(quota) = &self.counters {
             quota.close().await;
         }
     }
@@ -44,22 +74,29 @@ impl QuotaStore for Quotas {
     type Reservation = Reserved;
 
     async fn reserve(&self, charges: Charges<'_>) -> Result<(Reserved, Remaining), ReserveError> {
-        Ok(match self {
-            Quotas::Memory(quota) => {
-                let (reserved, remaining) = quota.reserve(charges).await?;
-                (Reserved::Memory(reserved), remaining)
+        let principal = charges.principal;
+        let reserved = match &self.counters {
+            Counters::Memory(quota) => {
+                let reserved = quota.reserve(charges).await;
+                reserved.map(|(reserved, left)| (Reserved::Memory(reserved), left))
             }
-            Quotas::Postgres(quota) => {
-                let (reserved, remaining) = quota.reserve(charges).await?;
-                (Reserved::Postgres(reserved), remaining)
+            Counters::Postgres(quota) => {
+                let reserved = quota.reserve(charges).await;
+                reserved.map(|(reserved, left)| (Reserved::Postgres(reserved), left))
             }
-        })
+        };
+        match &reserved {
+            Ok((_, remaining)) => self.budgets.admitted(principal, remaining),
+            Err(ReserveError::Exhausted(denial)) => self.budgets.refused(principal, denial),
+            Err(ReserveError::Unavailable(_)) => {}
+        }
+        reserved
     }
 
     fn settle(&self, reservation: Reserved, actual: Micros) {
-        match (self, reservation) {
-            (Quotas::Memory(quota), Reserved::Memory(reserved)) => quota.settle(reserved, actual),
-            (Quotas::Postgres(quota), Reserved::Postgres(reserved)) => {
+        match (&self.counters, reservation) {
+            (Counters::Memory(quota), Reserved::Memory(reserved)) => quota.settle(reserved, actual),
+            (Counters::Postgres(quota), Reserved::Postgres(reserved)) => {
                 quota.settle(reserved, actual);
             }
             _ => unreachable!("a server has one set of counters for as long as it lives"),
@@ -67,17 +104,17 @@ impl QuotaStore for Quotas {
     }
 
     fn release(&self, reservation: Reserved) {
-        match (self, reservation) {
-            (Quotas::Memory(quota), Reserved::Memory(reserved)) => quota.release(reserved),
-            (Quotas::Postgres(quota), Reserved::Postgres(reserved)) => quota.release(reserved),
+        match (&self.counters, reservation) {
+            (Counters::Memory(quota), Reserved::Memory(reserved)) => quota.release(reserved),
+            (Counters::Postgres(quota), Reserved::Postgres(reserved)) => quota.release(reserved),
             _ => unreachable!("a server has one set of counters for as long as it lives"),
         }
     }
 
     async fn remaining(&self, charges: Charges<'_>) -> Result<Remaining, UnavailableError> {
-        match self {
-            Quotas::Memory(quota) => quota.remaining(charges).await,
-            Quotas::Postgres(quota) => quota.remaining(charges).await,
+        match &self.counters {
+            Counters::Memory(quota) => quota.remaining(charges).await,
+            Counters::Postgres(quota) => quota.remaining(charges).await,
         }
     }
 
@@ -86,9 +123,9 @@ impl QuotaStore for Quotas {
         calendar: &Calendar,
         now: Timestamp,
     ) -> Result<Vec<Usage>, UnavailableError> {
-        match self {
-            Quotas::Memory(quota) => quota.usage(calendar, now).await,
-            Quotas::Postgres(quota) => quota.usage(calendar, now).await,
+        match &self.counters {
+            Counters::Memory(quota) => quota.usage(calendar, now).await,
+            Counters::Postgres(quota) => quota.usage(calendar, now).await,
         }
     }
 }

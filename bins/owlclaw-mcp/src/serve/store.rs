@@ -36,7 +36,7 @@ pub(super) async fn open(config: &Config, policy: &Policy) -> Result<Stores, Fai
     let recorder = open_file(config, policy, &quotas)?;
     Ok(Stores {
         recorder,
-        quotas: Quotas::Memory(quotas),
+        quotas: Quotas::memory(quotas),
     })
 }
 
@@ -65,12 +65,15 @@ pub(crate) fn database_options(config: &Config, url: &str) -> Result<PostgresOpt
     Ok(options.with_durability(durability(config)))
 }
 
+/// What `/health` calls the counters.
+pub(super) const QUOTAS: &str = "quotas";
+
 /// What `/health` says of the counters.
 pub(super) fn quota_component(quotas: Arc<Quotas>) -> Component {
     Component::new(move || {
         let ok = quotas.is_available();
         ComponentState {
-            name: "quotas",
+            name: QUOTAS,
             ok,
             detail: (!ok).then(|| "use cannot be counted, so that no call is admitted".to_owned()),
         }
@@ -85,7 +88,7 @@ async fn open_database(config: &Config, url: &str) -> Result<Stores, Failure> {
     let recorder = Recorder::spawn_witnessed(store, options(config), checkpoints(config, true)?)?;
     Ok(Stores {
         recorder,
-        quotas: Quotas::Postgres(quotas),
+        quotas: Quotas::postgres(quotas),
     })
 }
 
