@@ -1,7 +1,7 @@
 //! Who has used up much of a month's budget, as the counters see it.
 //!
-//! What a call meets here is a comparison; only for those beyond half of their budget a name is
-//! written down, and not even that if somebody else is just reading. Whoever wants to know more asks
+//! What a call meets here is a comparison; only where somebody is beyond half of a budget names are
+//! looked up, and not even that if somebody else is just doing so. Whoever wants to know more asks
 //! the counters.
 
 use std::collections::BTreeMap;
@@ -17,6 +17,8 @@ const MAX_NEAR: usize = 1_024;
 #[derive(Debug, Default)]
 pub(super) struct Budgets {
     is_watched: AtomicBool,
+    /// Somebody is near, or was a moment ago.
+    is_any_near: AtomicBool,
     near: Mutex<BTreeMap<Box<str>, Near>>,
 }
 
@@ -59,13 +61,23 @@ impl Budgets {
             return;
         };
         let is_near = is_refused || left.0 <= limit.0 / 2;
-        if !is_near || !self.is_watched.load(Ordering::Relaxed) {
+        let concerns = match is_near {
+            true => &self.is_watched,
+            // It may have been, and have got another budget.
+            false => &self.is_any_near,
+        };
+        if !concerns.load(Ordering::Relaxed) {
             return;
         }
         // Another call will come by.
         let Ok(mut near) = self.near.try_lock() else {
             return;
         };
+        if !is_near {
+            near.remove(principal);
+            return;
+        }
+        self.is_any_near.store(true, Ordering::Relaxed);
         let has_room = near.len() < MAX_NEAR;
         match near.get_mut(principal) {
             Some(known) => {
@@ -107,6 +119,7 @@ impl Budgets {
             });
             true
         });
+        self.is_any_near.store(!near.is_empty(), Ordering::Relaxed);
         all
     }
 }
@@ -180,5 +193,11 @@ mod tests {
         };
         budgets.admitted("alice", &raised);
         assert!(!is_refused());
+        let raised = Remaining {
+            budget_limit: Some(Micros(500)),
+            ..left(400)
+        };
+        budgets.admitted("alice", &raised);
+        assert!(budgets.is_empty(), "that is less than half");
     }
 }

@@ -115,10 +115,10 @@ async fn a_full_disk_refuses_calls_and_an_emptied_one_takes_them_again() {
 }
 
 /// Holds the ledger's file as another program may.
-struct Locked(Child);
+pub(crate) struct Locked(Child);
 
 impl Locked {
-    fn take(site: &Site) -> Self {
+    pub(crate) fn take(site: &Site) -> Self {
         let script = "import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
 connection.execute('BEGIN IMMEDIATE')
@@ -139,7 +139,7 @@ sys.stdin.read()";
         Self(child)
     }
 
-    fn release(mut self) {
+    pub(crate) fn release(mut self) {
         drop(self.0.stdin.take());
         self.0.wait().unwrap();
     }

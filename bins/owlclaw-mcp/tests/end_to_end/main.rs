@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod alerts;
 mod applications;
 mod approvals_command;
 mod bad_input;
@@ -24,6 +25,7 @@ mod redaction;
 mod rules;
 mod services;
 mod shared_ledger;
+mod shutdown;
 mod skills;
 mod stdio;
 mod tasks;
