@@ -21,6 +21,7 @@ from pathlib import Path
 
 import expectations
 import governing
+import restarting
 import resuming
 import tasking
 import touring
@@ -51,7 +52,7 @@ class Run:
     what: str = "calls"
 
 
-WHAT = ["calls", "governance", "resumed", "tasks", "tour"]
+WHAT = ["calls", "governance", "restarted", "resumed", "tasks", "tour"]
 BOTH = [("stdio", "legacy"), ("stdio", "modern"), ("http", "legacy"), ("http", "modern")]
 OLD = [("stdio", "legacy"), ("http", "legacy"), ("sse", "legacy")]
 # The Inspector's command line can be told which era, or to find out. It takes longest, so it is first.
@@ -71,6 +72,8 @@ def all_runs() -> list[Run]:
         runs += [Run(client, transport, era) for transport, era in combinations]
         if client in resuming.CLIENTS:
             runs.append(Run(client, "http", "legacy", "resumed"))
+        if client in restarting.CLIENTS:
+            runs.append(Run(client, "http", "legacy", "restarted"))
         for era in tasking.CLIENTS.get(client, []):
             runs += [Run(client, transport, era, "tasks") for transport in ("stdio", "http")]
         for era in governing.CLIENTS.get(client, []):
@@ -139,6 +142,8 @@ def checks_of(run: Run, binary: Path, fixture: Path, config: Path, cache: Path) 
     match run.what:
         case "governance":
             return governing.carry_out(run.client, run.transport, run.era, binary, cache)
+        case "restarted":
+            return restarting.carry_out(run.client, binary, config, cache)
         case "resumed":
             return resuming.carry_out(run.client, binary, fixture, config, cache)
         case "tasks":

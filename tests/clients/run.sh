@@ -6,8 +6,9 @@
 #
 # NAME is a client: python-2, python-1, typescript-2, typescript-1, inspector. T is stdio,
 # http or sse. E is legacy, modern or auto, where the Inspector finds out. W is calls, resumed,
-# where clients come back over (legacy) http for answers, tasks, tour, a tool of every kind, or
-# governance, where calls are confirmed. All of them by default.
+# where clients come back over (legacy) http for answers, restarted, where the server is started
+# again under them, tasks, tour, a tool of every kind, or governance, where calls are confirmed.
+# All of them by default.
 # The fixture is the conformance-server, by default the one beside BINARY: its tools hang up,
 # ask and fail. N runs go on at once, by default one more than there are processors.
 # Installs what it needs below ${OWLCLAW_TEST_CACHE:-<repository>/.cache}.
@@ -18,7 +19,7 @@ repository=$(cd "$here/../.." && pwd)
 cache=${OWLCLAW_TEST_CACHE:-$repository/.cache}
 
 if [ $# -lt 1 ]; then
-    sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
 fi
 binary=$(realpath -s "$1")

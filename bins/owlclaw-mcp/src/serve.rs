@@ -17,6 +17,7 @@ mod quotas;
 mod redaction;
 mod rules;
 mod services;
+mod sessions;
 mod sources;
 mod states;
 mod stdio;

@@ -33,6 +33,17 @@ pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         problems.push(error(key, message).hint(hint));
     }
     let ledger = &config.ledger;
+    let sessions = config.sessions_path();
+    for (path, of) in [
+        (&ledger.path, "ledger.path"),
+        (&config.tasks_path(), "tasks.path"),
+    ] {
+        if http.keep_sessions && sessions == *path {
+            let message = format!("`http.sessions_path` is the file of `{of}`");
+            let hint = "give sessions a file of their own, or leave the key out for its default";
+            problems.push(error("http.sessions_path", message).hint(hint));
+        }
+    }
     if let Some(url) = &ledger.url {
         // The line may hold a password.
         let error = |key: &str, message: String| error(key, message).without_line();

@@ -109,6 +109,12 @@ pub struct Http {
     /// A session unused for this many seconds is forgotten.
     #[schemars(range(min = 1, max = 604_800))]
     pub session_idle_seconds: u64,
+    /// Whether sessions outlive the server, so that its clients go on when it is started again.
+    pub keep_sessions: bool,
+    /// The file they are kept in; it and its directory are made if they are missing. Without one, a
+    /// file beside the ledger.
+    #[schemars(extend("format" = "path"))]
+    pub sessions_path: Option<PathBuf>,
     /// How many events a session keeps for a client that lost a stream; 0: none, and no stream can
     /// be resumed.
     #[schemars(range(max = 1_000_000))]
@@ -143,6 +149,8 @@ impl Default for Http {
             max_body_bytes: 4 * 1024 * 1024,
             max_sessions: 10_000,
             session_idle_seconds: 1_800,
+            keep_sessions: true,
+            sessions_path: None,
             max_session_replay_events: 256,
             max_session_replay_bytes: 1024 * 1024,
             max_replay_bytes: 64 * 1024 * 1024,
@@ -365,11 +373,21 @@ impl Default for Resources {
 impl Config {
     /// Where tasks are kept.
     pub fn tasks_path(&self) -> PathBuf {
-        self.tasks.path.clone().unwrap_or_else(|| {
-            let mut name = self.ledger.path.file_stem().unwrap_or_default().to_owned();
-            name.push("-tasks.db");
-            self.ledger.path.with_file_name(name)
-        })
+        let path = self.tasks.path.clone();
+        path.unwrap_or_else(|| self.beside_the_ledger("-tasks.db"))
+    }
+
+    /// Where legacy sessions are kept.
+    pub fn sessions_path(&self) -> PathBuf {
+        let path = self.http.sessions_path.clone();
+        path.unwrap_or_else(|| self.beside_the_ledger("-sessions.db"))
+    }
+
+    /// Next to the ledger, with its name and then `end`.
+    fn beside_the_ledger(&self, end: &str) -> PathBuf {
+        let mut name = self.ledger.path.file_stem().unwrap_or_default().to_owned();
+        name.push(end);
+        self.ledger.path.with_file_name(name)
     }
 }
 

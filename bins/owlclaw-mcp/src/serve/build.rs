@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use super::lifecycle::Lifecycle;
 use super::quotas::Quotas;
 use super::rules::Rules;
+use super::sessions::{self, KeptSessions};
 use super::sources::Sources;
 use super::states;
 use super::store::{self, ServedGateway, Stores};
@@ -45,6 +46,8 @@ pub(super) struct Server {
     pub(super) lifecycle: Lifecycle,
     /// Where what has failed is told, if somebody wants to know.
     pub(super) alerts: Option<Arc<Alerts>>,
+    /// What legacy clients have agreed on, for the next process.
+    pub(super) sessions: Option<Arc<KeptSessions>>,
     _watching: WatchGuard,
 }
 
@@ -68,6 +71,7 @@ impl Server {
         logging::redact_with(Arc::clone(&redactor));
 
         let tasks = open_tasks(&config).await?;
+        let sessions = sessions::open(&config)?;
 
         let mut components = vec![
             rules.component(),
@@ -78,6 +82,7 @@ impl Server {
         if let Some(app) = &sources.app {
             components.push(app_component(Arc::clone(app)));
         }
+        components.extend(sessions.as_ref().map(KeptSessions::component));
         let parts = Parts {
             info: Implementation {
                 name: "owlclaw-mcp-server".to_owned(),
@@ -109,6 +114,7 @@ impl Server {
             level,
             lifecycle,
             alerts,
+            sessions,
             _watching: watching,
         })
     }
@@ -148,6 +154,9 @@ impl Server {
             tracing::error!(%error, "the ledger could not be closed cleanly");
         }
         self.quotas.close().await;
+        if let Some(sessions) = &self.sessions {
+            sessions.close().await;
+        }
         closed.is_ok()
     }
 }
@@ -393,5 +402,9 @@ mod tests {
         };
         assert_eq!(format!("{ours:?}"), format!("{:?}", TaskOptions::default()));
         assert_eq!(config.tasks_path(), Path::new("./data/ledger-tasks.db"));
+        assert_eq!(
+            config.sessions_path(),
+            Path::new("./data/ledger-sessions.db")
+        );
     }
 }

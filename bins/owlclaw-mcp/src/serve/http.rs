@@ -37,6 +37,7 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
     let options = HttpOptions {
         side_routes: Some(Arc::new(routes)),
         drain: lifecycle.drain(),
+        keep_sessions: server.sessions.clone().map(|it| it as _),
         ..options(config, Arc::clone(&server.gateway))
     };
     lifecycle.serving();
@@ -138,6 +139,9 @@ impl HeaderParams for MirroredParams {
     }
 }
 
+/// Parts without which every request is served as well.
+const SPARED: [&str; 2] = [super::rules::COMPONENT, super::sessions::COMPONENT];
+
 /// What operators and their tools ask, beside the endpoint.
 struct Routes {
     gateway: Arc<ServedGateway>,
@@ -178,7 +182,7 @@ impl Routes {
     fn health(&self) -> PlainResponse {
         let health = self.gateway.health();
         let mut parts = health.components.iter();
-        let status = if parts.all(|part| part.ok || part.name == super::rules::COMPONENT) {
+        let status = if parts.all(|part| part.ok || SPARED.contains(&part.name)) {
             StatusCode::OK
         } else {
             StatusCode::SERVICE_UNAVAILABLE

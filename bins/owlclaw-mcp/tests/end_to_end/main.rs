@@ -22,6 +22,7 @@ mod ledger_commands;
 mod ledger_faults;
 mod listings;
 mod redaction;
+mod restart;
 mod rules;
 mod services;
 mod shared_ledger;
