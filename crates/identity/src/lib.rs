@@ -37,6 +37,7 @@ mod certificates;
 mod challenge;
 mod claims;
 mod compact;
+mod counts;
 mod identity;
 mod issuer;
 mod issuers;
@@ -53,6 +54,7 @@ pub use crate::{
     attempts::FailedAttempts,
     certificates::{CertificateName, CertificateOptions, Certificates},
     challenge::{Challenge, ResourceMetadata, canonical_resource},
+    counts::Counts,
     identity::{Identity, MAX_PRINCIPAL, Means, Rejection},
     issuer::{Algorithm, IssuerOptions, KeySource, UnknownAlgorithm},
     issuers::{BadIssuers, FetchKeys, Fetched, IssuerHealth, Issuers},

@@ -1,0 +1,87 @@
+use crate::{Means, Rejection};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How often somebody was let in, by what proved it, and refused, by why.
+#[derive(Debug, Default)]
+pub struct Counts {
+    accepted: [AtomicU64; 3],
+    refused: [AtomicU64; 6],
+}
+
+/// In the order of [`Counts::accepted`].
+const MEANS: [&str; 3] = ["api_key", "jwt", "certificate"];
+/// In the order of [`Counts::refused`].
+const REASONS: [&str; 6] = [
+    "missing",
+    "malformed",
+    "invalid",
+    "insufficient_scope",
+    "unavailable",
+    "too_many_attempts",
+];
+
+impl Counts {
+    /// Somebody was let in by `means`.
+    pub fn accepted(&self, means: &Means) {
+        add(&self.accepted, &MEANS, means.as_str());
+    }
+
+    /// Somebody was refused.
+    pub fn refused(&self, rejection: &Rejection) {
+        add(&self.refused, &REASONS, rejection.as_str());
+    }
+
+    /// How often somebody was let in, by the name of the means.
+    #[must_use]
+    pub fn all_accepted(&self) -> [(&'static str, u64); 3] {
+        read(&self.accepted, &MEANS)
+    }
+
+    /// How often somebody was refused, by the name of the reason.
+    #[must_use]
+    pub fn all_refused(&self) -> [(&'static str, u64); 6] {
+        read(&self.refused, &REASONS)
+    }
+}
+
+fn add<const N: usize>(counts: &[AtomicU64; N], names: &[&str; N], name: &str) {
+    if let Some(index) = names.iter().position(|it| *it == name) {
+        counts[index].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn read<const N: usize>(
+    counts: &[AtomicU64; N],
+    names: &[&'static str; N],
+) -> [(&'static str, u64); N] {
+    std::array::from_fn(|index| (names[index], counts[index].load(Ordering::Relaxed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_has_a_place() {
+        let counts = Counts::default();
+        for means in [
+            Means::ApiKey { id: "x".into() },
+            Means::Jwt { issuer: "x".into() },
+            Means::Certificate,
+        ] {
+            counts.accepted(&means);
+        }
+        for rejection in [
+            Rejection::Missing,
+            Rejection::Malformed { why: "x" },
+            Rejection::Invalid { why: "x" },
+            Rejection::InsufficientScope { needed: "x".into() },
+            Rejection::Unavailable { why: "x" },
+            Rejection::TooManyAttempts,
+        ] {
+            counts.refused(&rejection);
+        }
+        assert!(counts.all_accepted().iter().all(|(_, count)| *count == 1));
+        assert!(counts.all_refused().iter().all(|(_, count)| *count == 1));
+    }
+}
