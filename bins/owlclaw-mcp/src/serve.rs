@@ -9,6 +9,7 @@ mod explain;
 mod file_watch;
 mod follow;
 mod http;
+mod identity;
 mod lifecycle;
 mod list;
 mod notes;

@@ -333,7 +333,8 @@ fn all_mistakes_are_reported_at_once_a_duplicate_key_included() {
 #[test]
 fn an_address_that_others_can_reach_needs_a_decision() {
     let refused = "other machines can reach `http.host` 0.0.0.0, and clients are not authenticated \
-                   | listen on 127.0.0.1, or set `http.allow_anonymous: true` to serve anybody";
+                   | configure `identity` (`api_keys: {}` is the shortest), listen on 127.0.0.1, or \
+                   set `http.allow_anonymous: true` to serve anybody";
     check(
         "mcp_server:\n  transport: http\n  http:\n    host: 0.0.0.0\n",
         &[&format!("mcp-server.yaml:4:11: {refused}")],

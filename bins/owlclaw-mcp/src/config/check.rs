@@ -13,12 +13,13 @@ pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
     };
     let http = &config.http;
     let is_open = config.transport == Transport::Http && !http.host.is_loopback();
-    if is_open && !http.allow_anonymous {
+    if is_open && !http.allow_anonymous && !config.identity.is_configured() {
         let message = format!(
             "other machines can reach `http.host` {}, and clients are not authenticated",
             http.host
         );
-        let hint = "listen on 127.0.0.1, or set `http.allow_anonymous: true` to serve anybody";
+        let hint = "configure `identity` (`api_keys: {}` is the shortest), listen on 127.0.0.1, or \
+                    set `http.allow_anonymous: true` to serve anybody";
         problems.push(error("http.host", message).hint(hint));
     }
     if http.max_replay_bytes < http.max_session_replay_bytes && http.max_replay_bytes > 0 {
@@ -73,6 +74,7 @@ pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
     super::commands::check(&config.commands, origins, problems);
     super::services::check(&config.services, origins, problems);
     super::alerts::check(&config.alerts, origins, problems);
+    super::identity::check(config, origins, problems);
     // To ignore these would leave a listener open that the operator believes to be closed.
     let promises = [
         ("http.tls.enabled", http.tls.enabled),

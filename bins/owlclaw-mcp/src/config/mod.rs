@@ -19,6 +19,7 @@ mod environment;
 mod file;
 mod governance;
 mod host;
+mod identity;
 mod interpolate;
 mod layer;
 mod live;
@@ -52,6 +53,7 @@ pub use application::{States, WorkerStart, Workers};
 pub use commands::{Command, Output, Stdin, Words};
 pub use environment::Environment;
 pub use governance::{Access, AccessRules, Client, Governance, PartialQuota, Quota};
+pub use identity::{Algorithm, ApiKeys, ClientCertificates, Identity, Jwt, NameIn, StdioIdentity};
 pub use live::{Change, Changes, Source};
 pub use model::{
     Config, Cors, ErrorStyle, Http, IncludeSkill, LogFormat, LogLevel, LogOutput, Logging,
@@ -154,6 +156,9 @@ pub fn load(
             let paths = [&mut config.resources.skills_dir, &mut config.ledger.path];
             for path in paths.into_iter().chain(&mut config.tasks.path) {
                 *path = coerce::absolute(base, &path);
+            }
+            if let Some(keys) = &mut config.identity.api_keys {
+                keys.file = coerce::absolute(base, &keys.file);
             }
             for command in config.commands.values_mut() {
                 command.begin_at(base);

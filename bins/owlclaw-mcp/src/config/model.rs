@@ -15,6 +15,7 @@ use super::alerts::Alerts;
 use super::application::{States, Workers};
 use super::commands::Command;
 use super::governance::Governance;
+use super::identity::Identity;
 use super::record::{Ledger, Redaction};
 use super::services::Services;
 use super::shutdown::Shutdown;
@@ -39,6 +40,8 @@ pub struct Config {
     pub states: States,
     /// The HTTP transport. Without effect under `transport: stdio`.
     pub http: Http,
+    /// Who is calling, and what proves it.
+    pub identity: Identity,
     /// Listing and calling tools.
     pub tools: Tools,
     /// Programs as tools, by the name of the tool.

@@ -20,7 +20,8 @@ impl Config {
                 let address = SocketAddr::new(self.http.host, self.http.port);
                 lines.push(line("transport", "http".to_owned()));
                 lines.push(line("address", format!("http://{address}/mcp")));
-                if self.http.allow_anonymous {
+                lines.push(line("identity", self.identity.summary()));
+                if self.http.allow_anonymous && !self.identity.is_configured() {
                     lines.push(line(
                         "anonymous",
                         "clients are served unauthenticated".to_owned(),

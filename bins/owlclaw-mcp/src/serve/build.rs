@@ -20,6 +20,7 @@ use mcp_service::EngineLimits;
 use task_store::{SqliteTaskStore, TaskLimits};
 use tokio::sync::watch;
 
+use super::identity::{Identification, Keeping};
 use super::lifecycle::Lifecycle;
 use super::quotas::Quotas;
 use super::rules::Rules;
@@ -48,6 +49,9 @@ pub(super) struct Server {
     pub(super) alerts: Option<Arc<Alerts>>,
     /// What legacy clients have agreed on, for the next process.
     pub(super) sessions: Option<Arc<KeptSessions>>,
+    /// What knows who is calling, where that has to be proved.
+    pub(super) identification: Option<Arc<Identification>>,
+    _keeping: Option<Keeping>,
     _watching: WatchGuard,
 }
 
@@ -59,6 +63,7 @@ impl Server {
         lifecycle: Lifecycle,
     ) -> Result<Self, Failure> {
         let config = rules.config().clone();
+        let identification = Identification::open(&config)?;
         let (skills, watching) = adapter_skills::watch(WatchOptions::new(scan_options(&config)?))?;
         let catalog = Arc::clone(&skills.borrow());
         let sources = Sources::start(&config, &catalog).await?;
@@ -83,6 +88,10 @@ impl Server {
             components.push(app_component(Arc::clone(app)));
         }
         components.extend(sessions.as_ref().map(KeptSessions::component));
+        let on_http = config.transport == config::Transport::Http;
+        if let Some(identification) = identification.as_ref().filter(|_| on_http) {
+            components.push(identification.component());
+        }
         let parts = Parts {
             info: Implementation {
                 name: "owlclaw-mcp-server".to_owned(),
@@ -105,6 +114,10 @@ impl Server {
         let gateway = Gateway::new(parts, options(&config));
         let version = gateway.governor().policy().version();
         notes::started(gateway.recorder(), &config, &rules.path(), version).await;
+        let keeping = match &identification {
+            Some(identification) => Some(identification.keep(&config, &gateway)?),
+            None => None,
+        };
         Ok(Self {
             config,
             gateway,
@@ -115,6 +128,8 @@ impl Server {
             lifecycle,
             alerts,
             sessions,
+            identification,
+            _keeping: keeping,
             _watching: watching,
         })
     }

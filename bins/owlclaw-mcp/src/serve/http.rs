@@ -11,12 +11,13 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use jsonrpc_core::RawJson;
 use mcp_service::Principal;
 use transport_http::{
-    HeaderParams, HttpLimits, HttpOptions, PlainResponse, SideRequest, SideResponse, SideRoutes,
-    serve_on_threads,
+    Authenticate, HeaderParams, HttpLimits, HttpOptions, PlainResponse, SideRequest, SideResponse,
+    SideRoutes, serve_on_threads,
 };
 
 use super::administration::{Administration, is_of_operators};
 use super::build::Server;
+use super::identity::Identification;
 use super::lifecycle::Lifecycle;
 use super::store::ServedGateway;
 use crate::Failure;
@@ -31,15 +32,19 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
     let routes = Routes {
         gateway: Arc::clone(&server.gateway),
         lifecycle: server.lifecycle.clone(),
+        identification: server.identification.clone(),
         administration,
     };
     let lifecycle = &server.lifecycle;
-    let options = HttpOptions {
+    let mut options = HttpOptions {
         side_routes: Some(Arc::new(routes)),
         drain: lifecycle.drain(),
         keep_sessions: server.sessions.clone().map(|it| it as _),
         ..options(config, Arc::clone(&server.gateway))
     };
+    if let Some(identification) = &server.identification {
+        options.authenticate = Arc::clone(identification) as Arc<dyn Authenticate>;
+    }
     lifecycle.serving();
     let running = serve_on_threads(engine, options, address, threads)?;
     tracing::info!(
@@ -146,6 +151,8 @@ const SPARED: [&str; 2] = [super::rules::COMPONENT, super::sessions::COMPONENT];
 struct Routes {
     gateway: Arc<ServedGateway>,
     lifecycle: Lifecycle,
+    /// Where tokens are to be had is told to everybody.
+    identification: Option<Arc<Identification>>,
     /// What only operators may ask, where that is on.
     administration: Option<Administration>,
 }
@@ -153,6 +160,12 @@ struct Routes {
 impl SideRoutes for Routes {
     fn handle<'a>(&'a self, request: SideRequest<'a>) -> Option<SideResponse<'a>> {
         let parts = request.parts();
+        let identification = self.identification.as_ref();
+        if let Some(response) =
+            identification.and_then(|it| it.well_known(&parts.method, parts.uri.path()))
+        {
+            return Some(Box::pin(std::future::ready(response)));
+        }
         let response = match parts.uri.path() {
             "/health/ready" if self.lifecycle.has_begun() => draining(),
             "/health" | "/health/ready" => self.health(),

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use gateway::system_clock;
+use identity::KeyChange;
 use ledger::{MAX_DETAIL_BYTES, Note, NoteKind, Recorder};
 use serde_json::{Value, json};
 
@@ -101,6 +102,13 @@ pub(super) fn policy_rejected(
         detail["problems"] = json!([first]);
     }
     hand_over(recorder, NoteKind::POLICY_REJECTED, &file, version, &detail);
+}
+
+/// Says that a key was made, changed or taken back: which, whose, and what became of it.
+pub(super) fn key_changed(recorder: &Recorder, version: u64, change: &KeyChange) {
+    let detail = json!({ "id": change.id, "what": change.what });
+    let (kind, subject) = (NoteKind::KEY_CHANGED, change.principal.as_str());
+    hand_over(recorder, kind, subject, version, &detail);
 }
 
 fn hand_over(recorder: &Recorder, kind: NoteKind, subject: &str, version: u64, detail: &Value) {

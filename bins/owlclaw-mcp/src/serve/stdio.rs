@@ -4,26 +4,40 @@ use mcp_service::Principal;
 use transport_stdio::{End, StdioOptions, standard_streams};
 
 use super::build::Server;
+use super::identity::StdioKey;
 use crate::Failure;
 
 /// What the client is called unless `MCP_CLIENT_ID` says otherwise (decision D7).
 const DEFAULT_CLIENT: &str = "stdio-client";
 
 pub(super) async fn serve(server: &Server) -> Result<(), Failure> {
-    let principal = principal()?;
+    let key = StdioKey::of(&server.config, server.identification.as_ref())?;
+    let principal = match &key {
+        Some(key) => key.principal(),
+        None => principal()?,
+    };
     let (input, output) = standard_streams()?;
     tracing::info!(transport = "stdio", principal = %principal, "serving");
     server.gateway.keep_tasks();
     let lifecycle = &server.lifecycle;
     lifecycle.serving();
     lifecycle.ready();
+    let stop = async {
+        match &key {
+            None => lifecycle.asked().await,
+            Some(key) => tokio::select! {
+                () = lifecycle.asked() => {}
+                () = key.ended() => {}
+            },
+        }
+    };
     let engine = server.gateway.engine();
     let end = transport_stdio::serve(
         engine,
         principal,
         input,
         output,
-        lifecycle.asked(),
+        stop,
         StdioOptions {
             drain: lifecycle.drain(),
             ..StdioOptions::default()

@@ -1,0 +1,525 @@
+//! Who is calling, as configured.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use identity::{
+    BadIssuers, CertificateName, CertificateOptions, IssuerOptions, Issuers, KeySource,
+    canonical_resource,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::layer::{Origins, child, origin_near};
+use super::model::{Config, Transport};
+use super::problem::Problem;
+
+/// Who is calling, and what proves it. With any of the means, nobody is served who proves nothing;
+/// several may be on at once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Identity {
+    /// The address of the endpoint as clients know it, such as `https://tools.example.com/mcp`:
+    /// what tokens must be made for, and what clients are told to ask for. Needed for `jwt`.
+    pub resource: Option<String>,
+    /// Keys that `keys create` makes.
+    pub api_keys: Option<ApiKeys>,
+    /// Issuers of tokens (OAuth 2, OpenID Connect) that are believed, by a name of the operator's
+    /// choice.
+    pub jwt: BTreeMap<String, Jwt>,
+    /// Client certificates, which `http.tls.client_ca_file` must vouch for.
+    pub certificates: Option<ClientCertificates>,
+    /// Roles that may look at statistics and decide approvals over HTTP.
+    pub operator_roles: Vec<String>,
+    /// Roles that may read metrics and the details of health.
+    pub metrics_roles: Vec<String>,
+    /// Whether whoever starts the server on stdio must prove who it is, with a key in the variable
+    /// `OWLCLAW_API_KEY`.
+    pub stdio: StdioIdentity,
+    /// Authorities that certificates of `jwks_url` may come from besides the system's, PEM.
+    #[schemars(extend("format" = "path"))]
+    pub ca_file: Option<PathBuf>,
+}
+
+impl Default for Identity {
+    fn default() -> Self {
+        let roles = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Self {
+            resource: None,
+            api_keys: None,
+            jwt: BTreeMap::new(),
+            certificates: None,
+            operator_roles: roles(&["operator"]),
+            metrics_roles: roles(&["operator", "metrics"]),
+            stdio: StdioIdentity::default(),
+            ca_file: None,
+        }
+    }
+}
+
+/// Keys that `keys create` makes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ApiKeys {
+    /// The file with their digests. It is read again when it changes.
+    #[schemars(extend("format" = "path"))]
+    pub file: PathBuf,
+}
+
+impl Default for ApiKeys {
+    fn default() -> Self {
+        Self {
+            file: "./data/api-keys.json".into(),
+        }
+    }
+}
+
+/// An issuer of tokens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Jwt {
+    /// What its tokens say in `iss`, character for character; also where clients get them.
+    pub issuer: String,
+    /// What its tokens may say in `aud`, character for character. Empty: `identity.resource`.
+    pub audience: Vec<String>,
+    /// Where its public keys are, `https://…`.
+    pub jwks_url: Option<String>,
+    /// The same as a file, read again when it changes.
+    #[schemars(extend("format" = "path"))]
+    pub jwks_file: Option<PathBuf>,
+    /// How its tokens may be signed. Never with a shared secret, and never not at all.
+    pub algorithms: Vec<Algorithm>,
+    /// The claim with the name of the principal; a path with dots leads into objects.
+    pub principal_claim: String,
+    /// What is put before that name. Two issuers need two prefixes.
+    pub principal_prefix: String,
+    /// The claim with roles, such as `roles` or `realm_access.roles`.
+    pub roles_claim: Option<String>,
+    /// Roles that scopes give, by the name of the scope.
+    pub scopes: BTreeMap<String, Vec<String>>,
+    /// Scopes without which nobody is served.
+    pub required_scopes: Vec<String>,
+    /// By how many seconds clocks may differ.
+    #[schemars(range(max = 600))]
+    pub leeway_seconds: u64,
+    /// After how many seconds the keys are fetched again.
+    #[schemars(range(min = 10, max = 86_400))]
+    pub refresh_seconds: u64,
+    /// How many seconds pass at least between two fetches, when tokens name keys that are not known.
+    #[schemars(range(min = 1, max = 3_600))]
+    pub min_refetch_seconds: u64,
+    /// For how many seconds keys are believed that cannot be fetched again.
+    #[schemars(range(min = 60, max = 2_592_000))]
+    pub max_stale_seconds: u64,
+}
+
+impl Default for Jwt {
+    fn default() -> Self {
+        Self {
+            issuer: String::new(),
+            audience: Vec::new(),
+            jwks_url: None,
+            jwks_file: None,
+            algorithms: vec![
+                Algorithm::RS256,
+                Algorithm::RS384,
+                Algorithm::RS512,
+                Algorithm::PS256,
+                Algorithm::PS384,
+                Algorithm::PS512,
+                Algorithm::ES256,
+                Algorithm::ES384,
+                Algorithm::EdDSA,
+            ],
+            principal_claim: "sub".to_owned(),
+            principal_prefix: String::new(),
+            roles_claim: None,
+            scopes: BTreeMap::new(),
+            required_scopes: Vec::new(),
+            leeway_seconds: 30,
+            refresh_seconds: 900,
+            min_refetch_seconds: 10,
+            max_stale_seconds: 86_400,
+        }
+    }
+}
+
+/// How a token is signed, as RFC 7518 and RFC 8037 name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Algorithm {
+    /// RSA as PKCS #1 has it, SHA-256.
+    RS256,
+    /// The same with SHA-384.
+    RS384,
+    /// The same with SHA-512.
+    RS512,
+    /// RSA-PSS, SHA-256.
+    PS256,
+    /// The same with SHA-384.
+    PS384,
+    /// The same with SHA-512.
+    PS512,
+    /// ECDSA over P-256.
+    ES256,
+    /// ECDSA over P-384.
+    ES384,
+    /// Ed25519.
+    EdDSA,
+}
+
+impl Algorithm {
+    fn real(self) -> identity::Algorithm {
+        match self {
+            Self::RS256 => identity::Algorithm::RS256,
+            Self::RS384 => identity::Algorithm::RS384,
+            Self::RS512 => identity::Algorithm::RS512,
+            Self::PS256 => identity::Algorithm::PS256,
+            Self::PS384 => identity::Algorithm::PS384,
+            Self::PS512 => identity::Algorithm::PS512,
+            Self::ES256 => identity::Algorithm::ES256,
+            Self::ES384 => identity::Algorithm::ES384,
+            Self::EdDSA => identity::Algorithm::EdDSA,
+        }
+    }
+}
+
+/// What is made of client certificates.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClientCertificates {
+    /// Which name is the principal's. A certificate must have exactly one of the kind.
+    pub principal: NameIn,
+    /// What is put before it.
+    pub principal_prefix: String,
+    /// Roles, by patterns over principals in which `*` stands for any text. All that fit count.
+    #[schemars(extend("x-patterns" = true))]
+    pub roles: BTreeMap<String, Vec<String>>,
+}
+
+/// Where in a certificate a name is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NameIn {
+    /// The URI among the alternative names, such as a SPIFFE id.
+    #[default]
+    SanUri,
+    /// The DNS name among the alternative names.
+    SanDns,
+    /// The mail address among the alternative names.
+    SanEmail,
+    /// The common name of the subject.
+    Cn,
+}
+
+/// Whether whoever starts the server on stdio must prove who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StdioIdentity {
+    /// A key that is there must be good; without one the name is what the environment says.
+    #[default]
+    Optional,
+    /// Without a good key the server does not start.
+    Required,
+}
+
+impl Identity {
+    /// Whether clients over HTTP have to prove who they are.
+    pub fn is_configured(&self) -> bool {
+        self.api_keys.is_some() || !self.jwt.is_empty() || self.certificates.is_some()
+    }
+
+    /// The issuers, for the crate that judges their tokens.
+    pub fn issuers(&self) -> Vec<IssuerOptions> {
+        let entries = self.jwt.iter();
+        entries
+            .map(|(name, jwt)| jwt.options(name, self.resource.as_deref()))
+            .collect()
+    }
+
+    /// The means, in a few words.
+    pub(super) fn summary(&self) -> String {
+        let mut means = Vec::new();
+        if self.api_keys.is_some() {
+            means.push("API keys".to_owned());
+        }
+        for name in self.jwt.keys() {
+            means.push(format!("tokens of {name}"));
+        }
+        if self.certificates.is_some() {
+            means.push("client certificates".to_owned());
+        }
+        match means.is_empty() {
+            true => "none: names are what clients claim".to_owned(),
+            false => means.join(", "),
+        }
+    }
+
+    /// The scopes that mean something, those that are needed first.
+    pub fn scopes(&self) -> Vec<String> {
+        let needed = self.jwt.values().flat_map(|jwt| &jwt.required_scopes);
+        let others = self.jwt.values().flat_map(|jwt| jwt.scopes.keys());
+        let mut scopes: Vec<String> = Vec::new();
+        for scope in needed.chain(others) {
+            if !scopes.contains(scope) {
+                scopes.push(scope.clone());
+            }
+        }
+        scopes
+    }
+}
+
+impl Jwt {
+    fn options(&self, name: &str, resource: Option<&str>) -> IssuerOptions {
+        let keys = match (&self.jwks_file, &self.jwks_url) {
+            (Some(path), _) => KeySource::File(path.clone()),
+            (None, url) => KeySource::Url(url.clone().unwrap_or_default()),
+        };
+        let roles = |roles: &Vec<String>| roles.iter().map(|it| Arc::from(it.as_str())).collect();
+        let seconds = Duration::from_secs;
+        IssuerOptions {
+            audiences: self.audience.clone(),
+            // What is written out replaces what goes without saying.
+            resource: resource
+                .filter(|_| self.audience.is_empty())
+                .map(str::to_owned),
+            algorithms: self.algorithms.iter().map(|it| it.real()).collect(),
+            principal_claim: self.principal_claim.clone(),
+            principal_prefix: self.principal_prefix.clone(),
+            roles_claim: self.roles_claim.clone(),
+            scopes: self
+                .scopes
+                .iter()
+                .map(|(scope, given)| (scope.clone(), roles(given)))
+                .collect(),
+            required_scopes: self.required_scopes.clone(),
+            leeway: seconds(self.leeway_seconds),
+            refresh: seconds(self.refresh_seconds),
+            min_interval: seconds(self.min_refetch_seconds),
+            max_stale: seconds(self.max_stale_seconds),
+            ..IssuerOptions::new(name, self.issuer.as_str(), keys)
+        }
+    }
+}
+
+impl ClientCertificates {
+    /// The same for the crate that reads certificates.
+    pub fn options(&self) -> CertificateOptions {
+        let role = |role: &String| Arc::from(role.as_str());
+        CertificateOptions {
+            name: match self.principal {
+                NameIn::SanUri => CertificateName::SanUri,
+                NameIn::SanDns => CertificateName::SanDns,
+                NameIn::SanEmail => CertificateName::SanEmail,
+                NameIn::Cn => CertificateName::CommonName,
+            },
+            principal_prefix: self.principal_prefix.clone(),
+            roles: self
+                .roles
+                .iter()
+                .map(|(pattern, roles)| (pattern.clone(), roles.iter().map(role).collect()))
+                .collect(),
+        }
+    }
+}
+
+/// What is wrong with it that can be known without looking at what is there.
+pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
+    let identity = &config.identity;
+    let mut error = |key: &str, message: String, hint: &str| {
+        let problem = Problem::error(origin_near(origins, key), message);
+        problems.push(problem.key(key).hint(hint));
+    };
+    let says_something = origins.keys().any(|key| key.starts_with("identity."));
+    if says_something && !identity.is_configured() {
+        let message = "`identity` has no means by which anybody could prove who it is".to_owned();
+        let hint = "add `api_keys: {}`, `jwt` or `certificates`, or remove the section";
+        error("identity", message, hint);
+    }
+    if identity.stdio == StdioIdentity::Required && identity.api_keys.is_none() {
+        let message = "`identity.stdio: required` needs keys".to_owned();
+        let hint = "add `api_keys: {}` and make a key with `owlclaw-mcp keys create`";
+        error("identity.stdio", message, hint);
+    }
+    let resource = identity.resource.as_deref();
+    if let Some(resource) = resource {
+        if !is_address(resource) || canonical_resource(resource).is_none() {
+            let message = "`identity.resource` must be the address of the endpoint".to_owned();
+            let hint = "write it as clients do, such as `https://tools.example.com/mcp`";
+            error("identity.resource", message, hint);
+        }
+    } else if !identity.jwt.is_empty() {
+        let message = "`identity.jwt` needs `identity.resource`".to_owned();
+        let hint = "write the address of the endpoint, such as `https://tools.example.com/mcp`";
+        error("identity.resource", message, hint);
+    }
+    for (name, jwt) in &identity.jwt {
+        check_issuer(jwt, &child("identity.jwt", name), &mut error);
+    }
+    if let Err(why) = Issuers::new(identity.issuers())
+        && !matches!(why, BadIssuers::NoAudience(_) | BadIssuers::NoAlgorithms(_))
+    {
+        let (BadIssuers::Same(_, name)
+        | BadIssuers::SamePrincipals(_, name)
+        | BadIssuers::NoAudience(name)
+        | BadIssuers::NoAlgorithms(name)) = &why;
+        let path = child("identity.jwt", name);
+        let (key, hint) = match &why {
+            BadIssuers::SamePrincipals(..) => {
+                ("principal_prefix", "such as `corp:` and `partner:`")
+            }
+            _ => ("issuer", "keep one of the two"),
+        };
+        error(
+            &child(&path, key),
+            format!("of `identity.jwt`, {why}"),
+            hint,
+        );
+    }
+    if let Some(certificates) = &identity.certificates {
+        let prefix = &certificates.principal_prefix;
+        let other = identity.jwt.iter().find(|(_, jwt)| {
+            let other = &jwt.principal_prefix;
+            prefix.starts_with(other.as_str()) || other.starts_with(prefix.as_str())
+        });
+        if let Some((name, _)) = other {
+            let message =
+                format!("certificates and the tokens of `{name}` could make the same principal");
+            let hint = "give each a `principal_prefix`, neither the beginning of the other";
+            error("identity.certificates.principal_prefix", message, hint);
+        }
+        if config.http.tls.client_ca_file.is_none() {
+            let message = "`identity.certificates` needs `http.tls.client_ca_file`".to_owned();
+            let hint = "name the authorities that client certificates must come from";
+            error("identity.certificates", message, hint);
+        }
+    }
+    if config.transport == Transport::Http && identity.is_configured() {
+        warn(config, origins, problems);
+    }
+}
+
+fn check_issuer(jwt: &Jwt, path: &str, error: &mut impl FnMut(&str, String, &str)) {
+    if !is_address(&jwt.issuer) {
+        let key = child(path, "issuer");
+        let message = format!("`{key}` must be the address of the issuer");
+        let hint =
+            "write what its tokens say in `iss`, such as `https://login.example.com/realms/corp`";
+        error(&key, message, hint);
+    }
+    match (&jwt.jwks_url, &jwt.jwks_file) {
+        (Some(url), None) if is_safe(url) => {}
+        (Some(_), None) => {
+            let key = child(path, "jwks_url");
+            let message = format!("`{key}` must begin with `https://`");
+            let hint = "whoever can change keys on their way can be anybody";
+            error(&key, message, hint);
+        }
+        (None, Some(_)) => {}
+        (given, _) => {
+            let key = child(path, "jwks_url");
+            let message = match given {
+                None => format!("`{path}` does not say where the issuer's keys are"),
+                Some(_) => format!("`{key}` and `jwks_file` are two sets of keys"),
+            };
+            let hint = "the issuer's `/.well-known/openid-configuration` has it as `jwks_uri`";
+            error(&key, message, hint);
+        }
+    }
+    if jwt.algorithms.is_empty() {
+        let key = child(path, "algorithms");
+        let message = format!("`{key}` must not be empty");
+        error(&key, message, "leave the key out for its default");
+    }
+}
+
+/// What is legal and odd.
+fn warn(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
+    let http = &config.http;
+    let mut warning = |key: &str, message: String, hint: &str| {
+        let problem = Problem::warning(origin_near(origins, key), message);
+        problems.push(problem.key(key).hint(hint));
+    };
+    if http.allow_anonymous {
+        let message =
+            "`http.allow_anonymous: true` has no effect: `identity` wants proofs".to_owned();
+        warning("http.allow_anonymous", message, "remove it");
+    }
+    if !http.host.is_loopback() && !http.tls.enabled {
+        let message = format!(
+            "other machines reach `http.host` {} without encryption, and keys and tokens with it",
+            http.host
+        );
+        let hint = "set `http.tls.enabled: true`, or let a proxy on the same machine end TLS";
+        warning("http.host", message, hint);
+    }
+}
+
+/// Whether this begins as an address does and has a host.
+fn is_address(text: &str) -> bool {
+    let rest = text
+        .strip_prefix("https://")
+        .or_else(|| text.strip_prefix("http://"));
+    rest.is_some_and(|rest| {
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        !host.is_empty() && !rest.contains(char::is_whitespace) && !host.contains('@')
+    })
+}
+
+/// Whether nobody on the way can change what comes from there.
+fn is_safe(url: &str) -> bool {
+    let is_local = |rest: &str| {
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let host = match authority.strip_prefix('[') {
+            Some(rest) => rest.split(']').next().unwrap_or_default(),
+            None => authority.split(':').next().unwrap_or_default(),
+        };
+        super::host::parse(host).is_some_and(|address| address.is_loopback())
+    };
+    is_address(url)
+        && (url.starts_with("https://") || url.strip_prefix("http://").is_some_and(is_local))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_of_the_file_are_those_of_the_crate() {
+        let jwt = Jwt {
+            issuer: "https://i.example".to_owned(),
+            jwks_url: Some("https://i.example/keys".to_owned()),
+            ..Jwt::default()
+        };
+        let keys = KeySource::Url("https://i.example/keys".to_owned());
+        let theirs = IssuerOptions {
+            resource: Some("https://r.example/mcp".to_owned()),
+            ..IssuerOptions::new("x", "https://i.example", keys)
+        };
+        let ours = jwt.options("x", Some("https://r.example/mcp"));
+        assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
+    }
+
+    #[test]
+    fn plain_text_is_for_this_machine() {
+        for safe in [
+            "https://i.example/keys",
+            "http://127.0.0.1:9/keys",
+            "http://localhost/keys",
+            "http://[::1]:9/keys",
+        ] {
+            assert!(is_safe(safe), "{safe}");
+        }
+        for unsafe_one in [
+            "http://i.example/keys",
+            "http://127.0.0.1.evil.example/keys",
+            "http://localhost@evil.example/keys",
+            "file:///keys",
+            "https://",
+            "",
+        ] {
+            assert!(!is_safe(unsafe_one), "{unsafe_one}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What is told to who is not let in, and to who asks how to be.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use identity::{Challenge, Rejection, ResourceMetadata};
+use jsonrpc_core::{ErrorCode, ErrorObject};
+use serde_json::json;
+use transport_http::{PlainResponse, refusal_with};
+
+/// When to come back where keys cannot be had: about as soon as they are looked for again.
+const UNAVAILABLE_SECONDS: u64 = 10;
+/// When to come back after too many failures: they are forgiven at ten a second.
+const ATTEMPTS_SECONDS: u64 = 10;
+/// Refusals that are logged one by one in a second. Of further ones the number is.
+const MAX_LINES: u32 = 20;
+
+/// What a refused request is answered.
+pub(super) fn refused(challenge: &Challenge, rejection: &Rejection) -> Box<PlainResponse> {
+    let status = match rejection {
+        Rejection::Missing | Rejection::Invalid { .. } => StatusCode::UNAUTHORIZED,
+        Rejection::Malformed { .. } => StatusCode::BAD_REQUEST,
+        Rejection::InsufficientScope { .. } => StatusCode::FORBIDDEN,
+        Rejection::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        Rejection::TooManyAttempts => StatusCode::TOO_MANY_REQUESTS,
+    };
+    let retry_after = match rejection {
+        Rejection::Unavailable { .. } => Some(UNAVAILABLE_SECONDS),
+        Rejection::TooManyAttempts => Some(ATTEMPTS_SECONDS),
+        _ => None,
+    };
+    let message = rejection.to_string();
+    let error = match retry_after {
+        None => ErrorObject::lasting(ErrorCode::INVALID_REQUEST, message),
+        Some(seconds) => ErrorObject::new(ErrorCode::INVALID_REQUEST, message)
+            .with(&json!({ "retryable": true, "retry_after": seconds })),
+    };
+    let mut response = refusal_with(status, error);
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(seconds) = retry_after {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if let Some(challenge) = challenge.header(rejection)
+        && let Ok(value) = HeaderValue::try_from(challenge)
+    {
+        headers.insert(header::WWW_AUTHENTICATE, value);
+    }
+    Box::new(response)
+}
+
+/// Where to get tokens: the same for everybody, and no secret.
+pub(super) fn metadata(metadata: &ResourceMetadata) -> PlainResponse {
+    let mut response = Response::new(Bytes::from(metadata.document()));
+    let headers = response.headers_mut();
+    let json = HeaderValue::from_static("application/json");
+    headers.insert(header::CONTENT_TYPE, json);
+    let for_a_while = HeaderValue::from_static("public, max-age=300");
+    headers.insert(header::CACHE_CONTROL, for_a_while);
+    response
+}
+
+/// Logs refusals, as many as somebody may read.
+#[derive(Debug, Default)]
+pub(super) struct Lines(Mutex<Option<Second>>);
+
+#[derive(Debug)]
+struct Second {
+    began: Instant,
+    lines: u32,
+    left_out: u64,
+}
+
+impl Lines {
+    /// Whether another line may be written, and how many were left out before it.
+    pub(super) fn admit(&self, now: Instant) -> Option<u64> {
+        let mut second = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let left_out = match &mut *second {
+            Some(second)
+                if now.saturating_duration_since(second.began) < Duration::from_secs(1) =>
+            {
+                if MAX_LINES <= second.lines {
+                    second.left_out += 1;
+                    return None;
+                }
+                second.lines += 1;
+                return Some(0);
+            }
+            Some(second) => second.left_out,
+            None => 0,
+        };
+        *second = Some(Second {
+            began: now,
+            lines: 1,
+            left_out: 0,
+        });
+        Some(left_out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_refusals_is_a_number_in_the_log() {
+        let lines = Lines::default();
+        let now = Instant::now();
+        let admitted = (0..1_000).filter(|_| lines.admit(now).is_some()).count();
+        assert_eq!(admitted, 20);
+        assert_eq!(lines.admit(now + Duration::from_secs(1)), Some(980));
+        assert_eq!(lines.admit(now + Duration::from_secs(2)), Some(0));
+    }
+}

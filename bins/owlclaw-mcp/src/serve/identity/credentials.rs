@@ -1,0 +1,170 @@
+//! What a request brings along to prove who sent it.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, header, request::Parts};
+use identity::{ApiKey, Rejection};
+use percent_encoding::percent_decode_str;
+
+/// Where keys may stand besides `Authorization`.
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// Names under which others take credentials in the query. Whoever sends one there believes to be
+/// known by it; besides, it would be in every log on the way (RFC 6750 §2.3, and MCP forbids it).
+const IN_QUERY: [&str; 3] = ["access_token", "api_key", "apikey"];
+
+/// Proofs that a request carries; at most one of a kind.
+#[derive(Debug, Default)]
+pub(super) struct Credentials<'a> {
+    pub(super) keys: [Option<&'a str>; 2],
+    pub(super) token: Option<&'a str>,
+}
+
+impl<'a> Credentials<'a> {
+    /// # Errors
+    ///
+    /// [`Rejection`] where something is there that is no proof of any kind, or that could be read in
+    /// two ways.
+    pub(super) fn of(request: &'a Parts) -> Result<Self, Rejection> {
+        let malformed = |why| Err(Rejection::Malformed { why });
+        if asks_in_query(&request.uri) {
+            return malformed("credentials belong into a header, and not into the URL");
+        }
+        let headers = &request.headers;
+        let mut credentials = Self::default();
+        if let Some(value) = only(headers, &header::AUTHORIZATION).map_err(|()| TWICE)? {
+            let bearer = bearer(value)?;
+            match ApiKey::is_one(bearer) {
+                true => credentials.keys[0] = Some(bearer),
+                false => credentials.token = Some(bearer),
+            }
+        }
+        if let Some(value) = only(headers, &API_KEY).map_err(|()| TWICE)? {
+            let Ok(key) = value.to_str() else {
+                return malformed("`X-API-Key` is not readable");
+            };
+            credentials.keys[1] = Some(key.trim());
+        }
+        Ok(credentials)
+    }
+
+    pub(super) fn are_none(&self) -> bool {
+        self.token.is_none() && self.keys.iter().all(Option::is_none)
+    }
+}
+
+const TWICE: Rejection = Rejection::Malformed {
+    why: "credentials must be there once, and not several times",
+};
+
+/// The value of a header that may be there once.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a HeaderValue>, ()> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (value, None) => Ok(value),
+        (_, Some(_)) => Err(()),
+    }
+}
+
+/// What follows `Bearer`, in the characters that RFC 6750 §2.1 has for it.
+fn bearer(value: &HeaderValue) -> Result<&str, Rejection> {
+    let Ok(text) = value.to_str() else {
+        return Err(Rejection::Malformed {
+            why: "`Authorization` is not readable",
+        });
+    };
+    let (scheme, token) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Err(Rejection::Invalid {
+            why: "only bearer tokens and API keys are accepted",
+        });
+    }
+    let token = token.trim();
+    let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+    if token.is_empty() || !token.bytes().all(is_legal) {
+        return Err(Rejection::Malformed {
+            why: "what follows `Bearer` is no token",
+        });
+    }
+    Ok(token)
+}
+
+fn asks_in_query(uri: &Uri) -> bool {
+    let query = uri.query().unwrap_or_default();
+    let names = query
+        .split('&')
+        .map(|pair| pair.split('=').next().unwrap_or_default());
+    names.filter(|name| !name.is_empty()).any(|name| {
+        let name = percent_decode_str(name).decode_utf8_lossy();
+        let name = name.replace('-', "_");
+        IN_QUERY.iter().any(|it| name.eq_ignore_ascii_case(it))
+            || name.eq_ignore_ascii_case("x_api_key")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(uri: &str, headers: &[(&'static str, &str)]) -> Result<Vec<String>, &'static str> {
+        let mut request = http::Request::new(());
+        *request.uri_mut() = uri.parse().unwrap();
+        for (name, value) in headers {
+            let value = HeaderValue::from_bytes(value.as_bytes()).unwrap();
+            request.headers_mut().append(*name, value);
+        }
+        let parts = request.into_parts().0;
+        let found = Credentials::of(&parts).map_err(|rejection| rejection.as_str())?;
+        let keys = found.keys.iter().flatten().map(|key| format!("key {key}"));
+        let token = found.token.iter().map(|token| format!("token {token}"));
+        Ok(keys.chain(token).collect())
+    }
+
+    #[test]
+    fn only_what_is_plain_is_taken() {
+        let found: [(&[(&'static str, &str)], &[&str]); 7] = [
+            (&[], &[]),
+            (&[("authorization", "Bearer a.b.c")], &["token a.b.c"]),
+            (&[("authorization", "bEARER   a.b.c ")], &["token a.b.c"]),
+            (&[("authorization", "Bearer owl_x")], &["key owl_x"]),
+            (&[("x-api-key", " owl_x ")], &["key owl_x"]),
+            (&[("x-api-key", "anything")], &["key anything"]),
+            (
+                &[("x-api-key", "owl_x"), ("authorization", "Bearer t")],
+                &["key owl_x", "token t"],
+            ),
+        ];
+        for (headers, expected) in found {
+            assert_eq!(read("/mcp", headers).unwrap(), expected, "{headers:?}");
+        }
+        let refused: [(&[(&'static str, &str)], &str); 9] = [
+            (
+                &[("authorization", "Bearer a"), ("authorization", "Bearer a")],
+                "malformed",
+            ),
+            (&[("x-api-key", "a"), ("x-api-key", "a")], "malformed"),
+            (&[("authorization", "Bearer a, Bearer b")], "malformed"),
+            (&[("authorization", "Bearer a b")], "malformed"),
+            (&[("authorization", "Bearer ")], "malformed"),
+            (&[("authorization", "Bearer")], "malformed"),
+            (&[("authorization", "Bearer größe")], "malformed"),
+            (&[("authorization", "Basic dXNlcjpwYXNz")], "invalid"),
+            (&[("authorization", "")], "invalid"),
+        ];
+        for (headers, expected) in refused {
+            assert_eq!(read("/mcp", headers).unwrap_err(), expected, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_taken_from_the_url() {
+        for uri in [
+            "/mcp?access_token=x",
+            "/mcp?a=b&ACCESS_TOKEN=",
+            "/mcp?access%5Ftoken=x",
+            "/mcp?api-key=x",
+            "/mcp?X-API-Key=x",
+            "/mcp?apikey",
+        ] {
+            assert_eq!(read(uri, &[]).unwrap_err(), "malformed", "{uri}");
+        }
+        assert!(read("/mcp/messages?sessionId=access_token", &[]).is_ok());
+    }
+}
