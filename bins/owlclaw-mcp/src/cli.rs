@@ -8,11 +8,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::config::{Overrides, Transport};
 
 mod inspect;
+mod keys;
 
 pub(crate) use inspect::{
     ApprovalsCommand, CallFilter, Deciding, ExportFormat, GovernanceCommand, LedgerCommand,
     LinesFormat, Page, RowsFormat, StateName, Stretch, What, Whose,
 };
+pub(crate) use keys::{KeyPlace, KeysCommand};
 
 /// Under which name the program was installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +109,9 @@ pub(crate) enum Command {
     /// Decides calls that wait for it
     #[command(subcommand)]
     Approvals(ApprovalsCommand),
+    /// Makes keys for clients, lists them and takes them back
+    #[command(subcommand)]
+    Keys(KeysCommand),
 }
 
 #[derive(Debug, Subcommand)]

@@ -4,14 +4,17 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use governance::Caller;
+use identity::{KeyFile, MadeKey, NewKey};
 use ledger::{Cursor, Decision, SigningKey};
 use serde_json::json;
 
 use crate::cli::{
-    self, ApprovalsCommand, Command, ConfigCommand, Deciding, GovernanceCommand, LedgerCommand,
-    ListFormat, Program, ReportFormat, ResourcesCommand, Settings, ToolsCommand,
+    self, ApprovalsCommand, Command, ConfigCommand, Deciding, GovernanceCommand, KeyPlace,
+    KeysCommand, LedgerCommand, ListFormat, Program, ReportFormat, ResourcesCommand, Settings,
+    ToolsCommand,
 };
 use crate::config::{self, Environment, Loaded, Problem, Rejected, Severity, Source};
 use crate::inspect::{self, Interrupted, Verified};
@@ -122,6 +125,7 @@ fn carry_out(command: Command) -> Result<ExitCode, Stop> {
         Command::Ledger(command) => ledger(command),
         Command::Governance(command) => governance(command),
         Command::Approvals(command) => approvals(command),
+        Command::Keys(command) => keys(command),
     }
 }
 
@@ -255,6 +259,75 @@ fn approvals(command: ApprovalsCommand) -> Result<ExitCode, Stop> {
         ApprovalsCommand::Deny(deciding) => decide(deciding, Decision::Deny)?,
     };
     print(&text.map_err(Stop::Failed)?)
+}
+
+fn keys(command: KeysCommand) -> Result<ExitCode, Stop> {
+    let now = SystemTime::now();
+    let failed = |error: identity::KeyFileError| Stop::Failed(error.into());
+    match command {
+        KeysCommand::Create {
+            place,
+            principal,
+            roles,
+            expires,
+            label,
+            format,
+        } => {
+            let file = key_file(place)?;
+            let new = NewKey {
+                principal,
+                roles,
+                lifetime: expires.map(|it| it.0),
+                label,
+            };
+            say_made(&file.create(new, now).map_err(failed)?, format)
+        }
+        KeysCommand::List { place, format } => {
+            let file = key_file(place)?;
+            print(&inspect::list_keys(&file, format).map_err(Stop::Failed)?)
+        }
+        KeysCommand::Revoke { place, id } => {
+            let key = key_file(place)?.revoke(&id, now).map_err(failed)?;
+            print(&format!("{} of {} is revoked", key.id, key.principal))
+        }
+        KeysCommand::Rotate {
+            place,
+            id,
+            overlap,
+            format,
+        } => {
+            let file = key_file(place)?;
+            say_made(&file.rotate(&id, overlap.0, now).map_err(failed)?, format)
+        }
+    }
+}
+
+/// The key alone on standard output, and what there is to know of it beside.
+fn say_made(made: &MadeKey, format: ReportFormat) -> Result<ExitCode, Stop> {
+    let record = &made.record;
+    let end = record.expires.as_deref().map(|it| format!("until {it}"));
+    let end = end.unwrap_or_else(|| "until it is revoked".to_owned());
+    let (id, principal) = (&record.id, &record.principal);
+    tell(&format!(
+        "key {id} of {principal} is good {end}; it is not shown again"
+    ));
+    print(&inspect::made_key(made, format))
+}
+
+/// Where keys are: where the command line says, else the configuration.
+fn key_file(place: KeyPlace) -> Result<KeyFile, Stop> {
+    if let Some(path) = place.file {
+        return Ok(KeyFile::at(&path));
+    }
+    let config = load(place.settings)?.config;
+    match &config.identity.api_keys {
+        Some(keys) => Ok(KeyFile::at(&keys.file)),
+        None => {
+            let why = "the configuration accepts no API keys: add `identity: {api_keys: {}}` to it, \
+                       or name a file with --file";
+            Err(Stop::Failed(why.into()))
+        }
+    }
 }
 
 fn decide(deciding: Deciding, decision: Decision) -> Result<Result<String, Failure>, Stop> {
