@@ -4,7 +4,10 @@ use mcp_protocol::{
     Era, ProtocolVersion, TraceContext, encode_notification,
     model::{ClientCapabilities, LoggingLevel, RequestMeta, ServerNotification},
 };
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::{
+    any::Any,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+};
 
 /// Everything about a request that is not its parameters.
 #[derive(Debug)]
@@ -189,18 +192,24 @@ impl RequestCx {
 
     /// Leaves a remark for the transport to put beside the answer where it can: on HTTP, a header.
     pub fn hint(&self, name: &'static str, value: String) {
-        self.hints
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push((name, value));
+        lock_hints(&self.hints).left.push((name, value));
+    }
+
+    /// Leaves what a layer knows of the request for the layers around it, such as who logs it. What
+    /// was left before is forgotten.
+    pub fn attach(&self, known: Arc<dyn Any + Send + Sync>) {
+        lock_hints(&self.hints).attached = Some(known);
+    }
+
+    /// What was left last, if it is a `T`.
+    pub fn attached<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        let attached = lock_hints(&self.hints).attached.clone();
+        attached?.downcast().ok()
     }
 
     /// What has been left so far, for tests of services.
     pub fn hints(&self) -> Vec<(&'static str, String)> {
-        self.hints
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock_hints(&self.hints).left.clone()
     }
 
     /// As if it had come by `transport`, for tests of services.
@@ -218,7 +227,7 @@ impl RequestCx {
     }
 
     pub(crate) fn take_hints(&self) -> Vec<(&'static str, String)> {
-        std::mem::take(&mut *self.hints.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut lock_hints(&self.hints).left)
     }
 
     pub(crate) fn connection(&self) -> Option<&Arc<Connection>> {
@@ -292,8 +301,20 @@ impl ProgressReporter {
     }
 }
 
-/// What has been left for the transport.
-type Hints = Arc<Mutex<Vec<(&'static str, String)>>>;
+/// What has been left for those around.
+type Hints = Arc<Mutex<Remarks>>;
+
+#[derive(Debug, Default)]
+struct Remarks {
+    /// For the transport.
+    left: Vec<(&'static str, String)>,
+    /// For layers around.
+    attached: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+fn lock_hints(hints: &Hints) -> MutexGuard<'_, Remarks> {
+    hints.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The last progress reported of one request, by whomever; `None` once nothing more is to be said.
 type LastProgress = Arc<Mutex<Option<f64>>>;

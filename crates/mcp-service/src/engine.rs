@@ -6,9 +6,9 @@ pub use self::handle::panic_text;
 
 use self::place::Place;
 use crate::{
-    Accepted, Answer, Change, Connection, Exchange, McpError, Outbox, Principal, Reply, RequestCx,
-    Service, Slots, SubscriptionLimits, Subscriptions, TooManySubscriptions, TransportKind,
-    context::Origin,
+    Accepted, Answer, Answered, Change, Connection, Exchange, McpError, Observe, Outbox, Principal,
+    Reply, RequestCx, Service, Slots, SubscriptionLimits, Subscriptions, TooManySubscriptions,
+    TransportKind, context::Origin,
 };
 use bytes::Bytes;
 use futures_util::future::{AbortHandle, Abortable, join_all};
@@ -26,9 +26,13 @@ use mcp_protocol::{
     },
 };
 use serde_json::json;
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    fmt,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
 };
 use tokio::sync::{Semaphore, watch};
 
@@ -90,7 +94,20 @@ pub struct Engine<S> {
     accepted: AtomicUsize,
     kept_waiting: Arc<Slots>,
     subscriptions: Arc<Subscriptions>,
+    observer: Observer,
     closing: watch::Sender<bool>,
+}
+
+/// Who hears of what is answered here, if anybody does.
+#[derive(Default)]
+struct Observer(OnceLock<Arc<dyn Observe>>);
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Observer")
+            .field(&self.0.get().is_some())
+            .finish()
+    }
 }
 
 impl<S> Engine<S>
@@ -137,8 +154,20 @@ where
             accepted: AtomicUsize::new(0),
             kept_waiting: Slots::new(kept(limits.max_waiting), limits.max_kept_per_principal),
             subscriptions,
+            observer: Observer::default(),
             closing: watch::Sender::new(false),
         })
+    }
+
+    /// Has `observer` told of what is answered without the service. The first one stays.
+    pub fn observe(&self, observer: Arc<dyn Observe>) {
+        let _ = self.observer.0.set(observer);
+    }
+
+    fn tell(&self, answered: &Answered<'_>) {
+        if let Some(observer) = self.observer.0.get() {
+            observer.answered(answered);
+        }
     }
 
     /// The service.
@@ -193,17 +222,19 @@ where
         frame: &Bytes,
         outbox: &Outbox,
     ) -> Accepted {
+        let from = Sender {
+            connection,
+            principal: &connection.principal,
+            carrier: None,
+            outbox,
+        };
         match decode(frame, self.limits.frames) {
-            Err(error) => Answer::error(None, error.to_error_object(), 400).into(),
-            Ok(payload) => self.accept_from(
-                Sender {
-                    connection,
-                    principal: &connection.principal,
-                    carrier: None,
-                    outbox,
-                },
-                payload,
-            ),
+            Err(error) => {
+                let error = error.to_error_object();
+                self.tell(&unread(from, None, None, &error));
+                Answer::error(None, error, 400).into()
+            }
+            Ok(payload) => self.accept_from(from, payload),
         }
     }
 
@@ -255,7 +286,21 @@ where
         let Request { id, method, params } = request;
         let version = match Session::default().version_of(&meta) {
             Ok(version) => version,
-            Err(error) => return refuse(id, &error, Era::Modern),
+            Err(error) => {
+                let object = error.to_error_object();
+                self.tell(&Answered {
+                    principal,
+                    transport,
+                    session: None,
+                    id: Some(&id),
+                    method: Some(&method),
+                    version: None,
+                    meta: Some(&meta),
+                    error: Some(&object),
+                    took: Duration::ZERO,
+                });
+                return Answer::error(Some(id), object, error.http_status(Era::Modern)).into();
+            }
         };
         let capabilities = meta.client_capabilities.clone().unwrap_or_default();
         let cx = RequestCx::new(
@@ -310,6 +355,7 @@ where
         if !version.allows_batches() {
             let why = format!("batches are not part of protocol version {version}");
             let error = ErrorObject::lasting(ErrorCode::INVALID_REQUEST, why);
+            self.tell(&unread(from, None, None, &error));
             return Answer::error(None, error, 400).into();
         }
         let parts: Vec<_> = messages
@@ -364,7 +410,10 @@ where
                 }
                 Accepted::Done(Reply::Nothing)
             }
-            Err(Invalid { id, error }) => Answer::error(id, error, 400).into(),
+            Err(Invalid { id, error }) => {
+                self.tell(&unread(from, id.as_ref(), None, &error));
+                Answer::error(id, error, 400).into()
+            }
             Ok(Message::Request(request)) => self.accept_request(from, request, in_batch),
         }
     }
@@ -383,9 +432,16 @@ where
         } = from;
         let Request { id, method, params } = request;
         let invalid_request = |why| ErrorObject::lasting(ErrorCode::INVALID_REQUEST, why);
+        let refuse = |id: Id, error: ErrorObject, http_status| -> Accepted {
+            self.tell(&unread(from, Some(&id), Some(&method), &error));
+            Answer::error(Some(id), error, http_status).into()
+        };
         let meta = match RequestMeta::of(&params) {
             Ok(meta) => meta,
-            Err(error) => return refuse(id, &error, Era::Legacy),
+            Err(error) => {
+                let status = error.http_status(Era::Legacy);
+                return refuse(id, error.to_error_object(), status);
+            }
         };
         let (version, capabilities) = {
             let session = connection.session();
@@ -395,17 +451,20 @@ where
                     meta.client_capabilities.clone().unwrap_or_default(),
                 ),
                 Ok(version) => (version, session.capabilities()),
-                Err(error) => return refuse(id, &error, Era::Modern),
+                Err(error) => {
+                    let status = error.http_status(Era::Modern);
+                    return refuse(id, error.to_error_object(), status);
+                }
             }
         };
         if in_batch && (version.era() == Era::Modern || method == "initialize") {
             let error = invalid_request("this request must not be part of a batch");
-            return Answer::error(Some(id), error, 400).into();
+            return refuse(id, error, 400);
         }
         let (abort, registration) = AbortHandle::new_pair();
         let Some(in_flight) = connection.begin(&id, abort) else {
             let error = invalid_request("a request with this id is in flight");
-            return Answer::error(Some(id), error, 400).into();
+            return refuse(id, error, 400);
         };
         let cx = RequestCx::new(
             version,
@@ -455,13 +514,40 @@ where
         params: &RawJson,
         connection: Option<&Arc<Connection>>,
     ) -> Begun<S> {
+        let began = self.observer.0.get().map(|_| Instant::now());
+        match self.settle(&cx, method, params, connection) {
+            Settled::Not(request, place) => Begun::Handle(cx, request, place),
+            Settled::Done(answer) => {
+                self.tell(&Answered {
+                    principal: &cx.principal,
+                    transport: cx.transport,
+                    session: cx.session.as_deref(),
+                    id: Some(&cx.id),
+                    method: Some(method),
+                    version: Some(cx.version),
+                    meta: Some(&cx.meta),
+                    error: answer.response.outcome.as_ref().err(),
+                    took: began.map(|it| it.elapsed()).unwrap_or_default(),
+                });
+                Begun::Done(answer)
+            }
+        }
+    }
+
+    fn settle(
+        self: &Arc<Self>,
+        cx: &RequestCx,
+        method: &str,
+        params: &RawJson,
+        connection: Option<&Arc<Connection>>,
+    ) -> Settled<S> {
         let era = cx.version.era();
         let request = match decode_request(cx.version, &self.identity.capabilities, method, params)
         {
             Ok(request) => request,
             Err(error) => {
                 let status = error.http_status(era);
-                return Begun::Done(Answer::error(
+                return Settled::Done(Answer::error(
                     Some(cx.id.clone()),
                     error.to_error_object(),
                     status,
@@ -470,13 +556,13 @@ where
         };
         match request {
             ClientRequest::Initialize(initialize) => {
-                Begun::Done(self.initialize(&cx, &initialize, connection))
+                Settled::Done(self.initialize(cx, &initialize, connection))
             }
-            ClientRequest::Discover => Begun::Done(answered(&cx, Ok(self.discover.clone()))),
+            ClientRequest::Discover => Settled::Done(answered(cx, Ok(self.discover.clone()))),
             ClientRequest::Ping => {
                 let pong = self.encoder.result(cx.version, &ServerResult::Empty);
                 let pong = pong.map_err(|error| McpError::internal(&error).0);
-                Begun::Done(answered(&cx, pong))
+                Settled::Done(answered(cx, pong))
             }
             ClientRequest::SetLevel(level) => {
                 if let Some(connection) = connection {
@@ -484,17 +570,17 @@ where
                 }
                 let done = self.encoder.result(cx.version, &ServerResult::Empty);
                 let done = done.map_err(|error| McpError::internal(&error).0);
-                Begun::Done(answered(&cx, done))
+                Settled::Done(answered(cx, done))
             }
             request => match Place::take(self, &cx.principal) {
-                Some(place) => Begun::Handle(cx, request, place),
+                Some(place) => Settled::Not(request, place),
                 None => {
                     let error = ErrorObject::new(
                         ErrorCode::INTERNAL_ERROR,
                         "the server is busy; too many requests are waiting",
                     )
                     .with(&json!({ "retryable": true, "retry_after": 1 }));
-                    Begun::Done(answered(&cx, Err(error)))
+                    Settled::Done(answered(cx, Err(error)))
                 }
             },
         }
@@ -589,6 +675,36 @@ enum Begun<S> {
     Handle(RequestCx, ClientRequest, Place<S>),
 }
 
+/// What [`Engine::settle`] has come to.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "moved once, into the exchange that is boxed anyway"
+)]
+enum Settled<S> {
+    Done(Answer),
+    Not(ClientRequest, Place<S>),
+}
+
+/// What is known of a message that was refused before it was a request of somebody's.
+fn unread<'a>(
+    from: Sender<'a>,
+    id: Option<&'a Id>,
+    method: Option<&'a str>,
+    error: &'a ErrorObject,
+) -> Answered<'a> {
+    Answered {
+        principal: from.principal,
+        transport: from.connection.transport,
+        session: from.connection.session_id.as_deref(),
+        id,
+        method,
+        version: None,
+        meta: None,
+        error: Some(error),
+        took: Duration::ZERO,
+    }
+}
+
 fn answered(cx: &RequestCx, outcome: Result<RawJson, ErrorObject>) -> Answer {
     // A service may find out late that the client has not declared what a request needs.
     let http_status = match &outcome {
@@ -608,10 +724,6 @@ fn answered(cx: &RequestCx, outcome: Result<RawJson, ErrorObject>) -> Answer {
         http_status,
         hints: cx.take_hints(),
     }
-}
-
-fn refuse(id: Id, error: &ProtocolError, era: Era) -> Accepted {
-    Answer::error(Some(id), error.to_error_object(), error.http_status(era)).into()
 }
 
 fn too_many(error: TooManySubscriptions) -> ErrorObject {

@@ -19,6 +19,7 @@ mod context;
 mod engine;
 mod error;
 mod exchange;
+mod observe;
 mod outbox;
 mod principal;
 mod resume;
@@ -33,6 +34,7 @@ pub use crate::{
     engine::{Engine, EngineLimits, ServerIdentity, panic_text},
     error::McpError,
     exchange::{Accepted, Answer, Exchange, Reply},
+    observe::{Answered, Observe},
     outbox::{Outbox, OutboxError},
     principal::Principal,
     resume::SessionState,

@@ -1,0 +1,34 @@
+use crate::{Principal, TransportKind};
+use jsonrpc_core::{ErrorObject, Id};
+use mcp_protocol::{ProtocolVersion, model::RequestMeta};
+use std::time::Duration;
+
+/// Hears of requests that the engine answers by itself, which its service does not hear of.
+pub trait Observe: Send + Sync + 'static {
+    /// A request was answered. Called where it was read, so it must not block.
+    fn answered(&self, answered: &Answered<'_>);
+}
+
+/// A request that the engine has answered by itself: a handshake, a ping, or what is no request at
+/// all. What is not known of it is `None`.
+#[derive(Clone, Copy, Debug)]
+pub struct Answered<'a> {
+    /// Who sent it.
+    pub principal: &'a Principal,
+    /// How it came.
+    pub transport: TransportKind,
+    /// In which session.
+    pub session: Option<&'a str>,
+    /// The id its sender gave it.
+    pub id: Option<&'a Id>,
+    /// What it asks for, as its sender calls it.
+    pub method: Option<&'a str>,
+    /// The revision it is written in.
+    pub version: Option<ProtocolVersion>,
+    /// What it says about itself.
+    pub meta: Option<&'a RequestMeta>,
+    /// The error it was answered with.
+    pub error: Option<&'a ErrorObject>,
+    /// How long that took.
+    pub took: Duration,
+}
