@@ -99,7 +99,7 @@ pub use crate::{
         IndexedEnd, IndexedNote, MAX_PAGE_BYTES, MAX_PAGE_ROWS, NoteFilter, NoteRecord,
         ParseCursorError, Place, QueryError, ReadLedger, StoredGroup, Usage,
     },
-    queue::Health,
+    queue::{COMMIT_BUCKETS, CommitTimes, Health},
     reader::LedgerReader,
     recorder::{
         ApprovalError, BeginError, CloseError, DEFAULT_MAX_UNWRITTEN, DEFAULT_MAX_UNWRITTEN_BYTES,

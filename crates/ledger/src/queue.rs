@@ -37,14 +37,47 @@ pub struct Health {
     pub open_calls: usize,
     /// Entries that are not yet stored.
     pub unwritten_entries: u64,
+    /// What was wrong when the store was last looked after, which is done every second or so while
+    /// nothing is to be stored; `None` when that worked. Calls may begin nevertheless, until one
+    /// shows that they may not.
+    pub tidy_error: Option<String>,
+    /// How long the oldest entry has waited that is not yet stored.
+    pub lag: Duration,
     /// How long the last group took to be stored.
     pub last_commit: Duration,
+    /// How long groups took to be stored.
+    pub commits: CommitTimes,
+    /// Attempts to store a group that have failed.
+    pub failures: u64,
     /// Entries stored by this recorder, without those that the store added.
     pub committed_entries: u64,
     /// Groups stored by this recorder.
     pub committed_groups: u64,
     /// Where the ledger ended after the last of them; `None` before the first.
     pub tail: Option<Tail>,
+}
+
+/// Where the buckets of [`CommitTimes`] end, in seconds.
+pub const COMMIT_BUCKETS: [f64; 12] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
+];
+
+/// How long groups took to be stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommitTimes {
+    /// How many ended in each bucket of [`COMMIT_BUCKETS`], and how many took longer.
+    pub counts: [u64; COMMIT_BUCKETS.len() + 1],
+    /// Of all of them.
+    pub sum: Duration,
+}
+
+impl CommitTimes {
+    fn add(&mut self, took: Duration) {
+        let seconds = took.as_secs_f64();
+        let bucket = COMMIT_BUCKETS.iter().position(|bound| seconds <= *bound);
+        self.counts[bucket.unwrap_or(COMMIT_BUCKETS.len())] += 1;
+        self.sum = self.sum.saturating_add(took);
+    }
 }
 
 impl Health {
@@ -497,6 +530,8 @@ impl Shared {
         let health = &mut queue.health;
         let recovered = health.failing_since_us.take().is_some();
         health.last_commit = took;
+        health.commits.add(took);
+        health.tidy_error = None;
         health.committed_entries += batch.count;
         health.committed_groups += 1;
         health.tail = Some(appended.tail);
@@ -508,7 +543,17 @@ impl Shared {
 
     /// The group taken last could not be stored. Tells whether the store had worked before.
     pub(crate) fn failed(&self, error: String) -> bool {
-        self.refuse_all(self.lock(), error)
+        let mut queue = self.lock();
+        queue.health.failures += 1;
+        self.refuse_all(queue, error)
+    }
+
+    /// The store was looked after; `error` is what was wrong with that. Tells whether that is new.
+    pub(crate) fn tidied(&self, error: Option<String>) -> bool {
+        let mut queue = self.lock();
+        let is_new = queue.health.tidy_error.is_some() != error.is_some();
+        queue.health.tidy_error = error;
+        is_new
     }
 
     fn refuse_all(&self, mut queue: MutexGuard<'_, Queue>, error: String) -> bool {
@@ -594,8 +639,8 @@ impl Shared {
     pub(crate) fn look_for_hanging(&self, max_wait: Duration) -> bool {
         let queue = self.lock();
         // Whoever it is that waits, a group is stored afterwards, and that is where it ends.
-        let oldest = queue.committing.since.or(queue.filling.since);
-        let hangs = oldest.is_some_and(|since| max_wait <= since.elapsed());
+        let hangs = queue.oldest();
+        let hangs = hangs.is_some_and(|since| max_wait <= since.elapsed());
         if queue.health.stopped || !hangs {
             return false;
         }
@@ -611,6 +656,9 @@ impl Shared {
         Health {
             open_calls: queue.open,
             unwritten_entries: queue.filling.count + queue.committing.count,
+            lag: queue
+                .oldest()
+                .map_or(Duration::ZERO, |since| since.elapsed()),
             ..queue.health.clone()
         }
     }
@@ -637,6 +685,11 @@ impl Batch {
 }
 
 impl Queue {
+    /// Since when the oldest of what is not stored has waited.
+    fn oldest(&self) -> Option<Instant> {
+        self.committing.since.or(self.filling.since)
+    }
+
     /// Whether no further entry can come, other than those that what is unwritten gives rise to.
     fn is_over(&self) -> bool {
         self.closed && self.open == self.unclaimed

@@ -300,8 +300,18 @@ impl LedgerStore for SqliteLedger {
     }
 
     async fn tidy(&mut self, now_us: u64) -> Result<bool, StoreError> {
-        let Some(open) = &mut self.connection else {
-            return Ok(false);
+        // Looked after every second while nothing comes, so that it is known by then.
+        let open = match &mut self.connection {
+            Some(open) if file_identity(&self.path) == Some(open.file) => open,
+            Some(_) => {
+                self.connection = None;
+                return Err(StoreError(Box::new(TakenAwayError)));
+            }
+            empty => {
+                let (open, tail) = reopened(&self.path, self.durability, self.tail, self.unsure)?;
+                (self.tail, self.unsure) = (tail, None);
+                empty.insert(open)
+            }
         };
         let id = CallId::new(now_us).0;
         let (tail, more_rows) = match open.tidy_rows(id, now_us, self.tail) {
@@ -318,6 +328,27 @@ impl LedgerStore for SqliteLedger {
         let through = index::indexed_through(&open.connection).map_err(database)?;
         self.indexed_through = through.unsigned_abs();
         Ok(more_rows | more_calls)
+    }
+}
+
+/// Opens the ledger again after a failure, and tells where it ends. It must end where it did, or
+/// with `unsure`.
+fn reopened(
+    path: &Path,
+    durability: Durability,
+    expected: Tail,
+    unsure: Option<Uuid>,
+) -> Result<(Open, Tail), StoreError> {
+    let open = Open::at(path, durability).map_err(|error| StoreError(Box::new(error)))?;
+    let tail = tail_of(&open.connection).map_err(database)?;
+    let is_expected = tail == expected
+        || match unsure {
+            Some(id) => open.ends_with(id).map_err(database)?,
+            None => false,
+        };
+    match is_expected {
+        true => Ok((open, tail)),
+        false => Err(StoreError(Box::new(ChangedError))),
     }
 }
 

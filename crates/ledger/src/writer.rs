@@ -264,10 +264,18 @@ impl<S: LedgerStore> Writer<'_, S> {
 
     async fn tidy(&mut self) -> bool {
         match self.store.tidy((self.shared.options.now)()).await {
-            Ok(more) => more,
+            Ok(more) => {
+                if self.shared.tidied(None) {
+                    tracing::info!("the ledger can be tidied again");
+                }
+                more
+            }
             Err(error) => {
-                let error: &(dyn Error + 'static) = &error;
-                tracing::warn!(error, "the ledger could not be tidied");
+                // Said once: it is tried every second.
+                if self.shared.tidied(Some(chain(&error))) {
+                    let error: &(dyn Error + 'static) = &error;
+                    tracing::warn!(error, "the ledger could not be tidied");
+                }
                 false
             }
         }

@@ -126,11 +126,14 @@ impl LedgerStore for PostgresLedger {
     }
 
     async fn tidy(&mut self, now_us: u64) -> Result<bool, StoreError> {
-        let Some(session) = &mut self.session else {
-            return Ok(false);
-        };
         let (node, end) = (&self.node, &mut self.end);
         let tidied = within(self.options.max_attempt, async {
+            // Looked after every second while nothing comes, so that it is known by then whether the
+            // database is there.
+            let session = match &mut self.session {
+                Some(session) if !session.is_closed() => session,
+                empty => empty.insert(Session::connect(&self.options).await?),
+            };
             if !Rows::any_due(session, now_us).await? {
                 return Ok(false);
             }
