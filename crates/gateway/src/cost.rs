@@ -1,8 +1,14 @@
-use crate::{InvocationError, Invoked};
+use crate::{
+    InvocationError, Invoked,
+    observer::{Fault, Verdict},
+};
 use adapter_tools::{CallMeter, ToolError};
 use governance::{Micros, Remaining};
 use ledger::CallId;
-use std::sync::{Arc, OnceLock};
+use std::sync::{
+    Arc, Mutex, OnceLock, PoisonError,
+    atomic::{AtomicUsize, Ordering},
+};
 
 /// What one call uses up, and what it leaves. It outlives the call, which may be given up anywhere.
 #[derive(Debug, Default)]
@@ -11,6 +17,10 @@ pub struct Tally {
     cost: OnceLock<Micros>,
     remaining: OnceLock<Remaining>,
     call: OnceLock<CallId>,
+    verdict: Mutex<Option<Verdict>>,
+    fault: OnceLock<Fault>,
+    /// One more than there are, so that none is told from nothing known.
+    result_bytes: AtomicUsize,
 }
 
 impl Tally {
@@ -41,6 +51,43 @@ impl Tally {
 
     pub(crate) fn leave(&self, remaining: Remaining) {
         self.remaining.get_or_init(|| remaining);
+    }
+
+    /// What was decided about it, for now.
+    pub(crate) fn decide(&self, verdict: Verdict) {
+        let mut decided = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
+        *decided = Some(verdict);
+    }
+
+    /// What was decided about it last.
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
+        let decided = self.verdict.lock();
+        decided.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What went wrong, for operators; the first that is said stays.
+    pub(crate) fn fail(&self, fault: Fault) {
+        self.fault.get_or_init(|| fault);
+    }
+
+    pub(crate) fn fault(&self) -> Option<&Fault> {
+        self.fault.get()
+    }
+
+    /// It was answered with so many bytes.
+    pub(crate) fn answered_with(&self, bytes: usize) {
+        self.result_bytes
+            .store(bytes.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// How many bytes it was answered with, as the ledger counts them.
+    pub(crate) fn result_bytes(&self) -> Option<usize> {
+        self.result_bytes.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// What it has cost, once that is settled.
+    pub(crate) fn settled_cost(&self) -> Option<Micros> {
+        self.cost.get().copied()
     }
 
     /// What the call has cost, now that it has ended: the one rule, for the ledger and for the

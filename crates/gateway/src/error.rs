@@ -177,7 +177,7 @@ impl InvocationError {
     }
 
     /// What a client of `version` is told, a result or an error: the one table from failures to
-    /// codes. Causes that are no business of a client's stay in the log.
+    /// codes. Causes that are no business of a client's stay in the log, in the line of the request.
     ///
     /// # Errors
     ///
@@ -197,13 +197,7 @@ impl InvocationError {
                 ..
             }) => Err(unknown_tool(name, version)),
             Self::Denied(denial) => Err(denied(denial)),
-            Self::Unrecorded(error) => {
-                tracing::error!(
-                    error = error as &dyn std::error::Error,
-                    "a call was refused because it cannot be recorded"
-                );
-                Err(denied(&Denial::new(Reason::LedgerUnavailable)))
-            }
+            Self::Unrecorded(_) => Err(denied(&Denial::new(Reason::LedgerUnavailable))),
             Self::Unconfirmed(unconfirmed) => Err(unconfirmed_error(unconfirmed)),
             Self::KeyTaken(taken) => Err(taken_error(taken)),
             Self::BadKey(bad) => {
@@ -257,7 +251,6 @@ impl InvocationError {
                     detail,
                 },
             ) => {
-                tracing::error!(tool = name, detail, "what ran the tool has died");
                 let mut data = json!({ "details": tool_error.to_string(), "retryable": retryable });
                 if options.development {
                     data["traceback"] = json!(detail);
@@ -284,17 +277,12 @@ impl InvocationError {
             Self::Tool(ToolError::NeedsInput(_)) => {
                 Err(McpError::new(ErrorCode::INTERNAL_ERROR, "internal error"))
             }
-            Self::Tool(ToolError::Broken(cause)) => {
-                tracing::error!(
-                    error = &**cause as &dyn std::error::Error,
-                    tool = name,
-                    "a tool could not run"
-                );
+            Self::Tool(ToolError::Broken(_)) => {
                 let data = json!({ "details": "the tool could not run", "retryable": false });
                 Err(error(INTERNAL, "internal error", &data))
             }
             Self::Read(failure) => Err(read_error(failure, name, version)),
-            Self::Prompt(failure) => Err(prompt_error(failure, name)),
+            Self::Prompt(failure) => Err(prompt_error(failure)),
         }
     }
 
@@ -408,19 +396,14 @@ fn read_error(failure: &ReadFailure, uri: &str, version: ProtocolVersion) -> Mcp
             let data = json!({ "uri": shortened(uri), "details": why, "retryable": false });
             error(INVALID_PARAMS, "the range cannot be read", &data)
         }
-        ReadFailure::Unreadable(cause) => {
-            tracing::error!(
-                error = &**cause as &dyn std::error::Error,
-                uri,
-                "a resource cannot be read"
-            );
+        ReadFailure::Unreadable(_) => {
             let data = json!({ "details": "the resource cannot be read", "retryable": false });
             error(INTERNAL, "internal error", &data)
         }
     }
 }
 
-fn prompt_error(failure: &PromptFailure, name: &str) -> McpError {
+fn prompt_error(failure: &PromptFailure) -> McpError {
     match failure {
         PromptFailure::Arguments(why) => {
             let data = json!({ "details": why, "retryable": false });
@@ -428,12 +411,7 @@ fn prompt_error(failure: &PromptFailure, name: &str) -> McpError {
         }
         // The runner makes a result of it; getting here is a fault of ours.
         PromptFailure::NeedsInput(_) => McpError::new(ErrorCode::INTERNAL_ERROR, "internal error"),
-        PromptFailure::Broken(cause) => {
-            tracing::error!(
-                error = &**cause as &dyn std::error::Error,
-                name,
-                "a prompt cannot be filled in"
-            );
+        PromptFailure::Broken(_) => {
             let data = json!({ "details": "the prompt cannot be filled in", "retryable": false });
             error(INTERNAL, "internal error", &data)
         }

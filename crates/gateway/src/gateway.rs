@@ -3,6 +3,8 @@ use crate::{
     Offer, Server, Tasks,
     facts::{caller_of, resource_capability, tool_capability},
     invocations,
+    observed::ObservedEngine,
+    observer::{Observer, RequestLog},
     seal::Sealer,
     server::ListOptions,
     system_clock,
@@ -39,8 +41,9 @@ pub struct Gateway<Q: QuotaStore> {
     recorder: Recorder,
     offer: Arc<ArcSwap<Offer>>,
     metrics: Metrics,
+    observer: Observer,
     tasks: Option<Arc<Upkeep<Q>>>,
-    components: Vec<Component>,
+    components: Arc<[Component]>,
     version: String,
     clock: Clock,
 }
@@ -96,6 +99,8 @@ pub struct Options {
     /// Whether tools that change nothing, as the policy knows them, may be called while the ledger
     /// cannot be written. Those calls are on no record.
     pub read_only_exempt: bool,
+    /// Which requests have a line in the log, to begin with.
+    pub request_log: RequestLog,
     /// Tells the time.
     pub clock: Clock,
 }
@@ -115,6 +120,7 @@ impl Default for Options {
             approvals_expire: Duration::from_secs(60 * 60),
             keep_keys: Duration::from_secs(24 * 60 * 60),
             read_only_exempt: false,
+            request_log: RequestLog::All,
             clock: system_clock,
         }
     }
@@ -134,6 +140,12 @@ impl<Q: QuotaStore> Gateway<Q> {
             components: others,
         } = parts;
         let metrics = Metrics::new();
+        let observer = Observer::new(
+            metrics.clone(),
+            Arc::clone(&redactor),
+            options.errors.development,
+        );
+        observer.set_log(options.request_log);
         let has_prompts = !offer.prompts().entries().is_empty();
         let extensions = extensions(&offer);
         let offer = Arc::new(ArcSwap::from_pointee(offer));
@@ -142,6 +154,7 @@ impl<Q: QuotaStore> Gateway<Q> {
                 Arc::clone(&governor),
                 recorder.clone(),
                 Arc::clone(&redactor),
+                observer.clone(),
                 &options,
             )),
             governor: Arc::clone(&governor),
@@ -192,27 +205,40 @@ impl<Q: QuotaStore> Gateway<Q> {
         };
         let subscriptions = Subscriptions::new(options.limits.subscriptions);
         let engine = Engine::with_subscriptions(
-            Observed::new(server, metrics.clone(), Arc::clone(&offer)),
+            Observed::new(server, observer.clone()),
             identity,
             options.limits,
             Arc::clone(&subscriptions),
         );
+        engine.observe(Arc::new(ObservedEngine(observer.clone())));
         if let Some(tasks) = &tasks {
             tasks.attach(subscriptions);
         }
         let mut components = vec![ledger_component(recorder.clone())];
         components.extend(others);
-        Arc::new(Self {
+        let gateway = Arc::new(Self {
             engine,
             governor,
             recorder,
             offer,
             metrics,
+            observer,
             tasks: upkeep,
-            components,
+            components: components.into(),
             version,
             clock: options.clock,
-        })
+        });
+        gateway.add_readings();
+        gateway
+    }
+
+    /// Logs these requests from now on.
+    pub fn log_requests(&self, which: RequestLog) {
+        self.observer.set_log(which);
+    }
+
+    pub(crate) fn components(&self) -> &Arc<[Component]> {
+        &self.components
     }
 
     /// What transports serve.
@@ -356,8 +382,11 @@ fn ledger_component(recorder: Recorder) -> Component {
         let health = recorder.health();
         ComponentState {
             name: "ledger",
-            ok: health.is_ok(),
-            detail: health.last_error.clone().filter(|_| !health.is_ok()),
+            ok: health.is_ok() && health.tidy_error.is_none(),
+            detail: match health.is_ok() {
+                true => health.tidy_error,
+                false => health.last_error,
+            },
         }
     })
 }

@@ -1,9 +1,11 @@
 use crate::{
     Clock, Invocation, InvocationError, Invoked, Options, PromptFailure, ReadFailure, Tally,
+    calls_counted,
     clock::timestamp,
     error,
     facts::caller_of,
     invocation::Target,
+    observer::{Fault, Observer, Refused, Verdict},
     quota_report,
     recorded::{Labels, start_of},
     replay::{self, KeyTaken},
@@ -122,6 +124,7 @@ pub struct Governed<S, Q> {
     governor: Arc<Governor<Q>>,
     recorder: Recorder,
     redactor: Arc<Redactor>,
+    observer: Observer,
     clock: Clock,
     keep_keys: Duration,
     read_only_exempt: bool,
@@ -135,6 +138,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         governor: Arc<Governor<Q>>,
         recorder: Recorder,
         redactor: Arc<Redactor>,
+        observer: Observer,
         options: &Options,
     ) -> Self {
         Self {
@@ -142,6 +146,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             governor,
             recorder,
             redactor,
+            observer,
             clock: options.clock,
             keep_keys: options.keep_keys,
             read_only_exempt: options.read_only_exempt,
@@ -277,8 +282,15 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         self.read_only_exempt && risk.read_only && !risk.is_mutating()
     }
 
-    async fn record_refusal(&self, cx: &RequestCx, invocation: &Invocation, refusal: &Refusal) {
+    /// Tells what the ledger calls it.
+    async fn record_refusal(
+        &self,
+        cx: &RequestCx,
+        invocation: &Invocation,
+        refusal: &Refusal,
+    ) -> CallId {
         let at_us = (self.clock)();
+        let call = CallId::new(at_us);
         let labels = Labels::of(cx, invocation, &self.redactor);
         let capability = match refusal {
             // Anything that a client likes to say.
@@ -289,7 +301,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             capability: &capability,
             policy_version: self.governor.policy().version(),
             replay_of: refusal.replay_of(),
-            ..start_of(cx, invocation, &labels, CallId::new(at_us), at_us)
+            ..start_of(cx, invocation, &labels, call, at_us)
         };
         let (outcome, message) = match refusal {
             Refusal::Unknown => {
@@ -320,6 +332,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
                 "a refusal could not be recorded"
             );
         }
+        call
     }
 }
 
@@ -350,6 +363,52 @@ impl Refusal {
         }
     }
 
+    /// What is told of it to operators; `call` is what the ledger calls it.
+    fn told(&self, call: Option<CallId>) -> Refused {
+        let (fault, outcome, remaining) = match self {
+            Self::Unknown => (Fault::unknown(), calls_counted::Outcome::Refused, None),
+            Self::Denied(denial) => {
+                let remaining = Some(*denial.remaining);
+                let outcome = calls_counted::Outcome::Refused;
+                (Fault::of_denial(denial), outcome, remaining)
+            }
+            Self::Failed(error) => {
+                let outcome = calls_counted::Outcome::of_error(error);
+                (Fault::of(error), outcome, None)
+            }
+        };
+        let is_replay = self.replay_of().is_some();
+        Refused {
+            verdict: Verdict {
+                decision: if is_replay { "replay" } else { "deny" },
+                reason: Some(self.reason()),
+                remaining,
+                call,
+            },
+            is_hidden: match self {
+                Self::Unknown => true,
+                Self::Denied(denial) => denial.reason == Reason::NotVisible,
+                Self::Failed(_) => false,
+            },
+            fault: (!is_replay).then_some(fault),
+            outcome: match is_replay {
+                true => calls_counted::Outcome::Ok,
+                false => outcome,
+            },
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Unknown => UNKNOWN_CAPABILITY,
+            Self::Denied(denial) => denial.reason.as_str(),
+            Self::Failed(error) => match error.outcome() {
+                Outcome::Denied { reason } => reason,
+                _ => "invalid",
+            },
+        }
+    }
+
     /// The code of the founding table, as the record has it of every other failure.
     fn founding_code(&self, target: &Target) -> i32 {
         match self {
@@ -377,13 +436,20 @@ where
         cx: &RequestCx,
         invocation: Invocation,
     ) -> Result<Invoked, InvocationError> {
+        let mut called = self.observer.called(cx, &invocation);
         let (permit, key) = match self.admit(cx, &invocation).await {
             Ok(admitted) => admitted,
             Err(refusal) => {
-                self.record_refusal(cx, &invocation, &refusal).await;
+                let call = self.record_refusal(cx, &invocation, &refusal).await;
+                let policy_version = self.governor.policy().version();
+                called.refused(&invocation, policy_version, refusal.told(Some(call)));
                 return self.refused(cx, &invocation, refusal);
             }
         };
+        let policy_version = permit.policy_version();
+        called.allowed(&invocation, policy_version, permit.reserved(), || {
+            permit.remaining()
+        });
         let tally = Arc::clone(&invocation.tally);
         let confirmation = permit.confirmation();
         // Only these can be refused from here on for other reasons than the ledger's own.
@@ -414,12 +480,17 @@ where
         match (outcome, refusable) {
             (Err(error), Some(invocation)) if error.refuses() => {
                 let refusal = Refusal::Failed(error);
-                if !refusal.is_on_record() {
-                    self.record_refusal(cx, &invocation, &refusal).await;
-                }
+                let call = match refusal.is_on_record() {
+                    true => tally.call(),
+                    false => Some(self.record_refusal(cx, &invocation, &refusal).await),
+                };
+                called.refused(&invocation, policy_version, refusal.told(call));
                 self.refused(cx, &invocation, refusal)
             }
-            (outcome, _) => outcome,
+            (outcome, _) => {
+                called.ended(&outcome);
+                outcome
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 /// How the server and what it depends on are doing, for `/health` (R3.9, R11.10).
 #[derive(Clone, Debug, Serialize)]
 pub struct Health {
-    /// `ok` only if every component is.
+    /// `ok` only if every component is, `degraded` otherwise.
     pub status: &'static str,
     /// The server's version.
     pub version: String,
@@ -33,17 +33,22 @@ impl Component {
     pub fn new(state: impl Fn() -> ComponentState + Send + Sync + 'static) -> Self {
         Self(Arc::new(state))
     }
+
+    /// How it is now.
+    pub fn state(&self) -> ComponentState {
+        (self.0)()
+    }
 }
 
 impl fmt::Debug for Component {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Component").field(&(self.0)()).finish()
+        f.debug_tuple("Component").field(&self.state()).finish()
     }
 }
 
 impl Health {
     pub(crate) fn of(version: &str, components: &[Component]) -> Self {
-        let components: Vec<_> = components.iter().map(|it| (it.0)()).collect();
+        let components: Vec<_> = components.iter().map(Component::state).collect();
         let ok = components.iter().all(|it| it.ok);
         Self {
             status: if ok { "ok" } else { "degraded" },

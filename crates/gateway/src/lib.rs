@@ -17,6 +17,7 @@
 
 mod administration;
 mod asking;
+mod calls_counted;
 mod clock;
 mod confirmed;
 mod cost;
@@ -24,6 +25,7 @@ mod cursor;
 mod describe;
 mod error;
 mod facts;
+mod figures;
 mod gateway;
 mod governed;
 mod health;
@@ -33,9 +35,11 @@ mod lists;
 mod metrics;
 mod mirrored;
 mod observed;
+mod observer;
 mod offer;
 mod prompts;
 mod quota_report;
+mod readings;
 mod recorded;
 mod replay;
 mod resources;
@@ -63,8 +67,10 @@ pub use crate::{
     metrics::Metrics,
     mirrored::{BadAnnotation, HeaderDiffers, MirroredParams},
     observed::Observed,
+    observer::RequestLog,
     offer::Offer,
     prompts::{PromptCx, PromptFailure, Prompts, StaticPrompts},
+    readings::{Buckets, Kind as ReadingKind, Samples},
     recorded::{Recorded, redactor_of_this_process},
     replay::{BadKey, KeyTaken, TakenBy},
     resources::{
@@ -88,10 +94,11 @@ use std::sync::Arc;
 pub type Invocations<Q> = Governed<Confirmed<Recorded<Timed<Runner>>>, Q>;
 
 /// Puts together what happens to every invocation.
-pub fn invocations<Q: QuotaStore>(
+pub(crate) fn invocations<Q: QuotaStore>(
     governor: Arc<Governor<Q>>,
     recorder: Recorder,
     redactor: Arc<Redactor>,
+    observer: observer::Observer,
     options: &Options,
 ) -> Invocations<Q> {
     let clock = options.clock;
@@ -105,5 +112,5 @@ pub fn invocations<Q: QuotaStore>(
         options.approvals_expire,
         Arc::clone(&redactor),
     );
-    Governed::new(confirmed, governor, recorder, redactor, options)
+    Governed::new(confirmed, governor, recorder, redactor, observer, options)
 }

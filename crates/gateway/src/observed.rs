@@ -1,26 +1,23 @@
-use crate::{Metrics, Offer};
-use arc_swap::ArcSwap;
-use jsonrpc_core::ErrorCode;
-use mcp_protocol::model::{ClientRequest, ServerResult};
-use mcp_service::{McpError, RequestCx, Service};
-use serde::Deserialize;
-use std::{sync::Arc, time::Instant};
+use crate::{
+    Tally,
+    observer::{Observer, RequestLine, Severity, answered_by_engine},
+};
+use jsonrpc_core::{ErrorCode, RawJson};
+use mcp_protocol::model::{ClientRequest, Page, ServerResult};
+use mcp_service::{Answered, McpError, Observe, RequestCx, Service};
+use serde_json::json;
+use std::time::Instant;
 
-/// Counts and logs every request, refused ones too.
+/// Counts and logs every request, refused ones and given up ones too.
 #[derive(Debug)]
 pub struct Observed<S> {
     inner: S,
-    metrics: Metrics,
-    offer: Arc<ArcSwap<Offer>>,
+    observer: Observer,
 }
 
 impl<S> Observed<S> {
-    pub(crate) fn new(inner: S, metrics: Metrics, offer: Arc<ArcSwap<Offer>>) -> Self {
-        Self {
-            inner,
-            metrics,
-            offer,
-        }
+    pub(crate) fn new(inner: S, observer: Observer) -> Self {
+        Self { inner, observer }
     }
 }
 
@@ -32,81 +29,209 @@ where
     type Error = McpError;
 
     async fn call(&self, cx: &RequestCx, request: ClientRequest) -> Result<ServerResult, McpError> {
-        let began = Instant::now();
         let method = method_of(&request);
-        let tool = match &request {
-            ClientRequest::CallTool(call) => Some(call.name.clone()),
-            _ => None,
+        let is_logged = self.observer.wants(Severity::Error);
+        let (name, params) = match is_logged {
+            true => described(&request),
+            false => (None, None),
         };
-        self.metrics.in_flight().inc();
-        let _running = Running(&self.metrics);
-        let outcome = self.inner.call(cx, request).await;
-        let seconds = began.elapsed().as_secs_f64();
-        let code = outcome
-            .as_ref()
-            .err()
-            .map_or(0, |McpError(error)| error.code.0);
-        let failed = match &outcome {
-            Ok(ServerResult::CallTool(result)) => result.is_error,
-            Ok(_) => false,
-            Err(_) => true,
-        };
-        self.metrics.latency(method).observe(seconds);
-        self.metrics
-            .requests()
-            .with_label_values(&[method, itoa::Buffer::new().format(code)])
-            .inc();
-        // Only tools that exist: what clients call them is not ours to label with.
-        if let Some(tool) = &tool
-            && self.offer.load().tools().get(tool).is_some()
-        {
-            let outcome = if failed { "error" } else { "ok" };
-            self.metrics
-                .calls()
-                .with_label_values(&[tool.as_str(), outcome])
-                .inc();
-        }
-        let reason = outcome.as_ref().err().and_then(denial_reason);
-        if let Some(reason) = &reason {
-            self.metrics
-                .denials()
-                .with_label_values(&[reason.as_str()])
-                .inc();
-        }
-        tracing::debug!(
-            id = %cx.id,
+        let seen = Seen {
+            observer: &self.observer,
+            cx,
             method,
-            principal = %cx.principal,
-            version = %cx.version,
-            tool,
-            code,
-            reason,
-            seconds,
-            "request answered"
-        );
+            name,
+            params,
+            began: Instant::now(),
+            is_over: false,
+        };
+        self.observer.metrics().in_flight().inc();
+        let outcome = self.inner.call(cx, request).await;
+        seen.answered(&outcome);
         outcome
     }
 }
 
-struct Running<'a>(&'a Metrics);
+/// A request on its way. Dropping it says that it was given up.
+struct Seen<'a> {
+    observer: &'a Observer,
+    cx: &'a RequestCx,
+    method: &'static str,
+    name: Option<String>,
+    params: Option<RawJson>,
+    began: Instant,
+    is_over: bool,
+}
 
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.in_flight().dec();
+impl Seen<'_> {
+    fn answered(mut self, outcome: &Result<ServerResult, McpError>) {
+        self.is_over = true;
+        let metrics = self.observer.metrics();
+        let code = outcome.as_ref().err().map_or(0, |it| it.0.code.0);
+        metrics.answered(self.method, code, self.began.elapsed().as_secs_f64());
+        let least = match outcome {
+            Ok(result) if !failed(result) => Severity::Info,
+            Ok(_) => Severity::Warning,
+            Err(McpError(error)) => severity_of(error.code),
+        };
+        let tally = self.cx.attached::<Tally>();
+        // What failed may matter more than what it was answered with.
+        let fault = tally.as_ref().and_then(|it| it.fault());
+        let severity = fault.map_or(least, |fault| fault.severity.max(least));
+        if !self.observer.wants(severity) {
+            return;
+        }
+        let denied = tally.as_ref().and_then(|it| it.verdict());
+        let denied = denied.is_some_and(|it| it.decision == "deny");
+        let (outcome_name, result, error) = match outcome {
+            Ok(result) if failed(result) => ("error", Some(kind_of(result)), None),
+            Ok(result) => ("ok", Some(kind_of(result)), None),
+            Err(McpError(error)) => {
+                let name = if denied { "refused" } else { "error" };
+                (name, None, Some((error.code.0, &*error.message)))
+            }
+        };
+        self.write(severity, outcome_name, result, error, tally.as_deref());
+    }
+
+    fn write(
+        &self,
+        severity: Severity,
+        outcome: &'static str,
+        result: Option<&'static str>,
+        error: Option<(i32, &str)>,
+        tally: Option<&Tally>,
+    ) {
+        let line = RequestLine {
+            severity,
+            method: self.method,
+            name: self.name.as_deref(),
+            params: self.params.as_ref(),
+            outcome,
+            result,
+            error,
+            took: self.began.elapsed(),
+        };
+        line.write(self.cx, tally, self.observer.redactor());
     }
 }
 
-/// The reason in the error data of a refusal.
-fn denial_reason(McpError(error): &McpError) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Data {
-        reason: String,
+impl Drop for Seen<'_> {
+    fn drop(&mut self) {
+        self.observer.metrics().in_flight().dec();
+        if self.is_over {
+            return;
+        }
+        let (outcome, severity) = if std::thread::panicking() {
+            self.observer.metrics().answered(
+                self.method,
+                ErrorCode::INTERNAL_ERROR.0,
+                self.began.elapsed().as_secs_f64(),
+            );
+            ("error", Severity::Error)
+        } else {
+            self.observer.metrics().cancelled(self.method);
+            ("cancelled", Severity::Info)
+        };
+        if self.observer.wants(severity) {
+            let tally = self.cx.attached::<Tally>();
+            self.write(severity, outcome, None, None, tally.as_deref());
+        }
     }
-    if error.code != ErrorCode(-32003) {
-        return None;
+}
+
+/// What the engine answers by itself is counted and logged like the rest.
+#[derive(Debug)]
+pub(crate) struct ObservedEngine(pub(crate) Observer);
+
+impl Observe for ObservedEngine {
+    fn answered(&self, answered: &Answered<'_>) {
+        let code = answered.error.map_or(0, |error| error.code.0);
+        let method = answered.method.unwrap_or(crate::metrics::OTHER);
+        let seconds = answered.took.as_secs_f64();
+        self.0.metrics().answered(method, code, seconds);
+        let severity = match answered.error {
+            None => Severity::Info,
+            Some(error) => severity_of(error.code),
+        };
+        if self.0.wants(severity) {
+            answered_by_engine(severity, answered, self.0.redactor());
+        }
     }
-    let data: Data = error.data.as_ref()?.parse().ok()?;
-    Some(data.reason)
+}
+
+/// Ours are for operators to look after; the others' are not.
+fn severity_of(code: ErrorCode) -> Severity {
+    if code == ErrorCode::INTERNAL_ERROR {
+        Severity::Error
+    } else {
+        Severity::Warning
+    }
+}
+
+fn failed(result: &ServerResult) -> bool {
+    matches!(result, ServerResult::CallTool(result) if result.is_error)
+}
+
+fn kind_of(result: &ServerResult) -> &'static str {
+    match result {
+        ServerResult::CallTool(result) if result.is_error => "tool_error",
+        ServerResult::CallTool(_) => "tool_result",
+        ServerResult::CreateTask(_) => "created_task",
+        ServerResult::InputRequired(_) => "input_required",
+        ServerResult::ReadResource(_) => "resource",
+        ServerResult::GetPrompt(_) => "prompt",
+        ServerResult::Task(_) => "task",
+        ServerResult::Empty => "empty",
+        ServerResult::Encoded(_) => "list",
+        _ => "result",
+    }
+}
+
+/// What a request is about, and its parameters beside that.
+fn described(request: &ClientRequest) -> (Option<String>, Option<RawJson>) {
+    let page = |page: &Page| {
+        let cursor = page.cursor.as_ref()?;
+        RawJson::from_value(&json!({ "cursor": cursor })).ok()
+    };
+    match request {
+        ClientRequest::CallTool(call) => (Some(call.name.clone()), Some(call.arguments.clone())),
+        ClientRequest::ReadResource(read) => {
+            let range = read
+                .range
+                .map(|it| json!({ "offset": it.offset, "length": it.length }));
+            let params = range.map(|range| RawJson::from_value(&json!({ "range": range })));
+            (Some(read.uri.clone()), params.and_then(Result::ok))
+        }
+        ClientRequest::GetPrompt(get) => (
+            Some(get.name.clone()),
+            RawJson::from_value(&get.arguments).ok(),
+        ),
+        ClientRequest::ListResources(list) => {
+            let params = json!({
+                "category": list.category, "tag": list.tag, "uri": list.uri, "cursor": list.cursor,
+            });
+            (None, RawJson::from_value(&params).ok())
+        }
+        ClientRequest::ListTools(it)
+        | ClientRequest::ListResourceTemplates(it)
+        | ClientRequest::ListSkills(it)
+        | ClientRequest::ListPrompts(it)
+        | ClientRequest::ListTasks(it) => (None, page(it)),
+        ClientRequest::Subscribe(uri)
+        | ClientRequest::Unsubscribe(uri)
+        | ClientRequest::GetSkill(uri) => (Some(uri.clone()), None),
+        ClientRequest::ReadDirectory(read) => (Some(read.uri.clone()), None),
+        ClientRequest::GetTask(id)
+        | ClientRequest::CancelTask(id)
+        | ClientRequest::AwaitTask(id) => (Some(id.clone()), None),
+        ClientRequest::Initialize(_)
+        | ClientRequest::Discover
+        | ClientRequest::Ping
+        | ClientRequest::Complete(_)
+        | ClientRequest::SetLevel(_)
+        | ClientRequest::Listen(_)
+        | ClientRequest::UpdateTask(_) => (None, None),
+    }
 }
 
 fn method_of(request: &ClientRequest) -> &'static str {

@@ -11,7 +11,7 @@ const META_KEY: &str = "io.owlclaw/quota";
 
 /// What is left, as one JSON object; `None` where nothing is limited. Written by hand for the same
 /// reason as the headers.
-fn report(remaining: &Remaining) -> Option<RawJson> {
+pub(crate) fn report(remaining: &Remaining) -> Option<RawJson> {
     let mut json = String::with_capacity(128);
     let mut member = |name: &str, value: &str, quote: &str| {
         json.push_str(if json.is_empty() { "{\"" } else { ",\"" });

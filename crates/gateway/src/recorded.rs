@@ -250,19 +250,26 @@ impl OpenEntry<'_> {
             }
         };
         Some(match outcome {
-            Ok(Invoked::Tool(result)) => finish(&End {
-                is_error: result.is_error,
-                result: &redactor.json(capability, &recorded_result(result)),
-                ..ended(if result.is_error {
-                    Outcome::Failed
-                } else {
-                    Outcome::Succeeded
+            Ok(Invoked::Tool(result)) => {
+                let text = recorded_result(result);
+                self.tally.answered_with(text.len());
+                finish(&End {
+                    is_error: result.is_error,
+                    result: &redactor.json(capability, &text),
+                    ..ended(if result.is_error {
+                        Outcome::Failed
+                    } else {
+                        Outcome::Succeeded
+                    })
                 })
-            }),
-            Ok(Invoked::Resource(result)) => finish(&End {
-                result: &redactor.json(capability, &recorded_read(result)),
-                ..ended(Outcome::Succeeded)
-            }),
+            }
+            Ok(Invoked::Resource(result)) => {
+                self.tally.answered_with(read_bytes(result));
+                finish(&End {
+                    result: &redactor.json(capability, &recorded_read(result)),
+                    ..ended(Outcome::Succeeded)
+                })
+            }
             Ok(Invoked::Prompt(result)) => finish(&End {
                 result: &serde_json::json!({ "messages": result.messages.len() }).to_string(),
                 ..ended(Outcome::Succeeded)
@@ -322,4 +329,10 @@ fn recorded_read(result: &ReadResourceResult) -> String {
         })
         .collect();
     serde_json::to_string(&contents).unwrap_or_default()
+}
+
+fn read_bytes(result: &ReadResourceResult) -> usize {
+    let contents = result.contents.iter();
+    let bytes = contents.filter_map(|it| it.text.as_ref().or(it.blob.as_ref()));
+    bytes.map(String::len).sum()
 }

@@ -295,7 +295,7 @@ where
                     id: Some(&id),
                     method: Some(&method),
                     version: None,
-                    meta: Some(&meta),
+                    trace: meta.trace.as_ref().or(carrier.as_ref()),
                     error: Some(&object),
                     took: Duration::ZERO,
                 });
@@ -525,7 +525,7 @@ where
                     id: Some(&cx.id),
                     method: Some(method),
                     version: Some(cx.version),
-                    meta: Some(&cx.meta),
+                    trace: cx.trace(),
                     error: answer.response.outcome.as_ref().err(),
                     took: began.map(|it| it.elapsed()).unwrap_or_default(),
                 });
@@ -699,7 +699,7 @@ fn unread<'a>(
         id,
         method,
         version: None,
-        meta: None,
+        trace: from.carrier,
         error: Some(error),
         took: Duration::ZERO,
     }

@@ -1,6 +1,6 @@
 use crate::{Principal, TransportKind};
 use jsonrpc_core::{ErrorObject, Id};
-use mcp_protocol::{ProtocolVersion, model::RequestMeta};
+use mcp_protocol::{ProtocolVersion, TraceContext};
 use std::time::Duration;
 
 /// Hears of requests that the engine answers by itself, which its service does not hear of.
@@ -25,8 +25,8 @@ pub struct Answered<'a> {
     pub method: Option<&'a str>,
     /// The revision it is written in.
     pub version: Option<ProtocolVersion>,
-    /// What it says about itself.
-    pub meta: Option<&'a RequestMeta>,
+    /// Where in a distributed trace it was made.
+    pub trace: Option<&'a TraceContext>,
     /// The error it was answered with.
     pub error: Option<&'a ErrorObject>,
     /// How long that took.

@@ -1,0 +1,161 @@
+//! Numbers that are read when they are asked for.
+
+use prometheus::{
+    core::{Collector, Desc},
+    proto,
+};
+use std::{collections::HashMap, fmt};
+
+/// What kind of number it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It goes up only, and starts over with the process.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+}
+
+/// The values of one metric, as they are read.
+#[derive(Debug)]
+pub struct Samples {
+    kind: Kind,
+    labels: &'static [&'static str],
+    metrics: Vec<proto::Metric>,
+}
+
+impl Samples {
+    /// One value. `labels` are the values of the metric's labels, in their order.
+    pub fn push(&mut self, labels: &[&str], value: f64) {
+        debug_assert_eq!(labels.len(), self.labels.len());
+        let pairs = self.labels.iter().zip(labels).map(|(name, value)| {
+            let mut pair = proto::LabelPair::default();
+            pair.set_name((*name).to_owned());
+            pair.set_value((*value).to_owned());
+            pair
+        });
+        let mut metric = proto::Metric::from_label(pairs.collect());
+        match self.kind {
+            Kind::Counter => {
+                let mut counter = proto::Counter::default();
+                counter.set_value(value);
+                metric.set_counter(counter);
+            }
+            Kind::Gauge => {
+                let mut gauge = proto::Gauge::default();
+                gauge.set_value(value);
+                metric.set_gauge(gauge);
+            }
+        }
+        self.metrics.push(metric);
+    }
+}
+
+/// A distribution that somebody else keeps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buckets {
+    /// Where buckets end, rising.
+    pub bounds: &'static [f64],
+    /// How many fell in each bucket and in none before it; one more than there are bounds, for what
+    /// is beyond the last.
+    pub counts: Vec<u64>,
+    /// Of all values.
+    pub sum: f64,
+}
+
+/// One metric whose values are read.
+pub(crate) struct Reading {
+    desc: Desc,
+    read: Box<dyn Fn() -> proto::MetricFamily + Send + Sync>,
+}
+
+impl Reading {
+    pub(crate) fn new(
+        kind: Kind,
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+        read: impl Fn(&mut Samples) + Send + Sync + 'static,
+    ) -> Self {
+        Self::of(name, help, labels, move || {
+            let mut samples = Samples {
+                kind,
+                labels,
+                metrics: Vec::new(),
+            };
+            read(&mut samples);
+            let kind = match kind {
+                Kind::Counter => proto::MetricType::COUNTER,
+                Kind::Gauge => proto::MetricType::GAUGE,
+            };
+            (kind, samples.metrics)
+        })
+    }
+
+    pub(crate) fn histogram(
+        name: &'static str,
+        help: &'static str,
+        read: impl Fn() -> Buckets + Send + Sync + 'static,
+    ) -> Self {
+        Self::of(name, help, &[], move || {
+            let Buckets {
+                bounds,
+                counts,
+                sum,
+            } = read();
+            let mut total = 0;
+            let mut buckets = Vec::with_capacity(bounds.len());
+            for (bound, count) in bounds.iter().zip(&counts) {
+                total += count;
+                let mut bucket = proto::Bucket::default();
+                bucket.set_upper_bound(*bound);
+                bucket.set_cumulative_count(total);
+                buckets.push(bucket);
+            }
+            let mut histogram = proto::Histogram::default();
+            histogram.set_bucket(buckets);
+            histogram.set_sample_count(counts.iter().sum());
+            histogram.set_sample_sum(sum);
+            let mut metric = proto::Metric::default();
+            metric.set_histogram(histogram);
+            (proto::MetricType::HISTOGRAM, vec![metric])
+        })
+    }
+
+    fn of(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+        read: impl Fn() -> (proto::MetricType, Vec<proto::Metric>) + Send + Sync + 'static,
+    ) -> Self {
+        let names = labels.iter().map(|it| (*it).to_owned()).collect();
+        let desc = Desc::new(name.to_owned(), help.to_owned(), names, HashMap::new());
+        Self {
+            desc: desc.expect("a legal name"),
+            read: Box::new(move || {
+                let (kind, metrics) = read();
+                let mut family = proto::MetricFamily::default();
+                family.set_name(name.to_owned());
+                family.set_help(help.to_owned());
+                family.set_field_type(kind);
+                family.set_metric(metrics);
+                family
+            }),
+        }
+    }
+}
+
+impl Collector for Reading {
+    fn desc(&self) -> Vec<&Desc> {
+        vec![&self.desc]
+    }
+
+    fn collect(&self) -> Vec<proto::MetricFamily> {
+        vec![(self.read)()]
+    }
+}
+
+impl fmt::Debug for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reading").field(&self.desc.fq_name).finish()
+    }
+}
