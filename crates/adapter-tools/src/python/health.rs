@@ -42,6 +42,12 @@ pub struct AppHealth {
     pub generation: u64,
     /// The last worker that was lost.
     pub last_loss: Option<Loss>,
+    /// How many were lost so far.
+    pub losses: u64,
+    /// How many calls wait for a worker.
+    pub calls_waiting: usize,
+    /// How many calls workers run.
+    pub calls_running: usize,
     /// The tools whose calls are refused, because they ended their workers too often.
     pub suspended: Vec<SuspendedTool>,
     /// Why the application could not be loaded again the last time that it should have been. What was
@@ -94,6 +100,7 @@ pub(super) struct Board {
 struct Facts {
     generation: u64,
     last_loss: Option<Loss>,
+    losses: u64,
     failed_reload: Option<FailedReload>,
 }
 
@@ -121,6 +128,7 @@ impl Board {
         });
         let mut suspended: Vec<_> = suspended.collect();
         suspended.sort_by(|one, other| one.name.cmp(&other.name));
+        let (calls_waiting, calls_running) = scheduler.calls();
         let facts = self.facts();
         AppHealth {
             state: self.state.borrow().clone(),
@@ -128,6 +136,9 @@ impl Board {
             workers: self.workers,
             generation: facts.generation,
             last_loss: facts.last_loss.clone(),
+            losses: facts.losses,
+            calls_waiting,
+            calls_running,
             suspended,
             failed_reload: facts.failed_reload.clone(),
         }
@@ -163,10 +174,14 @@ impl Board {
     pub(super) fn worker_is_lost(&self, cause: &str, ready: usize) {
         let at = Instant::now();
         let cause = cause.to_owned();
-        self.facts().last_loss = Some(Loss {
-            at,
-            cause: cause.clone(),
-        });
+        {
+            let mut facts = self.facts();
+            facts.losses += 1;
+            facts.last_loss = Some(Loss {
+                at,
+                cause: cause.clone(),
+            });
+        }
         if ready == 0 {
             self.state.send_if_modified(|state| {
                 let is_news = *state == WorkerState::Ready;

@@ -191,6 +191,12 @@ impl Scheduler {
         current(&state).count()
     }
 
+    /// How many calls wait, and how many run.
+    pub(super) fn calls(&self) -> (usize, usize) {
+        let state = self.lock();
+        (state.queue.len(), state.running.len())
+    }
+
     /// Which handlers and states are refused, and for how much longer.
     pub(super) fn tripped(&self) -> Vec<(Kind, Arc<str>, Duration)> {
         let state = self.lock();
