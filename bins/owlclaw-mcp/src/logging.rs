@@ -43,6 +43,30 @@ pub(crate) fn redact_with(redactor: Arc<Redactor>) {
     let _ = REDACTOR.set(redactor);
 }
 
+/// Of the log of this process, once there is one.
+static QUEUE: OnceLock<Queue> = OnceLock::new();
+
+/// How the log of this process is doing.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Figures {
+    /// Lines that were dropped since the start.
+    pub(crate) dropped: u64,
+    /// What waits to be written.
+    pub(crate) queued_bytes: u64,
+}
+
+/// How the log of this process is doing; nothing of one that was never started.
+pub(crate) fn figures() -> Figures {
+    let Some(queue) = QUEUE.get() else {
+        return Figures::default();
+    };
+    let waiting = queue.lock();
+    Figures {
+        dropped: waiting.dropped_ever,
+        queued_bytes: waiting.bytes as u64,
+    }
+}
+
 /// The running log. Dropping it waits, within reason, until everything is written.
 #[derive(Debug)]
 pub struct Log {
@@ -81,6 +105,7 @@ impl Log {
         };
         let log = Self::to(output, config.format);
         let (dispatch, level) = log.dispatch(config.level);
+        let _ = QUEUE.set(log.queue.clone());
         let _ = tracing::dispatcher::set_global_default(dispatch);
         (log, level)
     }
@@ -176,6 +201,8 @@ struct Waiting {
     /// Of `lines` and of what is being written; at most [`MAX_QUEUED_BYTES`].
     bytes: usize,
     dropped: u64,
+    /// The same, since the start.
+    dropped_ever: u64,
     /// Nobody writes.
     is_closed: bool,
 }
@@ -194,6 +221,7 @@ impl Queue {
         let mut waiting = self.lock();
         if waiting.is_closed || waiting.bytes + cost > MAX_QUEUED_BYTES {
             waiting.dropped += 1;
+            waiting.dropped_ever += 1;
             return;
         }
         waiting.bytes += cost;

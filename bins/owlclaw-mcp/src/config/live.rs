@@ -44,7 +44,7 @@ pub struct Change {
 }
 
 /// Keys that can change while the server runs, with all below them.
-const LIVE: [&str; 2] = ["governance", "logging.level"];
+const LIVE: [&str; 3] = ["governance", "logging.level", "logging.requests"];
 /// Of those, keys that cannot: they are handed out once, when serving begins.
 const NOT_LIVE: [&str; 2] = ["governance.approvals", "governance.idempotency"];
 
@@ -151,6 +151,7 @@ impl Config {
         config.governance.approvals = governance.approvals.clone();
         config.governance.idempotency = governance.idempotency.clone();
         config.logging.level = new.logging.level;
+        config.logging.requests = new.logging.requests;
         config
     }
 }
@@ -187,7 +188,7 @@ fn collect(value: Value, path: &str, settings: &mut BTreeMap<String, Value>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Client, LogLevel, Secret};
+    use crate::config::{Client, LogLevel, LogRequests, Secret};
 
     #[test]
     fn what_can_change_while_the_server_runs_is_told_apart() {
@@ -200,11 +201,13 @@ mod tests {
         new.governance.approvals.expire_seconds = 1;
         new.ledger.url = Some(Secret::new("postgres://u:p@h/d"));
         new.logging.level = LogLevel::Debug;
+        new.logging.requests = LogRequests::Errors;
         new.http.port = 1;
         let changes = old.changes_to(&new);
         let live: Vec<&str> = changes.live.iter().map(|it| it.key.as_str()).collect();
         assert!(live.contains(&"governance.default_quota.max_calls_per_day"));
         assert!(live.contains(&"logging.level"));
+        assert!(live.contains(&"logging.requests"));
         assert!(live.iter().any(|key| key.starts_with("governance.clients")));
         assert_eq!(
             changes.at_restart,

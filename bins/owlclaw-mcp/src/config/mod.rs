@@ -56,8 +56,8 @@ pub use governance::{Access, AccessRules, Client, Governance, PartialQuota, Quot
 pub use identity::{Algorithm, ApiKeys, ClientCertificates, Identity, Jwt, NameIn, StdioIdentity};
 pub use live::{Change, Changes, Source};
 pub use model::{
-    Config, Cors, ErrorStyle, Http, IncludeSkill, LogFormat, LogLevel, LogOutput, Logging,
-    Resources, Tls, Tools, Transport,
+    Config, Cors, ErrorStyle, Http, IncludeSkill, LogFormat, LogLevel, LogOutput, LogRequests,
+    Logging, Resources, Tls, Tools, Transport,
 };
 pub use money::{Micros, ParseMicrosError};
 pub use overrides::Overrides;

@@ -400,6 +400,8 @@ impl Config {
 pub struct Logging {
     /// The least important level that is logged.
     pub level: LogLevel,
+    /// Which requests, and which decisions about them, have a line.
+    pub requests: LogRequests,
     /// How a line looks.
     pub format: LogFormat,
     /// Where lines go.
@@ -419,6 +421,19 @@ pub enum LogLevel {
     Warning,
     /// Something failed.
     Error,
+}
+
+/// Which requests have a line in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogRequests {
+    /// All of them.
+    #[default]
+    All,
+    /// Those that were refused or failed.
+    Errors,
+    /// Those alone that failed by a fault that is not the caller's.
+    None,
 }
 
 /// How a log line looks.

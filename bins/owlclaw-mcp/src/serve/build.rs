@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use adapter_skills::{ScanOptions, SkillCatalog, WatchGuard, WatchOptions};
@@ -11,7 +11,7 @@ use adapter_tools::python::{AppHealth, PythonApp, PythonOptions, StartMode, Work
 use alerts::Alerts;
 use gateway::{
     Component, ComponentState, ErrorOptions, ErrorStyle, Gateway, IncludeSkill, JoinedResources,
-    Offer, Options, Parts, Resources, SkillResources, TaskOptions, Tasks, system_clock,
+    Offer, Options, Parts, RequestLog, Resources, SkillResources, TaskOptions, Tasks, system_clock,
 };
 use governance::Governor;
 use jsonrpc_core::Limits;
@@ -22,6 +22,7 @@ use tokio::sync::watch;
 
 use super::identity::{Identification, Keeping};
 use super::lifecycle::Lifecycle;
+use super::metrics::Numbers;
 use super::quotas::Quotas;
 use super::rules::Rules;
 use super::sessions::{self, KeptSessions};
@@ -44,6 +45,8 @@ pub(super) struct Server {
     pub(super) sources: Sources,
     pub(super) skills: watch::Receiver<Arc<SkillCatalog>>,
     pub(super) level: LevelHandle,
+    /// What the rules in force say.
+    pub(super) governance: Arc<Mutex<config::Governance>>,
     pub(super) lifecycle: Lifecycle,
     /// Where what has failed is told, if somebody wants to know.
     pub(super) alerts: Option<Arc<Alerts>>,
@@ -118,6 +121,7 @@ impl Server {
             Some(identification) => Some(identification.keep(&config, &gateway)?),
             None => None,
         };
+        let governance = config.governance.clone();
         Ok(Self {
             config,
             gateway,
@@ -125,6 +129,7 @@ impl Server {
             sources,
             skills,
             level,
+            governance: Arc::new(Mutex::new(governance)),
             lifecycle,
             alerts,
             sessions,
@@ -137,6 +142,13 @@ impl Server {
     /// When the certificate expires that the server shows, if it has one.
     pub(super) fn certificate_expires(&self) -> Option<SystemTime> {
         None
+    }
+
+    /// What answers whoever asks for numbers; once.
+    pub(super) fn numbers(&self) -> Numbers {
+        let app = self.sources.app.as_ref();
+        let governance = Arc::clone(&self.governance);
+        Numbers::of(governance, &self.gateway, app, &self.lifecycle)
     }
 
     /// Lets no task begin any more, and gives those that run until `drain` has passed.
@@ -355,9 +367,19 @@ fn options(config: &Config) -> Options {
         },
         approvals_expire: seconds(config.governance.approvals.expire_seconds),
         read_only_exempt: config.ledger.read_only_exempt,
+        request_log: request_log(&config.logging),
         keep_keys: seconds(config.governance.idempotency.keep_seconds),
         clock: system_clock,
         ..Options::default()
+    }
+}
+
+/// Which requests are logged.
+pub(super) fn request_log(logging: &config::Logging) -> RequestLog {
+    match logging.requests {
+        config::LogRequests::All => RequestLog::All,
+        config::LogRequests::Errors => RequestLog::Errors,
+        config::LogRequests::None => RequestLog::None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! What happens while the server runs: skills, handlers and rules change.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use adapter_skills::SkillCatalog;
 
@@ -71,7 +71,13 @@ impl Server {
         if versions.0 != versions.1 {
             self.gateway.replace_policy(policy);
         }
+        *self
+            .governance
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = changed.config.governance.clone();
         self.level.set(changed.config.logging.level);
+        self.gateway
+            .log_requests(build::request_log(&changed.config.logging));
         tracing::info!(
             cause = cause.as_str(),
             policy_version = versions.1,

@@ -18,7 +18,9 @@ use transport_http::{
 use super::administration::{Administration, is_of_operators};
 use super::build::Server;
 use super::identity::Identification;
+use super::health;
 use super::lifecycle::Lifecycle;
+use super::metrics::Numbers;
 use super::store::ServedGateway;
 use crate::Failure;
 use crate::config::Http;
@@ -33,6 +35,7 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
         gateway: Arc::clone(&server.gateway),
         lifecycle: server.lifecycle.clone(),
         identification: server.identification.clone(),
+        numbers: server.numbers(),
         administration,
     };
     let lifecycle = &server.lifecycle;
@@ -144,15 +147,13 @@ impl HeaderParams for MirroredParams {
     }
 }
 
-/// Parts without which every request is served as well.
-const SPARED: [&str; 2] = [super::rules::COMPONENT, super::sessions::COMPONENT];
-
 /// What operators and their tools ask, beside the endpoint.
 struct Routes {
     gateway: Arc<ServedGateway>,
     lifecycle: Lifecycle,
     /// Where tokens are to be had is told to everybody.
     identification: Option<Arc<Identification>>,
+    numbers: Numbers,
     /// What only operators may ask, where that is on.
     administration: Option<Administration>,
 }
@@ -167,10 +168,10 @@ impl SideRoutes for Routes {
             return Some(Box::pin(std::future::ready(response)));
         }
         let response = match parts.uri.path() {
-            "/health/ready" if self.lifecycle.has_begun() => draining(),
-            "/health" | "/health/ready" => self.health(),
-            "/health/live" => json(StatusCode::OK, "{\"status\":\"ok\"}".into()),
-            "/metrics" => self.metrics(),
+            "/health" | "/health/ready" | "/metrics" => {
+                return Some(Box::pin(self.watched(request)));
+            }
+            "/health/live" => health::alive(),
             path if is_of_operators(path) => {
                 let administration = self.administration.as_ref()?;
                 let asked = administration.handle(&parts.method, &parts.uri, &parts.headers);
@@ -188,35 +189,23 @@ impl SideRoutes for Routes {
 }
 
 impl Routes {
-    /// 503 while a part does not work, so that a balancer looks elsewhere; 200 again when it does.
-    ///
-    /// A configuration that is wrong is told and no reason to look elsewhere: calls are judged by
-    /// the rules before it, and whoever made the mistake made it on all servers.
-    fn health(&self) -> PlainResponse {
-        let health = self.gateway.health();
-        let mut parts = health.components.iter();
-        let status = if parts.all(|part| part.ok || SPARED.contains(&part.name)) {
-            StatusCode::OK
+    /// How the server is doing, in words or in numbers.
+    async fn watched(&self, request: SideRequest<'_>) -> PlainResponse {
+        let parts = request.parts();
+        if !matches!(parts.method, Method::GET | Method::HEAD) {
+            return method_not_allowed();
+        }
+        let response = if parts.uri.path() == "/metrics" {
+            self.numbers.answer().await
         } else {
-            StatusCode::SERVICE_UNAVAILABLE
+            let is_draining = parts.uri.path() == "/health/ready" && self.lifecycle.has_begun();
+            health::told(&self.gateway.health(), is_draining, true)
         };
-        json(status, serde_json::to_vec(&health).unwrap_or_default())
+        match parts.method {
+            Method::HEAD => response.map(|_| Bytes::new()),
+            _ => response,
+        }
     }
-
-    fn metrics(&self) -> PlainResponse {
-        let mut response = Response::new(Bytes::from(self.gateway.metrics().render()));
-        response.headers_mut().insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
-        );
-        response
-    }
-}
-
-/// New requests had better go elsewhere, although they would still be answered.
-fn draining() -> PlainResponse {
-    let told = b"{\"status\":\"draining\"}".to_vec();
-    json(StatusCode::SERVICE_UNAVAILABLE, told)
 }
 
 fn json(status: StatusCode, body: Vec<u8>) -> PlainResponse {
