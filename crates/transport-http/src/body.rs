@@ -3,6 +3,7 @@
 use crate::{
     activity::Busy,
     connected::Connected,
+    counts::Stream,
     replay::{self, EventId, Reader},
     running::{Event, Resumption, Running, frames},
     sessions::Streaming,
@@ -111,6 +112,7 @@ pub(crate) struct Events {
     /// Whether something was sent since the alarm was set. It is not set anew for each event.
     spoken: bool,
     _busy: Busy,
+    counted: Option<Stream>,
 }
 
 enum Source {
@@ -200,6 +202,11 @@ impl Events {
         events
     }
 
+    /// Counts it for as long as it is open.
+    pub(crate) fn count(&mut self, stream: Stream) {
+        self.counted = Some(stream);
+    }
+
     fn begin(&mut self, beginning: EventId, resumption: Option<&Resumption>) {
         if let Some(retry) = resumption.and_then(|it| it.retry) {
             let mut out = BytesMut::new();
@@ -216,6 +223,7 @@ impl Events {
             keep_alive,
             spoken: true,
             _busy: busy,
+            counted: None,
         })
     }
 

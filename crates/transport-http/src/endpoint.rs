@@ -5,7 +5,9 @@ use crate::{
     activity::{Activity, Busy},
     admission::Admission,
     body::{Body, Events},
-    cors, forwarded,
+    cors,
+    counts::Counts,
+    forwarded,
     guard::Guard,
     headers::Headers,
     leftovers::Leftovers,
@@ -39,6 +41,7 @@ pub(crate) struct Endpoint<S> {
     /// What those are told who come by TLS, if anything.
     pub(crate) strict_transport_security: Option<HeaderValue>,
     pub(crate) listeners: AtomicUsize,
+    pub(crate) counts: Arc<Counts>,
 }
 
 /// What the connections of one listener share.
@@ -82,6 +85,11 @@ where
     let caller = caller.behind(&parts);
     let mut response = answer(&caller, &parts, body).await;
     let strict = caller.endpoint().strict_transport_security.as_ref();
+    let counts = &caller.endpoint().counts;
+    counts.answered(response.status());
+    if let Body::Events(events) = response.body_mut() {
+        events.count(counts.stream());
+    }
     respond::secure(&mut response, strict.filter(|_| caller.peer.is_encrypted()));
     Ok(response)
 }

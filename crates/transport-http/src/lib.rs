@@ -63,6 +63,7 @@ mod body;
 mod connected;
 mod connection;
 mod cors;
+mod counts;
 mod endpoint;
 mod forwarded;
 mod guard;
@@ -92,6 +93,7 @@ mod write_timeout;
 
 pub use crate::{
     authenticate::{Authenticate, Authenticated, Authentication, ClientIdOrAddress},
+    counts::HttpFigures,
     forwarded::ForwardedHeader,
     header_params::HeaderParams,
     kept::{KeepSessions, KeptSession},

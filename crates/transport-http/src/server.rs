@@ -1,8 +1,9 @@
 use crate::{
-    HttpOptions,
+    HttpFigures, HttpOptions,
     admission::{Admission, Admitted},
     arrival::Arrived,
     connection,
+    counts::Counts,
     endpoint::{Endpoint, Listening},
     guard::Guard,
     leftovers::Leftovers,
@@ -68,6 +69,7 @@ where
                 admission: Admission::new(options.limits),
                 strict_transport_security: options.strict_transport_security.map(hsts),
                 listeners: AtomicUsize::new(0),
+                counts: Counts::new(),
                 options,
             }),
         }
@@ -81,6 +83,23 @@ where
     /// How many connections and handshakes were refused so far, because there were too many.
     pub fn refused_connections(&self) -> u64 {
         self.endpoint.admission.refused()
+    }
+
+    /// Tells how it is doing whenever it is asked, without keeping it alive; nothing once it is gone.
+    pub fn figures(&self) -> impl Fn() -> HttpFigures + Clone + Send + Sync + 'static + use<S> {
+        let endpoint = Arc::downgrade(&self.endpoint);
+        move || {
+            let Some(endpoint) = endpoint.upgrade() else {
+                return HttpFigures::default();
+            };
+            HttpFigures {
+                connections: endpoint.admission.open(),
+                refused_connections: endpoint.admission.refused(),
+                sessions: endpoint.sessions.len(),
+                streams: endpoint.counts.streams(),
+                responses: endpoint.counts.responses(),
+            }
+        }
     }
 
     /// How many legacy sessions are open.

@@ -20,7 +20,7 @@ use super::build::Server;
 use super::identity::Identification;
 use super::health;
 use super::lifecycle::Lifecycle;
-use super::metrics::Numbers;
+use super::metrics::{Numbers, read_http};
 use super::store::ServedGateway;
 use crate::Failure;
 use crate::config::Http;
@@ -50,6 +50,7 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
     }
     lifecycle.serving();
     let running = serve_on_threads(engine, options, address, threads)?;
+    read_http(server.gateway.metrics(), running.server().figures());
     tracing::info!(
         transport = "http",
         address = %running.address(),

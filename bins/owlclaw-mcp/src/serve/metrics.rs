@@ -8,7 +8,7 @@ use bytes::Bytes;
 use gateway::{Metrics, ReadingKind, system_clock};
 use governance::{Kind, Micros, Timestamp, UnavailableError};
 use http::{HeaderValue, Response, header};
-use transport_http::PlainResponse;
+use transport_http::{HttpFigures, PlainResponse};
 
 use super::health::is_fit;
 use super::lifecycle::Lifecycle;
@@ -90,7 +90,7 @@ impl Numbers {
     }
 
     async fn look(&self) -> Result<Used, UnavailableError> {
-        let now = Timestamp(system_clock());
+        let now = Timestamp(system_clock() / 1_000);
         let governor = self.gateway.governor();
         let names: Vec<String> = {
             let governance = self.governance.lock();
@@ -214,6 +214,54 @@ fn read_workers(metrics: &Metrics, app: &Arc<PythonApp>) {
         "owlclaw_mcp_worker_losses_total",
         "Workers that were lost while they should have served.",
         move || number(app.health().losses),
+    );
+}
+
+/// What the transport counts.
+pub(super) fn read_http(
+    metrics: &Metrics,
+    figures: impl Fn() -> HttpFigures + Clone + Send + Sync + 'static,
+) {
+    let gauges: [(&str, &str, fn(&HttpFigures) -> usize); 3] = [
+        (
+            "owlclaw_mcp_http_connections",
+            "Open connections.",
+            |figures| figures.connections,
+        ),
+        (
+            "owlclaw_mcp_http_sessions",
+            "Open sessions of the legacy revisions.",
+            |figures| figures.sessions,
+        ),
+        (
+            "owlclaw_mcp_http_streams",
+            "Open streams of events, but for those of the 2024-11-05 transport.",
+            |figures| figures.streams,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        let figures = figures.clone();
+        metrics.read_one(ReadingKind::Gauge, name, help, move || {
+            count(value(&figures()))
+        });
+    }
+    let refused = figures.clone();
+    metrics.read_one(
+        ReadingKind::Counter,
+        "owlclaw_mcp_http_refused_connections_total",
+        "Connections and handshakes that were refused because there were too many.",
+        move || number(refused().refused_connections),
+    );
+    metrics.read(
+        ReadingKind::Counter,
+        "owlclaw_mcp_http_responses_total",
+        "HTTP responses, by status; those of health and metrics too.",
+        &["status"],
+        move |samples| {
+            for (status, responses) in figures().responses {
+                samples.push(&[&status.to_string()], number(responses));
+            }
+        },
     );
 }
 
