@@ -8,7 +8,7 @@ use crate::{
     mapping::{ResponseMapping, SUCCESS},
     retry::{is_idempotent, may_pass, retry_after},
 };
-use adapter_tools::{ToolCx, ToolError, ToolOutput};
+use adapter_tools::{Errand, OpenErrand, ToolCx, ToolError, ToolOutput};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use serde_json::{Map, Value, json};
@@ -96,8 +96,8 @@ impl Plan {
         if self.mode == Mode::Shadow && !is_read(&self.method) {
             return Ok(self.shadow(&filled));
         }
-        let outgoing = self.outgoing(cx, filled)?;
-        let received = self.received(cx, &outgoing).await;
+        let mut outgoing = self.outgoing(cx, filled)?;
+        let received = self.received(cx, &mut outgoing).await;
         let received = received.map_err(|error| self.tool_error(error))?;
         answer(
             &received,
@@ -108,7 +108,7 @@ impl Plan {
         )
     }
 
-    async fn received(&self, cx: &ToolCx, outgoing: &Outgoing) -> Result<Received, SendError> {
+    async fn received(&self, cx: &ToolCx, outgoing: &mut Outgoing) -> Result<Received, SendError> {
         let deadline = cx.deadline.map(Instant::from_std);
         let retry = self.allowed_retry();
         let most = retry.max_attempts.clamp(1, Retry::MAX_ATTEMPTS);
@@ -116,10 +116,17 @@ impl Plan {
         loop {
             let until = Instant::now() + self.timeout;
             let until = deadline.map_or(until, |deadline| deadline.min(until));
+            let errand = begin_errand(cx, outgoing, attempt - 1);
             let result = self
                 .client
                 .send(outgoing, self.max_response_bytes, until)
                 .await;
+            if let Some(errand) = errand {
+                match &result {
+                    Ok(received) => errand.answered(received.status.as_u16()),
+                    Err(error) => errand.failed(error.kind()),
+                }
+            }
             let asked = match &result {
                 Ok(received) if self.may_pass(received.status) => {
                     retry_after(received.headers.get(header::RETRY_AFTER), SystemTime::now())
@@ -175,16 +182,8 @@ impl Plan {
         {
             headers.insert("x-request-id", id);
         }
-        let trace = [
-            ("traceparent", cx.traceparent.as_deref()),
-            ("tracestate", cx.tracestate.as_deref()),
-        ];
-        for (name, value) in trace {
-            // What is no header is no trace context.
-            if let Some(Ok(value)) = value.map(HeaderValue::from_str) {
-                headers.insert(name, value);
-            }
-        }
+        let (parent, state) = (cx.traceparent.as_deref(), cx.tracestate.as_deref());
+        put_trace(&mut headers, parent, state);
         Ok(Outgoing {
             method: self.method.clone(),
             uri: filled.uri,
@@ -234,6 +233,29 @@ impl Plan {
             message: error.to_string(),
             retryable,
             detail: causes(&error),
+        }
+    }
+}
+
+/// Tells whoever traces it that a request is sent, and puts where in the trace that is into it.
+fn begin_errand(cx: &ToolCx, outgoing: &mut Outgoing, resent: u32) -> Option<Box<dyn OpenErrand>> {
+    let errand = cx.begin_errand(&Errand {
+        method: outgoing.method.as_str(),
+        scheme: outgoing.uri.scheme_str().unwrap_or_default(),
+        host: outgoing.uri.host().unwrap_or_default(),
+        port: outgoing.uri.port_u16(),
+        resent,
+    })?;
+    let (parent, state) = (errand.traceparent(), errand.tracestate());
+    put_trace(&mut outgoing.headers, Some(&parent), state.as_deref());
+    Some(errand)
+}
+
+fn put_trace(headers: &mut HeaderMap, parent: Option<&str>, state: Option<&str>) {
+    for (name, value) in [("traceparent", parent), ("tracestate", state)] {
+        // What is no header is no trace context.
+        if let Some(Ok(value)) = value.map(HeaderValue::from_str) {
+            headers.insert(name, value);
         }
     }
 }

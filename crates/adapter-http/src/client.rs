@@ -144,6 +144,19 @@ pub(crate) enum SendError {
     LongHeaders,
 }
 
+impl SendError {
+    /// Which of these it is, in a word.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Forbidden(_) => "forbidden",
+            Self::Unreachable(_) => "unreachable",
+            Self::Broken(_) => "broken",
+            Self::TimedOut => "timeout",
+            Self::TooLarge(_) | Self::LongHeaders => "too_large",
+        }
+    }
+}
+
 impl HttpClient {
     /// A client with no connections yet.
     ///

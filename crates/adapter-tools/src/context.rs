@@ -1,4 +1,4 @@
-use crate::{Answers, Askable, LogLevel};
+use crate::{Answers, Askable, Errand, LogLevel, OpenErrand, TraceErrands};
 use serde_json::Value;
 use std::{
     fmt,
@@ -45,6 +45,7 @@ pub struct ToolCx {
     log: Option<LogSink>,
     stream_release: Option<StreamReleaseSink>,
     task: Option<TaskSink>,
+    errands: Option<Arc<dyn TraceErrands>>,
     askable: Askable,
     answers: Option<Arc<Answers>>,
     meter: Arc<CallMeter>,
@@ -86,6 +87,7 @@ impl ToolCx {
             log: None,
             stream_release: None,
             task: None,
+            errands: None,
             askable: Askable::default(),
             answers: None,
             meter: Arc::default(),
@@ -133,6 +135,18 @@ impl ToolCx {
     pub fn with_task(mut self, sink: TaskSink) -> Self {
         self.task = Some(sink);
         self
+    }
+
+    /// Sets who traces what the call asks of other systems; without it nobody does.
+    #[must_use]
+    pub fn with_errands(mut self, errands: Arc<dyn TraceErrands>) -> Self {
+        self.errands = Some(errands);
+        self
+    }
+
+    /// Says that another system is asked something now, to whoever traces that.
+    pub fn begin_errand(&self, errand: &Errand<'_>) -> Option<Box<dyn OpenErrand>> {
+        Some(self.errands.as_ref()?.begin(errand))
     }
 
     /// Sets what the client can be asked, and what it has answered.

@@ -46,6 +46,7 @@ mod arguments;
 pub mod command;
 mod content;
 mod context;
+mod errand;
 mod error;
 #[cfg(unix)]
 mod exit_status;
@@ -63,6 +64,7 @@ pub use crate::{
     arguments::{Arguments, InvalidArguments, MAX_ARGUMENT_BYTES, MAX_ARGUMENT_DEPTH},
     content::{Content, EmbeddedResource, ResourceBody, ResourceLink},
     context::{CallMeter, LogSink, Progress, ProgressSink, StreamReleaseSink, TaskSink, ToolCx},
+    errand::{Errand, OpenErrand, TraceErrands},
     error::{Failure, ToolError},
     input::{Answers, Askable, Elicited, LogLevel, Needed, Question},
     native::{NoArguments, ToolInput},

@@ -31,7 +31,7 @@ pub struct RequestCx {
     /// Where in a distributed trace the transport's own message was sent, such as an HTTP request:
     /// one of them may carry many requests, and one request may need many of them.
     pub carrier: Option<TraceContext>,
-    trace: OnceLock<TraceContext>,
+    span: OnceLock<(TraceContext, Arc<dyn Any + Send + Sync>)>,
     connection: Option<Arc<Connection>>,
     log_from: Option<LoggingLevel>,
     outbox: Option<Outbox>,
@@ -68,7 +68,7 @@ impl RequestCx {
             transport: origin.transport,
             session: origin.session,
             carrier: origin.carrier,
-            trace: OnceLock::new(),
+            span: OnceLock::new(),
             connection: origin.connection,
             log_from: origin.log_from,
             id,
@@ -90,7 +90,7 @@ impl RequestCx {
             transport: self.transport,
             session: self.session.clone(),
             carrier: self.carrier.clone(),
-            trace: self.trace.clone(),
+            span: self.span.clone(),
             connection: self.connection.clone(),
             log_from: self.log_from,
             id: self.id.clone(),
@@ -140,7 +140,8 @@ impl RequestCx {
     /// once there is one, and else its caller's. What the request says about itself comes before
     /// what its transport does (SEP-414).
     pub fn trace(&self) -> Option<&TraceContext> {
-        self.trace.get().or_else(|| self.parent_trace())
+        let own = self.span.get().map(|(place, _)| place);
+        own.or_else(|| self.parent_trace())
     }
 
     /// Where in a distributed trace its caller makes the request.
@@ -148,10 +149,15 @@ impl RequestCx {
         self.meta.trace.as_ref().or(self.carrier.as_ref())
     }
 
-    /// Says which span is made of the request here. The first stays; forks know it too, if they are
-    /// made afterwards.
-    pub fn enter_span(&self, span: TraceContext) {
-        let _ = self.trace.set(span);
+    /// Says which span is made of the request here, and where it is. The first stays; forks know it
+    /// too, if they are made afterwards.
+    pub fn enter_span(&self, place: TraceContext, span: Arc<dyn Any + Send + Sync>) {
+        let _ = self.span.set((place, span));
+    }
+
+    /// The span that is made of the request here, if it is a `T`.
+    pub fn span<T: Any>(&self) -> Option<&T> {
+        self.span.get()?.1.downcast_ref()
     }
 
     /// Reports how far the request has come, if the client wants to know.

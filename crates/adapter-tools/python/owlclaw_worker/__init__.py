@@ -20,7 +20,7 @@ import math
 from contextvars import ContextVar
 from decimal import Decimal, InvalidOperation
 
-__all__ = ["progress", "cost", "log", "cancelled"]
+__all__ = ["progress", "cost", "log", "cancelled", "trace_context"]
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -79,6 +79,17 @@ def cancelled():
     """Whether the caller has given up on this call. For loops in threads, which nothing can interrupt."""
     call = _current_call.get()
     return call is not None and call.cancel_requested
+
+
+def trace_context():
+    """Where in a distributed trace this call is: a new dictionary of `traceparent` and, if there is
+    one, `tracestate`, as W3C Trace Context has them; empty where the call is in no trace. It is what
+    requests to others have as headers, and what `opentelemetry.propagate.extract` takes.
+    """
+    call = _current_call.get()
+    context = {} if call is None else call.context
+    names = ("traceparent", "tracestate")
+    return {name: context[name] for name in names if isinstance(context.get(name), str)}
 
 
 def _emit(frame):

@@ -1,7 +1,7 @@
 from decimal import Decimal
-from typing import Literal, Optional, Union
+from typing import Dict, Literal, Optional, Union
 
-__all__ = ["progress", "cost", "log", "cancelled"]
+__all__ = ["progress", "cost", "log", "cancelled", "trace_context"]
 
 def progress(
     progress: Union[int, float, Decimal],
@@ -16,3 +16,4 @@ def cost(
 ) -> None: ...
 def log(message: object, level: Literal["debug", "info", "warning", "error"] = "info") -> None: ...
 def cancelled() -> bool: ...
+def trace_context() -> Dict[str, str]: ...

@@ -284,7 +284,7 @@ class Worker:
         owlclaw_worker._current_call.set(call)
         if self._trace_context is not None:
             try:
-                self._trace_context.set_current(self._trace_context(trace_id=str(call.context.get("request_id"))))
+                self._trace_context.set_current(self._trace_context(trace_id=_trace_id(call.context)))
             except Exception:  # A convenience for correlation; never a reason to fail a call.
                 self._trace_context = None
 
@@ -566,6 +566,12 @@ def _answer(call, value, error):
     if call.cancel_requested:
         return protocol.error_frame(call.id, "cancelled", error, message="the call was cancelled")
     return protocol.error_frame(call.id, "raised", error)
+
+
+def _trace_id(context):
+    """What OwlClaw's own traces of the call are found by: the trace that the call is in, else its id."""
+    parent = context.get("traceparent")
+    return parent[3:35] if isinstance(parent, str) else str(context.get("request_id"))
 
 
 def _exit_on_hang_up(connection):

@@ -332,6 +332,10 @@ async def tell():
     owlclaw_worker.cost(Decimal("1E-7"))
     owlclaw_worker.log("hello", level="warning")
     return owlclaw_worker.cancelled()
+@handler("where")
+async def where(): return owlclaw_worker.trace_context()
+@handler("where-sync")
+def where_sync(): return owlclaw_worker.trace_context()
 @handler("tell-from-thread")
 async def tell_from_thread():
     import contextvars
@@ -392,6 +396,16 @@ owlclaw_worker.progress(1)
             worker.result(3, "tell-sync")
             self.assertEqual([(f["id"], f["progress"]) for f in worker.frames_before()], [(2, 2), (3, 3)])
 
+    def test_handlers_know_where_in_a_trace_they_are(self):
+        parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        with WorkerProcess(self.TEXT) as worker:
+            worker.ready()
+            self.assertEqual(worker.result(1, "where"), {})
+            worker.send(call_frame(2, "where-sync", traceparent=parent))
+            self.assertEqual(worker.frame()["value"], {"traceparent": parent})
+            worker.send(call_frame(3, "where", traceparent=parent, tracestate="a=1"))
+            self.assertEqual(worker.frame()["value"], {"traceparent": parent, "tracestate": "a=1"})
+
     def test_nonsense_is_refused_where_it_is_said(self):
         with WorkerProcess(self.TEXT) as worker:
             worker.ready()
@@ -414,10 +428,10 @@ owlclaw_worker.progress(1)
             self.assertLess(max(len(frame["message"]) for frame in frames), 70_000)
 
     def test_outside_a_call_the_helpers_do_nothing(self):
-        code = "import owlclaw_worker as w; w.progress(1); w.cost(1); w.log('x'); print(w.cancelled())"
+        code = "import owlclaw_worker as w; w.progress(1); w.cost(1); w.log('x'); print(w.cancelled(), w.trace_context())"
         environment = {**os.environ, "PYTHONPATH": str(PYTHON_DIRECTORY)}
         done = subprocess.run([sys.executable, "-B", "-c", code], env=environment, stdout=subprocess.PIPE, check=True)
-        self.assertEqual(done.stdout.strip(), b"False")
+        self.assertEqual(done.stdout.strip(), b"False {}")
 
 
 class Cancelling(unittest.TestCase):

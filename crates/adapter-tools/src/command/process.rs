@@ -5,6 +5,7 @@ use std::{
     io,
     path::Path,
     process::{ExitStatus, Stdio},
+    sync::Arc,
 };
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
@@ -32,11 +33,14 @@ impl Process {
         program: &Path,
         arguments: Vec<String>,
         reads: bool,
+        trace: &[(&str, Arc<str>)],
     ) -> io::Result<(Self, Pipes)> {
         let mut command = command(options, program);
         command
             .args(arguments)
             .env_clear()
+            // First: what the configuration says wins.
+            .envs(trace.iter().map(|(name, value)| (name, &**value)))
             .envs(
                 options
                     .environment

@@ -81,7 +81,13 @@ impl Runner {
         };
         drop(arguments);
         let turn = self.turn(cx.deadline).await?;
-        let spawned = Process::spawn(&self.options, &self.program, rendered, input.is_some());
+        let spawned = Process::spawn(
+            &self.options,
+            &self.program,
+            rendered,
+            input.is_some(),
+            &trace(&cx),
+        );
         let (process, pipes) = spawned.map_err(|error| match process::is_shortage(&error) {
             true => {
                 tracing::warn!(target: "command", tool = &*self.name, %error, "no process to spare");
@@ -173,6 +179,16 @@ impl Runner {
             detail,
         }
     }
+}
+
+/// Where in a distributed trace the call is, as programs look for it in their environment.
+fn trace(cx: &ToolCx) -> Vec<(&'static str, Arc<str>)> {
+    let all = [
+        ("TRACEPARENT", cx.traceparent.clone()),
+        ("TRACESTATE", cx.tracestate.clone()),
+    ];
+    let there = all.into_iter();
+    there.filter_map(|(name, it)| Some((name, it?))).collect()
 }
 
 fn busy() -> ToolError {

@@ -338,6 +338,7 @@ fn begin(state: &mut State, id: u64, call: Call, at: usize, now: Option<Instant>
         deadline_ms: left
             .map(|left| u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)),
         traceparent: call.cx.traceparent.as_deref(),
+        tracestate: call.cx.tracestate.as_deref(),
     };
     let put = match call.kind {
         Kind::Tool => put_call(&mut seat.outbox, &frame),

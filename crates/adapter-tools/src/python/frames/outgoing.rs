@@ -12,6 +12,7 @@ pub(in super::super) struct CallFrame<'a> {
     pub(in super::super) request_id: &'a str,
     pub(in super::super) deadline_ms: Option<u64>,
     pub(in super::super) traceparent: Option<&'a str>,
+    pub(in super::super) tracestate: Option<&'a str>,
 }
 
 /// A frame would be larger than [`MAX_FRAME`].
@@ -52,6 +53,10 @@ fn put_context(out: &mut BytesMut, call: &CallFrame<'_>) {
     put_json(out, &call.deadline_ms);
     out.put_slice(b",\"traceparent\":");
     put_json(out, &call.traceparent);
+    if let Some(state) = call.tracestate {
+        out.put_slice(b",\"tracestate\":");
+        put_json(out, &state);
+    }
     out.put_slice(b"}}");
 }
 
@@ -137,6 +142,7 @@ mod tests {
             request_id: "r",
             deadline_ms: Some(1500),
             traceparent: None,
+            tracestate: None,
         }
     }
 
@@ -150,6 +156,16 @@ mod tests {
         let expected = json!({"type": "call", "id": 7, "name": "a\"b", "arguments": {"n": 1.0},
             "ctx": {"client_id": "anna", "request_id": "r", "deadline_ms": 1500, "traceparent": null}});
         assert_eq!(serde_json::from_slice::<Value>(&first).unwrap(), expected);
+        let mut traced = BytesMut::new();
+        let frame = CallFrame {
+            traceparent: Some("00-1"),
+            tracestate: Some("a=1"),
+            ..call(b"{}")
+        };
+        put_call(&mut traced, &frame).unwrap();
+        let traced: Value = serde_json::from_slice(&cut(&mut traced).unwrap().unwrap()).unwrap();
+        assert_eq!(traced["ctx"]["traceparent"], "00-1");
+        assert_eq!(traced["ctx"]["tracestate"], "a=1");
         let second = cut(&mut out).unwrap().unwrap();
         assert_eq!(&second[..], b"{\"type\":\"cancel\",\"id\":7}");
         assert!(out.is_empty());
