@@ -1,6 +1,6 @@
 use crate::{
     Clock, Component, ComponentState, ErrorOptions, HeaderDiffers, Health, Metrics, Observed,
-    Offer, Server, Tasks,
+    Offer, Server, Tasks, TracedRequests, Tracing,
     facts::{caller_of, resource_capability, tool_capability},
     invocations,
     observed::ObservedEngine,
@@ -9,6 +9,7 @@ use crate::{
     server::ListOptions,
     system_clock,
     tasks::Upkeep,
+    traced::Tracer,
 };
 use arc_swap::ArcSwap;
 use governance::{Governor, Policy, QuotaStore};
@@ -31,7 +32,7 @@ use std::{
 };
 
 /// The engine a gateway serves with; transports take it.
-pub type GatewayEngine<Q> = Engine<Observed<Server<Q>>>;
+pub type GatewayEngine<Q> = Engine<TracedRequests<Observed<Server<Q>>>>;
 
 /// A server: what is on offer, who may use it, and the record of it.
 #[derive(Debug)]
@@ -65,6 +66,8 @@ pub struct Parts<Q> {
     pub redactor: Arc<Redactor>,
     /// Calls that go on after they were answered; `None` for a server where all callers wait.
     pub tasks: Option<Arc<Tasks>>,
+    /// How requests are traced; `None`: not at all, which costs nothing.
+    pub tracing: Option<Tracing>,
     /// What else `/health` tells of; the ledger is told of always.
     pub components: Vec<Component>,
 }
@@ -137,6 +140,7 @@ impl<Q: QuotaStore> Gateway<Q> {
             recorder,
             redactor,
             tasks,
+            tracing,
             components: others,
         } = parts;
         let metrics = Metrics::new();
@@ -146,6 +150,7 @@ impl<Q: QuotaStore> Gateway<Q> {
             options.errors.development,
         );
         observer.set_log(options.request_log);
+        let tracer = tracing.map(|it| Tracer::new(it, Arc::clone(&redactor)));
         let has_prompts = !offer.prompts().entries().is_empty();
         let extensions = extensions(&offer);
         let offer = Arc::new(ArcSwap::from_pointee(offer));
@@ -155,6 +160,7 @@ impl<Q: QuotaStore> Gateway<Q> {
                 recorder.clone(),
                 Arc::clone(&redactor),
                 observer.clone(),
+                tracer.clone(),
                 &options,
             )),
             governor: Arc::clone(&governor),
@@ -205,7 +211,12 @@ impl<Q: QuotaStore> Gateway<Q> {
         };
         let subscriptions = Subscriptions::new(options.limits.subscriptions);
         let engine = Engine::with_subscriptions(
-            Observed::new(server, observer.clone()),
+            // Outermost, so that everything below knows where in a trace it is.
+            TracedRequests::new(
+                Observed::new(server, observer.clone()),
+                tracer,
+                Arc::clone(&offer),
+            ),
             identity,
             options.limits,
             Arc::clone(&subscriptions),

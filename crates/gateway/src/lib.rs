@@ -12,6 +12,8 @@
 //! 4. [`Timed`]: it has until its deadline;
 //! 5. [`Runner`]: its arguments are checked, and it is carried out.
 //!
+//! Around all of them [`TracedCalls`] says of the span that the request is what has come of it.
+//!
 //! Only [`Governed`] makes an [`Admitted`], and what runs calls takes nothing else: there is no way
 //! around it, for a batch element or a legacy call as little as for a modern one.
 
@@ -50,6 +52,7 @@ mod skills;
 mod states;
 mod tasks;
 mod timed;
+mod traced;
 
 pub use crate::{
     administration::{MAX_APPROVALS, approval_json, approvals_json, statistics_json},
@@ -83,6 +86,7 @@ pub use crate::{
     states::{StateResources, States},
     tasks::{CallEnd, Handover, RunHere, TaskCall, TaskOptions, TaskRunner, Tasks},
     timed::Timed,
+    traced::{Capture, TracedCalls, TracedRequests, Tracing},
 };
 
 use governance::{Governor, QuotaStore};
@@ -91,7 +95,7 @@ use redaction::Redactor;
 use std::sync::Arc;
 
 /// What every invocation passes, outermost first.
-pub type Invocations<Q> = Governed<Confirmed<Recorded<Timed<Runner>>>, Q>;
+pub type Invocations<Q> = TracedCalls<Governed<Confirmed<Recorded<Timed<Runner>>>, Q>>;
 
 /// Puts together what happens to every invocation.
 pub(crate) fn invocations<Q: QuotaStore>(
@@ -99,6 +103,7 @@ pub(crate) fn invocations<Q: QuotaStore>(
     recorder: Recorder,
     redactor: Arc<Redactor>,
     observer: observer::Observer,
+    tracer: Option<traced::Tracer>,
     options: &Options,
 ) -> Invocations<Q> {
     let clock = options.clock;
@@ -112,5 +117,6 @@ pub(crate) fn invocations<Q: QuotaStore>(
         options.approvals_expire,
         Arc::clone(&redactor),
     );
-    Governed::new(confirmed, governor, recorder, redactor, observer, options)
+    let governed = Governed::new(confirmed, governor, recorder, redactor, observer, options);
+    TracedCalls::new(governed, tracer)
 }

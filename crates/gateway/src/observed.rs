@@ -234,7 +234,7 @@ fn described(request: &ClientRequest) -> (Option<String>, Option<RawJson>) {
     }
 }
 
-fn method_of(request: &ClientRequest) -> &'static str {
+pub(crate) fn method_of(request: &ClientRequest) -> &'static str {
     match request {
         ClientRequest::Initialize(_) => "initialize",
         ClientRequest::Discover => "server/discover",

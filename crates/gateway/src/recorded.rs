@@ -309,7 +309,7 @@ impl Drop for OpenEntry<'_> {
 }
 
 /// What a tool has answered, without what we have added.
-fn recorded_result(result: &CallToolResult) -> Cow<'_, str> {
+pub(crate) fn recorded_result(result: &CallToolResult) -> Cow<'_, str> {
     match &result.structured_content {
         Some(structured) => structured.as_str().into(),
         None => serde_json::to_string(&result.content)

@@ -1,6 +1,6 @@
 use crate::{
     Admitted, Invocation, InvocationError, Invoked, PromptCx, PromptFailure, Target,
-    asking::askable,
+    asking::askable, traced::HandlerSpan,
 };
 use adapter_tools::{
     Content, LogLevel, LogSink, Progress, ResourceBody, ToolCx, ToolError, ToolOutput,
@@ -64,7 +64,16 @@ impl Runner {
         if let Some(deadline) = admitted.deadline() {
             tool_cx = tool_cx.with_deadline(deadline);
         }
-        if let Some(trace) = cx.trace() {
+        let span = HandlerSpan::begin(
+            cx,
+            invocation,
+            name,
+            admitted.estimate(),
+            admitted.deadline(),
+        );
+        if let Some(span) = &span {
+            tool_cx = span.around(tool_cx);
+        } else if let Some(trace) = cx.trace() {
             tool_cx = tool_cx.with_trace(trace.traceparent(), trace.tracestate());
         }
         let reporter = cx.progress_reporter();
@@ -90,11 +99,15 @@ impl Runner {
             None => call.await,
             Some(reporter) => with_sign_of_life(call, reporter, &spoken, self.progress_after).await,
         };
-        match output {
+        let outcome = match output {
             Ok(output) => Ok(Invoked::Tool(shaped(output))),
             Err(ToolError::NeedsInput(needed)) => Ok(Invoked::NeedsInput(needed)),
             Err(error) => Err(InvocationError::Tool(error)),
+        };
+        if let Some(span) = span {
+            span.ended(&outcome);
         }
+        outcome
     }
 }
 

@@ -118,6 +118,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             recorder,
             redactor: redactor_of_this_process(),
             tasks: None,
+            tracing: None,
             components: Vec::new(),
         },
         options,

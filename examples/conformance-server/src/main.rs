@@ -84,6 +84,7 @@ async fn gateway() -> Result<Arc<Gateway<MemoryQuota>>, Box<dyn Error>> {
         recorder: Recorder::spawn(MemoryLedger::default(), RecorderOptions::default())?,
         redactor: redactor_of_this_process(),
         tasks: Some(Tasks::open(Arc::new(MemoryTaskStore::default()), tasks, system_clock).await?),
+        tracing: None,
         components: Vec::new(),
     };
     let options = Options {

@@ -101,6 +101,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             recorder: recorder.clone(),
             redactor: redactor_of_this_process(),
             tasks: None,
+            tracing: None,
             components: Vec::new(),
         },
         options,

@@ -112,6 +112,7 @@ impl Server {
             recorder,
             redactor,
             tasks,
+            tracing: None,
             components,
         };
         let gateway = Gateway::new(parts, options(&config));

@@ -25,3 +25,4 @@ mod tasks_legacy;
 mod tasks_runner;
 mod tasks_store;
 mod timing;
+mod traced;
