@@ -26,6 +26,7 @@ mod states;
 mod stdio;
 mod store;
 mod supervisor;
+mod tls;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -360,17 +360,74 @@ fn an_address_that_others_can_reach_needs_a_decision() {
 
 #[test]
 fn encryption_that_would_not_happen_is_refused() {
+    let rows = [
+        (
+            "http: {tls: {enabled: true}}",
+            "2:25: `http.tls.enabled: true` needs `http.tls.cert_file` and `http.tls.key_file` \
+             | both are files in PEM: the chain of certificates, and the private key",
+        ),
+        (
+            "http: {tls: {enabled: true, cert_file: c.pem}}",
+            "2:25: `http.tls.enabled: true` needs `http.tls.key_file` \
+             | both are files in PEM: the chain of certificates, and the private key",
+        ),
+        (
+            "http: {tls: {verify_client: true}}",
+            "2:31: `http.tls.verify_client: true` verifies nobody: `http.tls.enabled` is false \
+             | set `http.tls.enabled: true`",
+        ),
+        (
+            "http: {tls: {enabled: true, cert_file: c, key_file: k, verify_client: true}}",
+            "2:73: `http.tls.verify_client: true` needs `http.tls.client_ca_file` \
+             | name a file in PEM with the authorities that issue client certificates",
+        ),
+        (
+            "http: {tcp: false, unix_socket: s, tls: {enabled: true, cert_file: c, key_file: k}}",
+            "2:53: `http.tls.enabled: true` encrypts nothing: `http.tcp` is false \
+             | a Unix socket is not encrypted; leave out one of the two",
+        ),
+    ];
+    for (line, expected) in rows {
+        check_line(line, &format!("mcp-server.yaml:{expected}"));
+    }
     check_line(
-        "http: {tls: {enabled: true, cert_file: c.pem, key_file: k.pem}}",
-        "mcp-server.yaml:2:25: `http.tls.enabled: true` is not supported in this version \
-         | let a reverse proxy on the same machine end TLS",
-    );
-    check_line(
-        "http: {tls: {verify_client: true}}",
-        "mcp-server.yaml:2:31: `http.tls.verify_client: true` is not supported in this version \
-         | let a reverse proxy on the same machine end TLS",
+        "http: {tls: {cert_file: c.pem, key_file: k.pem}}",
+        "warning mcp-server.yaml:2:27: certificates are named, and `http.tls.enabled` is false \
+         | set `http.tls.enabled: true` to encrypt",
     );
     check("mcp_server:\n  http: {tls: {enabled: false}}\n", &[]);
+    let optional = "{enabled: true, cert_file: c, key_file: k, client_ca_file: a}";
+    check(&format!("mcp_server:\n  http: {{tls: {optional}}}\n"), &[]);
+}
+
+#[test]
+fn a_server_that_would_listen_nowhere_or_trust_nobody_in_particular_is_refused() {
+    let rows = [
+        (
+            "http: {tcp: false}",
+            "2:15: the server would listen nowhere: `http.tcp` is false \
+             | set `http.unix_socket` to the path of a socket, or leave out `http.tcp`",
+        ),
+        (
+            "http: {unix_socket: s, unix_socket_mode: rw}",
+            "2:44: `http.unix_socket_mode` must be permissions in octal digits, found `rw` \
+             | write \"0600\" for the server's user alone, \"0660\" for its group too",
+        ),
+        (
+            "http: {trusted_proxies: [unix, 10.0.0.1/8]}",
+            "2:27: `http.trusted_proxies`: `10.0.0.1/8`: this address is not the first of its \
+             network; that is 10.0.0.0 \
+             | name addresses of proxies, networks such as 10.0.0.0/8, or `unix`",
+        ),
+    ];
+    for (line, expected) in rows {
+        check_line(line, &format!("mcp-server.yaml:{expected}"));
+    }
+    // On a socket alone, no other machine can reach it.
+    check(
+        "mcp_server:\n  transport: http\n  http: {host: 0.0.0.0, tcp: false, unix_socket: s}\n",
+        &[],
+    );
 }
 
 #[test]

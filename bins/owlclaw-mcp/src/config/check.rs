@@ -12,7 +12,7 @@ pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         Problem::error(origin, message).key(key)
     };
     let http = &config.http;
-    let is_open = config.transport == Transport::Http && !http.host.is_loopback();
+    let is_open = config.transport == Transport::Http && http.tcp && !http.host.is_loopback();
     if is_open && !http.allow_anonymous && !config.identity.is_configured() {
         let message = format!(
             "other machines can reach `http.host` {}, and clients are not authenticated",
@@ -75,16 +75,5 @@ pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
     super::services::check(&config.services, origins, problems);
     super::alerts::check(&config.alerts, origins, problems);
     super::identity::check(config, origins, problems);
-    // To ignore these would leave a listener open that the operator believes to be closed.
-    let promises = [
-        ("http.tls.enabled", http.tls.enabled),
-        ("http.tls.verify_client", http.tls.verify_client),
-    ];
-    for (key, is_asked_for) in promises {
-        if is_asked_for {
-            let message = format!("`{key}: true` is not supported in this version");
-            let hint = "let a reverse proxy on the same machine end TLS";
-            problems.push(error(key, message).hint(hint));
-        }
-    }
+    super::tls::check(http, origins, problems);
 }

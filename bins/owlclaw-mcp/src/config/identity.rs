@@ -446,7 +446,7 @@ fn warn(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
             "`http.allow_anonymous: true` has no effect: `identity` wants proofs".to_owned();
         warning("http.allow_anonymous", message, "remove it");
     }
-    if !http.host.is_loopback() && !http.tls.enabled {
+    if http.tcp && !http.host.is_loopback() && !http.tls.enabled {
         let message = format!(
             "other machines reach `http.host` {} without encryption, and keys and tokens with it",
             http.host

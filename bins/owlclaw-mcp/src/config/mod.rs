@@ -22,6 +22,7 @@ mod host;
 mod identity;
 mod interpolate;
 mod layer;
+mod limits;
 mod live;
 mod model;
 mod money;
@@ -37,6 +38,7 @@ mod shape;
 mod show;
 mod shutdown;
 mod summary;
+mod tls;
 mod window;
 
 use std::io::{self, Read};
@@ -54,10 +56,11 @@ pub use commands::{Command, Output, Stdin, Words};
 pub use environment::Environment;
 pub use governance::{Access, AccessRules, Client, Governance, PartialQuota, Quota};
 pub use identity::{Algorithm, ApiKeys, ClientCertificates, Identity, Jwt, NameIn, StdioIdentity};
+pub use limits::Limits;
 pub use live::{Change, Changes, Source};
 pub use model::{
     Config, Cors, ErrorStyle, Http, IncludeSkill, LogFormat, LogLevel, LogOutput, LogRequests,
-    Logging, Resources, Tls, Tools, Transport,
+    Logging, Resources, Tools, Transport,
 };
 pub use money::{Micros, ParseMicrosError};
 pub use overrides::Overrides;
@@ -71,6 +74,7 @@ pub use secret::Secret;
 pub use services::{Mode, OpenApi, Operations, RetryRule, Services};
 pub use show::Setting;
 pub use shutdown::Shutdown;
+pub use tls::{ForwardedHeader, Tls};
 pub use window::{ParseWindowError, Window};
 
 /// The file that is read if none is named and it exists.

@@ -16,9 +16,11 @@ use super::application::{States, Workers};
 use super::commands::Command;
 use super::governance::Governance;
 use super::identity::Identity;
+use super::limits::Limits;
 use super::record::{Ledger, Redaction};
 use super::services::Services;
 use super::shutdown::Shutdown;
+use super::tls::{ForwardedHeader, Tls};
 
 /// Everything that can be configured.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -103,6 +105,21 @@ pub struct Http {
     pub cors: Cors,
     /// Transport encryption.
     pub tls: Tls,
+    /// Listen on `host` and `port`. `false` is for a server that has a Unix socket alone.
+    pub tcp: bool,
+    /// A Unix socket to listen on, besides or instead.
+    #[schemars(extend("format" = "path"))]
+    pub unix_socket: Option<PathBuf>,
+    /// Who may connect to it, as permissions in octal digits.
+    pub unix_socket_mode: String,
+    /// Reverse proxies whose word is believed about where a request comes from: addresses, networks
+    /// such as `10.0.0.0/8`, or `unix` for whoever is on the Unix socket.
+    #[schemars(extend("x-items" = "word"))]
+    pub trusted_proxies: Vec<String>,
+    /// The header in which they say it. They must write it themselves.
+    pub forwarded_header: ForwardedHeader,
+    /// How much of the server its clients can have.
+    pub limits: Limits,
     /// The longest request body, in bytes.
     #[schemars(range(min = 1024, max = 1_073_741_824))]
     pub max_body_bytes: usize,
@@ -149,6 +166,12 @@ impl Default for Http {
             allowed_hosts: Vec::new(),
             cors: Cors::default(),
             tls: Tls::default(),
+            tcp: true,
+            unix_socket: None,
+            unix_socket_mode: "0600".to_owned(),
+            trusted_proxies: Vec::new(),
+            forwarded_header: ForwardedHeader::default(),
+            limits: Limits::default(),
             max_body_bytes: 4 * 1024 * 1024,
             max_sessions: 10_000,
             session_idle_seconds: 1_800,
@@ -206,25 +229,6 @@ impl Default for Cors {
             max_age: 3_600,
         }
     }
-}
-
-/// Transport encryption. The keys are known so that asking for it is refused instead of ignored.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Tls {
-    /// Not supported in this version: `true` is refused.
-    pub enabled: bool,
-    /// The certificate chain, PEM.
-    #[schemars(extend("format" = "path"))]
-    pub cert_file: Option<PathBuf>,
-    /// The private key, PEM.
-    #[schemars(extend("format" = "path"))]
-    pub key_file: Option<PathBuf>,
-    /// The authorities that client certificates must come from, PEM.
-    #[schemars(extend("format" = "path"))]
-    pub client_ca_file: Option<PathBuf>,
-    /// Not supported in this version: `true` is refused.
-    pub verify_client: bool,
 }
 
 /// Listing and calling tools.

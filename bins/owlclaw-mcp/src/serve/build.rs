@@ -16,7 +16,7 @@ use gateway::{
 use governance::Governor;
 use jsonrpc_core::Limits;
 use mcp_protocol::model::Implementation;
-use mcp_service::EngineLimits;
+use mcp_service::{EngineLimits, SubscriptionLimits};
 use task_store::{SqliteTaskStore, TaskLimits};
 use tokio::sync::watch;
 
@@ -29,6 +29,7 @@ use super::sessions::{self, KeptSessions};
 use super::sources::Sources;
 use super::states;
 use super::store::{self, ServedGateway, Stores};
+use super::tls::Certificates;
 use super::{notes, policy, redaction};
 use crate::Failure;
 use crate::config::{self, Config};
@@ -55,6 +56,7 @@ pub(super) struct Server {
     /// What knows who is calling, where that has to be proved.
     pub(super) identification: Option<Arc<Identification>>,
     _keeping: Option<Keeping>,
+    pub(super) certificates: Option<Arc<Certificates>>,
     _watching: WatchGuard,
 }
 
@@ -67,6 +69,7 @@ impl Server {
     ) -> Result<Self, Failure> {
         let config = rules.config().clone();
         let identification = Identification::open(&config)?;
+        let certificates = Certificates::load(&config)?;
         let (skills, watching) = adapter_skills::watch(WatchOptions::new(scan_options(&config)?))?;
         let catalog = Arc::clone(&skills.borrow());
         let sources = Sources::start(&config, &catalog).await?;
@@ -95,6 +98,7 @@ impl Server {
         if let Some(identification) = identification.as_ref().filter(|_| on_http) {
             components.push(identification.component());
         }
+        components.extend(certificates.iter().map(Certificates::component));
         let parts = Parts {
             info: Implementation {
                 name: "owlclaw-mcp-server".to_owned(),
@@ -136,13 +140,14 @@ impl Server {
             sessions,
             identification,
             _keeping: keeping,
+            certificates,
             _watching: watching,
         })
     }
 
     /// When the certificate expires that the server shows, if it has one.
     pub(super) fn certificate_expires(&self) -> Option<SystemTime> {
-        None
+        self.certificates.as_ref().map(|it| it.expires_at())
     }
 
     /// What answers whoever asks for numbers; once.
@@ -364,7 +369,7 @@ fn options(config: &Config) -> Options {
                 max_frame: config.http.max_body_bytes,
                 ..Limits::default()
             },
-            ..EngineLimits::default()
+            ..engine_limits(&config.http.limits)
         },
         approvals_expire: seconds(config.governance.approvals.expire_seconds),
         read_only_exempt: config.ledger.read_only_exempt,
@@ -386,6 +391,21 @@ pub(super) fn request_log(logging: &config::Logging) -> RequestLog {
 
 /// What `/health` calls the application.
 pub(super) const APPLICATION: &str = "application";
+
+/// How much clients can have of the engine, however they reach it.
+fn engine_limits(limits: &config::Limits) -> EngineLimits {
+    EngineLimits {
+        max_in_flight: limits.max_requests,
+        max_waiting: limits.max_requests_waiting,
+        max_kept_per_principal: limits.max_kept_requests_per_client,
+        subscriptions: SubscriptionLimits {
+            max_total: limits.max_subscriptions,
+            max_per_principal: limits.max_subscriptions_per_client,
+            ..SubscriptionLimits::default()
+        },
+        ..EngineLimits::default()
+    }
+}
 
 /// The application works as long as one of its workers does; what else is wrong is told.
 fn app_component(app: Arc<PythonApp>) -> Component {
@@ -432,13 +452,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_of_the_file_are_those_of_tasks() {
+    fn the_defaults_of_the_file_are_those_of_the_parts() {
         let config = Config::default();
         let ours = TaskOptions {
             list: false,
             ..task_options(&config)
         };
         assert_eq!(format!("{ours:?}"), format!("{:?}", TaskOptions::default()));
+        assert_eq!(
+            format!("{:?}", engine_limits(&config.http.limits)),
+            format!("{:?}", EngineLimits::default())
+        );
         assert_eq!(config.tasks_path(), Path::new("./data/ledger-tasks.db"));
         assert_eq!(
             config.sessions_path(),

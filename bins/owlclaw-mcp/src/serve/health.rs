@@ -6,16 +6,17 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 use transport_http::PlainResponse;
 
-use super::{rules, sessions};
+use super::{rules, sessions, tls};
 
 /// Parts without which every request is served as well.
-const SPARED: [&str; 2] = [rules::COMPONENT, sessions::COMPONENT];
+const SPARED: [&str; 3] = [rules::COMPONENT, sessions::COMPONENT, tls::COMPONENT];
 
 /// What is told of how the server is doing; all of it only to who may know.
 ///
 /// 503 while a part does not work, so that a balancer looks elsewhere; 200 again when it does. A
 /// configuration that is wrong is told and no reason to look elsewhere: calls are judged by the
-/// rules before it, and whoever made the mistake made it on all servers.
+/// rules before it, and whoever made the mistake made it on all servers. The same holds for
+/// certificates.
 pub(super) fn told(health: &Health, is_draining: bool, in_full: bool) -> PlainResponse {
     let status = if is_draining || !is_fit(health) {
         StatusCode::SERVICE_UNAVAILABLE

@@ -11,23 +11,22 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use jsonrpc_core::RawJson;
 use mcp_service::Principal;
 use transport_http::{
-    Authenticate, HeaderParams, HttpLimits, HttpOptions, PlainResponse, SideRequest, SideResponse,
-    SideRoutes, serve_on_threads,
+    Authenticate, ForwardedHeader, HeaderParams, HttpLimits, HttpOptions, Listen, PlainResponse,
+    SideRequest, SideResponse, SideRoutes, UnixSocket, serve_on_threads,
 };
 
 use super::administration::{Administration, is_of_operators};
 use super::build::Server;
-use super::identity::Identification;
 use super::health;
+use super::identity::Identification;
 use super::lifecycle::Lifecycle;
 use super::metrics::{Numbers, read_http};
 use super::store::ServedGateway;
 use crate::Failure;
-use crate::config::Http;
+use crate::config::{self, Http};
 
 pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
     let config = &server.config.http;
-    let address = SocketAddr::new(config.host, config.port);
     let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let engine = Arc::clone(server.gateway.engine());
     let administration = Administration::of(&server.config, &server.gateway)?;
@@ -43,27 +42,54 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
         side_routes: Some(Arc::new(routes)),
         drain: lifecycle.drain(),
         keep_sessions: server.sessions.clone().map(|it| it as _),
+        tls: server.certificates.as_ref().map(|it| Arc::clone(it.tls())),
         ..options(config, Arc::clone(&server.gateway))
     };
     if let Some(identification) = &server.identification {
         options.authenticate = Arc::clone(identification) as Arc<dyn Authenticate>;
     }
     lifecycle.serving();
-    let running = serve_on_threads(engine, options, address, threads)?;
+    let running = serve_on_threads(engine, options, listen(config), threads)?;
     read_http(server.gateway.metrics(), running.server().figures());
+    let scheme = if config.tls.enabled { "https" } else { "http" };
+    let address = config.tcp.then(|| running.address());
     tracing::info!(
         transport = "http",
-        address = %running.address(),
-        url = format!("http://{}/mcp", running.address()),
+        address = address.map(tracing::field::display),
+        url = address.map(|address| format!("{scheme}://{address}/mcp")),
+        unix_socket = running
+            .unix_socket()
+            .map(|path| tracing::field::display(path.display())),
         threads,
         "serving"
     );
+    let following = server
+        .certificates
+        .clone()
+        .map(|it| tokio::spawn(it.follow()));
     server.gateway.keep_tasks();
     lifecycle.ready();
     lifecycle.asked_over_http().await;
     running.stop();
+    if let Some(following) = following {
+        following.abort();
+    }
     tokio::join!(running.stopped(), server.close_tasks(lifecycle.drain()));
     Ok(())
+}
+
+/// Where to listen.
+fn listen(config: &Http) -> Listen {
+    Listen {
+        tcp: config
+            .tcp
+            .then(|| SocketAddr::new(config.host, config.port)),
+        unix: config.unix_socket.as_ref().map(|path| UnixSocket {
+            path: path.clone(),
+            // The configuration was checked for it; nobody else's otherwise.
+            mode: config.unix_socket_permissions().unwrap_or(0o600),
+        }),
+    }
 }
 
 fn options(config: &Http, gateway: Arc<ServedGateway>) -> HttpOptions {
@@ -92,16 +118,38 @@ fn options(config: &Http, gateway: Arc<ServedGateway>) -> HttpOptions {
         retry: Duration::from_millis(config.stream_retry_milliseconds),
         begin_stream_after: Duration::from_millis(config.stream_after_milliseconds),
         limits: limits(config),
+        keep_alive: Duration::from_secs(config.limits.stream_keep_alive_seconds),
+        strict_transport_security: Some(config.tls.hsts_seconds)
+            .filter(|seconds| *seconds > 0)
+            .map(Duration::from_secs),
+        trusted_proxies: config.trusted_networks(),
+        trust_unix_socket: config.trusts_unix_socket(),
+        forwarded_header: match config.forwarded_header {
+            config::ForwardedHeader::XForwardedFor => ForwardedHeader::XForwardedFor,
+            config::ForwardedHeader::Forwarded => ForwardedHeader::Forwarded,
+        },
         header_params: Some(Arc::new(MirroredParams { gateway })),
         ..paths(config)
     }
 }
 
 fn limits(config: &Http) -> HttpLimits {
+    let seconds = Duration::from_secs;
+    let limits = &config.limits;
     HttpLimits {
+        max_connections: limits.max_connections,
+        max_connections_per_address: limits.max_connections_per_address,
+        max_handshakes: limits.max_handshakes,
+        handshake_timeout: seconds(limits.handshake_seconds),
+        max_streams_per_connection: limits.max_streams_per_connection,
+        max_header_bytes: limits.max_header_bytes,
+        header_timeout: seconds(limits.header_seconds),
+        body_timeout: seconds(limits.body_seconds),
+        write_timeout: seconds(limits.write_seconds),
+        max_sessions_per_principal: limits.max_sessions_per_client,
         max_body_bytes: config.max_body_bytes,
         max_sessions: config.max_sessions,
-        session_idle: Duration::from_secs(config.session_idle_seconds),
+        session_idle: seconds(config.session_idle_seconds),
         max_session_replay_events: config.max_session_replay_events,
         max_session_replay_bytes: config.max_session_replay_bytes,
         max_replay_bytes: config.max_replay_bytes,
@@ -237,6 +285,10 @@ mod tests {
     #[test]
     fn the_defaults_of_the_file_are_those_of_the_transport() {
         let (ours, theirs) = (Http::default(), HttpOptions::default());
+        assert_eq!(
+            Duration::from_secs(ours.limits.stream_keep_alive_seconds),
+            theirs.keep_alive
+        );
         let limits = limits(&ours);
         assert_eq!(format!("{limits:?}"), format!("{:?}", theirs.limits));
         let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).ok();
