@@ -320,9 +320,11 @@ fn files_that_are_no_configuration_say_so() {
 #[test]
 fn all_mistakes_are_reported_at_once_a_duplicate_key_included() {
     check(
-        "mcp_server:\n  http: {port: x, prot: 1}\n  development: maybe\n  http: {}\n",
+        "mcp_server:\n  http: {port: x, prot: 1}\n  development: maybe\n  http: {}\n  \
+         ledger: {path: a, path: b}\n",
         &[
             "mcp-server.yaml:4:3: the key `http` stands here a second time | keep one of the two",
+            "mcp-server.yaml:5:21: the key `path` stands here a second time | keep one of the two",
             "mcp-server.yaml:2:16: `http.port` must be an integer from 0 to 65535, found `x` | -",
             "mcp-server.yaml:2:19: unknown key `http.prot` | did you mean `http.port`?",
             "mcp-server.yaml:3:16: `development` must be `true` or `false`, found `maybe` | -",
@@ -457,7 +459,50 @@ fn references_to_the_environment_are_followed_or_reported() {
     );
     check_line(
         "app: ${X",
-        "mcp-server.yaml:2:8: `app` has a malformed reference to an environment variable | -",
+        "mcp-server.yaml:2:8: `app` has a malformed reference: it is `${NAME}` or `${file:PATH}` | -",
+    );
+}
+
+#[test]
+fn references_to_files_are_followed_or_reported() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let write = |name: &str, text: &str| {
+        std::fs::write(directory.path().join(name), text).expect("it can be written");
+    };
+    write("port", "81\n");
+    write("password", "hunter2\n");
+    write(
+        "mcp-server.yaml",
+        "mcp_server:\n  http: {port: '${file:port}'}\n  \
+         ledger: {url: 'postgres://u:${file:password}@h/d'}\n",
+    );
+    let load = || {
+        load(
+            &Overrides::default(),
+            &Environment::default(),
+            directory.path(),
+        )
+    };
+    let config = load().expect("it is right").config;
+    assert_eq!(config.http.port, 81);
+    let url = config.ledger.url.expect("it is there");
+    let revealed = url.reveal(&Environment::default());
+    assert_eq!(revealed.as_deref(), Some("postgres://u:hunter2@h/d"));
+    write("port", "hunter2\n");
+    std::fs::remove_file(directory.path().join("password")).expect("it was there");
+    let found: Vec<String> = load().unwrap_err().problems.iter().map(shown).collect();
+    let place = directory.path().display();
+    assert_eq!(
+        found,
+        [
+            "mcp-server.yaml:2:16: `http.port` must be an integer from 0 to 65535, \
+             found what `${file:port}` stands for | -"
+                .to_owned(),
+            format!(
+                "mcp-server.yaml:3:17: `ledger.url` refers to the file `{place}/password`, which \
+                 cannot be read: No such file or directory (os error 2) | -"
+            ),
+        ]
     );
 }
 
@@ -483,6 +528,17 @@ fn variables_are_checked_like_keys() {
         (
             ("MCP_SERVER_GOVERNANCE__CLIENTS__CI__TOOLS__DENY", "x"),
             "MCP_SERVER_GOVERNANCE__CLIENTS__CI__TOOLS__DENY: `governance.clients` cannot be set in the environment | write it into the file",
+        ),
+        (
+            ("MCP_SERVER_SKILLS_DIR", "${HOME}/skills"),
+            "MCP_SERVER_SKILLS_DIR: `resources.skills_dir` must be written out here, since references are followed in the file alone, found `${HOME}/skills` | write the value itself, or put the reference into the file",
+        ),
+        (
+            (
+                "MCP_SERVER_HTTP__CORS__ALLOWED_ORIGINS",
+                "https://a.example,${B}",
+            ),
+            "MCP_SERVER_HTTP__CORS__ALLOWED_ORIGINS: `http.cors.allowed_origins` must be written out here, since references are followed in the file alone, found `https://a.example,${B}` | write the value itself, or put the reference into the file",
         ),
         (
             ("MCP_SERVER_GOVERNANCE__TOOLS", "x"),

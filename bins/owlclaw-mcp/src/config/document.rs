@@ -3,12 +3,14 @@
 //! Typed deserialisation stops at its first mistake; a tree can be walked to the end. Scalars keep
 //! the text they were written as, so that amounts never pass through a binary float.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 use serde_saphyr::{Location, Spanned};
 
+use super::layer::child;
 use super::problem::{Origin, Position, Problem, Snippet};
 
 /// Nesting beyond this is refused; the deepest known key stands at 6.
@@ -105,47 +107,54 @@ pub(super) struct Document<'a> {
 impl<'a> Document<'a> {
     /// Parses `text`, the content of the file that the operator calls `name`.
     ///
-    /// A duplicate key is reported without giving up the rest of the file; where the text is not
-    /// YAML there is no document.
+    /// Each key that stands somewhere a second time is reported, and the first one kept; where the text
+    /// is not YAML there is no document.
     pub(super) fn parse(
         name: &str,
         text: &'a str,
         problems: &mut Vec<Problem>,
     ) -> Option<Document<'a>> {
-        let mut duplicates = DuplicateKeyPolicy::Error;
-        loop {
-            let options = serde_saphyr::options! {
-                with_snippet: false,
-                duplicate_keys: duplicates,
-                non_finite_float_policy: NonFiniteFloatPolicy::AsString,
-                budget: serde_saphyr::budget! { max_depth: MAX_DEPTH, max_nodes: MAX_NODES },
-            };
-            match serde_saphyr::from_str_with_options::<Spanned<Raw<'_>>>(text, options) {
-                Ok(raw) => {
-                    let root = convert(raw, text);
-                    return Some(Document {
-                        name: name.to_owned(),
-                        text,
-                        root,
-                    });
-                }
-                Err(error) => {
-                    let at = error.location().as_ref().map(Place::new);
-                    let at = at.unwrap_or(Place {
-                        line: 0,
-                        column: 0,
-                        length: 0,
-                    });
-                    let is_duplicate =
-                        matches!(error, serde_saphyr::Error::DuplicateMappingKey { .. });
-                    problems.push(describe(&error, origin(name, text, at)));
-                    if !is_duplicate || matches!(duplicates, DuplicateKeyPolicy::FirstWins) {
-                        return None;
-                    }
-                    duplicates = DuplicateKeyPolicy::FirstWins;
-                }
+        let error = match read(text, DuplicateKeyPolicy::Error) {
+            Ok(root) => {
+                let name = name.to_owned();
+                return Some(Document { name, text, root });
             }
+            Err(error) => error,
+        };
+        let at = error.location().as_ref().map(Place::new);
+        let at = at.unwrap_or(Place {
+            line: 0,
+            column: 0,
+            length: 0,
+        });
+        let problem = describe(&error, origin(name, text, at));
+        // Which hands over all of them, to be told apart here.
+        let rest = match error {
+            serde_saphyr::Error::DuplicateMappingKey { .. } => {
+                read(text, DuplicateKeyPolicy::LastWins).ok()
+            }
+            _ => None,
+        };
+        let Some(root) = rest else {
+            problems.push(problem);
+            return None;
+        };
+        let mut document = Document {
+            name: name.to_owned(),
+            text,
+            root,
+        };
+        let mut repeated = Vec::new();
+        keep_first(&mut document.root, None, &mut repeated);
+        if repeated.is_empty() {
+            // The parser has its own idea of which keys are the same.
+            problems.push(problem);
         }
+        problems.extend(repeated.into_iter().map(|(path, key)| {
+            let origin = document.origin(key.at);
+            described_twice(origin, &key.name).key(path)
+        }));
+        Some(document)
     }
 
     /// Whether there is nothing in it but comments.
@@ -172,14 +181,28 @@ fn origin(name: &str, text: &str, at: Place) -> Origin {
     })
 }
 
+fn read(text: &str, duplicates: DuplicateKeyPolicy) -> Result<Node, serde_saphyr::Error> {
+    let options = serde_saphyr::options! {
+        with_snippet: false,
+        duplicate_keys: duplicates,
+        non_finite_float_policy: NonFiniteFloatPolicy::AsString,
+        budget: serde_saphyr::budget! { max_depth: MAX_DEPTH, max_nodes: MAX_NODES },
+    };
+    let raw = serde_saphyr::from_str_with_options::<Spanned<Raw<'_>>>(text, options)?;
+    Ok(convert(raw, text))
+}
+
+fn described_twice(origin: Origin, key: &str) -> Problem {
+    let message = format!("the key `{key}` stands here a second time");
+    Problem::error(origin, message).hint("keep one of the two")
+}
+
 /// The parser's sentence, without its place, which the origin holds, and without advice meant for
 /// whoever calls the parser.
 fn describe(error: &serde_saphyr::Error, origin: Origin) -> Problem {
     match error {
         serde_saphyr::Error::DuplicateMappingKey { key, .. } => {
-            let key = key.as_deref().unwrap_or("?");
-            Problem::error(origin, format!("the key `{key}` stands here a second time"))
-                .hint("keep one of the two")
+            described_twice(origin, key.as_deref().unwrap_or("?"))
         }
         serde_saphyr::Error::MultipleDocuments { .. } => {
             Problem::error(origin, "the file holds more than one YAML document")
@@ -313,6 +336,35 @@ fn convert(raw: Spanned<Raw<'_>>, text: &str) -> Node {
         value,
         at,
         is_plain,
+    }
+}
+
+/// Takes out of each mapping what stands there again, with the key's path; `path` is `None` at the top
+/// of the file, whose key is part of no path.
+fn keep_first(node: &mut Node, path: Option<&str>, repeated: &mut Vec<(String, Key)>) {
+    match &mut node.value {
+        Value::Nothing | Value::Scalar(_) => {}
+        Value::Sequence(elements) => {
+            for (index, element) in elements.iter_mut().enumerate() {
+                let path = format!("{}[{index}]", path.unwrap_or_default());
+                keep_first(element, Some(&path), repeated);
+            }
+        }
+        Value::Mapping(entries) => {
+            let mut seen = HashSet::new();
+            for (key, mut node) in std::mem::take(entries) {
+                let name = match path {
+                    Some(path) => child(path, &key.name),
+                    None => String::new(),
+                };
+                if seen.insert(key.name.clone()) {
+                    keep_first(&mut node, Some(&name), repeated);
+                    entries.push((key, node));
+                } else {
+                    repeated.push((name, key));
+                }
+            }
+        }
     }
 }
 

@@ -137,6 +137,9 @@ fn long_name(path: &[&str]) -> String {
 
 /// A list is written with commas.
 fn read(shape: &Shape, text: &str, base: &Path) -> Result<Value, Misfit> {
+    if !matches!(shape, Shape::Single(Leaf::Text(Format::Secret))) {
+        written_out(text)?;
+    }
     match shape {
         // What a variable holds is data: nothing in it refers to another one.
         Shape::Single(leaf @ Leaf::Text(Format::Secret)) => {
@@ -159,6 +162,19 @@ fn read(shape: &Shape, text: &str, base: &Path) -> Result<Value, Misfit> {
             expected: "cannot be set in the environment".into(),
             hint: Some("write it into the file".into()),
         }),
+    }
+}
+
+/// References are for the file: what sets a variable or a flag can look up others itself, and whoever
+/// believes that we do is not to get a directory called `${HOME}`.
+pub(super) fn written_out(text: &str) -> Result<(), Misfit> {
+    match text.contains("${") {
+        true => Err(Misfit {
+            expected: "must be written out here, since references are followed in the file alone"
+                .into(),
+            hint: Some("write the value itself, or put the reference into the file".into()),
+        }),
+        false => Ok(()),
     }
 }
 

@@ -6,7 +6,7 @@ use figment::value::{Dict, Value as Setting};
 
 use super::Environment;
 use super::document::{Document, Key, Node, Value};
-use super::interpolate::interpolate;
+use super::interpolate::{interpolate, with_absolute_files};
 use super::layer::{Layer, Origins, child, join};
 use super::nearest::nearest;
 use super::problem::Problem;
@@ -67,7 +67,8 @@ impl<'a> Walk<'a> {
                 true => format!("move `{}` under `{ROOT_KEY}:`", key.name),
                 false => format!("the only key at the top of the file is `{ROOT_KEY}`"),
             };
-            self.unknown(key, &child("", &key.name), hint);
+            // Whatever it was meant to hold is not there.
+            self.unknown(key, &child("", &key.name), (Some(String::new()), hint));
         }
         values
     }
@@ -83,8 +84,8 @@ impl<'a> Walk<'a> {
                     }
                 }
                 None => {
-                    let hint = self.meant(&key.name, keys, path);
-                    self.unknown(key, &name, hint);
+                    let meant = self.meant(&key.name, keys, path);
+                    self.unknown(key, &name, meant);
                 }
             }
         }
@@ -200,6 +201,8 @@ impl<'a> Walk<'a> {
             self.misfit(node, path, message, hint);
             return None;
         };
+        let begun = with_absolute_files(text, self.base);
+        let text = begun.as_ref().unwrap_or(text);
         let replaced = match interpolate(text, self.environment) {
             Ok(replaced) => replaced,
             Err(error) => {
@@ -245,17 +248,22 @@ impl<'a> Walk<'a> {
         self.problems.push(problem.hint_if(hint));
     }
 
-    fn unknown(&mut self, key: &Key, path: &str, hint: String) {
+    /// `meant` and `hint`: what was probably meant, if that can be guessed, and what to do.
+    fn unknown(&mut self, key: &Key, path: &str, (meant, hint): (Option<String>, String)) {
         let origin = self.document.origin(key.at);
         let message = format!("unknown key `{path}`");
-        self.problems
-            .push(Problem::error(origin, message).key(path).hint(hint));
+        let problem = Problem::error(origin, message).key(path).hint(hint);
+        self.problems.push(Problem { meant, ..problem });
     }
 
-    /// The key that was probably meant by `name` in the section at `path`.
-    fn meant(&self, name: &str, keys: &Keys, path: &str) -> String {
+    /// The key that was probably meant by `name` in the section at `path`, and what to say of it.
+    fn meant(&self, name: &str, keys: &Keys, path: &str) -> (Option<String>, String) {
+        let guess = |key: String| {
+            let hint = format!("did you mean `{key}`?");
+            (Some(key), hint)
+        };
         if let Some(sibling) = nearest(name, keys.keys().map(String::as_str)) {
-            return format!("did you mean `{}`?", child(path, sibling));
+            return guess(child(path, sibling));
         }
         // The right key in the wrong place, if there is one such key only.
         let settings = settings(self.keys);
@@ -263,9 +271,12 @@ impl<'a> Walk<'a> {
         let similar = nearest(name, settings.iter().filter_map(|(path, _)| last(path)));
         let mut elsewhere = settings.iter().filter(|(path, _)| last(path) == similar);
         if let (Some((path, _)), None) = (elsewhere.next(), elsewhere.next()) {
-            return format!("did you mean `{}`?", join(path));
+            return guess(join(path));
         }
         let known: Vec<&str> = keys.keys().map(String::as_str).collect();
-        format!("known keys here are `{}`", known.join("`, `"))
+        (
+            None,
+            format!("known keys here are `{}`", known.join("`, `")),
+        )
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::layer::child;
 use super::model::Config;
 use super::problem::{Origin, Position, Problem};
-use super::{DEFAULT_FILE, Environment, Loaded, Overrides, Rejected, coerce, load};
+use super::{DEFAULT_FILE, Environment, Loaded, Needs, Overrides, Rejected, coerce, load_for};
 
 /// Where a configuration comes from.
 #[derive(Debug, Clone)]
@@ -49,13 +49,22 @@ const LIVE: [&str; 3] = ["governance", "logging.level", "logging.requests"];
 const NOT_LIVE: [&str; 2] = ["governance.approvals", "governance.idempotency"];
 
 impl Source {
-    /// Reads, merges and checks all layers; see [`load`].
+    /// Reads, merges and checks all layers; see [`super::load`].
     ///
     /// # Errors
     ///
-    /// As [`load`].
+    /// As [`super::load`].
     pub fn load(&self) -> Result<Loaded, Rejected> {
-        load(&self.overrides, &self.environment, &self.directory)
+        self.load_for(Needs::Everything)
+    }
+
+    /// The same for a command that needs no more than `needs`; see [`load_for`].
+    ///
+    /// # Errors
+    ///
+    /// As [`load_for`].
+    pub fn load_for(&self, needs: Needs) -> Result<Loaded, Rejected> {
+        load_for(needs, &self.overrides, &self.environment, &self.directory)
     }
 
     /// The file that is read if it exists, absolute.
@@ -67,7 +76,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// As [`load`]. Besides, a file that is gone or that has become empty is refused: each would
+    /// As [`super::load`]. Besides, a file that is gone or that has become empty is refused: each would
     /// put the defaults in force, which allow everything, and each is what a reader sees of a file
     /// that is just being written.
     pub fn reload(&self, running: &Loaded) -> Result<Loaded, Rejected> {
@@ -156,7 +165,8 @@ impl Config {
     }
 }
 
-fn is_live(key: &str) -> bool {
+/// Whether a change of what is at `key` takes effect while the server runs.
+pub(super) fn is_live(key: &str) -> bool {
     let is_at = |section: &str| {
         let rest = key.strip_prefix(section);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))

@@ -15,6 +15,7 @@ mod check;
 mod coerce;
 mod commands;
 mod document;
+mod editor;
 mod environment;
 mod file;
 mod governance;
@@ -27,9 +28,11 @@ mod live;
 mod model;
 mod money;
 mod nearest;
+mod needs;
 mod overrides;
 mod problem;
 mod record;
+mod reference;
 mod rules;
 mod rules_check;
 mod secret;
@@ -53,6 +56,7 @@ use layer::Origins;
 pub use alerts::{AlertEvent, Alerts, Webhook};
 pub use application::{States, WorkerStart, Workers};
 pub use commands::{Command, Output, Stdin, Words};
+pub use editor::schema;
 pub use environment::Environment;
 pub use governance::{Access, AccessRules, Client, Governance, PartialQuota, Quota};
 pub use identity::{Algorithm, ApiKeys, ClientCertificates, Identity, Jwt, NameIn, StdioIdentity};
@@ -63,10 +67,12 @@ pub use model::{
     Logging, Resources, Tools, Transport,
 };
 pub use money::{Micros, ParseMicrosError};
+pub use needs::Needs;
 pub use overrides::Overrides;
 pub(crate) use problem::printable;
 pub use problem::{Origin, Position, Problem, Severity};
 pub use record::{Checkpoint, Detectors, Durability, Ledger, Redaction};
+pub use reference::reference;
 pub use rules::{
     Approvals, Breaker, Condition, Confirmation, Effect, Idempotency, Risk, Role, ToolRule,
 };
@@ -79,6 +85,9 @@ pub use window::{ParseWindowError, Window};
 
 /// The file that is read if none is named and it exists.
 pub const DEFAULT_FILE: &str = "mcp-server.yaml";
+
+/// A file to begin with: what most servers set, and in comments what else they may.
+pub const STARTER: &str = include_str!("starter.yaml");
 
 /// A longer file is refused: it is not a configuration.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
@@ -113,6 +122,21 @@ pub struct Rejected {
 ///
 /// All problems together, if one of them is an error.
 pub fn load(
+    overrides: &Overrides,
+    environment: &Environment,
+    directory: &Path,
+) -> Result<Loaded, Rejected> {
+    load_for(Needs::Everything, overrides, environment, directory)
+}
+
+/// The same for a command that needs no more than `needs`: what is wrong elsewhere is a warning, and
+/// has its default.
+///
+/// # Errors
+///
+/// All problems together, if one of them is an error that concerns what is needed.
+pub fn load_for(
+    needs: Needs,
     overrides: &Overrides,
     environment: &Environment,
     directory: &Path,
@@ -168,6 +192,9 @@ pub fn load(
                 command.begin_at(base);
             }
             check::check(&config, &origins, &mut problems);
+            for problem in &mut problems {
+                needs.soften(problem);
+            }
             if problems
                 .iter()
                 .all(|problem| problem.severity == Severity::Warning)
@@ -186,11 +213,6 @@ pub fn load(
         Err(error) => problems.push(Problem::error(Origin::Default, error.to_string())),
     }
     Err(Rejected { problems })
-}
-
-/// The JSON Schema of the file, for editors.
-pub fn schema() -> serde_json::Value {
-    shape::file_schema()
 }
 
 /// `None` if there is no file to read, or if it cannot be read and `problems` says why.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::environment::written_out;
 use super::layer::{Layer, join};
 use super::model::Transport;
 use super::problem::{Origin, Problem};
@@ -61,7 +62,7 @@ pub(super) fn layer(
             continue;
         };
         let origin = Origin::CommandLine(flag.to_owned());
-        match leaf.coerce(&text, base) {
+        match written_out(&text).and_then(|()| leaf.coerce(&text, base)) {
             Ok(value) => layer.set(path, value, origin),
             Err(misfit) => {
                 let found = super::document::shorten(&text);

@@ -72,6 +72,10 @@ pub struct Problem {
     /// What to do, if that can be guessed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// The key that was probably meant, where the one that stands there is unknown; empty where that
+    /// may be any.
+    #[serde(skip)]
+    pub(crate) meant: Option<String>,
 }
 
 impl Problem {
@@ -82,6 +86,7 @@ impl Problem {
             key: None,
             origin,
             hint: None,
+            meant: None,
         }
     }
 
@@ -102,6 +107,14 @@ impl Problem {
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         Self {
             hint: Some(hint.into()),
+            ..self
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn meant(self, key: impl Into<String>) -> Self {
+        Self {
+            meant: Some(key.into()),
             ..self
         }
     }

@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::Environment;
+use super::interpolate::FILE;
 
 /// A text that must not be seen: as it was written, with references to the environment that are
 /// followed where it is used and no sooner.
@@ -15,7 +16,7 @@ use super::Environment;
 pub struct Secret(String);
 
 /// Stands for a secret that was written out.
-const HIDDEN: &str = "(secret)";
+pub(super) const HIDDEN: &str = "(secret)";
 
 impl Secret {
     /// A secret as a file would have it.
@@ -45,8 +46,10 @@ impl Secret {
             .strip_prefix("${")
             .and_then(|it| it.strip_suffix('}'));
         let is_reference = name.is_some_and(|name| {
-            name.bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+            // The place of a file is no secret.
+            let is_file = name.starts_with(FILE) && !name.contains("${");
+            let mut bytes = name.bytes();
+            is_file || bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         });
         match is_reference {
             true => &self.0,
@@ -91,6 +94,8 @@ mod tests {
             ("${TOKEN}${TOKEN}", HIDDEN, Some("hunter2hunter2")),
             ("${EMPTY}", "${EMPTY}", None),
             ("${MISSING}", "${MISSING}", None),
+            ("${file:/no/such}", "${file:/no/such}", None),
+            ("${file:/a}${x}", HIDDEN, None),
         ];
         for (text, shown, revealed) in rows {
             let secret = Secret::new(text);

@@ -38,6 +38,15 @@ impl Loaded {
         settings.sort_by(|a, b| a.key.cmp(&b.key));
         settings
     }
+
+    /// Whether the file itself holds a secret, and not only a reference to one.
+    pub fn has_written_secrets(&self) -> bool {
+        let settings = self.settings();
+        let mut written = settings
+            .iter()
+            .filter(|it| matches!(it.origin, Origin::File(_)));
+        written.any(|it| it.value == super::secret::HIDDEN)
+    }
 }
 
 fn collect(value: Value, path: &str, origins: &Origins, settings: &mut Vec<Setting>) {
