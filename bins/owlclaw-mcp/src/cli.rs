@@ -6,10 +6,19 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{Overrides, Transport};
+use crate::terminal::ColorWhen;
 
+mod call;
+mod client_config;
+mod completions;
+mod doctor;
 mod inspect;
 mod keys;
 
+pub(crate) use call::ToolCall;
+pub(crate) use client_config::{ClientConfig, ClientName};
+pub(crate) use completions::{ShellName, manual, manuals, script};
+pub(crate) use doctor::Doctor;
 pub(crate) use inspect::{
     ApprovalsCommand, CallFilter, Deciding, ExportFormat, GovernanceCommand, LedgerCommand,
     LinesFormat, Page, RowsFormat, StateName, Stretch, What, Whose,
@@ -29,12 +38,16 @@ pub enum Program {
 pub(crate) fn parse(
     program: Program,
     arguments: impl IntoIterator<Item = OsString>,
-) -> Result<Command, clap::Error> {
+) -> Result<(Command, Manner), clap::Error> {
     Ok(match program {
-        Program::OwlclawMcp => OwlclawMcp::try_parse_from(arguments)?.command,
+        Program::OwlclawMcp => {
+            let asked = OwlclawMcp::try_parse_from(arguments)?;
+            (asked.command, asked.manner)
+        }
         Program::Owlclaw => {
-            let Word::McpServer(server) = Owlclaw::try_parse_from(arguments)?.word;
-            server.command
+            let asked = Owlclaw::try_parse_from(arguments)?;
+            let Word::McpServer(server) = asked.word;
+            (server.command, asked.manner)
         }
     })
 }
@@ -62,6 +75,8 @@ Exit codes:
 struct OwlclawMcp {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    manner: Manner,
 }
 
 /// The OwlClaw command
@@ -70,6 +85,19 @@ struct OwlclawMcp {
 struct Owlclaw {
     #[command(subcommand)]
     word: Word,
+    #[command(flatten)]
+    manner: Manner,
+}
+
+/// How to speak to people.
+#[derive(Debug, Args)]
+pub(crate) struct Manner {
+    /// Say nothing on standard error but errors; the server's log has a level of its own
+    #[arg(long, short = 'q', global = true)]
+    pub(crate) quiet: bool,
+    /// When to use colours; NO_COLOR and CLICOLOR_FORCE are heeded too
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t, global = true)]
+    pub(crate) color: ColorWhen,
 }
 
 #[derive(Debug, Subcommand)]
@@ -112,6 +140,24 @@ pub(crate) enum Command {
     /// Makes keys for clients, lists them and takes them back
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// Looks at everything that a server needs, and says what to do about what is missing
+    #[command(after_help = doctor::CODES)]
+    Doctor(Doctor),
+    /// Prints what to put into a client's configuration
+    #[command(after_help = EXIT_CODES)]
+    ClientConfig(ClientConfig),
+    /// Prints a script that completes this program's words in a shell
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: ShellName,
+    },
+    /// Prints the manual page, or writes one for each word
+    Man {
+        /// Write pages for all words into this directory
+        #[arg(long, short = 'o', value_name = "DIRECTORY")]
+        output: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -136,6 +182,20 @@ pub(crate) enum ConfigCommand {
     },
     /// Prints the JSON Schema of the configuration file, for editors
     Schema,
+    /// Prints all keys, what they mean and what they are by default, as Markdown
+    Reference,
+    /// Writes a file to begin with
+    #[command(after_help = EXIT_CODES)]
+    Init {
+        /// Where to, or - for standard output; a file that is there is left as it is
+        #[arg(
+            long,
+            short = 'o',
+            value_name = "PATH",
+            default_value = "mcp-server.yaml"
+        )]
+        output: PathBuf,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -147,6 +207,14 @@ pub(crate) enum ToolsCommand {
         settings: Settings,
         #[command(flatten)]
         view: View,
+    },
+    /// Calls a tool, governed and recorded like any call
+    #[command(after_help = EXIT_CODES)]
+    Call {
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        call: ToolCall,
     },
 }
 
@@ -169,7 +237,7 @@ pub(crate) enum ResourcesCommand {
 }
 
 /// What the command line says about the configuration.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Settings {
     /// The configuration file [default: mcp-server.yaml, if it exists]
     #[arg(long, value_name = "PATH")]

@@ -3,24 +3,57 @@
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::SystemTime;
 
-use governance::Caller;
-use identity::{KeyFile, MadeKey, NewKey};
-use ledger::{Cursor, Decision, SigningKey};
-use serde_json::json;
-
+use crate::calling;
 use crate::cli::{
-    self, ApprovalsCommand, Command, ConfigCommand, Deciding, GovernanceCommand, KeyPlace,
-    KeysCommand, LedgerCommand, ListFormat, Program, ReportFormat, ResourcesCommand, Settings,
-    ToolsCommand,
+    self, ClientConfig, Command, Doctor, ListFormat, Program, ReportFormat, ResourcesCommand,
+    Settings, ToolsCommand,
 };
-use crate::config::{self, Environment, Loaded, Problem, Rejected, Severity, Source};
-use crate::inspect::{self, Interrupted, Verified};
+use crate::client_config::{self, Executable};
+use crate::config::{Environment, Loaded, Needs, Problem, Rejected, Severity, Source};
+use crate::inspect::Interrupted;
 use crate::listing::{self, ResourceFilter};
 use crate::logging::Log;
-use crate::{Failure, serve};
+use crate::terminal::{self, remark, tell};
+use crate::{Failure, doctor, serve};
+
+mod configuration;
+mod keys;
+mod operator;
+
+/// What the tools on offer depend on.
+const TOOLS: &[&str] = &[
+    "app",
+    "commands",
+    "governance",
+    "python",
+    "resources",
+    "services",
+    "states",
+    "tools",
+    "workers",
+];
+/// What the resources on offer depend on.
+const RESOURCES: &[&str] = &["governance", "resources"];
+/// What a call here goes through besides.
+const CALL: &[&str] = &[
+    "app",
+    "commands",
+    "development",
+    "governance",
+    "ledger",
+    "python",
+    "redaction",
+    "resources",
+    "services",
+    "states",
+    "tools",
+    "workers",
+];
+/// What clients have to know to reach the server.
+const REACH: &[&str] = &["http.host", "http.port", "http.tls.enabled", "transport"];
 
 /// What makes the program a guard, which becomes another program; see `adapter_tools::command`. Not
 /// in `--help`: it is for the server's own use.
@@ -40,15 +73,16 @@ pub fn run(program: Program, arguments: impl IntoIterator<Item = OsString>) -> E
     if arguments.get(1).is_some_and(|word| word == GUARD) {
         return adapter_tools::command::guard(arguments.into_iter().skip(2));
     }
-    let command = match cli::parse(program, arguments) {
-        Ok(command) => command,
+    let (command, manner) = match cli::parse(program, arguments) {
+        Ok(asked) => asked,
         Err(error) => {
             // `--help` and `--version` come this way too. A reader that has gone is no failure.
             let _ = error.print();
             return u8::try_from(error.exit_code()).unwrap_or(UNUSABLE).into();
         }
     };
-    match carry_out(command) {
+    terminal::settle(manner.quiet, manner.color);
+    match carry_out(program, command) {
         Ok(code) => code,
         Err(Stop::Rejected(rejected)) => {
             complain(&rejected.problems);
@@ -74,7 +108,8 @@ pub fn run(program: Program, arguments: impl IntoIterator<Item = OsString>) -> E
 }
 
 /// Why a command ended early.
-enum Stop {
+#[derive(Debug)]
+pub(crate) enum Stop {
     Rejected(Rejected),
     Output(io::Error),
     Failed(Failure),
@@ -89,14 +124,13 @@ impl From<Interrupted> for Stop {
     }
 }
 
-fn carry_out(command: Command) -> Result<ExitCode, Stop> {
+fn carry_out(program: Program, command: Command) -> Result<ExitCode, Stop> {
     match command {
         Command::Start(settings) => start(source(settings)?),
-        Command::Config(ConfigCommand::Validate { settings, format }) => validate(settings, format),
-        Command::Config(ConfigCommand::Show { settings, format }) => show(settings, format),
-        Command::Config(ConfigCommand::Schema) => print_json(&config::schema()),
+        Command::Config(command) => configuration::carry_out(command),
+        Command::Tools(ToolsCommand::Call { settings, call }) => tools_call(settings, &call),
         Command::Tools(ToolsCommand::List { settings, view }) => {
-            let loaded = load(settings)?;
+            let loaded = load_for(settings, TOOLS)?;
             let log = Log::start(&loaded.config.logging);
             let rows = serve::tools_list(loaded.config, view.client).map_err(Stop::Failed)?;
             log.flush();
@@ -111,7 +145,7 @@ fn carry_out(command: Command) -> Result<ExitCode, Stop> {
             category,
             tag,
         }) => {
-            let loaded = load(settings)?;
+            let loaded = load_for(settings, RESOURCES)?;
             let log = Log::start(&loaded.config.logging);
             let filter = ResourceFilter { category, tag };
             let rows =
@@ -122,234 +156,81 @@ fn carry_out(command: Command) -> Result<ExitCode, Stop> {
                 ListFormat::Table => print(&listing::resources_table(&rows)),
             }
         }
-        Command::Ledger(command) => ledger(command),
-        Command::Governance(command) => governance(command),
-        Command::Approvals(command) => approvals(command),
-        Command::Keys(command) => keys(command),
+        Command::Ledger(command) => operator::ledger(command),
+        Command::Governance(command) => operator::governance(command),
+        Command::Approvals(command) => operator::approvals(command),
+        Command::Keys(command) => keys::keys(command),
+        Command::Doctor(asked) => examine(asked),
+        Command::ClientConfig(asked) => client_configuration(program, &asked),
+        Command::Completions { shell } => print_bytes(&cli::script(program, shell)),
+        Command::Man { output } => manual(program, output.as_deref()),
     }
 }
 
-fn ledger(command: LedgerCommand) -> Result<ExitCode, Stop> {
-    match command {
-        LedgerCommand::Query {
-            settings,
-            filter,
-            page,
-        } => {
-            let config = load(settings)?.config;
-            print_page(inspect::query(&config, filter, &page).map_err(Stop::Failed)?)
-        }
-        LedgerCommand::Unresolved { settings, page } => {
-            let config = load(settings)?.config;
-            print_page(inspect::unresolved(&config, &page).map_err(Stop::Failed)?)
-        }
-        LedgerCommand::Tail {
-            settings,
-            filter,
-            lines,
-            follow,
-            format,
-        } => {
-            let config = load(settings)?.config;
-            inspect::tail(&config, filter, lines, follow, format)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        LedgerCommand::Show {
-            settings,
-            id,
-            format,
-        } => {
-            let config = load(settings)?.config;
-            print(&inspect::show(&config, &id, format).map_err(Stop::Failed)?)
-        }
-        LedgerCommand::Verify {
-            settings,
-            keys,
-            checkpoints,
-            format,
-        } => {
-            let config = load(settings)?.config;
-            match inspect::verify(&config, &keys, checkpoints.as_deref(), format) {
-                Ok(Verified { is_sound, text }) => {
-                    print(&text)?;
-                    Ok(if is_sound {
-                        ExitCode::SUCCESS
-                    } else {
-                        FAILED.into()
-                    })
-                }
-                // That it cannot be read says nothing about it.
-                Err(failure) => {
-                    tell(&format!("error: {}", explain(&*failure)));
-                    Ok(UNUSABLE.into())
-                }
-            }
-        }
-        LedgerCommand::Export {
-            settings,
-            filter,
-            output,
-            format,
-        } => {
-            let config = load(settings)?.config;
-            inspect::export(&config, filter, output.as_deref(), format)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        LedgerCommand::Keygen { output } => {
-            SigningKey::generate(&output).map_err(|error| Stop::Failed(error.into()))?;
-            let public = SigningKey::public_path(&output);
-            print(&format!("{}\n{}", output.display(), public.display()))
-        }
-    }
-}
-
-fn governance(command: GovernanceCommand) -> Result<ExitCode, Stop> {
-    let text = match command {
-        GovernanceCommand::Stats {
-            settings,
-            who,
-            since,
-            until,
-            by,
-            format,
-        } => {
-            let config = load(settings)?.config;
-            inspect::stats(&config, &who, (since, until), by, format)
-        }
-        GovernanceCommand::Explain {
-            settings,
-            client,
-            roles,
-            what,
-            args,
-            format,
-        } => {
-            let config = load(settings)?.config;
-            let caller = Caller {
-                principal: &client,
-                roles: &roles,
-            };
-            inspect::explain(&config, caller, &what, args.as_deref(), format)
-        }
+fn tools_call(settings: Settings, call: &cli::ToolCall) -> Result<ExitCode, Stop> {
+    let answer = calling::call(call, || {
+        let source = source(settings)?;
+        let loaded = usable(source.load_for(Needs::Keys(CALL)))?;
+        Ok((source, loaded))
+    })?;
+    let code = match answer.is_success() {
+        true => ExitCode::SUCCESS,
+        false => FAILED.into(),
     };
-    print(&text.map_err(Stop::Failed)?)
-}
-
-fn approvals(command: ApprovalsCommand) -> Result<ExitCode, Stop> {
-    let text = match command {
-        ApprovalsCommand::List {
-            settings,
-            who,
-            state,
-            limit,
-            format,
-        } => {
-            let config = load(settings)?.config;
-            inspect::list_approvals(&config, &who, state, limit, format)
-        }
-        ApprovalsCommand::Show {
-            settings,
-            id,
-            format,
-        } => {
-            let config = load(settings)?.config;
-            inspect::show_approval(&config, id, format)
-        }
-        ApprovalsCommand::Approve(deciding) => decide(deciding, Decision::Approve)?,
-        ApprovalsCommand::Deny(deciding) => decide(deciding, Decision::Deny)?,
-    };
-    print(&text.map_err(Stop::Failed)?)
-}
-
-fn keys(command: KeysCommand) -> Result<ExitCode, Stop> {
-    let now = SystemTime::now();
-    let failed = |error: identity::KeyFileError| Stop::Failed(error.into());
-    match command {
-        KeysCommand::Create {
-            place,
-            principal,
-            roles,
-            expires,
-            label,
-            format,
-        } => {
-            let file = key_file(place)?;
-            let new = NewKey {
-                principal,
-                roles,
-                lifetime: expires.map(|it| it.0),
-                label,
-            };
-            say_made(&file.create(new, now).map_err(failed)?, format)
-        }
-        KeysCommand::List { place, format } => {
-            let file = key_file(place)?;
-            print(&inspect::list_keys(&file, format).map_err(Stop::Failed)?)
-        }
-        KeysCommand::Revoke { place, id } => {
-            let key = key_file(place)?.revoke(&id, now).map_err(failed)?;
-            print(&format!("{} of {} is revoked", key.id, key.principal))
-        }
-        KeysCommand::Rotate {
-            place,
-            id,
-            overlap,
-            format,
-        } => {
-            let file = key_file(place)?;
-            say_made(&file.rotate(&id, overlap.0, now).map_err(failed)?, format)
+    match call.format {
+        ReportFormat::Json => print_json(&answer.json()).map(|_| code),
+        ReportFormat::Text if answer.is_success() => print(&answer.text()).map(|_| code),
+        ReportFormat::Text => {
+            tell(&format!("error: {}", answer.text()));
+            Ok(code)
         }
     }
 }
 
-/// The key alone on standard output, and what there is to know of it beside.
-fn say_made(made: &MadeKey, format: ReportFormat) -> Result<ExitCode, Stop> {
-    let record = &made.record;
-    let end = record.expires.as_deref().map(|it| format!("until {it}"));
-    let end = end.unwrap_or_else(|| "until it is revoked".to_owned());
-    let (id, principal) = (&record.id, &record.principal);
-    tell(&format!(
-        "key {id} of {principal} is good {end}; it is not shown again"
+fn examine(asked: Doctor) -> Result<ExitCode, Stop> {
+    let report = doctor::examine(&source(asked.settings)?, !asked.no_import);
+    match asked.format {
+        ReportFormat::Json => print_json(&report)?,
+        ReportFormat::Text => print(&report.text())?,
+    };
+    Ok(match report.is_ok() {
+        true => ExitCode::SUCCESS,
+        false => FAILED.into(),
+    })
+}
+
+fn client_configuration(program: Program, asked: &ClientConfig) -> Result<ExitCode, Stop> {
+    let path = std::env::current_exe()
+        .map_err(|error| Stop::Failed(format!("this program has no path: {error}").into()))?;
+    let words = match program {
+        Program::OwlclawMcp => Vec::new(),
+        Program::Owlclaw => vec!["mcp-server"],
+    };
+    let loaded = load_for(asked.settings.clone(), REACH)?;
+    let executable = Executable { path, words };
+    let printed =
+        client_config::client_config(asked, &loaded, &executable).map_err(Stop::Failed)?;
+    for line in &printed.remarks {
+        remark(&format!("hint: {line}"));
+    }
+    print_json(&printed.json)
+}
+
+fn manual(program: Program, output: Option<&Path>) -> Result<ExitCode, Stop> {
+    let Some(directory) = output else {
+        return print_bytes(&cli::manual(program).map_err(Stop::Output)?);
+    };
+    std::fs::create_dir_all(directory)
+        .and_then(|()| cli::manuals(program, directory))
+        .map_err(|error| {
+            let place = directory.display();
+            Stop::Failed(format!("{place} cannot be written to: {error}").into())
+        })?;
+    remark(&format!(
+        "the pages are in {0}\nhint: man -l {0}/*.1",
+        directory.display()
     ));
-    print(&inspect::made_key(made, format))
-}
-
-/// Where keys are: where the command line says, else the configuration.
-fn key_file(place: KeyPlace) -> Result<KeyFile, Stop> {
-    if let Some(path) = place.file {
-        return Ok(KeyFile::at(&path));
-    }
-    let config = load(place.settings)?.config;
-    match &config.identity.api_keys {
-        Some(keys) => Ok(KeyFile::at(&keys.file)),
-        None => {
-            let why = "the configuration accepts no API keys: add `identity: {api_keys: {}}` to it, \
-                       or name a file with --file";
-            Err(Stop::Failed(why.into()))
-        }
-    }
-}
-
-fn decide(deciding: Deciding, decision: Decision) -> Result<Result<String, Failure>, Stop> {
-    let Deciding {
-        settings,
-        id,
-        by,
-        reason,
-        format,
-    } = deciding;
-    let config = load(settings)?.config;
-    let reason = reason.as_deref();
-    Ok(inspect::decide(&config, id, decision, &by, reason, format))
-}
-
-/// A page of rows; where the next one begins is told beside them.
-fn print_page((text, next): (String, Option<Cursor>)) -> Result<ExitCode, Stop> {
-    let code = print(&text)?;
-    if let Some(next) = next {
-        tell(&format!("for older ones: --before {next}"));
-    }
-    Ok(code)
+    Ok(ExitCode::SUCCESS)
 }
 
 /// From the first line on everything goes through the log, so that a reader of standard error that
@@ -373,55 +254,24 @@ fn start(source: Source) -> Result<ExitCode, Stop> {
     })
 }
 
-fn validate(settings: Settings, format: ReportFormat) -> Result<ExitCode, Stop> {
-    let result = try_load(settings)?;
-    match format {
-        ReportFormat::Json => {
-            let is_ok = result.is_ok();
-            let report = match &result {
-                Ok(loaded) => json!({
-                    "ok": true,
-                    "file": loaded.file,
-                    "problems": loaded.warnings,
-                    "summary": loaded.summary(),
-                }),
-                Err(rejected) => json!({ "ok": false, "problems": rejected.problems }),
-            };
-            print_json(&report)?;
-            Ok(if is_ok {
-                ExitCode::SUCCESS
-            } else {
-                UNUSABLE.into()
-            })
-        }
-        ReportFormat::Text => {
-            let loaded = result.map_err(Stop::Rejected)?;
-            complain(&loaded.warnings);
-            print(&format!("ok\n{}", loaded.summary().join("\n")))
-        }
-    }
+/// The configuration, if what is needed of it can be used, its warnings told.
+fn load(settings: Settings, needs: Needs) -> Result<Loaded, Stop> {
+    usable(try_load(settings, needs)?)
 }
 
-fn show(settings: Settings, format: ReportFormat) -> Result<ExitCode, Stop> {
-    let settings = load(settings)?.settings();
-    match format {
-        ReportFormat::Json => print_json(&settings),
-        ReportFormat::Text => {
-            let lines: Vec<String> = settings.iter().map(ToString::to_string).collect();
-            print(&lines.join("\n"))
-        }
-    }
+/// The same for a command that needs no more than what is at these keys.
+pub(crate) fn load_for(settings: Settings, keys: &'static [&'static str]) -> Result<Loaded, Stop> {
+    load(settings, Needs::Keys(keys))
 }
 
-/// The configuration, if it can be used, its warnings told.
-fn load(settings: Settings) -> Result<Loaded, Stop> {
-    let loaded = try_load(settings)?.map_err(Stop::Rejected)?;
+fn try_load(settings: Settings, needs: Needs) -> Result<Result<Loaded, Rejected>, Stop> {
+    Ok(source(settings)?.load_for(needs))
+}
+
+fn usable(result: Result<Loaded, Rejected>) -> Result<Loaded, Stop> {
+    let loaded = result.map_err(Stop::Rejected)?;
     complain(&loaded.warnings);
     Ok(loaded)
-}
-
-fn try_load(settings: Settings) -> Result<Result<Loaded, Rejected>, Stop> {
-    Ok(source(settings)?.load())
 }
 
 /// Where this command's configuration comes from.
@@ -443,19 +293,28 @@ fn print(text: &str) -> Result<ExitCode, Stop> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn print_bytes(bytes: &[u8]) -> Result<ExitCode, Stop> {
+    let mut output = io::stdout().lock();
+    output
+        .write_all(bytes)
+        .and_then(|()| output.flush())
+        .map_err(Stop::Output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn print_json(value: &impl serde::Serialize) -> Result<ExitCode, Stop> {
     let text = serde_json::to_string_pretty(value).expect("rows and reports are plain data");
     print(&text)
 }
 
-/// To standard error; there is nobody left to tell if that fails.
-fn tell(message: &str) {
-    let _ = writeln!(io::stderr().lock(), "{message}");
-}
-
+/// What is no error is told to those who want to know.
 fn complain(problems: &[Problem]) {
     for problem in problems {
-        tell(&format!("{problem}\n"));
+        let text = format!("{problem}\n");
+        match problem.severity {
+            Severity::Error => tell(&text),
+            Severity::Warning => remark(&text),
+        }
     }
 }
 

@@ -9,10 +9,15 @@ pub mod config;
 pub mod listing;
 pub mod logging;
 
+mod calling;
 mod cli;
+mod client_config;
 mod command;
+mod doctor;
 mod inspect;
 mod serve;
+mod table;
+mod terminal;
 
 pub use cli::Program;
 pub use command::run;

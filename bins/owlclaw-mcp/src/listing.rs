@@ -2,11 +2,10 @@
 
 mod tokens;
 
-use comfy_table::Table;
-use comfy_table::presets::NOTHING;
 use serde::Serialize;
 
-use crate::config::{Micros, printable};
+use crate::config::Micros;
+use crate::table::table;
 
 /// A table shows at most this many characters of a description.
 const MAX_DESCRIPTION_CHARACTERS: usize = 80;
@@ -22,8 +21,10 @@ pub struct ToolRow {
     pub description: String,
     /// `low`, `medium`, `high` or `critical`.
     pub risk: Option<String>,
-    /// Whether a person has to agree to each call.
+    /// Whether a person has to agree to each call, whatever its arguments are.
     pub requires_confirmation: bool,
+    /// Who that is, by the rules in force: `user` or `operator`.
+    pub confirmation: Option<String>,
     /// What a call is expected to cost, in the configured currency.
     pub estimated_cost: Option<Micros>,
     /// Calls in any 60 seconds.
@@ -78,6 +79,7 @@ pub fn tools_table(rows: &[ToolRow]) -> String {
         "NAME",
         "KIND",
         "RISK",
+        "CONFIRM",
         "COST",
         "PER MINUTE",
         "PER DAY",
@@ -86,29 +88,26 @@ pub fn tools_table(rows: &[ToolRow]) -> String {
         "DESCRIPTION",
     ];
     let lines = table(
-        heads,
-        rows.iter().map(|row| {
-            let risk = row.risk.clone().unwrap_or_else(dash);
-            let confirmed = if row.requires_confirmation {
-                " (confirm)"
-            } else {
-                ""
-            };
-            [
-                row.name.clone(),
-                row.kind.clone(),
-                format!("{risk}{confirmed}"),
-                row.estimated_cost
-                    .map_or_else(dash, |cost| cost.to_string()),
-                row.max_calls_per_minute
-                    .map_or_else(dash, |calls| calls.to_string()),
-                row.max_calls_per_day
-                    .map_or_else(dash, |calls| calls.to_string()),
-                format!("{} s", row.timeout_seconds),
-                row.estimated_tokens.to_string(),
-                first_line(&row.description),
-            ]
-        }),
+        &heads,
+        rows.iter()
+            .map(|row| {
+                vec![
+                    row.name.clone(),
+                    row.kind.clone(),
+                    row.risk.clone().unwrap_or_else(dash),
+                    row.confirmation.clone().unwrap_or_else(dash),
+                    row.estimated_cost
+                        .map_or_else(dash, |cost| cost.to_string()),
+                    row.max_calls_per_minute
+                        .map_or_else(dash, |calls| calls.to_string()),
+                    row.max_calls_per_day
+                        .map_or_else(dash, |calls| calls.to_string()),
+                    format!("{} s", row.timeout_seconds),
+                    row.estimated_tokens.to_string(),
+                    first_line(&row.description),
+                ]
+            })
+            .collect(),
     );
     let tokens: usize = rows.iter().map(|row| row.estimated_tokens).sum();
     let tools = match rows.len() {
@@ -130,33 +129,25 @@ pub fn resources_table(rows: &[ResourceRow]) -> String {
         "DESCRIPTION",
     ];
     table(
-        heads,
-        rows.iter().map(|row| {
-            [
-                row.uri.clone(),
-                row.name.clone(),
-                row.mime_type.clone(),
-                row.size.to_string(),
-                row.last_modified.clone(),
-                if row.tags.is_empty() {
-                    dash()
-                } else {
-                    row.tags.join(", ")
-                },
-                first_line(&row.description),
-            ]
-        }),
+        &heads,
+        rows.iter()
+            .map(|row| {
+                vec![
+                    row.uri.clone(),
+                    row.name.clone(),
+                    row.mime_type.clone(),
+                    row.size.to_string(),
+                    row.last_modified.clone(),
+                    if row.tags.is_empty() {
+                        dash()
+                    } else {
+                        row.tags.join(", ")
+                    },
+                    first_line(&row.description),
+                ]
+            })
+            .collect(),
     )
-}
-
-fn table<const N: usize>(heads: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_header(heads);
-    for row in rows {
-        // Names and descriptions are other people's text, and a terminal obeys control characters.
-        table.add_row(row.map(|cell| printable(&cell)));
-    }
-    table.trim_fmt()
 }
 
 fn dash() -> String {
@@ -182,6 +173,7 @@ mod tests {
             description: description.into(),
             risk: Some("high".into()),
             requires_confirmation: true,
+            confirmation: Some("operator".into()),
             estimated_cost: Micros::parse("0.05").ok(),
             max_calls_per_minute: Some(10),
             max_calls_per_day: None,
@@ -201,18 +193,8 @@ mod tests {
         assert_eq!(
             words,
             [
-                "refund",
-                "python",
-                "high",
-                "(confirm)",
-                "0.05",
-                "10",
-                "-",
-                "300",
-                "s",
-                "40",
-                "Pays",
-                "back."
+                "refund", "python", "high", "operator", "0.05", "10", "-", "300", "s", "40",
+                "Pays", "back."
             ]
         );
     }

@@ -4,6 +4,7 @@ mod administration;
 mod alerts;
 mod budgets;
 mod build;
+mod call;
 mod commands;
 mod explain;
 mod file_watch;
@@ -38,6 +39,8 @@ use build::Server;
 use lifecycle::{Lifecycle, UNCLEAN};
 use rules::Rules;
 
+pub(crate) use build::{interpreter, scan_options};
+pub(crate) use call::call;
 pub(crate) use explain::explain;
 pub(crate) use list::{resources_list, tools_list};
 pub(crate) use store::{database, database_options, open_reader};

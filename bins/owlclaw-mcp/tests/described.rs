@@ -6,9 +6,6 @@ use std::path::{Path, PathBuf};
 use owlclaw_mcp::config::{self, Environment, Overrides, STARTER};
 use serde_json::Value;
 
-/// The variables that the examples refer to.
-const VARIABLES: [(&str, &str); 1] = [("DB_PASSWORD", "x")];
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -43,7 +40,21 @@ fn the_reference_in_the_documentation_is_current() {
 fn problems(text: &str) -> Vec<String> {
     let directory = tempfile::tempdir().expect("a directory can be made");
     std::fs::write(directory.path().join("mcp-server.yaml"), text).expect("it can be written");
-    let environment = Environment::from(VARIABLES);
+    // All that is referred to is there.
+    let variables: Vec<&str> = text
+        .split("${")
+        .skip(1)
+        .filter_map(|part| part.split_once('}').map(|(name, _)| name))
+        .collect();
+    let mut environment = Vec::new();
+    for name in variables {
+        let value = match name.ends_with("_URL") {
+            true => "https://example.com/x",
+            false => "a-text-that-is-as-long-as-secrets-should-be",
+        };
+        environment.push((name, value));
+    }
+    let environment: Environment = environment.into_iter().collect();
     let found = match config::load(&Overrides::default(), &environment, directory.path()) {
         Ok(loaded) => loaded.warnings,
         Err(rejected) => rejected.problems,

@@ -71,6 +71,17 @@ impl<const N: usize> From<[(&str, &str); N]> for Environment {
     }
 }
 
+impl<'a> FromIterator<(&'a str, &'a str)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(variables: I) -> Self {
+        let variables = variables.into_iter();
+        Self(
+            variables
+                .map(|(name, value)| (name.to_owned(), value.into()))
+                .collect(),
+        )
+    }
+}
+
 /// Takes over every variable that names a key, in either spelling.
 ///
 /// `base` is where relative paths begin.

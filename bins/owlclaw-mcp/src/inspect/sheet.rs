@@ -2,12 +2,11 @@
 
 use std::io::{self, Write};
 
-use comfy_table::Table;
-use comfy_table::presets::NOTHING;
 use serde_json::Value;
 
 use crate::cli::RowsFormat;
 use crate::config::printable;
+use crate::table::table;
 
 /// A table shows at most this many characters of a value.
 const MAX_CELL_CHARACTERS: usize = 80;
@@ -45,17 +44,15 @@ impl Sheet {
     }
 
     fn table(&self) -> String {
-        let mut table = Table::new();
-        let heads = self.shown.iter().map(|(_, head)| *head);
-        table.load_style(NOTHING).set_header(heads);
-        for row in &self.rows {
+        let heads: Vec<&str> = self.shown.iter().map(|(_, head)| *head).collect();
+        let rows = self.rows.iter().map(|row| {
             let cells = self.shown.iter().map(|(column, _)| {
                 let at = self.columns.iter().position(|name| name == column);
                 at.map_or_else(String::new, |at| cell(&row[at]))
             });
-            table.add_row(cells);
-        }
-        table.trim_fmt()
+            cells.collect()
+        });
+        table(&heads, rows.collect())
     }
 }
 

@@ -194,7 +194,7 @@ impl Server {
     }
 }
 
-pub(super) fn scan_options(config: &Config) -> Result<ScanOptions, Failure> {
+pub(crate) fn scan_options(config: &Config) -> Result<ScanOptions, Failure> {
     let options = ScanOptions::new(&config.resources.skills_dir);
     match &config.resources.root_category {
         Some(category) => options
@@ -274,7 +274,7 @@ fn search_path(root: &Path) -> Option<OsString> {
 }
 
 /// The configured interpreter, else that of the active virtual environment, else `python3`.
-fn interpreter(configured: Option<&str>) -> PathBuf {
+pub(crate) fn interpreter(configured: Option<&str>) -> PathBuf {
     if let Some(configured) = configured {
         return PathBuf::from(configured);
     }

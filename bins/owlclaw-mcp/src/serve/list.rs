@@ -46,7 +46,8 @@ pub(crate) fn tools_list(config: Config, client: Option<String>) -> Result<Vec<T
                     estimated_tokens: estimated_tokens(&model_text),
                     description: description.to_owned(),
                     risk: owlclaw.map(|block| block.risk_level.as_str().to_owned()),
-                    requires_confirmation: owlclaw.is_some_and(|block| block.requires_confirmation),
+                    requires_confirmation: hints.confirmation.is_some(),
+                    confirmation: hints.confirmation.map(|who| who.as_str().to_owned()),
                     estimated_cost: Micros::parse(&hints.estimated_cost.to_string())
                         .ok()
                         .filter(|cost| cost.get() != 0),

@@ -54,7 +54,8 @@ pub(super) async fn serve(server: &Server) -> Result<(), Failure> {
     Ok(())
 }
 
-fn principal() -> Result<Principal, Failure> {
+/// Who calls over standard input, and on the command line.
+pub(super) fn principal() -> Result<Principal, Failure> {
     match std::env::var("MCP_CLIENT_ID") {
         Ok(name) if name.trim().is_empty() => Ok(Principal::new(DEFAULT_CLIENT)),
         Ok(name) if Principal::MAX_LENGTH < name.len() => Err(format!(

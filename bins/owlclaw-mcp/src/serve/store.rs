@@ -27,6 +27,16 @@ pub(super) struct Stores {
     pub(super) quotas: Quotas,
 }
 
+/// Another server has the ledger.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{why}; every server needs a ledger of its own: set ledger.path, or MCP_SERVER_LEDGER__PATH where \
+     clients share a configuration"
+)]
+pub(super) struct LedgerInUse {
+    pub(super) why: String,
+}
+
 /// Opens both. `policy` says what is worth counting of what the ledger remembers.
 pub(super) async fn open(config: &Config, policy: &Policy) -> Result<Stores, Failure> {
     if let Some(url) = database(config)? {
@@ -95,10 +105,9 @@ async fn open_database(config: &Config, url: &str) -> Result<Stores, Failure> {
 fn open_file(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<Recorder, Failure> {
     let path = &config.ledger.path;
     let store = SqliteLedger::open(path, durability(config)).map_err(|error| match error {
-        OpenError::Locked { .. } => Failure::from(format!(
-            "{error}; every server needs a ledger of its own: set ledger.path, or \
-             MCP_SERVER_LEDGER__PATH where clients share a configuration"
-        )),
+        OpenError::Locked { .. } => Failure::from(LedgerInUse {
+            why: error.to_string(),
+        }),
         error => error.into(),
     })?;
     let interrupted = store.interrupted().len();

@@ -1,0 +1,121 @@
+//! `tools call`: one call, here or on a running server.
+
+mod answer;
+mod remote;
+
+use std::io::Read;
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+pub(crate) use answer::Answer;
+
+use crate::Failure;
+use crate::cli::ToolCall;
+use crate::config::Source;
+use crate::serve;
+
+/// The revision that is spoken: its requests need no handshake.
+const REVISION: &str = "2026-07-28";
+/// Longer arguments are refused.
+const MAX_ARGUMENTS_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Makes the call and waits for its end. `source` is where the configuration comes from of a server
+/// of our own; it is not read where another one is called.
+pub(crate) fn call(
+    call: &ToolCall,
+    server: impl FnOnce() -> Result<(Source, crate::config::Loaded), crate::command::Stop>,
+) -> Result<Answer, crate::command::Stop> {
+    let arguments = arguments(call.args.as_deref()).map_err(crate::command::Stop::Failed)?;
+    let request = request(&call.tool, &arguments, call.idempotency_key.as_deref());
+    let response = match &call.url {
+        Some(url) => remote::send(url, call, &request).map_err(crate::command::Stop::Failed)?,
+        None => {
+            let (source, loaded) = server()?;
+            let frame = Bytes::from(request.to_string());
+            serve::call(source, loaded, call.client.as_deref(), &frame)
+                .map_err(crate::command::Stop::Failed)?
+        }
+    };
+    Answer::of(response).map_err(crate::command::Stop::Failed)
+}
+
+fn request(tool: &str, arguments: &Map<String, Value>, key: Option<&str>) -> Value {
+    let mut meta = json!({
+        "io.modelcontextprotocol/protocolVersion": REVISION,
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {
+            "name": "owlclaw-mcp tools call",
+            "version": env!("CARGO_PKG_VERSION"),
+        },
+    });
+    if let Some(key) = key {
+        meta["io.owlclaw/idempotencyKey"] = json!(key);
+    }
+    json!({
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": tool, "arguments": arguments, "_meta": meta},
+    })
+}
+
+/// What `--args` stands for.
+fn arguments(words: Option<&str>) -> Result<Map<String, Value>, Failure> {
+    let (text, place) = match words {
+        None => return Ok(Map::new()),
+        Some("-") => (read(std::io::stdin().lock())?, "standard input".to_owned()),
+        Some(words) => match words.strip_prefix('@') {
+            Some(path) => {
+                let place = format!("`{path}`");
+                let file = std::fs::File::open(path);
+                let file = file.map_err(|error| format!("{place} cannot be read: {error}"))?;
+                (read(file)?, place)
+            }
+            None => (words.to_owned(), "--args".to_owned()),
+        },
+    };
+    match serde_json::from_str(&text) {
+        Ok(Value::Object(arguments)) => Ok(arguments),
+        Ok(_) => {
+            Err(format!("{place} must be a JSON object, such as {{\"city\": \"Oslo\"}}").into())
+        }
+        Err(error) => Err(format!("{place} is not JSON: {error}").into()),
+    }
+}
+
+fn read(input: impl Read) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    input
+        .take(MAX_ARGUMENTS_BYTES + 1)
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_ARGUMENTS_BYTES {
+        return Err(format!("arguments have more than {MAX_ARGUMENTS_BYTES} bytes").into());
+    }
+    Ok(String::from_utf8(bytes).map_err(|_| "arguments are not UTF-8")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_an_object_from_wherever_they_come() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("arguments.json");
+        std::fs::write(&path, r#"{"a": 1}"#).unwrap();
+        let file = format!("@{}", path.display());
+        assert_eq!(arguments(None).unwrap(), Map::new());
+        for words in [r#"{"a":1}"#, &file] {
+            assert_eq!(arguments(Some(words)).unwrap()["a"], 1, "{words}");
+        }
+        for (words, why) in [
+            ("[1]", "--args must be a JSON object"),
+            ("{a: 1}", "--args is not JSON: key must be a string"),
+            ("@/no/such/file", "`/no/such/file` cannot be read"),
+        ] {
+            let said = arguments(Some(words)).unwrap_err().to_string();
+            assert!(said.starts_with(why), "{said}");
+        }
+    }
+}

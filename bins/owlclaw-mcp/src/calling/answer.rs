@@ -1,0 +1,151 @@
+//! What came of a call.
+
+use serde_json::Value;
+
+use crate::Failure;
+use crate::config::printable;
+
+/// The answer to a call.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Answer {
+    /// The result, or the error, as the protocol has it.
+    response: Value,
+}
+
+impl Answer {
+    /// `response` is a JSON-RPC response.
+    pub(crate) fn of(response: Value) -> Result<Self, Failure> {
+        match response.get("result").or_else(|| response.get("error")) {
+            Some(_) => Ok(Self { response }),
+            None => Err(format!("this is no answer to a call: {response}").into()),
+        }
+    }
+
+    /// Whether the call was made, and did what it was to do.
+    pub(crate) fn is_success(&self) -> bool {
+        let result = self.response.get("result");
+        result.is_some_and(|result| result["isError"] != true && !is_question(result))
+    }
+
+    /// The result or the error, with its name in front.
+    pub(crate) fn json(&self) -> Value {
+        match self.response.get("result") {
+            Some(result) => serde_json::json!({ "result": result }),
+            None => serde_json::json!({ "error": self.response["error"] }),
+        }
+    }
+
+    /// What a tool says, as lines.
+    pub(crate) fn text(&self) -> String {
+        let Some(result) = self.response.get("result") else {
+            return self.error();
+        };
+        if is_question(result) {
+            return "the tool asks for more than its arguments, which only a client with a user \
+                    can answer"
+                .to_owned();
+        }
+        let content = result["content"].as_array().cloned().unwrap_or_default();
+        let structured = &result["structuredContent"];
+        // Most tools say the same twice, for clients that know only text.
+        if !structured.is_null() && content.iter().all(|part| says_the_same(part, structured)) {
+            return serde_json::to_string_pretty(structured).unwrap_or_default();
+        }
+        let parts = content.iter().map(shown);
+        parts.collect::<Vec<_>>().join("\n")
+    }
+
+    /// The error with its code and what is to be known of it.
+    fn error(&self) -> String {
+        let error = &self.response["error"];
+        let message = printable(error["message"].as_str().unwrap_or("no message"));
+        let data = &error["data"];
+        let mut lines = vec![format!("{message} ({})", error["code"])];
+        if let Some(reason) = data["reason"].as_str() {
+            lines.push(format!("reason: {}", printable(reason)));
+        }
+        if let Some(seconds) = data["retry_after"].as_f64() {
+            lines.push(format!("hint: try again in {seconds} s"));
+        }
+        for violation in data["violations"].as_array().into_iter().flatten() {
+            lines.push(format!("  {}", printable(&violation_text(violation))));
+        }
+        if let Some(how) = data["approval"]["how"].as_str() {
+            lines.push(format!("hint: {}", printable(how)));
+        }
+        lines.join("\n")
+    }
+}
+
+/// A result that asks its client something.
+fn is_question(result: &Value) -> bool {
+    result["resultType"] == "input_required" || result["resultType"] == "inputRequired"
+}
+
+fn violation_text(violation: &Value) -> String {
+    match violation.as_str() {
+        Some(text) => text.to_owned(),
+        None => violation.to_string(),
+    }
+}
+
+fn says_the_same(part: &Value, structured: &Value) -> bool {
+    let text = part["text"].as_str();
+    text.is_some_and(|text| serde_json::from_str::<Value>(text).is_ok_and(|it| it == *structured))
+}
+
+/// A part of a result. Line ends of a text stay, whatever else a terminal obeys goes.
+fn shown(part: &Value) -> String {
+    let text = part["text"].as_str().or(part["resource"]["text"].as_str());
+    match text {
+        Some(text) => text.lines().map(printable).collect::<Vec<_>>().join("\n"),
+        None => {
+            let kind = part["type"].as_str().unwrap_or("part");
+            let about = part["mimeType"].as_str().or(part["uri"].as_str());
+            printable(&format!("({kind} {})", about.unwrap_or_default()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn answer(result: Value) -> Answer {
+        Answer::of(json!({"jsonrpc": "2.0", "id": 1, "result": result})).unwrap()
+    }
+
+    #[test]
+    fn what_a_tool_says_is_shown_once_and_harmlessly() {
+        let twice = answer(json!({
+            "content": [{"type": "text", "text": "{\"count\":1}"}],
+            "structuredContent": {"count": 1},
+        }));
+        assert_eq!(twice.text(), "{\n  \"count\": 1\n}");
+        let parts = answer(json!({"content": [
+            {"type": "text", "text": "one\n\u{1b}[2Jtwo"},
+            {"type": "image", "mimeType": "image/png", "data": "AAAA"},
+        ]}));
+        assert_eq!(parts.text(), "one\n [2Jtwo\n(image image/png)");
+        assert!(twice.is_success() && parts.is_success());
+    }
+
+    #[test]
+    fn a_call_that_came_to_nothing_is_no_success() {
+        assert!(!answer(json!({"content": [], "isError": true})).is_success());
+        assert!(!answer(json!({"resultType": "input_required"})).is_success());
+        let refused = Answer::of(json!({"error": {
+            "code": -32003,
+            "message": "refused",
+            "data": {"reason": "rate_minute", "retry_after": 12, "violations": ["/a: must be text"]},
+        }}))
+        .unwrap();
+        assert!(!refused.is_success());
+        assert_eq!(
+            refused.text(),
+            "refused (-32003)\nreason: rate_minute\nhint: try again in 12 s\n  /a: must be text"
+        );
+        assert!(Answer::of(json!({"id": 1})).is_err());
+    }
+}

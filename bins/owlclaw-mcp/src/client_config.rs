@@ -1,0 +1,219 @@
+//! `client-config`: what to put into the configuration of a client.
+//!
+//! Nothing that is secret is ever printed: where a key belongs, the client's own way to refer to one
+//! is printed, or a place to be filled in.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::Failure;
+use crate::cli::{ClientConfig, ClientName};
+use crate::config::{Config, Loaded, Transport};
+
+/// What the variable with the key is called, for clients that start the server and for those that
+/// send it.
+const KEY: &str = "OWLCLAW_API_KEY";
+/// Stands where somebody has to write the key.
+const OPEN: &str = "<the key that `owlclaw-mcp keys create` has printed>";
+
+/// What to print.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Printed {
+    /// The part of the client's file.
+    pub(crate) json: Value,
+    /// Where that is, and what else is to be known, a line each.
+    pub(crate) remarks: Vec<String>,
+}
+
+/// The program as a client would start it.
+#[derive(Debug, Clone)]
+pub(crate) struct Executable {
+    /// Absolute.
+    pub(crate) path: PathBuf,
+    /// The words before `start`.
+    pub(crate) words: Vec<&'static str>,
+}
+
+/// What `asked` says to put into the file of its client.
+///
+/// # Errors
+///
+/// When the client would have to start a server without a file to go by.
+pub(crate) fn client_config(
+    asked: &ClientConfig,
+    loaded: &Loaded,
+    program: &Executable,
+) -> Result<Printed, Failure> {
+    let url = match &asked.url {
+        Some(url) => Some(url.clone()),
+        None => (loaded.config.transport == Transport::Http).then(|| own_url(&loaded.config)),
+    };
+    let mut remarks = vec![format!("put this into {}", place(asked.client))];
+    let (entry, inputs) = match &url {
+        Some(url) => remote(asked, url),
+        None => {
+            let file = loaded.file.as_deref().ok_or(
+                "there is no configuration file, and clients start servers from anywhere: write \
+                 one (`owlclaw-mcp config init`), name it (--config), or name a server (--url)",
+            )?;
+            remarks.extend(needed_variables(file));
+            started(asked, program, file)
+        }
+    };
+    if asked.with_key && asked.client == ClientName::Inspector && url.is_some() {
+        remarks.push("the key goes into the Authentication field of the Inspector".to_owned());
+    }
+    if url.is_some() && asked.client == ClientName::ClaudeDesktop {
+        remarks.push(
+            "Claude Desktop starts mcp-remote, a program of others, to reach a URL; it needs Node.js"
+                .to_owned(),
+        );
+    }
+    let name = asked.name.as_str();
+    let json = match asked.client {
+        ClientName::Vscode if inputs.is_empty() => json!({"servers": {name: entry}}),
+        ClientName::Vscode => json!({"inputs": inputs, "servers": {name: entry}}),
+        _ => json!({"mcpServers": {name: entry}}),
+    };
+    Ok(Printed { json, remarks })
+}
+
+/// A server that runs already.
+fn remote(asked: &ClientConfig, url: &str) -> (Value, Vec<Value>) {
+    let has_key = asked.with_key;
+    let with_header = |mut entry: Value, key: String| {
+        if has_key {
+            entry["headers"] = json!({"Authorization": format!("Bearer {key}")});
+        }
+        entry
+    };
+    match asked.client {
+        ClientName::ClaudeDesktop => {
+            let mut entry = json!({"command": "npx", "args": ["-y", "mcp-remote", url]});
+            if has_key {
+                // Its arguments cannot hold a space everywhere, so the value goes by the environment.
+                let header = "Authorization:${OWLCLAW_AUTHORIZATION}";
+                entry["args"] = json!(["-y", "mcp-remote", url, "--header", header]);
+                entry["env"] = json!({"OWLCLAW_AUTHORIZATION": format!("Bearer {OPEN}")});
+            }
+            (entry, Vec::new())
+        }
+        ClientName::Cursor => {
+            let entry = with_header(json!({ "url": url }), format!("${{env:{KEY}}}"));
+            (entry, Vec::new())
+        }
+        ClientName::Kiro => {
+            let entry = with_header(json!({ "url": url }), format!("${{{KEY}}}"));
+            (entry, Vec::new())
+        }
+        ClientName::Inspector => (json!({"type": "streamable-http", "url": url}), Vec::new()),
+        ClientName::Vscode => {
+            let entry = json!({"type": "http", "url": url});
+            let entry = with_header(entry, "${input:owlclaw-key}".to_owned());
+            (
+                entry,
+                if has_key {
+                    vec![key_input()]
+                } else {
+                    Vec::new()
+                },
+            )
+        }
+    }
+}
+
+/// A server that the client starts for itself.
+fn started(asked: &ClientConfig, program: &Executable, file: &Path) -> (Value, Vec<Value>) {
+    let mut words: Vec<String> = program.words.iter().map(|it| (*it).to_owned()).collect();
+    words.extend(["start", "--transport", "stdio", "--config"].map(str::to_owned));
+    words.push(file.display().to_string());
+    let mut entry = json!({"command": program.path.display().to_string(), "args": words});
+    let mut variables = json!({});
+    if let Some(principal) = &asked.principal {
+        variables["MCP_CLIENT_ID"] = json!(principal);
+    }
+    let mut inputs = Vec::new();
+    if asked.with_key {
+        variables[KEY] = json!(match asked.client {
+            ClientName::Cursor => format!("${{env:{KEY}}}"),
+            ClientName::Kiro => format!("${{{KEY}}}"),
+            ClientName::Vscode => "${input:owlclaw-key}".to_owned(),
+            ClientName::ClaudeDesktop | ClientName::Inspector => OPEN.to_owned(),
+        });
+        if asked.client == ClientName::Vscode {
+            inputs.push(key_input());
+        }
+    }
+    if variables.as_object().is_some_and(|it| !it.is_empty()) {
+        entry["env"] = variables;
+    }
+    if asked.client == ClientName::Vscode {
+        entry["type"] = json!("stdio");
+    }
+    (entry, inputs)
+}
+
+/// Visual Studio Code asks for it once and keeps it where secrets are kept.
+fn key_input() -> Value {
+    json!({
+        "type": "promptString",
+        "id": "owlclaw-key",
+        "description": "Key for the OwlClaw MCP server",
+        "password": true,
+    })
+}
+
+/// Where a server with this configuration is reached from its own machine.
+fn own_url(config: &Config) -> String {
+    let http = &config.http;
+    let scheme = if http.tls.enabled { "https" } else { "http" };
+    let host = match http.host {
+        host if !host.is_unspecified() => host,
+        std::net::IpAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+        std::net::IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+    };
+    let address = std::net::SocketAddr::new(host, http.port);
+    format!("{scheme}://{address}/mcp")
+}
+
+/// The file of each client, as its makers say.
+fn place(client: ClientName) -> &'static str {
+    match client {
+        ClientName::ClaudeDesktop => {
+            "claude_desktop_config.json (Settings > Developer > Edit Config), and start it again"
+        }
+        ClientName::Cursor => ".cursor/mcp.json in the project, or ~/.cursor/mcp.json",
+        ClientName::Inspector => {
+            "mcp.json, and run: npx @modelcontextprotocol/inspector --config mcp.json"
+        }
+        ClientName::Kiro => ".kiro/settings/mcp.json in the project, or ~/.kiro/settings/mcp.json",
+        ClientName::Vscode => ".vscode/mcp.json in the workspace",
+    }
+}
+
+/// Clients hand little of their environment on to the servers they start.
+fn needed_variables(file: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let lines = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#'));
+    let names: BTreeSet<&str> = lines.flat_map(referred_to).collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    (!names.is_empty()).then(|| {
+        let names = names.join(", ");
+        format!("the configuration refers to {names}, which the client has to set in `env`")
+    })
+}
+
+/// The names in `${NAME}`.
+fn referred_to(line: &str) -> Vec<&str> {
+    let parts = line.split("${").skip(1);
+    let names = parts.filter_map(|part| part.split_once('}').map(|(name, _)| name));
+    let is_name = |name: &&str| {
+        let mut bytes = name.bytes();
+        !name.is_empty() && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    names.filter(is_name).collect()
+}

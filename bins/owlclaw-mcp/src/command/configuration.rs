@@ -1,0 +1,88 @@
+//! What is asked about the configuration itself.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::{Stop, UNUSABLE, complain, load, print, print_json, try_load};
+use crate::cli::{ConfigCommand, ReportFormat, Settings};
+use crate::config::{self, Needs};
+use crate::terminal::remark;
+
+pub(super) fn carry_out(command: ConfigCommand) -> Result<ExitCode, Stop> {
+    match command {
+        ConfigCommand::Validate { settings, format } => validate(settings, format),
+        ConfigCommand::Show { settings, format } => show(settings, format),
+        ConfigCommand::Schema => print_json(&config::schema()),
+        ConfigCommand::Reference => print(config::reference().trim_end()),
+        ConfigCommand::Init { output } => init(&output),
+    }
+}
+
+fn validate(settings: Settings, format: ReportFormat) -> Result<ExitCode, Stop> {
+    let result = try_load(settings, Needs::Everything)?;
+    match format {
+        ReportFormat::Json => {
+            let is_ok = result.is_ok();
+            let report = match &result {
+                Ok(loaded) => json!({
+                    "ok": true,
+                    "file": loaded.file,
+                    "problems": loaded.warnings,
+                    "summary": loaded.summary(),
+                }),
+                Err(rejected) => json!({ "ok": false, "problems": rejected.problems }),
+            };
+            print_json(&report)?;
+            Ok(if is_ok {
+                ExitCode::SUCCESS
+            } else {
+                UNUSABLE.into()
+            })
+        }
+        ReportFormat::Text => {
+            let loaded = result.map_err(Stop::Rejected)?;
+            complain(&loaded.warnings);
+            print(&format!("ok\n{}", loaded.summary().join("\n")))
+        }
+    }
+}
+
+fn show(settings: Settings, format: ReportFormat) -> Result<ExitCode, Stop> {
+    let settings = load(settings, Needs::Everything)?.settings();
+    match format {
+        ReportFormat::Json => print_json(&settings),
+        ReportFormat::Text => {
+            let lines: Vec<String> = settings.iter().map(ToString::to_string).collect();
+            print(&lines.join("\n"))
+        }
+    }
+}
+
+fn init(output: &Path) -> Result<ExitCode, Stop> {
+    if output == Path::new("-") {
+        return print(config::STARTER.trim_end());
+    }
+    let place = output.display();
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(output)
+        .and_then(|mut file| file.write_all(config::STARTER.as_bytes()));
+    written.map_err(|error| {
+        Stop::Failed(match error.kind() {
+            io::ErrorKind::AlreadyExists => format!(
+                "{place} is there already and was left as it is; name another file with --output"
+            )
+            .into(),
+            _ => format!("{place} cannot be written: {error}").into(),
+        })
+    })?;
+    remark(&format!(
+        "{place} is written\nhint: owlclaw-mcp config validate --config {place}"
+    ));
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,99 @@
+//! One call, by way of everything that a client's call goes through, without serving anybody else.
+
+use bytes::{Bytes, BytesMut};
+use jsonrpc_core::{Message, encode};
+use mcp_service::{Accepted, Connection, Outbox, Principal, Reply, TransportKind};
+use serde_json::Value;
+
+use super::build::Server;
+use super::lifecycle::Lifecycle;
+use super::rules::Rules;
+use super::stdio;
+use super::store::LedgerInUse;
+use crate::Failure;
+use crate::config::{Loaded, LogLevel, Source};
+use crate::logging::Log;
+
+/// Builds a server, hands it one request of `client`, and closes it when that is answered.
+///
+/// # Errors
+///
+/// When there can be no server; what is wrong with the call is in the response.
+pub(crate) fn call(
+    source: Source,
+    mut loaded: Loaded,
+    client: Option<&str>,
+    frame: &Bytes,
+) -> Result<Value, Failure> {
+    let principal = match client {
+        Some(client) => named(client)?,
+        None => stdio::principal()?,
+    };
+    // Nobody comes back for a task, and their store may be a server's.
+    loaded.config.tasks.enabled = false;
+    // What is told to webhooks is told by servers.
+    loaded.config.alerts = crate::config::Alerts::default();
+    // The answer is what is asked for; what is worth knowing besides is what went wrong.
+    let logging = &mut loaded.config.logging;
+    if matches!(logging.level, LogLevel::Debug | LogLevel::Info) {
+        logging.level = LogLevel::Warning;
+    }
+    let (log, level) = Log::start_adjustable(logging);
+    let lifecycle = Lifecycle::watch(loaded.config.shutdown)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let answered = runtime.block_on(async {
+        let rules = Rules::watch(source, loaded);
+        let server = Server::build(&rules, level, lifecycle.clone())
+            .await
+            .map_err(in_use)?;
+        lifecycle.serving();
+        let outbox = Outbox::default();
+        let connection = Connection::new(principal, TransportKind::Stdio, None, outbox.clone());
+        let accepted = server.gateway.engine().accept(&connection, frame, &outbox);
+        let reply = match accepted {
+            Accepted::Done(reply) => reply,
+            Accepted::Pending(exchange) => tokio::select! {
+                reply = exchange => reply,
+                // Dropping the exchange cancels the call, and the ledger says so.
+                () = lifecycle.asked() => Reply::Nothing,
+            },
+        };
+        connection.close();
+        lifecycle.begin();
+        // Whether all of it is closed cleanly is in the log.
+        server.close().await;
+        match reply {
+            Reply::One(answer) => {
+                let mut text = BytesMut::new();
+                encode(&Message::Response(answer.response), &mut text);
+                Ok(serde_json::from_slice(&text)?)
+            }
+            Reply::Nothing | Reply::Batch(_) => Err("the call was cancelled".into()),
+        }
+    });
+    runtime.shutdown_background();
+    log.flush();
+    answered
+}
+
+fn named(client: &str) -> Result<Principal, Failure> {
+    let is_printable = client.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    if client.trim().is_empty() || !is_printable || Principal::MAX_LENGTH < client.len() {
+        let most = Principal::MAX_LENGTH;
+        return Err(format!("--as must be printable ASCII, at most {most} bytes").into());
+    }
+    Ok(Principal::new(client.trim()))
+}
+
+/// A server that runs has the ledger: it is to be called itself.
+fn in_use(failure: Failure) -> Failure {
+    match failure.downcast::<LedgerInUse>() {
+        Ok(in_use) => {
+            let what = &in_use.why;
+            format!("{what}; call the server that has it: --url http://HOST:PORT/mcp").into()
+        }
+        Err(other) => other,
+    }
+}

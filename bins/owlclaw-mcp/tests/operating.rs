@@ -1,0 +1,443 @@
+//! What an operator does at a terminal: look although something is wrong, begin, and be helped along.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+struct Said {
+    output: String,
+    messages: String,
+    code: i32,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        Self {
+            output: String::from_utf8(output.stdout).expect("it prints text"),
+            messages: String::from_utf8(output.stderr).expect("it prints text"),
+            code: output.status.code().expect("it exits"),
+        }
+    }
+}
+
+fn directory(file: &str) -> TempDir {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    if !file.is_empty() {
+        std::fs::write(directory.path().join("mcp-server.yaml"), file).expect("writable");
+    }
+    directory
+}
+
+fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_owlclaw-mcp"))
+}
+
+fn command(path: &Path, directory: &TempDir, words: &[&str]) -> Command {
+    let mut command = Command::new(path);
+    command
+        .args(words)
+        .current_dir(directory.path())
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .stdin(Stdio::null());
+    command
+}
+
+fn say(directory: &TempDir, words: &str) -> Said {
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let output = command(program(), directory, &words).output();
+    output.expect("the program starts").into()
+}
+
+/// A ledger with nothing in it, and a configuration that is wrong everywhere else.
+const WRONG_ELSEWHERE: &str = "\
+mcp_server:
+  ledger: {path: ledger.db}
+  htpp: {port: 1}
+  http: {port: x, tls: {cert_file: '${NO_SUCH}'}}
+  governance: {currency: euro}
+  logging: {level: LOUD}
+  logging: {level: INFO}
+";
+
+fn with_ledger(file: &str) -> TempDir {
+    let directory = directory(file);
+    let path = directory.path().join("ledger.db");
+    drop(ledger::SqliteLedger::open(path, ledger::Durability::Strict).expect("it can be made"));
+    directory
+}
+
+#[test]
+fn operators_look_into_the_ledger_whatever_is_wrong_elsewhere() {
+    let directory = with_ledger(WRONG_ELSEWHERE);
+    for words in [
+        "ledger query",
+        "ledger tail",
+        "ledger unresolved",
+        "ledger export",
+        "ledger verify",
+        "governance stats",
+        "approvals list",
+    ] {
+        let said = say(&directory, words);
+        assert_eq!(said.code, 0, "{words}: {}", said.messages);
+        // The operator is told, once for each, and that it matters.
+        for part in ["htpp", "`http.port`", "NO_SUCH", "currency", "`logging`"] {
+            assert!(said.messages.contains(part), "{words}: {}", said.messages);
+        }
+        assert!(!said.messages.contains("error:"), "{}", said.messages);
+        assert!(said.messages.contains("the server does not start"));
+        let quiet = say(&directory, &format!("{words} --quiet"));
+        assert_eq!((quiet.code, quiet.messages.as_str()), (0, ""), "{words}");
+    }
+    let said = say(
+        &directory,
+        "approvals show apr_01981c5e-0000-7000-8000-000000000000",
+    );
+    assert!(!said.messages.contains("not valid"), "{}", said.messages);
+    // What decides of a call has to be right to be explained; and a server wants all of it.
+    for words in [
+        "governance explain --as a --tool b",
+        "start",
+        "config validate",
+    ] {
+        let said = say(&directory, words);
+        assert_eq!(said.code, 2, "{words}: {}", said.messages);
+        assert!(said.messages.contains("not valid"), "{}", said.messages);
+    }
+}
+
+#[test]
+fn nobody_is_shown_another_ledger_than_the_servers() {
+    for (file, why) in [
+        (
+            "mcp_server:\n  ledgr: {path: ledger.db}\n",
+            "did you mean `ledger`?",
+        ),
+        (
+            "mcp_server:\n  ledger: {pth: ledger.db}\n",
+            "did you mean `ledger.path`?",
+        ),
+        (
+            "mcp_server:\n  ledger: {path: a.db}\n  ledger: {path: ledger.db}\n",
+            "a second time",
+        ),
+        ("mcp_server:\n  ledger: {path: '${NO_SUCH}'}\n", "NO_SUCH"),
+        ("ledger: {path: ledger.db}\n", "move `ledger` under"),
+        (
+            "mcp-server: {ledger: {path: ledger.db}}\n",
+            "the only key at the top",
+        ),
+        ("mcp_server: {ledger: [\n", "not valid YAML"),
+    ] {
+        let said = say(&with_ledger(file), "ledger query");
+        assert_eq!(said.code, 2, "{file}: {}", said.messages);
+        assert!(said.messages.contains(why), "{file}: {}", said.messages);
+    }
+}
+
+#[test]
+fn a_file_to_begin_with_is_written_once_and_is_right() {
+    let directory = directory("");
+    let said = say(&directory, "config init");
+    assert_eq!(said.code, 0, "{}", said.messages);
+    assert!(said.messages.contains("mcp-server.yaml is written"));
+    let validated = say(&directory, "config validate");
+    assert_eq!((validated.code, validated.messages.as_str()), (0, ""));
+
+    let path = directory.path().join("mcp-server.yaml");
+    std::fs::write(&path, "mcp_server: {}\n").expect("writable");
+    let again = say(&directory, "config init");
+    assert_eq!(again.code, 1);
+    assert!(
+        again.messages.contains("left as it is"),
+        "{}",
+        again.messages
+    );
+    assert_eq!(
+        std::fs::read_to_string(path).expect("there"),
+        "mcp_server: {}\n"
+    );
+    let printed = say(&directory, "config init --output -");
+    assert!(printed.output.contains("mcp_server:") && printed.code == 0);
+}
+
+#[test]
+fn bash_completes_words_flags_and_values() {
+    let directory = directory("");
+    let ask = |path: &Path, line: &str| {
+        let script = format!(
+            "words=({line}); \
+             source <(\"$PROGRAM\" ${{words[@]:1:$SKIP}} completions bash) || exit; \
+             COMP_WORDS=({line} ''); COMP_CWORD=${{#words[@]}}; \
+             $FUNCTION \"${{words[0]}}\" '' \"${{words[-1]}}\"; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        );
+        let (function, skip) = match line.starts_with("owlclaw-mcp") {
+            true => ("_owlclaw__mcp", "0"),
+            false => ("_owlclaw", "1"),
+        };
+        let output = command(Path::new("bash"), &directory, &["-c", &script])
+            .env("PROGRAM", path)
+            .env("FUNCTION", function)
+            .env("SKIP", skip)
+            .output();
+        let said = Said::from(output.expect("bash starts"));
+        assert_eq!((said.code, said.messages.as_str()), (0, ""), "{line}");
+        let words: Vec<String> = said.output.lines().map(str::to_owned).collect();
+        words
+    };
+    let both = [
+        (program(), "owlclaw-mcp"),
+        (
+            Path::new(env!("CARGO_BIN_EXE_owlclaw")),
+            "owlclaw mcp-server",
+        ),
+    ];
+    for (path, name) in both {
+        for (line, expected) in [
+            ("", "doctor"),
+            (" config", "init"),
+            (" ledger", "unresolved"),
+            (" tools call", "--idempotency-key"),
+            (" start --transport", "http"),
+            (" client-config", "claude-desktop"),
+        ] {
+            let found = ask(path, &format!("{name}{line}"));
+            let is_found = found.iter().any(|it| it == expected);
+            assert!(is_found, "{name}{line}: {found:?}");
+        }
+    }
+    for (shell, mark) in [
+        ("zsh", "#compdef owlclaw-mcp"),
+        ("fish", "complete -c owlclaw-mcp"),
+    ] {
+        let said = say(&directory, &format!("completions {shell}"));
+        assert!(said.code == 0 && said.output.contains(mark), "{shell}");
+    }
+}
+
+#[test]
+fn the_manual_page_can_be_read() {
+    let directory = directory("");
+    let page = say(&directory, "man").output;
+    assert!(page.contains(".TH owlclaw-mcp 1"), "{page}");
+    let said = say(&directory, "man --output pages");
+    assert_eq!(said.code, 0, "{}", said.messages);
+    let pages = directory.path().join("pages");
+    for name in [
+        "owlclaw-mcp.1",
+        "owlclaw-mcp-tools-call.1",
+        "owlclaw-mcp-doctor.1",
+    ] {
+        assert!(pages.join(name).is_file(), "{name}");
+    }
+    // Where there is a formatter, it has nothing to say against them.
+    let groff = Command::new("groff")
+        .args(["-man", "-Tascii", "-P-cbou", "-ww"])
+        .arg(pages.join("owlclaw-mcp-tools-call.1"))
+        .output();
+    if let Ok(output) = groff {
+        let said = Said::from(output);
+        assert_eq!((said.code, said.messages.as_str()), (0, ""));
+        assert!(said.output.contains("idempotency"), "{}", said.output);
+    }
+}
+
+/// Runs the program on a terminal of so many columns, and gives all that it says there.
+fn on_a_terminal(
+    directory: &TempDir,
+    columns: u16,
+    variables: &[(&str, &str)],
+    words: &[&str],
+) -> String {
+    const SCRIPT: &str = "\
+import fcntl, os, pty, struct, sys, termios
+columns = int(sys.argv[1])
+child, terminal = pty.fork()
+if child == 0:
+    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack('HHHH', 24, columns, 0, 0))
+    os.execv(sys.argv[2], sys.argv[2:])
+said = b''
+while True:
+    try:
+        piece = os.read(terminal, 65536)
+    except OSError:
+        break
+    if not piece:
+        break
+    said += piece
+os.waitpid(child, 0)
+sys.stdout.buffer.write(said)
+";
+    let columns = columns.to_string();
+    let mut all = vec!["-c", SCRIPT, &columns];
+    let path = program().to_str().expect("it is text");
+    all.push(path);
+    all.extend(words);
+    let mut python = command(Path::new("python3"), directory, &all);
+    python.env("TERM", "xterm").envs(variables.iter().copied());
+    let said = Said::from(python.output().expect("python starts"));
+    assert_eq!(said.code, 0, "{}", said.messages);
+    said.output
+}
+
+#[test]
+fn colours_are_for_terminals() {
+    let directory = directory("mcp_server: {prot: 1}\n");
+    let words = ["config", "validate"];
+    let colored = "\u{1b}[31;1merror:\u{1b}[0m unknown key";
+    let on = |variables: &[(&str, &str)]| on_a_terminal(&directory, 80, variables, &words);
+    assert!(on(&[]).contains(colored), "{}", on(&[]));
+    assert!(on(&[]).contains("\u{1b}[32mhint:\u{1b}[0m"));
+    for variable in [("NO_COLOR", "1"), ("CLICOLOR", "0"), ("TERM", "dumb")] {
+        assert!(!on(&[variable]).contains('\u{1b}'), "{variable:?}");
+    }
+    let off = say(&directory, "config validate");
+    assert!(!off.messages.contains('\u{1b}'));
+    let forced = say(&directory, "config validate --color always");
+    assert!(forced.messages.contains(colored));
+    let mut forced = command(program(), &directory, &words);
+    let forced = Said::from(
+        forced
+            .env("CLICOLOR_FORCE", "1")
+            .output()
+            .expect("it starts"),
+    );
+    assert!(forced.messages.contains(colored));
+}
+
+#[test]
+fn tables_fit_the_terminal_and_are_whole_elsewhere() {
+    let file = "mcp_server:\n  commands:\n    count-stock: {run: [cat], description: Counts what is in \
+                each of the warehouses of the north and of the south}\n";
+    let directory = directory(file);
+    let words = ["tools", "list", "--color", "never", "--quiet"];
+    let whole = say(&directory, &words.join(" "));
+    assert!(
+        whole.output.contains("and of the south"),
+        "{}",
+        whole.messages
+    );
+    for columns in [120, 100, 60] {
+        let said = on_a_terminal(&directory, columns, &[], &words);
+        let said: Vec<&str> = said.lines().filter(|it| !it.starts_with('{')).collect();
+        let widest = said.iter().map(|it| it.chars().count()).max();
+        assert!(widest <= Some(usize::from(columns)), "{columns}: {said:#?}");
+        assert!(
+            said.iter().any(|it| it.contains("count-stock")),
+            "{said:#?}"
+        );
+    }
+}
+
+fn printed(directory: &TempDir, words: &str) -> (Value, String) {
+    let said = say(directory, words);
+    assert_eq!(said.code, 0, "{words}: {}", said.messages);
+    let json = serde_json::from_str(&said.output).expect("it prints JSON");
+    (json, said.messages)
+}
+
+#[test]
+fn clients_are_told_how_to_start_the_server() {
+    let directory = directory(
+        "mcp_server:\n  ledger: {url: 'postgres://u:${DB_PASSWORD}@h/d'}\n  # ${NOT_THIS}\n",
+    );
+    let file = directory
+        .path()
+        .canonicalize()
+        .expect("it is there")
+        .join("mcp-server.yaml");
+    for (client, list) in [
+        ("claude-desktop", "mcpServers"),
+        ("cursor", "mcpServers"),
+        ("inspector", "mcpServers"),
+        ("kiro", "mcpServers"),
+        ("vscode", "servers"),
+    ] {
+        let said = command(
+            program(),
+            &directory,
+            &[
+                "client-config",
+                client,
+                "--as",
+                "desk",
+                "--with-key",
+                "--name",
+                "shop",
+            ],
+        )
+        .env("DB_PASSWORD", "hunter2")
+        .env("OWLCLAW_API_KEY", "owl_secret_key")
+        .output();
+        let said = Said::from(said.expect("it starts"));
+        assert_eq!(said.code, 0, "{}", said.messages);
+        let json: Value = serde_json::from_str(&said.output).expect("it prints JSON");
+        let entry = &json[list]["shop"];
+        assert_eq!(
+            entry["command"],
+            program().to_str().expect("text"),
+            "{json}"
+        );
+        let words = entry["args"].as_array().expect("arguments");
+        assert_eq!(words[0], "start");
+        let named = Path::new(words.last().and_then(Value::as_str).expect("a path"));
+        assert_eq!(named.canonicalize().expect("it is there"), file);
+        assert!(named.is_absolute());
+        assert_eq!(entry["env"]["MCP_CLIENT_ID"], "desk");
+        assert!(entry["env"]["OWLCLAW_API_KEY"].is_string());
+        for secret in ["hunter2", "owl_secret_key"] {
+            assert!(!said.output.contains(secret) && !said.messages.contains(secret));
+        }
+        assert!(
+            said.messages.contains("refers to DB_PASSWORD,"),
+            "{}",
+            said.messages
+        );
+    }
+    let bare = say(
+        &tempfile::tempdir().expect("a directory"),
+        "client-config kiro",
+    );
+    assert_eq!(bare.code, 1);
+    assert!(bare.messages.contains("config init"), "{}", bare.messages);
+}
+
+#[test]
+fn clients_are_told_where_the_server_is() {
+    let directory =
+        directory("mcp_server: {transport: http, http: {port: 9001, host: 127.0.0.1}}\n");
+    let own = "http://127.0.0.1:9001/mcp";
+    let (json, _) = printed(&directory, "client-config vscode");
+    assert_eq!(
+        json["servers"]["owlclaw"],
+        serde_json::json!({"type": "http", "url": own})
+    );
+    let (json, _) = printed(&directory, "client-config vscode --with-key");
+    let header = "Bearer ${input:owlclaw-key}";
+    assert_eq!(
+        json["servers"]["owlclaw"]["headers"]["Authorization"],
+        header
+    );
+    assert_eq!(json["inputs"][0]["password"], true);
+    let url = "https://mcp.example.com/mcp";
+    let (json, _) = printed(
+        &directory,
+        &format!("client-config cursor --url {url} --with-key"),
+    );
+    assert_eq!(json["mcpServers"]["owlclaw"]["url"], url);
+    let header = "Bearer ${env:OWLCLAW_API_KEY}";
+    assert_eq!(
+        json["mcpServers"]["owlclaw"]["headers"]["Authorization"],
+        header
+    );
+    let (json, said) = printed(
+        &directory,
+        &format!("client-config claude-desktop --url {url}"),
+    );
+    let words = serde_json::json!(["-y", "mcp-remote", url]);
+    assert_eq!(json["mcpServers"]["owlclaw"]["args"], words);
+    assert!(said.contains("mcp-remote"), "{said}");
+}
