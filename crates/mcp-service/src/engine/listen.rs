@@ -5,13 +5,20 @@ use mcp_protocol::{
     encode_notification,
     model::{ClientRequest, Listening, ServerNotification, ServerResult, SubscriptionFilter, Task},
 };
-use std::{future::poll_fn, pin::pin, task::Poll};
+use std::{
+    future::{pending, poll_fn},
+    pin::pin,
+    task::Poll,
+    time::SystemTime,
+};
+use tokio::time::sleep;
 
 impl<S> Engine<S>
 where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
-    /// `subscriptions/listen`: stays open until the client drops it or the server closes.
+    /// `subscriptions/listen`: stays open until the client drops it, the server closes, or what has
+    /// proved who the client is proves nothing any more.
     pub(super) async fn listen(&self, cx: &RequestCx, filter: SubscriptionFilter) -> Answer {
         let Some(outbox) = cx.outbox() else {
             let error =
@@ -82,7 +89,18 @@ where
                 None => self.closed().await,
             }
         };
-        futures_util::future::select(pin!(forward), pin!(over)).await;
+        let expired = async {
+            match cx.principal.expires() {
+                Some(expires) => {
+                    let left = expires.duration_since(SystemTime::now());
+                    sleep(left.unwrap_or_default()).await;
+                }
+                None => pending().await,
+            }
+        };
+        let (over, expired) = (pin!(over), pin!(expired));
+        let ends = futures_util::future::select(over, expired);
+        futures_util::future::select(pin!(forward), ends).await;
         answered(cx, Ok(self.encoder.listen_ended(&cx.id)))
     }
 
