@@ -403,13 +403,30 @@ impl House {
         client
     }
 
+    /// One with roles that are vouched for.
+    pub(crate) async fn connect_with(
+        &self,
+        principal: &str,
+        roles: &[&str],
+        version: &str,
+    ) -> Client {
+        let roles = roles.iter().map(|&role| role.into()).collect();
+        let principal = Principal::new(principal).with_roles(roles);
+        let mut client = self.join_as(principal, Duration::ZERO);
+        client.open(version).await;
+        client
+    }
+
     /// A client that has said nothing yet. `drain` is how long its calls go on after it has left.
     pub(crate) fn join(&self, principal: &str, drain: Duration) -> Client {
+        self.join_as(Principal::new(principal), drain)
+    }
+
+    fn join_as(&self, principal: Principal, drain: Duration) -> Client {
         const ROOM: usize = 1 << 20;
         let (input, server_input) = tokio::io::duplex(ROOM);
         let (server_output, output) = tokio::io::duplex(ROOM);
         let engine = Arc::clone(self.gateway.engine());
-        let principal = Principal::new(principal);
         let options = StdioOptions {
             drain,
             ..StdioOptions::default()

@@ -18,6 +18,7 @@ mod record;
 mod refusals;
 mod replays;
 mod resources;
+mod roles;
 mod skills_extension;
 mod tasks;
 mod tasks_interleavings;
