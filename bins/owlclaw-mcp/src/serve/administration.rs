@@ -1,4 +1,5 @@
-//! What operators ask and decide over HTTP, with a token that only they have.
+//! What operators ask and decide over HTTP: with the token of the configuration, or as who they have
+//! proved to be, with a role that operators have.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
-use transport_http::PlainResponse;
+use transport_http::{PlainResponse, SideRequest};
 
 use super::store::{ServedGateway, open_reader};
 use crate::Failure;
@@ -29,11 +30,21 @@ const MAX_NAME_CHARS: usize = 64;
 pub(super) struct Administration {
     gateway: Arc<ServedGateway>,
     config: Config,
-    /// Of the token. It is compared by this, so that neither its length nor how much of it is right
-    /// shows in the time.
-    token: [u8; 32],
+    /// Of the token, if there is one. It is compared by this, so that neither its length nor how much
+    /// of it is right shows in the time.
+    token: Option<[u8; 32]>,
+    /// The roles that let somebody in; none where nobody proves anything.
+    roles: Vec<String>,
     /// One looks into the ledger at a time: it is read by a thread, and serves calls as well.
     reading: Mutex<()>,
+}
+
+/// Who asks.
+enum Operator {
+    /// Somebody who has the token.
+    HasToken,
+    /// Somebody with a role that operators have.
+    Named(Arc<str>),
 }
 
 /// What is asked.
@@ -44,55 +55,85 @@ enum Asked {
 }
 
 impl Administration {
-    /// `None` without a token: then there is nothing of the kind.
+    /// `None` if nobody could be let in: then there is nothing of the kind.
     pub(super) fn of(
         config: &Config,
         gateway: &Arc<ServedGateway>,
     ) -> Result<Option<Self>, Failure> {
-        let Some(token) = &config.governance.approvals.http_token else {
-            return Ok(None);
+        let token = match &config.governance.approvals.http_token {
+            None => None,
+            // One that refers to nothing must not be taken for none, or for an empty one.
+            Some(token) => Some(token.reveal(&Environment::of_process()).ok_or_else(|| {
+                Failure::from(
+                    "governance.approvals.http_token refers to a variable that is not set",
+                )
+            })?),
         };
-        // One that refers to nothing must not be taken for none, or for an empty one.
-        let token = token.reveal(&Environment::of_process()).ok_or_else(|| {
-            Failure::from("governance.approvals.http_token refers to a variable that is not set")
-        })?;
+        // Where nobody proves anything, roles are nobody's.
+        let roles = match config.identity.is_configured() {
+            true => config.identity.operator_roles.clone(),
+            false => Vec::new(),
+        };
+        if token.is_none() && roles.is_empty() {
+            return Ok(None);
+        }
         Ok(Some(Self {
             gateway: Arc::clone(gateway),
             config: config.clone(),
-            token: Sha256::digest(token.trim()).into(),
+            token: token.map(|token| Sha256::digest(token.trim()).into()),
+            roles,
             reading: Mutex::new(()),
         }))
     }
 
     /// The answer, if it is one of these paths.
-    pub(super) async fn handle(
-        &self,
-        method: &Method,
-        uri: &Uri,
-        headers: &HeaderMap,
-    ) -> PlainResponse {
+    pub(super) async fn handle(&self, request: SideRequest<'_>) -> PlainResponse {
+        let parts = request.parts();
+        let (method, uri) = (&parts.method, &parts.uri);
         let Some(asked) = asked(uri.path()) else {
             return problem(StatusCode::NOT_FOUND, "there is nothing here");
         };
-        if !self.is_entitled(headers) {
-            let mut response = problem(StatusCode::UNAUTHORIZED, "a bearer token is needed");
-            let scheme = HeaderValue::from_static("Bearer");
-            response
-                .headers_mut()
-                .insert(header::WWW_AUTHENTICATE, scheme);
-            return response;
-        }
+        let operator = match self.operator(request).await {
+            Ok(operator) => operator,
+            Err(refused) => return *refused,
+        };
         let query = Query::of(uri);
         match (asked, method) {
             (Asked::Statistics, &Method::GET) => self.statistics(&query).await,
             (Asked::Approvals, &Method::GET) => self.approvals(&query).await,
-            (Asked::Approval(id), &Method::POST) => self.decide(&id, &query).await,
+            (Asked::Approval(id), &Method::POST) => self.decide(&id, &query, &operator).await,
             (Asked::Approval(_), _) => not_allowed("POST"),
             (_, _) => not_allowed("GET"),
         }
     }
 
-    fn is_entitled(&self, headers: &HeaderMap) -> bool {
+    /// Who asks, who must be an operator.
+    async fn operator(&self, request: SideRequest<'_>) -> Result<Operator, Box<PlainResponse>> {
+        if self.has_token(&request.parts().headers) {
+            return Ok(Operator::HasToken);
+        }
+        if self.roles.is_empty() {
+            let mut response = problem(StatusCode::UNAUTHORIZED, "a bearer token is needed");
+            let scheme = HeaderValue::from_static("Bearer");
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, scheme);
+            return Err(Box::new(response));
+        }
+        let principal = request.principal().await?;
+        let mut roles = principal.roles().iter();
+        if roles.any(|role| self.roles.iter().any(|it| **it == **role)) {
+            return Ok(Operator::Named(Arc::clone(principal.name())));
+        }
+        tracing::warn!(%principal, path = request.parts().uri.path(), "somebody is no operator");
+        let why = "only operators may do this, which takes a role";
+        Err(Box::new(problem(StatusCode::FORBIDDEN, why)))
+    }
+
+    fn has_token(&self, headers: &HeaderMap) -> bool {
+        let Some(known) = &self.token else {
+            return false;
+        };
         let mut given = headers.get_all(header::AUTHORIZATION).iter();
         let (Some(given), None) = (given.next(), given.next()) else {
             return false;
@@ -102,10 +143,7 @@ impl Administration {
         };
         let given: [u8; 32] = Sha256::digest(token.trim_ascii()).into();
         // All bytes are looked at, whichever differ first.
-        let differ = given
-            .iter()
-            .zip(self.token)
-            .fold(0, |all, (a, b)| all | (a ^ b));
+        let differ = given.iter().zip(known).fold(0, |all, (a, b)| all | (a ^ b));
         scheme.eq_ignore_ascii_case(b"Bearer ") && std::hint::black_box(differ) == 0
     }
 
@@ -172,7 +210,7 @@ impl Administration {
         }
     }
 
-    async fn decide(&self, id: &str, query: &Query) -> PlainResponse {
+    async fn decide(&self, id: &str, query: &Query, operator: &Operator) -> PlainResponse {
         let Ok(id) = id.parse::<ApprovalId>() else {
             return problem(StatusCode::NOT_FOUND, "there is no such approval");
         };
@@ -184,12 +222,25 @@ impl Administration {
                 return problem(StatusCode::BAD_REQUEST, why);
             }
         };
-        let by = query.get("by").unwrap_or_else(|| "http".to_owned());
-        let by: String = by
-            .chars()
-            .filter(|it| !it.is_control())
-            .take(MAX_NAME_CHARS)
-            .collect();
+        if let (Operator::Named(name), Decision::Approve) = (operator, decision) {
+            match self.is_for(id, Arc::clone(name)).await {
+                Ok(false) => {}
+                Ok(true) => {
+                    let why = "somebody else has to approve what you have called";
+                    return problem(StatusCode::FORBIDDEN, why);
+                }
+                Err(error) => return unavailable(&*error),
+            }
+        }
+        let by: String = match operator {
+            // Who has proved who it is decides as nobody else.
+            Operator::Named(name) => (**name).to_owned(),
+            Operator::HasToken => {
+                let by = query.get("by").unwrap_or_else(|| "http".to_owned());
+                let by = by.chars().filter(|it| !it.is_control());
+                by.take(MAX_NAME_CHARS).collect()
+            }
+        };
         match self.gateway.decide_approval(id, decision, &by).await {
             Ok(approval) => answer(StatusCode::OK, &approval),
             Err(ApprovalError::Refused(why)) => {
@@ -201,6 +252,19 @@ impl Administration {
             }
             Err(error @ ApprovalError::Record(_)) => unavailable(&error),
         }
+    }
+
+    /// Whether the approval is for a call of `principal`.
+    async fn is_for(&self, approval: ApprovalId, principal: Arc<str>) -> Result<bool, Failure> {
+        self.read(move |ledger| {
+            let filter = ApprovalFilter {
+                approval: Some(approval),
+                principal: Some(&principal),
+                ..ApprovalFilter::default()
+            };
+            Ok(!ledger.approvals(1, filter)?.is_empty())
+        })
+        .await
     }
 
     async fn read<T: Send + 'static>(

@@ -223,8 +223,7 @@ impl SideRoutes for Routes {
             "/health/live" => health::alive(),
             path if is_of_operators(path) => {
                 let administration = self.administration.as_ref()?;
-                let asked = administration.handle(&parts.method, &parts.uri, &parts.headers);
-                return Some(Box::pin(asked));
+                return Some(Box::pin(administration.handle(request)));
             }
             _ => return None,
         };
