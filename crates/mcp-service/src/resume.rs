@@ -78,11 +78,11 @@ impl Connection {
         let _ = self.watcher.0.set(Box::new(told));
     }
 
-    /// Has a connection that goes on hear of what `principal` may know, whose name is its own: which
-    /// roles that principal has is known only when it comes back.
+    /// Has a connection that goes on hear of what `principal` may know, if it is the connection's:
+    /// which roles that principal has is known only when it comes back.
     pub fn come_back(&self, principal: &Principal) {
-        if let Some(subscription) = &*self.subscription() {
-            subscription.be(principal);
+        if self.principal == *principal {
+            self.seen_as(principal);
         }
     }
 }

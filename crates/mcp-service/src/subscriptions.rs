@@ -266,15 +266,6 @@ impl Subscription {
         })
     }
 
-    /// Has it be `principal` who hears, whose name must be the one before.
-    pub(crate) fn be(&self, principal: &Principal) {
-        if let Some(subscriber) = self.list.lock().subscribers.get_mut(&self.key)
-            && subscriber.principal == *principal
-        {
-            subscriber.principal = principal.clone();
-        }
-    }
-
     /// Leaves nothing but `filter` to be heard of.
     pub(crate) fn narrow(&self, filter: SubscriptionFilter) {
         if let Some(subscriber) = self.list.lock().subscribers.get_mut(&self.key) {
