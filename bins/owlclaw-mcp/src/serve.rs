@@ -19,6 +19,7 @@ mod notes;
 mod policy;
 mod quotas;
 mod redaction;
+mod resources;
 mod rules;
 mod services;
 mod sessions;

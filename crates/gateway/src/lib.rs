@@ -39,6 +39,7 @@ mod mirrored;
 mod observed;
 mod observer;
 mod offer;
+mod plain;
 mod prompts;
 mod quota_report;
 mod readings;
@@ -72,6 +73,7 @@ pub use crate::{
     observed::Observed,
     observer::RequestLog,
     offer::Offer,
+    plain::{PlainContent, PlainRead, PlainRefusal},
     prompts::{PromptCx, PromptFailure, Prompts, StaticPrompts},
     readings::{Buckets, Kind as ReadingKind, Samples},
     recorded::{Recorded, redactor_of_this_process},

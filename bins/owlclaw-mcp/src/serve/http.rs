@@ -21,6 +21,7 @@ use super::health;
 use super::identity::Identification;
 use super::lifecycle::Lifecycle;
 use super::metrics::{Numbers, read_http};
+use super::resources;
 use super::store::ServedGateway;
 use crate::Failure;
 use crate::config::{self, Http};
@@ -225,7 +226,10 @@ impl SideRoutes for Routes {
                 let administration = self.administration.as_ref()?;
                 return Some(Box::pin(administration.handle(request)));
             }
-            _ => return None,
+            path => {
+                let name = resources::named_by(path)?;
+                return Some(Box::pin(resources::read(&self.gateway, request, name)));
+            }
         };
         let response = match parts.method {
             Method::GET => response,

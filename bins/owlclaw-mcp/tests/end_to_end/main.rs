@@ -22,6 +22,7 @@ mod idempotency;
 mod ledger_commands;
 mod ledger_faults;
 mod listings;
+mod plain_reads;
 mod redaction;
 mod restart;
 mod rules;

@@ -14,6 +14,7 @@ mod interleavings;
 mod lists;
 mod never_reached;
 mod outage;
+mod plain_reads;
 mod record;
 mod refusals;
 mod replays;

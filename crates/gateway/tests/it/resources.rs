@@ -11,11 +11,11 @@ use std::{fs, path::Path, sync::Arc};
 use tempfile::TempDir;
 use testkit::MODERN;
 
-const REFUNDS: &str = "---\nname: refunds\ndescription: How to refund.\ntags: [money]\n---\n# Refunds\n\nÄrger vermeiden.\n";
-const URI: &str = "skill://shop/refunds";
+pub(crate) const REFUNDS: &str = "---\nname: refunds\ndescription: How to refund.\ntags: [money]\n---\n# Refunds\n\nÄrger vermeiden.\n";
+pub(crate) const URI: &str = "skill://shop/refunds";
 
 /// A directory with two skills, and some bytes beside one of them.
-fn skills() -> (TempDir, Arc<SkillResources>) {
+pub(crate) fn skills() -> (TempDir, Arc<SkillResources>) {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().join("skills");
     write(&root, "shop/refunds/SKILL.md", REFUNDS.as_bytes());
