@@ -19,6 +19,7 @@ mod governed;
 mod hostile;
 mod http;
 mod idempotency;
+mod identity;
 mod ledger_commands;
 mod ledger_faults;
 mod listings;
