@@ -65,7 +65,7 @@ fn unknown_keys_name_the_nearest_known_one() {
         ),
         (
             "logging: {zebra: 1}",
-            "2:13: unknown key `logging.zebra` | known keys here are `format`, `level`, `output`",
+            "2:13: unknown key `logging.zebra` | known keys here are `format`, `level`, `output`, `requests`",
         ),
         (
             "governance: {clients: {ci: {quotas: {}}}}",
@@ -284,7 +284,9 @@ fn files_that_are_no_configuration_say_so() {
         ("mcp_server:\n", &[]),
         (
             "mcp_server:\n  http: [1\n",
-            &["2:9: this is not valid YAML: unclosed bracket '[' | -"],
+            &[
+                "2:9: this is not valid YAML: unclosed bracket '[' | look for brackets, quotes and indentation at this place and before it",
+            ],
         ),
         (
             "- mcp_server\n",
@@ -459,7 +461,7 @@ fn references_to_the_environment_are_followed_or_reported() {
     );
     check_line(
         "app: ${X",
-        "mcp-server.yaml:2:8: `app` has a malformed reference: it is `${NAME}` or `${file:PATH}` | -",
+        "mcp-server.yaml:2:8: `app` has a malformed reference: it is `${NAME}` or `${file:PATH}` | write `$${` where `${` refers to nothing",
     );
 }
 
@@ -500,7 +502,8 @@ fn references_to_files_are_followed_or_reported() {
                 .to_owned(),
             format!(
                 "mcp-server.yaml:3:17: `ledger.url` refers to the file `{place}/password`, which \
-                 cannot be read: No such file or directory (os error 2) | -"
+                 cannot be read: No such file or directory (os error 2) | a path that begins nowhere \
+                 begins at the directory of the configuration"
             ),
         ]
     );
@@ -769,15 +772,15 @@ fn rules_are_checked_as_a_whole() {
         ),
         (
             "conditions: {x: {when: 'args.amount >'}}",
-            "39: `governance.conditions.x.when`: line 1, column 14: Syntax error: mismatched input '<EOF>' expecting expression | -",
+            "39: `governance.conditions.x.when`: line 1, column 14: Syntax error: mismatched input '<EOF>' expecting expression | write an expression such as `args.amount > 1000`",
         ),
         (
             "conditions: {x: {when: 'argz.amount > 1'}}",
-            "39: `governance.conditions.x.when`: there is no variable \"argz\"; there are `args`, `principal`, `roles` and `capability` | -",
+            "39: `governance.conditions.x.when`: there is no variable \"argz\"; there are `args`, `principal`, `roles` and `capability` | write an expression such as `args.amount > 1000`",
         ),
         (
             "clients: {ana: {conditions: {x: {when: '1 +'}}}}",
-            "55: `governance.clients.ana.conditions.x.when`: line 1, column 4: Syntax error: mismatched input '<EOF>' expecting expression | -",
+            "55: `governance.clients.ana.conditions.x.when`: line 1, column 4: Syntax error: mismatched input '<EOF>' expecting expression | write an expression such as `args.amount > 1000`",
         ),
         (
             "tools: {pay: {windows: []}}",

@@ -212,6 +212,7 @@ fn describe(error: &serde_saphyr::Error, origin: Origin) -> Problem {
             let message = other.to_string();
             let message = message.split(" at line ").next().unwrap_or(&message);
             Problem::error(origin, format!("this is not valid YAML: {message}"))
+                .hint("look for brackets, quotes and indentation at this place and before it")
         }
     }
 }

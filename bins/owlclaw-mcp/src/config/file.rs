@@ -120,6 +120,9 @@ impl<'a> Walk<'a> {
 
     fn value(&mut self, shape: &Shape, node: &Node, path: &str) -> Option<Setting> {
         if let Shape::Section(_) | Shape::Table(_) | Shape::Patterns(_) = shape {
+            // What is missing in a section is told where the section is.
+            let origin = self.document.origin(node.at);
+            self.origins.insert(path.to_owned(), origin);
             let values = match shape {
                 Shape::Section(keys) => self.section(keys, node, path),
                 Shape::Table(entry) => self.table(entry, node, path, false),
@@ -206,7 +209,8 @@ impl<'a> Walk<'a> {
         let replaced = match interpolate(text, self.environment) {
             Ok(replaced) => replaced,
             Err(error) => {
-                self.misfit(node, path, format!("`{path}` {error}"), None);
+                let hint = error.hint().map(str::to_owned);
+                self.misfit(node, path, format!("`{path}` {error}"), hint);
                 return None;
             }
         };

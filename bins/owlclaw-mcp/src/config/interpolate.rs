@@ -34,6 +34,19 @@ pub(super) enum InterpolateError {
     Malformed,
 }
 
+impl InterpolateError {
+    /// What to do, where the sentence does not say it.
+    pub(super) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Missing(_) | Self::NotText(_) => None,
+            Self::Unreadable { .. } => {
+                Some("a path that begins nowhere begins at the directory of the configuration")
+            }
+            Self::Malformed => Some("write `$${` where `${` refers to nothing"),
+        }
+    }
+}
+
 /// The text with each `${NAME}` replaced; `$${` stands for `${` itself. `None` where nothing was
 /// replaced and the text stands as it is.
 ///

@@ -44,7 +44,8 @@ pub(super) fn check(governance: &Governance, origins: &Origins, problems: &mut V
                 error(child(&path, "when"), message, Some(hint));
             } else if let Some(why) = misunderstood(name, condition) {
                 let key = child(&child(&path, name), "when");
-                error(key.clone(), format!("`{key}`: {why}"), None);
+                let hint = "write an expression such as `args.amount > 1000`".to_owned();
+                error(key.clone(), format!("`{key}`: {why}"), Some(hint));
             }
         }
     }

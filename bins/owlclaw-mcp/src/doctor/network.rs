@@ -2,12 +2,17 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+
+use identity::KeyFile;
+use transport_http::{Tls, TlsFiles};
 
 use super::Finding;
 use crate::config::{Config, Transport};
 
+const DAY_SECONDS: u64 = 24 * 60 * 60;
+/// A certificate that is good for no longer wants to be renewed.
+const SOON_DAYS: u64 = 30;
 /// How long somebody may take who has the port.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -18,8 +23,12 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
             "none is needed: clients start the server (transport: stdio)",
         )];
     }
-    let mut findings = vec![port(SocketAddr::new(config.http.host, config.http.port))];
+    let mut findings = Vec::new();
+    if config.http.tcp {
+        findings.push(port(SocketAddr::new(config.http.host, config.http.port)));
+    }
     findings.extend(certificate(config));
+    findings.extend(keys(config));
     findings
 }
 
@@ -62,16 +71,46 @@ fn certificate(config: &Config) -> Vec<Finding> {
             .hint("set http.tls, or let a reverse proxy on the same machine end TLS");
         return is_open.then_some(finding).into_iter().collect();
     }
-    let files = [&tls.cert_file, &tls.key_file, &tls.client_ca_file];
-    let files = files.into_iter().flatten();
-    let unreadable =
-        files.filter_map(|path| std::fs::File::open(path).err().map(|why| (path, why)));
-    let mut findings: Vec<Finding> = unreadable
-        .map(|(path, why)| {
-            Finding::error(AREA, format!("{} cannot be read: {why}", path.display()))
-        })
-        .collect();
-    let key = tls.key_file.as_deref();
-    findings.extend(key.and_then(|path: &Path| super::storage::private(AREA, path)));
-    findings
+    let (Some(certificate), Some(key)) = (tls.cert_file.clone(), tls.key_file.clone()) else {
+        // What is missing was told with the configuration.
+        return Vec::new();
+    };
+    let loaded = Tls::load(TlsFiles {
+        certificate,
+        key,
+        client_authorities: tls.client_ca_file.clone(),
+        verify_client: tls.verify_client,
+    });
+    let loaded = match loaded {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            let why = crate::command::explain(&error);
+            let hint = "see http.tls in docs/config.md";
+            return vec![Finding::error(AREA, why).hint(hint)];
+        }
+    };
+    let left = loaded.expires_at().duration_since(SystemTime::now());
+    let days = left.map_or(0, |it| it.as_secs() / DAY_SECONDS);
+    let message = format!("it is good for {days} days");
+    let finding = match days {
+        0 => Finding::error(AREA, "it has expired, or does today").hint("renew it"),
+        1..=SOON_DAYS => Finding::warning(AREA, message).hint("renew it"),
+        _ => Finding::ok(AREA, message),
+    };
+    vec![finding]
+}
+
+/// Keys that clients prove themselves with.
+fn keys(config: &Config) -> Option<Finding> {
+    const AREA: &str = "keys";
+    let file = &config.identity.api_keys.as_ref()?.file;
+    let place = file.display();
+    let make = "owlclaw-mcp keys create --principal NAME";
+    Some(match KeyFile::at(file).list() {
+        Ok(keys) if keys.is_empty() => {
+            Finding::warning(AREA, format!("there is no key in {place}")).hint(make)
+        }
+        Ok(keys) => Finding::ok(AREA, format!("{} in {place}", keys.len())),
+        Err(error) => Finding::error(AREA, crate::command::explain(&error)).hint(make),
+    })
 }
