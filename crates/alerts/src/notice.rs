@@ -45,7 +45,11 @@ impl Notice {
     /// As receivers get it, JSON. `server` is who says so, `version` what it is.
     #[must_use]
     pub fn body(&self, server: &str, version: &str) -> String {
-        let detail = &self.detail[..self.detail.floor_char_boundary(Self::MAX_DETAIL_BYTES)];
+        let mut end = self.detail.len().min(Self::MAX_DETAIL_BYTES);
+        while !self.detail.is_char_boundary(end) {
+            end -= 1;
+        }
+        let detail = &self.detail[..end];
         json!({
             "id": self.id.to_string(),
             "alert": self.alert.to_string(),
@@ -86,13 +90,13 @@ mod tests {
             severity: Severity::Warning,
             since: time,
             at: time + Duration::from_secs(10),
-            detail: "é".repeat(Notice::MAX_DETAIL_BYTES),
+            detail: format!("x{}", "é".repeat(Notice::MAX_DETAIL_BYTES)),
         };
         let body = |notice: &Notice| -> serde_json::Value {
             serde_json::from_str(&notice.body("here", "1.2.3")).unwrap()
         };
         let cut = body(&notice)["detail"].as_str().unwrap().to_owned();
-        assert_eq!(cut.len(), Notice::MAX_DETAIL_BYTES);
+        assert_eq!(cut.len(), Notice::MAX_DETAIL_BYTES - 1);
         notice.detail = "spent".to_owned();
         assert_eq!(
             body(&notice),

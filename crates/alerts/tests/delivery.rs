@@ -1,5 +1,7 @@
 //! Alerts that are sent to a real receiver, which is not always well.
 
+#![allow(clippy::unwrap_used)]
+
 use std::time::{Duration, Instant, SystemTime};
 
 use alerts::{

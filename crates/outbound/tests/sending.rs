@@ -1,5 +1,7 @@
 //! Requests to servers that answer as a script says.
 
+#![allow(clippy::unwrap_used)]
+
 use bytes::Bytes;
 use http::Request;
 use outbound::{Client, ClientError, ClientOptions, SendError};

@@ -204,7 +204,7 @@ fn part(part: &ComponentState) -> Option<Observation> {
         name => Condition::about(Event::ComponentFailed, name),
     };
     let severity = match condition.event {
-        Event::PolicyRejected => Severity::Warning,
+        Event::PolicyRejected | Event::ComponentFailed => Severity::Warning,
         _ => Severity::Critical,
     };
     let detail = part.detail.clone();
