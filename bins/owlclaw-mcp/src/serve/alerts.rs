@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use adapter_tools::python::{AppHealth, WorkerState};
 use alerts::{Alerts, Condition, Event, Moment, Observation, Severity, Timing, WebhookOptions};
-use gateway::{Component, ComponentState, system_clock};
+use gateway::{Component, ComponentState, Metrics, ReadingKind, system_clock};
 use governance::Timestamp;
 use tokio::time::MissedTickBehavior;
 
@@ -133,6 +133,51 @@ pub(super) fn component(alerts: Arc<Alerts>) -> Component {
 
 /// What `/health` calls alerts.
 const COMPONENT: &str = "alerts";
+
+/// Adds to the server's metrics what is to be known of alerts.
+pub(super) fn read(metrics: &Metrics, alerts: &Arc<Alerts>) {
+    #[expect(clippy::cast_precision_loss, reason = "for a diagram")]
+    fn number(value: u64) -> f64 {
+        value as f64
+    }
+    let raised = Arc::clone(alerts);
+    metrics.read_one(
+        ReadingKind::Gauge,
+        "owlclaw_mcp_alerts_raised",
+        "What webhooks were told of and is not over.",
+        move || number(raised.raised() as u64),
+    );
+    let ended = Arc::clone(alerts);
+    metrics.read(
+        ReadingKind::Counter,
+        "owlclaw_mcp_alert_notices_total",
+        "Notices that were delivered to a webhook, or were given up.",
+        &["webhook", "result"],
+        move |samples| {
+            for webhook in ended.webhooks() {
+                let ends = [
+                    ("delivered", webhook.delivered),
+                    ("undelivered", webhook.undelivered),
+                ];
+                for (result, count) in ends {
+                    samples.push(&[&webhook.name, result], number(count));
+                }
+            }
+        },
+    );
+    let waiting = Arc::clone(alerts);
+    metrics.read(
+        ReadingKind::Gauge,
+        "owlclaw_mcp_alert_notices_waiting",
+        "Notices that wait for a webhook.",
+        &["webhook"],
+        move |samples| {
+            for webhook in waiting.webhooks() {
+                samples.push(&[&webhook.name], number(webhook.waiting as u64));
+            }
+        },
+    );
+}
 
 /// Looks after the server for as long as it is polled.
 pub(super) async fn watch(server: Arc<Server>, alerts: Arc<Alerts>) {

@@ -120,6 +120,9 @@ impl Server {
             components,
         };
         let gateway = Gateway::new(parts, options(&config));
+        if let Some(alerts) = &alerts {
+            super::alerts::read(gateway.metrics(), alerts);
+        }
         let version = gateway.governor().policy().version();
         notes::started(gateway.recorder(), &config, &rules.path(), version).await;
         let keeping = match &identification {

@@ -306,6 +306,45 @@ async fn a_configuration_that_is_broken_while_it_runs_is_told_until_it_is_mended
     assert_eq!(told(&pager.received()).len(), 2);
 }
 
+/// Puts a certificate that is valid for so many days, and its key, where the site has them.
+async fn certify(site: &Site, days: u32) {
+    let path = |name| site.path(name).display().to_string();
+    let status = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt"])
+        .args([
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-subj",
+            "/CN=localhost",
+        ])
+        .args(["-addext", "subjectAltName=DNS:localhost"])
+        .args(["-days", &days.to_string()])
+        .args(["-keyout", &path("key.pem"), "-out", &path("chain.pem")])
+        .stderr(Stdio::null())
+        .status()
+        .await;
+    assert!(status.unwrap().success());
+}
+
+#[tokio::test]
+async fn a_certificate_that_expires_soon_is_told_until_there_is_another() {
+    let pager = Receiver::start().await;
+    let tls = json!({"enabled": true, "cert_file": "chain.pem", "key_file": "key.pem"});
+    let site = site(&pager, json!({"http": {"tls": tls}}));
+    certify(&site, 5).await;
+    let server = site.http().await;
+    let raised = wait_told(&pager, "certificate_expiry", "raised").await;
+    assert_eq!(raised["severity"], "warning");
+    assert!(
+        raised["detail"].as_str().unwrap().contains("4 days"),
+        "{raised}"
+    );
+    certify(&site, 90).await;
+    wait_told(&pager, "certificate_expiry", "recovered").await;
+    assert_eq!(count(&pager, "certificate_expiry", "raised"), 1);
+    drop(server);
+}
+
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_dead_webhook_hurts_nobody() {
@@ -331,6 +370,9 @@ async fn a_dead_webhook_hurts_nobody() {
         }
         sleep(PAUSE).await;
     }
+    let metrics = client.exchange(&HttpRequest::get("/metrics")).await;
+    let waiting = "owlclaw_mcp_alert_notices_waiting{webhook=\"pager\"}";
+    assert!(metrics.text().contains(waiting), "{}", metrics.text());
     for index in 0..50 {
         assert!(append(&server, &format!("mark-{index}")).await);
     }
