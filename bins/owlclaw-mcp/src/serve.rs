@@ -28,6 +28,7 @@ mod states;
 mod stdio;
 mod store;
 mod supervisor;
+mod telemetry;
 mod tls;
 
 use std::process::ExitCode;

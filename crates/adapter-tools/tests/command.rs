@@ -165,6 +165,15 @@ async fn the_environment_is_what_is_named() {
         .collect();
     names.sort_unstable();
     assert_eq!(names, ["PATH", "TOKEN"]);
+
+    let shop = Shop::new("printf '%s %s' \"$TRACEPARENT\" \"$TRACESTATE\"\n");
+    let mut options = shop.options(&[]);
+    options.output = Output::Text;
+    let cx = ToolCx::new("anna", "r").with_trace("00-1", Some("a=1"));
+    let tool = tool(options);
+    let arguments = tool.check(Bytes::from_static(b"{}")).unwrap();
+    let output = tool.execute(cx, arguments).await.unwrap();
+    assert_eq!(output.content, [Content::text("00-1 a=1")]);
 }
 
 #[tokio::test]

@@ -74,6 +74,7 @@ pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
     super::commands::check(&config.commands, origins, problems);
     super::services::check(&config.services, origins, problems);
     super::alerts::check(&config.alerts, origins, problems);
+    super::telemetry::check(&config.telemetry, origins, problems);
     super::identity::check(config, origins, problems);
     super::tls::check(http, origins, problems);
 }

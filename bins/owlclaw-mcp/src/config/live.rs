@@ -128,6 +128,10 @@ impl Config {
                 "alerts.webhooks",
                 self.alerts.webhooks != new.alerts.webhooks,
             ),
+            (
+                "telemetry.otlp.headers",
+                self.telemetry.otlp.headers != new.telemetry.otlp.headers,
+            ),
             ("ledger.url", self.ledger.url != new.ledger.url),
             (
                 "governance.approvals.http_token",

@@ -41,6 +41,7 @@ mod shape;
 mod show;
 mod shutdown;
 mod summary;
+mod telemetry;
 mod tls;
 mod window;
 
@@ -80,6 +81,7 @@ pub use secret::Secret;
 pub use services::{Mode, OpenApi, Operations, RetryRule, Services};
 pub use show::Setting;
 pub use shutdown::Shutdown;
+pub use telemetry::{Capture, Otlp, Telemetry};
 pub use tls::{ForwardedHeader, Tls};
 pub use window::{ParseWindowError, Window};
 

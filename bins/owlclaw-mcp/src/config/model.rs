@@ -20,6 +20,7 @@ use super::limits::Limits;
 use super::record::{Ledger, Redaction};
 use super::services::Services;
 use super::shutdown::Shutdown;
+use super::telemetry::Telemetry;
 use super::tls::{ForwardedHeader, Tls};
 
 /// Everything that can be configured.
@@ -62,6 +63,8 @@ pub struct Config {
     pub redaction: Redaction,
     /// What the server says about itself.
     pub logging: Logging,
+    /// Traces of what is done. Without a collector there are none.
+    pub telemetry: Telemetry,
     /// How the server ends.
     pub shutdown: Shutdown,
     /// Whom to tell what has failed.

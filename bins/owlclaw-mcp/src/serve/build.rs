@@ -56,6 +56,8 @@ pub(super) struct Server {
     /// What knows who is calling, where that has to be proved.
     pub(super) identification: Option<Arc<Identification>>,
     _keeping: Option<Keeping>,
+    /// What sends traces, if anybody wants them.
+    telemetry: Option<Arc<telemetry::Telemetry>>,
     pub(super) certificates: Option<Arc<Certificates>>,
     _watching: WatchGuard,
 }
@@ -98,6 +100,7 @@ impl Server {
         if let Some(identification) = identification.as_ref().filter(|_| on_http) {
             components.push(identification.component());
         }
+        let telemetry = super::telemetry::start(&config.telemetry)?;
         components.extend(certificates.iter().map(Certificates::component));
         let parts = Parts {
             info: Implementation {
@@ -116,12 +119,17 @@ impl Server {
             recorder,
             redactor,
             tasks,
-            tracing: None,
+            tracing: telemetry
+                .as_ref()
+                .map(|it| super::telemetry::tracing(it, &config.telemetry)),
             components,
         };
         let gateway = Gateway::new(parts, options(&config));
         if let Some(alerts) = &alerts {
             super::alerts::read(gateway.metrics(), alerts);
+        }
+        if let Some(telemetry) = &telemetry {
+            super::telemetry::count(telemetry, gateway.metrics());
         }
         let version = gateway.governor().policy().version();
         notes::started(gateway.recorder(), &config, &rules.path(), version).await;
@@ -141,6 +149,7 @@ impl Server {
             lifecycle,
             alerts,
             sessions,
+            telemetry,
             identification,
             _keeping: keeping,
             certificates,
@@ -175,7 +184,14 @@ impl Server {
                 alerts.close(super::alerts::LAST_WORDS).await;
             }
         };
-        let (is_clean, ()) = tokio::join!(self.close_parts(), last_words);
+        let last_spans = async {
+            // Those of tasks end with them.
+            self.close_tasks(Duration::ZERO).await;
+            if let Some(telemetry) = &self.telemetry {
+                telemetry.close(super::telemetry::LAST_SPANS).await;
+            }
+        };
+        let (is_clean, (), ()) = tokio::join!(self.close_parts(), last_words, last_spans);
         is_clean
     }
 

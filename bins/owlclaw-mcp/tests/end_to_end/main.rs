@@ -34,4 +34,5 @@ mod skills;
 mod stdio;
 mod tasks;
 mod tools_call;
+mod traces;
 mod workers;

@@ -1,11 +1,14 @@
 //! How often a request is sent.
 
 use crate::service::{Seen, Service, answer, bound, call, call_as, client, json as answer_json};
-use adapter_tools::{ToolCx, ToolError};
+use adapter_tools::{Errand, OpenErrand, ToolCx, ToolError, TraceErrands};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -201,4 +204,52 @@ async fn a_connection_that_breaks_leaves_a_write_unknown() {
         assert_eq!(error.is_retryable(), may_repeat, "{method} {error:?}");
         assert_eq!(accepted.load(Ordering::SeqCst), times, "{method}");
     }
+}
+
+/// Keeps what it hears of requests, and numbers them.
+#[derive(Default)]
+struct Heard(Arc<Mutex<Vec<String>>>);
+
+struct Open(Arc<Mutex<Vec<String>>>, u32);
+
+impl TraceErrands for Heard {
+    fn begin(&self, errand: &Errand<'_>) -> Box<dyn OpenErrand> {
+        assert_eq!((errand.method, errand.scheme), ("GET", "http"));
+        assert_eq!((errand.host, errand.port.is_some()), ("127.0.0.1", true));
+        Box::new(Open(Arc::clone(&self.0), errand.resent))
+    }
+}
+
+impl OpenErrand for Open {
+    fn traceparent(&self) -> String {
+        format!("attempt-{}", self.1)
+    }
+
+    fn tracestate(&self) -> Option<String> {
+        Some("a=1".to_owned())
+    }
+
+    fn answered(self: Box<Self>, status: u16) {
+        self.0.lock().unwrap().push(format!("{} {status}", self.1));
+    }
+
+    fn failed(self: Box<Self>, kind: &'static str) {
+        self.0.lock().unwrap().push(format!("{} {kind}", self.1));
+    }
+}
+
+#[tokio::test]
+async fn each_attempt_says_where_in_a_trace_it_is() {
+    let service = service(&[503]).await;
+    let tool = bound(&client(), &binding(&service, "GET", json!({})));
+    let heard = Arc::new(Heard::default());
+    let cx = ToolCx::new("anna", "call-7")
+        .with_trace("the-call", None)
+        .with_errands(Arc::clone(&heard) as _);
+    call_as(&tool, cx, json!({})).await.unwrap();
+    assert_eq!(*heard.0.lock().unwrap(), ["0 503", "1 200"]);
+    let seen = service.seen();
+    let parents: Vec<_> = seen.iter().map(|it| it.header("traceparent")).collect();
+    assert_eq!(parents, ["attempt-0", "attempt-1"]);
+    assert!(seen.iter().all(|it| it.header("tracestate") == "a=1"));
 }
