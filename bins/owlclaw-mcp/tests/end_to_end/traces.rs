@@ -17,6 +17,7 @@ import owlclaw_worker
 from owlclaw import OwlClaw
 
 app = OwlClaw("traced")
+app.mount_skills("skills")
 
 @app.handler("where")
 async def where() -> dict:
@@ -146,7 +147,7 @@ async fn langfuse_gets_what_it_shows_tools_and_costs_by() {
     let mut client = server.client();
     client.open(MODERN).await;
     let params = call("sell", json!({ "password": "hunter2" }));
-    client.post_modern("tools/call", params).await.result();
+    let _ = client.post_modern("tools/call", params).await.result();
     let is_there = |spans: &[CollectedSpan]| spans.iter().any(|it| it.kind == "internal");
     let spans = collector.until("the tool is there", is_there).await;
     let request = &collector.requests()[0];
@@ -207,18 +208,14 @@ async fn what_waits_is_sent_at_the_end_and_a_collector_that_hangs_holds_up_nothi
         client.open(MODERN).await;
         if hangs {
             collector.answer_next(std::iter::repeat_n(CollectorAnswer::Hang, 9));
-            client
-                .post_modern("tools/call", call("where", json!({})))
-                .await
-                .result();
+            let answer = client.post_modern("tools/call", call("where", json!({})));
+            let _ = answer.await.result();
             collector.requested(1).await;
         }
         let begun = Instant::now();
         for _ in 0..20 {
-            client
-                .post_modern("tools/call", call("where", json!({})))
-                .await
-                .result();
+            let answer = client.post_modern("tools/call", call("where", json!({})));
+            let _ = answer.await.result();
         }
         assert!(begun.elapsed() < GENEROUS / 2, "{:?}", begun.elapsed());
         server.process().signal("TERM").await;
@@ -236,10 +233,8 @@ async fn a_collector_may_be_down_at_the_start_and_come_later() {
     let site = site(&format!("http://127.0.0.1:{port}"), json!({}), json!({}));
     let mut server = site.stdio();
     server.open(MODERN).await;
-    server
-        .request("tools/call", call("where", json!({})))
-        .await
-        .result();
+    let answer = server.request("tools/call", call("where", json!({})));
+    let _ = answer.await.result();
     let collector = Collector::at(port).await;
     let spans = collector.spans_of(2).await;
     assert!(spans.iter().any(|it| it.name == "tools/call where"));
