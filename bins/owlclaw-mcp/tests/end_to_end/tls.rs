@@ -1,0 +1,469 @@
+//! Encryption, and the other ways by which strangers come: HTTP/2, a Unix socket, a proxy.
+
+use std::{net::SocketAddr, os::unix::fs::PermissionsExt, path::Path, process::Stdio, sync::Arc};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
+use testkit::{
+    Conversation, GENEROUS, HttpConnection, HttpRequest, HttpServer, MODERN, wait_until,
+};
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpStream, UnixStream},
+    process::Command,
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{
+        ClientConfig, RootCertStore,
+        crypto::ring,
+        pki_types::{CertificateDer, PrivateKeyDer, ServerName},
+    },
+};
+
+use crate::support::{END, Site, call, run};
+
+/// Somebody who issues certificates.
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
+}
+
+/// A certificate and its key.
+pub(crate) struct Issued {
+    certificate: CertificateDer<'static>,
+    key: KeyPair,
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    let text = BASE64_STANDARD.encode(der);
+    format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n")
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap().der().clone();
+        Self {
+            issuer: Issuer::new(params, key),
+            certificate,
+        }
+    }
+
+    fn pem(&self) -> String {
+        pem("CERTIFICATE", &self.certificate)
+    }
+
+    fn issue(&self, change: impl FnOnce(&mut CertificateParams)) -> Issued {
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let mut params = CertificateParams::new(names).unwrap();
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Issued {
+            certificate: certificate.der().clone(),
+            key,
+        }
+    }
+}
+
+impl Issued {
+    fn key_pem(&self) -> String {
+        pem("PRIVATE KEY", &self.key.serialize_der())
+    }
+
+    /// Puts it where the server of `site` looks.
+    fn install(&self, site: &Site) {
+        site.write("key.pem", self.key_pem());
+        restrict(&site.path("key.pem"), 0o600);
+        site.write("chain.pem", pem("CERTIFICATE", &self.certificate));
+    }
+}
+
+fn restrict(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+}
+
+/// A site whose server encrypts, and who has issued its certificate.
+pub(crate) fn site(more: Value) -> (Site, Authority) {
+    let mut tls = json!({"enabled": true, "cert_file": "chain.pem", "key_file": "key.pem"});
+    for (key, value) in more.as_object().unwrap() {
+        tls[key] = value.clone();
+    }
+    let site = Site::new(json!({"http": {"tls": tls}}));
+    let authority = Authority::new();
+    authority.issue(|_| {}).install(&site);
+    site.write("authority.pem", authority.pem());
+    (site, authority)
+}
+
+/// Connects to whoever shows a certificate of `authority`.
+pub(crate) async fn connect(
+    address: SocketAddr,
+    authority: &Authority,
+    own: Option<&Issued>,
+) -> std::io::Result<HttpConnection> {
+    let mut roots = RootCertStore::empty();
+    roots.add(authority.certificate.clone()).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let config = match own {
+        None => builder.with_no_client_auth(),
+        Some(own) => {
+            let key = PrivateKeyDer::try_from(own.key.serialize_der()).unwrap();
+            let chain = vec![own.certificate.clone()];
+            builder.with_client_auth_cert(chain, key).unwrap()
+        }
+    };
+    let stream = TcpStream::connect(address).await?;
+    let name = ServerName::try_from("localhost").unwrap();
+    let connector = TlsConnector::from(Arc::new(config));
+    Ok(HttpConnection::over(connector.connect(name, stream).await?))
+}
+
+/// `GET /health/live`; with the connection, which is kept.
+pub(crate) async fn ask(connection: HttpConnection) -> HttpConnection {
+    let request = HttpRequest::get("/health/live").header("host", "localhost");
+    let (response, connection) = connection.exchange(&request).await;
+    assert_eq!(response.status, 200);
+    connection
+}
+
+/// What a program says that is given nothing.
+async fn say(program: &str, words: &[&str], directory: &Path) -> String {
+    talk(program, words, directory, "").await
+}
+
+/// What a program says that is given `input`.
+pub(crate) async fn talk(program: &str, words: &[&str], directory: &Path, input: &str) -> String {
+    let mut child = Command::new(program)
+        .args(words)
+        .current_dir(directory)
+        .kill_on_drop(true)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program is there");
+    let mut stdin = child.stdin.take().unwrap();
+    // One that has ended already says why.
+    let _ = stdin.write_all(input.as_bytes()).await;
+    drop(stdin);
+    let output = tokio::time::timeout(GENEROUS, child.wait_with_output()).await;
+    let output = output.expect("in time").unwrap();
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+#[tokio::test]
+async fn independent_clients_are_served_by_either_version_and_told_what_is_wrong() {
+    let (site, authority) = site(json!({"hsts_seconds": 3600}));
+    let server = site.http().await;
+    let address = server.address().to_string();
+    let here = site.path(".");
+    for (flag, expected) in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")] {
+        let words = [
+            "s_client",
+            "-connect",
+            &address,
+            "-CAfile",
+            "authority.pem",
+            flag,
+        ];
+        let said = say("openssl", &words, &here).await;
+        assert!(said.contains("Verify return code: 0 (ok)"), "{said}");
+        assert!(said.contains(&format!("New, {expected}")), "{said}");
+    }
+    let words = [
+        "s_client",
+        "-connect",
+        &address,
+        "-tls1_1",
+        "-cipher",
+        "ALL:@SECLEVEL=0",
+    ];
+    let said = say("openssl", &words, &here).await;
+    assert!(said.contains("Cipher is (NONE)"), "{said}");
+
+    let url = format!("https://localhost:{}/mcp", server.address().port());
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+    for (flag, version) in [("--http1.1", "1.1"), ("--http2", "2")] {
+        let words = [
+            "-sS",
+            "-i",
+            flag,
+            "--cacert",
+            "authority.pem",
+            "-w",
+            "\nHTTP %{http_version}",
+            "-d",
+            body,
+            "-H",
+            "content-type: application/json",
+            "-H",
+            "accept: application/json",
+            &url,
+        ];
+        let said = say("curl", &words, &here).await;
+        assert!(said.contains(r#""name":"echo""#), "{said}");
+        assert!(said.ends_with(&format!("\nHTTP {version}")), "{said}");
+        assert!(
+            said.contains("strict-transport-security: max-age=3600"),
+            "{said}"
+        );
+        assert!(said.contains("x-content-type-options: nosniff"), "{said}");
+        assert!(said.contains("cache-control: no-store"), "{said}");
+    }
+
+    // Plain text where TLS is spoken.
+    let plain = HttpConnection::connect(server.address()).await.unwrap();
+    let (told, _) = plain.exchange(&HttpRequest::get("/health")).await;
+    assert_eq!(told.status, 400);
+    assert!(told.text().contains("use https://"), "{}", told.text());
+    // And somebody who believes another authority.
+    assert!(
+        connect(server.address(), &Authority::new(), None)
+            .await
+            .is_err()
+    );
+    ask(connect(server.address(), &authority, None).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn certificates_change_and_connections_stay() {
+    let (site, old) = site(json!({}));
+    let server = site.http().await;
+    let address = server.address();
+    let kept = ask(connect(address, &old, None).await.unwrap()).await;
+
+    let new = Authority::new();
+    new.issue(|_| {}).install(&site);
+    server
+        .process()
+        .wait_stderr("who comes now sees them")
+        .await;
+    let fresh = ask(connect(address, &new, None).await.unwrap()).await;
+    assert!(connect(address, &old, None).await.is_err());
+    let kept = ask(kept).await;
+
+    // A key that is not the certificate's changes nothing, and is told.
+    site.write("key.pem", new.issue(|_| {}).key_pem());
+    server
+        .process()
+        .wait_stderr("is not that of the first certificate")
+        .await;
+    let fresh = ask(fresh).await;
+    let request = HttpRequest::get("/health").header("host", "localhost");
+    let (health, fresh) = fresh.exchange(&request).await;
+    assert_eq!(health.status, 200, "it serves as before");
+    let parts = health.json();
+    let mut parts = parts["components"].as_array().unwrap().iter();
+    let part = parts.find(|part| part["name"] == "certificate").unwrap();
+    assert_eq!(part["ok"], false);
+    ask(connect(address, &new, None).await.unwrap()).await;
+
+    let last = Authority::new();
+    last.issue(|_| {}).install(&site);
+    server.process().signal("HUP").await;
+    wait_until("the last one is in use", GENEROUS, || {
+        server.stderr().matches("who comes now sees them").count() == 2
+    })
+    .await;
+    ask(connect(address, &last, None).await.unwrap()).await;
+    let (health, _) = ask(fresh).await.exchange(&request).await;
+    assert!(!health.text().contains("key.pem"), "{}", health.text());
+    ask(kept).await;
+}
+
+#[tokio::test]
+async fn clients_without_a_certificate_are_refused_where_one_is_wanted() {
+    let (site, authority) = site(json!({"client_ca_file": "clients.pem", "verify_client": true}));
+    let clients = Authority::new();
+    site.write("clients.pem", clients.pem());
+    let server = site.http().await;
+    let own = clients.issue(|_| {});
+    ask(connect(server.address(), &authority, Some(&own))
+        .await
+        .unwrap())
+    .await;
+
+    let stranger = Authority::new().issue(|_| {});
+    let expired = clients.issue(|params| params.not_after = rcgen::date_time_ymd(2020, 1, 1));
+    for own in [None, Some(&stranger), Some(&expired)] {
+        // With TLS 1.3 a client learns of it when it reads for the first time.
+        if let Ok(mut connection) = connect(server.address(), &authority, own).await {
+            let request = HttpRequest::get("/health/live").header("host", "localhost");
+            let _ = connection.send_bytes(&request.to_bytes()).await;
+            assert!(connection.read_head().await.is_err());
+        }
+    }
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_used_are_told_at_the_start() {
+    let (site, authority) = site(json!({}));
+    let start = || run(site.command(&["start", "--transport", "http"]));
+    let fails = async |expected: &str| {
+        let said = start().await;
+        assert_eq!(said.code, Some(1), "{}", said.messages);
+        assert!(said.messages.contains(expected), "{}", said.messages);
+    };
+    restrict(&site.path("key.pem"), 0o644);
+    fails("every user of this machine may read or change the private key").await;
+    authority.issue(|_| {}).install(&site);
+    site.write("chain.pem", "hello");
+    fails("chain.pem has no certificate").await;
+    site.write("chain.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n");
+    fails("a section does not end").await;
+    authority.issue(|_| {}).install(&site);
+    site.write("key.pem", authority.issue(|_| {}).key_pem());
+    fails("is not that of the first certificate").await;
+    let old = |params: &mut CertificateParams| params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    authority.issue(old).install(&site);
+    fails("has expired").await;
+    let early =
+        |params: &mut CertificateParams| params.not_before = rcgen::date_time_ymd(2999, 1, 1);
+    authority.issue(early).install(&site);
+    fails("is the clock right?").await;
+    let key = pem("ENCRYPTED PRIVATE KEY", b"x");
+    authority.issue(|_| {}).install(&site);
+    site.write("key.pem", key);
+    fails("is encrypted").await;
+    std::fs::remove_file(site.path("key.pem")).unwrap();
+    fails("cannot read").await;
+}
+
+#[tokio::test]
+async fn http2_is_spoken_in_plain_text_and_hanging_up_cancels_there_too() {
+    let site = Site::new(json!({}));
+    let server = site.http().await;
+    let url = format!("http://{}/mcp", server.address());
+    let here = site.path(".");
+    let legacy = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+    let words = |body: &str| -> Vec<String> {
+        let words = [
+            "-sS",
+            "--http2-prior-knowledge",
+            "-w",
+            "\nHTTP %{http_version}",
+            "-H",
+            "content-type: application/json",
+            "-H",
+            "accept: application/json, text/event-stream",
+            "-d",
+            body,
+            &url,
+        ];
+        words.map(str::to_owned).to_vec()
+    };
+    let plain = words(legacy);
+    let plain: Vec<&str> = plain.iter().map(String::as_str).collect();
+    let said = say("curl", &plain, &here).await;
+    assert!(said.contains(r#""name":"echo""#), "{said}");
+    assert!(said.ends_with("\nHTTP 2"), "{said}");
+
+    let mut client = server.client();
+    client.speak(MODERN);
+    let message = client
+        .voice
+        .request("tools/call", call("linger", json!({"mark": "x"})));
+    let mut words = words(&message.to_string());
+    for header in [
+        format!("mcp-protocol-version: {MODERN}"),
+        "mcp-method: tools/call".to_owned(),
+        "mcp-name: linger".to_owned(),
+    ] {
+        words.extend(["-H".to_owned(), header]);
+    }
+    let mut curl = Command::new("curl")
+        .args(&words)
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    wait_until("the call has begun", GENEROUS, || !site.calls().is_empty()).await;
+    curl.kill().await.unwrap();
+    wait_until("the call is cancelled", GENEROUS, || {
+        site.outcomes("linger") == ["cancelled"]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_unix_socket_is_its_owners_and_says_who_calls() {
+    let site = Site::new(json!({"http": {"tcp": false, "unix_socket": "owlclaw.sock"}}));
+    let path = site.path("owlclaw.sock");
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let mut server = site
+        .command(&["start", "--transport", "http"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    wait_until("it listens", GENEROUS, || {
+        std::os::unix::net::UnixStream::connect(&path).is_ok()
+    })
+    .await;
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let connection = HttpConnection::over(UnixStream::connect(&path).await.unwrap());
+    let body = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": "echo", "arguments": {"text": "hello"}},
+    });
+    let request = HttpRequest::post("/mcp", body.to_string()).header("host", "localhost");
+    let (response, _) = connection.exchange(&request).await;
+    assert!(response.text().contains("hello"), "{}", response.text());
+    let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&path).unwrap());
+    wait_until("it is recorded", GENEROUS, || site.calls().len() == 1).await;
+    assert_eq!(
+        site.calls()[0].started.principal,
+        format!("unix-uid:{owner}")
+    );
+
+    let id = server.id().unwrap().to_string();
+    assert!(
+        say("kill", &["-TERM", &id], &site.path("."))
+            .await
+            .is_empty()
+    );
+    let ended = tokio::time::timeout(END * 2, server.wait()).await;
+    assert!(ended.expect("it ends").unwrap().success());
+    assert!(!path.exists());
+}
+
+async fn principal_of(server: &HttpServer, site: &Site, forwarded: &str) -> String {
+    let before = site.calls().len();
+    let client = server.client().with_header("x-forwarded-for", forwarded);
+    let mut client = client.with_header("forwarded", "for=9.9.9.9");
+    let echoed = client
+        .request("tools/call", call("echo", json!({"text": "x"})))
+        .await;
+    assert!(echoed.result().is_object());
+    wait_until("it is recorded", GENEROUS, || {
+        site.calls().len() == before + 1
+    })
+    .await;
+    site.calls()[before].started.principal.clone()
+}
+
+#[tokio::test]
+async fn only_trusted_proxies_speak_for_others() {
+    let site = Site::new(json!({"http": {"trusted_proxies": ["127.0.0.1", "10.0.0.0/8"]}}));
+    let server = site.http().await;
+    for (forwarded, expected) in [
+        ("1.2.3.4", "1.2.3.4"),
+        ("6.6.6.6, 1.2.3.4, 10.1.1.1", "1.2.3.4"),
+        ("nonsense", "127.0.0.1"),
+    ] {
+        assert_eq!(principal_of(&server, &site, forwarded).await, expected);
+    }
+    let site = Site::new(json!({"http": {"trusted_proxies": ["10.0.0.0/8"]}}));
+    let server = site.http().await;
+    assert_eq!(principal_of(&server, &site, "1.2.3.4").await, "127.0.0.1");
+}
