@@ -4,12 +4,14 @@
 mod common;
 
 use common::{Running, start, start_with};
-use http::Method;
+use http::{Method, StatusCode, request::Parts};
+use mcp_service::Principal;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use testkit::{HttpRequest, HttpResponse, MODERN};
 use transport_http::{
-    HttpLimits, HttpOptions, PlainResponse, SideRequest, SideResponse, SideRoutes, refusal,
+    Authenticate, Authentication, HttpLimits, HttpOptions, Peer, PlainResponse, SideRequest,
+    SideResponse, SideRoutes, refusal,
 };
 
 const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
@@ -482,4 +484,54 @@ async fn the_parameters_of_a_call_can_be_compared_with_their_headers() {
     );
     let good = request.header("mcp-param-region", "north");
     assert_eq!(client.exchange(&good).await.status, 200);
+}
+
+/// Knows everybody, after a while.
+struct Slowly;
+
+impl Authenticate for Slowly {
+    fn authenticate<'a>(&'a self, request: &'a Parts, _: &'a Peer) -> Authentication<'a> {
+        let name = request.headers.get("x-name").cloned();
+        Authentication::Later(Box::pin(async move {
+            tokio::task::yield_now().await;
+            match name {
+                Some(name) => Ok(Principal::new(name.to_str().unwrap())),
+                None => Err(Box::new(refusal(StatusCode::UNAUTHORIZED, "who are you?"))),
+            }
+        }))
+    }
+}
+
+#[tokio::test]
+async fn authentication_may_take_a_while() {
+    let running = start(HttpOptions {
+        authenticate: Arc::new(Slowly),
+        ..HttpOptions::default()
+    })
+    .await;
+    let mut client = running.client().with_header("x-name", "ana");
+    client.initialize("2025-11-25").await;
+    assert_eq!(
+        client
+            .post_legacy("tools/list", Value::Null)
+            .await
+            .http
+            .status,
+        200
+    );
+    let principals = running.seen.principals.lock().unwrap().clone();
+    assert_eq!(principals, ["ana"]);
+    let nobody = HttpRequest::post("/mcp", r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
+    assert_eq!(exchange(&running, &nobody).await.status, 401);
+    // Another's session is as good as none, whoever asks.
+    let mut other = running.client().with_header("x-name", "bob");
+    other.set_session(client.session());
+    assert_eq!(
+        other
+            .post_legacy("tools/list", Value::Null)
+            .await
+            .http
+            .status,
+        404
+    );
 }

@@ -46,6 +46,9 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // By the same name as what it issues it would look like that.
+        let name = &mut params.distinguished_name;
+        name.push(rcgen::DnType::CommonName, "an authority");
         let certificate = params.self_signed(&key).unwrap().der().clone();
         Self {
             issuer: Issuer::new(params, key),
