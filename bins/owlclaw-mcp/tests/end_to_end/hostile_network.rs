@@ -7,9 +7,7 @@ use std::{
 };
 
 use serde_json::json;
-use testkit::{
-    Conversation, GENEROUS, HttpConnection, HttpRequest, HttpServer, MODERN, wait_until,
-};
+use testkit::{GENEROUS, HttpConnection, HttpRequest, HttpServer, MODERN, wait_until};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpSocket, TcpStream},
