@@ -6,6 +6,7 @@ use crate::{
 };
 use arc_swap::ArcSwap;
 use std::{
+    borrow::Cow,
     collections::HashMap,
     ops::Deref,
     sync::{
@@ -140,6 +141,23 @@ pub(crate) fn rules_by_name<'a>(
     match spec.principals.get(principal) {
         Some(rules) => (rules, RulesOf::Principal(principal.to_owned())),
         None => (&spec.default, RulesOf::Default),
+    }
+}
+
+/// `rules` as they are for somebody who brings roles along.
+pub(crate) fn beside_roles(rules: &crate::Rules) -> Cow<'_, crate::Rules> {
+    match &rules.beside_roles {
+        None => Cow::Borrowed(rules),
+        Some(access) => {
+            let access = access.clone();
+            Cow::Owned(crate::Rules {
+                visible: access.visible,
+                hidden: access.hidden,
+                allow: access.allow,
+                deny: access.deny,
+                ..rules.clone()
+            })
+        }
     }
 }
 

@@ -236,12 +236,25 @@ impl Policy {
         let (rules, of) = rules_by_name(&self.spec, ask.principal);
         let brought = ask.roles.iter().map(|role| &**role);
         let brought = brought.filter(|role| !rules.roles.iter().any(|it| it == role));
-        let own = Patterns {
-            of,
-            visible: &rules.visible,
-            hidden: &rules.hidden,
-            allow: &rules.allow,
-            deny: &rules.deny,
+        let brings_known = ask
+            .roles
+            .iter()
+            .any(|role| self.spec.roles.contains_key(&**role));
+        let own = match &rules.beside_roles {
+            Some(access) if brings_known => Patterns {
+                of,
+                visible: &access.visible,
+                hidden: &access.hidden,
+                allow: &access.allow,
+                deny: &access.deny,
+            },
+            _ => Patterns {
+                of,
+                visible: &rules.visible,
+                hidden: &rules.hidden,
+                allow: &rules.allow,
+                deny: &rules.deny,
+            },
         };
         let names = rules.roles.iter().map(String::as_str).chain(brought);
         let roles = names.filter_map(|name| {

@@ -109,8 +109,8 @@ pub use crate::{
     policy::{Ask, ConfirmationRule, Hints, Policy, PolicyError, RulesOf, Verdict, ViewId},
     quota::{Charges, QuotaStore, ReserveError, UnavailableError, Usage},
     spec::{
-        BreakerSpec, CapabilityFacts, Condition, Confirmation, EXTERNAL_PER_MINUTE, Effect, Kind,
-        PolicySpec, Quota, RateLimits, Risk, RoleRules, Rules,
+        Access, BreakerSpec, CapabilityFacts, Condition, Confirmation, EXTERNAL_PER_MINUTE, Effect,
+        Kind, PolicySpec, Quota, RateLimits, Risk, RoleRules, Rules,
     },
     time::{Calendar, CalendarError, Month, Timestamp, Zone},
     unknown_roles::UnknownRoles,

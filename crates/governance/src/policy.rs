@@ -1,7 +1,7 @@
 use crate::{
     BreakerSpec, Calendar, Caller, CapabilityFacts, Charges, ConditionError, Confirmation, Denial,
-    Kind, Micros, PatternError, PolicySpec, Quota, RateLimits, Reason, Risk, Rules, Timestamp,
-    combined::{Combinations, RulesFor, rules_by_name},
+    Kind, Micros, PatternError, PolicySpec, Quota, RateLimits, Reason, Risk, Timestamp,
+    combined::{Combinations, RulesFor, beside_roles, rules_by_name},
     condition,
     prepared::{PreparedRoles, PreparedRules},
     version::version_of,
@@ -398,19 +398,15 @@ impl Policy {
         }
         let make = |roles: &[u32]| {
             let (rules, of) = rules_by_name(&self.spec, caller.principal);
-            match of {
-                RulesOf::Principal(_) => self.roles.combined(&self.spec, rules, base, roles),
+            let mut rules = beside_roles(rules);
+            if matches!(of, RulesOf::Default) {
                 // What is everybody's gives way to what somebody has in particular.
-                _ => {
-                    let rules = Rules {
-                        quota: Quota::default(),
-                        reads: RateLimits::default(),
-                        max_running: None,
-                        ..rules.clone()
-                    };
-                    self.roles.combined(&self.spec, &rules, base, roles)
-                }
+                let rules = rules.to_mut();
+                rules.quota = Quota::default();
+                rules.reads = RateLimits::default();
+                rules.max_running = None;
             }
+            self.roles.combined(&self.spec, &rules, base, roles)
         };
         let alike = |rules: &PreparedRules| {
             let mut all = std::iter::once(&self.default).chain(self.principals.values());

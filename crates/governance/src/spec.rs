@@ -40,8 +40,9 @@ pub struct PolicySpec {
 /// that of the policy's default rules. Without roles these rules stand alone, unless
 /// [`default_limits`](Self::default_limits) says otherwise.
 ///
-/// Roles that a [`Caller`](crate::Caller) brings along count as if they were among these. Whoever has
-/// no rules of its own has the default ones with them, whose limits give way to those of the roles.
+/// Roles that a [`Caller`](crate::Caller) brings along count as if they were among these, and
+/// [`beside_roles`](Self::beside_roles) says what else counts then. Whoever has no rules of its own
+/// has the default ones with them, whose limits give way to those of the roles.
 ///
 /// The default shows and allows everything without a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +70,22 @@ pub struct Rules {
     /// Whether a limit that is not set here is that of the policy's default rules even without
     /// roles.
     pub default_limits: bool,
+    /// What is visible and allowed instead of the four lists above to somebody who brings roles along
+    /// that the policy knows. `None`: what the lists say, and the roles on top of it.
+    pub beside_roles: Option<Access>,
+}
+
+/// What can be seen and used; see [`Rules`] for what each field means. The default opens nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Patterns of capabilities that exist.
+    pub visible: Vec<String>,
+    /// Patterns of capabilities that do not exist.
+    pub hidden: Vec<String>,
+    /// Patterns of capabilities that may be used.
+    pub allow: Vec<String>,
+    /// Patterns of capabilities that may not be used.
+    pub deny: Vec<String>,
 }
 
 /// What having a role adds to a principal's own rules; see [`Rules`] for what each field means and
@@ -291,6 +308,7 @@ impl Default for Rules {
             reads: RateLimits::default(),
             max_running: None,
             default_limits: false,
+            beside_roles: None,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The version of a policy: a digest of what it says.
 
 use crate::{
-    BreakerSpec, CapabilityFacts, Condition, Confirmation, Effect, PolicySpec, Quota, RateLimits,
-    Risk, RoleRules, Rules, TimeWindows,
+    Access, BreakerSpec, CapabilityFacts, Condition, Confirmation, Effect, PolicySpec, Quota,
+    RateLimits, Risk, RoleRules, Rules, TimeWindows,
 };
 use sha2::{Digest, Sha256};
 use std::time::Duration;
@@ -14,6 +14,8 @@ const FORMAT: &str = "governance policy 1";
 /// stand there is as large, since numbers there are lengths; rules without it are written as they
 /// were before there was any such thing.
 const DEFAULT_LIMITS: u64 = u64::MAX;
+/// Stands before what counts beside roles that are brought along, in the same way.
+const BESIDE_ROLES: u64 = u64::MAX - 1;
 
 /// Bits of a version: as many as a number has in JSON wherever that is read.
 const BITS: u32 = 53;
@@ -103,6 +105,7 @@ impl Form {
             reads,
             max_running,
             default_limits,
+            beside_roles,
         } = rules;
         for patterns in [visible, hidden, allow, deny, confirm, roles] {
             self.set(patterns);
@@ -113,6 +116,18 @@ impl Form {
         self.optional(max_running.map(u64::from));
         if *default_limits {
             self.number(DEFAULT_LIMITS);
+        }
+        if let Some(Access {
+            visible,
+            hidden,
+            allow,
+            deny,
+        }) = beside_roles
+        {
+            self.number(BESIDE_ROLES);
+            for patterns in [visible, hidden, allow, deny] {
+                self.set(patterns);
+            }
         }
     }
 

@@ -10,8 +10,8 @@ use common::{
     ready,
 };
 use governance::{
-    Ask, Caller, Effect, Hints, Kind, Micros, Policy, PolicySpec, Quota, RateLimits, Reason,
-    RoleRules, Rules, Timestamp, UnknownRoles,
+    Access, Ask, Caller, Effect, Hints, Kind, Micros, Policy, PolicySpec, Quota, RateLimits,
+    Reason, RoleRules, Rules, Timestamp, UnknownRoles,
 };
 use proptest::{prelude::*, sample::subsequence};
 use std::sync::Arc;
@@ -54,6 +54,29 @@ fn shop() -> PolicySpec {
         .into(),
         ..PolicySpec::default()
     }
+}
+
+#[test]
+fn what_is_for_those_without_roles_is_not_for_those_with_some() {
+    let mut spec = shop();
+    spec.default = Rules {
+        hidden: names(&["tool/*"]),
+        beside_roles: Some(Access::default()),
+        ..Rules::default()
+    };
+    let policy = Policy::new(spec).unwrap();
+    let clerk = roles(&["clerk"]);
+    let of_another_server = roles(&["another server's"]);
+    assert!(policy.permitted(caller("anna", &clerk), "tool/stock-count"));
+    assert!(!policy.visible(caller("anna", &clerk), "tool/open"));
+    for nothing in [&[], &of_another_server[..]] {
+        assert!(!policy.visible(caller("anna", nothing), "tool/stock-count"));
+    }
+    let steps = policy.explain(Ask {
+        capability: "tool/stock-count",
+        ..open(&clerk)
+    });
+    assert!(steps[0].rule.contains("clerk"), "{steps:?}");
 }
 
 #[test]
@@ -230,6 +253,17 @@ fn some_roles() -> impl Strategy<Value = Vec<&'static str>> {
     subsequence(NAMES.to_vec(), 0..=NAMES.len())
 }
 
+/// What may count beside roles.
+fn beside() -> impl Strategy<Value = Option<Access>> {
+    let access = rules().prop_map(|rules| Access {
+        visible: rules.visible,
+        hidden: rules.hidden,
+        allow: rules.allow,
+        deny: rules.deny,
+    });
+    proptest::option::of(access)
+}
+
 /// Everything that is told of one capability.
 fn told(policy: &Policy, caller: Caller<'_>, capability: &str, arguments: &str) -> Told {
     let ask = Ask {
@@ -283,15 +317,17 @@ proptest! {
     /// A policy that gives the roles to the name says the same, whatever else was asked before.
     #[test]
     fn roles_brought_along_count_as_if_they_were_configured(
-        default in rules(),
-        own in proptest::option::of((rules(), some_roles(), any::<bool>())),
+        default in (rules(), beside()),
+        own in proptest::option::of((rules(), beside(), some_roles(), any::<bool>())),
         all in proptest::collection::vec(rules(), NAMES.len()),
         brought in proptest::collection::vec((some_roles(), any::<bool>(), any::<bool>()), 1..6),
         n in proptest::option::of(0..4_i64),
     ) {
-        let own = own.map(|(rules, roles, default_limits)| Rules {
+        let default = Rules { beside_roles: default.1, ..default.0 };
+        let own = own.map(|(rules, beside_roles, roles, default_limits)| Rules {
             roles: names(&roles),
             default_limits,
+            beside_roles,
             ..rules
         });
         let spec = PolicySpec {
@@ -317,6 +353,16 @@ proptest! {
                     ..default.clone()
                 },
             });
+            let base = match &base.beside_roles {
+                Some(access) if !brought.is_empty() => Rules {
+                    visible: access.visible.clone(),
+                    hidden: access.hidden.clone(),
+                    allow: access.allow.clone(),
+                    deny: access.deny.clone(),
+                    ..base
+                },
+                _ => base,
+            };
             let has = [base.roles.clone(), names(&brought)].concat();
             let mut configured = spec.clone();
             configured.principals.insert("a".to_owned(), Rules { roles: has, ..base });

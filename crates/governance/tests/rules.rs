@@ -9,7 +9,7 @@ use common::{
     ready,
 };
 use governance::{
-    Ask, CapabilityFacts, Check, ConditionError, Confirmation, ConfirmationRule,
+    Access, Ask, CapabilityFacts, Check, ConditionError, Confirmation, ConfirmationRule,
     EXTERNAL_PER_MINUTE, Effect, ExpressionError, Kind, Micros, Policy, PolicyError, PolicySpec,
     Quota, RateLimits, Reason, Risk, RoleRules, Rules, RulesOf, StepOutcome, TimeWindows,
     Timestamp,
@@ -435,7 +435,14 @@ fn the_same_rules_have_the_same_version_and_others_another() {
     assert_eq!(version(&PolicySpec::default()), DEFAULT_VERSION);
 
     type Change = fn(&mut PolicySpec);
-    let changes: [Change; 23] = [
+    let changes: [Change; 25] = [
+        |it| it.default.beside_roles = Some(Access::default()),
+        |it| {
+            it.default.beside_roles = Some(Access {
+                deny: names(&["*"]),
+                ..Access::default()
+            });
+        },
         |it| it.default.default_limits = true,
         |it| it.default_estimated_cost = Micros(1),
         |it| it.default_breaker.failures = 1,

@@ -6,9 +6,9 @@ use std::time::Duration;
 use adapter_skills::SkillCatalog;
 use gateway::{capability_facts, resource_capability, tool_capability};
 use governance::{
-    BreakerSpec, CapabilityFacts, Condition, Confirmation, Days, Effect, Micros, Policy,
-    PolicyError, PolicySpec, Quota, RateLimits, Risk, RoleRules, Rules, TimeOfDay, TimeWindow,
-    TimeWindows, Zone,
+    Access as Opened, BreakerSpec, CapabilityFacts, Condition, Confirmation, Days, Effect, Micros,
+    Policy, PolicyError, PolicySpec, Quota, RateLimits, Risk, RoleRules, Rules, TimeOfDay,
+    TimeWindow, TimeWindows, Zone,
 };
 
 use crate::config::{self, Access, AccessRules, Governance, PartialQuota, ToolRule, Window};
@@ -39,8 +39,12 @@ fn spec(config: &Governance, skills: &SkillCatalog) -> PolicySpec {
     let principals = principals.map(|(name, client)| {
         let own = match client.roles.is_empty() {
             true => Rules {
-                // What it does not set gives way to what roles set that a token vouches for.
+                // What it does not set gives way to what roles set that a token vouches for, and what
+                // it does not say is then as they say.
                 default_limits: true,
+                beside_roles: Some(
+                    Lists::of(client.tools.as_ref(), client.resources.as_ref()).into(),
+                ),
                 ..with_limits(rules(&config.access_of(name)), client.quota)
             },
             false => besides_roles(client),
@@ -58,6 +62,7 @@ fn spec(config: &Governance, skills: &SkillCatalog) -> PolicySpec {
             quota: limits(config.default_quota),
             reads: reads(limits(config.default_quota)),
             max_running: config.default_quota.max_running,
+            beside_roles: Some(Opened::default()),
             ..rules(&config.default)
         }),
         principals: principals.collect(),
@@ -210,6 +215,17 @@ impl Lists {
             hidden: named(|it| &it.hide),
             allow,
             deny,
+        }
+    }
+}
+
+impl From<Lists> for Opened {
+    fn from(lists: Lists) -> Self {
+        Self {
+            visible: lists.visible,
+            hidden: lists.hidden,
+            allow: lists.allow,
+            deny: lists.deny,
         }
     }
 }
@@ -392,6 +408,52 @@ mod tests {
         assert_eq!(hints.max_calls_per_minute, Some(3));
         assert_eq!(hints.max_calls_per_day, Some(20));
         assert_eq!(hints.max_cost_per_call, Some(Micros(10_000_000)));
+    }
+
+    /// As for a client whose entry has the roles.
+    #[test]
+    fn roles_that_are_vouched_for_take_the_place_of_the_default() {
+        let only = |tool: &str| AccessRules {
+            allow: vec![tool.to_owned()],
+            ..AccessRules::default()
+        };
+        let role = config::Role {
+            tools: Some(only("r")),
+            ..config::Role::default()
+        };
+        let entry = config::Client {
+            tools: Some(only("e")),
+            ..config::Client::default()
+        };
+        for hide in [vec!["*".to_owned()], Vec::new()] {
+            let policy = policy_of(&Governance {
+                default: Access {
+                    tools: AccessRules {
+                        hide: hide.clone(),
+                        ..AccessRules::default()
+                    },
+                    ..Access::default()
+                },
+                roles: [("teller".to_owned(), role.clone())].into(),
+                clients: [
+                    ("entry".to_owned(), entry.clone()),
+                    ("quota".to_owned(), config::Client::default()),
+                ]
+                .into(),
+                ..Governance::default()
+            });
+            let permitted = |principal, roles: &[Arc<str>], tool| {
+                policy.permitted(Caller { principal, roles }, tool)
+            };
+            let teller = ["teller".into()];
+            for principal in ["x", "quota"] {
+                assert!(permitted(principal, &teller, "tool/r"), "{hide:?}");
+                assert!(!permitted(principal, &teller, "tool/other"), "{hide:?}");
+                assert_eq!(permitted(principal, &[], "tool/other"), hide.is_empty());
+            }
+            assert!(permitted("entry", &teller, "tool/r") && permitted("entry", &teller, "tool/e"));
+            assert!(!permitted("entry", &teller, "tool/other"));
+        }
     }
 
     /// What a client's entry does not set is the default, until somebody vouches for a role of it.

@@ -308,6 +308,7 @@ fn spec(way: &Way, principal: &str, capability: &str) -> PolicySpec {
                 max_running,
                 roles: _,
                 default_limits: _,
+                beside_roles: _,
             } = rules;
             let role = RoleRules {
                 visible: visible.clone(),
