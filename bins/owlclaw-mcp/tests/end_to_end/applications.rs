@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::{Conversation, GENEROUS, MODERN, wait_until};
+use testkit::{Conversation, GENEROUS, MODERN};
 use tokio::time::Instant;
 
 use crate::support::{END, Site, call, call_with_progress, names, run, text};
