@@ -525,6 +525,7 @@ async fn authentication_may_take_a_while() {
     assert_eq!(exchange(&running, &nobody).await.status, 401);
     // Another's session is as good as none, whoever asks.
     let mut other = running.client().with_header("x-name", "bob");
+    other.speak("2025-11-25");
     other.set_session(client.session());
     assert_eq!(
         other
