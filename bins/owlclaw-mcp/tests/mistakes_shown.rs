@@ -30,7 +30,9 @@ fn shown(file: &str, environment: &Environment, overrides: &Overrides) -> String
     }
     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
     let place = directory.path().display().to_string();
-    problems.join("\n\n").replace(&place, "DIRECTORY")
+    let text = problems.join("\n\n");
+    assert!(!text.contains("hunter2"), "a secret is shown: {text}");
+    text.replace(&place, "DIRECTORY")
 }
 
 #[track_caller]

@@ -86,6 +86,10 @@ pub(super) struct Place {
 }
 
 impl Place {
+    pub(super) fn line(self) -> usize {
+        self.line
+    }
+
     fn new(location: &Location) -> Self {
         let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         Self {

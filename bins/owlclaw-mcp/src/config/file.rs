@@ -1,5 +1,6 @@
 //! The layer of the file: a walk through the document, side by side with the shape.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use figment::value::{Dict, Value as Setting};
@@ -10,6 +11,7 @@ use super::interpolate::{interpolate, with_absolute_files};
 use super::layer::{Layer, Origins, child, join};
 use super::nearest::nearest;
 use super::problem::Problem;
+use super::secret::Secret;
 use super::shape::{Format, Keys, Leaf, ROOT_KEY, Shape, settings};
 
 /// Takes over everything that fits and reports everything that does not.
@@ -29,9 +31,12 @@ pub(super) fn layer(
         base,
         problems,
         origins: Origins::new(),
+        secret_lines: BTreeSet::new(),
     };
     let values = walk.top();
-    Layer::new("configuration file", values, walk.origins)
+    let mut layer = Layer::new("configuration file", values, walk.origins);
+    layer.secret_lines = walk.secret_lines;
+    layer
 }
 
 struct Walk<'a> {
@@ -41,6 +46,7 @@ struct Walk<'a> {
     base: &'a Path,
     problems: &'a mut Vec<Problem>,
     origins: Origins,
+    secret_lines: BTreeSet<usize>,
 }
 
 impl<'a> Walk<'a> {
@@ -204,6 +210,10 @@ impl<'a> Walk<'a> {
             self.misfit(node, path, message, hint);
             return None;
         };
+        if *leaf == Leaf::Text(Format::Secret) && Secret::new(text.as_str()).is_written_out() {
+            // Another mistake on the same line must not show it.
+            self.secret_lines.insert(node.at.line());
+        }
         let begun = with_absolute_files(text, self.base);
         let text = begun.as_ref().unwrap_or(text);
         let replaced = match interpolate(text, self.environment) {

@@ -1,6 +1,6 @@
 //! A layer of configuration: what one source says, each value checked, its origin noted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use figment::value::{Dict, Map, Value};
 use figment::{Metadata, Profile, Provider};
@@ -16,6 +16,8 @@ pub(super) struct Layer {
     name: &'static str,
     values: Dict,
     pub(super) origins: Origins,
+    /// The lines of the file that secrets are written out on, from 1.
+    pub(super) secret_lines: BTreeSet<usize>,
 }
 
 impl Layer {
@@ -24,6 +26,7 @@ impl Layer {
             name,
             values,
             origins,
+            secret_lines: BTreeSet::new(),
         }
     }
 

@@ -169,6 +169,10 @@ pub fn load_for(
     let from_file = document
         .as_ref()
         .map(|document| file::layer(document, keys, environment, base, &mut problems));
+    let secret_lines = from_file
+        .as_ref()
+        .map(|layer| layer.secret_lines.clone())
+        .unwrap_or_default();
     let from_environment = environment::layer(environment, keys, directory, &mut problems);
     let from_command_line = overrides::layer(overrides, keys, directory, &mut problems);
 
@@ -196,6 +200,7 @@ pub fn load_for(
             check::check(&config, &origins, &mut problems);
             for problem in &mut problems {
                 needs.soften(problem);
+                problem.hide_lines(&secret_lines);
             }
             if problems
                 .iter()

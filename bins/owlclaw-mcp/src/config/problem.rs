@@ -1,5 +1,6 @@
 //! What is wrong with a configuration, where, and what to do about it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
@@ -125,6 +126,15 @@ impl Problem {
             at.snippet = None;
         }
         self
+    }
+
+    /// The same, if it stands on one of these lines.
+    pub(crate) fn hide_lines(&mut self, lines: &BTreeSet<usize>) {
+        if let Origin::File(at) = &mut self.origin
+            && lines.contains(&at.line)
+        {
+            at.snippet = None;
+        }
     }
 
     pub(crate) fn hint_if(self, hint: Option<String>) -> Self {

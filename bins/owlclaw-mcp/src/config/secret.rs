@@ -31,6 +31,11 @@ impl Secret {
             .filter(|text| !text.trim().is_empty())
     }
 
+    /// Whether there is more in it than a reference to where it is.
+    pub(super) fn is_written_out(&self) -> bool {
+        self.shown() == HIDDEN
+    }
+
     /// Whether it begins with one of these, as far as it is written out.
     pub(super) fn may_begin_with(&self, beginnings: &[&str]) -> bool {
         let written = self.0.split("${").next().unwrap_or_default();
