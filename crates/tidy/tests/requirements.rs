@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fs};
 use tidy::{root, text};
 
 const TABLE: &str = "docs/requirements.md";
+const EDGES: &str = "docs/rough-edges.md";
 
 /// How many criteria each of R1 to R15 has.
 const CRITERIA: [usize; 15] = [10, 8, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 5, 5, 5];
@@ -33,6 +34,43 @@ fn every_row_names_tests_that_exist() {
         .filter_map(|(name, proof)| Some(format!("{name}: {}", judge(proof).err()?)))
         .collect();
     assert!(wrong.is_empty(), "{TABLE} is wrong:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_nothing_proves_is_said_plainly() {
+    let rows = rows(&text(TABLE)).unwrap_or_else(|wrong| panic!("{TABLE}: {wrong}"));
+    let edges = text(EDGES);
+    let untold: Vec<_> = rows
+        .iter()
+        .filter(|(name, proof)| proof.starts_with("not yet:") && !is_named(name, &edges))
+        .map(|(name, _)| name)
+        .collect();
+    assert!(
+        untold.is_empty(),
+        "{TABLE} says `not yet` of {untold:?}, of which {EDGES} says nothing"
+    );
+}
+
+/// Whether a text names a criterion, and not one whose number only begins like it.
+fn is_named(name: &str, text: &str) -> bool {
+    let begins = |character: char| character.is_ascii_alphanumeric();
+    text.match_indices(name).any(|(at, _)| {
+        !text[at + name.len()..].starts_with(begins) && !text[..at].ends_with(begins)
+    })
+}
+
+#[test]
+fn a_criterion_is_named_by_its_whole_number() {
+    for (text, expected) in [
+        ("* **R1.1** is missing", true),
+        ("of R1.1, R1.2", true),
+        ("R1.10 is missing", false),
+        ("XR1.1", false),
+        ("R1.10 and R1.1.", true),
+        ("", false),
+    ] {
+        assert_eq!(is_named("R1.1", text), expected, "{text}");
+    }
 }
 
 fn expected() -> impl Iterator<Item = String> {
