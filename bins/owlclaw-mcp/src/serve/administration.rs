@@ -130,7 +130,8 @@ impl Administration {
         Err(Box::new(problem(StatusCode::FORBIDDEN, why)))
     }
 
-    fn has_token(&self, headers: &HeaderMap) -> bool {
+    /// Whether they come with the token of operators.
+    pub(super) fn has_token(&self, headers: &HeaderMap) -> bool {
         let Some(known) = &self.token else {
             return false;
         };

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 
 use super::identity::{Identification, Keeping};
 use super::lifecycle::Lifecycle;
-use super::metrics::Numbers;
+use super::metrics::{Numbers, read_identity};
 use super::quotas::Quotas;
 use super::rules::Rules;
 use super::sessions::{self, KeptSessions};
@@ -166,6 +166,9 @@ impl Server {
     pub(super) fn numbers(&self) -> Numbers {
         let app = self.sources.app.as_ref();
         let governance = Arc::clone(&self.governance);
+        if let Some(identification) = &self.identification {
+            read_identity(self.gateway.metrics(), identification);
+        }
         Numbers::of(governance, &self.gateway, app, &self.lifecycle)
     }
 

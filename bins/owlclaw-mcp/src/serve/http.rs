@@ -1,5 +1,6 @@
 //! Many clients, over HTTP.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use jsonrpc_core::RawJson;
 use mcp_service::Principal;
 use transport_http::{
     Authenticate, ForwardedHeader, HeaderParams, HttpLimits, HttpOptions, Listen, PlainResponse,
-    SideRequest, SideResponse, SideRoutes, UnixSocket, serve_on_threads,
+    SideRequest, SideResponse, SideRoutes, UnixSocket, refusal, serve_on_threads,
 };
 
 use super::administration::{Administration, is_of_operators};
@@ -36,6 +37,13 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
         lifecycle: server.lifecycle.clone(),
         identification: server.identification.clone(),
         numbers: server.numbers(),
+        watchers: server
+            .config
+            .identity
+            .metrics_roles
+            .iter()
+            .cloned()
+            .collect(),
         administration,
     };
     let lifecycle = &server.lifecycle;
@@ -204,6 +212,8 @@ struct Routes {
     /// Where tokens are to be had is told to everybody.
     identification: Option<Arc<Identification>>,
     numbers: Numbers,
+    /// The roles that may read metrics and the details of health.
+    watchers: HashSet<String>,
     /// What only operators may ask, where that is on.
     administration: Option<Administration>,
 }
@@ -241,6 +251,24 @@ impl SideRoutes for Routes {
 }
 
 impl Routes {
+    /// Whether metrics and the details of health are for who asks: for everybody where nobody has to
+    /// prove who they are, since they can call tools as well.
+    async fn may_watch(&self, request: SideRequest<'_>) -> Authorized {
+        let administration = self.administration.as_ref();
+        let headers = &request.parts().headers;
+        if self.identification.is_none() || administration.is_some_and(|it| it.has_token(headers))
+        {
+            return Ok(());
+        }
+        let principal = request.principal().await?;
+        let roles = principal.roles();
+        if roles.iter().any(|role| self.watchers.contains(&**role)) {
+            return Ok(());
+        }
+        let why = "a role is needed that identity.metrics_roles names";
+        Err(Box::new(refusal(StatusCode::FORBIDDEN, why)))
+    }
+
     /// How the server is doing, in words or in numbers.
     async fn watched(&self, request: SideRequest<'_>) -> PlainResponse {
         let parts = request.parts();
@@ -248,16 +276,33 @@ impl Routes {
             return method_not_allowed();
         }
         let response = if parts.uri.path() == "/metrics" {
-            self.numbers.answer().await
+            match self.may_watch(request).await {
+                Ok(()) => self.numbers.answer().await,
+                Err(refused) => *refused,
+            }
         } else {
             let is_draining = parts.uri.path() == "/health/ready" && self.lifecycle.has_begun();
-            health::told(&self.gateway.health(), is_draining, true)
+            // Whoever proves nothing is told all the same, but less.
+            let in_full = self.identification.is_none()
+                || (shows_something(request) && self.may_watch(request).await.is_ok());
+            health::told(&self.gateway.health(), is_draining, in_full)
         };
         match parts.method {
             Method::HEAD => response.map(|_| Bytes::new()),
             _ => response,
         }
     }
+}
+
+/// Whether who asks may know.
+type Authorized = Result<(), Box<PlainResponse>>;
+
+/// Whether a request comes with anything that could prove who sent it.
+fn shows_something(request: SideRequest<'_>) -> bool {
+    let headers = &request.parts().headers;
+    headers.contains_key(header::AUTHORIZATION)
+        || headers.contains_key("x-api-key")
+        || request.peer().certificate().is_some()
 }
 
 fn json(status: StatusCode, body: Vec<u8>) -> PlainResponse {

@@ -145,6 +145,11 @@ impl Identification {
         Ok(Keeping(tasks))
     }
 
+    /// Who was let in and who was not, in numbers.
+    pub(super) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
     /// Its part of `/health`: whether everybody can be told who has a proof of any kind.
     pub(super) fn component(self: &Arc<Self>) -> Component {
         let this = Arc::clone(self);

@@ -11,6 +11,7 @@ use http::{HeaderValue, Response, header};
 use transport_http::{HttpFigures, PlainResponse};
 
 use super::health::is_fit;
+use super::identity::Identification;
 use super::lifecycle::Lifecycle;
 use super::store::ServedGateway;
 use crate::config::Governance;
@@ -260,6 +261,34 @@ pub(super) fn read_http(
         move |samples| {
             for (status, responses) in figures().responses {
                 samples.push(&[&status.to_string()], number(responses));
+            }
+        },
+    );
+}
+
+/// Who was let in and who was not.
+pub(super) fn read_identity(metrics: &Metrics, identification: &Arc<Identification>) {
+    let of = Arc::clone(identification);
+    metrics.read(
+        ReadingKind::Counter,
+        "owlclaw_mcp_authentications_total",
+        "Requests of whom it was proved who they are, by what proved it.",
+        &["means"],
+        move |samples| {
+            for (means, accepted) in of.counts().all_accepted() {
+                samples.push(&[means], number(accepted));
+            }
+        },
+    );
+    let of = Arc::clone(identification);
+    metrics.read(
+        ReadingKind::Counter,
+        "owlclaw_mcp_authentication_failures_total",
+        "Requests that were turned away because it was not proved who sent them, by reason.",
+        &["reason"],
+        move |samples| {
+            for (reason, refused) in of.counts().all_refused() {
+                samples.push(&[reason], number(refused));
             }
         },
     );
