@@ -256,8 +256,7 @@ impl Routes {
     async fn may_watch(&self, request: SideRequest<'_>) -> Authorized {
         let administration = self.administration.as_ref();
         let headers = &request.parts().headers;
-        if self.identification.is_none() || administration.is_some_and(|it| it.has_token(headers))
-        {
+        if self.identification.is_none() || administration.is_some_and(|it| it.has_token(headers)) {
             return Ok(());
         }
         let principal = request.principal().await?;

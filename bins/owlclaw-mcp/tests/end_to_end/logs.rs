@@ -42,7 +42,7 @@ async fn every_request_has_a_line_with_all_that_is_known_of_it() {
     }));
     let server: HttpServer = site.http().await;
     let mut client = HttpClient::new(server.address()).with_header("X-MCP-Client-ID", "ana");
-    let mut params = call("echo", json!({"text": "x", "password": "hunter2-hunter2"}));
+    let mut params = call("echo", json!({"text": "pay with 4012 8888 8888 1881"}));
     params["_meta"] = json!({
         "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     });
@@ -54,7 +54,7 @@ async fn every_request_has_a_line_with_all_that_is_known_of_it() {
     })
     .await;
     let text = server.stderr();
-    assert!(!text.contains("hunter2"), "{text}");
+    assert!(!text.contains("8888"), "{text}");
     let all = log(&text);
     let line = all
         .iter()
@@ -78,7 +78,8 @@ async fn every_request_has_a_line_with_all_that_is_known_of_it() {
         "{line}"
     );
     let params: Value = serde_json::from_str(line["params"].as_str().unwrap()).unwrap();
-    assert_eq!(params["text"], "x");
+    let text = params["text"].as_str().unwrap();
+    assert!(text.starts_with("pay with [redacted"), "{text}");
     let left: Value = serde_json::from_str(line["remaining"].as_str().unwrap()).unwrap();
     assert_eq!(left["calls_remaining_day"], 9, "{line}");
     assert_eq!(left["budget_remaining"], "4.75", "{line}");

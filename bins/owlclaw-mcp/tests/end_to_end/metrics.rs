@@ -226,7 +226,7 @@ async fn who_probes_a_hidden_tool_learns_nothing_from_metrics() {
         "{text}"
     );
     assert!(
-        text.contains("owlclaw_mcp_denials_total{reason=\"unknown_capability\"} 1\n"),
+        text.contains("owlclaw_mcp_denials_total{reason=\"unknown\"} 1\n"),
         "{text}"
     );
     assert!(
