@@ -244,7 +244,11 @@ fn milliseconds(took: Duration) -> f64 {
 
 /// At most so many bytes of it.
 fn cut(text: &str, most: usize) -> &str {
-    &text[..text.floor_char_boundary(most)]
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// The same, and a sign that something is missing.
