@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod access;
 mod alerts;
 mod applications;
 mod approvals_command;
