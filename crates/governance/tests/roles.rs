@@ -294,6 +294,8 @@ fn told(policy: &Policy, caller: Caller<'_>, capability: &str, arguments: &str) 
     }
 }
 
+type Allowed = (Option<governance::Confirmation>, Option<String>, Limits);
+
 type Limits = (RateLimits, Option<Micros>, Option<u32>);
 
 #[derive(Debug, PartialEq)]
@@ -301,10 +303,7 @@ struct Told {
     visible: bool,
     permitted: bool,
     hints: Hints,
-    verdict: Result<
-        (Option<governance::Confirmation>, Option<String>, Limits),
-        (Reason, Option<Box<str>>),
-    >,
+    verdict: Result<Allowed, (Reason, Option<Box<str>>)>,
     explained: Vec<governance::StepOutcome>,
 }
 

@@ -676,10 +676,6 @@ enum Begun<S> {
 }
 
 /// What [`Engine::settle`] has come to.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "moved once, into the exchange that is boxed anyway"
-)]
 enum Settled<S> {
     Done(Answer),
     Not(ClientRequest, Place<S>),
