@@ -145,7 +145,8 @@ mod tests {
     #[test]
     fn colours_are_for_terminals_unless_somebody_decides_otherwise() {
         use ColorWhen::{Always, Auto, Never};
-        let rows: [(ColorWhen, bool, &[(&str, &str)], bool); 12] = [
+        type Variables = [(&'static str, &'static str)];
+        let rows: [(ColorWhen, bool, &Variables, bool); 12] = [
             (Auto, true, &[("TERM", "xterm")], true),
             (Auto, false, &[("TERM", "xterm")], false),
             (Auto, true, &[("TERM", "dumb")], false),
