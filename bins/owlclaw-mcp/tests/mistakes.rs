@@ -874,3 +874,67 @@ fn the_ledger_is_one_and_redaction_knows_its_pointers() {
     }
     check_line_is_fine("redaction: {pointers: {'pay-*': ['/card/*/number']}}");
 }
+
+#[test]
+fn identity_that_would_prove_nothing_is_refused() {
+    let issuer = "issuer: https://i.example, jwks_url: https://i.example/keys";
+    let rows = [
+        (
+            "identity: {operator_roles: [boss]}".to_owned(),
+            "`identity` has no means by which anybody could prove who it is | add `api_keys: {}`, \
+             `jwt` or `certificates`, or remove the section",
+        ),
+        (
+            format!("identity: {{jwt: {{a: {{{issuer}}}}}}}"),
+            "`identity.jwt` needs `identity.resource` | write the address of the endpoint, such as \
+             `https://tools.example.com/mcp`",
+        ),
+        (
+            format!("identity: {{resource: /mcp, jwt: {{a: {{{issuer}}}}}}}"),
+            "`identity.resource` must be the address of the endpoint | write it as clients do, such \
+             as `https://tools.example.com/mcp`",
+        ),
+        (
+            "identity: {resource: 'https://r.example/mcp', jwt: {a: {issuer: 'https://i.example', \
+             jwks_url: 'http://i.example/keys'}}}"
+                .to_owned(),
+            "`identity.jwt.a.jwks_url` must begin with `https://` | whoever can change keys on their \
+             way can be anybody",
+        ),
+        (
+            "identity: {resource: 'https://r.example/mcp', jwt: {a: {issuer: 'https://i.example'}}}"
+                .to_owned(),
+            "`identity.jwt.a` does not say where the issuer's keys are | the issuer's \
+             `/.well-known/openid-configuration` has it as `jwks_uri`",
+        ),
+        (
+            format!("identity: {{resource: 'https://r.example/mcp', jwt: {{a: {{{issuer}, algorithms: [HS256]}}}}}}"),
+            "`identity.jwt.a.algorithms[0]` must be one of `RS256`, `RS384`, `RS512`, `PS256`, \
+             `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`, found `HS256` | did you mean `ES256`?",
+        ),
+        (
+            format!(
+                "identity: {{resource: 'https://r.example/mcp', jwt: {{a: {{{issuer}}}, \
+                 b: {{issuer: 'https://j.example', jwks_file: j.json, principal_prefix: x}}}}}}"
+            ),
+            "of `identity.jwt`, `a` and `b` could make the same principal: give each a \
+             `principal_prefix`, neither the beginning of the other | such as `corp:` and `partner:`",
+        ),
+        (
+            "identity: {stdio: required, certificates: {}}".to_owned(),
+            "`identity.stdio: required` needs keys | add `api_keys: {}` and make a key with \
+             `owlclaw-mcp keys create`",
+        ),
+    ];
+    for (line, expected) in rows {
+        let found = problems(
+            &format!("mcp_server:\n  {line}\n"),
+            Environment::default(),
+            Overrides::default(),
+        );
+        // In its line; the column is that of the key, or of what stands beside it.
+        let is_it =
+            |found: &String| found.starts_with("mcp-server.yaml:2:") && found.ends_with(expected);
+        assert!(found.iter().any(is_it), "{line}\n{expected}\n{found:#?}");
+    }
+}

@@ -90,6 +90,10 @@ const SECRETS: &[(&str, &str)] = &[
         "«github_pat_11AAAAAAA0abcdefghijkl_mnopqrstuvwxyz»",
     ),
     ("api key", "«glpat-abcdefghij0123456789»"),
+    (
+        "api key",
+        "«owl_3f9a52c08d11_u0Wc-abcdefghijklmnopqrstuvwxyz_0123456789A»",
+    ),
     ("api key", "«xoxb-123456789012-abcdefABCDEF»"),
     ("api key", "«xoxp-1-2-3-abcdef»"),
     ("api key", "«xapp-1-A0-123-abcdef»"),

@@ -331,11 +331,11 @@ pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         let problem = Problem::error(origin_near(origins, key), message);
         problems.push(problem.key(key).hint(hint));
     };
-    let says_something = origins.keys().any(|key| key.starts_with("identity."));
-    if says_something && !identity.is_configured() {
+    let says_something = origins.keys().find(|key| key.starts_with("identity."));
+    if let Some(key) = says_something.filter(|_| !identity.is_configured()) {
         let message = "`identity` has no means by which anybody could prove who it is".to_owned();
         let hint = "add `api_keys: {}`, `jwt` or `certificates`, or remove the section";
-        error("identity", message, hint);
+        error(key, message, hint);
     }
     if identity.stdio == StdioIdentity::Required && identity.api_keys.is_none() {
         let message = "`identity.stdio: required` needs keys".to_owned();

@@ -64,6 +64,8 @@ const fn after(prefix: &'static str, fewest: usize) -> KeyShape {
 
 /// The shapes. No prefix is the beginning of another.
 pub(super) const SHAPES: &[KeyShape] = &[
+    // Our own: an id, a separator and 256 bits.
+    shape("owl_", 56, 56, dashed),
     // AWS: access keys, long-term and temporary.
     shape("AKIA", 16, 16, capital),
     shape("ASIA", 16, 16, capital),
