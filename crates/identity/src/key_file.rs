@@ -5,9 +5,9 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, Metadata, OpenOptions, Permissions},
     io::{self, Read, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -18,6 +18,8 @@ const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
 const MAX_KEYS: usize = 10_000;
 /// What may not be allowed to anybody: reading by others, and changing by anybody but the owner.
 const FORBIDDEN_MODE: u32 = 0o037;
+/// What is left of the permissions of a file that is written anew.
+const KEPT_MODE: u32 = 0o740;
 /// What this crate reads and writes.
 const FORMAT: u32 = 1;
 
@@ -75,6 +77,19 @@ pub enum KeyFileError {
         path: PathBuf,
         /// Who may do what.
         mode: u32,
+    },
+    /// It is somebody else's, and what takes its place cannot be given to them.
+    #[error(
+        "the file of keys {} belongs to another user or group, and a new one cannot be given to \
+         them; nothing was changed: run this as its owner",
+        path.display()
+    )]
+    Owner {
+        /// Where it is.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: io::Error,
     },
     /// It does not hold keys.
     #[error("the file of keys {} is wrong: {why}", path.display())]
@@ -206,17 +221,14 @@ impl KeyFile {
         if may_be_missing && let Some(directory) = path.parent() {
             fs::create_dir_all(directory).map_err(failed)?;
         }
-        let lock = beside(&path, ".lock");
-        // Never removed: removing a lock file lets two processes lock two files.
-        let lock = private().append(true).create(true).open(lock);
-        let lock = lock.map_err(failed)?;
+        let lock = open_lock(&path)?;
         lock.lock().map_err(failed)?;
         let mut keys = match read(&path) {
             Err(KeyFileError::Missing(_)) if may_be_missing => Vec::new(),
             read => read?,
         };
         let outcome = change(&mut keys)?;
-        write(&path, keys).map_err(failed)?;
+        write(&path, keys)?;
         Ok(outcome)
     }
 }
@@ -332,24 +344,123 @@ pub(crate) fn read(path: &Path) -> Result<Vec<KeyRecord>, KeyFileError> {
     Ok(content.keys)
 }
 
-fn write(path: &Path, keys: Vec<KeyRecord>) -> io::Result<()> {
+/// The new file is whose the old one was: the server that reads it need not be who runs the command.
+fn write(path: &Path, keys: Vec<KeyRecord>) -> Result<(), KeyFileError> {
+    let failed = |source| KeyFileError::File {
+        path: path.to_owned(),
+        source,
+    };
     let content = Content {
         version: FORMAT,
         keys,
     };
-    let mut bytes = serde_json::to_vec_pretty(&content)?;
+    let mut bytes = serde_json::to_vec_pretty(&content).map_err(|error| failed(error.into()))?;
     bytes.push(b'\n');
-    let new = beside(path, ".new");
+    let old = present(path).map_err(failed)?;
     // Left behind by a process that was killed; the lock says that nobody is writing it.
-    let _ = fs::remove_file(&new);
-    let mut file = private().write(true).create_new(true).open(&new)?;
-    file.write_all(&bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
+    let new = beside(path, ".new");
+    let outcome = fill(&new, path, &bytes, old.as_ref())
+        .and_then(|()| fs::rename(&new, path).map_err(failed));
+    if outcome.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    outcome?;
     match path.parent() {
-        Some(directory) if directory != Path::new("") => File::open(directory)?.sync_all(),
+        Some(directory) if directory != Path::new("") => {
+            let directory = File::open(directory).map_err(failed)?;
+            directory.sync_all().map_err(failed)
+        }
         _ => Ok(()),
     }
+}
+
+/// Writes `new`, which is to take the place of `path`, of which `old` is known if it exists.
+fn fill(new: &Path, path: &Path, bytes: &[u8], old: Option<&Metadata>) -> Result<(), KeyFileError> {
+    let failed = |source| KeyFileError::File {
+        path: path.to_owned(),
+        source,
+    };
+    let mut file = anew(new).map_err(failed)?;
+    if let Some(old) = old {
+        give(&file, old).map_err(|source| KeyFileError::Owner {
+            path: path.to_owned(),
+            source,
+        })?;
+        let mode = Permissions::from_mode(old.mode() & KEPT_MODE);
+        file.set_permissions(mode).map_err(failed)?;
+    }
+    file.write_all(bytes).map_err(failed)?;
+    file.sync_all().map_err(failed)
+}
+
+/// The file that is locked while that at `path` is changed, whose owner must be able to open it too.
+///
+/// It is never removed: removing a lock file lets two processes lock two files.
+fn open_lock(path: &Path) -> Result<File, KeyFileError> {
+    let failed = |source| KeyFileError::File {
+        path: path.to_owned(),
+        source,
+    };
+    let place = beside(path, ".lock");
+    let old = present(path).map_err(failed)?;
+    let open = || private().append(true).create(true).open(&place);
+    let Some(old) = old else {
+        return open().map_err(failed);
+    };
+    if fs::symlink_metadata(&place).is_err() {
+        // Whether it can be given to them is tried with a file that may be removed.
+        let trial = beside(path, &format!(".{}.trial", std::process::id()));
+        let given = anew(&trial).map_err(failed).and_then(|trial| {
+            give(&trial, &old).map_err(|source| KeyFileError::Owner {
+                path: path.to_owned(),
+                source,
+            })
+        });
+        let _ = fs::remove_file(&trial);
+        given?;
+    }
+    let lock = open().map_err(failed)?;
+    let (opened, named) = (lock.metadata(), fs::symlink_metadata(&place));
+    // Whoever owns the directory may have put a link there, and what that leads to is not theirs.
+    if let (Ok(opened), Ok(named)) = (opened, named)
+        && opened.is_file()
+        && opened.nlink() == 1
+        && (opened.dev(), opened.ino()) == (named.dev(), named.ino())
+    {
+        // One that was there and cannot be given away has let us in, which is enough.
+        let _ = give(&lock, &old);
+    }
+    Ok(lock)
+}
+
+/// What is known of the file at `path`; `None` if there is none.
+fn present(path: &Path) -> io::Result<Option<Metadata>> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        metadata => metadata.map(Some),
+    }
+}
+
+/// An empty file in the place of whatever is there.
+fn anew(path: &Path) -> io::Result<File> {
+    let _ = fs::remove_file(path);
+    private().write(true).create_new(true).open(path)
+}
+
+/// Makes `file` whose `old` is.
+fn give(file: &File, old: &Metadata) -> io::Result<()> {
+    let new = file.metadata()?;
+    if new.gid() != old.gid() {
+        let given = fchown(file, None, Some(old.gid()));
+        // A group that may do nothing does not matter.
+        if old.mode() & 0o070 != 0 || new.uid() != old.uid() {
+            given?;
+        }
+    }
+    if new.uid() != old.uid() {
+        fchown(file, Some(old.uid()), None)?;
+    }
+    Ok(())
 }
 
 fn private() -> OpenOptions {

@@ -3,7 +3,7 @@
 use identity::{ApiKeys, KeyChange, KeyFile, KeyFileError, KeyState, NewKey, Rejection};
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
     path::PathBuf,
     thread,
     time::{Duration, SystemTime},
@@ -145,6 +145,50 @@ fn a_key_that_is_replaced_is_good_until_its_owner_has_changed_over() {
     let verify = |key: &str, at| keys.verify(key, at).map(|it| it.roles.len());
     assert_eq!(verify(newest.key.reveal(), later), Ok(1));
     assert!(verify(new.key.reveal(), later).is_err());
+}
+
+#[test]
+fn a_file_that_is_changed_stays_its_owners() {
+    const SERVER: u32 = 65_534;
+    let (_directory, path) = place();
+    let (file, now) = (KeyFile::at(&path), SystemTime::now());
+    let key = file.create(for_principal("ana"), now).unwrap().key;
+    let lock = path.with_extension("json.lock");
+    let of = |path: &PathBuf| {
+        let metadata = fs::metadata(path).unwrap();
+        (metadata.uid(), metadata.gid(), metadata.mode() & 0o777)
+    };
+    let (own_user, own_group, _) = of(&path);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    // Only root can make it the file of a server that runs as somebody else.
+    let (user, group) = match own_user {
+        0 => (SERVER, SERVER),
+        _ => (own_user, own_group),
+    };
+    chown(&path, Some(user), Some(group)).unwrap();
+    file.rotate(key.id(), HOUR, now).unwrap();
+    assert_eq!(of(&path), (user, group, 0o640));
+    assert_eq!(of(&lock), (user, group, 0o600), "the lock that was there");
+
+    fs::remove_file(&lock).unwrap();
+    file.revoke(key.id(), now).unwrap();
+    assert_eq!(of(&path), (user, group, 0o640));
+    assert_eq!(of(&lock), (user, group, 0o600), "a new lock");
+
+    // The server may have put a link there to what is not its own.
+    let other = path.with_file_name("other");
+    fs::write(&other, "").unwrap();
+    let before = of(&other);
+    fs::remove_file(&lock).unwrap();
+    symlink(&other, &lock).unwrap();
+    file.create(for_principal("ben"), now).unwrap();
+    assert_eq!(of(&other), before);
+    let mut names: Vec<_> = fs::read_dir(path.parent().unwrap())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["keys.json", "keys.json.lock", "other"]);
 }
 
 #[test]
