@@ -1,8 +1,9 @@
-//! Notices when a file has other content than before.
+//! Notices when a file has other content, or is for others, than before.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,8 +22,11 @@ const MAX_BURST: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_secs(5);
 /// How often a file is read that changes all the time.
 const MAX_ATTEMPTS: u32 = 3;
-/// What is beyond this is not looked at: no configuration is so long.
-const MAX_BYTES: u64 = 2 * 1024 * 1024;
+/// Of what is beyond this only the metadata are looked at. Nobody reads a file that is longer: keys
+/// have 8 MiB, and everything else has less.
+const MAX_BYTES: u64 = 8 * 1024 * 1024;
+/// How much of it is in memory at once.
+const PART_BYTES: usize = 64 * 1024;
 
 /// A file that is watched, by its directory, so that it may be replaced, be a link, or not exist.
 /// Watching ends when this is dropped.
@@ -186,23 +190,40 @@ fn print(path: &Path) -> Option<u64> {
         Err(error) => error.to_string().hash(&mut hasher),
         // A pipe would be waited for without end.
         Ok(metadata) if !metadata.is_file() => 0.hash(&mut hasher),
-        Ok(_) => {
-            let mut bytes = Vec::new();
-            let read =
-                fs::File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
-            match read {
-                Ok(_) => bytes.hash(&mut hasher),
-                Err(error) => error.to_string().hash(&mut hasher),
+        Ok(metadata) => {
+            // Who may read it is a reason not to use what it says.
+            let whose = (metadata.mode(), metadata.uid(), metadata.gid());
+            (whose, metadata.len()).hash(&mut hasher);
+            if MAX_BYTES < metadata.len() {
+                let (changed, nanoseconds) = (metadata.ctime(), metadata.ctime_nsec());
+                (metadata.ino(), changed, nanoseconds).hash(&mut hasher);
+            }
+            if let Err(error) = hash_content(path, &mut hasher) {
+                error.to_string().hash(&mut hasher);
             }
         }
     }
     Some(hasher.finish())
 }
 
+/// A part at a time, since this is done every few seconds.
+fn hash_content(path: &Path, hasher: &mut DefaultHasher) -> io::Result<()> {
+    let mut file = fs::File::open(path)?.take(MAX_BYTES);
+    let mut part = vec![0; PART_BYTES];
+    loop {
+        let filled = match file.read(&mut part) {
+            Ok(0) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        hasher.write(&part[..filled]);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     /// Far longer than it takes to notice a change.
     const LONG: Duration = Duration::from_secs(60);
@@ -276,6 +297,26 @@ mod tests {
         symlink("..2", at("..new")).unwrap();
         fs::rename(at("..new"), at("..data")).unwrap();
         notices(&mut watch).await;
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_long_file_and_its_permissions_count() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys.json");
+        for length in [2 * 1024 * 1024 + 1, 8 * 1024 * 1024, 9 * 1024 * 1024] {
+            // As long as before, and other at the end alone: what taking the last key back is.
+            let mut text = vec![b' '; length];
+            fs::write(&path, &text).unwrap();
+            let mut watch = FileWatch::start(path.clone());
+            *text.last_mut().unwrap() = b'x';
+            fs::write(&path, &text).unwrap();
+            notices(&mut watch).await;
+        }
+        let mut watch = FileWatch::start(path.clone());
+        for mode in [0o600, 0o666] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            notices(&mut watch).await;
+        }
     }
 
     #[tokio::test]
