@@ -131,15 +131,12 @@ impl<S> Caller<S> {
         }
         let options = self.options();
         let (read, trusted) = (options.forwarded_header, &options.trusted_proxies);
-        match forwarded::client(&parts.headers, read, &self.peer, trusted) {
-            Some(peer) => Arc::new(Self {
-                listening: Arc::clone(&self.listening),
-                peer,
-                via_proxy: false,
-                activity: Arc::clone(&self.activity),
-            }),
-            None => self,
-        }
+        Arc::new(Self {
+            listening: Arc::clone(&self.listening),
+            peer: forwarded::speaker(&parts.headers, read, &self.peer, trusted),
+            via_proxy: false,
+            activity: Arc::clone(&self.activity),
+        })
     }
 
     pub(crate) fn endpoint(&self) -> &Endpoint<S> {

@@ -32,10 +32,21 @@ struct Hop<'a> {
     scheme: Option<&'a str>,
 }
 
-/// The client that `proxy` speaks for; `None` if it does not say.
+/// Whoever `proxy` speaks for. If it does not say, that is somebody at its own address.
 ///
-/// The certificate of `proxy` is its own and not its client's, so what speaks for the client has none.
-pub(crate) fn client(
+/// The certificate of `proxy` is its own and never its client's, so whoever this is has none: a header
+/// that is missing or cannot be read must not make everybody behind `proxy` the one it is itself.
+pub(crate) fn speaker(
+    headers: &HeaderMap,
+    read: ForwardedHeader,
+    proxy: &Peer,
+    trusted: &[Network],
+) -> Peer {
+    client(headers, read, proxy, trusted).unwrap_or_else(|| proxy.without_certificate())
+}
+
+/// The client that `proxy` speaks for; `None` if it does not say.
+fn client(
     headers: &HeaderMap,
     read: ForwardedHeader,
     proxy: &Peer,
@@ -152,6 +163,38 @@ mod tests {
         let trusted = ["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
         let client = client(&headers, read, &proxy, &trusted)?;
         Some((client.by_address().to_string(), client.is_encrypted()))
+    }
+
+    #[test]
+    fn the_certificate_of_a_proxy_is_nobody_elses() {
+        let network = "10.0.0.1:5".parse().unwrap();
+        let certificate = || Some([1, 2, 3].into());
+        let proxies = [
+            (Peer::new(network).encrypted(certificate()), "10.0.0.1"),
+            (Peer::local(Some(7)).encrypted(certificate()), "unix-uid:7"),
+        ];
+        for (proxy, own) in &proxies {
+            for (read, value, expected) in [
+                (XForwardedFor, None, *own),
+                (XForwardedFor, Some("unknown"), own),
+                (XForwardedFor, Some("unix:"), own),
+                (XForwardedFor, Some("1.2.3.4"), "1.2.3.4"),
+                (Forwarded, None, own),
+                (Forwarded, Some("for=unknown"), own),
+                (Forwarded, Some("for=_hidden"), own),
+                (Forwarded, Some("for=1.2.3.4"), "1.2.3.4"),
+            ] {
+                let name = match read {
+                    XForwardedFor => X_FORWARDED_FOR,
+                    Forwarded => header::FORWARDED,
+                };
+                let value = value.map(|value| (name, value.parse().unwrap()));
+                let found = speaker(&value.into_iter().collect(), read, proxy, &[]);
+                assert_eq!(found.by_address().as_str(), expected);
+                assert_eq!(found.certificate(), None, "of {expected}");
+                assert!(found.is_encrypted());
+            }
+        }
     }
 
     fn plain(address: &str) -> Option<(String, bool)> {

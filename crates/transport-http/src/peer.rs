@@ -55,6 +55,14 @@ impl Peer {
         }
     }
 
+    /// Somebody at the same place, by the same kind of connection, who has shown no certificate.
+    pub(crate) fn without_certificate(&self) -> Self {
+        Self {
+            is_encrypted: self.is_encrypted,
+            ..Self::of(self.origin)
+        }
+    }
+
     /// Its address; `None` on a Unix socket.
     pub fn address(&self) -> Option<SocketAddr> {
         match self.origin {
