@@ -925,6 +925,18 @@ fn identity_that_would_prove_nothing_is_refused() {
             "`identity.stdio: required` needs keys | add `api_keys: {}` and make a key with \
              `owlclaw-mcp keys create`",
         ),
+        (
+            format!("identity: {{resource: 'https://r.example/mcp', api_keys: {{}}, jwt: {{a: {{{issuer}}}}}}}"),
+            "the tokens of `a` and API keys could make the same principal | give them a \
+             `principal_prefix` such as `corp:`, or say `identity.shared_principals: true` if who has \
+             the name there is to be who has the key",
+        ),
+        (
+            "identity: {api_keys: {}, certificates: {}}".to_owned(),
+            "certificates and API keys could make the same principal | give them a \
+             `principal_prefix` such as `corp:`, or say `identity.shared_principals: true` if who has \
+             the name there is to be who has the key",
+        ),
     ];
     for (line, expected) in rows {
         let found = problems(
@@ -937,4 +949,17 @@ fn identity_that_would_prove_nothing_is_refused() {
             |found: &String| found.starts_with("mcp-server.yaml:2:") && found.ends_with(expected);
         assert!(found.iter().any(is_it), "{line}\n{expected}\n{found:#?}");
     }
+}
+
+#[test]
+fn keys_and_tokens_are_kept_apart_or_meant_to_be_one() {
+    let token = "resource: 'https://r.example/mcp', jwt: {a: {issuer: 'https://i.example', \
+                 jwks_file: j.json";
+    check_line_is_fine(&format!("identity: {{{token}}}}}}}"));
+    check_line_is_fine(&format!(
+        "identity: {{api_keys: {{}}, {token}, principal_prefix: 'a:'}}}}}}"
+    ));
+    check_line_is_fine(&format!(
+        "identity: {{api_keys: {{}}, shared_principals: true, {token}}}}}}}"
+    ));
 }

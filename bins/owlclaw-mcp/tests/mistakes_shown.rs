@@ -184,6 +184,10 @@ fn in_who_is_who() {
                 "two issuers, one name",
                 "  identity: {resource: 'https://x.example/mcp', jwt: {a: {issuer: 'https://i.example', jwks_file: j.json}, b: {issuer: 'https://j.example', jwks_file: j.json}}}",
             ),
+            (
+                "a name of a key for whoever takes it",
+                "  identity: {resource: 'https://x.example/mcp', api_keys: {}, jwt: {a: {issuer: 'https://i.example', jwks_file: j.json}}}",
+            ),
             ("certificates of nobody", "  identity: {certificates: {}}"),
         ]),
     );

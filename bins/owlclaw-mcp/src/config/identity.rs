@@ -31,6 +31,9 @@ pub struct Identity {
     pub jwt: BTreeMap<String, Jwt>,
     /// Client certificates, which `http.tls.client_ca_file` must vouch for.
     pub certificates: Option<ClientCertificates>,
+    /// Whether a token or a certificate may be the principal of an API key. If not, what is put before
+    /// their names must keep them apart: a name that its bearer has chosen could be that of a key.
+    pub shared_principals: bool,
     /// Roles that may look at statistics and decide approvals over HTTP.
     pub operator_roles: Vec<String>,
     /// Roles that may read metrics and the details of health.
@@ -51,6 +54,7 @@ impl Default for Identity {
             api_keys: None,
             jwt: BTreeMap::new(),
             certificates: None,
+            shared_principals: false,
             operator_roles: roles(&["operator"]),
             metrics_roles: roles(&["operator", "metrics"]),
             stdio: StdioIdentity::default(),
@@ -393,6 +397,32 @@ pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
             let message = "`identity.certificates` needs `http.tls.client_ca_file`".to_owned();
             let hint = "name the authorities that client certificates must come from";
             error("identity.certificates", message, hint);
+        }
+    }
+    if identity.api_keys.is_some() && !identity.shared_principals {
+        let certificates = identity.certificates.iter();
+        let certificates = certificates.map(|it| {
+            let prefix = it.principal_prefix.as_str();
+            (
+                prefix,
+                "certificates".to_owned(),
+                "identity.certificates".to_owned(),
+            )
+        });
+        let tokens = identity.jwt.iter().map(|(name, it)| {
+            let prefix = it.principal_prefix.as_str();
+            (
+                prefix,
+                format!("the tokens of `{name}`"),
+                child(&child("identity.jwt", name), "principal_prefix"),
+            )
+        });
+        for (_, who, path) in certificates.chain(tokens).filter(|(it, ..)| it.is_empty()) {
+            let message = format!("{who} and API keys could make the same principal");
+            let hint = "give them a `principal_prefix` such as `corp:`, or say \
+                        `identity.shared_principals: true` if who has the name there is to be who \
+                        has the key";
+            error(&path, message, hint);
         }
     }
     if config.transport == Transport::Http && identity.is_configured() {
