@@ -4,6 +4,7 @@ use crate::{
     activity::Busy,
     connected::Connected,
     counts::Stream,
+    expiry::Expiry,
     replay::{self, EventId, Reader},
     running::{Event, Resumption, Running, frames},
     sessions::Streaming,
@@ -107,6 +108,8 @@ pub(crate) struct Events {
     ready: VecDeque<Bytes>,
     /// Where more comes from; `None` at the end.
     source: Option<Source>,
+    /// When there is nothing more to be had for whoever opened it.
+    expiry: Expiry,
     alarm: Pin<Box<Sleep>>,
     keep_alive: Duration,
     /// Whether something was sent since the alarm was set. It is not set anew for each event.
@@ -202,6 +205,13 @@ impl Events {
         events
     }
 
+    /// Ends it then, if it has not ended before. What is not said by then waits for whoever comes back.
+    #[must_use]
+    pub(crate) fn until(mut self: Box<Self>, expiry: Expiry) -> Box<Self> {
+        self.expiry = expiry;
+        self
+    }
+
     /// Counts it for as long as it is open.
     pub(crate) fn count(&mut self, stream: Stream) {
         self.counted = Some(stream);
@@ -219,6 +229,7 @@ impl Events {
         Box::new(Self {
             ready: VecDeque::new(),
             source: Some(source),
+            expiry: Expiry::never(),
             alarm: Box::pin(tokio::time::sleep(keep_alive)),
             keep_alive,
             spoken: true,
@@ -229,6 +240,10 @@ impl Events {
 
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if self.ready.is_empty() {
+            // First, since there may always be something to say.
+            if self.expiry.is_over(cx) {
+                self.end();
+            }
             self.gather(cx);
         }
         if let Some(bytes) = self.ready.pop_front() {

@@ -7,6 +7,7 @@ use crate::{
     body::{Body, Events},
     cors,
     counts::Counts,
+    expiry::Expiry,
     forwarded,
     guard::Guard,
     headers::Headers,
@@ -224,7 +225,7 @@ async fn stream<S>(
     headers: &Headers<'_>,
     busy: Busy,
 ) -> Handled {
-    let session = legacy_session(caller, parts, headers).await?;
+    let (session, principal) = legacy_session(caller, parts, headers).await?;
     if !headers.accept.stream {
         return refuse(
             StatusCode::NOT_ACCEPTABLE,
@@ -248,7 +249,7 @@ async fn stream<S>(
                     );
                 };
                 let rest = Events::of_rest(reader, resumption, keep_alive, busy);
-                return Ok(respond::events(rest));
+                return Ok(respond::events(rest.until(Expiry::of(&principal))));
             }
             (Some(sessions.take_over(session)), Some(last))
         }
@@ -258,7 +259,7 @@ async fn stream<S>(
         Some(streaming) => {
             let resumption = resumption.as_ref();
             let events = Events::of_session(streaming, resumption, after, keep_alive, busy);
-            Ok(respond::events(events))
+            Ok(respond::events(events.until(Expiry::of(&principal))))
         }
         None => refuse(StatusCode::CONFLICT, "this session has a stream already"),
     }
@@ -268,18 +269,19 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// `DELETE`: ends a legacy session.
 async fn end_session<S>(caller: &Caller<S>, parts: &Parts, headers: &Headers<'_>) -> Handled {
-    let session = legacy_session(caller, parts, headers).await?;
+    let (session, _) = legacy_session(caller, parts, headers).await?;
     let sessions = &caller.endpoint().sessions;
     sessions.close(&session);
     sessions.settled().await;
     Ok(respond::empty(StatusCode::NO_CONTENT))
 }
 
+/// The session that a request names, and who has sent this one.
 async fn legacy_session<S>(
     caller: &Caller<S>,
     parts: &Parts,
     headers: &Headers<'_>,
-) -> Handled<Arc<Session>> {
+) -> Handled<(Arc<Session>, Principal)> {
     if headers.are_modern() {
         return Err(method_not_allowed(HeaderValue::from_static(
             "POST, OPTIONS",
@@ -287,7 +289,7 @@ async fn legacy_session<S>(
     }
     let principal = caller.principal(parts).await?;
     match caller.session(headers, &principal)? {
-        Some(session) => Ok(session),
+        Some(session) => Ok((session, principal)),
         None => refuse(StatusCode::BAD_REQUEST, "`Mcp-Session-Id` is missing"),
     }
 }

@@ -65,6 +65,7 @@ mod connection;
 mod cors;
 mod counts;
 mod endpoint;
+mod expiry;
 mod forwarded;
 mod guard;
 mod header_params;

@@ -7,6 +7,7 @@ use crate::{
     activity::Busy,
     body::{Body, COMMENT, event},
     endpoint::{Caller, Handled, method_not_allowed, refuse},
+    expiry::Expiry,
     headers::{Accept, Headers},
     post, respond,
     sessions::{Debt, SessionKind, Sessions, Streaming},
@@ -20,7 +21,7 @@ use hyper::body::Incoming;
 use jsonrpc_core::{Frame, Message, Payload};
 use mcp_protocol::model::{ClientRequest, RequestMeta, ServerResult};
 use mcp_service::{Accepted, McpError, OutboxError, Reply, Service};
-use std::{convert::Infallible, future::poll_fn, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 /// One of the two places of this transport.
 #[derive(Clone, Copy, Debug)]
@@ -80,17 +81,20 @@ async fn open<S>(caller: &Caller<S>, parts: &Parts, headers: &Headers<'_>, busy:
     let Some(streaming) = caller.endpoint().sessions.stream(session) else {
         return refuse(StatusCode::CONFLICT, "this session has a stream already");
     };
-    let events = events(endpoint.into(), streaming, options.keep_alive, busy);
+    let expiry = Expiry::of(&principal);
+    let events = events(endpoint.into(), streaming, expiry, options.keep_alive, busy);
     Ok(respond::event_stream(Body::OldSse(events.boxed_unsync())))
 }
 
 /// The one parameter of the place where messages are posted.
 const SESSION_ID: &str = "sessionId";
 
-/// Everything a session hears, in the order in which it was said. Dropping it ends the session.
+/// Everything a session hears until it expires, in the order in which it was said. Dropping it ends the
+/// session.
 fn events(
     endpoint: Bytes,
     streaming: Streaming,
+    mut expiry: Expiry,
     keep_alive: Duration,
     busy: Busy,
 ) -> impl http_body::Body<Data = Bytes, Error = Infallible> + Send + 'static {
@@ -99,7 +103,11 @@ fn events(
         let outbox = streaming.session.connection.outbox();
         yield Ok(HttpFrame::data(endpoint));
         loop {
-            let next = poll_fn(|cx| outbox.poll_next(cx));
+            // First, since there may always be something to say.
+            let next = poll_fn(|cx| match expiry.is_over(cx) {
+                true => Poll::Ready(None),
+                false => outbox.poll_next(cx),
+            });
             match tokio::time::timeout(keep_alive, next).await {
                 Ok(Some(frame)) => {
                     for piece in event(Frame::whole(frame)) {
