@@ -10,7 +10,7 @@ pub(crate) const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DEL
 
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "Mcp-Session-Id, MCP-Protocol-Version, RateLimit, RateLimit-Policy, \
-     X-OwlClaw-Budget-Remaining, Retry-After, WWW-Authenticate",
+     X-OwlClaw-Budget-Remaining, Retry-After, WWW-Authenticate, ETag, Content-Range",
 );
 
 const ALLOWED: &str = "Content-Type, Accept, Authorization, Last-Event-ID, Mcp-Session-Id, \
