@@ -807,6 +807,10 @@ fn rules_are_checked_as_a_whole() {
             "44: `governance.approvals.expire_seconds` must be an integer from 1 to 2592000, found `0` | leave the key out for its default",
         ),
         (
+            "approvals: {http_token: fifteen-letters}",
+            "40: `governance.approvals.http_token` must have 16 characters at least | a shorter one could be guessed; `openssl rand -hex 32` makes a good one",
+        ),
+        (
             "approvals: {http_token: '${NO_SUCH}'}",
             "40: `governance.approvals.http_token` refers to the environment variable `NO_SUCH`, which is not set | -",
         ),

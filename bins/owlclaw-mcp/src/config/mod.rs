@@ -75,7 +75,8 @@ pub use problem::{Origin, Position, Problem, Severity};
 pub use record::{Checkpoint, Detectors, Durability, Ledger, Redaction};
 pub use reference::reference;
 pub use rules::{
-    Approvals, Breaker, Condition, Confirmation, Effect, Idempotency, Risk, Role, ToolRule,
+    Approvals, Breaker, Condition, Confirmation, Effect, Idempotency, MIN_TOKEN_CHARS, Risk, Role,
+    ToolRule,
 };
 pub use secret::Secret;
 pub use services::{Mode, OpenApi, Operations, RetryRule, Services};

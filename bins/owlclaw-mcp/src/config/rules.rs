@@ -153,6 +153,9 @@ impl Default for Breaker {
     }
 }
 
+/// A shorter token of operators could be guessed.
+pub const MIN_TOKEN_CHARS: usize = 16;
+
 /// Calls that wait until somebody decides.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -161,7 +164,7 @@ pub struct Approvals {
     #[schemars(range(min = 1, max = 2_592_000))]
     pub expire_seconds: u64,
     /// With this bearer token approvals are decided, and statistics are read, over HTTP. Without
-    /// one, not at all.
+    /// one, not at all. It has 16 characters at least.
     pub http_token: Option<Secret>,
 }
 

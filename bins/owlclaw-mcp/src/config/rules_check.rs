@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use governance::PolicySpec;
 
+use super::environment::Environment;
 use super::governance::Governance;
 use super::layer::{Origins, child, origin_near};
 use super::nearest::nearest;
 use super::problem::Problem;
-use super::rules::{Condition, Confirmation, Risk};
+use super::rules::{Condition, Confirmation, MIN_TOKEN_CHARS, Risk};
 
 pub(super) fn check(governance: &Governance, origins: &Origins, problems: &mut Vec<Problem>) {
     let mut error = |key: String, message: String, hint: Option<String>| {
@@ -34,6 +35,15 @@ pub(super) fn check(governance: &Governance, origins: &Origins, problems: &mut V
             };
             error(key.clone(), message, Some(hint));
         }
+    }
+    // What it refers to is looked at by the server that needs it.
+    let token = governance.approvals.http_token.as_ref();
+    let written = token.and_then(|token| token.reveal(&Environment::default()));
+    if written.is_some_and(|token| token.trim().chars().count() < MIN_TOKEN_CHARS) {
+        let key = "governance.approvals.http_token";
+        let message = format!("`{key}` must have {MIN_TOKEN_CHARS} characters at least");
+        let hint = "a shorter one could be guessed; `openssl rand -hex 32` makes a good one";
+        error(key.to_owned(), message, Some(hint.to_owned()));
     }
     for (path, conditions) in all_conditions(governance) {
         for (name, condition) in conditions {

@@ -2,10 +2,12 @@
 //! proved to be, with a role that operators have.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use gateway::{approvals_json, statistics_json, system_clock};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
+use identity::FailedAttempts;
 use ledger::{
     ApprovalError, ApprovalFilter, ApprovalId, ApprovalProblem, ApprovalState, Bucket, Decision,
     ReadLedger, StatisticsQuery,
@@ -18,13 +20,16 @@ use transport_http::{PlainResponse, SideRequest};
 
 use super::store::{ServedGateway, open_reader};
 use crate::Failure;
-use crate::config::{Config, Environment};
+use crate::config::{Config, Environment, MIN_TOKEN_CHARS};
 
 /// The most days that are summed up at once.
 const MAX_DAYS: u64 = 366;
 
 /// The most characters of what operators call themselves.
 const MAX_NAME_CHARS: usize = 64;
+
+/// When to come back after too many wrong tokens: they are forgiven at ten a second.
+const ATTEMPTS_SECONDS: u64 = 10;
 
 /// `GET /governance/stats`, `GET /approvals` and `POST /approvals/ID?decision=…`.
 pub(super) struct Administration {
@@ -33,6 +38,8 @@ pub(super) struct Administration {
     /// Of the token, if there is one. It is compared by this, so that neither its length nor how much
     /// of it is right shows in the time.
     token: Option<[u8; 32]>,
+    /// Who has come with wrong ones, so that nobody can guess it without end.
+    attempts: FailedAttempts,
     /// The roles that let somebody in; none where nobody proves anything.
     roles: Vec<String>,
     /// One looks into the ledger at a time: it is read by a thread, and serves calls as well.
@@ -69,6 +76,15 @@ impl Administration {
                 )
             })?),
         };
+        if token
+            .as_ref()
+            .is_some_and(|token| token.trim().chars().count() < MIN_TOKEN_CHARS)
+        {
+            return Err(Failure::from(format!(
+                "governance.approvals.http_token is shorter than {MIN_TOKEN_CHARS} characters, and \
+                 could be guessed; `openssl rand -hex 32` makes a good one"
+            )));
+        }
         // Where nobody proves anything, roles are nobody's.
         let roles = match config.identity.is_configured() {
             true => config.identity.operator_roles.clone(),
@@ -81,6 +97,7 @@ impl Administration {
             gateway: Arc::clone(gateway),
             config: config.clone(),
             token: token.map(|token| Sha256::digest(token.trim()).into()),
+            attempts: FailedAttempts::default(),
             roles,
             reading: Mutex::new(()),
         }))
@@ -109,7 +126,7 @@ impl Administration {
 
     /// Who asks, who must be an operator.
     async fn operator(&self, request: SideRequest<'_>) -> Result<Operator, Box<PlainResponse>> {
-        if self.has_token(&request.parts().headers) {
+        if self.has_token(request) {
             return Ok(Operator::HasToken);
         }
         if self.roles.is_empty() {
@@ -118,9 +135,10 @@ impl Administration {
             response
                 .headers_mut()
                 .insert(header::WWW_AUTHENTICATE, scheme);
-            return Err(Box::new(response));
+            return Err(self.refused(request, Box::new(response)));
         }
-        let principal = request.principal().await?;
+        let principal = request.principal().await;
+        let principal = principal.map_err(|response| self.refused(request, response))?;
         let mut roles = principal.roles().iter();
         if roles.any(|role| self.roles.iter().any(|it| **it == **role)) {
             return Ok(Operator::Named(Arc::clone(principal.name())));
@@ -130,8 +148,41 @@ impl Administration {
         Err(Box::new(problem(StatusCode::FORBIDDEN, why)))
     }
 
-    /// Whether they come with the token of operators.
-    pub(super) fn has_token(&self, headers: &HeaderMap) -> bool {
+    /// Whether somebody comes with the token of operators, who has not come with too many wrong ones.
+    pub(super) fn has_token(&self, request: SideRequest<'_>) -> bool {
+        self.may_try(request) && self.is_token(&request.parts().headers)
+    }
+
+    /// What is answered to somebody who has neither the token nor another proof, and would be
+    /// answered `response`. If a token was tried, that is counted.
+    pub(super) fn refused(
+        &self,
+        request: SideRequest<'_>,
+        response: Box<PlainResponse>,
+    ) -> Box<PlainResponse> {
+        let headers = &request.parts().headers;
+        if self.token.is_none() || !headers.contains_key(header::AUTHORIZATION) {
+            return response;
+        }
+        if !self.may_try(request) {
+            let why = "too many tokens from this address were wrong";
+            let mut response = problem(StatusCode::TOO_MANY_REQUESTS, why);
+            let later = HeaderValue::from(ATTEMPTS_SECONDS);
+            response.headers_mut().insert(header::RETRY_AFTER, later);
+            return Box::new(response);
+        }
+        if let Some(address) = request.peer().address() {
+            self.attempts.failed(address.ip(), Instant::now());
+        }
+        response
+    }
+
+    fn may_try(&self, request: SideRequest<'_>) -> bool {
+        let address = request.peer().address();
+        address.is_none_or(|address| self.attempts.may_try(address.ip(), Instant::now()))
+    }
+
+    fn is_token(&self, headers: &HeaderMap) -> bool {
         let Some(known) = &self.token else {
             return false;
         };

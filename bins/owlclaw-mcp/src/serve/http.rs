@@ -255,11 +255,14 @@ impl Routes {
     /// prove who they are, since they can call tools as well.
     async fn may_watch(&self, request: SideRequest<'_>) -> Authorized {
         let administration = self.administration.as_ref();
-        let headers = &request.parts().headers;
-        if self.identification.is_none() || administration.is_some_and(|it| it.has_token(headers)) {
+        if self.identification.is_none() || administration.is_some_and(|it| it.has_token(request)) {
             return Ok(());
         }
-        let principal = request.principal().await?;
+        let principal = request.principal().await;
+        let principal = principal.map_err(|response| match administration {
+            Some(administration) => administration.refused(request, response),
+            None => response,
+        })?;
         let roles = principal.roles();
         if roles.iter().any(|role| self.watchers.contains(&**role)) {
             return Ok(());

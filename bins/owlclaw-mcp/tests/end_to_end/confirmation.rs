@@ -176,6 +176,34 @@ async fn an_operator_decides_over_http_with_the_token_alone() {
 }
 
 #[tokio::test]
+async fn a_token_of_operators_cannot_be_guessed() {
+    let site = careful();
+    for short in ["x", "fifteen-letters", "  fifteen-letters  "] {
+        let mut command = site.command(&["start", "--transport", "http"]);
+        command.env("APPROVALS_TOKEN", short);
+        let said = run(command).await;
+        assert_eq!(said.code, Some(1), "{short}");
+        assert!(said.messages.contains("http_token"), "{}", said.messages);
+        assert!(!said.messages.contains("fifteen"), "{}", said.messages);
+    }
+    let server = serve(&site).await;
+    let mut wrong = 0;
+    // A hundred are forgiven at once, and ten in each second.
+    let slowed = loop {
+        let request = HttpRequest::new("GET", "/approvals").header("authorization", "Bearer x");
+        let response = server.client().exchange(&request).await;
+        if response.status != 401 {
+            break response;
+        }
+        wrong += 1;
+        assert!(wrong < 10_000, "nobody is slowed down");
+    };
+    assert_eq!(slowed.status, 429, "{}", slowed.text());
+    assert_eq!(slowed.header("retry-after"), Some("10"));
+    assert!(100 <= wrong, "{wrong}");
+}
+
+#[tokio::test]
 async fn without_a_token_there_are_no_such_routes() {
     let site = Site::new(json!({}));
     let server = site.http().await;
