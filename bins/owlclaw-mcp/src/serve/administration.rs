@@ -110,6 +110,12 @@ impl Administration {
         let Some(asked) = asked(uri.path()) else {
             return problem(StatusCode::NOT_FOUND, "there is nothing here");
         };
+        if matches!((&asked, method), (Asked::Approval(_), &Method::POST))
+            && !self.may_decide_from(&parts.headers)
+        {
+            let why = "pages decide nothing unless their origin is listed by its name";
+            return problem(StatusCode::FORBIDDEN, why);
+        }
         let operator = match self.operator(request).await {
             Ok(operator) => operator,
             Err(refused) => return *refused,
@@ -122,6 +128,21 @@ impl Administration {
             (Asked::Approval(_), _) => not_allowed("POST"),
             (_, _) => not_allowed("GET"),
         }
+    }
+
+    /// Whether the page that asks, if it is one, may decide. That any page may call tools is not enough:
+    /// browsers show the certificate of whoever sits before them unasked.
+    fn may_decide_from(&self, headers: &HeaderMap) -> bool {
+        let http = &self.config.http;
+        let of_cors = &http.cors.allowed_origins;
+        let listed = || {
+            let of_cors = of_cors.iter().filter(|_| http.cors.enabled);
+            http.allowed_origins.iter().chain(of_cors)
+        };
+        headers.get_all(header::ORIGIN).iter().all(|origin| {
+            let same = |name: &str| name.as_bytes().eq_ignore_ascii_case(origin.as_bytes());
+            listed().any(|name| name != "*" && same(name.trim_end_matches('/')))
+        })
     }
 
     /// Who asks, who must be an operator.

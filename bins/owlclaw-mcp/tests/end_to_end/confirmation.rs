@@ -204,6 +204,41 @@ async fn a_token_of_operators_cannot_be_guessed() {
 }
 
 #[tokio::test]
+async fn pages_decide_only_if_their_origin_is_listed_by_name() {
+    let site = Site::new(json!({
+        "http": {
+            "allowed_origins": ["https://desk.example"],
+            "cors": {"enabled": true, "allowed_origins": ["*"]},
+        },
+        "governance": {"approvals": {"http_token": "${APPROVALS_TOKEN}"}},
+    }));
+    let server = serve(&site).await;
+    let decide = "/approvals/apr_0000000000000000000000?decision=approve";
+    for (method, target, origin, status) in [
+        ("POST", decide, None, 404),
+        ("POST", decide, Some("https://desk.example"), 404),
+        ("POST", decide, Some("https://evil.example"), 403),
+        ("POST", decide, Some("http://localhost"), 403),
+        ("POST", decide, Some("*"), 403),
+        ("POST", decide, Some("null"), 403),
+        ("GET", "/approvals", Some("https://evil.example"), 200),
+    ] {
+        let mut request =
+            HttpRequest::new(method, target).header("authorization", &format!("Bearer {TOKEN}"));
+        if let Some(origin) = origin {
+            request = request.header("origin", origin);
+        }
+        let response = server.client().exchange(&request).await;
+        assert_eq!(
+            response.status,
+            status,
+            "{method} from {origin:?}: {}",
+            response.text()
+        );
+    }
+}
+
+#[tokio::test]
 async fn without_a_token_there_are_no_such_routes() {
     let site = Site::new(json!({}));
     let server = site.http().await;
