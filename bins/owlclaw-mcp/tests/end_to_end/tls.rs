@@ -92,11 +92,17 @@ fn restrict(path: &Path, mode: u32) {
 
 /// A site whose server encrypts, and who has issued its certificate.
 pub(crate) fn site(more: Value) -> (Site, Authority) {
+    site_of(json!({}), more)
+}
+
+/// The same with other settings.
+fn site_of(mut settings: Value, more: Value) -> (Site, Authority) {
     let mut tls = json!({"enabled": true, "cert_file": "chain.pem", "key_file": "key.pem"});
     for (key, value) in more.as_object().unwrap() {
         tls[key] = value.clone();
     }
-    let site = Site::new(json!({"http": {"tls": tls}}));
+    settings["http"]["tls"] = tls;
+    let site = Site::new(settings);
     let authority = Authority::new();
     authority.issue(|_| {}).install(&site);
     site.write("authority.pem", authority.pem());
@@ -469,4 +475,36 @@ async fn only_trusted_proxies_speak_for_others() {
     let site = Site::new(json!({"http": {"trusted_proxies": ["10.0.0.0/8"]}}));
     let server = site.http().await;
     assert_eq!(principal_of(&server, &site, "1.2.3.4").await, "127.0.0.1");
+}
+
+#[tokio::test]
+async fn nobody_behind_a_proxy_is_who_its_certificate_says() {
+    let clients = Authority::new();
+    let proxy = clients.issue(|_| {});
+    for (trusted, forwarded, status) in [
+        // Nobody's proxy, so that its certificate is the caller's.
+        ("10.0.0.0/8", None, 200),
+        ("127.0.0.1", None, 401),
+        ("127.0.0.1", Some("unknown"), 401),
+        ("127.0.0.1", Some("unix:"), 401),
+        ("127.0.0.1", Some("1.2.3.4"), 401),
+    ] {
+        let settings = json!({
+            "http": {"trusted_proxies": [trusted]},
+            "identity": {"certificates": {"principal": "san_dns"}},
+        });
+        let tls = json!({"client_ca_file": "clients.pem", "verify_client": true});
+        let (site, authority) = site_of(settings, tls);
+        site.write("clients.pem", clients.pem());
+        let server = site.http().await;
+        let connection = connect(server.address(), &authority, Some(&proxy)).await;
+        let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
+        let mut request =
+            HttpRequest::post("/mcp", message.to_string()).header("host", "localhost");
+        if let Some(forwarded) = forwarded {
+            request = request.header("x-forwarded-for", forwarded);
+        }
+        let (response, _) = connection.unwrap().exchange(&request).await;
+        assert_eq!(response.status, status, "{trusted} {forwarded:?}");
+    }
 }
