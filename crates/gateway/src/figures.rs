@@ -5,6 +5,9 @@ use governance::QuotaStore;
 use ledger::COMMIT_BUCKETS;
 use std::{sync::Arc, time::SystemTime};
 
+/// A number of the ledger's: its name, what it says, and where it is.
+type Figure<N> = (&'static str, &'static str, fn(&ledger::Health) -> N);
+
 impl<Q: QuotaStore> Gateway<Q> {
     /// Has the numbers read that others keep. What is read here lives as long as the gateway.
     pub(crate) fn add_readings(&self) {
@@ -71,7 +74,7 @@ impl<Q: QuotaStore> Gateway<Q> {
 
     fn read_ledger(&self) {
         let metrics = self.metrics();
-        let gauges: [(&str, &str, fn(&ledger::Health) -> f64); 4] = [
+        let gauges: [Figure<f64>; 4] = [
             (
                 "owlclaw_mcp_ledger_up",
                 "1 while calls can be recorded, and so begin; 0 while they cannot.",
@@ -99,7 +102,7 @@ impl<Q: QuotaStore> Gateway<Q> {
                 value(&recorder.health())
             });
         }
-        let counters: [(&str, &str, fn(&ledger::Health) -> u64); 3] = [
+        let counters: [Figure<u64>; 3] = [
             (
                 "owlclaw_mcp_ledger_entries_total",
                 "Entries stored by this server.",

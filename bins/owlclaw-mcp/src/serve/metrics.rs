@@ -175,8 +175,11 @@ fn read_log(metrics: &Metrics) {
     );
 }
 
+/// A number: its name, what it says, and where it is.
+type Figure<T> = (&'static str, &'static str, fn(&T) -> usize);
+
 fn read_workers(metrics: &Metrics, app: &Arc<PythonApp>) {
-    let gauges: [(&str, &str, fn(&AppHealth) -> usize); 5] = [
+    let gauges: [Figure<AppHealth>; 5] = [
         (
             "owlclaw_mcp_workers",
             "How many workers there should be.",
@@ -223,7 +226,7 @@ pub(super) fn read_http(
     metrics: &Metrics,
     figures: impl Fn() -> HttpFigures + Clone + Send + Sync + 'static,
 ) {
-    let gauges: [(&str, &str, fn(&HttpFigures) -> usize); 3] = [
+    let gauges: [Figure<HttpFigures>; 3] = [
         (
             "owlclaw_mcp_http_connections",
             "Open connections.",

@@ -1,4 +1,5 @@
 //! Clients that are up to no good, or merely broken, and what the others notice of it.
+#![allow(clippy::print_stdout, reason = "the figures are for whoever runs it")]
 
 use std::{
     io::ErrorKind,

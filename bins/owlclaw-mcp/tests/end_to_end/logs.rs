@@ -48,7 +48,7 @@ async fn every_request_has_a_line_with_all_that_is_known_of_it() {
     });
     client.post_modern("tools/call", params).await;
     let listed = client.post_modern("tools/list", json!({})).await;
-    listed.result();
+    let _ = listed.result();
     wait_until("both lines are there", GENEROUS, || {
         server.stderr().contains("tools/list")
     })

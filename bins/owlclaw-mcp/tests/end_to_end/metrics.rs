@@ -248,7 +248,7 @@ async fn quotas_are_told_of_those_whom_the_configuration_names() {
         let answer = client
             .post_modern("tools/call", call("echo", json!({"text": "x"})))
             .await;
-        answer.result();
+        let _ = answer.result();
     }
     let text = metrics(&server).await;
     let line = "owlclaw_mcp_quota_used_ratio{client=\"ana\",limit=\"calls_day\"} ";

@@ -119,7 +119,8 @@ mod tests {
 
     #[test]
     fn only_what_is_plain_is_taken() {
-        let found: [(&[(&'static str, &str)], &[&str]); 7] = [
+        type Case<'a> = (&'a [(&'static str, &'a str)], &'a [&'a str]);
+        let found: [Case<'_>; 7] = [
             (&[], &[]),
             (&[("authorization", "Bearer a.b.c")], &["token a.b.c"]),
             (&[("authorization", "bEARER   a.b.c ")], &["token a.b.c"]),
