@@ -21,6 +21,7 @@ from pathlib import Path
 
 import expectations
 import governing
+import operating
 import restarting
 import resuming
 import tasking
@@ -52,7 +53,7 @@ class Run:
     what: str = "calls"
 
 
-WHAT = ["calls", "governance", "restarted", "resumed", "tasks", "tour"]
+WHAT = ["calls", "governance", "operating", "restarted", "resumed", "tasks", "tour"]
 BOTH = [("stdio", "legacy"), ("stdio", "modern"), ("http", "legacy"), ("http", "modern")]
 OLD = [("stdio", "legacy"), ("http", "legacy"), ("sse", "legacy")]
 # The Inspector's command line can be told which era, or to find out. It takes longest, so it is first.
@@ -78,6 +79,8 @@ def all_runs() -> list[Run]:
             runs += [Run(client, transport, era, "tasks") for transport in ("stdio", "http")]
         for era in governing.CLIENTS.get(client, []):
             runs += [Run(client, transport, era, "governance") for transport in ("stdio", "http")]
+        for era in operating.CLIENTS.get(client, []):
+            runs.append(Run(client, "http", era, "operating"))
         for era in touring.CLIENTS.get(client, []):
             runs += [Run(client, transport, era, "tour") for transport in ("stdio", "http")]
     return runs
@@ -144,6 +147,8 @@ def checks_of(run: Run, binary: Path, fixture: Path, config: Path, cache: Path) 
             return governing.carry_out(run.client, run.transport, run.era, binary, cache)
         case "restarted":
             return restarting.carry_out(run.client, binary, config, cache)
+        case "operating":
+            return operating.carry_out(run.client, run.era, binary, cache)
         case "resumed":
             return resuming.carry_out(run.client, binary, fixture, config, cache)
         case "tasks":

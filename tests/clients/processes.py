@@ -6,11 +6,13 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -94,12 +96,24 @@ def end(process: subprocess.Popen, seconds: float = STOP_SECONDS) -> int | None:
 class Server:
     """An HTTP server on a free loopback port.
 
-    "{port}" is replaced in its command. `healthy` is the status of /health once it listens.
+    "{port}" is replaced in its command. `healthy` is the status of /health once it listens, over TLS
+    if there is an authority that vouches for it. `prepare` is told the port before it starts.
     """
 
-    def __init__(self, command: list, env: dict[str, str], log: Path, healthy: int = 200) -> None:
+    def __init__(
+        self,
+        command: list,
+        env: dict[str, str],
+        log: Path,
+        healthy: int = 200,
+        authority: str | None = None,
+        prepare: Callable[[int], object] | None = None,
+    ) -> None:
         self.port = free_port()
         self.log = log
+        self._trust = authority and ssl.create_default_context(cafile=authority)
+        if prepare:
+            prepare(self.port)
         with log.open("wb") as output:
             self.process = subprocess.Popen(
                 [str(word).replace("{port}", str(self.port)) for word in command],
@@ -121,7 +135,8 @@ class Server:
             if self.process.poll() is not None:
                 raise RuntimeError(f"the server ended with {self.process.returncode}: {tail(self.log)}")
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5) as answer:
+                address = f"{'https' if self._trust else 'http'}://127.0.0.1:{self.port}/health"
+                with urllib.request.urlopen(address, timeout=5, context=self._trust) as answer:
                     status = answer.status
             except urllib.error.HTTPError as error:
                 status = error.code

@@ -1,0 +1,265 @@
+"""Who is let in, as the official clients see it: encrypted and with keys, and with tokens of an issuer.
+
+The server knows nobody but those. With keys it is reached over TLS, and the keys are made, taken
+back and made again with the program's own commands while clients come and go. With tokens the
+issuer changes its keys in between. Last, clients that know only an address find out by themselves
+where to get a token.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from expectations import Check
+from issuer import Issuer
+from parts import Part, Stage, call, stage
+from processes import HERE, Server, end
+
+CLIENTS = {
+    "python-2": ["legacy", "modern"],
+    "python-1": ["legacy"],
+    "typescript-2": ["modern"],
+    "typescript-1": ["legacy"],
+}
+CONFIG = HERE / "bank" / "mcp-server.yaml"
+SIGNING_IN = HERE / "python" / "signing_in.py"
+# What a client calls itself says nothing about who it is.
+CLAIMS = {"X-MCP-Client-ID": "somebody-else"}
+METADATA = "/.well-known/oauth-protected-resource/mcp"
+
+RULES = {
+    "roles": {
+        "teller": {"tools": {"allow": ["note", "pay"], "hide": ["wire"]}},
+        "manager": {"tools": {"allow": ["*"]}},
+    },
+    # Who has no role has nothing.
+    "default": {"tools": {"hide": ["*"]}},
+}
+
+
+def carry_out(client: str, era: str, binary: Path, cache: Path) -> list[Check]:
+    """All checks of one client."""
+    with stage(client, "http", era, "operating", CONFIG, cache) as here:
+        door = Door(here, binary.absolute(), cache)
+        door.keys()
+        door.tokens()
+    return here.checks
+
+
+class Door:
+    """Who may come in, in one run."""
+
+    def __init__(self, here: Stage, binary: Path, cache: Path) -> None:
+        self.here, self.binary, self.cache = here, binary, cache
+        self.config = here.home / CONFIG.name
+
+    # Keys, over TLS.
+
+    def keys(self) -> None:
+        home, check = self.here.home, self.here.check
+        authority = certificates(home)
+        self._configure({
+            "identity": {"api_keys": {"file": "keys.json"}},
+            "http": {"tls": {"enabled": True, "cert_file": "server.pem", "key_file": "server.key"}},
+            "ledger": {"path": "keys.db"},
+        })
+        teller = self._key("ana", "teller")
+        nobody = self._key("noah")
+        trust = {"SSL_CERT_FILE": str(authority), "NODE_EXTRA_CA_CERTS": str(authority)}
+        self.here.env |= trust
+        with self._serving(over_tls=True) as server:
+            url = f"https://127.0.0.1:{server.port}/mcp"
+            self._works("a key over TLS", url, teller)
+            steps = [{"id": "tools", "do": "tools"}, call("note", "note", {"text": "nobody"})]
+            part = self._play("a key without a role", url, nobody, steps)
+            if part.is_complete:
+                part.check("it sees nothing", part.outcomes["tools"].get("tools") == [], part.outcomes)
+                part.check("it may do nothing", "error" in part.outcomes["note"], part.outcomes)
+            self._refused("a wrong key", url, teller[:-4] + "AAAA")
+            self._refused("no key", url, None)
+            # The one is taken back, and another is made, while the server runs.
+            listed = json.loads(self._told("keys", "list", "--format", "json").stdout)
+            (id,) = [key["id"] for key in listed if key["principal"] == "ana"]
+            check("a key is taken back", self._told("keys", "revoke", id).returncode == 0, listed)
+            self._refused("a key that was taken back", url, teller)
+            self._works("a key that was made later", url, self._key("ana", "teller"))
+        self._judge("keys.db", {"ana"})
+
+    # Tokens.
+
+    def tokens(self) -> None:
+        home = self.here.home
+        with Issuer(home) as issuer:
+            # The name by which tokens are meant for us is ours to choose; an address that is not known yet is not.
+            self._configure({
+                "identity": {
+                    "resource": "http://127.0.0.1:{port}/mcp",
+                    "jwt": {
+                        "bank": {
+                            "issuer": issuer.url,
+                            "jwks_url": f"{issuer.url}/jwks",
+                            "scopes": {"mcp": ["teller"], "all": ["manager"]},
+                            "required_scopes": ["mcp"],
+                        }
+                    },
+                },
+                "ledger": {"path": "tokens.db"},
+            })
+            with self._serving() as server:
+                url = f"http://127.0.0.1:{server.port}/mcp"
+                first = issuer.token(url)
+                self._works("a token", url, first)
+                before = issuer.rotate()
+                self._works("a token of the issuer's next key", url, issuer.token(url))
+                self._refused("a token of the key before", url, issuer.token(url, key=before))
+                self._refused("a token for somebody else", url, issuer.token("https://bank.example/mcp"))
+                self._refused("a token that has expired", url, issuer.token(url, exp=1))
+                challenge = self._refused("no token", url, None)
+                self._forbidden("a token without the scope", url, issuer.token(url, scope="other"))
+                self._follows(issuer, url, challenge)
+        self._judge("tokens.db", {"ana"})
+
+    def _follows(self, issuer: Issuer, url: str, challenge: str) -> None:
+        check = self.here.check
+        base = url.removesuffix("/mcp")
+        check("the refusal says where to find out", f'resource_metadata="{base}{METADATA}"' in challenge, challenge)
+        with urllib.request.urlopen(base + METADATA, timeout=10) as answer:
+            metadata = json.load(answer)
+        right = metadata["resource"] == url and metadata["authorization_servers"] == [issuer.url]
+        check("it is found out", right, metadata)
+        if self.here.client != "python-2":
+            return
+        # Nobody tells these who the issuer is.
+        python = self.cache / "python-2/bin/python"
+        words = [python, SIGNING_IN, url, "note", json.dumps({"text": "signed in"})]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=self.here.env)
+        said = done.stdout + done.stderr[-1500:]
+        right = done.returncode == 0 and json.loads(done.stdout)["called"]["structured"] == {"noted": "signed in"}
+        check("a client signs in by itself", right, said)
+        issuer.asked.clear()
+        config = self.here.work / "inspector.json"
+        config.write_text(json.dumps({"mcpServers": {"server": {"type": "streamable-http", "url": url}}}))
+        words = ["node", self.here.env["INSPECTOR"], "--cli", "--config", config, "--server", "server"]
+        words += ["--protocol-era", self.here.era, "--method", "tools/list", "--format", "json", "-q"]
+        home = self.here.work / "inspector"
+        home.mkdir()
+        env = {**self.here.env, "HOME": str(home), "MCP_INSPECTOR_SECRET_STORE": "memory", "MCP_AUTO_OPEN_ENABLED": "true", "BROWSER": "true"}
+        try:
+            done = subprocess.run([str(it) for it in words], capture_output=True, text=True, timeout=15, env=env, stdin=subprocess.DEVNULL)
+            said = done.stdout + done.stderr
+        except subprocess.TimeoutExpired as waiting:
+            # It waits for the person who should sign in now.
+            said = str(waiting.stdout) + str(waiting.stderr)
+        found = "GET /.well-known/oauth-authorization-server" in issuer.asked
+        check("the Inspector finds the issuer", found, [issuer.asked, said[-1500:]])
+
+    # What is common.
+
+    def _works(self, name: str, url: str, secret: str) -> None:
+        text = name.replace(" ", "-")
+        steps = [{"id": "tools", "do": "tools"}, call("note", "note", {"text": text}), call("wire", "wire", {"to": "x", "amount": 1})]
+        part = self._play(name, url, secret, steps)
+        if not part.is_complete:
+            return
+        names = sorted(it["name"] for it in part.outcomes["tools"].get("tools", []))
+        part.check("it sees what its role may see", names == ["note", "pay"], names)
+        part.check("it may do what its role may do", part.outcomes["note"].get("structured") == {"noted": text}, part.outcomes)
+        part.check("what is hidden is unknown", "unknown tool" in json.dumps(part.outcomes["wire"]), part.outcomes)
+
+    def _refused(self, name: str, url: str, secret: str | None) -> str:
+        return self._turned_away(name, url, secret, 401)
+
+    def _forbidden(self, name: str, url: str, secret: str) -> None:
+        challenge = self._turned_away(name, url, secret, 403)
+        self.here.check(f"{name}: it is told what is missing", "insufficient_scope" in challenge and "mcp" in challenge, challenge)
+
+    def _turned_away(self, name: str, url: str, secret: str | None, expected: int) -> str:
+        """Both what goes over the wire and what the client makes of it. Gives the challenge."""
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode()
+        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **CLAIMS}
+        if secret is not None:
+            headers["Authorization"] = f"Bearer {secret}"
+        request = urllib.request.Request(url, body, headers)
+        try:
+            with self._open(request) as answer:
+                status, challenge = answer.status, ""
+        except urllib.error.HTTPError as error:
+            status, challenge = error.code, error.headers.get("WWW-Authenticate") or ""
+        self.here.check(f"{name}: {expected}", status == expected and challenge.startswith("Bearer"), [status, challenge])
+        return challenge
+
+    def _open(self, request: urllib.request.Request) -> Any:
+        import ssl
+
+        secure = request.full_url.startswith("https")
+        context = ssl.create_default_context(cafile=self.here.env["SSL_CERT_FILE"]) if secure else None
+        return urllib.request.urlopen(request, timeout=10, context=context)
+
+    def _play(self, name: str, url: str, secret: str, steps: list[dict]) -> Part:
+        headers = {"Authorization": f"Bearer {secret}", **CLAIMS}
+        return self.here.play(name, "somebody-else", steps, url=url, headers=headers)
+
+    def _configure(self, more: dict) -> None:
+        """The bank's configuration with other doors."""
+        sections = {"app": "app.py", "python": "python3", "resources": {"skills_dir": "./skills"}, "tasks": {"path": "tasks.db"}}
+        governance = {**RULES, "default_quota": {"max_calls_per_minute": 1000}}
+        # JSON is YAML.
+        self.template = json.dumps({"mcp_server": {**sections, "governance": governance, **more}}, indent=1)
+        self.config.write_text(self.template.replace("{port}", "1"), encoding="utf-8")
+
+    @contextmanager
+    def _serving(self, over_tls: bool = False) -> Iterator[Server]:
+        command = [self.binary, "start", "--config", self.config, "--transport", "http", "--port", "{port}"]
+        prepare = lambda port: self.config.write_text(self.template.replace("{port}", str(port)), encoding="utf-8")
+        authority = self.here.env["SSL_CERT_FILE"] if over_tls else None
+        server = Server(command, self.here.env, self.here.results / "server.log", authority=authority, prepare=prepare)
+        try:
+            yield server
+        finally:
+            status = end(server.process)
+            self.here.check("the server stops when asked", status == 0, f"status {status}")
+
+    def _key(self, principal: str, *roles: str) -> str:
+        words = [word for role in roles for word in ("--role", role)]
+        made = self._told("keys", "create", "--principal", principal, *words)
+        self.here.check(f"a key of {principal} is made", made.returncode == 0, made.stdout + made.stderr)
+        return next((word for word in made.stdout.split() if word.startswith("owl_")), "owl_none")
+
+    def _told(self, *words: str) -> subprocess.CompletedProcess:
+        command = [str(self.binary), *words, "--config", str(self.config)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, env=self.here.env)
+
+    def _judge(self, ledger: str, allowed: set[str]) -> None:
+        """Nobody but those has had anything done, whatever they called themselves."""
+        done = self._told("ledger", "query", "--limit", "1000", "--format", "json")
+        calls = json.loads(done.stdout or "[]")
+        succeeded = {it["client"] for it in calls if it["outcome"] == "succeeded"}
+        self.here.check(f"{ledger}: nobody else had anything done", succeeded == allowed, [done.stderr, calls])
+        said = (self.here.results / "server.log").read_text(errors="replace")
+        self.here.check(f"{ledger}: no secret is in the log", "owl_" not in said.replace("owl_none", "") and "eyJ" not in said, said[-500:])
+
+
+def certificates(home: Path) -> Path:
+    """Makes an authority and a certificate of it for 127.0.0.1; gives the authority's."""
+    # Made here, so that nothing expires in a repository.
+    config = home / "openssl.cnf"
+    config.write_text("[server]\nsubjectAltName=IP:127.0.0.1,DNS:localhost\nbasicConstraints=CA:FALSE\n", encoding="utf-8")
+    authority, new = home / "authority.pem", ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    made = [
+        ["req", "-x509", *new, "-keyout", "authority.key", "-out", "authority.pem", "-days", "60", "-subj", "/CN=checks"],
+        ["req", *new, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=127.0.0.1"],
+        ["x509", "-req", "-in", "server.csr", "-CA", "authority.pem", "-CAkey", "authority.key", "-CAcreateserial"]
+        + ["-out", "server.pem", "-days", "60", "-extfile", "openssl.cnf", "-extensions", "server"],
+    ]
+    for words in made:
+        subprocess.run(["openssl", *words], cwd=home, check=True, capture_output=True)
+    (home / "server.key").chmod(0o600)
+    return authority
