@@ -321,10 +321,8 @@ where
         match self.begin(cx, &method, &params, None) {
             Begun::Done(answer) => answer.into(),
             Begun::Handle(cx, request, place) => {
-                let engine = Arc::clone(self);
-                Accepted::Pending(Exchange::new(async move {
-                    Reply::One(engine.handle(cx, request, place, None).await)
-                }))
+                let handled = Arc::clone(self).answer(cx, request, place, None);
+                Accepted::Pending(Exchange(handled))
             }
         }
     }
@@ -488,14 +486,11 @@ where
                 let (engine, connection) = (Arc::clone(self), Arc::clone(connection));
                 // Boxed before anything is put around it: it is several kilobytes large, and every
                 // move would copy them.
-                let handled =
-                    Box::pin(
-                        async move { engine.handle(cx, request, place, Some(&connection)).await },
-                    );
+                let handled = engine.answer(cx, request, place, Some(connection));
                 let handled = Abortable::new(handled, registration);
                 Accepted::Pending(Exchange::new(async move {
                     let reply = match handled.await {
-                        Ok(answer) => Reply::One(answer),
+                        Ok(reply) => reply,
                         // Nothing is sent after a cancellation.
                         Err(futures_util::future::Aborted) => Reply::Nothing,
                     };

@@ -16,7 +16,7 @@ pub enum Accepted {
 }
 
 /// Requests being handled: resolves to what is to be sent.
-pub struct Exchange(Pin<Box<dyn Future<Output = Reply> + Send>>);
+pub struct Exchange(pub(crate) Pin<Box<dyn Future<Output = Reply> + Send>>);
 
 /// What is to be sent for a frame.
 #[derive(Clone, Debug)]

@@ -1,30 +1,47 @@
 //! Carrying requests out: in a place, by the service, and whatever becomes of it with an answer.
 
 use super::{Engine, answered, place::Place, too_many};
-use crate::{Answer, Connection, McpError, RequestCx, Service};
+use crate::{Answer, Connection, McpError, Reply, RequestCx, Service};
 use futures_util::{FutureExt, future::Either};
 use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
 use mcp_protocol::model::{ClientRequest, ServerResult};
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{panic::AssertUnwindSafe, pin::Pin, sync::Arc};
 
 impl<S> Engine<S>
 where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
-    /// Answers a request that has been read and has a place.
-    pub(super) async fn handle(
+    /// Answers a request that has been read and has a place, whatever it is.
+    ///
+    /// Boxed, each kind by itself: what answers a call is many kilobytes large, most of which a
+    /// subscription would hold for as long as it lives.
+    pub(super) fn answer(
+        self: Arc<Self>,
+        cx: RequestCx,
+        request: ClientRequest,
+        place: Place<S>,
+        connection: Option<Arc<Connection>>,
+    ) -> Pin<Box<dyn Future<Output = Reply> + Send>> {
+        match request {
+            ClientRequest::Listen(filter) => {
+                // It would hold its place for as long; it has a bound of its own.
+                drop(place);
+                Box::pin(async move { Reply::One(self.listen(&cx, filter).await) })
+            }
+            request => Box::pin(async move {
+                Reply::One(self.handle(cx, request, place, connection.as_ref()).await)
+            }),
+        }
+    }
+
+    async fn handle(
         self: Arc<Self>,
         cx: RequestCx,
         request: ClientRequest,
         place: Place<S>,
         connection: Option<&Arc<Connection>>,
     ) -> Answer {
-        // A subscription would hold its place for as long as it lives; it has a bound of its own.
-        if let ClientRequest::Listen(filter) = request {
-            drop(place);
-            return self.listen(&cx, filter).await;
-        }
-        // So would waiting for a task; services bound that.
+        // Waiting for a task would hold its place for as long as that takes; services bound it.
         if let ClientRequest::AwaitTask(_) = request {
             drop(place);
             let outcome = self.caught(&cx, request, connection).await;

@@ -113,7 +113,9 @@ where
         if wanted.task_ids.is_empty() {
             return Ok((wanted, Vec::new()));
         }
-        match self.service.call(cx, ClientRequest::Listen(wanted)).await {
+        // Boxed, or all of what serves calls would be held for as long as somebody listens.
+        let agreed = Box::pin(self.service.call(cx, ClientRequest::Listen(wanted)));
+        match agreed.await {
             Ok(ServerResult::Listening(Listening { accepted, tasks })) => Ok((accepted, tasks)),
             Ok(_) => Err(ErrorObject::new(
                 ErrorCode::INTERNAL_ERROR,
