@@ -18,7 +18,7 @@ use mcp_service::Principal;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::{error::Error, net::SocketAddr, num::NonZeroUsize, sync::Arc};
-use transport_http::{HttpOptions, serve_on_threads};
+use transport_http::{HttpLimits, HttpOptions, serve_on_threads};
 use transport_stdio::{StdioOptions, standard_streams};
 
 #[derive(Deserialize, JsonSchema)]
@@ -141,7 +141,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let address = SocketAddr::from(([127, 0, 0, 1], option("--port", "8080").parse()?));
     let threads: NonZeroUsize = option("--threads", "1").parse()?;
-    serve_on_threads(engine, HttpOptions::default(), address, threads)?
+    let options = HttpOptions {
+        // All load comes from one address.
+        limits: HttpLimits {
+            max_connections_per_address: usize::MAX,
+            ..HttpLimits::default()
+        },
+        ..HttpOptions::default()
+    };
+    serve_on_threads(engine, options, address, threads)?
         .stopped()
         .await;
     Ok(())

@@ -28,7 +28,7 @@ use mcp_protocol::model::Implementation;
 use mcp_service::Principal;
 use std::{error::Error, net::SocketAddr, num::NonZeroUsize, sync::Arc};
 use task_store::MemoryTaskStore;
-use transport_http::{HttpOptions, serve_on_threads};
+use transport_http::{HttpLimits, HttpOptions, serve_on_threads};
 use transport_stdio::{StdioOptions, standard_streams};
 
 #[tokio::main(flavor = "current_thread")]
@@ -55,6 +55,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
             let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
             let options = HttpOptions {
                 header_params: Some(Arc::new(headers::Compared(gateway))),
+                // All clients of a test are on one machine.
+                limits: HttpLimits {
+                    max_connections_per_address: usize::MAX,
+                    ..HttpLimits::default()
+                },
                 ..HttpOptions::default()
             };
             let running = serve_on_threads(engine, options, address, threads)?;
