@@ -3,8 +3,9 @@
 use crate::waiting::Change;
 use rusqlite::{Connection, Row, params};
 
-/// The most bytes a session's state may have; one with more is not kept.
-pub const MAX_STATE_BYTES: usize = 1024 * 1024;
+/// The most bytes a session's state may have; one with more is not kept. What real clients say about
+/// themselves has a few hundred, and what strangers say must not fill a disk.
+pub const MAX_STATE_BYTES: usize = 16 * 1024;
 
 /// The most sessions that are read.
 const MAX_READ: i64 = 1_000_000;

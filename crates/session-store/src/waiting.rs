@@ -64,6 +64,10 @@ impl Waiting {
         }
         self.forget_all = earlier.forget_all;
         for (id, change) in earlier.changes {
+            if self.forget_all {
+                // There was no room: nothing from before may come back.
+                return;
+            }
             match (self.changes.get(&id), change) {
                 (None, change) => self.add(id, change),
                 (Some(Change::Touch(last_used_ms)), Change::Put(session)) => {
@@ -183,8 +187,13 @@ mod tests {
 
         let mut waiting = Waiting::default();
         let state = "x".repeat(MAX_STATE_BYTES);
-        for number in 1..MAX_WAITING_BYTES / MAX_STATE_BYTES {
-            waiting.put(session(&number.to_string(), &state, 1));
+        let one = Change::Put(session("the last", &state, 1));
+        let one = cost("the last", &one);
+        for number in 0.. {
+            if MAX_WAITING_BYTES < waiting.bytes + one {
+                break;
+            }
+            waiting.put(session(&format!("{number:08}"), &state, 1));
         }
         assert!(!waiting.forget_all);
         waiting.put(session("the last", &state, 1));
