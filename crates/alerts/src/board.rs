@@ -9,6 +9,9 @@ use uuid::Uuid;
 
 /// The most conditions that are kept in mind. Beyond, new ones are not told before others are over.
 pub const MAX_CONDITIONS: usize = 1024;
+/// How many of those are kept for what is wrong with the server: conditions of clients could take the
+/// others.
+const KEPT: usize = 64;
 
 /// Now: on the clock, for people, and since some beginning, for measuring.
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +80,11 @@ impl Board {
         }
         for observation in wrong {
             let is_known = self.conditions.contains_key(&observation.condition);
-            if !is_known && MAX_CONDITIONS <= self.conditions.len() {
+            let room = match observation.condition.subject.is_none() {
+                true => MAX_CONDITIONS,
+                false => MAX_CONDITIONS - KEPT,
+            };
+            if !is_known && room <= self.conditions.len() {
                 self.untold += 1;
                 continue;
             }

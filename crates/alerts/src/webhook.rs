@@ -210,7 +210,12 @@ impl Webhook {
                 Err(error) => error,
             };
             self.failed(&error);
-            let until = Instant::now() + error.wanted_pause().unwrap_or(pause).min(MAX_PAUSE);
+            let until = Instant::now()
+                + error
+                    .wanted_pause()
+                    .unwrap_or_default()
+                    .max(pause)
+                    .min(MAX_PAUSE);
             let is_last = error.is_final() || *closing.borrow_and_update() || give_up_at < until;
             if is_last {
                 on_the_way.is_decided = true;

@@ -1,6 +1,9 @@
 use super::*;
 use crate::Event;
 
+/// What there is room for that has a subject.
+const CLIENTS: usize = MAX_CONDITIONS - KEPT;
+
 fn at(seconds: u64) -> Moment {
     let uptime = Duration::from_secs(seconds);
     Moment {
@@ -121,10 +124,10 @@ fn an_alert_keeps_its_name_and_its_beginning_until_it_is_over() {
 #[test]
 fn there_are_not_more_than_the_bound() {
     let mut board = board(0, 0);
-    let names: Vec<String> = (0..=MAX_CONDITIONS).map(|it| it.to_string()).collect();
+    let names: Vec<String> = (0..=CLIENTS).map(|it| it.to_string()).collect();
     let all = || names.iter().map(|name| wrong(name, 0));
-    assert_eq!(board.look(at(0), all()).len(), MAX_CONDITIONS);
-    assert_eq!((board.raised(), board.untold()), (MAX_CONDITIONS, 1));
+    assert_eq!(board.look(at(0), all()).len(), CLIENTS);
+    assert_eq!((board.raised(), board.untold()), (CLIENTS, 1));
     assert_eq!(board.look(at(1), all()).len(), 0);
     let fewer = board.look(at(2), all().skip(1));
     assert_eq!(
@@ -134,4 +137,19 @@ fn there_are_not_more_than_the_bound() {
     );
     assert_eq!(board.look(at(3), all().skip(1)).len(), 1);
     assert_eq!(board.untold(), 0);
+}
+
+#[test]
+fn what_is_wrong_with_many_clients_leaves_room_for_what_is_wrong_with_the_server() {
+    let mut board = board(0, 0);
+    let clients = (0..MAX_CONDITIONS).map(|number| wrong(&number.to_string(), 0));
+    assert_eq!(board.look(at(0), clients).len(), MAX_CONDITIONS - KEPT);
+    assert_eq!(board.untold, KEPT);
+    let ledger = Observation {
+        condition: Condition::of(Event::LedgerUnavailable),
+        ..wrong("", 0)
+    };
+    let notices = board.look(at(0), [ledger]);
+    let mut events = notices.iter().map(|notice| notice.condition.event);
+    assert!(events.any(|event| event == Event::LedgerUnavailable));
 }
