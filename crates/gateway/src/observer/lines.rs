@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// The most bytes of parameters in a line; the ledger has more of them.
 const MAX_PARAMS_BYTES: usize = 1_024;
+/// Of the id that a client has given a request.
+const MAX_ID_BYTES: usize = 256;
 
 /// The most bytes of anything else that clients and handlers say.
 const MAX_TEXT_BYTES: usize = 2_048;
@@ -95,7 +97,7 @@ impl RequestLine<'_> {
         event!(
             self.severity,
             target: requests!(),
-            id = %cx.id,
+            id = id_of(&cx.id),
             method = self.method,
             transport = cx.transport.as_str(),
             version = cx.version.as_str(),
@@ -132,7 +134,7 @@ pub(crate) fn answered_by_engine(severity: Severity, answered: &Answered<'_>, re
     event!(
         severity,
         target: requests!(),
-        id = answered.id.map(Id::to_string),
+        id = answered.id.map(id_of),
         method,
         transport = answered.transport.as_str(),
         version = answered.version.map(|it| it.as_str()),
@@ -157,7 +159,7 @@ pub(super) fn allowed(
 ) {
     tracing::info!(
         target: decisions!(),
-        id = %cx.id,
+        id = id_of(&cx.id),
         principal = cx.principal.as_str(),
         session = cx.session.as_deref(),
         capability = invocation.capability,
@@ -183,7 +185,7 @@ pub(super) fn refused(
     event!(
         severity,
         target: decisions!(),
-        id = %cx.id,
+        id = id_of(&cx.id),
         principal = cx.principal.as_str(),
         session = cx.session.as_deref(),
         capability,
@@ -210,7 +212,7 @@ pub(super) fn task_ended(
     event!(
         fault.map_or(Severity::Info, |fault| fault.severity),
         target: requests!(),
-        id = %cx.id,
+        id = id_of(&cx.id),
         principal = cx.principal.as_str(),
         session = cx.session.as_deref(),
         capability,
@@ -227,6 +229,11 @@ pub(super) fn task_ended(
         trace_id = trace_of(cx),
         "call of a task ended"
     );
+}
+
+/// As its sender has it, as far as that helps: it may be megabytes long.
+fn id_of(id: &Id) -> String {
+    shortened(&id.to_string(), MAX_ID_BYTES)
 }
 
 fn trace_of(cx: &RequestCx) -> Option<String> {
@@ -269,5 +276,12 @@ mod tests {
         assert_eq!(shortened("abc", 3), "abc");
         assert_eq!(shortened("abcd", 3), "abc…");
         assert_eq!(shortened("aéb", 2), "a…");
+    }
+
+    #[test]
+    fn an_id_takes_little_room_whatever_its_client_makes_of_it() {
+        assert_eq!(id_of(&Id::Number(7)), Id::Number(7).to_string());
+        let long = id_of(&Id::String("\u{1}".repeat(4_000_000).into()));
+        assert!(long.len() <= MAX_ID_BYTES + "…".len(), "{}", long.len());
     }
 }
