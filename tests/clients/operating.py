@@ -9,8 +9,9 @@ where to get a token.
 from __future__ import annotations
 
 import json
+import ssl
 import subprocess
-import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ CONFIG = HERE / "bank" / "mcp-server.yaml"
 SIGNING_IN = HERE / "python" / "signing_in.py"
 # What a client calls itself says nothing about who it is.
 CLAIMS = {"X-MCP-Client-ID": "somebody-else"}
+NOTICE_SECONDS = 20
 METADATA = "/.well-known/oauth-protected-resource/mcp"
 
 RULES = {
@@ -89,6 +91,7 @@ class Door:
             listed = json.loads(self._told("keys", "list", "--format", "json").stdout)
             (id,) = [key["id"] for key in listed if key["principal"] == "ana"]
             check("a key is taken back", self._told("keys", "revoke", id).returncode == 0, listed)
+            self._until_refused(url, teller)
             self._refused("a key that was taken back", url, teller)
             self._works("a key that was made later", url, self._key("ana", "teller"))
         self._judge("keys.db", {"ana"})
@@ -108,6 +111,7 @@ class Door:
                             "jwks_url": f"{issuer.url}/jwks",
                             "scopes": {"mcp": ["teller"], "all": ["manager"]},
                             "required_scopes": ["mcp"],
+                            "min_refetch_seconds": 1,
                         }
                     },
                 },
@@ -181,8 +185,20 @@ class Door:
         challenge = self._turned_away(name, url, secret, 403)
         self.here.check(f"{name}: it is told what is missing", "insufficient_scope" in challenge and "mcp" in challenge, challenge)
 
+    def _until_refused(self, url: str, secret: str) -> None:
+        """Waits until the server has read its file again, which it does by itself."""
+        deadline = time.monotonic() + NOTICE_SECONDS
+        while self._asked(url, secret)[0] != 401 and time.monotonic() < deadline:
+            time.sleep(0.05)
+
     def _turned_away(self, name: str, url: str, secret: str | None, expected: int) -> str:
-        """Both what goes over the wire and what the client makes of it. Gives the challenge."""
+        """Gives the challenge."""
+        status, challenge = self._asked(url, secret)
+        self.here.check(f"{name}: {expected}", status == expected and challenge.startswith("Bearer"), [status, challenge])
+        return challenge
+
+    def _asked(self, url: str, secret: str | None) -> tuple[int, str]:
+        """The status that a request has come to, and its challenge."""
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode()
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **CLAIMS}
         if secret is not None:
@@ -190,15 +206,11 @@ class Door:
         request = urllib.request.Request(url, body, headers)
         try:
             with self._open(request) as answer:
-                status, challenge = answer.status, ""
+                return answer.status, ""
         except urllib.error.HTTPError as error:
-            status, challenge = error.code, error.headers.get("WWW-Authenticate") or ""
-        self.here.check(f"{name}: {expected}", status == expected and challenge.startswith("Bearer"), [status, challenge])
-        return challenge
+            return error.code, error.headers.get("WWW-Authenticate") or ""
 
     def _open(self, request: urllib.request.Request) -> Any:
-        import ssl
-
         secure = request.full_url.startswith("https")
         context = ssl.create_default_context(cafile=self.here.env["SSL_CERT_FILE"]) if secure else None
         return urllib.request.urlopen(request, timeout=10, context=context)
