@@ -25,7 +25,7 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 const MAX_HOPS: usize = 16;
 
 /// One proxy's word.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Hop<'a> {
     /// `None` where it does not tell, or not in a way that we know.
     client: Option<IpAddr>,
@@ -54,7 +54,7 @@ fn client(
 ) -> Option<Peer> {
     let mut client = None;
     let mut is_encrypted = proxy.is_encrypted();
-    for hop in hops(headers, read).take(MAX_HOPS) {
+    for hop in hops(headers, read) {
         if let Some(scheme) = hop.scheme {
             is_encrypted = scheme.eq_ignore_ascii_case("https");
         }
@@ -75,49 +75,97 @@ fn client(
 }
 
 /// What proxies have said, the nearest first.
-fn hops(headers: &HeaderMap, read: ForwardedHeader) -> impl Iterator<Item = Hop<'_>> {
-    let name = match read {
-        ForwardedHeader::XForwardedFor => X_FORWARDED_FOR,
-        ForwardedHeader::Forwarded => header::FORWARDED,
-    };
-    let lines: Vec<_> = headers.get_all(name).iter().collect();
-    // The nearest proxy's word alone, since this header has no list.
-    let scheme = headers
-        .get_all(X_FORWARDED_PROTO)
-        .iter()
-        .next_back()
-        .and_then(|scheme| scheme.to_str().ok())
-        .and_then(|schemes| schemes.rsplit(',').next())
-        .map(str::trim)
-        .filter(|_| read == ForwardedHeader::XForwardedFor);
-    lines
-        .into_iter()
-        .rev()
+fn hops(headers: &HeaderMap, read: ForwardedHeader) -> Vec<Hop<'_>> {
+    let lines = |name| {
+        let lines = headers.get_all(name).iter().rev();
         // What is not text ends what is believed.
-        .flat_map(|line| elements(line.to_str().unwrap_or_default()))
-        .enumerate()
-        .map(move |(at, element)| match read {
-            ForwardedHeader::XForwardedFor => Hop {
-                client: address(element),
-                scheme: scheme.filter(|_| at == 0),
-            },
-            ForwardedHeader::Forwarded => forwarded(element),
-        })
-}
-
-/// The elements of a list, the last one first. No address, and nothing else that we look for, has a
-/// comma in it.
-fn elements(line: &str) -> impl Iterator<Item = &str> {
-    line.rsplit(',').map(str::trim)
-}
-
-/// `for=192.0.2.60;proto=https;by=203.0.113.43`
-fn forwarded(element: &str) -> Hop<'_> {
-    let mut hop = Hop {
-        client: None,
-        scheme: None,
+        lines.map(|line| line.to_str().unwrap_or_default())
     };
-    for pair in element.split(';') {
+    match read {
+        ForwardedHeader::XForwardedFor => {
+            // The nearest proxy's word alone, since this header has no list.
+            let mut scheme = lines(X_FORWARDED_PROTO)
+                .next()
+                .and_then(|schemes| schemes.rsplit(',').next())
+                .map(str::trim);
+            lines(X_FORWARDED_FOR)
+                // No address has a comma in it.
+                .flat_map(|line| line.rsplit(','))
+                .take(MAX_HOPS)
+                .map(|element| Hop {
+                    client: address(element.trim()),
+                    scheme: scheme.take(),
+                })
+                .collect()
+        }
+        ForwardedHeader::Forwarded => lines(header::FORWARDED)
+            .flat_map(|line| forwarded(line).into_iter().rev())
+            .take(MAX_HOPS)
+            .collect(),
+    }
+}
+
+/// `for=192.0.2.60;proto=https;by=203.0.113.43, for=198.51.100.17`, in this order. A line whose quotes
+/// are not in order may begin its hops anywhere, so that it says nothing.
+fn forwarded(line: &str) -> Vec<Hop<'_>> {
+    let Some(pairs) = pairs(line) else {
+        return vec![Hop::default()];
+    };
+    pairs
+        .chunk_by(|(_, ends_hop), _| !ends_hop)
+        .map(|pairs| hop(pairs.iter().map(|(pair, _)| *pair)))
+        .collect()
+}
+
+/// The pairs of a line, and whether each is the last of its hop; `None` if a quoted value does not
+/// end, or is not all of its value. What is in quotes a client may have chosen, such as its `host`.
+fn pairs(line: &str) -> Option<Vec<(&str, bool)>> {
+    let mut pairs = Vec::new();
+    let mut begin = 0;
+    let mut quotes = Quotes::Before;
+    for (at, byte) in line.bytes().enumerate() {
+        quotes = match (quotes, byte) {
+            (Quotes::Escaped, _) => Quotes::Within,
+            (Quotes::Within, b'\\') => Quotes::Escaped,
+            (Quotes::Within, b'"') => Quotes::After,
+            (Quotes::Within, _) => Quotes::Within,
+            (_, b',' | b';') => {
+                pairs.push((line.get(begin..at)?, byte == b','));
+                begin = at + 1;
+                Quotes::Before
+            }
+            (Quotes::Before, b'"') => {
+                let (_, before) = line.get(begin..at)?.split_once('=')?;
+                if !before.trim().is_empty() {
+                    return None;
+                }
+                Quotes::Within
+            }
+            (Quotes::After, byte) if !byte.is_ascii_whitespace() => return None,
+            (quotes, _) => quotes,
+        };
+    }
+    if matches!(quotes, Quotes::Within | Quotes::Escaped) {
+        return None;
+    }
+    pairs.push((line.get(begin..)?, true));
+    Some(pairs)
+}
+
+/// Where in a pair we are.
+#[derive(Clone, Copy)]
+enum Quotes {
+    Before,
+    Within,
+    /// Within, after a backslash.
+    Escaped,
+    After,
+}
+
+/// What one proxy says; nothing, if it says something twice.
+fn hop<'a>(pairs: impl Iterator<Item = &'a str>) -> Hop<'a> {
+    let (mut client, mut scheme) = (None, None);
+    for pair in pairs {
         let Some((name, value)) = pair.split_once('=') else {
             continue;
         };
@@ -127,13 +175,21 @@ fn forwarded(element: &str) -> Hop<'_> {
             .and_then(|value| value.strip_suffix('"'))
             .unwrap_or(value);
         let name = name.trim();
-        if name.eq_ignore_ascii_case("for") {
-            hop.client = address(value);
+        let before = if name.eq_ignore_ascii_case("for") {
+            client.replace(value)
         } else if name.eq_ignore_ascii_case("proto") {
-            hop.scheme = Some(value);
+            scheme.replace(value)
+        } else {
+            None
+        };
+        if before.is_some() {
+            return Hop::default();
         }
     }
-    hop
+    Hop {
+        client: client.and_then(address),
+        scheme,
+    }
 }
 
 /// `192.0.2.60`, `192.0.2.60:4711`, `2001:db8::1`, `[2001:db8::1]`, or `[2001:db8::1]:4711`.
@@ -267,6 +323,34 @@ mod tests {
         assert_eq!(read(two), Some(("192.0.2.43".to_owned(), true)));
         assert_eq!(read("for=_hidden"), None);
         assert_eq!(read("proto=https"), None);
+    }
+
+    #[test]
+    fn what_a_client_chose_is_no_word_of_a_proxy() {
+        let read = |value| found(Forwarded, &[("forwarded", value)]);
+        for honest in [
+            r#"for=1.2.3.4;host="x;for=6.6.6.6;a=";proto=http"#,
+            r#"for=1.2.3.4;host="x, for=7.7.7.7;a=""#,
+            r#"for=1.2.3.4;host="x\", for=7.7.7.7;a=\"""#,
+            r#"for=6.6.6.6, host = "," ; for="1.2.3.4""#,
+        ] {
+            assert_eq!(read(honest), plain("1.2.3.4"), "{honest}");
+        }
+        for unclear in [
+            "for=1.2.3.4;for=8.8.8.8",
+            "for=1.2.3.4;proto=http;proto=https",
+            r#"for=1.2.3.4;host="x"#,
+            r#"for=1.2.3.4;host="x\""#,
+            r#"for=1.2.3.4;host=x"y""#,
+            r#"for=1.2.3.4;host="x"y"#,
+            // A client began a quote, so that all that is in quotes seems to be outside of them.
+            r#"for=", for=1.2.3.4;host=", for=6.6.6.6;a=""#,
+            r#"for=", for=1.2.3.4;host="x\", for=6.6.6.6;a="b""#,
+        ] {
+            assert_eq!(read(unclear), None, "{unclear}");
+        }
+        let lines = [("forwarded", "for=\""), ("forwarded", "for=1.2.3.4")];
+        assert_eq!(found(Forwarded, &lines), plain("1.2.3.4"));
     }
 
     #[test]
