@@ -7,6 +7,7 @@ use std::{
     net::{SocketAddr, TcpListener as StdTcpListener},
     num::NonZeroUsize,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
 };
 use tokio::net::TcpListener;
 
@@ -70,25 +71,35 @@ impl Bound {
     }
 }
 
-/// The file of a Unix socket, which is removed when this is dropped.
+/// The file of a Unix socket, which is removed when this is dropped, if not before.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
     identity: Option<(u64, u64)>,
+    is_removed: AtomicBool,
 }
 
 impl SocketFile {
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
-}
 
-impl Drop for SocketFile {
-    fn drop(&mut self) {
+    /// Removes it once and for all. To be called while somebody still listens: afterwards another
+    /// server may take the place, and its file may even get the identity of this one.
+    pub(crate) fn remove(&self) {
+        if self.is_removed.swap(true, Ordering::AcqRel) {
+            return;
+        }
         // Unless somebody has put another one in its place.
         if self.identity.is_some() && identity(&self.path) == self.identity {
             let _ = std::fs::remove_file(&self.path);
         }
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        self.remove();
     }
 }
 
@@ -135,6 +146,7 @@ fn bind_unix(socket: &UnixSocket, bound: &mut [Bound]) -> io::Result<SocketFile>
     let file = SocketFile {
         path: socket.path.clone(),
         identity: identity(&socket.path),
+        is_removed: AtomicBool::new(false),
     };
     // Nobody can connect before we listen, so nobody does who may not.
     std::fs::set_permissions(&socket.path, PermissionsExt::from_mode(socket.mode & 0o777))?;

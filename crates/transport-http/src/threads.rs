@@ -112,8 +112,12 @@ impl<S> RunningServer<S> {
         &self.server
     }
 
-    /// Tells it to stop, gracefully, and returns at once.
+    /// Tells it to stop, gracefully, and returns at once. Its Unix socket makes room for that of
+    /// another server.
     pub fn stop(&self) {
+        if let Some(file) = &self.file {
+            file.remove();
+        }
         self.stop.send_replace(true);
     }
 
@@ -132,7 +136,7 @@ impl<S> RunningServer<S> {
 
 impl<S> Drop for RunningServer<S> {
     fn drop(&mut self) {
-        self.stop.send_replace(true);
+        self.stop();
     }
 }
 

@@ -160,3 +160,30 @@ async fn dropping_it_stops_it() {
     drop(running);
     assert!(connection.read_head().await.is_err());
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_server_that_stops_leaves_its_socket_to_its_successor() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listen = transport_http::Listen {
+        tcp: None,
+        unix: Some(transport_http::UnixSocket {
+            path: path.clone(),
+            mode: 0o600,
+        }),
+    };
+    let serve = || {
+        let options = HttpOptions::default();
+        let engine = engine(&Arc::default());
+        serve_on_threads(engine, options, listen.clone(), NonZeroUsize::MIN).unwrap()
+    };
+    let old = serve();
+    old.stop();
+    assert!(!path.exists(), "nothing is let in that is not served");
+    let new = serve();
+    timeout(GENEROUS, old.stopped()).await.unwrap();
+    tokio::net::UnixStream::connect(&path).await.unwrap();
+    drop(new);
+    assert!(!path.exists());
+}
