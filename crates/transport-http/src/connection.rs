@@ -38,8 +38,10 @@ const MAX_BUFFER: usize = 64 * 1024;
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 
-/// How many streams a client may give up that we have not looked at, and how many we may give up by
-/// its fault, before its connection ends: that is how connections are flooded.
+/// How many streams a client may give up that we have not looked at before its connection ends: that
+/// is how connections are flooded. Those that we give up by its fault are counted for as long as the
+/// connection lives, and refusing a request before its body has come is one: a proxy's connection is
+/// left the more generous bound of the library.
 const MAX_RESETS: usize = 64;
 
 /// How often a client of HTTP/2 that says nothing is asked whether it is there, and how long it may
@@ -203,7 +205,6 @@ async fn http2<S>(
             .max_concurrent_streams(limits.max_streams_per_connection)
             .max_header_list_size(small(limits.max_header_bytes))
             .max_pending_accept_reset_streams(MAX_RESETS)
-            .max_local_error_reset_streams(MAX_RESETS)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(MAX_BUFFER)
