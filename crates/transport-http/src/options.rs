@@ -140,7 +140,7 @@ pub struct HttpLimits {
     /// Connections of one address, or of one network of 64 bits in IPv6. Those of trusted proxies do
     /// not count, nor do those on a Unix socket.
     pub max_connections_per_address: usize,
-    /// Handshakes of TLS that have not ended, of which one address can have a sixteenth; with one more
+    /// Handshakes of TLS that have not ended, of which one address can have half; with one more
     /// the connection ends.
     pub max_handshakes: usize,
     /// How long such a handshake may take.

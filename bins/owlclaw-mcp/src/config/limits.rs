@@ -14,7 +14,7 @@ pub struct Limits {
     /// on the Unix socket do not count.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_connections_per_address: usize,
-    /// TLS handshakes that have not ended; one address can have a sixteenth of them.
+    /// TLS handshakes that have not ended; one address can have half of them.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_handshakes: usize,
     /// How long a TLS handshake may take.

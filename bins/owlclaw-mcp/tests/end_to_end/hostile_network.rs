@@ -440,7 +440,8 @@ async fn whatever_is_said_instead_of_tls_harms_nobody() {
         }
         open.push(stream);
     }
-    // One address can have 64 handshakes, so its next one may be refused until those have ended.
+    // One address can have a part of all handshakes, so its next one may be refused until those have
+    // ended.
     drop(open);
     let mut served = Err(());
     for _ in 0..100 {
