@@ -1,5 +1,6 @@
 //! Whether a connection gets on.
 
+use crate::budget::Held;
 use std::sync::{
     Arc,
     atomic::{AtomicU32, Ordering},
@@ -12,6 +13,8 @@ pub(crate) struct Activity {
     busy: AtomicU32,
     /// Beginnings and ends of requests.
     steps: AtomicU32,
+    /// What is held of bodies that it sends.
+    pub(crate) held: Held,
 }
 
 /// A request that is being answered.

@@ -5,6 +5,7 @@ use crate::{
     activity::{Activity, Busy},
     admission::Admission,
     body::{Body, Events},
+    budget::Held,
     cors,
     counts::Counts,
     expiry::Expiry,
@@ -43,6 +44,8 @@ pub(crate) struct Endpoint<S> {
     pub(crate) strict_transport_security: Option<HeaderValue>,
     pub(crate) listeners: AtomicUsize,
     pub(crate) counts: Arc<Counts>,
+    /// What is held of bodies that are being read.
+    pub(crate) held: Held,
 }
 
 /// What the connections of one listener share.

@@ -60,6 +60,7 @@ mod admission;
 mod arrival;
 mod authenticate;
 mod body;
+mod budget;
 mod connected;
 mod connection;
 mod cors;

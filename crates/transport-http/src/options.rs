@@ -152,6 +152,9 @@ pub struct HttpLimits {
     /// Bytes of a request's body; a longer one is answered with 413 before it is read. The engine's
     /// bound on frames applies besides.
     pub max_body_bytes: usize,
+    /// Bytes of all bodies that have begun to come and not ended, of which one connection can have a
+    /// quarter, or one body if that is more; a request that needs more is answered with 503.
+    pub max_unfinished_body_bytes: usize,
     /// How long a connection may take to deliver the head of a request, the idle time before it
     /// included. Looked at in intervals of this length, so that a connection in use may take up to
     /// twice as long; its first request may not.
@@ -194,6 +197,7 @@ impl Default for HttpLimits {
             max_streams_per_connection: 128,
             max_header_bytes: 32 * 1024,
             max_body_bytes: 4 * 1024 * 1024,
+            max_unfinished_body_bytes: 256 * 1024 * 1024,
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(60),

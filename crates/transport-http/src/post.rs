@@ -3,6 +3,7 @@
 use crate::{
     activity::Busy,
     body::Events,
+    budget::Share,
     endpoint::{Caller, Handled, refuse},
     headers::{Headers, Single},
     mirror, receive,
@@ -99,7 +100,13 @@ where
     let limits = &caller.options().limits;
     let frames = caller.endpoint().engine.limits().frames;
     let max = limits.max_body_bytes.min(frames.max_frame);
-    let frame = receive::body(&parts.headers, body, max, limits.body_timeout).await?;
+    let share = Share::new(
+        &caller.endpoint().held,
+        &caller.activity.held,
+        limits.max_unfinished_body_bytes,
+        max,
+    );
+    let frame = receive::body(&parts.headers, body, max, limits.body_timeout, share).await?;
     decode(&frame, frames).map_err(|error| {
         let error = error.to_error_object();
         Box::new(refusal_with(StatusCode::BAD_REQUEST, error))

@@ -1,29 +1,39 @@
 //! Reads the body of a request, as much of it as is accepted.
 
-use crate::{endpoint::Handled, endpoint::refuse};
-use bytes::{Buf, Bytes};
-use http::{HeaderMap, StatusCode, header};
+use crate::{
+    budget::Share,
+    endpoint::{Handled, refuse},
+    refusal::refusal_with,
+};
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use jsonrpc_core::{ErrorCode, ErrorObject};
+use serde_json::json;
 use std::{error::Error, future::poll_fn, pin::pin, task::Poll, time::Duration};
 
 /// For how long the rest of a body that is too long is read and forgotten. A client that is still
 /// writing would never read our answer if we just hung up.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Reads a body of at most `max` bytes within `limit`.
-pub(crate) async fn body(
+/// Reads a body of at most `max` bytes within `limit`. What has come of it is of `share`, unless it
+/// comes as a whole.
+pub(crate) async fn body<B>(
     headers: &HeaderMap,
-    mut body: Incoming,
+    mut body: B,
     max: usize,
     limit: Duration,
-) -> Handled<Bytes> {
+    share: Share<'_>,
+) -> Handled<Bytes>
+where
+    B: Body<Data = Bytes, Error: Into<Broken>> + Send + Unpin + 'static,
+{
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     let outcome = if max < announced {
         Err(Failure::TooLong)
     } else {
-        let mut gathering = pin!(gather(&mut body, max));
+        let mut gathering = pin!(gather(&mut body, max, share));
         // Most bodies come with their head: only one that does not costs a timer.
         match poll_fn(|cx| Poll::Ready(gathering.as_mut().poll(cx))).await {
             Poll::Ready(outcome) => outcome,
@@ -45,6 +55,20 @@ pub(crate) async fn body(
                 format!("the request is too long; at most {max} bytes are accepted"),
             )
         }
+        Err(Failure::NoRoom) => {
+            tracing::warn!("a request was refused: too much is held of others");
+            tokio::spawn(tokio::time::timeout(LINGER, forget(body)));
+            let error = ErrorObject::new(
+                ErrorCode::INTERNAL_ERROR,
+                "too many requests are being read",
+            );
+            let error = error.with(&json!({ "retryable": true }));
+            let mut refused = refusal_with(StatusCode::SERVICE_UNAVAILABLE, error);
+            refused
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            Err(Box::new(refused))
+        }
         Err(Failure::TooSlow) => refuse(
             StatusCode::REQUEST_TIMEOUT,
             format!(
@@ -62,10 +86,17 @@ pub(crate) async fn body(
 enum Failure {
     TooLong,
     TooSlow,
-    Broken(Box<dyn Error + Send + Sync>),
+    /// Too much is held of bodies that have not ended.
+    NoRoom,
+    Broken(Broken),
 }
 
-async fn gather(body: &mut Incoming, max: usize) -> Result<Bytes, Failure> {
+type Broken = Box<dyn Error + Send + Sync>;
+
+async fn gather<B>(body: &mut B, max: usize, mut share: Share<'_>) -> Result<Bytes, Failure>
+where
+    B: Body<Data = Bytes, Error: Into<Broken>> + Unpin,
+{
     let mut body = Limited::new(body, max);
     // Nearly every body is one piece, and a list of one would cost an allocation.
     let first = loop {
@@ -82,12 +113,27 @@ async fn gather(body: &mut Incoming, max: usize) -> Result<Bytes, Failure> {
     if body.is_end_stream() {
         return Ok(first);
     }
-    let rest = body.collect().await.map_err(Failure::of)?.aggregate();
-    if !rest.has_remaining() {
+    if !share.take(first.len()) {
+        return Err(Failure::NoRoom);
+    }
+    // Copied: a piece of one byte keeps all that it was received with.
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(Failure::of)?.into_data() else {
+            continue;
+        };
+        if !share.take(data.len()) {
+            return Err(Failure::NoRoom);
+        }
+        if whole.is_empty() {
+            whole.extend_from_slice(&first);
+        }
+        whole.extend_from_slice(&data);
+    }
+    if whole.is_empty() {
         return Ok(first);
     }
-    let mut whole = first.chain(rest);
-    Ok(whole.copy_to_bytes(whole.remaining()))
+    Ok(whole.freeze())
 }
 
 impl Failure {
@@ -100,6 +146,76 @@ impl Failure {
     }
 }
 
-async fn forget(mut body: Incoming) {
+async fn forget(mut body: impl Body<Data = Bytes> + Unpin) {
     while let Some(Ok(_)) = body.frame().await {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Held;
+    use async_stream::stream;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use std::{
+        convert::Infallible,
+        sync::Arc,
+        task::{Context, Waker},
+    };
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// One byte of a buffer that says when it is let go.
+    struct Piece {
+        _alive: Arc<()>,
+    }
+
+    impl AsRef<[u8]> for Piece {
+        fn as_ref(&self) -> &[u8] {
+            b"x"
+        }
+    }
+
+    fn pieces(
+        count: usize,
+        ends: bool,
+    ) -> impl Body<Data = Bytes, Error = Infallible> + Send + Unpin {
+        let alive = Arc::new(());
+        let stream = stream! {
+            for _ in 0..count {
+                // The first may be all there is, so that it is kept as it is.
+                assert!(Arc::strong_count(&alive) <= 2, "nothing else is kept");
+                yield Ok(Frame::data(Bytes::from_owner(Piece { _alive: Arc::clone(&alive) })));
+            }
+            if !ends {
+                std::future::pending::<()>().await;
+            }
+        };
+        StreamBody::new(Box::pin(stream))
+    }
+
+    #[tokio::test]
+    async fn bodies_that_have_not_ended_have_bounds_together() {
+        let headers = HeaderMap::new();
+        let [all, own, other, third] = [(); 4].map(|()| Held::default());
+        let share = |connection| Share::new(&all, connection, 1000, 100);
+        {
+            let mut slow = pin!(body(&headers, pieces(200, false), 300, MINUTE, share(&own)));
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(slow.as_mut().poll(&mut cx).is_pending());
+            assert_eq!((all.bytes(), own.bytes()), (200, 200));
+            let refused = body(&headers, pieces(51, true), 300, MINUTE, share(&own));
+            let refused = refused.await.unwrap_err();
+            assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(refused.headers()[header::RETRY_AFTER], "1");
+            let read = body(&headers, pieces(51, true), 300, MINUTE, share(&other));
+            assert_eq!(read.await.unwrap().len(), 51, "on another connection");
+            let mut most = Share::new(&all, &other, 1000, 1000);
+            assert!(most.take(750));
+            let refused = body(&headers, pieces(51, true), 300, MINUTE, share(&third));
+            assert!(refused.await.is_err(), "too much in all");
+            assert_eq!(third.bytes(), 0);
+        }
+        assert_eq!((all.bytes(), own.bytes(), other.bytes()), (0, 0, 0));
+    }
 }

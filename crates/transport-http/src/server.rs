@@ -2,6 +2,7 @@ use crate::{
     HttpFigures, HttpOptions,
     admission::{Admission, Admitted},
     arrival::Arrived,
+    budget::Held,
     connection,
     counts::Counts,
     endpoint::{Endpoint, Listening},
@@ -70,6 +71,7 @@ where
                 strict_transport_security: options.strict_transport_security.map(hsts),
                 listeners: AtomicUsize::new(0),
                 counts: Counts::new(),
+                held: Held::default(),
                 options,
             }),
         }
