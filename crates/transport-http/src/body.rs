@@ -55,6 +55,37 @@ impl Body {
     pub(crate) fn event(frame: Frame) -> Self {
         Self::Pieces(event(frame))
     }
+
+    /// Keeps its connection busy until what is large of it is written. Nothing is held by the body
+    /// itself: it is gone when its last piece waits to be written.
+    pub(crate) fn keep_busy(&mut self, begin: impl Fn() -> Busy) {
+        let pieces = match self {
+            Self::Whole(whole) => std::slice::from_mut(whole),
+            Self::Pieces(pieces) => pieces.make_contiguous(),
+            Self::Empty | Self::Events(_) | Self::OldSse(_) => return,
+        };
+        for piece in pieces {
+            // Less than that the system takes at once.
+            if CHUNK <= piece.len() {
+                *piece = Bytes::from_owner(Unwritten {
+                    bytes: std::mem::take(piece),
+                    _busy: begin(),
+                });
+            }
+        }
+    }
+}
+
+/// What keeps a connection busy until it is written.
+struct Unwritten {
+    bytes: Bytes,
+    _busy: Busy,
+}
+
+impl AsRef<[u8]> for Unwritten {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl HttpBody for Body {
@@ -457,6 +488,28 @@ mod tests {
             event,
             "event: message\ndata: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{ \"a\":   \"b\\n\"}}\n\n"
         );
+    }
+
+    #[test]
+    fn a_connection_is_busy_until_what_is_large_is_written() {
+        let long = format!("\"{}\"", "x".repeat(100_000));
+        for kind in [Body::json, Body::event] {
+            let activity = Arc::new(crate::activity::Activity::default());
+            let mut seen = 0;
+            let mut body = kind(response(&long));
+            body.keep_busy(|| activity.begin());
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            let mut unwritten = Vec::new();
+            while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(&mut cx) {
+                unwritten.push(frame.into_data().unwrap());
+            }
+            drop(body);
+            activity.has_stalled(&mut seen);
+            assert!(!activity.has_stalled(&mut seen));
+            unwritten.clear();
+            activity.has_stalled(&mut seen);
+            assert!(activity.has_stalled(&mut seen));
+        }
     }
 
     #[test]

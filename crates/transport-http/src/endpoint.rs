@@ -94,6 +94,7 @@ where
     if let Body::Events(events) = response.body_mut() {
         events.count(counts.stream());
     }
+    response.body_mut().keep_busy(|| caller.activity.begin());
     respond::secure(&mut response, strict.filter(|_| caller.peer.is_encrypted()));
     Ok(response)
 }
