@@ -169,6 +169,24 @@ async fn every_metric_and_label_of_dashboard_and_alerts_is_told_by_a_running_ser
 }
 
 #[tokio::test]
+async fn alerts_ask_for_parts_that_there_are() {
+    let site = site();
+    let server = site.http().await;
+    let text = metrics(&server).await;
+    let mut asked = 0;
+    for part in ALERTS.split("component").skip(1) {
+        let Some(name) = part.trim_start_matches(['!', '=', '~']).strip_prefix('"') else {
+            continue;
+        };
+        let name = name.split('"').next().unwrap();
+        let line = format!("owlclaw_mcp_component_up{{component=\"{name}\"}}");
+        assert!(text.contains(&line), "there is no part `{name}`: {text}");
+        asked += 1;
+    }
+    assert!(asked > 0);
+}
+
+#[tokio::test]
 async fn what_is_documented_is_told_and_what_is_told_is_documented() {
     let site = site();
     let server = busy_server(&site).await;
