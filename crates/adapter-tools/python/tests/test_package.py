@@ -22,7 +22,7 @@ owlclaw_worker.progress(1, total=2, message="half")
 owlclaw_worker.cost("0.1", model="m", tokens_in=1, tokens_out=2)
 owlclaw_worker.log("done", level="warning")
 stopped: bool = owlclaw_worker.cancelled()
-parent: str = owlclaw_worker.trace_context()["traceparent"]
+parent: str = owlclaw_worker.trace_context().get("traceparent", "")
 """
 
 MISTAKES = HANDLER + """
