@@ -1,7 +1,7 @@
 //! What is on offer, and what happens to every call of it.
 //!
 //! [`Gateway`] puts the parts together. A tool call and a resource read are both an [`Invocation`],
-//! and every invocation passes the same layers, outermost first; [`invocations`] is where their
+//! and every invocation passes the same layers, outermost first; `invocations.rs` is where their
 //! order is written down:
 //!
 //! 1. [`Governed`]: refused and recorded as refused, or admitted and counted; or answered as before,

@@ -7,7 +7,7 @@ use super::problem::{Problem, Severity};
 pub enum Needs {
     /// All of it, as for a server.
     Everything,
-    /// What is at these keys, below them and above them; see [`Needs::concerns`].
+    /// What is at these keys, below them and above them.
     Keys(&'static [&'static str]),
 }
 
