@@ -59,6 +59,8 @@ class Issuer:
         self.key = Key(directory)
         # Method and path of each request.
         self.asked: list[str] = []
+        # When its keys were asked for last.
+        self.asked_for_keys = 0.0
         self._codes: dict[str, dict] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -124,6 +126,7 @@ class Issuer:
             def do_GET(self) -> None:
                 path, query = self._asked()
                 if path == "/jwks":
+                    issuer.asked_for_keys = time.monotonic()
                     self._json({"keys": [issuer.key.public]})
                 elif path == "/authorize":
                     self.send_response(302)

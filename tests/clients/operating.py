@@ -121,6 +121,8 @@ class Door:
                 url = f"http://127.0.0.1:{server.port}/mcp"
                 first = issuer.token(url)
                 self._works("a token", url, first)
+                # Keys are not asked for again sooner than `min_refetch_seconds` after the last time.
+                time.sleep(max(0.0, issuer.asked_for_keys + 1.1 - time.monotonic()))
                 before = issuer.rotate()
                 self._works("a token of the issuer's next key", url, issuer.token(url))
                 self._refused("a token of the key before", url, issuer.token(url, key=before))
@@ -148,6 +150,9 @@ class Door:
         said = done.stdout + done.stderr[-1500:]
         right = done.returncode == 0 and json.loads(done.stdout)["called"]["structured"] == {"noted": "signed in"}
         check("a client signs in by itself", right, said)
+        # It comes back to a port that is always the same, so that there is one at a time.
+        if self.here.era != "modern":
+            return
         issuer.asked.clear()
         config = self.here.work / "inspector.json"
         config.write_text(json.dumps({"mcpServers": {"server": {"type": "streamable-http", "url": url}}}))
