@@ -11,6 +11,9 @@ use std::time::Duration;
 
 /// The most bytes of parameters in a line; the ledger has more of them.
 const MAX_PARAMS_BYTES: usize = 1_024;
+/// Of longer parameters only the length is told: to take the secrets out of a beginning, all has to be
+/// read, and whoever sends megabytes is not to have us read them for a line of the log.
+const MAX_READ_BYTES: usize = 64 * 1024;
 /// Of the id that a client has given a request.
 const MAX_ID_BYTES: usize = 256;
 
@@ -68,12 +71,12 @@ pub(crate) struct RequestLine<'a> {
 }
 
 impl RequestLine<'_> {
-    /// A request that was handled by the service.
-    pub(crate) fn write(&self, cx: &RequestCx, tally: Option<&Tally>, redactor: &Redactor) {
-        let name = self
-            .name
-            .map(|name| redactor.text(cut(name, MAX_PARAMS_BYTES)));
-        let params = self.params.map(|params| {
+    fn parameters(&self, redactor: &Redactor) -> Option<String> {
+        self.params.map(|params| {
+            let length = params.as_str().len();
+            if MAX_READ_BYTES < length {
+                return format!("({length} bytes)");
+            }
             // By the rules of what is called; what does not exist has none of its own.
             let params = match (self.method, self.name) {
                 ("tools/call", Some(tool)) => {
@@ -82,7 +85,15 @@ impl RequestLine<'_> {
                 _ => redactor.json_for_any(params.as_str()),
             };
             shortened(&params, MAX_PARAMS_BYTES)
-        });
+        })
+    }
+
+    /// A request that was handled by the service.
+    pub(crate) fn write(&self, cx: &RequestCx, tally: Option<&Tally>, redactor: &Redactor) {
+        let name = self
+            .name
+            .map(|name| redactor.text(cut(name, MAX_PARAMS_BYTES)));
+        let params = self.parameters(redactor);
         let verdict = tally.and_then(Tally::verdict);
         let remaining = tally.and_then(Tally::remaining).copied();
         let remaining = remaining.or_else(|| verdict.as_ref()?.remaining);
@@ -283,5 +294,35 @@ mod tests {
         assert_eq!(id_of(&Id::Number(7)), Id::Number(7).to_string());
         let long = id_of(&Id::String("\u{1}".repeat(4_000_000).into()));
         assert!(long.len() <= MAX_ID_BYTES + "…".len(), "{}", long.len());
+    }
+
+    #[test]
+    fn of_long_parameters_only_the_length_is_told() {
+        let redactor = crate::redactor_of_this_process();
+        let told = |text: String| {
+            let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let params = RawJson::from_value(&value).unwrap();
+            let line = RequestLine {
+                severity: Severity::Info,
+                method: "tools/call",
+                name: Some("t"),
+                params: Some(&params),
+                outcome: "ok",
+                result: None,
+                error: None,
+                took: Duration::ZERO,
+            };
+            line.parameters(&redactor).unwrap()
+        };
+        let short = told(r#"{"password":"hunter22","a":1}"#.to_owned());
+        assert!(
+            short.contains(r#""a":1"#) && !short.contains("hunter22"),
+            "{short}"
+        );
+        let long = format!(
+            r#"{{"password":"{}"}}"#,
+            "hunter22".repeat(MAX_READ_BYTES / 8)
+        );
+        assert_eq!(told(long.clone()), format!("({} bytes)", long.len()));
     }
 }
