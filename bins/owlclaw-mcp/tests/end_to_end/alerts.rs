@@ -106,6 +106,7 @@ async fn append_at_last(server: &HttpServer) {
     let until = Instant::now() + 3 * GENEROUS;
     while !append(server, "again").await {
         assert!(Instant::now() < until, "it recovers: {}", server.stderr());
+        // As a client that was refused: nothing tells it when to come back.
         sleep(PAUSE).await;
     }
 }
@@ -149,6 +150,7 @@ async fn a_ledger_that_is_taken_away_is_told() {
     let until = Instant::now() + GENEROUS;
     while append(&server, "lost").await {
         assert!(Instant::now() < until);
+        // Nothing tells a client beforehand that its next call will be refused.
         sleep(PAUSE).await;
     }
     wait_told(&pager, "ledger_unavailable", "raised").await;
@@ -175,6 +177,7 @@ async fn a_database_that_stops_is_told_of_both_parts_that_need_it() {
     let noticed = async {
         while keys.iter().any(|key| count(&pager, key, "raised") == 0) {
             append(&server, "meanwhile").await;
+            // It is calls that notice, so they are made until both have.
             sleep(PAUSE).await;
         }
     };
@@ -223,6 +226,7 @@ async fn a_tool_that_ends_its_workers_is_told() {
         while count(&pager, "worker_crash_loop", "raised") == 0 {
             let params = call("die", json!({"status": 3}));
             client.post_modern("tools/call", params).await;
+            // Workers are lost one after the other, as fast as they come back.
             sleep(PAUSE).await;
         }
     };
@@ -368,6 +372,7 @@ async fn a_dead_webhook_hurts_nobody() {
             assert_eq!(told.status, 200, "{:?}", told.json());
             break;
         }
+        // What /health says is there to be asked for, and is not announced.
         sleep(PAUSE).await;
     }
     let metrics = client.exchange(&HttpRequest::get("/metrics")).await;
