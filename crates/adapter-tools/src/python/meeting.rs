@@ -6,7 +6,7 @@ use super::{
 };
 use rustix::process::Pid;
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque, hash_map::Entry},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -23,14 +23,25 @@ use tokio::{
 /// How long something that connects may take to say who it is.
 const HELLO: Duration = Duration::from_secs(10);
 /// How many may be about to say who they are.
-const MAX_STRANGERS: usize = 128;
+const MAX_VISITORS: usize = 128;
+/// How many of those who were given up before they came are remembered.
+const MAX_GIVEN_UP: usize = 64;
 
 /// A socket in the private directory, at which one launcher and its workers arrive.
 #[derive(Debug)]
 pub(super) struct Meeting {
     path: PathBuf,
-    expected: Arc<Mutex<HashMap<String, Guest>>>,
+    guests: Arc<Mutex<Guests>>,
     accepting: JoinHandle<()>,
+}
+
+/// Who may come, by nonce.
+#[derive(Debug, Default)]
+struct Guests {
+    expected: HashMap<String, Guest>,
+    /// Who was expected and is no longer, such as a worker that was still starting when the server
+    /// stopped: it may come nevertheless, and is no stranger. The latest are at the end.
+    given_up: VecDeque<String>,
 }
 
 #[derive(Debug)]
@@ -53,18 +64,18 @@ pub(super) struct Greeting {
 #[derive(Debug)]
 pub(super) struct Expected {
     pub(super) nonce: String,
-    expected: Arc<Mutex<HashMap<String, Guest>>>,
+    guests: Arc<Mutex<Guests>>,
     arrives: oneshot::Receiver<Greeting>,
 }
 
 impl Meeting {
     pub(super) fn open(path: PathBuf) -> Result<Self, StartError> {
         let listener = UnixListener::bind(&path).map_err(StartError::Prepare)?;
-        let expected = Arc::default();
-        let accepting = tokio::spawn(accept(listener, Arc::clone(&expected)));
+        let guests = Arc::default();
+        let accepting = tokio::spawn(accept(listener, Arc::clone(&guests)));
         Ok(Self {
             path,
-            expected,
+            guests,
             accepting,
         })
     }
@@ -82,10 +93,10 @@ impl Meeting {
             worker,
             arrive,
         };
-        lock(&self.expected).insert(nonce.clone(), guest);
+        lock(&self.guests).expected.insert(nonce.clone(), guest);
         Expected {
             nonce,
-            expected: Arc::clone(&self.expected),
+            guests: Arc::clone(&self.guests),
             arrives,
         }
     }
@@ -110,22 +121,39 @@ impl Expected {
 
 impl Drop for Expected {
     fn drop(&mut self) {
-        lock(&self.expected).remove(&self.nonce);
+        let mut guests = lock(&self.guests);
+        if guests.expected.remove(&self.nonce).is_some() {
+            if guests.given_up.len() == MAX_GIVEN_UP {
+                guests.given_up.pop_front();
+            }
+            guests.given_up.push_back(self.nonce.clone());
+        }
     }
 }
 
-fn lock(expected: &Mutex<HashMap<String, Guest>>) -> MutexGuard<'_, HashMap<String, Guest>> {
-    expected.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(guests: &Mutex<Guests>) -> MutexGuard<'_, Guests> {
+    guests.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn accept(listener: UnixListener, expected: Arc<Mutex<HashMap<String, Guest>>>) {
-    let mut strangers = JoinSet::new();
+/// Who it was that connected.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Visitor {
+    Expected,
+    /// Was expected once.
+    Late,
+    /// Hung up without a word, as a process does that is ended while it starts.
+    Silent,
+    Stranger,
+}
+
+async fn accept(listener: UnixListener, guests: Arc<Mutex<Guests>>) {
+    let mut visitors = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept(), if strangers.len() < MAX_STRANGERS => match accepted {
+            accepted = listener.accept(), if visitors.len() < MAX_VISITORS => match accepted {
                 Ok((stream, _)) => {
-                    let expected = Arc::clone(&expected);
-                    strangers.spawn(tokio::time::timeout(HELLO, greet(stream, expected)));
+                    let guests = Arc::clone(&guests);
+                    visitors.spawn(tokio::time::timeout(HELLO, greet(stream, guests)));
                 }
                 Err(error) => {
                     // Such as no more file descriptors, which may pass.
@@ -133,8 +161,12 @@ async fn accept(listener: UnixListener, expected: Arc<Mutex<HashMap<String, Gues
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },
-            Some(greeted) = strangers.join_next() => {
-                if !matches!(greeted, Ok(Ok(true))) {
+            Some(greeted) = visitors.join_next() => match greeted {
+                Ok(Ok(Visitor::Expected)) => {}
+                Ok(Ok(visitor @ (Visitor::Late | Visitor::Silent))) => {
+                    tracing::debug!(?visitor, "a python process connected in vain");
+                }
+                Ok(Ok(Visitor::Stranger) | Err(_)) | Err(_) => {
                     tracing::warn!("a stranger connected to the workers' socket");
                 }
             }
@@ -142,28 +174,30 @@ async fn accept(listener: UnixListener, expected: Arc<Mutex<HashMap<String, Gues
     }
 }
 
-/// Whether it was somebody who is expected.
-async fn greet(stream: UnixStream, expected: Arc<Mutex<HashMap<String, Guest>>>) -> bool {
+async fn greet(stream: UnixStream, guests: Arc<Mutex<Guests>>) -> Visitor {
     // The kernel knows the process better than what it says about itself.
     let peer = stream.peer_cred().ok().and_then(|peer| peer.pid());
     let (reader, writer) = stream.into_split();
     let mut reader = FrameReader::new(reader);
-    let Ok(Some(frame)) = reader.next().await else {
-        return false;
+    let frame = match reader.next().await {
+        Ok(Some(frame)) => frame,
+        Ok(None) => return Visitor::Silent,
+        Err(_) => return Visitor::Stranger,
     };
-    let Ok(hello) = serde_json::from_slice::<Hello>(&frame) else {
-        return false;
+    let hello = match serde_json::from_slice::<Hello>(&frame) {
+        Ok(hello) if hello.protocol == PROTOCOL => hello,
+        _ => return Visitor::Stranger,
     };
-    if hello.protocol != PROTOCOL {
-        return false;
-    }
     let guest = {
-        let mut expected = lock(&expected);
-        let is_he = |guest: &Guest| guest.role == hello.role && guest.worker == hello.worker;
-        if !expected.get(&hello.nonce).is_some_and(is_he) {
-            return false;
+        let mut guests = lock(&guests);
+        if guests.given_up.contains(&hello.nonce) {
+            return Visitor::Late;
         }
-        expected.remove(&hello.nonce)
+        let is_he = |guest: &Guest| guest.role == hello.role && guest.worker == hello.worker;
+        match guests.expected.entry(hello.nonce) {
+            Entry::Occupied(entry) if is_he(entry.get()) => entry.remove(),
+            _ => return Visitor::Stranger,
+        }
     };
     let pid = Pid::from_raw(peer.unwrap_or(hello.pid)).filter(|pid| pid.as_raw_nonzero().get() > 1);
     let greeting = Greeting {
@@ -171,5 +205,65 @@ async fn greet(stream: UnixStream, expected: Arc<Mutex<HashMap<String, Guest>>>)
         writer,
         pid,
     };
-    guest.is_some_and(|guest| guest.arrive.send(greeting).is_ok())
+    match guest.arrive.send(greeting) {
+        Ok(()) => Visitor::Expected,
+        Err(_) => Visitor::Late,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt as _;
+
+    fn hello(nonce: &str, worker: Option<u64>) -> Vec<u8> {
+        let hello = serde_json::json!({
+            "protocol": PROTOCOL, "nonce": nonce, "role": "worker", "worker": worker, "pid": 2,
+        });
+        let text = serde_json::to_vec(&hello).unwrap();
+        [&u32::try_from(text.len()).unwrap().to_be_bytes()[..], &text].concat()
+    }
+
+    async fn says(meeting: &Meeting, bytes: &[u8]) -> Visitor {
+        let (mut theirs, ours) = UnixStream::pair().unwrap();
+        theirs.write_all(bytes).await.unwrap();
+        drop(theirs);
+        greet(ours, Arc::clone(&meeting.guests)).await
+    }
+
+    #[tokio::test]
+    async fn only_those_who_were_never_expected_are_strangers() {
+        let directory = tempfile::tempdir().unwrap();
+        let meeting = Meeting::open(directory.path().join("socket")).unwrap();
+        let expected = meeting.expect(Role::Worker, Some(1));
+        let nonce = expected.nonce.clone();
+
+        assert_eq!(says(&meeting, b"").await, Visitor::Silent);
+        assert_eq!(
+            says(&meeting, b"GET / HTTP/1.1\r\n\r\n").await,
+            Visitor::Stranger
+        );
+        let other = hello("other", Some(1));
+        assert_eq!(says(&meeting, &other).await, Visitor::Stranger);
+        let another = hello(&nonce, Some(2));
+        assert_eq!(says(&meeting, &another).await, Visitor::Stranger);
+        let right = hello(&nonce, Some(1));
+        assert_eq!(says(&meeting, &right).await, Visitor::Expected);
+        // A nonce serves once, whoever has heard it.
+        assert_eq!(says(&meeting, &right).await, Visitor::Stranger);
+        drop(expected);
+
+        let given_up = meeting.expect(Role::Worker, Some(2));
+        let late = hello(&given_up.nonce, Some(2));
+        drop(given_up);
+        assert_eq!(says(&meeting, &late).await, Visitor::Late);
+        for worker in 0..=MAX_GIVEN_UP as u64 {
+            drop(meeting.expect(Role::Worker, Some(worker)));
+        }
+        assert_eq!(
+            says(&meeting, &late).await,
+            Visitor::Stranger,
+            "too long ago"
+        );
+    }
 }
