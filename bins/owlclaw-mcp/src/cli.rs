@@ -12,6 +12,8 @@ mod call;
 mod client_config;
 mod completions;
 mod doctor;
+#[cfg(test)]
+mod documented;
 mod inspect;
 mod keys;
 

@@ -82,15 +82,39 @@ fn everything_in_the_starter() -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The complete example of docs/config.md.
-fn example() -> String {
-    let path = root().join("docs/config.md");
-    let text = std::fs::read_to_string(path).expect("it is there");
-    let (_, rest) = text
-        .split_once("## A complete example")
-        .expect("it has one");
-    let (_, rest) = rest.split_once("```yaml\n").expect("it is YAML");
-    rest.split_once("```").expect("it ends").0.to_owned()
+/// The documents of the repository that show configurations.
+fn documents() -> Vec<PathBuf> {
+    let mut found = vec![root().join("README.md")];
+    let docs = std::fs::read_dir(root().join("docs")).expect("it is there");
+    let docs = docs.map(|entry| entry.expect("it can be listed").path());
+    found.extend(docs.filter(|path| path.extension().is_some_and(|it| it == "md")));
+    found.sort();
+    found
+}
+
+/// The whole configurations that a document shows, each with the number of its first line.
+fn configurations(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut lines = text.lines().enumerate();
+    while let Some((_, line)) = lines.next() {
+        if line.trim() != "```yaml" {
+            continue;
+        }
+        // In a list a block is moved to the right as a whole.
+        let margin = line.len() - line.trim_start().len();
+        let inside: Vec<(usize, &str)> = lines
+            .by_ref()
+            .take_while(|(_, line)| line.trim() != "```")
+            .map(|(number, line)| (number, line.get(margin..).unwrap_or_default()))
+            .collect();
+        if let Some((number, first)) = inside.first()
+            && *first == "mcp_server:"
+        {
+            let block: Vec<&str> = inside.iter().map(|(_, line)| *line).collect();
+            found.push((number + 1, block.join("\n")));
+        }
+    }
+    found
 }
 
 #[test]
@@ -115,9 +139,21 @@ fn the_starter_is_right_as_it_is_and_with_everything_in_it() {
 }
 
 #[test]
-fn the_example_in_the_documentation_is_right() {
-    assert_eq!(problems(&example()), [""; 0]);
-    assert_eq!(violations(&example()), [""; 0]);
+fn the_configurations_in_the_documentation_are_right() {
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for path in documents() {
+        let text = std::fs::read_to_string(&path).expect("it is text");
+        for (line, block) in configurations(&text) {
+            seen += 1;
+            for problem in problems(&block).into_iter().chain(violations(&block)) {
+                wrong.push(format!("{}:{line}: {problem}", path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // Blocks that nobody finds any more would all be right.
+    assert!(seen > 10, "{seen} were found");
 }
 
 #[test]
