@@ -232,3 +232,27 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
         (Some(0), "")
     );
 }
+
+#[test]
+fn validate_says_where_the_server_can_be_reached() {
+    let reached = |http: &str| {
+        let directory = directory(&format!("mcp_server:\n  transport: http\n  http: {http}\n"));
+        let said = owlclaw_mcp(&directory, "config validate");
+        assert_eq!(said.code, 0, "{}", said.messages);
+        let lines = said.output.lines().chain(said.messages.lines());
+        let lines = lines.filter(|line| line.starts_with("address") || line.starts_with("unix"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        reached("{port: 9000}"),
+        ["address        http://127.0.0.1:9000/mcp"]
+    );
+    assert_eq!(
+        reached("{tls: {enabled: true, cert_file: c.pem, key_file: k.pem}}"),
+        ["address        https://127.0.0.1:8080/mcp"]
+    );
+    assert_eq!(
+        reached("{tcp: false, unix_socket: /run/owlclaw.sock}"),
+        ["unix socket    /run/owlclaw.sock"]
+    );
+}

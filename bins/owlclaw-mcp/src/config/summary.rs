@@ -17,9 +17,19 @@ impl Config {
         match self.transport {
             Transport::Stdio => lines.push(line("transport", "stdio".to_owned())),
             Transport::Http => {
-                let address = SocketAddr::new(self.http.host, self.http.port);
                 lines.push(line("transport", "http".to_owned()));
-                lines.push(line("address", format!("http://{address}/mcp")));
+                if self.http.tcp {
+                    let address = SocketAddr::new(self.http.host, self.http.port);
+                    let scheme = if self.http.tls.enabled {
+                        "https"
+                    } else {
+                        "http"
+                    };
+                    lines.push(line("address", format!("{scheme}://{address}/mcp")));
+                }
+                if let Some(path) = &self.http.unix_socket {
+                    lines.push(line("unix socket", path.display().to_string()));
+                }
                 lines.push(line("identity", self.identity.summary()));
                 if self.http.allow_anonymous && !self.identity.is_configured() {
                     lines.push(line(
