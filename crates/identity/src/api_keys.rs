@@ -1,5 +1,5 @@
 use crate::{
-    Identity, KeyFileError, KeyRecord, Means, Rejection,
+    Identity, Kept, KeyFileError, KeyRecord, Means, Rejection,
     api_key::{are_equal, digest_of, from_hexadecimal, parts},
     key_file, key_record,
 };
@@ -10,6 +10,7 @@ use std::{
     sync::Arc,
     time::SystemTime,
 };
+use tokio::sync::watch;
 
 /// The keys of a file, as a server asks them. Reading is free of locks.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ struct HeldKey {
     digest: [u8; 32],
     is_revoked: bool,
     identity: Arc<Identity>,
+    /// Dropped when the key is not what it was any more. A key that is not good has none.
+    keeper: Option<Arc<watch::Sender<Option<SystemTime>>>>,
 }
 
 /// What became of a key when the file was read again.
@@ -50,7 +53,7 @@ impl ApiKeys {
     /// [`KeyFileError`] if there is no such file, or it is not as [`KeyFile`](crate::KeyFile) makes
     /// it.
     pub fn open(path: &Path) -> Result<Self, KeyFileError> {
-        let held = Held::of(key_file::read(path)?);
+        let held = Held::of(key_file::read(path)?, None);
         Ok(Self {
             path: path.to_owned(),
             held: ArcSwap::from_pointee(held),
@@ -66,12 +69,16 @@ impl ApiKeys {
     /// Reads the file again, and says what has changed. It is read where this is called, which takes
     /// as long as the disk does.
     ///
+    /// [`Identity::kept`] of who has come with a key hears when that key is revoked, or removed, or has
+    /// another principal or other roles; and until when it is good, if that is what has changed.
+    ///
     /// # Errors
     ///
     /// As [`open`](Self::open); what was read before stays in force then.
     pub fn reload(&self) -> Result<Vec<KeyChange>, KeyFileError> {
-        let now = Held::of(key_file::read(&self.path)?);
-        let before = self.held.load();
+        let records = key_file::read(&self.path)?;
+        let before = self.held.load_full();
+        let now = Held::of(records, Some(&before));
         let changes = changes(&before.records, &now.records);
         self.held.store(Arc::new(now));
         Ok(changes)
@@ -117,32 +124,65 @@ impl ApiKeys {
 }
 
 impl Held {
-    fn of(records: Vec<KeyRecord>) -> Self {
+    /// The keys of `records`. Those that are as they were `before` go on being kept.
+    fn of(records: Vec<KeyRecord>, before: Option<&Self>) -> Self {
         let by_id = records.iter().filter_map(|record| {
-            // Records were checked when they were read.
-            let digest = from_hexadecimal(&record.digest)?;
-            let held = HeldKey {
-                digest,
-                is_revoked: record.revoked.is_some(),
-                identity: Arc::new(Identity {
-                    principal: record.principal.as_str().into(),
-                    roles: record
-                        .roles
-                        .iter()
-                        .map(|role| role.as_str().into())
-                        .collect(),
-                    means: Means::ApiKey {
-                        id: record.id.as_str().into(),
-                    },
-                    expires: record.expires.as_deref().and_then(key_record::time),
-                }),
-            };
-            Some((record.id.clone(), held))
+            let old = before.and_then(|before| before.by_id.get(&record.id));
+            Some((record.id.clone(), HeldKey::of(record, old)?))
         });
         Self {
             by_id: by_id.collect(),
             records,
         }
+    }
+}
+
+impl HeldKey {
+    fn of(record: &KeyRecord, old: Option<&Self>) -> Option<Self> {
+        // Records were checked when they were read.
+        let digest = from_hexadecimal(&record.digest)?;
+        let is_revoked = record.revoked.is_some();
+        let mut identity = Identity {
+            principal: record.principal.as_str().into(),
+            roles: record
+                .roles
+                .iter()
+                .map(|role| role.as_str().into())
+                .collect(),
+            means: Means::ApiKey {
+                id: record.id.as_str().into(),
+            },
+            expires: record.expires.as_deref().and_then(key_record::time),
+            kept: None,
+        };
+        let is_as_before = |old: &&Self| {
+            old.digest == digest
+                && old.identity.principal == identity.principal
+                && old.identity.roles == identity.roles
+        };
+        let keeper = match old.filter(is_as_before) {
+            _ if is_revoked => None,
+            Some(Self {
+                keeper: Some(keeper),
+                identity: known,
+                ..
+            }) => {
+                identity.kept.clone_from(&known.kept);
+                keeper.send_replace(identity.expires);
+                Some(Arc::clone(keeper))
+            }
+            _ => {
+                let (keeper, kept) = Kept::until(identity.expires);
+                identity.kept = Some(kept);
+                Some(Arc::new(keeper))
+            }
+        };
+        Some(Self {
+            digest,
+            is_revoked,
+            identity: Arc::new(identity),
+            keeper,
+        })
     }
 }
 

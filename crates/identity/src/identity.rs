@@ -1,4 +1,5 @@
 use std::{sync::Arc, time::SystemTime};
+use tokio::sync::watch;
 
 /// The most bytes in a principal's name. What would be longer is refused, never cut: two names must
 /// not become one.
@@ -18,7 +19,37 @@ pub struct Identity {
     pub means: Means,
     /// When the proof ends; `None` if it does not.
     pub expires: Option<SystemTime>,
+    /// Says when it is taken back; `None` if nobody would hear of that.
+    pub kept: Option<Kept>,
 }
+
+/// Follows what becomes of a proof after it was shown.
+#[derive(Clone, Debug)]
+pub struct Kept(Arc<[watch::Receiver<Option<SystemTime>>]>);
+
+impl Kept {
+    /// One, and who says when it ends: by a time, or at once by being dropped.
+    pub(crate) fn until(end: Option<SystemTime>) -> (watch::Sender<Option<SystemTime>>, Self) {
+        let (keeper, kept) = watch::channel(end);
+        (keeper, Self(Arc::new([kept])))
+    }
+
+    /// Until when the proof is good, `None` for no end, as it is known now. It was taken back when the
+    /// other half has been dropped.
+    #[must_use]
+    pub fn watched(&self) -> &Arc<[watch::Receiver<Option<SystemTime>>]> {
+        &self.0
+    }
+}
+
+/// Two are the same if they follow the same proof.
+impl PartialEq for Kept {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Kept {}
 
 /// What proved an identity.
 #[derive(Clone, Debug, PartialEq, Eq)]

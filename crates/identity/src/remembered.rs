@@ -80,6 +80,7 @@ mod tests {
             roles: Vec::new().into(),
             means: Means::Certificate,
             expires: None,
+            kept: None,
         });
         let known = Known {
             issuer: 0,

@@ -36,7 +36,7 @@ pub use crate::{
     exchange::{Accepted, Answer, Exchange, Reply},
     observe::{Answered, Observe},
     outbox::{Outbox, OutboxError},
-    principal::Principal,
+    principal::{Kept, Principal},
     resume::SessionState,
     service::Service,
     slots::{Slot, Slots},

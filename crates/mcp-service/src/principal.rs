@@ -1,10 +1,17 @@
+use futures_util::future::{Either, pending, select, select_all};
 use std::{
     cmp::Ordering,
     fmt,
     hash::{Hash, Hasher},
+    pin::pin,
     sync::Arc,
     time::SystemTime,
 };
+use tokio::{sync::watch, time::sleep};
+
+/// Until when something is good that may be taken back before: what its keeper says now, `None` for
+/// no end. It is taken back when the keeper drops the other half.
+pub type Kept = watch::Receiver<Option<SystemTime>>;
 
 /// Who is calling, as the transport established it. Never taken from a message (decision D7).
 ///
@@ -16,6 +23,7 @@ pub struct Principal {
     /// Sorted, each once, and never empty.
     roles: Option<Arc<[Arc<str>]>>,
     expires: Option<SystemTime>,
+    kept: Option<Arc<[Kept]>>,
 }
 
 impl Principal {
@@ -28,6 +36,7 @@ impl Principal {
             name: name.into(),
             roles: None,
             expires: None,
+            kept: None,
         }
     }
 
@@ -58,6 +67,14 @@ impl Principal {
         }
     }
 
+    /// The same one for as long as each of `kept` is good: what has proved who it is may be taken back
+    /// at any time. As with [`until`](Self::until), this is for what goes on for long.
+    #[must_use]
+    pub fn while_kept(self, kept: Arc<[Kept]>) -> Self {
+        let kept = (!kept.is_empty()).then_some(kept);
+        Self { kept, ..self }
+    }
+
     /// Its name.
     pub fn as_str(&self) -> &str {
         &self.name
@@ -79,6 +96,21 @@ impl Principal {
         self.expires
     }
 
+    /// Resolves when what has proved who it is proves nothing any more, because it has expired or was
+    /// taken back. `None` if that cannot come to pass.
+    pub fn end(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let (expires, kept) = (self.expires, self.kept.clone());
+        (expires.is_some() || kept.is_some()).then(|| async move {
+            let expired = pin!(until(expires));
+            let kept = kept.iter().flat_map(|kept| kept.iter());
+            let mut taken_back: Vec<_> = kept.cloned().map(|it| Box::pin(taken_back(it))).collect();
+            if taken_back.is_empty() {
+                return expired.await;
+            }
+            select(expired, select_all(&mut taken_back)).await;
+        })
+    }
+
     /// Whether the roles and the expiry are the same as well.
     pub(crate) fn is_exactly(&self, other: &Self) -> bool {
         let same_roles = match (&self.roles, &other.roles) {
@@ -86,7 +118,35 @@ impl Principal {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one == other,
             _ => false,
         };
-        same_roles && self.expires == other.expires && self == other
+        let same_keeper = match (&self.kept, &other.kept) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        };
+        same_roles && same_keeper && self.expires == other.expires && self == other
+    }
+}
+
+async fn until(end: Option<SystemTime>) {
+    match end {
+        Some(end) => {
+            let left = end.duration_since(SystemTime::now());
+            sleep(left.unwrap_or_default()).await;
+        }
+        None => pending().await,
+    }
+}
+
+async fn taken_back(mut kept: Kept) {
+    loop {
+        let end = *kept.borrow_and_update();
+        let over = match select(pin!(until(end)), pin!(kept.changed())).await {
+            Either::Left(((), _)) => true,
+            Either::Right((changed, _)) => changed.is_err(),
+        };
+        if over {
+            return;
+        }
     }
 }
 
@@ -135,7 +195,52 @@ impl fmt::Display for Principal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{collections::HashSet, time::Duration};
+    use std::{
+        collections::HashSet,
+        task::{Context, Waker},
+        time::Duration,
+    };
+    use tokio::time::Instant;
+
+    fn kept(end: Option<SystemTime>) -> (watch::Sender<Option<SystemTime>>, Kept) {
+        watch::channel(end)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_ends_when_it_is_taken_back_or_ends_sooner() {
+        let hour = Duration::from_secs(3_600);
+        assert!(Principal::new("anna").end().is_none());
+        assert!(
+            Principal::new("anna")
+                .while_kept(Arc::new([]))
+                .end()
+                .is_none()
+        );
+
+        let (one, other) = (kept(None), kept(None));
+        let both = Principal::new("anna").while_kept([one.1, other.1].into());
+        let mut ends = pin!(both.end().unwrap());
+        let cx = &mut Context::from_waker(Waker::noop());
+        assert!(ends.as_mut().poll(cx).is_pending());
+        drop(one.0);
+        assert!(ends.as_mut().poll(cx).is_ready(), "one is enough");
+        assert!(
+            pin!(both.end().unwrap()).poll(cx).is_ready(),
+            "and it stays so"
+        );
+
+        // What its keeper says last counts.
+        let began = Instant::now();
+        let (keeper, it) = kept(Some(SystemTime::now() + 48 * hour));
+        let anna = Principal::new("anna").while_kept([it].into());
+        let mut ends = pin!(anna.end().unwrap());
+        assert!(ends.as_mut().poll(cx).is_pending());
+        keeper.send_replace(Some(SystemTime::now() + hour));
+        assert!(ends.as_mut().poll(cx).is_pending());
+        ends.await;
+        let lasted = began.elapsed();
+        assert!(lasted <= 2 * hour && hour / 2 < lasted, "{lasted:?}");
+    }
 
     fn roles(names: &[&str]) -> Arc<[Arc<str>]> {
         names.iter().map(|&name| Arc::from(name)).collect()

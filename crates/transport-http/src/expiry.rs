@@ -4,21 +4,21 @@ use mcp_service::Principal;
 use std::{
     pin::Pin,
     task::{Context, Poll},
-    time::SystemTime,
 };
-use tokio::time::{Sleep, sleep};
 
 /// When what proved who opened a stream proves nothing any more. Costs nothing for those of whom that
 /// does not become untrue by itself.
-pub(crate) struct Expiry(Option<Pin<Box<Sleep>>>);
+pub(crate) struct Expiry(Option<End>);
+
+enum End {
+    Ahead(Pin<Box<dyn Future<Output = ()> + Send>>),
+    Over,
+}
 
 impl Expiry {
     /// That of the principal of one request. Other requests of its session may have others.
     pub(crate) fn of(principal: &Principal) -> Self {
-        Self(principal.expires().map(|expires| {
-            let left = expires.duration_since(SystemTime::now());
-            Box::pin(sleep(left.unwrap_or_default()))
-        }))
+        Self(principal.end().map(|end| End::Ahead(Box::pin(end))))
     }
 
     /// For a stream that ends by itself: that of a request, which was let in as a whole.
@@ -29,8 +29,15 @@ impl Expiry {
     /// Whether it has come to that. If not, the task is woken when it does.
     pub(crate) fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
         match &mut self.0 {
-            Some(sleep) => matches!(sleep.as_mut().poll(cx), Poll::Ready(())),
             None => false,
+            Some(End::Over) => true,
+            Some(End::Ahead(end)) => match end.as_mut().poll(cx) {
+                Poll::Ready(()) => {
+                    self.0 = Some(End::Over);
+                    true
+                }
+                Poll::Pending => false,
+            },
         }
     }
 }
@@ -38,7 +45,11 @@ impl Expiry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{future::poll_fn, task::Waker, time::Duration};
+    use std::{
+        future::poll_fn,
+        task::Waker,
+        time::{Duration, SystemTime},
+    };
     use tokio::time::Instant;
 
     #[tokio::test(start_paused = true)]

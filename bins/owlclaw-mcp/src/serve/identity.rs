@@ -396,6 +396,16 @@ fn principal(proofs: &[Arc<Proved>]) -> Principal {
             principal.with_roles(roles.collect())
         }
     };
+    let principal = match proofs {
+        [one] => match &one.kept {
+            Some(kept) => principal.while_kept(Arc::clone(kept.watched())),
+            None => principal,
+        },
+        several => {
+            let kept = several.iter().filter_map(|it| it.kept.as_ref());
+            principal.while_kept(kept.flat_map(|it| it.watched().iter().cloned()).collect())
+        }
+    };
     match proofs.iter().filter_map(|it| it.expires).min() {
         Some(expires) => principal.until(expires),
         None => principal,

@@ -13,7 +13,9 @@ use ring::hmac;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use serde_json::{Value, json};
-use testkit::{GENEROUS, HttpRequest, HttpResponse, HttpServer, StdioServer};
+use testkit::{
+    GENEROUS, HttpRequest, HttpResponse, HttpServer, MODERN, OldSse, SseStream, StdioServer,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -174,6 +176,65 @@ async fn keys_come_and_go_while_the_server_runs() {
             .iter()
             .any(|line| line["message"] == "a request was not let in")
     );
+}
+
+/// The three kinds of streams that are open for as long as somebody likes.
+async fn streams(server: &HttpServer, key: &str) -> (SseStream, SseStream, OldSse) {
+    let client = || server.client().with_header("x-api-key", key);
+    let mut modern = client();
+    modern.speak(MODERN);
+    let filter = json!({"notifications": {"toolsListChanged": true}});
+    let listen = modern.voice.request("subscriptions/listen", filter);
+    let mut listening = modern.stream(&modern.post_of(&listen)).await;
+    listening.message().await;
+    let mut legacy = client();
+    legacy.initialize("2025-11-25").await;
+    let own = legacy.listen().await;
+    (listening, own, client().open_old_sse("/mcp/sse").await)
+}
+
+async fn end(streams: (SseStream, SseStream, OldSse)) {
+    let (mut listening, mut own, mut old) = streams;
+    for stream in [&mut listening, &mut own, old.stream()] {
+        let rest = tokio::time::timeout(GENEROUS, stream.rest()).await;
+        rest.expect("the stream ends");
+    }
+}
+
+#[tokio::test]
+async fn streams_end_with_the_key_they_were_opened_with() {
+    let site = with_keys();
+    let ana = create(&site, &["--principal", "ana"]).await;
+    let ben = create(&site, &["--principal", "ben", "--role", "reader"]).await;
+    let cleo = create(&site, &["--principal", "cleo"]).await;
+    let server = site.http().await;
+    let (anas, bens, mut cleos) = (
+        streams(&server, &ana).await,
+        streams(&server, &ben).await,
+        streams(&server, &cleo).await,
+    );
+
+    run(site.command(&["keys", "revoke", id(&ana)])).await;
+    end(anas).await;
+    // Other roles make another of it, even where the name stays.
+    let changed = site.read("keys.json").replace("reader", "writer");
+    std::fs::write(site.path("keys.json"), changed).unwrap();
+    end(bens).await;
+    becomes(&server, &bearer(list(), &ben), 200).await;
+
+    // One that is replaced is good for a while, and so is what was opened with it.
+    let rotated = run(site.command(&["keys", "rotate", id(&cleo)])).await;
+    becomes(&server, &bearer(list(), rotated.output.trim()), 200).await;
+    let mut client = server.client().with_header("x-api-key", &cleo);
+    let posted = cleos
+        .2
+        .post(br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#)
+        .await;
+    assert_eq!(posted.status, 202, "the session is there still");
+    assert_eq!(cleos.2.stream().message().await["id"], 7);
+    client.initialize("2025-11-25").await;
+    run(site.command(&["keys", "revoke", id(&cleo)])).await;
+    end(cleos).await;
 }
 
 #[tokio::test]

@@ -83,6 +83,93 @@ fn a_key_is_good_until_it_expires_or_is_taken_back() {
     ));
 }
 
+/// What happens to a key, as text of its file that is replaced.
+#[test]
+fn who_came_with_a_key_hears_what_becomes_of_it() {
+    let (_directory, path) = place();
+    let (file, now) = (KeyFile::at(&path), SystemTime::now());
+    let new = NewKey {
+        roles: vec!["clerk".to_owned()],
+        lifetime: Some(24 * HOUR),
+        ..for_principal("ana")
+    };
+    let cases: [(&str, fn(&mut serde_json::Value), Option<bool>); 7] = [
+        ("as it was", |_| {}, Some(false)),
+        ("its label", |key| key["label"] = "x".into(), Some(false)),
+        (
+            "its end",
+            |key| key["expires"] = "2100-01-01T00:00:00Z".into(),
+            Some(true),
+        ),
+        (
+            "its roles",
+            |key| key["roles"] = serde_json::json!(["chief"]),
+            None,
+        ),
+        ("its principal", |key| key["principal"] = "ben".into(), None),
+        (
+            "its digest",
+            |key| key["digest"] = "0".repeat(64).into(),
+            None,
+        ),
+        (
+            "revoked",
+            |key| key["revoked"] = key["created"].clone(),
+            None,
+        ),
+    ];
+    for (what, change, expected) in cases {
+        let made = file.create(new.clone(), now).unwrap();
+        let keys = ApiKeys::open(&path).unwrap();
+        let identity = keys.verify(made.key.reveal(), now).unwrap();
+        let mut kept = identity.kept.as_ref().unwrap().watched()[0].clone();
+        assert_eq!(*kept.borrow_and_update(), identity.expires, "{what}");
+
+        let mut content: serde_json::Value =
+            serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let list = content["keys"].as_array_mut().unwrap();
+        change(
+            list.iter_mut()
+                .find(|it| it["id"] == made.key.id())
+                .unwrap(),
+        );
+        fs::write(&path, content.to_string()).unwrap();
+        // Reading it once more changes nothing.
+        for _ in 0..2 {
+            keys.reload().unwrap();
+            let until = *kept.borrow();
+            match (expected, kept.has_changed()) {
+                (None, Err(_)) => {}
+                (Some(moved), Ok(_)) => assert_eq!(until != identity.expires, moved, "{what}"),
+                (expected, seen) => panic!("{what}: {expected:?}, {seen:?}"),
+            }
+        }
+    }
+
+    // One that is gone from the file was taken back as well.
+    let made = file.create(new, now).unwrap();
+    let keys = ApiKeys::open(&path).unwrap();
+    let identity = keys.verify(made.key.reveal(), now).unwrap();
+    fs::write(&path, "{\"version\": 1, \"keys\": []}").unwrap();
+    keys.reload().unwrap();
+    assert!(
+        identity.kept.as_ref().unwrap().watched()[0]
+            .has_changed()
+            .is_err()
+    );
+    // And whoever comes with a broken file in its place is as good as before.
+    let made = file.create(for_principal("ben"), now).unwrap();
+    let keys = ApiKeys::open(&path).unwrap();
+    let identity = keys.verify(made.key.reveal(), now).unwrap();
+    fs::write(&path, "{").unwrap();
+    keys.reload().unwrap_err();
+    assert!(
+        identity.kept.as_ref().unwrap().watched()[0]
+            .has_changed()
+            .is_ok()
+    );
+}
+
 #[test]
 fn who_has_not_the_whole_key_learns_nothing() {
     let (_directory, path) = place();

@@ -9,9 +9,7 @@ use std::{
     future::{pending, poll_fn},
     pin::pin,
     task::Poll,
-    time::SystemTime,
 };
-use tokio::time::sleep;
 
 impl<S> Engine<S>
 where
@@ -90,11 +88,8 @@ where
             }
         };
         let expired = async {
-            match cx.principal.expires() {
-                Some(expires) => {
-                    let left = expires.duration_since(SystemTime::now());
-                    sleep(left.unwrap_or_default()).await;
-                }
+            match cx.principal.end() {
+                Some(end) => end.await,
                 None => pending().await,
             }
         };
