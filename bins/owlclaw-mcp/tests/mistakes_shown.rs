@@ -170,7 +170,7 @@ fn in_who_is_who() {
             ),
             (
                 "an issuer without keys",
-                "  identity: {resource: 'https://x.example/mcp', jwt: {a: {issuer: 'https://i.example'}}}",
+                "  identity: {resource: 'https://x.example/mcp', jwt: {a: {issuer: 'http://i.example'}}}",
             ),
             (
                 "keys by way of strangers",

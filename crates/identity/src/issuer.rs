@@ -1,4 +1,4 @@
-use crate::challenge::canonical_resource;
+use crate::{challenge::canonical_resource, discovery};
 use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 /// How a token is signed. There is no `none` and nothing with a shared secret.
@@ -76,6 +76,25 @@ pub enum KeySource {
     File(PathBuf),
     /// At an address, fetched again from time to time.
     Url(String),
+    /// Where the issuer says that they are, in its metadata (RFC 8414, OpenID Connect Discovery),
+    /// which is looked at again every hour and after each failure.
+    Issuer,
+}
+
+impl KeySource {
+    /// Whether the metadata of `issuer` could be found: it is an address of `https`, or `http` on this
+    /// machine, without query and fragment.
+    #[must_use]
+    pub fn can_be_found(issuer: &str) -> bool {
+        discovery::places(issuer).is_some()
+    }
+
+    /// Whether nobody on the way can change what comes from `address`: it is `https`, or `http` on this
+    /// machine.
+    #[must_use]
+    pub fn is_safe(address: &str) -> bool {
+        discovery::is_safe(address)
+    }
 }
 
 /// An issuer whose tokens are believed, and what is made of them.

@@ -3,6 +3,7 @@ use crate::{
     api_key::digest_of,
     claims,
     compact::{Compact, MAX_TOKEN_BYTES},
+    discovery,
     jwks::KeySet,
     key_state::{IssuerKeys, State},
     remembered::{Known, Remembered},
@@ -20,10 +21,13 @@ use tokio::time::timeout;
 const MAX_WAIT: Duration = Duration::from_secs(5);
 /// How long fetching them may take in all, whoever does it.
 const MAX_FETCH: Duration = Duration::from_secs(20);
+/// How long an issuer is believed that its keys are at a place.
+const FOUND: Duration = Duration::from_secs(60 * 60);
 
 /// Whatever fetches keys.
 pub trait FetchKeys: Send + Sync + 'static {
-    /// The document at `source`, of at most a mebibyte: longer ones are refused anyway.
+    /// The document at `source`, of at most a mebibyte: longer ones are refused anyway. It is a file
+    /// or an address; what an issuer says of itself is asked for by address.
     fn fetch<'a>(&'a self, source: &'a KeySource) -> Fetched<'a>;
 }
 
@@ -77,6 +81,40 @@ pub struct IssuerHealth {
     pub fetched: Option<SystemTime>,
     /// Why they could not be fetched when that was tried last.
     pub failure: Option<String>,
+}
+
+/// Where an issuer has said that its keys are.
+#[derive(Debug, Default)]
+struct Found {
+    address: Option<(KeySource, SystemTime)>,
+}
+
+impl Found {
+    /// The document with the keys, wherever they are.
+    async fn document(
+        &mut self,
+        options: &IssuerOptions,
+        fetch: &dyn FetchKeys,
+        now: SystemTime,
+    ) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
+        if options.keys != KeySource::Issuer {
+            return fetch.fetch(&options.keys).await;
+        }
+        let is_fresh = |at: &SystemTime| now.duration_since(*at).is_ok_and(|age| age < FOUND);
+        if !self.address.as_ref().is_some_and(|(_, at)| is_fresh(at)) {
+            let address = discovery::keys_of(&options.issuer, fetch).await?;
+            tracing::debug!(
+                issuer = &*options.name,
+                address,
+                "the issuer says where its keys are"
+            );
+            self.address = Some((KeySource::Url(address), now));
+        }
+        match &self.address {
+            Some((source, _)) => fetch.fetch(source).await,
+            None => Err("the issuer does not say where its keys are".into()),
+        }
+    }
 }
 
 /// What a look at a token has shown.
@@ -140,14 +178,20 @@ impl Issuers {
         clock: fn() -> SystemTime,
     ) {
         let Issuer { options, keys } = &self.issuers[index];
+        let mut found = Found::default();
         loop {
             keys.due(options, clock).await;
             keys.begin();
-            let outcome = match timeout(MAX_FETCH, fetch.fetch(&options.keys)).await {
+            let document = found.document(options, &*fetch, clock());
+            let outcome = match timeout(MAX_FETCH, document).await {
                 Ok(Ok(document)) => KeySet::parse(&document).map_err(|error| error.to_string()),
                 Ok(Err(error)) => Err(with_causes(&*error)),
                 Err(_) => Err(format!("there was no answer for {} s", MAX_FETCH.as_secs())),
             };
+            if outcome.is_err() {
+                // They may have moved.
+                found = Found::default();
+            }
             let (issuer, before) = (&*options.name, keys.state().version);
             match &outcome {
                 Ok(set) => tracing::debug!(issuer, keys = set.len(), "the keys were fetched"),
@@ -314,7 +358,7 @@ const UNAVAILABLE: Rejection = Rejection::Unavailable {
     why: "the keys of the token's issuer cannot be had at present",
 };
 
-fn with_causes(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -12,7 +12,8 @@
 //! RFC 9728).
 //!
 //! Time is given with each question. Deliberately absent: HTTP, MCP, and how keys of issuers are
-//! fetched, which is up to a [`FetchKeys`]; this crate says when, and never twice at once.
+//! fetched, which is up to a [`FetchKeys`]; this crate says when, and never twice at once, and finds
+//! out where they are if only the issuer is known ([`KeySource::Issuer`]).
 //!
 //! ```
 //! use identity::{ApiKeys, KeyFile, NewKey};
@@ -38,6 +39,7 @@ mod challenge;
 mod claims;
 mod compact;
 mod counts;
+mod discovery;
 mod identity;
 mod issuer;
 mod issuers;

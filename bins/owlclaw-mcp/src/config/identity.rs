@@ -41,7 +41,7 @@ pub struct Identity {
     /// Whether whoever starts the server on stdio must prove who it is, with a key in the variable
     /// `OWLCLAW_API_KEY`.
     pub stdio: StdioIdentity,
-    /// Authorities that certificates of `jwks_url` may come from besides the system's, PEM.
+    /// Authorities that certificates of issuers and of `jwks_url` may come from besides the system's, PEM.
     #[schemars(extend("format" = "path"))]
     pub ca_file: Option<PathBuf>,
 }
@@ -88,7 +88,8 @@ pub struct Jwt {
     pub issuer: String,
     /// What its tokens may say in `aud`, character for character. Empty: `identity.resource`.
     pub audience: Vec<String>,
-    /// Where its public keys are, `https://…`.
+    /// Where its public keys are, `https://…`. Without this and the next, where the issuer says that
+    /// they are.
     pub jwks_url: Option<String>,
     /// The same as a file, read again when it changes.
     #[schemars(extend("format" = "path"))]
@@ -278,7 +279,8 @@ impl Jwt {
     fn options(&self, name: &str, resource: Option<&str>) -> IssuerOptions {
         let keys = match (&self.jwks_file, &self.jwks_url) {
             (Some(path), _) => KeySource::File(path.clone()),
-            (None, url) => KeySource::Url(url.clone().unwrap_or_default()),
+            (None, Some(url)) => KeySource::Url(url.clone()),
+            (None, None) => KeySource::Issuer,
         };
         let roles = |roles: &Vec<String>| roles.iter().map(|it| Arc::from(it.as_str())).collect();
         let seconds = Duration::from_secs;
@@ -447,13 +449,18 @@ fn check_issuer(jwt: &Jwt, path: &str, error: &mut impl FnMut(&str, String, &str
             error(&key, message, hint);
         }
         (None, Some(_)) => {}
-        (given, _) => {
+        (Some(_), Some(_)) => {
             let key = child(path, "jwks_url");
-            let message = match given {
-                None => format!("`{path}` does not say where the issuer's keys are"),
-                Some(_) => format!("`{key}` and `jwks_file` are two sets of keys"),
-            };
+            let message = format!("`{key}` and `jwks_file` are two sets of keys");
             let hint = "the issuer's `/.well-known/openid-configuration` has it as `jwks_uri`";
+            error(&key, message, hint);
+        }
+        (None, None) if KeySource::can_be_found(&jwt.issuer) || !is_address(&jwt.issuer) => {}
+        (None, None) => {
+            let key = child(path, "jwks_url");
+            let message = format!("`{path}` does not say where the issuer's keys are");
+            let hint = "an issuer whose address begins with `https://` and has no query is asked \
+                        itself; else name `jwks_url` or `jwks_file`";
             error(&key, message, hint);
         }
     }
@@ -499,16 +506,7 @@ fn is_address(text: &str) -> bool {
 
 /// Whether nobody on the way can change what comes from there.
 fn is_safe(url: &str) -> bool {
-    let is_local = |rest: &str| {
-        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        let host = match authority.strip_prefix('[') {
-            Some(rest) => rest.split(']').next().unwrap_or_default(),
-            None => authority.split(':').next().unwrap_or_default(),
-        };
-        super::host::parse(host).is_some_and(|address| address.is_loopback())
-    };
-    is_address(url)
-        && (url.starts_with("https://") || url.strip_prefix("http://").is_some_and(is_local))
+    is_address(url) && KeySource::is_safe(url)
 }
 
 #[cfg(test)]

@@ -396,6 +396,7 @@ impl Issuer {
             Arc::clone(&issuer.fetches),
             Arc::clone(&issuer.hangs),
         );
+        let address = issuer.address;
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let (keys, fetches, hangs) =
@@ -412,7 +413,15 @@ impl Issuer {
                     if hangs.load(Ordering::SeqCst) {
                         std::future::pending::<()>().await;
                     }
-                    let body = keys.lock().unwrap().to_string();
+                    let head = String::from_utf8_lossy(&head);
+                    let body = if head.contains("/.well-known/openid-configuration ") {
+                        // What it says of itself.
+                        let own = format!("http://{address}");
+                        json!({"issuer": own, "jwks_uri": format!("{own}/keys")})
+                    } else {
+                        keys.lock().unwrap().clone()
+                    };
+                    let body = body.to_string();
                     let answer = format!(
                         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
                          connection: close\r\n\r\n{body}",
@@ -689,6 +698,30 @@ async fn keys_of_an_issuer_change_and_an_issuer_that_hangs_harms_nobody_else() {
         .unwrap()
         .unwrap();
     assert!([401, 429, 503].contains(&status), "{status}");
+}
+
+#[tokio::test]
+async fn an_issuer_alone_is_asked_where_its_keys_are() {
+    let (old, new) = (Pair::new(), Pair::new());
+    let issuer = Issuer::start(set(&[(&old, "old")])).await;
+    let own = format!("http://{}", issuer.address);
+    let site = Site::new(json!({"identity": {"resource": RESOURCE, "jwt": {
+        "corp": {"issuer": own, "principal_prefix": "corp:", "min_refetch_seconds": 1},
+        // Another who would be at the same place.
+        "other": {"issuer": format!("{own}/other"), "principal_prefix": "other:"},
+    }}}));
+    let server = site.http().await;
+    let token =
+        |pair: &Pair, id, issuer: &str| bearer(list(), &pair.token(id, &claims(issuer, "ana")));
+    becomes(&server, &token(&old, "old", &own), 200).await;
+    issuer.say(&[(&new, "new")]);
+    becomes(&server, &token(&new, "new", &own), 200).await;
+    becomes(&server, &token(&old, "old", &own), 401).await;
+    let other = ask(&server, &token(&new, "new", &format!("{own}/other"))).await;
+    assert_eq!(other.status, 503);
+    becomes(&server, &HttpRequest::get("/health"), 503).await;
+    let said = server.stderr();
+    assert!(said.contains("is that of another issuer"), "{said}");
 }
 
 #[tokio::test]

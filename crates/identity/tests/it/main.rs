@@ -3,6 +3,7 @@
 
 mod certificates;
 mod fetching;
+mod finding;
 mod forge;
 mod keys;
 mod tokens;

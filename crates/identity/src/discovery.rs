@@ -1,0 +1,276 @@
+//! Where an issuer says that its keys are: the metadata of an authorization server (RFC 8414), or of
+//! a provider of OpenID Connect (Discovery 1.0).
+
+use crate::{FetchKeys, KeySource, issuers::with_causes};
+use serde::Deserialize;
+
+/// A longer document is refused.
+const MAX_DOCUMENT_BYTES: usize = 256 * 1024;
+/// A longer address is refused.
+const MAX_ADDRESS_BYTES: usize = 2_048;
+
+/// What of the metadata matters here. A member that is there twice is an error.
+#[derive(Deserialize)]
+struct Metadata {
+    issuer: String,
+    jwks_uri: Option<String>,
+}
+
+/// Why an issuer's metadata leads to no keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum BadMetadata {
+    #[error("is longer than {MAX_DOCUMENT_BYTES} bytes")]
+    TooLong,
+    #[error("is no metadata of an issuer")]
+    NotMetadata,
+    #[error(
+        "is that of another issuer: its `issuer` is not the configured one, character for character"
+    )]
+    OtherIssuer,
+    #[error("names no `jwks_uri`")]
+    NoKeys,
+    #[error("has a `jwks_uri` that does not begin with https://")]
+    NotSafe,
+}
+
+/// Where the metadata of `issuer` may be, in the order in which it is looked for: inserted before the
+/// issuer's path as RFC 8414 and then OpenID Connect want it, and last where OpenID Connect has had it
+/// from the beginning, behind the path. `None` for an issuer that cannot have any: no address of
+/// `https`, or `http` on this machine, or one with a query or a fragment.
+pub(crate) fn places(issuer: &str) -> Option<Vec<String>> {
+    let (scheme, rest) = issuer.split_once("://")?;
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"?#@\\\"<>".contains(&byte);
+    if !is_safe(issuer) || !rest.bytes().all(is_plain) || MAX_ADDRESS_BYTES < issuer.len() {
+        return None;
+    }
+    let (host, path) = match rest.find('/') {
+        Some(at) => rest.split_at(at),
+        None => (rest, ""),
+    };
+    // RFC 8414 §3.1: "Any terminating '/' MUST be removed before inserting".
+    let path = path.strip_suffix('/').unwrap_or(path);
+    let (server, provider) = (
+        ".well-known/oauth-authorization-server",
+        ".well-known/openid-configuration",
+    );
+    let mut places = vec![
+        format!("{scheme}://{host}/{server}{path}"),
+        format!("{scheme}://{host}/{provider}{path}"),
+    ];
+    if !path.is_empty() {
+        places.push(format!("{scheme}://{host}{path}/{provider}"));
+    }
+    Some(places)
+}
+
+/// Whether nobody on the way can change what comes from `address`: it is `https`, or this machine.
+pub(crate) fn is_safe(address: &str) -> bool {
+    host(address, "https://").is_some() || host(address, "http://").is_some_and(is_this_machine)
+}
+
+fn host<'a>(address: &'a str, scheme: &str) -> Option<&'a str> {
+    let rest = address.strip_prefix(scheme)?;
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?.0,
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    (!host.is_empty() && !authority.contains('@')).then_some(host)
+}
+
+fn is_this_machine(host: &str) -> bool {
+    let address = host.parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|it| it.to_canonical().is_loopback())
+}
+
+/// Where `issuer` says that its keys are: what the first document says that is really its own.
+///
+/// # Errors
+///
+/// What is wrong, with the place that tells most: a document that must not be believed before one
+/// that is not there.
+pub(crate) async fn keys_of(issuer: &str, fetch: &dyn FetchKeys) -> Result<String, String> {
+    let Some(places) = places(issuer) else {
+        return Err(format!("nothing can be asked of an issuer `{issuer}`"));
+    };
+    let (mut wrong, mut missing) = (None, None);
+    for place in places {
+        match fetch.fetch(&KeySource::Url(place.clone())).await {
+            Ok(document) => match parse(&document, issuer) {
+                Ok(keys) => return Ok(keys),
+                Err(why) => wrong = wrong.or(Some(format!("what is at {place} {why}"))),
+            },
+            Err(error) => {
+                let why = format!("there is no metadata of the issuer at {place}: ");
+                missing = missing.or(Some(why + &with_causes(&*error)));
+            }
+        }
+    }
+    Err(wrong.or(missing).unwrap_or_default())
+}
+
+fn parse(document: &[u8], issuer: &str) -> Result<String, BadMetadata> {
+    if MAX_DOCUMENT_BYTES < document.len() {
+        return Err(BadMetadata::TooLong);
+    }
+    let metadata: Metadata =
+        serde_json::from_slice(document).map_err(|_| BadMetadata::NotMetadata)?;
+    // RFC 8414 §3.3: "If these values are not identical, the data contained in the response MUST NOT
+    // be used."
+    if metadata.issuer != issuer {
+        return Err(BadMetadata::OtherIssuer);
+    }
+    let keys = metadata.jwks_uri.ok_or(BadMetadata::NoKeys)?;
+    let is_plain = keys.bytes().all(|byte| byte.is_ascii_graphic());
+    // An issuer elsewhere has no business on this machine.
+    let is_safe = match issuer.starts_with("https://") {
+        true => host(&keys, "https://").is_some(),
+        false => is_safe(&keys),
+    };
+    if !is_safe || !is_plain || MAX_ADDRESS_BYTES < keys.len() {
+        return Err(BadMetadata::NotSafe);
+    }
+    Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn metadata_is_where_the_standards_have_it() {
+        let rows: [(&str, &[&str]); 5] = [
+            (
+                "https://login.example",
+                &[
+                    "https://login.example/.well-known/oauth-authorization-server",
+                    "https://login.example/.well-known/openid-configuration",
+                ],
+            ),
+            (
+                "https://login.example/",
+                &[
+                    "https://login.example/.well-known/oauth-authorization-server",
+                    "https://login.example/.well-known/openid-configuration",
+                ],
+            ),
+            (
+                "https://login.example:8443/realms/corp",
+                &[
+                    "https://login.example:8443/.well-known/oauth-authorization-server/realms/corp",
+                    "https://login.example:8443/.well-known/openid-configuration/realms/corp",
+                    "https://login.example:8443/realms/corp/.well-known/openid-configuration",
+                ],
+            ),
+            (
+                "https://login.example/a/",
+                &[
+                    "https://login.example/.well-known/oauth-authorization-server/a",
+                    "https://login.example/.well-known/openid-configuration/a",
+                    "https://login.example/a/.well-known/openid-configuration",
+                ],
+            ),
+            (
+                "http://[::1]:9/a",
+                &[
+                    "http://[::1]:9/.well-known/oauth-authorization-server/a",
+                    "http://[::1]:9/.well-known/openid-configuration/a",
+                    "http://[::1]:9/a/.well-known/openid-configuration",
+                ],
+            ),
+        ];
+        for (issuer, expected) in rows {
+            assert_eq!(places(issuer).unwrap(), expected, "{issuer}");
+        }
+        for wrong in [
+            "http://login.example",
+            "http://127.0.0.1.evil.example",
+            "http://localhost@evil.example",
+            "https://login.example?x",
+            "https://login.example/#x",
+            "https://me@login.example",
+            "https://login.example/a b",
+            "https://",
+            "https:///a",
+            "http://[::1",
+            "login.example",
+            &format!("https://login.example/{}", "a".repeat(3_000)),
+        ] {
+            assert_eq!(places(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_document_must_be_the_issuer_s_own_and_lead_where_nobody_listens() {
+        let secure = "https://login.example/a";
+        let local = "http://127.0.0.1:9";
+        let keys = |issuer: &str, document: &Value| parse(document.to_string().as_bytes(), issuer);
+        let good = json!({"issuer": secure, "jwks_uri": "https://keys.example/k?v=1", "more": {}});
+        assert_eq!(keys(secure, &good).unwrap(), "https://keys.example/k?v=1");
+        let good = json!({"issuer": local, "jwks_uri": "http://localhost:9/k"});
+        assert_eq!(keys(local, &good).unwrap(), "http://localhost:9/k");
+        let rows = [
+            (
+                json!({"issuer": "https://login.example/a/"}),
+                BadMetadata::OtherIssuer,
+            ),
+            (
+                json!({"issuer": "https://login.example/A"}),
+                BadMetadata::OtherIssuer,
+            ),
+            (json!({"issuer": secure}), BadMetadata::NoKeys),
+            (
+                json!({"issuer": secure, "jwks_uri": null}),
+                BadMetadata::NoKeys,
+            ),
+            (
+                json!({"issuer": secure, "jwks_uri": "http://keys.example/k"}),
+                BadMetadata::NotSafe,
+            ),
+            (
+                json!({"issuer": secure, "jwks_uri": "http://127.0.0.1/k"}),
+                BadMetadata::NotSafe,
+            ),
+            (
+                json!({"issuer": secure, "jwks_uri": "file:///etc/passwd"}),
+                BadMetadata::NotSafe,
+            ),
+            (
+                json!({"issuer": secure, "jwks_uri": "https://a@b.example/k"}),
+                BadMetadata::NotSafe,
+            ),
+            (
+                json!({"issuer": secure, "jwks_uri": "https://b.example/k\r\nx"}),
+                BadMetadata::NotSafe,
+            ),
+            (json!({"issuer": [secure]}), BadMetadata::NotMetadata),
+            (
+                json!({"jwks_uri": "https://keys.example/k"}),
+                BadMetadata::NotMetadata,
+            ),
+            (json!([]), BadMetadata::NotMetadata),
+            (
+                json!({"issuer": secure, "x": "x".repeat(300_000)}),
+                BadMetadata::TooLong,
+            ),
+        ];
+        for (document, expected) in rows {
+            assert_eq!(
+                keys(secure, &document),
+                Err(expected),
+                "{:.200}",
+                document.to_string()
+            );
+        }
+        let long = format!("https://keys.example/{}", "k".repeat(3_000));
+        let document = json!({"issuer": secure, "jwks_uri": long});
+        assert_eq!(keys(secure, &document), Err(BadMetadata::NotSafe));
+        let twice =
+            format!("{{\"issuer\": \"{secure}\", \"issuer\": \"x\", \"jwks_uri\": \"https://k\"}}");
+        assert_eq!(
+            parse(twice.as_bytes(), secure),
+            Err(BadMetadata::NotMetadata)
+        );
+    }
+}
