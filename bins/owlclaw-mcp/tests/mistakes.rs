@@ -386,6 +386,11 @@ fn encryption_that_would_not_happen_is_refused() {
              | name a file in PEM with the authorities that issue client certificates",
         ),
         (
+            "http: {tls: {enabled: true, cert_file: c, key_file: k, client_crl_file: r}}",
+            "2:75: `http.tls.client_crl_file` needs `http.tls.client_ca_file` \
+             | name a file in PEM with the authorities that issue client certificates",
+        ),
+        (
             "http: {tcp: false, unix_socket: s, tls: {enabled: true, cert_file: c, key_file: k}}",
             "2:53: `http.tls.enabled: true` encrypts nothing: `http.tcp` is false \
              | a Unix socket is not encrypted; leave out one of the two",
@@ -906,13 +911,24 @@ fn identity_that_would_prove_nothing_is_refused() {
              way can be anybody",
         ),
         (
-            "identity: {resource: 'https://r.example/mcp', jwt: {a: {issuer: 'https://i.example'}}}"
+            "identity: {resource: 'https://r.example/mcp', jwt: {a: {issuer: 'http://i.example'}}}"
                 .to_owned(),
-            "`identity.jwt.a` does not say where the issuer's keys are | the issuer's \
+            "`identity.jwt.a` does not say where the issuer's keys are | an issuer whose address \
+             begins with `https://` and has no query is asked itself; else name `jwks_url` or \
+             `jwks_file`",
+        ),
+        (
+            format!(
+                "identity: {{resource: 'https://r.example/mcp', jwt: {{a: {{{issuer}, \
+                 jwks_file: j.json}}}}}}"
+            ),
+            "`identity.jwt.a.jwks_url` and `jwks_file` are two sets of keys | the issuer's \
              `/.well-known/openid-configuration` has it as `jwks_uri`",
         ),
         (
-            format!("identity: {{resource: 'https://r.example/mcp', jwt: {{a: {{{issuer}, algorithms: [HS256]}}}}}}"),
+            format!(
+                "identity: {{resource: 'https://r.example/mcp', jwt: {{a: {{{issuer}, algorithms: [HS256]}}}}}}"
+            ),
             "`identity.jwt.a.algorithms[0]` must be one of `RS256`, `RS384`, `RS512`, `PS256`, \
              `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`, found `HS256` | did you mean `ES256`?",
         ),
@@ -930,7 +946,9 @@ fn identity_that_would_prove_nothing_is_refused() {
              `owlclaw-mcp keys create`",
         ),
         (
-            format!("identity: {{resource: 'https://r.example/mcp', api_keys: {{}}, jwt: {{a: {{{issuer}}}}}}}"),
+            format!(
+                "identity: {{resource: 'https://r.example/mcp', api_keys: {{}}, jwt: {{a: {{{issuer}}}}}}}"
+            ),
             "the tokens of `a` and API keys could make the same principal | give them a \
              `principal_prefix` such as `corp:`, or say `identity.shared_principals: true` if who has \
              the name there is to be who has the key",

@@ -1,7 +1,7 @@
 //! From a connection that has come to one on which HTTP is spoken.
 
 use crate::{
-    HttpLimits, Peer, Tls, admission::Admitted, listen::Listeners, socket::Socket,
+    HttpLimits, Peer, Tls, admission::Admitted, listen::Listeners, socket::Socket, tls::Shown,
     write_timeout::WriteTimeout,
 };
 use std::{future::pending, io, net::SocketAddr, sync::Arc, time::Duration};
@@ -27,6 +27,8 @@ pub(crate) enum Arrived {
 pub(crate) struct Opened {
     pub(crate) socket: Socket,
     pub(crate) peer: Peer,
+    /// The certificates that it has shown, if it has.
+    pub(crate) shown: Option<Shown>,
     /// Whether both have agreed on HTTP/2.
     pub(crate) is_http2: bool,
 }
@@ -115,6 +117,7 @@ impl Arrived {
                 Some(Opened {
                     socket: Socket::Tcp(WriteTimeout::new(stream, limits.write_timeout)),
                     peer: Peer::new(address),
+                    shown: None,
                     is_http2: false,
                 })
             }
@@ -122,6 +125,7 @@ impl Arrived {
             Self::Unix(stream) => Some(Opened {
                 peer: Peer::local(stream.peer_cred().ok().map(|user| user.uid())),
                 socket: Socket::Unix(WriteTimeout::new(stream, limits.write_timeout)),
+                shown: None,
                 is_http2: false,
             }),
         }
@@ -149,10 +153,12 @@ async fn secure(
             return Ok(None);
         }
         let stream = WriteTimeout::new(stream, limits.write_timeout);
-        let acceptor = TlsAcceptor::from(tls.config());
-        acceptor.accept(stream).await.map(Some)
+        let current = tls.current();
+        let acceptor = TlsAcceptor::from(current.config());
+        let accepted = acceptor.accept(stream).await;
+        accepted.map(|stream| Some((stream, current)))
     };
-    let stream = match timeout(limits.handshake_timeout, opening).await {
+    let (stream, current) = match timeout(limits.handshake_timeout, opening).await {
         Ok(Ok(stream)) => stream?,
         Ok(Err(error)) => {
             tracing::debug!(%error, %address, "a handshake failed");
@@ -164,10 +170,15 @@ async fn secure(
         }
     };
     let session = stream.get_ref().1;
-    let certificate = session.peer_certificates().and_then(|chain| chain.first());
-    let certificate = certificate.map(|certificate| Arc::from(certificate.as_ref()));
+    let chain = session.peer_certificates().unwrap_or_default();
+    let certificate = chain.first().map(|it| Arc::from(it.as_ref()));
+    let shown = certificate.is_some().then(|| Shown {
+        chain: chain.iter().map(|it| it.clone().into_owned()).collect(),
+        by: current,
+    });
     Some(Opened {
         peer: Peer::new(address).encrypted(certificate),
+        shown,
         is_http2: session.alpn_protocol() == Some(b"h2"),
         socket: Socket::Tls(Box::new(stream)),
     })

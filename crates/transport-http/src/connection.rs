@@ -60,9 +60,10 @@ pub(crate) async fn serve<S>(
     let address = arrived.address();
     let options = &listening.endpoint.options;
     let limits = options.limits;
+    let tls = options.tls.clone();
     let opened = tokio::select! {
         biased;
-        opened = arrived.open(&admitted, options.tls.as_deref(), &limits) => opened,
+        opened = arrived.open(&admitted, tls.as_deref(), &limits) => opened,
         _ = closing.changed() => None,
     };
     let Some(opened) = opened else { return };
@@ -70,6 +71,7 @@ pub(crate) async fn serve<S>(
     let Opened {
         socket,
         peer,
+        shown,
         is_http2,
     } = opened;
     let caller = Arc::new(Caller {
@@ -87,10 +89,27 @@ pub(crate) async fn serve<S>(
         closing,
         address,
     };
-    if is_http2 {
-        Box::pin(http2(socket, Bytes::new(), caller, limits, life)).await;
-    } else if let Some((socket, read)) = http1(socket, &caller, &limits, &mut life).await {
-        Box::pin(http2(socket, read, caller, limits, life)).await;
+    let served = async {
+        if is_http2 {
+            Box::pin(http2(socket, Bytes::new(), caller, limits, life)).await;
+        } else if let Some((socket, read)) = http1(socket, &caller, &limits, &mut life).await {
+            Box::pin(http2(socket, read, caller, limits, life)).await;
+        }
+    };
+    match (shown, tls) {
+        (Some(shown), Some(tls)) => {
+            // Apart, so that connections of others are none the larger.
+            let distrusts = Box::pin(tls.distrusts(shown));
+            tokio::select! {
+                () = served => {}
+                why = distrusts => tracing::info!(
+                    ?address,
+                    why = %why,
+                    "a client's certificate is not accepted any more, so its connection was closed"
+                ),
+            }
+        }
+        _ => served.await,
     }
 }
 

@@ -26,6 +26,10 @@ pub struct Tls {
     /// The authorities that client certificates must come from, PEM.
     #[schemars(extend("format" = "path"))]
     pub client_ca_file: Option<PathBuf>,
+    /// Which of those certificates were revoked, PEM: the list (CRL) of each authority in the chain of
+    /// a client's certificate.
+    #[schemars(extend("format" = "path"))]
+    pub client_crl_file: Option<PathBuf>,
     /// Refuse clients without a certificate of those authorities. Otherwise they may have one.
     pub verify_client: bool,
     /// How long browsers are to remember that this host is to be reached by TLS alone; 0: they are
@@ -97,6 +101,12 @@ pub(super) fn check(http: &Http, origins: &Origins, problems: &mut Vec<Problem>)
             let message = format!("`{verify}: true` needs `http.tls.client_ca_file`");
             let hint = "name a file in PEM with the authorities that issue client certificates";
             error(verify, message, hint);
+        }
+        if tls.client_crl_file.is_some() && tls.client_ca_file.is_none() {
+            let key = "http.tls.client_crl_file";
+            let message = format!("`{key}` needs `http.tls.client_ca_file`");
+            let hint = "name a file in PEM with the authorities that issue client certificates";
+            error(key, message, hint);
         }
     } else if tls.verify_client {
         // To ignore it would leave a listener open that the operator believes to be closed.

@@ -79,6 +79,7 @@ fn certificate(config: &Config) -> Vec<Finding> {
         certificate,
         key,
         client_authorities: tls.client_ca_file.clone(),
+        client_revocations: tls.client_crl_file.clone(),
         verify_client: tls.verify_client,
     });
     let loaded = match loaded {

@@ -40,6 +40,7 @@ impl Certificates {
             certificate,
             key,
             client_authorities: tls.client_ca_file.clone(),
+            client_revocations: tls.client_crl_file.clone(),
             verify_client: tls.verify_client,
         })?;
         let certificates = Arc::new(Self {
@@ -76,6 +77,8 @@ impl Certificates {
         if self.days().is_none() {
             problems.push("the certificate in use has expired".to_owned());
         }
+        let expired = self.tls.revocations_expired(SystemTime::now());
+        problems.extend(expired.map(|expired| expired.to_string()));
         problems.extend(self.problem().clone());
         ComponentState {
             name: COMPONENT,
@@ -95,6 +98,7 @@ impl Certificates {
             Some(&files.certificate),
             Some(&files.key),
             files.client_authorities.as_ref(),
+            files.client_revocations.as_ref(),
         ];
         let mut watches: Vec<FileWatch> = paths
             .into_iter()
@@ -136,6 +140,12 @@ impl Certificates {
                     tracing::info!(
                         expires_in_days = self.days(),
                         "certificates loaded; who comes now sees them"
+                    );
+                }
+                if let Some(error) = self.tls.revocations_expired(SystemTime::now()) {
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "client certificates are refused"
                     );
                 }
             }

@@ -1,9 +1,19 @@
 //! Encryption, and the other ways by which strangers come: HTTP/2, a Unix socket, a proxy.
 
-use std::{net::SocketAddr, os::unix::fs::PermissionsExt, path::Path, process::Stdio, sync::Arc};
+use std::{
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::Stdio,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer,
+    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber,
+};
 use serde_json::{Value, json};
 use testkit::{
     Conversation, GENEROUS, HttpConnection, HttpRequest, HttpServer, MODERN, wait_until,
@@ -43,12 +53,16 @@ fn pem(label: &str, der: &[u8]) -> String {
 
 impl Authority {
     fn new() -> Self {
+        // By the same name as what it issues it would look like that.
+        Self::named("an authority")
+    }
+
+    fn named(name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // By the same name as what it issues it would look like that.
-        let name = &mut params.distinguished_name;
-        name.push(rcgen::DnType::CommonName, "an authority");
+        let names = &mut params.distinguished_name;
+        names.push(rcgen::DnType::CommonName, name);
         let certificate = params.self_signed(&key).unwrap().der().clone();
         Self {
             issuer: Issuer::new(params, key),
@@ -58,6 +72,29 @@ impl Authority {
 
     fn pem(&self) -> String {
         pem("CERTIFICATE", &self.certificate)
+    }
+
+    /// Its list of the certificates with these numbers, revoked, good for so long.
+    fn revokes(&self, numbers: &[u64], good_for: Duration) -> String {
+        let since_1970 = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap();
+        let beginning = rcgen::date_time_ymd(1970, 1, 1);
+        let revoked = |number: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(*number),
+            revocation_time: rcgen::date_time_ymd(2020, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: beginning,
+            next_update: beginning + since_1970 + good_for,
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: numbers.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        pem("X509 CRL", list.signed_by(&self.issuer).unwrap().der())
     }
 
     fn issue(&self, change: impl FnOnce(&mut CertificateParams)) -> Issued {
@@ -310,6 +347,144 @@ async fn clients_without_a_certificate_are_refused_where_one_is_wanted() {
             assert!(connection.read_head().await.is_err());
         }
     }
+}
+
+/// Whether who shows this certificate is served.
+async fn is_served(server: &HttpServer, authority: &Authority, own: &Issued) -> bool {
+    let Ok(mut connection) = connect(server.address(), authority, Some(own)).await else {
+        return false;
+    };
+    // With TLS 1.3 a client learns of it when it reads for the first time.
+    let request = HttpRequest::get("/health/live").header("host", "localhost");
+    let _ = connection.send_bytes(&request.to_bytes()).await;
+    connection.read_head().await.is_ok()
+}
+
+/// Waits until the server hangs up.
+async fn hung_up(mut connection: HttpConnection) {
+    let heard = tokio::time::timeout(GENEROUS, connection.read_head()).await;
+    assert!(heard.expect("it hangs up").is_err());
+}
+
+const LONG: Duration = Duration::from_secs(24 * 60 * 60);
+
+#[tokio::test]
+async fn who_was_revoked_is_hung_up_on_and_nobody_else() {
+    let tls = json!({"client_ca_file": "clients.pem", "client_crl_file": "revoked.pem"});
+    let (site, authority) = site(tls);
+    let (one, other, silent) = (
+        Authority::named("one"),
+        Authority::named("other"),
+        Authority::named("says nothing"),
+    );
+    site.write("clients.pem", one.pem() + &other.pem() + &silent.pem());
+    let lists = |ones: &[u64]| one.revokes(ones, LONG) + &other.revokes(&[3], LONG);
+    site.write("revoked.pem", lists(&[]));
+    let server = site.http().await;
+    let numbered = |authority: &Authority, number: u64| {
+        authority.issue(|params| params.serial_number = Some(SerialNumber::from(number)))
+    };
+    let (ana, ben) = (numbered(&one, 1), numbered(&one, 2));
+    // The same number of another authority is another certificate.
+    let (cleo, dora) = (numbered(&other, 1), numbered(&other, 3));
+    for (own, expected) in [(&ana, true), (&ben, true), (&cleo, true), (&dora, false)] {
+        assert_eq!(is_served(&server, &authority, own).await, expected);
+    }
+    assert!(
+        !is_served(&server, &authority, &numbered(&silent, 1)).await,
+        "nobody can tell"
+    );
+    let mut kept = Vec::new();
+    for own in [None, Some(&ben), Some(&cleo), Some(&ana)] {
+        let connection = connect(server.address(), &authority, own).await.unwrap();
+        kept.push(ask(connection).await);
+    }
+
+    site.write("revoked.pem", lists(&[1]));
+    hung_up(kept.pop().unwrap()).await;
+    for (own, expected) in [(&ana, false), (&ben, true), (&cleo, true)] {
+        assert_eq!(is_served(&server, &authority, own).await, expected);
+    }
+    for connection in &mut kept {
+        let connection = std::mem::replace(
+            connection,
+            connect(server.address(), &authority, None).await.unwrap(),
+        );
+        ask(connection).await;
+    }
+    let said = server.stderr();
+    assert!(
+        said.contains("is not accepted any more") && said.contains("Revoked"),
+        "{said}"
+    );
+
+    // What cannot be read changes nothing, and is told.
+    site.write(
+        "revoked.pem",
+        "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n",
+    );
+    server
+        .process()
+        .wait_stderr("revoked.pem cannot be used")
+        .await;
+    assert!(!is_served(&server, &authority, &ana).await);
+    assert!(is_served(&server, &authority, &ben).await);
+}
+
+#[tokio::test]
+async fn a_list_that_has_expired_vouches_for_nobody() {
+    let tls = json!({"client_ca_file": "clients.pem", "client_crl_file": "revoked.pem"});
+    let (site, authority) = site(tls);
+    let clients = Authority::named("one");
+    site.write("clients.pem", clients.pem());
+    site.write("revoked.pem", clients.revokes(&[], LONG));
+    let server = site.http().await;
+    let ana = clients.issue(|_| {});
+    let kept = connect(server.address(), &authority, Some(&ana))
+        .await
+        .unwrap();
+    let kept = ask(kept).await;
+    // Not at once, but by itself: nothing is written any more.
+    site.write("revoked.pem", clients.revokes(&[], Duration::from_secs(2)));
+    hung_up(kept).await;
+    assert!(!is_served(&server, &authority, &ana).await);
+    // Without a certificate everything is as before, and health says what is wrong.
+    let stranger = connect(server.address(), &authority, None).await.unwrap();
+    let request = HttpRequest::get("/health").header("host", "localhost");
+    let (health, _) = stranger.exchange(&request).await;
+    assert!(
+        health.text().contains("revoked.pem has expired"),
+        "{}",
+        health.text()
+    );
+    let doctor = run(site.command(&["doctor", "--transport", "http"])).await;
+    assert!(
+        (doctor.output.clone() + &doctor.messages).contains("revoked.pem has expired"),
+        "{}",
+        doctor.output
+    );
+    let refused = run(site.command(&["start", "--transport", "http"])).await;
+    assert_eq!(refused.code, Some(1));
+    assert!(
+        refused.messages.contains("revoked.pem has expired"),
+        "{}",
+        refused.messages
+    );
+
+    // Lists of other kinds are none.
+    site.write("revoked.pem", clients.pem());
+    let refused = run(site.command(&["start", "--transport", "http"])).await;
+    assert!(
+        refused.messages.contains("has no list of revoked"),
+        "{}",
+        refused.messages
+    );
+    site.write("revoked.pem", clients.revokes(&[], LONG));
+    wait_until("the new list is in use", GENEROUS, || {
+        server.stderr().matches("who comes now sees them").count() == 2
+    })
+    .await;
+    assert!(is_served(&server, &authority, &ana).await);
 }
 
 #[tokio::test]

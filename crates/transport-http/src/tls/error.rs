@@ -109,6 +109,41 @@ pub enum TlsError {
         /// Why not.
         why: String,
     },
+    /// There is no list of revoked certificates where some are wanted.
+    #[error(
+        "{} has no list of revoked certificates; it must have one in PEM (X509 CRL) of each authority",
+        file.display()
+    )]
+    NoRevocations {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A list of revoked certificates that cannot be used.
+    #[error("a list of revoked certificates in {} cannot be used: {why}", file.display())]
+    Revocations {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// A list of revoked certificates that should have been replaced by now.
+    #[error(
+        "a list of revoked certificates in {} has expired, {hours} hours ago; nobody can be told from \
+         who was revoked since: put the authority's newest list there",
+        file.display()
+    )]
+    RevocationsExpired {
+        /// The file.
+        file: PathBuf,
+        /// For how many hours.
+        hours: u64,
+    },
+    /// Lists of revoked certificates without authorities that they could be of.
+    #[error("{} has revoked client certificates, and no file says which authorities issue them", file.display())]
+    RevocationsOfNobody {
+        /// The file.
+        file: PathBuf,
+    },
     /// Client certificates are asked for, and nobody is named who issues them.
     #[error("client certificates are wanted, and no file says which authorities issue them")]
     NoAuthorities,

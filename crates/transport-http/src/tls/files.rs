@@ -1,14 +1,15 @@
-use super::TlsError;
+use super::{TlsError, revocations};
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::ring,
     pki_types::{
-        CertificateDer, PrivateKeyDer,
+        CertificateDer, CertificateRevocationListDer, PrivateKeyDer,
         pem::{self, PemObject},
     },
-    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+    server::{VerifierBuilderError, WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 use std::{
+    fmt,
     fs::File,
     hash::{DefaultHasher, Hash, Hasher},
     io::Read,
@@ -27,16 +28,32 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// Who issues the certificates of clients; without it none are asked for.
     pub client_authorities: Option<PathBuf>,
+    /// Which of those certificates were revoked: one list (CRL) or several. With it, each authority in
+    /// the chain of a client's certificate must have a list that is good at the time.
+    pub client_revocations: Option<PathBuf>,
     /// Whether clients without a certificate are refused; otherwise they may have one.
     pub verify_client: bool,
 }
 
 /// What the files say.
-pub(super) struct Loaded {
+pub(crate) struct Loaded {
     pub(super) config: Arc<ServerConfig>,
     /// Seconds since 1970.
     pub(super) expires_at: u64,
+    /// When the first list of revoked certificates expires that does, in seconds since 1970.
+    pub(super) revocations_until: Option<u64>,
+    /// What certificates of clients are verified with.
+    pub(super) verifier: Option<Arc<dyn ClientCertVerifier>>,
     print: u64,
+}
+
+impl fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loaded")
+            .field("expires_at", &self.expires_at)
+            .field("revocations_until", &self.revocations_until)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Loaded {
@@ -59,12 +76,19 @@ impl TlsFiles {
             None if self.verify_client => return Err(TlsError::NoAuthorities),
             None => None,
         };
+        let revocations = match (&self.client_revocations, &authorities) {
+            (Some(file), Some(_)) => Some((file, read(file)?)),
+            (Some(file), None) => {
+                let file = file.clone();
+                return Err(TlsError::RevocationsOfNobody { file });
+            }
+            (None, _) => None,
+        };
         let mut hasher = DefaultHasher::new();
         (&certificate, &key).hash(&mut hasher);
-        authorities
-            .as_ref()
-            .map(|(_, bytes)| bytes)
-            .hash(&mut hasher);
+        for read in [&authorities, &revocations] {
+            read.as_ref().map(|(_, bytes)| bytes).hash(&mut hasher);
+        }
         let print = hasher.finish();
 
         let now = now
@@ -77,10 +101,20 @@ impl TlsFiles {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .expect("the provider has suites for both versions");
-        let builder = match authorities {
-            Some((file, bytes)) => {
-                builder.with_client_cert_verifier(self.verifier(file, &bytes, provider)?)
-            }
+        let lists = match &revocations {
+            Some((file, bytes)) => revocations::lists(file, bytes)?,
+            None => Vec::new(),
+        };
+        let revocations_until = match &revocations {
+            Some((file, _)) => Some(revocations::until(file, &lists)?),
+            None => None,
+        };
+        let verifier = match &authorities {
+            Some((file, bytes)) => Some(self.verifier(file, bytes, lists, provider)?),
+            None => None,
+        };
+        let builder = match &verifier {
+            Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
             None => builder.with_no_client_auth(),
         };
         let mut config = builder
@@ -103,6 +137,8 @@ impl TlsFiles {
         Ok(Loaded {
             config: Arc::new(config),
             expires_at,
+            revocations_until,
+            verifier,
             print,
         })
     }
@@ -111,6 +147,7 @@ impl TlsFiles {
         &self,
         file: &Path,
         bytes: &[u8],
+        revocations: Vec<CertificateRevocationListDer<'static>>,
         provider: Arc<rustls::crypto::CryptoProvider>,
     ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
         let unusable = |why: String| TlsError::Certificate {
@@ -129,7 +166,20 @@ impl TlsFiles {
         } else {
             builder.allow_unauthenticated()
         };
-        builder.build().map_err(|error| unusable(error.to_string()))
+        // Without lists nothing is looked up. With some, who is on none is refused if no list could
+        // tell, and a list that has expired tells nothing.
+        let builder = builder
+            .with_crls(revocations)
+            .enforce_revocation_expiration();
+        builder
+            .build()
+            .map_err(|error| match (error, &self.client_revocations) {
+                (VerifierBuilderError::InvalidCrl(why), Some(file)) => TlsError::Revocations {
+                    file: file.clone(),
+                    why: revocations::reason(&why),
+                },
+                (error, _) => unusable(error.to_string()),
+            })
     }
 
     fn read_key(&self) -> Result<Vec<u8>, TlsError> {
@@ -206,7 +256,7 @@ fn private_key(file: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, TlsE
     })
 }
 
-fn broken(file: &Path, error: &pem::Error) -> TlsError {
+pub(super) fn broken(file: &Path, error: &pem::Error) -> TlsError {
     // What it says of a section that does not end is a list of bytes.
     let why = match error {
         pem::Error::MissingSectionEnd { .. } => "a section does not end".to_owned(),
