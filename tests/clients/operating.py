@@ -3,22 +3,26 @@
 The server knows nobody but those. With keys it is reached over TLS, and the keys are made, taken
 back and made again with the program's own commands while clients come and go. With tokens the
 issuer changes its keys in between. Last, clients that know only an address find out by themselves
-where to get a token.
+where to get a token. All that is done with an issuer of ours, which can lie, and with one that others
+have written and that is certified; there the server is told nothing but who the issuer is. With
+certificates one client is taken back while it is connected.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
 import ssl
 import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from certified import Certified
 from expectations import Check
 from issuer import Issuer
 from parts import Part, Stage, call, stage
@@ -30,10 +34,13 @@ CLIENTS = {
     "typescript-2": ["modern"],
     "typescript-1": ["legacy"],
 }
+# Those that can be given a certificate.
+CERTIFICATES = ("python-2", "python-1")
 CONFIG = HERE / "bank" / "mcp-server.yaml"
 SIGNING_IN = HERE / "python" / "signing_in.py"
 # What a client calls itself says nothing about who it is.
 CLAIMS = {"X-MCP-Client-ID": "somebody-else"}
+ACCEPT = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 NOTICE_SECONDS = 20
 METADATA = "/.well-known/oauth-protected-resource/mcp"
 
@@ -53,6 +60,9 @@ def carry_out(client: str, era: str, binary: Path, cache: Path) -> list[Check]:
         door = Door(here, binary.absolute(), cache)
         door.keys()
         door.tokens()
+        door.certified()
+        if client in CERTIFICATES:
+            door.certificates()
     return here.checks
 
 
@@ -67,7 +77,8 @@ class Door:
 
     def keys(self) -> None:
         home, check = self.here.home, self.here.check
-        authority = certificates(home)
+        Authority(home)
+        authority = home / "authority.pem"
         self._configure({
             "identity": {"api_keys": {"file": "keys.json"}},
             "http": {"tls": {"enabled": True, "cert_file": "server.pem", "key_file": "server.key"}},
@@ -133,6 +144,76 @@ class Door:
                 self._follows(issuer, url, challenge)
         self._judge("tokens.db", {"ana"})
 
+    def certified(self) -> None:
+        """With an issuer that nobody here has written."""
+        with Certified(self.here.cache, self.here.env, self.here.results / "issuer.log") as issuer:
+            self._configure({
+                "identity": {
+                    "resource": "http://127.0.0.1:{port}/mcp",
+                    "jwt": {
+                        "bank": {
+                            "issuer": issuer.url,
+                            "scopes": {"mcp": ["teller"]},
+                            "required_scopes": ["mcp"],
+                            "min_refetch_seconds": 1,
+                        }
+                    },
+                },
+                "ledger": {"path": "certified.db"},
+            })
+            with self._serving() as server:
+                url = f"http://127.0.0.1:{server.port}/mcp"
+                before = issuer.token(url)
+                self._works("a token of a certified issuer", url, before)
+                self._refused("one for somebody else", url, issuer.token("https://bank.example/mcp"))
+                if self.here.client == "python-2":
+                    self._signs_in("a client signs in with a certified issuer", url)
+                issuer.rotate()
+                self._until_welcome(url, issuer.token(url))
+                self._works("a token of a certified issuer's next key", url, issuer.token(url))
+                self._refused("one of the key before", url, before)
+        signed_in = {"ana"} if self.here.client == "python-2" else set()
+        self._judge("certified.db", {"program"} | signed_in)
+
+    # Certificates.
+
+    def certificates(self) -> None:
+        home = self.here.home
+        authority = Authority(home)
+        self._configure({
+            "identity": {
+                "certificates": {"principal": "san_uri", "roles": {"spiffe://bank.example/tellers/*": ["teller"]}}
+            },
+            "http": {
+                "tls": {
+                    "enabled": True,
+                    "cert_file": "server.pem",
+                    "key_file": "server.key",
+                    "client_ca_file": "authority.pem",
+                    "client_crl_file": "revoked.pem",
+                }
+            },
+            "ledger": {"path": "certificates.db"},
+        })
+        teller, other, nobody = (f"spiffe://bank.example/{name}" for name in ("tellers/ana", "tellers/ben", "noah"))
+        own = {name: authority.issue(number, name) for number, name in enumerate((teller, other, nobody))}
+        authority.revoke()
+        with self._serving(over_tls=True) as server:
+            url = f"https://127.0.0.1:{server.port}/mcp"
+            self._works("a certificate", url, certificate=own[teller])
+            steps = [{"id": "tools", "do": "tools"}, call("note", "note", {"text": "nobody"})]
+            part = self._play("a certificate without a role", url, None, steps, own[nobody])
+            if part.is_complete:
+                part.check("it sees nothing", part.outcomes["tools"].get("tools") == [], part.outcomes)
+            self._refused("no certificate", url, None)
+            # The one is taken back while it listens.
+            with self._listening(url, own[teller]) as stream:
+                authority.revoke(own[teller])
+                self.here.check("who was revoked is hung up on", _ends(stream), "it is still open")
+            self._not_heard("a certificate that was revoked", url, own[teller])
+            self._works("a certificate that was not", url, certificate=own[other])
+        self._judge("certificates.db", {teller, other})
+
     def _follows(self, issuer: Issuer, url: str, challenge: str) -> None:
         check = self.here.check
         base = url.removesuffix("/mcp")
@@ -143,13 +224,7 @@ class Door:
         check("it is found out", right, metadata)
         if self.here.client != "python-2":
             return
-        # Nobody tells these who the issuer is.
-        python = self.cache / "python-2/bin/python"
-        words = [python, SIGNING_IN, url, "note", json.dumps({"text": "signed in"})]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=self.here.env)
-        said = done.stdout + done.stderr[-1500:]
-        right = done.returncode == 0 and json.loads(done.stdout)["called"]["structured"] == {"noted": "signed in"}
-        check("a client signs in by itself", right, said)
+        self._signs_in("a client signs in by itself", url)
         # It comes back to a port that is always the same, so that there is one at a time.
         if self.here.era != "modern":
             return
@@ -170,12 +245,21 @@ class Door:
         found = "GET /.well-known/oauth-authorization-server" in issuer.asked
         check("the Inspector finds the issuer", found, [issuer.asked, said[-1500:]])
 
+    def _signs_in(self, name: str, url: str) -> None:
+        """Nobody tells the client who the issuer is."""
+        python = self.cache / "python-2/bin/python"
+        words = [python, SIGNING_IN, url, "note", json.dumps({"text": "signed in"})]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=self.here.env)
+        said = done.stdout + done.stderr[-1500:]
+        right = done.returncode == 0 and json.loads(done.stdout)["called"]["structured"] == {"noted": "signed in"}
+        self.here.check(name, right, said)
+
     # What is common.
 
-    def _works(self, name: str, url: str, secret: str) -> None:
+    def _works(self, name: str, url: str, secret: str | None = None, certificate: str | None = None) -> None:
         text = name.replace(" ", "-")
         steps = [{"id": "tools", "do": "tools"}, call("note", "note", {"text": text}), call("wire", "wire", {"to": "x", "amount": 1})]
-        part = self._play(name, url, secret, steps)
+        part = self._play(name, url, secret, steps, certificate)
         if not part.is_complete:
             return
         names = sorted(it["name"] for it in part.outcomes["tools"].get("tools", []))
@@ -192,9 +276,51 @@ class Door:
 
     def _until_refused(self, url: str, secret: str) -> None:
         """Waits until the server has read its file again, which it does by itself."""
+        self._until(lambda: self._asked(url, secret)[0] == 401)
+
+    def _until_welcome(self, url: str, secret: str) -> None:
+        """Waits until the issuer may be asked again for its keys."""
+        self._until(lambda: self._asked(url, secret)[0] == 200)
+
+    def _until(self, is_so: Callable[[], bool]) -> None:
         deadline = time.monotonic() + NOTICE_SECONDS
-        while self._asked(url, secret)[0] != 401 and time.monotonic() < deadline:
+        while not is_so() and time.monotonic() < deadline:
             time.sleep(0.05)
+
+    @contextmanager
+    def _listening(self, url: str, certificate: str) -> Iterator[Any]:
+        """A stream that is open for as long as both like."""
+        version = "2026-07-28"
+        meta = {"protocolVersion": version, "clientInfo": {"name": "checks", "version": "1"}, "clientCapabilities": {}}
+        params = {
+            "notifications": {"toolsListChanged": True},
+            "_meta": {f"io.modelcontextprotocol/{name}": value for name, value in meta.items()},
+        }
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}).encode()
+        headers = {**ACCEPT, "MCP-Protocol-Version": version, "Mcp-Method": "subscriptions/listen"}
+        context = self._context(certificate)
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=NOTICE_SECONDS, context=context) as stream:
+            first = stream.readline() + stream.readline()
+            self.here.check("it listens", b"acknowledged" in first, first.decode())
+            yield stream
+
+    def _not_heard(self, name: str, url: str, certificate: str) -> None:
+        try:
+            with urllib.request.urlopen(f"{url}", timeout=10, context=self._context(certificate)) as answer:
+                seen = str(answer.status)
+        except urllib.error.HTTPError as error:
+            seen = str(error.code)
+        except (OSError, http.client.HTTPException) as error:
+            seen = ""
+            self.here.check(f"{name}: the handshake fails", True, str(error))
+        if seen:
+            self.here.check(f"{name}: the handshake fails", False, seen)
+
+    def _context(self, certificate: str | None = None) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self.here.env["SSL_CERT_FILE"])
+        if certificate:
+            context.load_cert_chain(certificate)
+        return context
 
     def _turned_away(self, name: str, url: str, secret: str | None, expected: int) -> str:
         """Gives the challenge."""
@@ -205,7 +331,7 @@ class Door:
     def _asked(self, url: str, secret: str | None) -> tuple[int, str]:
         """The status that a request has come to, and its challenge."""
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode()
-        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **CLAIMS}
+        headers = {**ACCEPT, **CLAIMS}
         if secret is not None:
             headers["Authorization"] = f"Bearer {secret}"
         request = urllib.request.Request(url, body, headers)
@@ -217,12 +343,12 @@ class Door:
 
     def _open(self, request: urllib.request.Request) -> Any:
         secure = request.full_url.startswith("https")
-        context = ssl.create_default_context(cafile=self.here.env["SSL_CERT_FILE"]) if secure else None
-        return urllib.request.urlopen(request, timeout=10, context=context)
+        return urllib.request.urlopen(request, timeout=10, context=self._context() if secure else None)
 
-    def _play(self, name: str, url: str, secret: str, steps: list[dict]) -> Part:
-        headers = {"Authorization": f"Bearer {secret}", **CLAIMS}
-        return self.here.play(name, "somebody-else", steps, url=url, headers=headers)
+    def _play(self, name: str, url: str, secret: str | None, steps: list[dict], certificate: str | None = None) -> Part:
+        headers = {**({"Authorization": f"Bearer {secret}"} if secret else {}), **CLAIMS}
+        more = {"certificate": certificate} if certificate else {}
+        return self.here.play(name, "somebody-else", steps, url=url, headers=headers, **more)
 
     def _configure(self, more: dict) -> None:
         """The bank's configuration with other doors."""
@@ -264,19 +390,60 @@ class Door:
         self.here.check(f"{ledger}: no secret is in the log", "owl_" not in said.replace("owl_none", "") and "eyJ" not in said, said[-500:])
 
 
-def certificates(home: Path) -> Path:
-    """Makes an authority and a certificate of it for 127.0.0.1; gives the authority's."""
-    # Made here, so that nothing expires in a repository.
-    config = home / "openssl.cnf"
-    config.write_text("[server]\nsubjectAltName=IP:127.0.0.1,DNS:localhost\nbasicConstraints=CA:FALSE\n", encoding="utf-8")
-    authority, new = home / "authority.pem", ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    made = [
-        ["req", "-x509", *new, "-keyout", "authority.key", "-out", "authority.pem", "-days", "60", "-subj", "/CN=checks"],
-        ["req", *new, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=127.0.0.1"],
-        ["x509", "-req", "-in", "server.csr", "-CA", "authority.pem", "-CAkey", "authority.key", "-CAcreateserial"]
-        + ["-out", "server.pem", "-days", "60", "-extfile", "openssl.cnf", "-extensions", "server"],
-    ]
-    for words in made:
-        subprocess.run(["openssl", *words], cwd=home, check=True, capture_output=True)
-    (home / "server.key").chmod(0o600)
-    return authority
+def _ends(stream: Any) -> bool:
+    """Whether the other side hangs up on what we listen to."""
+    try:
+        while stream.readline():
+            pass
+    except TimeoutError:
+        return False
+    except (OSError, http.client.HTTPException):
+        pass
+    return True
+
+
+class Authority:
+    """Issues certificates with openssl: one for 127.0.0.1, to begin with. Made anew in each run, so that
+    nothing expires in a repository."""
+
+    NEW = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        (home / "index.txt").write_text("", encoding="utf-8")
+        # With a number a list is of version 2, which alone is read.
+        (home / "number.txt").write_text("01\n", encoding="utf-8")
+        self._write("[server]", "subjectAltName=IP:127.0.0.1,DNS:localhost", "basicConstraints=CA:FALSE")
+        self._say("req", "-x509", *self.NEW, "-keyout", "authority.key", "-out", "authority.pem", "-days", "60", "-subj", "/CN=checks")
+        self._issue("server", "/CN=127.0.0.1", 1_000)
+
+    def issue(self, number: int, uri: str) -> str:
+        """A certificate for a client of this name, with its key; where they are."""
+        name = f"client-{number}"
+        self._write("[server]", f"subjectAltName=URI:{uri}", "basicConstraints=CA:FALSE", "extendedKeyUsage=clientAuth")
+        self._issue(name, "/CN=client", 2_000 + number)
+        both = self.home / f"{name}-both.pem"
+        both.write_text((self.home / f"{name}.pem").read_text() + (self.home / f"{name}.key").read_text())
+        return str(both)
+
+    def revoke(self, *certificates: str) -> None:
+        """Takes these back too, and publishes the list."""
+        self._write("[ca]", "default_ca=own", "[own]", "database=index.txt", "crlnumber=number.txt", "default_md=sha256", "default_crl_days=1")
+        by = ["-cert", "authority.pem", "-keyfile", "authority.key"]
+        for certificate in certificates:
+            self._say("ca", "-config", "openssl.cnf", *by, "-revoke", certificate)
+        self._say("ca", "-config", "openssl.cnf", *by, "-gencrl", "-out", "new.pem")
+        (self.home / "new.pem").rename(self.home / "revoked.pem")
+
+    def _issue(self, name: str, subject: str, serial: int) -> None:
+        key, asked, made = (f"{name}.{end}" for end in ("key", "csr", "pem"))
+        self._say("req", *self.NEW, "-keyout", key, "-out", asked, "-subj", subject)
+        by = ["-CA", "authority.pem", "-CAkey", "authority.key", "-set_serial", str(serial)]
+        self._say("x509", "-req", "-in", asked, *by, "-out", made, "-days", "60", "-extfile", "openssl.cnf", "-extensions", "server")
+        (self.home / key).chmod(0o600)
+
+    def _write(self, *lines: str) -> None:
+        (self.home / "openssl.cnf").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def _say(self, *words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=self.home, check=True, capture_output=True)

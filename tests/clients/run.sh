@@ -8,7 +8,7 @@
 # http or sse. E is legacy, modern or auto, where the Inspector finds out. W is calls, resumed,
 # where clients come back over (legacy) http for answers, restarted, where the server is started
 # again under them, tasks, tour, a tool of every kind, governance, where calls are confirmed, or
-# operating, where clients are told apart by keys and tokens. All of them by default.
+# operating, where clients are told apart by keys, tokens and certificates. All of them by default.
 # The fixture is the conformance-server, by default the one beside BINARY: its tools hang up,
 # ask and fail. N runs go on at once, by default one more than there are processors.
 # Installs what it needs below ${OWLCLAW_TEST_CACHE:-<repository>/.cache}.
@@ -32,5 +32,6 @@ install_python_venv "$cache/clients/python-2" "$here/python/requirements.txt"
 install_python_venv "$cache/clients/python-1" "$here/python/requirements-v1.txt"
 install_npm_package "$cache/clients/typescript" "$here/typescript"
 install_npm_package "$cache/clients/inspector" "$here/inspector"
+install_npm_package "$cache/clients/provider" "$here/provider"
 
 exec python3 "$here/check.py" --binary "$binary" --cache "$cache/clients" "$@"

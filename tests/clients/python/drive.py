@@ -7,6 +7,7 @@ whether an outcome is right is decided elsewhere, alike for every client.
 import asyncio
 import base64
 import json
+import ssl
 import sys
 
 import httpx2
@@ -96,7 +97,10 @@ async def run(plan):
         command, *arguments = plan["command"]
         server = stdio_client(StdioServerParameters(command=command, args=arguments, env=plan["env"], cwd=plan["cwd"]))
     else:
-        http = httpx2.AsyncClient(headers=plan["headers"], timeout=plan["timeout"])
+        context = ssl.create_default_context()
+        if "certificate" in plan:
+            context.load_cert_chain(plan["certificate"])
+        http = httpx2.AsyncClient(headers=plan["headers"], timeout=plan["timeout"], verify=context)
         server = streamable_http_client(plan["url"], http_client=http)
     mode = MODES[plan["era"]]
     options = {"read_timeout_seconds": plan["timeout"], "message_handler": complain}

@@ -6,10 +6,12 @@
 import asyncio
 import base64
 import json
+import ssl
 import sys
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+import httpx
 import mcp.types
 from mcp import ClientSession, McpError, StdioServerParameters
 from mcp.client.sse import sse_client
@@ -95,8 +97,19 @@ async def streams(plan):
         async with sse_client(plan["url"], headers=plan["headers"]) as (read, write):
             yield read, write
     else:
-        async with streamablehttp_client(plan["url"], headers=plan["headers"]) as (read, write, _session_id):
+        options = {"httpx_client_factory": with_certificate(plan["certificate"])} if "certificate" in plan else {}
+        async with streamablehttp_client(plan["url"], headers=plan["headers"], **options) as (read, write, _session_id):
             yield read, write
+
+
+def with_certificate(path):
+    context = ssl.create_default_context()
+    context.load_cert_chain(path)
+
+    def client(headers=None, timeout=None, auth=None):
+        return httpx.AsyncClient(headers=headers, timeout=timeout, auth=auth, verify=context)
+
+    return client
 
 
 async def complain(message):

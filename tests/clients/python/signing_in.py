@@ -7,7 +7,7 @@ told anything but the server's address. Prints what it called, as JSON.
 import asyncio
 import json
 import sys
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urljoin, urlsplit
 
 import httpx2
 from mcp import Client
@@ -16,6 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientMetadata
 
 RETURN = "http://127.0.0.1:1/back"
+MAX_STEPS = 10
 
 
 class Memory:
@@ -38,12 +39,18 @@ class Memory:
 
 
 class Browser:
-    """Goes where it is sent, and is sent back."""
+    """Goes where it is sent, with what it was given to remember, until it is sent back."""
 
     async def open(self, url):
-        async with httpx2.AsyncClient() as http:
-            answer = await http.get(url, follow_redirects=False)
-        self.back = {name: values[0] for name, values in parse_qs(urlsplit(answer.headers["location"]).query).items()}
+        async with httpx2.AsyncClient(timeout=30) as http:
+            for _ in range(MAX_STEPS):
+                answer = await http.get(url, follow_redirects=False)
+                if "location" not in answer.headers:
+                    raise RuntimeError(f"{url}: {answer.status_code} {answer.text[:500]}")
+                url = urljoin(url, answer.headers["location"])
+                if url.startswith(RETURN):
+                    break
+        self.back = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
 
     async def returned(self):
         back = self.back

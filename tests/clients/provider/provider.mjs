@@ -1,0 +1,106 @@
+// An issuer of tokens that others have written: oidc-provider, which is certified for OpenID Connect.
+// Everybody signs in as `ana`, and whoever asks is registered. Tokens are JWTs (RFC 9068) for the
+// resource that was asked for (RFC 8707).
+//
+// Prints its address, then a line for each line that it reads: `rotate` has it sign with a new key
+// from then on and forget the one before.
+
+import { generateKeyPairSync, randomUUID } from "node:crypto";
+import { createServer } from "node:http";
+import { createInterface } from "node:readline";
+import { Provider } from "oidc-provider";
+
+// As issuers with several tenants have it.
+const MOUNT = "/tenants/bank";
+const SIGNS_IN = "ana";
+const SCOPES = "mcp";
+
+// What it notes of its configuration is for people.
+console.info = console.error;
+
+const server = createServer();
+await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+const issuer = `http://127.0.0.1:${server.address().port}${MOUNT}`;
+
+function newKey() {
+  const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
+  return { ...privateKey.export({ format: "jwk" }), kid: randomUUID(), use: "sig", alg: "RS256" };
+}
+
+function provide(key) {
+  const provider = new Provider(issuer, {
+    jwks: { keys: [key] },
+    // What clients may register for, besides what resources have.
+    scopes: ["openid", "offline_access", SCOPES],
+    cookies: { keys: [randomUUID()] },
+    // One that is known beforehand, for programs.
+    clients: [
+      {
+        client_id: "program",
+        client_secret: "not-a-secret",
+        grant_types: ["client_credentials"],
+        redirect_uris: [],
+        response_types: [],
+      },
+    ],
+    findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
+    features: {
+      devInteractions: { enabled: false },
+      registration: { enabled: true },
+      clientCredentials: { enabled: true },
+      resourceIndicators: {
+        enabled: true,
+        defaultResource: () => undefined,
+        useGrantedResource: () => true,
+        getResourceServerInfo: (_, resource) => ({
+          scope: SCOPES,
+          audience: resource,
+          accessTokenFormat: "jwt",
+          accessTokenTTL: 300,
+          jwt: { sign: { alg: "RS256" } },
+        }),
+      },
+    },
+    interactions: { url: (_, interaction) => `${issuer}/interaction/${interaction.uid}` },
+    // Nobody is asked whether they agree.
+    loadExistingGrant: async (context) => {
+      const { client, session, resourceServers } = context.oidc;
+      const grant = new context.oidc.provider.Grant({ clientId: client.clientId, accountId: session.accountId });
+      for (const resource of Object.keys(resourceServers ?? {})) {
+        grant.addResourceScope(resource, SCOPES);
+      }
+      await grant.save();
+      return grant;
+    },
+  });
+  const answer = provider.callback();
+  return async (request, response) => {
+    request.originalUrl = request.url;
+    request.url = request.url.slice(MOUNT.length);
+    if (request.url.startsWith("/interaction/")) {
+      const result = { login: { accountId: SIGNS_IN } };
+      await provider.interactionFinished(request, response, result, { mergeWithLastSubmission: false });
+    } else {
+      await answer(request, response);
+    }
+  };
+}
+
+let current = provide(newKey());
+server.on("request", (request, response) => {
+  if (!request.url.startsWith(`${MOUNT}/`)) {
+    response.writeHead(404).end();
+    return;
+  }
+  current(request, response).catch((error) => {
+    console.error(error);
+    response.writeHead(500).end();
+  });
+});
+console.log(issuer);
+createInterface({ input: process.stdin })
+  .on("line", () => {
+    current = provide(newKey());
+    console.log("rotated");
+  })
+  .on("close", () => process.exit(0));
