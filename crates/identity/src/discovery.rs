@@ -87,26 +87,42 @@ fn is_this_machine(host: &str) -> bool {
 ///
 /// # Errors
 ///
-/// What is wrong, with the place that tells most: a document that must not be believed before one
-/// that is not there.
+/// What is wrong, with the place that tells most: metadata that must not be believed before what is
+/// none, and that before nothing.
 pub(crate) async fn keys_of(issuer: &str, fetch: &dyn FetchKeys) -> Result<String, String> {
     let Some(places) = places(issuer) else {
         return Err(format!("nothing can be asked of an issuer `{issuer}`"));
     };
-    let (mut wrong, mut missing) = (None, None);
+    let mut failures = Vec::with_capacity(places.len());
     for place in places {
-        match fetch.fetch(&KeySource::Url(place.clone())).await {
+        let (tells, why) = match fetch.fetch(&KeySource::Url(place.clone())).await {
             Ok(document) => match parse(&document, issuer) {
                 Ok(keys) => return Ok(keys),
-                Err(why) => wrong = wrong.or(Some(format!("what is at {place} {why}"))),
+                Err(why) => (why.tells(), format!("what is at {place} {why}")),
             },
             Err(error) => {
-                let why = format!("there is no metadata of the issuer at {place}: ");
-                missing = missing.or(Some(why + &with_causes(&*error)));
+                let why = with_causes(&*error);
+                (
+                    0,
+                    format!("there is no metadata of the issuer at {place}: {why}"),
+                )
             }
+        };
+        failures.push((tells, why));
+    }
+    // The first of those that tell most.
+    let failure = failures.into_iter().rev().max_by_key(|(tells, _)| *tells);
+    Err(failure.map(|(_, why)| why).unwrap_or_default())
+}
+
+impl BadMetadata {
+    /// How much it tells about what is wrong: many servers answer whatever is asked with some page.
+    fn tells(self) -> u8 {
+        match self {
+            Self::TooLong | Self::NotMetadata => 1,
+            Self::OtherIssuer | Self::NoKeys | Self::NotSafe => 2,
         }
     }
-    Err(wrong.or(missing).unwrap_or_default())
 }
 
 fn parse(document: &[u8], issuer: &str) -> Result<String, BadMetadata> {

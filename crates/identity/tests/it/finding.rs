@@ -183,6 +183,18 @@ async fn what_an_issuer_says_is_believed_of_itself_alone() {
     assert!(issuers.verify_later(&token(&own, "a"), clock).await.is_ok());
     assert!(issuers.health(clock())[0].ok);
 
+    // A page that is there for everything tells less.
+    let pages = Arc::new(Places::default());
+    pages.say(SERVER, json!("welcome"));
+    pages.say(BEHIND, json!({"issuer": crate::forge::ISSUER}));
+    let issuers = kept(&pages, clock);
+    until(|| issuers.health(clock())[0].failure.is_some()).await;
+    let failure = issuers.health(clock()).remove(0).failure.unwrap();
+    assert!(
+        failure.contains(BEHIND) && failure.contains("jwks_uri"),
+        "{failure}"
+    );
+
     // Nothing there at all is told with the place that is asked first.
     let nothing = Arc::new(Places::default());
     let issuers = kept(&nothing, clock);
