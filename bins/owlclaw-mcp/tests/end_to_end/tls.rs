@@ -19,7 +19,7 @@ use testkit::{
     Conversation, GENEROUS, HttpConnection, HttpRequest, HttpServer, MODERN, wait_until,
 };
 use tokio::{
-    io::AsyncWriteExt,
+    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpStream, UnixStream},
     process::Command,
 };
@@ -366,6 +366,63 @@ async fn hung_up(mut connection: HttpConnection) {
     assert!(heard.expect("it hangs up").is_err());
 }
 
+/// Somebody who listens over HTTP/2 with this certificate, and has been told that it does.
+async fn listening(site: &Site, server: &HttpServer, own: &Issued) -> tokio::process::Child {
+    site.write("own.key", own.key_pem());
+    site.write("own.pem", pem("CERTIFICATE", &own.certificate));
+    let mut client = server.client();
+    client.speak(MODERN);
+    let filter = json!({"notifications": {"toolsListChanged": true}});
+    let message = client
+        .voice
+        .request("subscriptions/listen", filter)
+        .to_string();
+    let version = format!("mcp-protocol-version: {MODERN}");
+    let url = format!("https://localhost:{}/mcp", server.address().port());
+    let mut curl = Command::new("curl")
+        .args([
+            "-sS",
+            "-N",
+            "--http2",
+            "--cacert",
+            "authority.pem",
+            "--cert",
+            "own.pem",
+        ])
+        .args([
+            "--key",
+            "own.key",
+            "-H",
+            "content-type: application/json",
+            "-H",
+            &version,
+        ])
+        .args(["-H", "accept: application/json, text/event-stream"])
+        .args([
+            "-H",
+            "mcp-method: subscriptions/listen",
+            "-d",
+            &message,
+            &url,
+        ])
+        .current_dir(site.path("."))
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut said = Vec::new();
+    let stdout = curl.stdout.as_mut().unwrap();
+    let heard = async {
+        while !String::from_utf8_lossy(&said).contains("acknowledged") {
+            assert_ne!(stdout.read_buf(&mut said).await.unwrap(), 0, "{said:?}");
+        }
+    };
+    tokio::time::timeout(GENEROUS, heard)
+        .await
+        .expect("it listens");
+    curl
+}
+
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[tokio::test]
@@ -400,8 +457,12 @@ async fn who_was_revoked_is_hung_up_on_and_nobody_else() {
         kept.push(ask(connection).await);
     }
 
+    let mut listening = listening(&site, &server, &ana).await;
+
     site.write("revoked.pem", lists(&[1]));
     hung_up(kept.pop().unwrap()).await;
+    let ended = tokio::time::timeout(GENEROUS, listening.wait()).await;
+    assert!(!ended.expect("it ends").unwrap().success());
     for (own, expected) in [(&ana, false), (&ben, true), (&cleo, true)] {
         assert_eq!(is_served(&server, &authority, own).await, expected);
     }
