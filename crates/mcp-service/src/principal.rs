@@ -100,7 +100,8 @@ impl Principal {
     /// taken back. `None` if that cannot come to pass.
     pub fn end(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
         let (expires, kept) = (self.expires, self.kept.clone());
-        (expires.is_some() || kept.is_some()).then(|| async move {
+        let can_end = expires.is_some() || kept.is_some();
+        can_end.then_some(async move {
             let expired = pin!(until(expires));
             let kept = kept.iter().flat_map(|kept| kept.iter());
             let mut taken_back: Vec<_> = kept.cloned().map(|it| Box::pin(taken_back(it))).collect();

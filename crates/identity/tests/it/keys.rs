@@ -83,7 +83,6 @@ fn a_key_is_good_until_it_expires_or_is_taken_back() {
     ));
 }
 
-/// What happens to a key, as text of its file that is replaced.
 #[test]
 fn who_came_with_a_key_hears_what_becomes_of_it() {
     let (_directory, path) = place();
@@ -93,7 +92,8 @@ fn who_came_with_a_key_hears_what_becomes_of_it() {
         lifetime: Some(24 * HOUR),
         ..for_principal("ana")
     };
-    let cases: [(&str, fn(&mut serde_json::Value), Option<bool>); 7] = [
+    type Change = fn(&mut serde_json::Value);
+    let cases: [(&str, Change, Option<bool>); 7] = [
         ("as it was", |_| {}, Some(false)),
         ("its label", |key| key["label"] = "x".into(), Some(false)),
         (
