@@ -51,7 +51,6 @@ mod store;
 
 mod desk;
 mod index;
-mod lock;
 mod rows;
 mod schema;
 mod sqlite;

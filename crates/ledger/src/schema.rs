@@ -1,21 +1,22 @@
 //! What a ledger file looks like.
 
 use crate::index;
-use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, TransactionBehavior};
+use sqlite_file::{Access, CreateError, FileLock, Format, LockError, Unusable, keep_a_log};
 use std::{
     error::Error,
     io,
     path::{Path, PathBuf},
 };
 
-/// Marks a `SQLite` file as one of ours: "OWLL".
-const APPLICATION_ID: i32 = 0x4F57_4C4C;
+/// Marks a `SQLite` file as one of ours, "OWLL", with the version of the tables below.
+const LEDGER: Format = Format {
+    application_id: 0x4F57_4C4C,
+    version: 2,
+};
 
 /// The most of a ledger that a reader keeps in memory, in KiB.
 const READER_CACHE_KIB: i64 = 16 * 1024;
-
-/// The version of the tables below.
-const SCHEMA_VERSION: i32 = 2;
 
 /// Version 1. `entry_group` is the ledger: what was called, in order and without gaps. The index to it, made
 /// afterwards, has a version of its own.
@@ -124,12 +125,33 @@ pub enum OpenError {
     },
 }
 
+/// Makes the file if need be, and takes the right to append to it. Two servers must not: their
+/// sequences would collide. Tells its path without links.
+pub(crate) fn take(path: &Path) -> Result<(PathBuf, FileLock), OpenError> {
+    let path = sqlite_file::create(path)
+        .map_err(|CreateError { path, source }| OpenError::File { path, source })?;
+    let failed = |source| OpenError::File {
+        path: path.clone(),
+        source,
+    };
+    let mut lock = FileLock::take(&path).map_err(|error| match error {
+        LockError::File { path, source } => OpenError::File { path, source },
+        LockError::Held { said } => OpenError::Locked {
+            path: path.clone(),
+            holder: match said.is_empty() {
+                true => "an unknown process".to_owned(),
+                false => said,
+            },
+        },
+    })?;
+    lock.say(&format!("process {}", std::process::id()))
+        .map_err(failed)?;
+    Ok((path, lock))
+}
+
 /// Opens an existing ledger file for appending; an empty one is made a ledger.
 pub(crate) fn open_to_append(path: &Path, synchronous: &str) -> Result<Connection, OpenError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection =
-        Connection::open_with_flags(path, flags).map_err(|error| explain(path, error))?;
-    check(&connection, path, true)?;
+    let mut connection = open(path, Access::Write)?;
     prepare(&mut connection, synchronous).map_err(|error| explain(path, error))?;
     Ok(connection)
 }
@@ -139,10 +161,7 @@ pub(crate) fn open_to_decide(path: &Path) -> Result<Connection, OpenError> {
     if !path.exists() {
         return Err(OpenError::Missing(path.to_owned()));
     }
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection =
-        Connection::open_with_flags(path, flags).map_err(|error| explain(path, error))?;
-    check(&connection, path, false)?;
+    let connection = open(path, Access::Share)?;
     let has_approvals = connection
         .table_exists(None, "approval")
         .map_err(|error| explain(path, error))?;
@@ -160,10 +179,7 @@ pub(crate) fn open_to_read(path: &Path) -> Result<Connection, OpenError> {
     if !path.exists() {
         return Err(OpenError::Missing(path.to_owned()));
     }
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection =
-        Connection::open_with_flags(path, flags).map_err(|error| explain(path, error))?;
-    check(&connection, path, false)?;
+    let connection = open(path, Access::Read)?;
     // A page of calls may be in as many groups, and the next page in the same ones.
     connection
         .pragma_update(None, "cache_size", -READER_CACHE_KIB)
@@ -171,61 +187,47 @@ pub(crate) fn open_to_read(path: &Path) -> Result<Connection, OpenError> {
     Ok(connection)
 }
 
+fn open(path: &Path, access: Access) -> Result<Connection, OpenError> {
+    let opened = LEDGER.open(path, access);
+    opened
+        .map(|(connection, _)| connection)
+        .map_err(|unusable| explain(path, unusable))
+}
+
 /// Makes an error of the database speak about the ledger.
-pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> OpenError {
+pub(crate) fn explain(path: &Path, error: impl Into<Unusable>) -> OpenError {
     let path = path.to_owned();
-    match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => OpenError::NotALedger(path),
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => OpenError::Locked {
+    match error.into() {
+        Unusable::NotADatabase | Unusable::Foreign => OpenError::NotALedger(path),
+        Unusable::Newer { found, known } => OpenError::Newer { path, found, known },
+        Unusable::Busy(_) => OpenError::Locked {
             path,
             holder: "another program".to_owned(),
         },
-        _ => OpenError::Database {
+        Unusable::Database(error) => OpenError::Database {
             path,
             source: Box::new(error),
+        },
+        damaged @ Unusable::Damaged(_) => OpenError::Database {
+            path,
+            source: Box::new(damaged),
         },
     }
 }
 
-/// Looks before anything is changed: a file of somebody else's stays as it is.
-fn check(connection: &Connection, path: &Path, may_be_empty: bool) -> Result<(), OpenError> {
-    let explain = |error| explain(path, error);
-    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
-    let application = number("application_id").map_err(explain)?;
-    let found = number("user_version").map_err(explain)?;
-    let tables: i64 = connection
-        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
-        .map_err(explain)?;
-    if may_be_empty && tables == 0 && application == 0 && found == 0 {
-        return Ok(());
-    }
-    if application != APPLICATION_ID {
-        return Err(OpenError::NotALedger(path.to_owned()));
-    }
-    if SCHEMA_VERSION < found {
-        return Err(OpenError::Newer {
-            path: path.to_owned(),
-            found,
-            known: SCHEMA_VERSION,
-        });
-    }
-    Ok(())
-}
-
 fn prepare(connection: &mut Connection, synchronous: &str) -> rusqlite::Result<()> {
-    connection.pragma_update(None, "journal_mode", "WAL")?;
+    keep_a_log(connection, None)?;
     connection.pragma_update(None, "synchronous", synchronous)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let found: i32 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if found < 1 {
         transaction.execute_batch(TABLES)?;
-        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     }
     if found < 2 {
         transaction.execute_batch(TABLES_2)?;
     }
-    if found < SCHEMA_VERSION {
-        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    if found < LEDGER.version {
+        LEDGER.mark(&transaction)?;
     }
     index::prepare(&transaction)?;
     transaction.commit()

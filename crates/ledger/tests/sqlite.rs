@@ -64,6 +64,7 @@ fn files_that_are_not_ours_are_left_alone() {
 
     let text = "this is a letter, and no database at all. ".repeat(100);
     fs::write(file("letter"), &text).unwrap();
+    fs::write(file("scrap"), "x").unwrap();
     let foreign = Connection::open(file("foreign")).unwrap();
     foreign
         .execute_batch("CREATE TABLE theirs (a); PRAGMA user_version = 1")
@@ -74,7 +75,7 @@ fn files_that_are_not_ours_are_left_alone() {
         .pragma_update(None, "user_version", 3)
         .unwrap();
 
-    for name in ["letter", "foreign"] {
+    for name in ["letter", "scrap", "foreign"] {
         let error = SqliteLedger::open(file(name), Durability::Strict).unwrap_err();
         assert!(
             matches!(error, OpenError::NotALedger(_)),
@@ -103,6 +104,7 @@ fn files_that_are_not_ours_are_left_alone() {
         Err(OpenError::Missing(_))
     ));
     assert_eq!(fs::read_to_string(file("letter")).unwrap(), text);
+    assert_eq!(fs::read_to_string(file("scrap")).unwrap(), "x");
     let theirs: i64 = foreign
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
         .unwrap();

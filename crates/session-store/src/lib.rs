@@ -37,7 +37,6 @@
 //! ```
 
 mod aside;
-mod lock;
 mod schema;
 mod store;
 mod table;

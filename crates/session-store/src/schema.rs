@@ -1,19 +1,22 @@
 //! What the file of a store looks like.
 
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::Connection;
+use sqlite_file::{Access, CreateError, FileLock, Format, LockError, Unusable, keep_a_log};
 use std::{
     error::Error,
-    fs::File,
-    io::{self, Read},
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-/// Marks a `SQLite` file as one of ours: "OWLS".
-const APPLICATION_ID: i32 = 0x4F57_4C53;
+/// Marks a `SQLite` file as one of ours, "OWLS", with the version of the table below.
+const STORE: Format = Format {
+    application_id: 0x4F57_4C53,
+    version: 1,
+};
 
-/// The version of the table below.
-pub(crate) const SCHEMA_VERSION: i32 = 1;
+/// What the lock file says of a store that was opened once.
+const MARK: &str = "session store";
 
 /// A large transaction does not leave a log of its size behind for ever.
 const MAX_KEPT_LOG_BYTES: i64 = 16 * 1024 * 1024;
@@ -63,73 +66,47 @@ pub enum OpenError {
     Thread(#[source] io::Error),
 }
 
-/// Why the content of a file cannot be used, though the file can.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Unusable {
-    /// It is no database at all; it may have been one.
-    #[error("it is no database")]
-    NotADatabase,
-    /// It is a database of something else.
-    #[error("it belongs to another program")]
-    Foreign,
-    /// A newer version of this program has written it.
-    #[error("it has version {found}; this program knows versions up to {SCHEMA_VERSION}")]
-    Newer { found: i32 },
-    /// It is ours, and broken.
-    #[error("it is damaged: {0}")]
-    Damaged(String),
-    /// It cannot be said.
-    #[error(transparent)]
-    Unknown(rusqlite::Error),
-}
-
-impl From<rusqlite::Error> for Unusable {
-    fn from(error: rusqlite::Error) -> Self {
-        match error.sqlite_error_code() {
-            Some(ErrorCode::NotADatabase) => Self::NotADatabase,
-            Some(ErrorCode::DatabaseCorrupt) => Self::Damaged(error.to_string()),
-            _ => Self::Unknown(error),
-        }
+/// Makes the file if need be, and takes the right to use it. Two servers must not: each would bring
+/// the other's sessions back. Tells its path without links.
+pub(crate) fn take(path: &Path) -> Result<(PathBuf, FileLock), OpenError> {
+    let path = create(path)?;
+    match FileLock::take(&path) {
+        Ok(lock) => Ok((path, lock)),
+        Err(LockError::Held { .. }) => Err(OpenError::Locked(path)),
+        Err(LockError::File { path, source }) => Err(OpenError::File { path, source }),
     }
 }
 
-/// What every database begins with.
-const MAGIC: &[u8] = b"SQLite format 3\0";
+/// Makes the file if need be; tells its path without links.
+pub(crate) fn create(path: &Path) -> Result<PathBuf, OpenError> {
+    sqlite_file::create(path)
+        .map_err(|CreateError { path, source }| OpenError::File { path, source })
+}
+
+/// Whether there was a store at this place before, whatever is there now.
+pub(crate) fn was_a_store(lock: &FileLock) -> bool {
+    !lock.found().is_empty()
+}
+
+/// Notes that there is one.
+pub(crate) fn note_store(lock: &mut FileLock) -> io::Result<()> {
+    match was_a_store(lock) {
+        true => Ok(()),
+        false => lock.say(MARK),
+    }
+}
 
 /// Opens an existing file. An empty one is made a store.
 pub(crate) fn open(path: &Path) -> Result<Connection, Unusable> {
-    // The database takes a file of a few bytes for an empty one. What cannot be read, it will say.
-    let mut head = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(16).read_to_end(&mut head));
-    if read.is_ok() && !head.is_empty() && head != MAGIC {
-        return Err(Unusable::NotADatabase);
-    }
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(path, flags)?;
+    let (mut connection, version) = STORE.open(path, Access::Write)?;
     connection.busy_timeout(BUSY)?;
-    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
-    let application = number("application_id")?;
-    let found = number("user_version")?;
-    let tables: i64 =
-        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    let is_empty = tables == 0 && application == 0 && found == 0;
-    // Looked at before anything is changed: a file of somebody else's stays as it is.
-    if application != APPLICATION_ID && !is_empty {
-        return Err(Unusable::Foreign);
-    }
-    if SCHEMA_VERSION < found {
-        return Err(Unusable::Newer { found });
-    }
-    connection.pragma_update(None, "journal_mode", "WAL")?;
-    let limit = MAX_KEPT_LOG_BYTES;
-    connection.pragma_update_and_check(None, "journal_size_limit", limit, |_| Ok(()))?;
+    keep_a_log(&connection, Some(MAX_KEPT_LOG_BYTES))?;
     // Who can read the file must not find sessions in it that have ended.
     connection.pragma_update_and_check(None, "secure_delete", true, |_| Ok(()))?;
-    if is_empty {
+    if version < STORE.version {
         let transaction = connection.transaction()?;
         transaction.execute_batch(SESSIONS)?;
-        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+        STORE.mark(&transaction)?;
         transaction.commit()?;
     }
     Ok(connection)

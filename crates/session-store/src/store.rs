@@ -1,15 +1,13 @@
 use crate::{
     OpenError, SessionRecord, SetAside,
     aside::set_aside,
-    lock::{StoreLock, private},
-    schema::{self, Unusable},
-    table,
+    schema, table,
     writer::{Desk, Writer},
 };
 use rusqlite::{Connection, ErrorCode};
+use sqlite_file::{FileLock, Unusable};
 use std::{
     fmt,
-    fs::{DirBuilder, OpenOptions},
     path::{Path, PathBuf},
     sync::Arc,
     thread::{self, JoinHandle},
@@ -48,18 +46,17 @@ impl SessionStore {
     ///
     /// [`OpenError`]. A file that was never a store is left as it is.
     pub fn open(path: impl AsRef<Path>) -> Result<Opened, OpenError> {
-        let path = create(path.as_ref())?;
-        let mut lock = StoreLock::take(&path)?;
+        let (path, mut lock) = schema::take(path.as_ref())?;
         let mut moved = None;
         let (connection, sessions) = match read(&path) {
             Ok(read) => read,
             Err(unusable) => {
                 moved = Some(set_aside(&path, may_be_moved(unusable, &path, &lock)?)?);
-                let path = create(&path)?;
+                let path = schema::create(&path)?;
                 read(&path).map_err(|error| database(&path, error.into()))?
             }
         };
-        lock.mark().map_err(|source| OpenError::File {
+        schema::note_store(&mut lock).map_err(|source| OpenError::File {
             path: path.clone(),
             source,
         })?;
@@ -143,7 +140,7 @@ fn read(path: &Path) -> Result<(Connection, Vec<SessionRecord>), Unusable> {
         Ok(sessions) => sessions,
         Err(error) => match Unusable::from(error) {
             // What we have not written, or would not write.
-            Unusable::Unknown(error)
+            Unusable::Database(error)
                 if matches!(error.sqlite_error_code(), None | Some(ErrorCode::Unknown)) =>
             {
                 return Err(Unusable::Damaged(error.to_string()));
@@ -155,20 +152,16 @@ fn read(path: &Path) -> Result<(Connection, Vec<SessionRecord>), Unusable> {
 }
 
 /// Why a file is to be moved aside, if it may be.
-fn may_be_moved(unusable: Unusable, path: &Path, lock: &StoreLock) -> Result<String, OpenError> {
+fn may_be_moved(unusable: Unusable, path: &Path, lock: &FileLock) -> Result<String, OpenError> {
     match unusable {
         Unusable::Newer { .. } | Unusable::Damaged(_) => Ok(unusable.to_string()),
         // Only that there was a store tells what is left of one from something else.
-        Unusable::NotADatabase if lock.was_a_store() => Ok(unusable.to_string()),
+        Unusable::NotADatabase if schema::was_a_store(lock) => Ok(unusable.to_string()),
         Unusable::NotADatabase | Unusable::Foreign => {
             Err(OpenError::NotASessionStore(path.to_owned()))
         }
-        Unusable::Unknown(error) => match error.sqlite_error_code() {
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                Err(OpenError::Locked(path.to_owned()))
-            }
-            _ => Err(database(path, error.into())),
-        },
+        Unusable::Busy(_) => Err(OpenError::Locked(path.to_owned())),
+        Unusable::Database(error) => Err(database(path, error.into())),
     }
 }
 
@@ -177,24 +170,4 @@ fn database(path: &Path, source: Box<dyn std::error::Error + Send + Sync>) -> Op
         path: path.to_owned(),
         source,
     }
-}
-
-/// Makes the file and its directories if need be; tells its path without links, so that a lock
-/// taken beside it is the same for everybody.
-fn create(path: &Path) -> Result<PathBuf, OpenError> {
-    let failed = |source| OpenError::File {
-        path: path.to_owned(),
-        source,
-    };
-    if let Some(directory) = path.parent() {
-        let mut builder = DirBuilder::new();
-        builder.recursive(true);
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(directory).map_err(failed)?;
-    }
-    private(OpenOptions::new().append(true).create(true))
-        .open(path)
-        .map_err(failed)?;
-    path.canonicalize().map_err(failed)
 }

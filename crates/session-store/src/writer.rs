@@ -1,11 +1,11 @@
 //! The thread that writes.
 
 use crate::{
-    lock::StoreLock,
     schema, table,
     waiting::{Change, Waiting},
 };
 use rusqlite::Connection;
+use sqlite_file::FileLock;
 use std::{
     error::Error,
     path::PathBuf,
@@ -111,7 +111,7 @@ pub(crate) struct Writer {
     pub(crate) path: PathBuf,
     /// `None` after a failure: it is opened anew, for who knows what state it is in.
     pub(crate) connection: Option<Connection>,
-    pub(crate) _lock: StoreLock,
+    pub(crate) _lock: FileLock,
 }
 
 impl Writer {

@@ -61,7 +61,6 @@ mod store;
 
 mod memory;
 
-mod lock;
 mod owner;
 mod schema;
 mod sqlite;

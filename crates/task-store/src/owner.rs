@@ -1,7 +1,8 @@
 //! The thread that owns the database.
 
-use crate::{StoreError, lock::StoreLock, schema};
+use crate::{StoreError, schema};
 use rusqlite::Connection;
+use sqlite_file::FileLock;
 use std::{
     error::Error,
     io,
@@ -81,11 +82,11 @@ pub(crate) struct Database {
     path: PathBuf,
     /// `None` after a failure: it is opened anew, for who knows what state it is in.
     connection: Option<Connection>,
-    _lock: StoreLock,
+    _lock: FileLock,
 }
 
 impl Database {
-    pub(crate) fn new(path: PathBuf, connection: Connection, lock: StoreLock) -> Self {
+    pub(crate) fn new(path: PathBuf, connection: Connection, lock: FileLock) -> Self {
         Self {
             path,
             connection: Some(connection),

@@ -1,17 +1,18 @@
 //! What the file of a store looks like.
 
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::Connection;
+use sqlite_file::{Access, CreateError, FileLock, Format, LockError, Unusable, keep_a_log};
 use std::{
     error::Error,
     io,
     path::{Path, PathBuf},
 };
 
-/// Marks a `SQLite` file as one of ours: "OWLT".
-const APPLICATION_ID: i32 = 0x4F57_4C54;
-
-/// The version of the tables below.
-const SCHEMA_VERSION: i32 = 2;
+/// Marks a `SQLite` file as one of ours, "OWLT", with the version of the tables below.
+const TASKS: Format = Format {
+    application_id: 0x4F57_4C54,
+    version: 2,
+};
 
 /// A large transaction does not leave a log of its size behind for ever.
 const MAX_KEPT_LOG_BYTES: i64 = 64 * 1024 * 1024;
@@ -112,71 +113,61 @@ pub enum OpenError {
     Thread(#[source] io::Error),
 }
 
+/// Makes the file if need be, and takes the right to use it. Two servers must not: each would take
+/// the other's tasks for unfinished ones. Tells its path without links.
+pub(crate) fn take(path: &Path) -> Result<(PathBuf, FileLock), OpenError> {
+    let path = sqlite_file::create(path)
+        .map_err(|CreateError { path, source }| OpenError::File { path, source })?;
+    match FileLock::take(&path) {
+        Ok(lock) => Ok((path, lock)),
+        Err(LockError::Held { .. }) => Err(OpenError::Locked(path)),
+        Err(LockError::File { path, source }) => Err(OpenError::File { path, source }),
+    }
+}
+
 /// Opens an existing file. An empty one is made a store if it `may_be_empty`; otherwise somebody
 /// has emptied it, and going on as if nothing had been there would hide that.
 pub(crate) fn open(path: &Path, may_be_empty: bool) -> Result<Connection, OpenError> {
-    let explain = |error| explain(path, error);
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(path, flags).map_err(explain)?;
-    let version = check(&connection, path, may_be_empty)?;
-    prepare(&mut connection, version).map_err(explain)?;
+    let access = match may_be_empty {
+        true => Access::Write,
+        false => Access::Share,
+    };
+    let opened = TASKS.open(path, access);
+    let (mut connection, version) = opened.map_err(|unusable| explain(path, unusable))?;
+    prepare(&mut connection, version).map_err(|error| explain(path, error))?;
     Ok(connection)
 }
 
 /// Makes an error of the database speak about the store.
-pub(crate) fn explain(path: &Path, error: rusqlite::Error) -> OpenError {
+pub(crate) fn explain(path: &Path, error: impl Into<Unusable>) -> OpenError {
     let path = path.to_owned();
-    match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => OpenError::NotATaskStore(path),
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => OpenError::Locked(path),
-        _ => OpenError::Database {
+    match error.into() {
+        Unusable::NotADatabase | Unusable::Foreign => OpenError::NotATaskStore(path),
+        Unusable::Newer { found, known } => OpenError::Newer { path, found, known },
+        Unusable::Busy(_) => OpenError::Locked(path),
+        Unusable::Database(error) => OpenError::Database {
             path,
             source: Box::new(error),
+        },
+        damaged @ Unusable::Damaged(_) => OpenError::Database {
+            path,
+            source: Box::new(damaged),
         },
     }
 }
 
-/// Looks before anything is changed: a file of somebody else's stays as it is. Tells the
-/// version of what is in it, 0 if there is nothing yet.
-fn check(connection: &Connection, path: &Path, may_be_empty: bool) -> Result<i32, OpenError> {
-    let explain = |error| explain(path, error);
-    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
-    let application = number("application_id").map_err(explain)?;
-    let found = number("user_version").map_err(explain)?;
-    let tables: i64 = connection
-        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
-        .map_err(explain)?;
-    if may_be_empty && tables == 0 && application == 0 && found == 0 {
-        return Ok(0);
-    }
-    if application != APPLICATION_ID {
-        return Err(OpenError::NotATaskStore(path.to_owned()));
-    }
-    if SCHEMA_VERSION < found {
-        return Err(OpenError::Newer {
-            path: path.to_owned(),
-            found,
-            known: SCHEMA_VERSION,
-        });
-    }
-    Ok(found)
-}
-
 fn prepare(connection: &mut Connection, version: i32) -> rusqlite::Result<()> {
-    connection.pragma_update(None, "journal_mode", "WAL")?;
+    keep_a_log(connection, Some(MAX_KEPT_LOG_BYTES))?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    let limit = MAX_KEPT_LOG_BYTES;
-    connection.pragma_update_and_check(None, "journal_size_limit", limit, |_| Ok(()))?;
     // Arguments of calls that are over are not to be found in the file.
     connection.pragma_update_and_check(None, "secure_delete", true, |_| Ok(()))?;
-    if version < SCHEMA_VERSION {
+    if version < TASKS.version {
         let transaction = connection.transaction()?;
         if version < 1 {
             transaction.execute_batch(RECORDS)?;
         }
         transaction.execute_batch(RUNS)?;
-        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+        TASKS.mark(&transaction)?;
         transaction.commit()?;
     }
     Ok(())

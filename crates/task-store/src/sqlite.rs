@@ -1,7 +1,6 @@
 use crate::{
     Begun, Claimed, CreateError, Lapsed, Lease, OpenError, StoreError, TaskId, TaskLimits,
     TaskRecord, TaskStore,
-    lock::{StoreLock, private},
     owner::{Call, Database, Queue},
     schema, table,
 };
@@ -9,7 +8,6 @@ use futures_util::{FutureExt, future::BoxFuture};
 use rusqlite::Connection;
 use std::{
     fmt,
-    fs::{DirBuilder, OpenOptions},
     path::{Path, PathBuf},
     thread::JoinHandle,
 };
@@ -48,8 +46,7 @@ impl SqliteTaskStore {
     ///
     /// [`OpenError`]. A file that is not a store of a known version is left as it is.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
-        let path = create(path.as_ref())?;
-        let lock = StoreLock::take(&path)?;
+        let (path, lock) = schema::take(path.as_ref())?;
         let connection = schema::open(&path, true)?;
         // Whoever owned tasks had the lock.
         table::free_all(&connection).map_err(|error| schema::explain(&path, error))?;
@@ -189,24 +186,4 @@ impl Drop for SqliteTaskStore {
             let _ = thread.join();
         }
     }
-}
-
-/// Makes the file and its directories if need be; tells its path without links, so that a lock
-/// taken beside it is the same for everybody.
-fn create(path: &Path) -> Result<PathBuf, OpenError> {
-    let failed = |source| OpenError::File {
-        path: path.to_owned(),
-        source,
-    };
-    if let Some(directory) = path.parent() {
-        let mut builder = DirBuilder::new();
-        builder.recursive(true);
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(directory).map_err(failed)?;
-    }
-    private(OpenOptions::new().append(true).create(true))
-        .open(path)
-        .map_err(failed)?;
-    path.canonicalize().map_err(failed)
 }

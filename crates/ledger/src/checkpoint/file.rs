@@ -1,7 +1,7 @@
 //! The file of checkpoints: one a line, oldest first.
 
 use super::Checkpoint;
-use crate::lock::private;
+use sqlite_file::private;
 use std::{
     fs::{File, OpenOptions},
     io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom, Write as _},

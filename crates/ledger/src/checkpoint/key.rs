@@ -1,12 +1,12 @@
 //! Keys in files, in the formats that `openssl genpkey -algorithm ed25519` writes.
 
-use crate::lock::private;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ring::{
     rand::SystemRandom,
     signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey},
 };
 use sha2::{Digest as _, Sha256};
+use sqlite_file::private;
 use std::{
     ffi::OsString,
     fmt,

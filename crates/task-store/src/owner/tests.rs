@@ -10,7 +10,7 @@ fn database() -> (Database, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tasks.sqlite");
     std::fs::write(&path, "").unwrap();
-    let lock = StoreLock::take(&path).unwrap();
+    let lock = FileLock::take(&path).unwrap();
     let connection = schema::open(&path, true).unwrap();
     (Database::new(path, connection, lock), directory)
 }
@@ -173,7 +173,7 @@ fn the_thread_ends_when_nobody_can_ask() {
     drop(queue);
     thread.join().unwrap();
     answer.try_recv().unwrap().unwrap().unwrap();
-    StoreLock::take(&path).unwrap();
+    FileLock::take(&path).unwrap();
 }
 
 #[test]

@@ -1,0 +1,142 @@
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction};
+use std::{fs, path::Path};
+
+/// What marks the files of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// The `application_id` of such files, which no other program should use.
+    pub application_id: i32,
+    /// The version of their tables that this program knows: the newest.
+    pub version: i32,
+}
+
+/// What is to be done with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reading and writing; an empty file is one of which nothing has been made yet.
+    Write,
+    /// Reading and writing what others have made.
+    Share,
+    /// Reading alone.
+    Read,
+}
+
+/// Why the content of a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// It is no database at all; it may have been one.
+    #[error("it is no database")]
+    NotADatabase,
+    /// It is a database of something else.
+    #[error("it belongs to another program")]
+    Foreign,
+    /// A newer version of this program has written it.
+    #[error("it has version {found}; this program knows versions up to {known}")]
+    Newer {
+        /// Its version.
+        found: i32,
+        /// The newest version known here.
+        known: i32,
+    },
+    /// It is ours, and broken.
+    #[error("it is damaged: {0}")]
+    Damaged(String),
+    /// Another program is changing it.
+    #[error("it is in use by another program")]
+    Busy(#[source] rusqlite::Error),
+    /// Anything else the database says, such as a full disk.
+    #[error(transparent)]
+    Database(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Unusable {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase) => Self::NotADatabase,
+            Some(ErrorCode::DatabaseCorrupt) => Self::Damaged(error.to_string()),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy(error),
+            _ => Self::Database(error),
+        }
+    }
+}
+
+/// The fewest bytes of a database that is not empty: its smallest page.
+const MIN_DATABASE_BYTES: u64 = 512;
+
+impl Format {
+    /// Opens an existing file and looks at it before anything is changed: a file of somebody else's
+    /// stays as it is. Tells the version of what is in it, 0 if nothing is yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Unusable`].
+    pub fn open(self, path: &Path, access: Access) -> Result<(Connection, i32), Unusable> {
+        let flags = match access {
+            Access::Write | Access::Share => OpenFlags::SQLITE_OPEN_READ_WRITE,
+            Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
+        };
+        if is_a_scrap(path) {
+            return Err(Unusable::NotADatabase);
+        }
+        // Each connection is used by one thread at a time, which Rust sees to.
+        let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)?;
+        let version = self.version_of(&connection, access)?;
+        Ok((connection, version))
+    }
+
+    /// Marks a file as one of this kind and this version.
+    ///
+    /// # Errors
+    ///
+    /// What the database says.
+    pub fn mark(self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        transaction.pragma_update(None, "application_id", self.application_id)?;
+        transaction.pragma_update(None, "user_version", self.version)
+    }
+
+    fn version_of(self, connection: &Connection, access: Access) -> Result<i32, Unusable> {
+        let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
+        let application_id = number("application_id")?;
+        let found = number("user_version")?;
+        let tables: i64 =
+            connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        let is_empty = tables == 0 && application_id == 0 && found == 0;
+        if is_empty && access == Access::Write {
+            return Ok(0);
+        }
+        if application_id != self.application_id {
+            return Err(Unusable::Foreign);
+        }
+        if self.version < found {
+            return Err(Unusable::Newer {
+                found,
+                known: self.version,
+            });
+        }
+        Ok(found)
+    }
+}
+
+/// Whether a file is too short for a database. The database takes one of a single byte for an empty
+/// one, and would write over it. A longer one it looks at itself, which is not done here: to close a
+/// file that the database has open as well would take its locks away.
+fn is_a_scrap(path: &Path) -> bool {
+    let length = fs::metadata(path).map_or(0, |metadata| metadata.len());
+    0 < length && length < MIN_DATABASE_BYTES
+}
+
+/// Has changes be written to a log beside the file first, so that nobody who reads keeps anybody
+/// waiting who writes. `max_kept_bytes` is how much of the log's file is kept once a large
+/// transaction has made it longer; `None` keeps all.
+///
+/// # Errors
+///
+/// What the database says.
+pub fn keep_a_log(connection: &Connection, max_kept_bytes: Option<i64>) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    if let Some(bytes) = max_kept_bytes {
+        connection.pragma_update_and_check(None, "journal_size_limit", bytes, |_| Ok(()))?;
+    }
+    Ok(())
+}
