@@ -1,9 +1,10 @@
 //! What questions to a large ledger cost:
-//! `cargo run --release -p ledger --example scale DIRECTORY [ENTRIES]`.
+//! `cargo run --release -p ledger --example scale DIRECTORY [ENTRIES [DAYS]]`.
 //!
-//! Makes a ledger of ten million entries in DIRECTORY, unless there is one, spread over thirty days,
-//! two hundred principals and forty tools; then asks each question that an index answers, first
-//! beside a server at rest and then beside one that writes as fast as it can. It takes some 5 GB.
+//! Makes a ledger of ten million entries in DIRECTORY, or goes on with one, spread over the thirty
+//! days that end now, two hundred principals and forty tools; then asks each question that an index
+//! answers, first beside a server at rest and then beside one that writes as fast as it can. It takes
+//! some 5 GB.
 
 use ledger::{
     Bucket, CallId, CallRecord, Durability, End, Filter, Kind, LedgerReader, Outcome, ReadLedger,
@@ -25,10 +26,8 @@ type Anything = Box<dyn Error>;
 
 const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
 
-/// 2026-09-01, 00:00 UTC.
-const BEGIN_US: u64 = 1_788_220_800_000_000;
-
-const DAYS: u64 = 30;
+const DEFAULT_ENTRIES: u64 = 10_000_000;
+const DEFAULT_DAYS: u64 = 30;
 const PRINCIPALS: u64 = 200;
 const TOOLS: u64 = 40;
 const CALLERS: u64 = 256;
@@ -49,10 +48,52 @@ fn skewed(random: u64, bound: u64) -> u64 {
     (part * part * part * bound as f64) as u64
 }
 
-async fn one_call(recorder: &Recorder, number: u64, calls: u64) -> Result<(), Anything> {
+/// The time that calls are spread over, in microseconds since the epoch.
+#[derive(Clone, Copy)]
+struct Span {
+    /// The beginning of a day.
+    begin_us: u64,
+    end_us: u64,
+}
+
+impl Span {
+    /// The last `days` days, today among them.
+    fn until_now(days: u64) -> Self {
+        let end_us = system_now_us();
+        let today_us = end_us / DAY_US * DAY_US;
+        Self {
+            begin_us: today_us.saturating_sub(days.saturating_sub(1) * DAY_US),
+            end_us,
+        }
+    }
+
+    /// That of a ledger that there is.
+    fn of(reader: &mut LedgerReader) -> Result<Self, Anything> {
+        let newest = reader.recent(1, Filter::default())?;
+        let newest = newest.first().ok_or("there are no calls")?;
+        let oldest = reader.indexed_calls(0)?;
+        let oldest = oldest.first().ok_or("there are no calls")?;
+        Ok(Self {
+            begin_us: oldest.started_us / DAY_US * DAY_US,
+            end_us: newest.started.at_us + 1,
+        })
+    }
+
+    /// When call `number` of so many begins.
+    fn at(self, number: u64, calls: u64) -> u64 {
+        let length = u128::from(self.end_us - self.begin_us);
+        self.begin_us + (length * u128::from(number) / u128::from(calls)) as u64
+    }
+}
+
+async fn one_call(
+    recorder: &Recorder,
+    span: Span,
+    number: u64,
+    calls: u64,
+) -> Result<(), Anything> {
     let random = mix(number);
-    let at_us =
-        BEGIN_US + (u128::from(DAYS * DAY_US) * u128::from(number) / u128::from(calls)) as u64;
+    let at_us = span.at(number, calls);
     let principal = format!("client-{:03}", skewed(random, PRINCIPALS));
     let capability = format!("tool/number-{:02}", skewed(mix(random), TOOLS));
     let request_id = format!("{}", number % 100_000);
@@ -104,6 +145,8 @@ fn options() -> RecorderOptions {
     RecorderOptions {
         durability: Durability::Relaxed,
         max_refusals: u32::MAX,
+        // A disk that others want, too, makes it slow and nothing else.
+        max_wait: Duration::from_secs(3_600),
         ..RecorderOptions::default()
     }
 }
@@ -114,13 +157,14 @@ fn runtime() -> io::Result<tokio::runtime::Runtime> {
         .build()
 }
 
-fn generate(path: &Path, entries: u64) -> Result<(), Anything> {
-    let calls = entries / 2;
+fn generate(path: &Path, entries: u64, days: u64) -> Result<(), Anything> {
+    let (calls, span) = (entries / 2, Span::until_now(days));
     let recorder = Recorder::spawn(SqliteLedger::open(path, Durability::Relaxed)?, options())?;
+    let made = LedgerReader::open(path)?.count()?.calls;
     runtime()?.block_on(async {
-        for first in (0..calls).step_by(CALLERS as usize) {
+        for first in (made..calls).step_by(CALLERS as usize) {
             for number in first..calls.min(first + CALLERS) {
-                one_call(&recorder, number, calls).await?;
+                one_call(&recorder, span, number, calls).await?;
             }
             // Where nobody waits, nobody else gets to run.
             tokio::task::yield_now().await;
@@ -147,17 +191,17 @@ fn calls<'a>(name: &'a str, filter: Filter<'a>) -> Question<'a> {
     )
 }
 
-fn questions(sample: &CallRecord) -> Vec<Question<'_>> {
+fn questions(sample: &CallRecord, span: Span) -> Vec<Question<'_>> {
     let all = Filter::default();
     let started = &sample.started;
     let (principal, capability) = (&*started.principal, &*started.capability);
     let day = started.at_us / DAY_US * DAY_US;
     let deep = Some(sample.cursor());
-    let statistics = |principal, since_us, days, bucket| StatisticsQuery {
-        principal,
+    let statistics = |since_us, until_us, bucket| StatisticsQuery {
+        principal: None,
         capability: None,
         since_us,
-        until_us: since_us + days * DAY_US,
+        until_us,
         bucket,
     };
     let sums = |name, query: StatisticsQuery<'static>| -> Question<'static> {
@@ -265,19 +309,33 @@ fn questions(sample: &CallRecord) -> Vec<Question<'_>> {
             "unresolved",
             Box::new(|reader| Ok(reader.unresolved(PAGE, None)?.len())),
         ),
-        sums("statistics of a day", statistics(None, day, 1, Bucket::Day)),
         sums(
-            "statistics of the month, whole",
-            statistics(None, BEGIN_US, DAYS, Bucket::Whole),
+            "statistics of a day",
+            statistics(day, day + DAY_US, Bucket::Day),
+        ),
+        sums(
+            "statistics of everything, whole",
+            statistics(span.begin_us, u64::MAX, Bucket::Whole),
+        ),
+        sums(
+            "statistics of everything, by day",
+            statistics(span.begin_us, u64::MAX, Bucket::Day),
+        ),
+        (
+            "what the last day used, by minute",
+            Box::new(move |reader| {
+                let day = span.end_us.saturating_sub(DAY_US)..span.end_us;
+                Ok(reader.usage_between(day, Duration::from_secs(60))?.len())
+            }),
         ),
         (
             "how much there is",
             Box::new(|reader| Ok(reader.count()?.calls as usize)),
         ),
     ];
-    let of_principal = statistics(None, BEGIN_US, DAYS, Bucket::Day);
+    let of_principal = statistics(span.begin_us, u64::MAX, Bucket::Day);
     questions.push((
-        "statistics of the month by day, of a principal",
+        "statistics of everything by day, of a principal",
         Box::new(move |reader| {
             let query = StatisticsQuery {
                 principal: Some(principal),
@@ -289,7 +347,7 @@ fn questions(sample: &CallRecord) -> Vec<Question<'_>> {
     questions
 }
 
-fn measure(path: &Path, sample: &CallRecord) -> Result<(), Anything> {
+fn measure(path: &Path, sample: &CallRecord, span: Span) -> Result<(), Anything> {
     let begun = Instant::now();
     let mut reader = LedgerReader::open(path)?;
     reader.recent(1, Filter::default())?;
@@ -297,7 +355,7 @@ fn measure(path: &Path, sample: &CallRecord) -> Result<(), Anything> {
         "| opening and a first question | {:.1} | | |",
         millis(begun.elapsed())
     ))?;
-    for (name, ask) in questions(sample) {
+    for (name, ask) in questions(sample, span) {
         let mut times = Vec::new();
         let mut rows = 0;
         for _ in 0..RUNS {
@@ -316,6 +374,15 @@ fn measure(path: &Path, sample: &CallRecord) -> Result<(), Anything> {
     Ok(())
 }
 
+/// The most memory that this process has had, where the system tells.
+fn say_memory(when: &str) -> Result<(), Anything> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    match status.lines().find_map(|line| line.strip_prefix("VmHWM:")) {
+        Some(peak) => Ok(say(&format!("{when}: {} at most", peak.trim()))?),
+        None => Ok(()),
+    }
+}
+
 fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
@@ -325,11 +392,15 @@ fn main() -> Result<(), Anything> {
     let directory = arguments.next().ok_or("where?")?;
     let entries = arguments
         .next()
-        .map_or(Ok(10_000_000), |text| text.parse())?;
+        .map_or(Ok(DEFAULT_ENTRIES), |text| text.parse())?;
+    let days = arguments
+        .next()
+        .map_or(Ok(DEFAULT_DAYS), |text| text.parse())?;
     let path = Path::new(&directory).join("scale.sqlite");
-    if !path.exists() {
+    let is_whole = |made: u64| entries / 2 <= made;
+    if !path.exists() || !is_whole(LedgerReader::open(&path)?.count()?.calls) {
         let begun = Instant::now();
-        generate(&path, entries)?;
+        generate(&path, entries, days)?;
         say(&format!(
             "written in {:.0} s",
             begun.elapsed().as_secs_f64()
@@ -345,8 +416,10 @@ fn main() -> Result<(), Anything> {
     let recorder = Recorder::spawn(store, options())?;
     let runtime = runtime()?;
     let mut reader = LedgerReader::open(&path)?;
+    let span = Span::of(&mut reader)?;
+    say_memory("opened")?;
     let sample = Filter {
-        until_us: Some(BEGIN_US + DAYS / 2 * DAY_US + 1),
+        until_us: Some(span.at(1, 2)),
         ..Filter::default()
     };
     let sample = reader.recent(PAGE, sample)?;
@@ -355,7 +428,7 @@ fn main() -> Result<(), Anything> {
     let open = runtime.block_on(async {
         let mut open = Vec::new();
         for number in 0..OPEN {
-            let at_us = BEGIN_US + DAYS * DAY_US + number;
+            let at_us = span.end_us + number;
             let start = Start::new(
                 CallId::new(at_us),
                 at_us,
@@ -371,7 +444,7 @@ fn main() -> Result<(), Anything> {
         thread::sleep(Duration::from_millis(10));
     }
     say("beside a server at rest: median ms, longest ms, rows")?;
-    measure(&path, &sample)?;
+    measure(&path, &sample, span)?;
     let stop = Arc::new(AtomicBool::new(false));
     let writing = {
         let (recorder, stop) = (recorder.clone(), Arc::clone(&stop));
@@ -381,13 +454,10 @@ fn main() -> Result<(), Anything> {
                 let mut written = 0;
                 while !stop.load(Ordering::Relaxed) {
                     for _ in 0..CALLERS {
-                        one_call(
-                            &recorder,
-                            u64::from(u32::MAX) + written,
-                            u64::from(u32::MAX),
-                        )
-                        .await
-                        .map_err(|error| error.to_string())?;
+                        let number = u64::from(u32::MAX) + written;
+                        one_call(&recorder, span, number, u64::from(u32::MAX))
+                            .await
+                            .map_err(|error| error.to_string())?;
                         written += 1;
                     }
                     tokio::task::yield_now().await;
@@ -403,7 +473,7 @@ fn main() -> Result<(), Anything> {
         "beside one that writes; {} entries are not indexed",
         extent.last_sequence - extent.indexed_through
     ))?;
-    measure(&path, &sample)?;
+    measure(&path, &sample, span)?;
     let extent = reader.extent()?;
     say(&format!(
         "{:.0} entries a second meanwhile; {} are not indexed",
@@ -412,6 +482,7 @@ fn main() -> Result<(), Anything> {
     ))?;
     stop.store(true, Ordering::Relaxed);
     writing.join().map_err(|_| "the writer panicked")??;
+    say_memory("asked")?;
     drop(open);
     runtime.block_on(recorder.close())?;
     let begun = Instant::now();
@@ -421,5 +492,6 @@ fn main() -> Result<(), Anything> {
         "verified {} entries in {seconds:.0} s: {:?}",
         report.entries, report.first_wrong
     ))?;
+    say_memory("everything")?;
     Ok(())
 }
