@@ -4,9 +4,10 @@
 
 mod common;
 
-use common::{App, Running, has_ended, is_alive, kill, parent};
+use common::{App, Running, eventually, has_ended, is_alive, kill, parent};
 use serde_json::json;
 use std::{
+    collections::BTreeSet,
     path::PathBuf,
     process::{Child, Command, Stdio},
 };
@@ -33,13 +34,17 @@ async fn holder() {
 }
 
 fn hold(app: &App) -> Child {
-    Command::new(std::env::current_exe().unwrap())
+    holding(app).spawn().unwrap()
+}
+
+fn holding(app: &App) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["holder", "--exact", "--ignored", "--nocapture"])
         .env(DIRECTORY, app.directory.path())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
+        .stderr(Stdio::null());
+    command
 }
 
 /// Waits until handlers are stuck and have children, and gives all processes that there are.
@@ -68,6 +73,42 @@ async fn nothing_is_left_of_a_server_that_is_killed() {
     server.wait().unwrap();
     for pid in pids {
         has_ended(pid).await;
+    }
+}
+
+/// What a killed server cannot remove itself, the next one does; what another one uses stays.
+#[tokio::test]
+async fn the_directory_of_a_server_that_is_killed_goes_with_the_next_start() {
+    let temporary = tempfile::tempdir().unwrap();
+    let directories = || -> BTreeSet<PathBuf> {
+        let entries = std::fs::read_dir(temporary.path()).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    };
+    let apps = [App::pool_shop(), App::pool_shop(), App::pool_shop()];
+    let hold = |app| {
+        holding(app)
+            .env("TMPDIR", temporary.path())
+            .spawn()
+            .unwrap()
+    };
+    let mut running = hold(&apps[0]);
+    family(&apps[0]).await;
+    let used = directories();
+    assert_eq!(used.len(), 1);
+    let mut killed = hold(&apps[1]);
+    family(&apps[1]).await;
+    kill(i64::from(killed.id()));
+    killed.wait().unwrap();
+    let left: BTreeSet<_> = &directories() - &used;
+    assert_eq!(left.len(), 1);
+    let mut next = hold(&apps[2]);
+    eventually("it is removed", || left.is_disjoint(&directories())).await;
+    family(&apps[2]).await;
+    assert!(used.is_subset(&directories()));
+    assert_eq!(directories().len(), 2);
+    for server in [&mut running, &mut next] {
+        kill(i64::from(server.id()));
+        server.wait().unwrap();
     }
 }
 

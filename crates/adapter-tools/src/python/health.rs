@@ -222,7 +222,7 @@ impl Board {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) options: super::PythonOptions,
-    pub(super) directory: tempfile::TempDir,
+    pub(super) directory: super::private_directory::PrivateDirectory,
     pub(super) scheduler: Arc<Scheduler>,
     pub(super) board: Arc<Board>,
 }

@@ -35,6 +35,7 @@ mod meeting;
 mod money;
 mod options;
 mod package;
+mod private_directory;
 mod scheduler;
 mod slot;
 mod source_watch;
@@ -112,6 +113,15 @@ impl PythonApp {
     /// [`start_timeout`](PythonOptions::start_timeout), for whichever reason.
     pub async fn start(options: PythonOptions) -> Result<Self, StartError> {
         let directory = Supervisor::prepare(&options)?;
+        if let Some(parent) = directory.parent() {
+            // Nobody waits for it.
+            tokio::task::spawn_blocking(move || {
+                let removed = private_directory::remove_left_behind(&parent);
+                if removed > 0 {
+                    tracing::debug!(removed, "directories of servers that are gone were removed");
+                }
+            });
+        }
         let scheduler = Arc::new(Scheduler::new(&options));
         let board = Arc::new(Board::new(options.workers()));
         let shared = Arc::new(Shared {

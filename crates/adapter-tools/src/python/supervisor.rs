@@ -5,16 +5,14 @@ use super::{
     frames::Ready,
     generation::Generation,
     health::Shared,
+    private_directory::PrivateDirectory,
     scheduler::Scheduler,
     slot::{Wish, absent},
     source_watch::SourceWatch,
 };
-use std::{error::Error, path::PathBuf, sync::Arc};
-use tempfile::TempDir;
+use std::{error::Error, sync::Arc};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// The longest path of the workers' directory, in bytes: a socket's path may have about a hundred.
-const MAX_DIRECTORY: usize = 80;
 /// How many generations may be finishing what they run. When one more is to, the oldest is ended.
 const MAX_RETIRING: usize = 4;
 
@@ -223,17 +221,8 @@ impl Supervisor {
     }
 
     /// A private directory with the Python end in it.
-    pub(super) fn prepare(options: &PythonOptions) -> Result<TempDir, StartError> {
-        use std::os::unix::fs::PermissionsExt;
-        let owner_only = std::fs::Permissions::from_mode(0o700);
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("owlclaw-").permissions(owner_only);
-        // The path of a socket has to be short, and temporary directories of some systems are not.
-        let directory = match builder.tempdir() {
-            Ok(directory) if directory.path().as_os_str().len() <= MAX_DIRECTORY => Ok(directory),
-            _ => builder.tempdir_in(PathBuf::from("/tmp")),
-        };
-        let directory = directory.map_err(StartError::Prepare)?;
+    pub(super) fn prepare(options: &PythonOptions) -> Result<PrivateDirectory, StartError> {
+        let directory = PrivateDirectory::create().map_err(StartError::Prepare)?;
         if options.package.is_none() {
             super::package::unpack(directory.path()).map_err(StartError::Prepare)?;
         }
