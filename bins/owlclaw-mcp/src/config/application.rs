@@ -16,6 +16,10 @@ pub struct Workers {
     pub start: WorkerStart,
     /// Load the application anew when its code changes on disk.
     pub watch: bool,
+    /// How long a handler may go on after its call was cancelled or has timed out before its worker is
+    /// killed, and with it whatever else runs there.
+    #[schemars(range(min = 1, max = 3_600))]
+    pub grace_seconds: u64,
     /// How much memory each may address, in bytes; a handler that wants more gets a `MemoryError`.
     /// Without it there is no bound but the machine's.
     #[schemars(range(min = 67_108_864))]
@@ -28,6 +32,7 @@ impl Default for Workers {
             count: 4,
             start: WorkerStart::default(),
             watch: true,
+            grace_seconds: 2,
             max_memory_bytes: None,
         }
     }

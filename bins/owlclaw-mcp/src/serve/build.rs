@@ -244,6 +244,7 @@ pub(super) async fn start_app(config: &Config) -> Result<Option<Arc<PythonApp>>,
         config::WorkerStart::Spawn => StartMode::Spawn,
     };
     options.watch = config.workers.watch;
+    options.grace = Duration::from_secs(config.workers.grace_seconds);
     options.worker_memory = config.workers.max_memory_bytes;
     let app = PythonApp::start(options).await.map_err(|error| {
         let details = error.details();
