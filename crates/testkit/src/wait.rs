@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 
 /// How long anything here waits for something that should come at once: long enough for a loaded
 /// machine, short enough that a hanging test is noticed.
-pub const GENEROUS: Duration = Duration::from_secs(20);
+pub const GENEROUS: Duration = Duration::from_secs(60);
 
 /// Between two looks at a condition.
 const INTERVAL: Duration = Duration::from_millis(5);
