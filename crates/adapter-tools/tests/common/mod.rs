@@ -64,11 +64,13 @@ impl App {
         fs::write(self.directory.path().join("app.py"), source).unwrap();
     }
 
-    /// One worker, so that handlers share memory, and nothing happens by itself.
+    /// One worker, so that handlers share memory, and nothing happens by itself. Handlers may take their
+    /// time to end, as they do on a busy machine.
     pub fn options(&self) -> PythonOptions {
         let mut options = PythonOptions::new("app.py", self.directory.path());
         options.workers = 1;
         options.watch = false;
+        options.grace = LONG;
         options
     }
 
@@ -143,13 +145,15 @@ impl Running {
     }
 
     /// Waits until the handlers have seen `mark`.
+    /// Whether a handler has left this mark.
+    pub async fn sees(&self, mark: &str) -> bool {
+        let seen = self.json("seen", serde_json::json!({})).await;
+        seen.as_array().unwrap().iter().any(|one| one == mark)
+    }
+
     pub async fn has_seen(&self, mark: &str) {
         let look = async {
-            loop {
-                let seen = self.json("seen", serde_json::json!({})).await;
-                if seen.as_array().unwrap().iter().any(|one| one == mark) {
-                    return;
-                }
+            while !self.sees(mark).await {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
