@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{A_WHILE, FLOODED, MUCH, Running, start};
+use common::{A_WHILE, AN_HOUR, FLOODED, MUCH, Running, start};
 use serde_json::{Value, json};
 use std::{
     sync::atomic::Ordering,
@@ -107,18 +107,16 @@ async fn what_was_not_read_in_time_is_read_later() {
 
 #[tokio::test]
 async fn hanging_up_unread_cancels_a_modern_call_only() {
-    let running = start(HttpOptions::default()).await;
+    // No comment finds out.
+    let running = start(HttpOptions {
+        keep_alive: AN_HOUR,
+        ..HttpOptions::default()
+    })
+    .await;
     let seen = &running.seen;
     let [mut modern, mut legacy, mut sessionless] = clients(&running).await;
-    let connection = flooded(&running, &mut modern, "flood", FLOODED).await;
-    let hung_up = Instant::now();
-    drop(connection);
+    drop(flooded(&running, &mut modern, "flood", FLOODED).await);
     seen.wait(&seen.dropped, 1).await;
-    assert!(
-        hung_up.elapsed() < Duration::from_millis(50),
-        "{:?}",
-        hung_up.elapsed()
-    );
     assert_eq!(seen.finished.load(Ordering::SeqCst), 0);
     all_is_given_back(&running).await;
     for (client, round) in [&mut legacy, &mut sessionless].into_iter().zip(1..) {

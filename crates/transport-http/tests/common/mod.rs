@@ -302,3 +302,6 @@ impl Running {
 
 /// Not long, and long enough for what should not happen to happen.
 pub(crate) const A_WHILE: Duration = Duration::from_millis(100);
+
+/// Longer than any test waits.
+pub(crate) const AN_HOUR: Duration = Duration::from_secs(3_600);
