@@ -110,17 +110,17 @@ async fn what_may_pass_is_sent_again_when_the_collector_says() {
     collector.answer_next([
         CollectorAnswer::Status(503, &[]),
         CollectorAnswer::HangUp,
-        CollectorAnswer::Status(429, &["Retry-After: 2"]),
+        CollectorAnswer::Status(429, &["Retry-After: 6"]),
     ]);
     let telemetry = start(&collector);
+    let begun = Instant::now();
     end_one(&telemetry, "one");
-    collector.requested(3).await;
-    let asked = Instant::now();
     let spans = collector.spans_of(1).await;
+    // More than all that it would have waited by itself.
     assert!(
-        Duration::from_millis(1_900) <= asked.elapsed(),
+        Duration::from_secs(6) <= begun.elapsed(),
         "{:?}",
-        asked.elapsed()
+        begun.elapsed()
     );
     assert_eq!(spans.len(), 1);
     let stats = settled(&telemetry).await;
@@ -164,21 +164,24 @@ async fn a_collector_may_come_later_and_go_and_come_back() {
 async fn a_collector_that_hangs_keeps_nobody_and_what_is_too_much_is_counted() {
     let collector = Collector::start().await;
     collector.answer_next([CollectorAnswer::Hang]);
-    let telemetry = start(&collector);
+    let telemetry = Telemetry::start(TelemetryOptions {
+        timeout: Duration::from_secs(600),
+        ..options(collector.endpoint())
+    })
+    .unwrap();
     end_one(&telemetry, "hangs");
     collector.requested(1).await;
     let begun = Instant::now();
     for _ in 0..MAX_QUEUED_SPANS + 10 {
         end_one(&telemetry, "more");
     }
-    let took = begun.elapsed();
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(begun.elapsed() < GENEROUS, "{:?}", begun.elapsed());
     let stats = telemetry.stats();
     assert_eq!((stats.dropped, stats.queued), (10, MAX_QUEUED_SPANS + 1));
     // And the end does not wait for it.
     let begun = Instant::now();
     telemetry.close(Duration::from_millis(100)).await;
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(begun.elapsed() < GENEROUS);
     let stats = telemetry.stats();
     assert_eq!(
         (stats.failed as usize, stats.queued),

@@ -5,7 +5,13 @@ use governance::{Micros, Quota, Rules};
 use ledger::{Kind, Outcome};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
 use testkit::MODERN;
 
 async fn only(house: &House) -> Call {
@@ -284,11 +290,12 @@ async fn tool_results_tell_what_is_left() {
 #[tokio::test]
 async fn a_thread_that_goes_on_spending_cannot_split_the_ledger_from_the_budget() {
     use adapter_tools::{NoArguments, Tool};
-    let spender = || {
-        Tool::native_blocking("spender", |cx, NoArguments {}| {
-            // It does not ask whether anybody still waits.
-            let until = std::time::Instant::now() + Duration::from_millis(60);
-            while std::time::Instant::now() < until {
+    let spender = |enough: &Arc<AtomicBool>| {
+        let enough = Arc::clone(enough);
+        Tool::native_blocking("spender", move |cx, NoArguments {}| {
+            // It does not ask whether anybody still waits. The time is for a test that fails.
+            let until = Instant::now() + testkit::GENEROUS;
+            while !enough.load(Ordering::Relaxed) && Instant::now() < until {
                 cx.add_cost_micros(1);
             }
             Ok("spent".to_owned())
@@ -296,8 +303,9 @@ async fn a_thread_that_goes_on_spending_cannot_split_the_ledger_from_the_budget(
         .with_timeout(Duration::from_millis(2))
     };
     for _ in 0..20 {
+        let enough = Arc::default();
         let house = Setup {
-            more_tools: vec![spender()],
+            more_tools: vec![spender(&enough)],
             ..Setup::default()
         }
         .build();
@@ -305,6 +313,7 @@ async fn a_thread_that_goes_on_spending_cannot_split_the_ledger_from_the_budget(
         let answer = client.call("spender", json!({})).await;
         assert_eq!(answer["error"]["code"], -32004, "{answer}");
         check_sums(&house).await;
+        enough.store(true, Ordering::Relaxed);
     }
 }
 
