@@ -17,7 +17,7 @@ async fn a_cancelled_call_is_stopped_and_never_answered() {
         ] {
             let request = server
                 .voice
-                .request("tools/call", call(tool, json!({"seconds": 60})));
+                .request("tools/call", call(tool, json!({"seconds": 600})));
             server.send(&request).await;
             wait_until("it runs", GENEROUS, || site.read(file).contains("begun")).await;
             let cancel = json!({"requestId": request["id"], "reason": "changed my mind"});
@@ -98,7 +98,7 @@ async fn over_http_a_modern_client_cancels_by_hanging_up() {
     ] {
         let request = client
             .voice
-            .request("tools/call", call(tool, json!({"seconds": 60})));
+            .request("tools/call", call(tool, json!({"seconds": 600})));
         let mut connection = client.connect().await;
         connection
             .send_bytes(&client.post_of(&request).to_bytes())
@@ -151,7 +151,7 @@ async fn over_http_a_legacy_client_that_hangs_up_has_not_cancelled() {
     // It has to say so.
     let request = client
         .voice
-        .request("tools/call", call("block", json!({"seconds": 60})));
+        .request("tools/call", call("block", json!({"seconds": 600})));
     let mut connection = client.connect().await;
     connection
         .send_bytes(&client.post_of(&request).to_bytes())

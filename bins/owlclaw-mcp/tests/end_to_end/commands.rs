@@ -1,7 +1,5 @@
 //! Programs as tools.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use testkit::{Conversation, GENEROUS, MODERN, StdioServer, wait_until};
 
@@ -23,7 +21,9 @@ fn site(scripts: &[(&str, &str, Value)]) -> Site {
         }
         commands[*name] = command;
     }
-    let site = Site::new(json!({"commands": commands}));
+    // Some of them do not end by themselves.
+    let shutdown = json!({"drain_seconds": 1});
+    let site = Site::new(json!({"commands": commands, "shutdown": shutdown}));
     for (name, script, _) in scripts {
         site.write(&format!("{name}.sh"), script);
     }
@@ -281,7 +281,7 @@ async fn a_program_does_not_outlive_the_server_however_that_ends() {
         server.send(&request).await;
         let pid = process(&site, "pid").await;
         server.process().signal(signal).await;
-        server.wait_exit(Duration::from_secs(60)).await;
+        server.wait_exit(GENEROUS).await;
         has_ended(pid).await;
     }
 }

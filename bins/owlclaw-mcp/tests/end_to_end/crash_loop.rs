@@ -59,6 +59,7 @@ async fn a_ledger_in_a_database_tells_the_truth_after_every_kill() {
         "tasks": {"path": "tasks.db"},
     }));
     let options = PostgresOptions::new(&url).unwrap();
+    let options = options.with_max_attempt(GENEROUS);
     let read = || PostgresReader::open(&options).unwrap();
     crash_and_check(&site, || Box::new(read())).await;
 }
@@ -72,7 +73,13 @@ async fn crash_and_check(site: &Site, open: impl Fn() -> Box<dyn ReadLedger>) {
         for client in 0..CLIENTS {
             clients.spawn(call_until_it_dies(address, round, client));
         }
-        // Any moment will do: that it is nobody's choice is the point.
+        // Any moment will do: that it is nobody's choice is the point. Only that on a busy machine it may
+        // always be one before anybody has called.
+        if round % 2 == 0 {
+            let executed = || site.read("executed").lines().count();
+            let before = executed();
+            wait_until("the server is called", GENEROUS, || before < executed()).await;
+        }
         sleep(moment()).await;
         server.process().signal("KILL").await;
         server.wait_exit(GENEROUS).await;
@@ -91,7 +98,10 @@ async fn crash_and_check(site: &Site, open: impl Fn() -> Box<dyn ReadLedger>) {
     server.wait_exit(GENEROUS).await;
 
     let executed: HashSet<String> = site.read("executed").lines().map(str::to_owned).collect();
-    assert!(rounds() <= executed.len() as u64, "the server was called");
+    assert!(
+        rounds() / 2 <= executed.len() as u64,
+        "the server was called"
+    );
     assert!(!answered.is_empty(), "the server answered");
     let calls = all_calls(&mut *open());
     let mut outcomes = HashMap::new();
@@ -144,9 +154,13 @@ async fn call_until_it_dies(address: SocketAddr, round: u64, client: u64) -> Vec
         let Some((body, next)) = exchange(connection, &request).await else {
             return answered;
         };
+        connection = next;
+        // A database that does not answer in time, as happens on a busy machine, is none.
+        if body.contains("\"ledger_unavailable\"") {
+            continue;
+        }
         assert!(body.contains(&format!("\"{mark}\"")), "{body}");
         answered.push(mark);
-        connection = next;
     }
     answered
 }

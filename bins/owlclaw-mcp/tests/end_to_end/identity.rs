@@ -685,13 +685,20 @@ async fn keys_of_an_issuer_change_and_an_issuer_that_hangs_harms_nobody_else() {
         assert!(Instant::now() < end);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let began = Instant::now();
-    assert_eq!(ask(&server, &known).await.status, 200);
-    assert_eq!(ask(&server, &other).await.status, 200);
+    // Whoever waits for the issuer waits longer than that; but so may anybody on a busy machine.
+    let mut waits = Vec::new();
+    for _ in 0..5 {
+        let began = Instant::now();
+        assert_eq!(ask(&server, &known).await.status, 200);
+        assert_eq!(ask(&server, &other).await.status, 200);
+        waits.push(began.elapsed());
+        if began.elapsed() < Duration::from_secs(4) {
+            break;
+        }
+    }
     assert!(
-        began.elapsed() < Duration::from_secs(4),
-        "{:?}",
-        began.elapsed()
+        waits.iter().any(|wait| *wait < Duration::from_secs(4)),
+        "{waits:?}"
     );
     let status = tokio::time::timeout(GENEROUS, waiting)
         .await

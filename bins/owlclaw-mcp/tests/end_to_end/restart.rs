@@ -160,7 +160,7 @@ async fn a_session_goes_on_through_many_restarts() {
 
 #[tokio::test]
 async fn what_has_ended_stays_ended() {
-    let site = site(json!({"session_idle_seconds": 2}));
+    let site = site(json!({}));
     let mut server = site.http().await;
     let left = opened(&server, "alice", "2025-06-18").await;
     let idle = opened(&server, "bob", "2025-06-18").await;
@@ -172,11 +172,16 @@ async fn what_has_ended_stays_ended() {
     assert_eq!(left.exchange(&delete).await.status, 204);
     // At once: that it was answered says that it is stored.
     ended(&mut server, "KILL").await;
-    let server = site.http().await;
+    let mut server = site.http().await;
     let mut left = left.moved_to(server.address());
     assert_eq!(status(&mut left, "alice").await, 404);
-    drop(server);
-    tokio::time::sleep(Duration::from_secs(2).saturating_sub(used.elapsed())).await;
+    ended(&mut server, "KILL").await;
+    // It would still be welcome, but for a bound that is shorter from now on.
+    let config = site.read("mcp-server.yaml");
+    let shorter = config.replace("\"port\":0", "\"port\":0,\"session_idle_seconds\":1");
+    assert_ne!(shorter, config);
+    site.write("mcp-server.yaml", shorter);
+    tokio::time::sleep(Duration::from_secs(1).saturating_sub(used.elapsed())).await;
     let server = site.http().await;
     let mut idle = idle.moved_to(server.address());
     assert_eq!(status(&mut idle, "bob").await, 404);

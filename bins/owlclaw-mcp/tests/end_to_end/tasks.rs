@@ -98,12 +98,14 @@ async fn a_task_is_cancelled_and_its_handler_with_it() {
 
 #[tokio::test]
 async fn what_came_of_a_task_outlives_the_server_and_what_it_cut_short_is_said() {
-    let site = Site::new(json!({"tasks": {"after_seconds": 0}}));
+    let site = Site::new(json!({
+        "tasks": {"after_seconds": 0}, "shutdown": {"drain_seconds": 2},
+    }));
     let mut server = site.http().await;
     let mut client = knowing(server.client());
     let done = created(&mut client, "nap", json!({"seconds": 0.1})).await;
     ended(&mut client, &done).await;
-    let cut_short = created(&mut client, "nap", json!({"seconds": 60})).await;
+    let cut_short = created(&mut client, "nap", json!({"seconds": 600})).await;
     server.process().signal("KILL").await;
     server.wait_exit(GENEROUS).await;
 
@@ -118,7 +120,7 @@ async fn what_came_of_a_task_outlives_the_server_and_what_it_cut_short_is_said()
     assert_eq!(failed["error"]["data"]["retryable"], false);
 
     // Told to stop, it says so itself, and ends in time.
-    let running = created(&mut client, "nap", json!({"seconds": 60})).await;
+    let running = created(&mut client, "nap", json!({"seconds": 600})).await;
     server.process().signal("TERM").await;
     assert!(server.wait_exit(END).await.success());
     let server = site.http().await;
@@ -138,7 +140,9 @@ async fn looked_up(site: &Site, times: usize) {
 
 #[tokio::test]
 async fn an_idempotent_call_is_begun_again_after_the_server_was_killed_or_stopped() {
-    let site = Site::new(json!({"tasks": {"after_seconds": 0}}));
+    let site = Site::new(json!({
+        "tasks": {"after_seconds": 0}, "shutdown": {"drain_seconds": 2},
+    }));
     site.skill("c", "look-up", "owlclaw: {idempotent: true}\n");
     let mut server = site.http().await;
     let mut client = knowing(server.client());
