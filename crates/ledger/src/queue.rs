@@ -644,7 +644,11 @@ impl Shared {
         if queue.health.stopped || !hangs {
             return false;
         }
-        self.refuse_all(queue, "it has not answered for too long".to_owned())
+        // What the store has said itself tells people more than that it is waited for.
+        let known = queue.health.failing_since_us.is_some();
+        let said = queue.health.last_error.clone().filter(|_| known);
+        let error = said.unwrap_or_else(|| "it has not answered for too long".to_owned());
+        self.refuse_all(queue, error)
     }
 
     pub(crate) fn is_refusing(&self) -> bool {

@@ -8,6 +8,7 @@ use ledger::{
     RecordError, Recorder, RecorderOptions, StoreError, Tail,
 };
 use std::{
+    cell::Cell,
     pin::pin,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -109,4 +110,39 @@ fn whoever_waits_for_room_hears_of_a_hanging_store() {
     });
     drop(hanging);
     runtime.block_on(soon(recorder.close())).unwrap();
+}
+
+/// What is wrong stays known while the entries wait on: that they wait too long says less.
+#[tokio::test]
+async fn why_the_store_fails_is_not_forgotten_while_it_does() {
+    let ledger = MemoryLedger::default();
+    let max_wait = Duration::from_millis(20);
+    let options = RecorderOptions {
+        max_wait,
+        ..RecorderOptions::default()
+    };
+    let recorder = Recorder::spawn(ledger.clone(), options).unwrap();
+    let open = soon(recorder.begin(&start(1))).await.unwrap();
+    ledger.set_failing(true);
+    // Its end waits from now on.
+    drop(open);
+    until(|| !recorder.is_ok()).await;
+    // Before the store's first word nothing is known but that it is waited for.
+    let has_said = Cell::new(false);
+    until(|| {
+        let health = recorder.health();
+        let told = health.last_error.unwrap_or_default();
+        if told.contains("the disk is full") {
+            has_said.set(true);
+        } else {
+            assert!(!has_said.get(), "{told}");
+        }
+        50 * max_wait <= health.lag
+    })
+    .await;
+    let last = recorder.health().last_error.unwrap();
+    assert!(last.contains("the disk is full"), "{last}");
+    ledger.set_failing(false);
+    until(|| recorder.is_ok()).await;
+    soon(recorder.close()).await.unwrap();
 }
