@@ -216,7 +216,8 @@ impl Policy {
     }
 
     /// A digest of what it says: policies that say the same have the same version, in every process
-    /// and after every restart. It has 53 bits, so that it is exact wherever it is shown.
+    /// and after every restart. It has 39 bits, so that it is exact wherever it is shown, and is taken
+    /// for no card's number where that is redacted.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
