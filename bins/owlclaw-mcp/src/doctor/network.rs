@@ -107,11 +107,18 @@ fn keys(config: &Config) -> Option<Finding> {
     let file = &config.identity.api_keys.as_ref()?.file;
     let place = file.display();
     let make = "owlclaw-mcp keys create --principal NAME";
+    let file_is_there = file.exists();
     Some(match KeyFile::at(file).list() {
         Ok(keys) if keys.is_empty() => {
             Finding::warning(AREA, format!("there is no key in {place}")).hint(make)
         }
         Ok(keys) => Finding::ok(AREA, format!("{} in {place}", keys.len())),
-        Err(error) => Finding::error(AREA, crate::command::explain(&error)).hint(make),
+        Err(error) => {
+            let hint = match file_is_there {
+                true => "mend the file or put a copy of it back; see docs/identity.md",
+                false => make,
+            };
+            Finding::error(AREA, crate::command::explain(&error)).hint(hint)
+        }
     })
 }

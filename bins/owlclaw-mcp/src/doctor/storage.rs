@@ -1,7 +1,7 @@
 //! Where calls are recorded.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::Instant;
 
@@ -12,6 +12,8 @@ use crate::config::Config;
 use crate::serve::{database, open_reader};
 
 const MINUTE_US: u64 = 60_000_000;
+/// What a file is tried with: where this finds no room, the disk is full.
+const PROBE_BYTES: usize = 256 * 1024;
 
 pub(super) fn findings(config: &Config) -> Vec<Finding> {
     match &config.ledger.url {
@@ -52,10 +54,18 @@ fn in_file(config: &Config) -> Vec<Finding> {
         None => {}
     }
     if !path.exists() {
-        findings.push(Finding::ok(
-            AREA,
-            format!("{place} will be made at the first start"),
-        ));
+        let checkpoints = config.ledger.checkpoints_file();
+        findings.push(match checkpoints.exists() {
+            true => Finding::error(
+                AREA,
+                format!(
+                    "{place} is not there, though {} is: it was taken away",
+                    checkpoints.display()
+                ),
+            )
+            .hint("put it back; a server that starts without it begins a new ledger"),
+            false => Finding::ok(AREA, format!("{place} will be made at the first start")),
+        });
         return findings;
     }
     findings.extend(private(AREA, path));
@@ -73,7 +83,7 @@ fn in_file(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// Whether a file can be made in `directory`, by making one.
+/// Whether a file can be made in `directory` and has room, by making one.
 fn writable(area: &'static str, directory: &Path) -> Option<Finding> {
     let name = format!(".owlclaw-doctor-{}", std::process::id());
     let path = directory.join(name);
@@ -82,10 +92,17 @@ fn writable(area: &'static str, directory: &Path) -> Option<Finding> {
         .create_new(true)
         .open(&path);
     match made {
-        Ok(_) => {
+        Ok(mut file) => {
+            let filled = file
+                .write_all(&[0; PROBE_BYTES])
+                .and_then(|()| file.sync_all());
             // What cannot be removed was still made.
             let _ = fs::remove_file(&path);
-            None
+            filled.err().map(|error| {
+                let place = directory.display();
+                Finding::error(area, format!("{place} has no room for a file: {error}"))
+                    .hint("make room: calls that cannot be recorded are refused")
+            })
         }
         Err(error) => Some(
             Finding::error(

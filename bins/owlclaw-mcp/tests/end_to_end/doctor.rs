@@ -109,3 +109,37 @@ async fn secrets_that_others_can_read_are_found() {
     let (_, odd) = found(&site, &["--no-import"]).await;
     assert!(!odd.iter().any(|it| it.contains("secrets")), "{odd:#?}");
 }
+
+#[tokio::test]
+async fn a_ledger_that_was_taken_away_is_no_new_one() {
+    let site = Site::new(json!({}));
+    // What a server leaves beside its ledger.
+    site.write("ledger.db.checkpoints", "");
+    let (ok, odd) = found(&site, &["--no-import"]).await;
+    assert!(!ok);
+    let gone = odd.iter().find(|it| it.starts_with("error ledger: "));
+    let gone = gone.unwrap_or_else(|| panic!("{odd:#?}"));
+    assert!(
+        gone.contains("was taken away") && gone.contains("put it back"),
+        "{gone}"
+    );
+}
+
+#[tokio::test]
+async fn a_file_of_keys_that_is_wrong_is_mended_and_not_made() {
+    let keys = json!({"transport": "http", "http": {"port": 0}, "identity": {"api_keys": {}}});
+    let site = Site::new(keys);
+    let hint = async |site: &Site| {
+        let (_, odd) = found(site, &["--no-import"]).await;
+        let found = odd.iter().find(|it| it.contains(" keys: "));
+        found.unwrap_or_else(|| panic!("{odd:#?}")).clone()
+    };
+    assert!(hint(&site).await.contains("keys create"));
+    std::fs::create_dir_all(site.path("data")).unwrap();
+    site.write("data/api-keys.json", "{broken");
+    let broken = hint(&site).await;
+    assert!(
+        broken.starts_with("error keys: ") && broken.contains("put a copy of it back"),
+        "{broken}"
+    );
+}
