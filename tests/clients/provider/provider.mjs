@@ -62,10 +62,11 @@ function provide(key) {
       },
     },
     interactions: { url: (_, interaction) => `${issuer}/interaction/${interaction.uid}` },
-    // Nobody is asked whether they agree.
+    // Whatever is asked for is granted.
     loadExistingGrant: async (context) => {
       const { client, session, resourceServers } = context.oidc;
       const grant = new context.oidc.provider.Grant({ clientId: client.clientId, accountId: session.accountId });
+      grant.addOIDCScope([...context.oidc.requestParamOIDCScopes].join(" "));
       for (const resource of Object.keys(resourceServers ?? {})) {
         grant.addResourceScope(resource, SCOPES);
       }
@@ -78,7 +79,8 @@ function provide(key) {
     request.originalUrl = request.url;
     request.url = request.url.slice(MOUNT.length);
     if (request.url.startsWith("/interaction/")) {
-      const result = { login: { accountId: SIGNS_IN } };
+      // Programs on somebody's own machine are agreed to each time.
+      const result = { login: { accountId: SIGNS_IN }, consent: {} };
       await provider.interactionFinished(request, response, result, { mergeWithLastSubmission: false });
     } else {
       await answer(request, response);

@@ -50,10 +50,14 @@ class Browser:
                 url = urljoin(url, answer.headers["location"])
                 if url.startswith(RETURN):
                     break
+            else:
+                raise RuntimeError(f"sent on without end: {url}")
         self.back = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
 
     async def returned(self):
         back = self.back
+        if "code" not in back:
+            raise RuntimeError(f"sent back with {back}")
         return AuthorizationCodeResult(code=back["code"], state=back.get("state"), iss=back.get("iss"))
 
 
