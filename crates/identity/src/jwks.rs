@@ -105,9 +105,12 @@ impl KeySet {
 
     /// Whether one of these keys has signed `token`.
     pub(crate) fn has_signed(&self, token: &Compact<'_>) -> bool {
-        self.candidates(token)
-            .take(MAX_TRIED)
-            .any(|key| key.public.has_signed(token))
+        self.tried(token).any(|key| key.public.has_signed(token))
+    }
+
+    /// A document can have as many keys of one name as it likes, and each takes a while.
+    fn tried<'a>(&'a self, token: &'a Compact<'_>) -> impl Iterator<Item = &'a Key> {
+        self.candidates(token).take(MAX_TRIED)
     }
 
     /// The algorithm must fit the key and not only the token: it is the key that decides how it may
@@ -227,4 +230,90 @@ fn without_zeros(mut bytes: Vec<u8>) -> Vec<u8> {
 fn point(x: &[u8], y: &[u8], length: usize) -> Option<Vec<u8>> {
     let fits = x.len() == length && y.len() == length;
     fits.then(|| [&[4], x, y].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn set(keys: &[Value]) -> Result<KeySet, BadSet> {
+        KeySet::parse(json!({ "keys": keys }).to_string().as_bytes())
+    }
+
+    /// A key with a modulus of so many bits, which is no product of primes.
+    fn rsa(id: &str, bits: usize) -> Value {
+        let mut modulus = vec![0; bits.div_ceil(8)];
+        modulus[0] = 1 << ((bits - 1) % 8);
+        json!({"kty": "RSA", "kid": id, "n": BASE64.encode(modulus), "e": "AQAB"})
+    }
+
+    fn point(id: Option<&str>) -> Value {
+        let coordinate = BASE64.encode([7; 32]);
+        json!({"kty": "EC", "crv": "P-256", "kid": id, "x": coordinate, "y": coordinate})
+    }
+
+    fn header(header: &Value) -> String {
+        let part = |value: &Value| BASE64.encode(value.to_string()).replace('=', "");
+        format!("{}.{}.AAAA", part(header), part(&json!({})))
+    }
+
+    fn candidates(set: &KeySet, token: &Value) -> usize {
+        let text = header(token);
+        let token = Compact::parse(&text).unwrap();
+        assert_eq!(set.knows(&token), set.candidates(&token).next().is_some());
+        set.candidates(&token).count()
+    }
+
+    #[test]
+    fn a_document_has_a_few_keys_that_can_be_used() {
+        assert_eq!(set(&[]), Err(BadSet::Empty));
+        assert_eq!(
+            set(&[json!({"kty": "oct", "k": "AAAA"})]),
+            Err(BadSet::Empty)
+        );
+        for (bits, is_one) in [
+            (1_024, false),
+            (2_047, false),
+            (2_048, true),
+            (8_192, true),
+            (8_193, false),
+        ] {
+            assert_eq!(set(&[rsa("a", bits)]).is_ok(), is_one, "{bits}");
+        }
+        let many = |count: usize| vec![point(None); count];
+        assert_eq!(set(&many(MAX_KEYS)).unwrap().len(), MAX_KEYS);
+        assert_eq!(set(&many(MAX_KEYS + 1)), Err(BadSet::TooMany));
+        // Spaces are no keys, and read all the same.
+        let mut long = json!({ "keys": [point(None)] }).to_string().into_bytes();
+        long.resize(MAX_SET_BYTES, b' ');
+        assert!(KeySet::parse(&long).is_ok());
+        long.push(b' ');
+        assert_eq!(KeySet::parse(&long), Err(BadSet::TooLong));
+        assert_eq!(KeySet::parse(b"{}"), Err(BadSet::NotASet));
+    }
+
+    #[test]
+    fn a_token_is_that_of_the_key_it_names_or_of_the_only_one() {
+        let one = set(&[point(None), rsa("r", 2_048)]).unwrap();
+        let named = json!({"alg": "ES256", "kid": "a"});
+        let unnamed = json!({"alg": "ES256"});
+        assert_eq!(
+            (candidates(&one, &named), candidates(&one, &unnamed)),
+            (0, 1)
+        );
+        let two = set(&[point(Some("a")), point(Some("b"))]).unwrap();
+        assert_eq!(
+            (candidates(&two, &named), candidates(&two, &unnamed)),
+            (1, 0)
+        );
+        // No more than a few of one name are tried, whoever has published them.
+        let same = set(&vec![point(Some("a")); 9]).unwrap();
+        assert_eq!(candidates(&same, &named), 9);
+        let text = header(&named);
+        assert_eq!(
+            same.tried(&Compact::parse(&text).unwrap()).count(),
+            MAX_TRIED
+        );
+    }
 }
