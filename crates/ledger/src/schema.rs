@@ -15,8 +15,14 @@ const LEDGER: Format = Format {
     version: 2,
 };
 
-/// The most of a ledger that a reader keeps in memory, in KiB.
-const READER_CACHE_KIB: i64 = 16 * 1024;
+/// The most of a ledger that a reader keeps in memory, in KiB, and the most that whoever appends does.
+/// A row of the index is put into ten trees; those of ten million entries, whose upper pages do not fit
+/// into the two megabytes that the database takes by itself, then cost twice as much writing.
+const CACHE_KIB: i64 = 16 * 1024;
+
+/// Who reads for long while much is appended makes the database's log grow, and whoever opens the
+/// ledger after a crash reads all of it. It does not stay that long for ever.
+pub(crate) const MAX_KEPT_LOG_BYTES: i64 = 64 * 1024 * 1024;
 
 /// Version 1. `entry_group` is the ledger: what was called, in order and without gaps. The index to it, made
 /// afterwards, has a version of its own.
@@ -182,7 +188,7 @@ pub(crate) fn open_to_read(path: &Path) -> Result<Connection, OpenError> {
     let connection = open(path, Access::Read)?;
     // A page of calls may be in as many groups, and the next page in the same ones.
     connection
-        .pragma_update(None, "cache_size", -READER_CACHE_KIB)
+        .pragma_update(None, "cache_size", -CACHE_KIB)
         .map_err(|error| explain(path, error))?;
     Ok(connection)
 }
@@ -216,7 +222,8 @@ pub(crate) fn explain(path: &Path, error: impl Into<Unusable>) -> OpenError {
 }
 
 fn prepare(connection: &mut Connection, synchronous: &str) -> rusqlite::Result<()> {
-    keep_a_log(connection, None)?;
+    keep_a_log(connection, MAX_KEPT_LOG_BYTES)?;
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     connection.pragma_update(None, "synchronous", synchronous)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let found: i32 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;

@@ -100,7 +100,7 @@ pub(crate) fn note_store(lock: &mut FileLock) -> io::Result<()> {
 pub(crate) fn open(path: &Path) -> Result<Connection, Unusable> {
     let (mut connection, version) = STORE.open(path, Access::Write)?;
     connection.busy_timeout(BUSY)?;
-    keep_a_log(&connection, Some(MAX_KEPT_LOG_BYTES))?;
+    keep_a_log(&connection, MAX_KEPT_LOG_BYTES)?;
     // Who can read the file must not find sessions in it that have ended.
     connection.pragma_update_and_check(None, "secure_delete", true, |_| Ok(()))?;
     if version < STORE.version {

@@ -128,15 +128,12 @@ fn is_a_scrap(path: &Path) -> bool {
 
 /// Has changes be written to a log beside the file first, so that nobody who reads keeps anybody
 /// waiting who writes. `max_kept_bytes` is how much of the log's file is kept once a large
-/// transaction has made it longer; `None` keeps all.
+/// transaction, or somebody who reads for long, has made it longer.
 ///
 /// # Errors
 ///
 /// What the database says.
-pub fn keep_a_log(connection: &Connection, max_kept_bytes: Option<i64>) -> rusqlite::Result<()> {
+pub fn keep_a_log(connection: &Connection, max_kept_bytes: i64) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
-    if let Some(bytes) = max_kept_bytes {
-        connection.pragma_update_and_check(None, "journal_size_limit", bytes, |_| Ok(()))?;
-    }
-    Ok(())
+    connection.pragma_update_and_check(None, "journal_size_limit", max_kept_bytes, |_| Ok(()))
 }

@@ -15,7 +15,7 @@
 //! let path = create(&path)?;
 //! let lock = FileLock::take(&path)?;
 //! let (mut connection, version) = NOTES.open(&path, Access::Write)?;
-//! keep_a_log(&connection, Some(1024 * 1024))?;
+//! keep_a_log(&connection, 1024 * 1024)?;
 //! if version < NOTES.version {
 //!     let transaction = connection.transaction()?;
 //!     transaction.execute_batch("CREATE TABLE note (text TEXT NOT NULL) STRICT")?;

@@ -17,7 +17,7 @@ fn make(path: &Path, format: Format) {
     let path = create(path).unwrap();
     let (mut connection, version) = format.open(&path, Access::Write).unwrap();
     assert_eq!(version, 0);
-    keep_a_log(&connection, Some(4096)).unwrap();
+    keep_a_log(&connection, 4096).unwrap();
     let transaction = connection.transaction().unwrap();
     transaction
         .execute_batch("CREATE TABLE kept (number INTEGER) STRICT")

@@ -157,7 +157,7 @@ pub(crate) fn explain(path: &Path, error: impl Into<Unusable>) -> OpenError {
 }
 
 fn prepare(connection: &mut Connection, version: i32) -> rusqlite::Result<()> {
-    keep_a_log(connection, Some(MAX_KEPT_LOG_BYTES))?;
+    keep_a_log(connection, MAX_KEPT_LOG_BYTES)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     // Arguments of calls that are over are not to be found in the file.
     connection.pragma_update_and_check(None, "secure_delete", true, |_| Ok(()))?;

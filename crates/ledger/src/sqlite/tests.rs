@@ -184,3 +184,29 @@ async fn damage_is_told_and_not_built_upon() {
     let mut reader = crate::LedgerReader::open(&path).unwrap();
     assert!(reader.count().is_err());
 }
+
+#[tokio::test]
+async fn a_log_that_somebody_s_reading_made_long_does_not_stay_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.sqlite");
+    let mut store = SqliteLedger::open(&path, Durability::Relaxed).unwrap();
+    append(&mut store, &body(1)).await.unwrap();
+    let log_bytes =
+        || std::fs::metadata(directory.path().join("ledger.sqlite-wal")).map(|it| it.len());
+    let mut reader = Connection::open(&path).unwrap();
+    let snapshot = reader.transaction().unwrap();
+    let read = "SELECT count(*) FROM entry_group";
+    let _: i64 = snapshot.query_row(read, [], |row| row.get(0)).unwrap();
+    let large = body(16_000);
+    let many = (large.0.repeat(64), large.1 * 64);
+    let limit = u64::try_from(crate::schema::MAX_KEPT_LOG_BYTES).unwrap();
+    while log_bytes().unwrap() <= limit {
+        append(&mut store, &many).await.unwrap();
+    }
+    drop(snapshot);
+    // What is appended then begins the log anew, once all of it is in the ledger.
+    for _ in 0..2 {
+        append(&mut store, &many).await.unwrap();
+    }
+    assert!(log_bytes().unwrap() <= limit);
+}
