@@ -1,7 +1,7 @@
 //! Carrying requests out: in a place, by the service, and whatever becomes of it with an answer.
 
 use super::{Engine, answered, place::Place, too_many};
-use crate::{Answer, Connection, McpError, Reply, RequestCx, Service};
+use crate::{Connection, McpError, Reply, RequestCx, Service};
 use futures_util::{FutureExt, future::Either};
 use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
 use mcp_protocol::model::{ClientRequest, ServerResult};
@@ -28,37 +28,39 @@ where
                 drop(place);
                 Box::pin(async move { Reply::One(self.listen(&cx, filter).await) })
             }
-            request => Box::pin(async move {
-                Reply::One(self.handle(cx, request, place, connection.as_ref()).await)
-            }),
+            request => {
+                let asked = Box::new(Asked {
+                    cx,
+                    request,
+                    place,
+                    connection,
+                });
+                in_place(|| self.handle(asked))
+            }
         }
     }
 
-    async fn handle(
-        self: Arc<Self>,
-        cx: RequestCx,
-        request: ClientRequest,
-        place: Place<S>,
-        connection: Option<&Arc<Connection>>,
-    ) -> Answer {
+    async fn handle(self: Arc<Self>, asked: Box<Asked<S>>) -> Reply {
         // Waiting for a task would hold its place for as long as that takes; services bound it.
-        if let ClientRequest::AwaitTask(_) = request {
-            drop(place);
-            let outcome = self.caught(&cx, request, connection).await;
-            return answered(&cx, outcome);
+        if let ClientRequest::AwaitTask(_) = asked.request {
+            drop(asked.place);
+            let connection = asked.connection.as_ref();
+            let outcome = self.caught(&asked.cx, asked.request, connection).await;
+            return Reply::One(answered(&asked.cx, outcome));
         }
         // The quick way first: awaiting costs a turn of the runtime's cooperation budget, and a
         // connection takes hundreds of requests in one turn.
         let permit = match self.places.try_acquire() {
             Ok(permit) => Either::Left(Ok(permit)),
-            Err(_) => match self.kept_places.take(&cx.principal) {
+            Err(_) => match self.kept_places.take(&asked.cx.principal) {
                 Some(kept) => Either::Right(kept),
                 None => Either::Left(self.places.acquire().await),
             },
         };
-        let outcome = self.caught(&cx, request, connection).await;
-        drop((permit, place));
-        answered(&cx, outcome)
+        let connection = asked.connection.as_ref();
+        let outcome = self.caught(&asked.cx, asked.request, connection).await;
+        drop((permit, asked.place));
+        Reply::One(answered(&asked.cx, outcome))
     }
 
     /// Calls the service; a handler that panics has failed, and nothing else has.
@@ -115,6 +117,21 @@ where
             .result(cx.version, &result)
             .map_err(|error| McpError::internal(&error))
     }
+}
+
+/// What a request is answered from.
+struct Asked<S> {
+    cx: RequestCx,
+    request: ClientRequest,
+    place: Place<S>,
+    connection: Option<Arc<Connection>>,
+}
+
+/// Boxes what `make` makes. Its place is there before it, and if it is made of nothing but pointers,
+/// the compiler writes these there. Otherwise it would make all of a future elsewhere and copy it,
+/// of which hardly anything means something before it is polled.
+fn in_place<F>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
+    Box::into_pin(Box::write(Box::new_uninit(), make()))
 }
 
 /// What a panic says, for logs.
