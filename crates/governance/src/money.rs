@@ -6,6 +6,9 @@ const UNIT: u64 = 1_000_000;
 /// Digits after the point that a micro-unit can express.
 const DECIMALS: usize = 6;
 
+/// The most bytes of an amount in words: fourteen digits, the point and [`DECIMALS`].
+const MOST_BYTES: usize = 21;
+
 /// An amount of money in millionths of the configured currency. Never a binary float.
 ///
 /// Reads and writes decimal strings exactly: `"0.05"`, `"500"`. Arithmetic saturates, so that an
@@ -90,22 +93,35 @@ impl FromStr for Micros {
 
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (whole, fraction) = (self.0 / UNIT, self.0 % UNIT);
-        if fraction == 0 {
-            return write!(f, "{whole}");
+        // By hand, from the end: every call over HTTP tells of amounts, in a header and in its result.
+        let mut text = [b'0'; MOST_BYTES];
+        let mut start = text.len();
+        let mut put = |byte: u8| {
+            start -= 1;
+            text[start] = byte;
+        };
+        let (mut whole, mut fraction) = (self.0 / UNIT, self.0 % UNIT);
+        if fraction != 0 {
+            let mut is_end = true;
+            for _ in 0..DECIMALS {
+                let digit = (fraction % 10) as u8;
+                fraction /= 10;
+                // Zeros at the end say nothing.
+                is_end &= digit == 0;
+                if !is_end {
+                    put(b'0' + digit);
+                }
+            }
+            put(b'.');
         }
-        let mut digits = [b'0'; DECIMALS];
-        let mut rest = fraction;
-        for digit in digits.iter_mut().rev() {
-            *digit += (rest % 10) as u8;
-            rest /= 10;
+        loop {
+            put(b'0' + (whole % 10) as u8);
+            whole /= 10;
+            if whole == 0 {
+                break;
+            }
         }
-        let end = digits
-            .iter()
-            .rposition(|digit| *digit != b'0')
-            .map_or(0, |last| last + 1);
-        let digits = std::str::from_utf8(&digits[..end]).map_err(|_| fmt::Error)?;
-        write!(f, "{whole}.{digits}")
+        f.write_str(std::str::from_utf8(&text[start..]).map_err(|_| fmt::Error)?)
     }
 }
 
