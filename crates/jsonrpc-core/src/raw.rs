@@ -70,9 +70,8 @@ impl RawJson {
     ///
     /// The parser's error when it is no `T`, or nested deeper than serde_json reads (128).
     pub fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
-        // Not through `as_str`: that would check all of the text once more, and what is read of it
-        // is checked here anyway.
-        serde_json::from_slice(&self.0)
+        // As text: checking all of it at once is cheaper than checking each string that is read.
+        serde_json::from_str(self.as_str())
     }
 
     /// The JSON text.
