@@ -96,6 +96,9 @@ fn name_of(request: &Request) -> Option<(&'static str, Cow<'_, str>)> {
         "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
         _ => return None,
     };
+    if let Some(name) = first_member(request.params.as_str(), member) {
+        return Some((member, Cow::Borrowed(name)));
+    }
     let mut name = None;
     let mut deserializer = serde_json::Deserializer::from_str(request.params.as_str());
     // Stopping early is an error to the parser. It is none to us: the parameters were read before
@@ -105,6 +108,15 @@ fn name_of(request: &Request) -> Option<(&'static str, Cow<'_, str>)> {
         found: &mut name,
     });
     Some((member, name?))
+}
+
+/// The string that `member` is, where an object without spaces has it first and without escapes: as
+/// most clients write it. Nothing of that which is otherwise.
+fn first_member<'a>(object: &'a str, member: &str) -> Option<&'a str> {
+    let value = object.strip_prefix("{\"")?.strip_prefix(member)?;
+    let value = value.strip_prefix("\":\"")?;
+    let end = value.find(['"', '\\'])?;
+    value[end..].starts_with('"').then(|| &value[..end])
 }
 
 /// Looks for a string member, and reads no further than it: most requests have it first, and what
@@ -236,6 +248,10 @@ mod tests {
                 Some("a"),
             ),
             (r#"{"na\u006de":"\u0061\n"}"#, Some("a\n")),
+            (r#"{"name":"a\"b"}"#, Some("a\"b")),
+            (r#"{ "name" : "a" }"#, Some("a")),
+            (r#"{"names":"b","name":"é"}"#, Some("é")),
+            (r#"{"name":"","arguments":{"a":"\\"}}"#, Some("")),
             (r#"{"name":7}"#, None),
             (r#"{"name":null}"#, None),
             (r#"{"Name":"a"}"#, None),
