@@ -15,6 +15,8 @@ const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache");
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 const NO_SNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+/// How many headers most answers have beside hints: what they are, and what [`secure`] says.
+const FURTHER: usize = 4;
 const NO: HeaderValue = HeaderValue::from_static("no");
 
 /// The response for a reply that nothing came before.
@@ -35,22 +37,34 @@ pub(crate) fn reply(reply: Reply, accept: Accept) -> Response<Body> {
         event_stream(Body::event(frame))
     } else {
         let mut response = Response::new(Body::json(frame));
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, APPLICATION_JSON);
+        let headers = response.headers_mut();
+        headers.reserve(hints.len() + FURTHER);
+        headers.insert(header::CONTENT_TYPE, APPLICATION_JSON);
         response
     };
     for (name, value) in hints {
         // A hint is a service's; what does not fit into a header is left out.
-        let header = HeaderName::from_bytes(name.as_bytes());
-        match (header, HeaderValue::try_from(value)) {
-            (Ok(name), Ok(value)) => {
+        match (name_of(name), HeaderValue::try_from(value)) {
+            (Some(name), Ok(value)) => {
                 response.headers_mut().append(name, value);
             }
             _ => tracing::debug!(name, "a hint does not fit into a header"),
         }
     }
     with_status(status, response)
+}
+
+/// What a hint is called as a header. Those that every call has need not be read first.
+fn name_of(hint: &'static str) -> Option<HeaderName> {
+    const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+    const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+    const BUDGET: HeaderName = HeaderName::from_static("x-owlclaw-budget-remaining");
+    match hint {
+        "ratelimit" => Some(RATE_LIMIT),
+        "ratelimit-policy" => Some(RATE_LIMIT_POLICY),
+        "x-owlclaw-budget-remaining" => Some(BUDGET),
+        other => HeaderName::from_bytes(other.as_bytes()).ok(),
+    }
 }
 
 /// The response that streams `events`.
