@@ -334,9 +334,13 @@ impl Meta<'_> {
     }
 }
 
+/// Most results of calls fit into so many bytes, with what is said beside them.
+const USUAL_BYTES: usize = 512;
+
 /// Writes `own`'s members and then `shape`'s. `#[serde(flatten)]` would build a tree of both first.
 fn encode<T: Serialize>(shape: &Shape<'_>, own: &T) -> Result<RawJson, serde_json::Error> {
-    let mut out = serde_json::to_vec(own)?;
+    let mut out = Vec::with_capacity(USUAL_BYTES);
+    serde_json::to_writer(&mut out, own)?;
     debug_assert_eq!(out.last(), Some(&b'}'), "a result is an object");
     out.pop();
     let mut first = out == b"{";
