@@ -2,7 +2,7 @@
 //! and by requests of our own where it does not. Handlers do not know which.
 
 use crate::{
-    Invocation, InvocationError, Invoked, Tally,
+    Clock, Invocation, InvocationError, Invoked, Tally,
     seal::{Bound, LIFETIME, Sealer},
 };
 use adapter_tools::{Answers, Askable, Needed, Question};
@@ -43,7 +43,7 @@ pub(crate) enum Progressed {
 pub(crate) async fn call_with_input<S>(
     service: &S,
     sealer: &Sealer,
-    now_us: u64,
+    clock: Clock,
     cx: &RequestCx,
     repeated: Repeated<'_>,
     retry: InputRetry,
@@ -55,7 +55,7 @@ where
     let mut answers = if retry.is_empty() {
         None
     } else {
-        Some(Arc::new(opened(sealer, now_us, cx, &repeated, retry)?))
+        Some(Arc::new(opened(sealer, clock(), cx, &repeated, retry)?))
     };
     for _ in 0..MAX_ROUNDS {
         let invocation = Invocation {
@@ -69,7 +69,7 @@ where
         };
         let requests = declared(cx, needed.questions)?;
         if cx.version.era() == Era::Modern {
-            let required = sealed(sealer, now_us, cx, &repeated, requests, needed.state);
+            let required = sealed(sealer, clock(), cx, &repeated, requests, needed.state);
             return Ok(Progressed::Asks(required));
         }
         let asked = ask_all(cx, &requests, None).await;

@@ -225,9 +225,12 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         }
         let key = replay::key_of(cx);
         let key = key.map_err(|bad| Refusal::Failed(InvocationError::BadKey(bad)))?;
+        let Some(key) = key else {
+            return Ok(None);
+        };
         let at_us = (self.clock)();
         let keep_us = u64::try_from(self.keep_keys.as_micros()).unwrap_or(u64::MAX);
-        Ok(key.map(|key| KeyClaim {
+        Ok(Some(KeyClaim {
             principal: cx.principal.as_str().to_owned(),
             key,
             capability: invocation.capability.clone(),

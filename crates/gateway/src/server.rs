@@ -107,11 +107,10 @@ impl<Q: QuotaStore> Server<Q> {
             parameters: &arguments,
         };
         let invocation = || Invocation::tool(Arc::clone(&offer), name.clone(), arguments.clone());
-        let now_us = (self.clock)();
         let called = call_with_input(
             &*self.invocations,
             &self.sealer,
-            now_us,
+            self.clock,
             cx,
             repeated,
             retry,
@@ -155,7 +154,7 @@ impl<Q: QuotaStore> Server<Q> {
         let called = call_with_input(
             &*self.invocations,
             &self.sealer,
-            (self.clock)(),
+            self.clock,
             cx,
             repeated,
             retry,
@@ -192,7 +191,7 @@ impl<Q: QuotaStore> Server<Q> {
         let called = call_with_input(
             &*self.invocations,
             &self.sealer,
-            (self.clock)(),
+            self.clock,
             cx,
             repeated,
             retry,
