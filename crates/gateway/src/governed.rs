@@ -26,8 +26,13 @@ use std::{
 
 /// Something that governance has let through. Only [`Governed`] makes one, so what takes an
 /// `Admitted` cannot be reached around it.
+///
+/// In a place of its own: each layer below takes it, and would have a copy of all of it.
 #[derive(Debug)]
-pub struct Admitted<T> {
+pub struct Admitted<T>(Box<Parts<T>>);
+
+#[derive(Debug)]
+struct Parts<T> {
     inner: T,
     estimate: Micros,
     policy_version: u64,
@@ -44,76 +49,72 @@ pub struct Admitted<T> {
 impl<T> Admitted<T> {
     /// What was let through.
     pub fn inner(&self) -> &T {
-        &self.inner
+        &self.0.inner
     }
 
     /// What was reserved for it.
     pub fn estimate(&self) -> Micros {
-        self.estimate
+        self.0.estimate
     }
 
     /// When its answer is no longer wanted; set on the way to whoever carries it out.
     pub fn deadline(&self) -> Option<Instant> {
-        self.deadline
+        self.0.deadline
     }
 
     /// Who has to confirm it before it may begin.
     pub fn confirmation(&self) -> Option<Confirmation> {
-        self.confirmation
+        self.0.confirmation
     }
 
     /// By which rule, in words.
     pub fn confirmation_rule(&self) -> Option<&str> {
-        self.confirmation_rule.as_deref()
+        self.0.confirmation_rule.as_deref()
     }
 
     /// What it does.
     pub fn risk(&self) -> Risk {
-        self.risk
+        self.0.risk
     }
 
     /// Whether it must be safe on record before it begins.
     pub fn durable_start(&self) -> bool {
-        self.durable_start
+        self.0.durable_start
     }
 
     /// Whether it may be made while the ledger cannot be written: it changes nothing, and the
     /// operator would rather have it answered than on record.
     pub fn may_go_unrecorded(&self) -> bool {
-        self.may_go_unrecorded
+        self.0.may_go_unrecorded
     }
 
     /// The idempotency key it comes under.
     pub(crate) fn key(&self) -> Option<&KeyClaim> {
-        self.key.as_ref()
+        self.0.key.as_ref()
     }
 
     /// The approval that it begins with, and what that is for.
     pub(crate) fn approval(&self) -> Option<(ApprovalId, Digest)> {
-        self.approval
+        self.0.approval
     }
 
-    pub(crate) fn with_approval(self, approval: ApprovalId, binding: Digest) -> Self {
-        Self {
-            approval: Some((approval, binding)),
-            ..self
-        }
+    pub(crate) fn with_approval(mut self, approval: ApprovalId, binding: Digest) -> Self {
+        self.0.approval = Some((approval, binding));
+        self
     }
 
     pub(crate) fn inner_mut(&mut self) -> &mut T {
-        &mut self.inner
+        &mut self.0.inner
     }
 
-    pub(crate) fn until(self, deadline: Instant) -> Self {
-        Self {
-            deadline: Some(deadline),
-            ..self
-        }
+    pub(crate) fn until(mut self, deadline: Instant) -> Self {
+        self.0.deadline = Some(deadline);
+        self
     }
 
     /// The version of the policy that let it through.
     pub fn policy_version(&self) -> u64 {
-        self.policy_version
+        self.0.policy_version
     }
 }
 
@@ -457,7 +458,7 @@ where
         let confirmation = permit.confirmation();
         // Only these can be refused from here on for other reasons than the ledger's own.
         let refusable = (confirmation.is_some() || key.is_some()).then(|| invocation.clone());
-        let admitted = Admitted {
+        let admitted = Admitted(Box::new(Parts {
             estimate: permit.reserved(),
             policy_version: permit.policy_version(),
             confirmation,
@@ -469,7 +470,7 @@ where
             approval: None,
             deadline: None,
             inner: invocation,
-        };
+        }));
         let open = OpenPermit {
             permit: Some(permit),
             tally: &tally,
