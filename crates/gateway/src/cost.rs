@@ -7,7 +7,7 @@ use governance::{Micros, Remaining};
 use ledger::CallId;
 use std::sync::{
     Arc, Mutex, OnceLock, PoisonError,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 /// What one call uses up, and what it leaves. It outlives the call, which may be given up anywhere.
@@ -21,6 +21,8 @@ pub struct Tally {
     fault: OnceLock<Fault>,
     /// One more than there are, so that none is told from nothing known.
     result_bytes: AtomicUsize,
+    /// Whether its arguments have been looked through, and nothing was found.
+    is_harmless: AtomicBool,
 }
 
 impl Tally {
@@ -72,6 +74,16 @@ impl Tally {
 
     pub(crate) fn fault(&self) -> Option<&Fault> {
         self.fault.get()
+    }
+
+    /// Its arguments have no secrets, by the rules of what is called.
+    pub(crate) fn found_no_secrets(&self) {
+        self.is_harmless.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its arguments are known to have no secrets, so that nobody has to look again.
+    pub(crate) fn is_harmless(&self) -> bool {
+        self.is_harmless.load(Ordering::Relaxed)
     }
 
     /// It was answered with so many bytes.

@@ -101,6 +101,13 @@ impl<'a> Labels<'a> {
     }
 }
 
+impl Labels<'_> {
+    /// Whether the arguments are as they were sent: no secret was found in them.
+    fn are_harmless(&self) -> bool {
+        matches!(self.arguments, Cow::Borrowed(_))
+    }
+}
+
 /// A digest of what was `sent`, of which `kept` is what stays.
 pub(crate) fn arguments_digest(redactor: &Redactor, sent: &str, kept: &str) -> ledger::Digest {
     if kept == sent {
@@ -159,6 +166,9 @@ where
         let capability = admitted.inner().capability.clone();
         let open = {
             let labels = Labels::of(cx, admitted.inner(), &self.redactor);
+            if labels.are_harmless() {
+                tally.found_no_secrets();
+            }
             let call = CallId::new(began_us);
             // Before it is asked whether it is a task: whoever makes one of it asks the other way round.
             tally.goes_on_record(call);
@@ -335,4 +345,35 @@ fn read_bytes(result: &ReadResourceResult) -> usize {
     let contents = result.contents.iter();
     let bytes = contents.filter_map(|it| it.text.as_ref().or(it.blob.as_ref()));
     bytes.map(String::len).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Offer;
+    use adapter_tools::{NoArguments, Tool, ToolSet};
+    use jsonrpc_core::RawJson;
+    use std::time::Duration;
+
+    #[test]
+    fn arguments_with_a_secret_are_not_harmless() {
+        let tool = Tool::native("t", |_cx, _: NoArguments| async { Ok("") });
+        let tools = ToolSet::new([tool]).unwrap();
+        let offer = Arc::new(Offer::of_tools(tools, Duration::from_secs(60)));
+        let cx = RequestCx::detached(mcp_protocol::ProtocolVersion::V2026_07_28, "x");
+        let redactor = redactor_of_this_process();
+        for (sent, expected) in [
+            (r#"{"order":"4711"}"#, true),
+            (r#"{"password":"hunter22"}"#, false),
+            (
+                r#"{"note":"Bearer abcdefghijklmnopqrstuvwxyz0123456789"}"#,
+                false,
+            ),
+        ] {
+            let arguments = RawJson::from_bytes(sent.into()).unwrap();
+            let invocation = Invocation::tool(Arc::clone(&offer), "t".to_owned(), arguments);
+            let labels = Labels::of(&cx, &invocation, &redactor);
+            assert_eq!(labels.are_harmless(), expected, "{sent}");
+        }
+    }
 }

@@ -71,7 +71,9 @@ pub(crate) struct RequestLine<'a> {
 }
 
 impl RequestLine<'_> {
-    fn parameters(&self, redactor: &Redactor) -> Option<String> {
+    /// `is_harmless` is what the ledger has found out about the arguments of a call already, which is
+    /// most of what a line costs.
+    fn parameters(&self, is_harmless: bool, redactor: &Redactor) -> Option<String> {
         self.params.map(|params| {
             let length = params.as_str().len();
             if MAX_READ_BYTES < length {
@@ -79,6 +81,7 @@ impl RequestLine<'_> {
             }
             // By the rules of what is called; what does not exist has none of its own.
             let params = match (self.method, self.name) {
+                ("tools/call", Some(_)) if is_harmless => params.as_str().into(),
                 ("tools/call", Some(tool)) => {
                     redactor.json(&crate::tool_capability(tool), params.as_str())
                 }
@@ -93,7 +96,7 @@ impl RequestLine<'_> {
         let name = self
             .name
             .map(|name| redactor.text(cut(name, MAX_PARAMS_BYTES)));
-        let params = self.parameters(redactor);
+        let params = self.parameters(tally.is_some_and(Tally::is_harmless), redactor);
         let verdict = tally.and_then(Tally::verdict);
         let remaining = tally.and_then(Tally::remaining).copied();
         let remaining = remaining.or_else(|| verdict.as_ref()?.remaining);
@@ -299,7 +302,7 @@ mod tests {
     #[test]
     fn of_long_parameters_only_the_length_is_told() {
         let redactor = crate::redactor_of_this_process();
-        let told = |text: String| {
+        let told_of = |text: String, is_harmless: bool| {
             let value: serde_json::Value = serde_json::from_str(&text).unwrap();
             let params = RawJson::from_value(&value).unwrap();
             let line = RequestLine {
@@ -312,8 +315,9 @@ mod tests {
                 error: None,
                 took: Duration::ZERO,
             };
-            line.parameters(&redactor).unwrap()
+            line.parameters(is_harmless, &redactor).unwrap()
         };
+        let told = |text| told_of(text, false);
         let short = told(r#"{"password":"hunter22","a":1}"#.to_owned());
         assert!(
             short.contains(r#""a":1"#) && !short.contains("hunter22"),
@@ -324,5 +328,8 @@ mod tests {
             "hunter22".repeat(MAX_READ_BYTES / 8)
         );
         assert_eq!(told(long.clone()), format!("({} bytes)", long.len()));
+        // Whoever has looked already is believed.
+        let looked_through = r#"{"a":1,"password":"hunter22"}"#;
+        assert_eq!(told_of(looked_through.to_owned(), true), looked_through);
     }
 }
