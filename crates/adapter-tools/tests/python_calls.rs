@@ -286,6 +286,18 @@ async fn giving_a_call_up_cancels_its_handler() {
     assert_eq!(shop.pid().await, pid);
 }
 
+/// The signal for handlers that block may come when one that awaits has been told already.
+#[tokio::test]
+async fn who_was_told_at_an_await_cleans_up_undisturbed() {
+    let app = App::shop();
+    let shop = Running::start(app.options()).await;
+    tokio::select! {
+        _ = shop.call("tidy", json!({})) => panic!("it waits"),
+        () = shop.has_seen("to be tidied") => {}
+    }
+    shop.has_seen("tidied").await;
+}
+
 /// An interruption just before a handler waits in the kernel goes unnoticed.
 #[tokio::test]
 async fn who_missed_the_first_interruption_notices_the_next() {

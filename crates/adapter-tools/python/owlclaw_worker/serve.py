@@ -71,7 +71,8 @@ class _Call:
         self.cancel_requested = False
         # Whether the application's code is running, so that `Interrupted` may be raised in it.
         self.interruptible = False
-        # `Interrupted` is raised at most once per call: code that catches it has to be able to clean up.
+        # Whether it was told: by `Interrupted`, or by `CancelledError` at an `await`. That is done once per
+        # call: code that catches it has to be able to clean up.
         self.interrupted = False
         self._worker = worker
 
@@ -376,22 +377,29 @@ class Worker:
         call.cancel_requested = True
         if call.task is not None and call.started:
             call.task.cancel()
+            if self._current_task() is not call.task:
+                # It hears of it by `CancelledError`. The signal may come later, and would strike while it
+                # cleans up.
+                call.interrupted = True
 
     def _on_signal(self, _number, _frame):
         self._signalled = True
         call = self._running
         if call is None:
             # An asynchronous handler that blocks its loop can be reached all the same.
-            try:
-                task = asyncio.current_task(self._loop)
-            except RuntimeError:
-                return
+            task = self._current_task()
             if task is None:
                 return  # The loop is about to read the socket itself.
             call = next((one for one in self._active.values() if one.task is task), None)
         # A second signal may interrupt this very function; the first one's turn then reads for both.
         if call is not None and call.interruptible and not self._reading_in_signal:
             self._look_for_cancel(call)
+
+    def _current_task(self):
+        try:
+            return asyncio.current_task(self._loop)
+        except RuntimeError:
+            return None
 
     def _look_for_cancel(self, call):
         self._reading_in_signal = True

@@ -527,6 +527,26 @@ def fine(): return "fine"
             worker.cancel(1)
             self.assertEqual(worker.answer(1)["value"], "finished all the same: True")
 
+    def test_who_is_told_at_an_await_cleans_up_undisturbed(self):
+        text = self.TEXT + """
+import signal
+@handler("tidy-async")
+async def tidy_async():
+    try:
+        owlclaw_worker.progress(0)
+        await asyncio.sleep(1000)
+    except asyncio.CancelledError:
+        # The server's signal, which comes later than the frame where there is much else to do.
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return "tidied"
+"""
+        with WorkerProcess(text) as worker:
+            worker.ready()
+            worker.call(1, "tidy-async")
+            worker.frame()
+            worker.send({"type": "cancel", "id": 1})
+            self.assertEqual(worker.answer(1)["value"], "tidied")
+
     def test_cleaning_up_is_not_interrupted_again(self):
         text = self.TEXT + """
 @handler("tidy")
