@@ -16,20 +16,26 @@ pub enum TransportKind {
     Stdio,
     /// Over HTTP.
     Http,
+    /// Over a WebSocket.
+    WebSocket,
 }
 
 impl TransportKind {
+    /// All there are.
+    pub const ALL: [Self; 3] = [Self::Stdio, Self::Http, Self::WebSocket];
+
     /// Its name in configuration, logs and the ledger.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Stdio => "stdio",
             Self::Http => "http",
+            Self::WebSocket => "websocket",
         }
     }
 }
 
-/// What is known of one peer while it stays connected: a process on stdio, or a legacy session on
-/// HTTP. A modern HTTP request has none.
+/// What is known of one peer while it stays connected: a process on stdio, a WebSocket, or a legacy
+/// session on HTTP. A modern HTTP request has none.
 #[derive(Debug)]
 pub struct Connection {
     pub(crate) principal: Principal,
@@ -116,9 +122,9 @@ impl Connection {
         self.outbox.close();
     }
 
-    /// Notes that `principal`, whose connection this is, has sent something with the roles that it
-    /// has now: what it may hear of from here on depends on them.
-    pub(crate) fn seen_as(&self, principal: &Principal) {
+    /// Notes that `principal`, whose connection this is, has sent something, or is there, with the
+    /// roles that it has now: what it may hear of from here on depends on them.
+    pub fn seen_as(&self, principal: &Principal) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if !seen.is_exactly(principal) {
             *seen = principal.clone();

@@ -222,19 +222,31 @@ where
         frame: &Bytes,
         outbox: &Outbox,
     ) -> Accepted {
-        let from = Sender {
-            connection,
-            principal: &connection.principal,
-            carrier: None,
-            outbox,
-        };
+        self.accept_as(connection, &connection.principal, frame, outbox)
+    }
+
+    /// The same of a connection whose peer is asked again who it is: `principal` is who sent this
+    /// frame, as for [`Engine::accept_payload`].
+    pub fn accept_as(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        principal: &Principal,
+        frame: &Bytes,
+        outbox: &Outbox,
+    ) -> Accepted {
         match decode(frame, self.limits.frames) {
             Err(error) => {
+                let from = Sender {
+                    connection,
+                    principal,
+                    carrier: None,
+                    outbox,
+                };
                 let error = error.to_error_object();
                 self.tell(&unread(from, None, None, &error));
                 Answer::error(None, error, 400).into()
             }
-            Ok(payload) => self.accept_from(from, payload),
+            Ok(payload) => self.accept_payload(connection, principal, payload, outbox, None),
         }
     }
 

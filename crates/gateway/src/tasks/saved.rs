@@ -96,8 +96,7 @@ pub(crate) struct Again {
 pub(crate) fn read(record: &TaskRecord, attempt: u64, text: &str, now_us: u64) -> Option<Again> {
     let saved: Saved = serde_json::from_str(text).ok()?;
     let version: ProtocolVersion = record.protocol_version.parse().ok()?;
-    let transports = [TransportKind::Stdio, TransportKind::Http];
-    let transport = transports
+    let transport = TransportKind::ALL
         .into_iter()
         .find(|it| it.as_str() == saved.transport)?;
     let mut cx = RequestCx::detached(version, &record.principal).with_transport(transport);

@@ -23,11 +23,15 @@ pub(super) fn of_request(
     attributes.push(text("jsonrpc.request.id", &cx.id.to_string()));
     let transport = match cx.transport {
         TransportKind::Stdio => "pipe",
-        TransportKind::Http => "tcp",
+        TransportKind::Http | TransportKind::WebSocket => "tcp",
     };
     attributes.push(KeyValue::new("network.transport", transport));
-    if cx.transport == TransportKind::Http {
-        attributes.push(KeyValue::new("network.protocol.name", "http"));
+    match cx.transport {
+        TransportKind::Stdio => {}
+        transport @ (TransportKind::Http | TransportKind::WebSocket) => {
+            let name = transport.as_str();
+            attributes.push(KeyValue::new("network.protocol.name", name));
+        }
     }
     attributes.push(KeyValue::new("langfuse.observation.type", "span"));
     let mut name = method.to_owned();
