@@ -1,6 +1,6 @@
 //! Whether a connection gets on.
 
-use crate::budget::Held;
+use crate::{budget::Held, upgrade::Change};
 use std::sync::{
     Arc,
     atomic::{AtomicU32, Ordering},
@@ -15,6 +15,8 @@ pub(crate) struct Activity {
     steps: AtomicU32,
     /// What is held of bodies that it sends.
     pub(crate) held: Held,
+    /// What it goes on with afterwards.
+    pub(crate) change: Change,
 }
 
 /// A request that is being answered.

@@ -8,6 +8,7 @@ use crate::{
     endpoint::{Caller, Listening, handle},
     leftovers::Leftovers,
     socket::{Rewound, Socket},
+    upgrade::{Upgraded, UpgradedSocket},
 };
 use bytes::Bytes;
 use hyper::{
@@ -92,8 +93,18 @@ pub(crate) async fn serve<S>(
     let served = async {
         if is_http2 {
             Box::pin(http2(socket, Bytes::new(), caller, limits, life)).await;
-        } else if let Some((socket, read)) = http1(socket, &caller, &limits, &mut life).await {
-            Box::pin(http2(socket, read, caller, limits, life)).await;
+            return;
+        }
+        match http1(socket, &caller, &limits, &mut life).await {
+            After::Nothing => {}
+            After::Http2(socket, read) => {
+                Box::pin(http2(socket, read, caller, limits, life)).await;
+            }
+            After::Upgraded(socket, read, upgraded) => {
+                drop(caller);
+                let socket = UpgradedSocket::new(Rewound::new(read, socket));
+                upgraded.serve(socket, life.closing).await;
+            }
         }
     };
     match (shown, tls) {
@@ -111,6 +122,14 @@ pub(crate) async fn serve<S>(
         }
         _ => served.await,
     }
+}
+
+/// What becomes of a connection after HTTP/1.1, with what was read of it.
+enum After {
+    Nothing,
+    /// It turned out to begin as HTTP/2.
+    Http2(Socket, Bytes),
+    Upgraded(Socket, Bytes, Upgraded),
 }
 
 /// When a connection ends that its client does not end.
@@ -165,13 +184,13 @@ impl Life {
     }
 }
 
-/// Speaks HTTP/1.1. Gives back a connection that turns out to begin as HTTP/2, with what was read.
+/// Speaks HTTP/1.1, as long as that is what is spoken.
 async fn http1<S>(
     socket: Socket,
     caller: &Arc<Caller<S>>,
     limits: &HttpLimits,
     life: &mut Life,
-) -> Option<(Socket, Bytes)>
+) -> After
 where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
@@ -188,16 +207,21 @@ where
             ended = &mut connection => match ended {
                 Err(error) if error.is_parse_version_h2() => {
                     let parts = connection.into_parts();
-                    return Some((parts.io.into_inner(), parts.read_buf));
+                    return After::Http2(parts.io.into_inner(), parts.read_buf);
                 }
                 Err(error) => {
                     life.ended(&error);
-                    return None;
+                    return After::Nothing;
                 }
-                Ok(()) => return None,
+                // It has not been shut down then.
+                Ok(()) if let Some(upgraded) = caller.activity.change.take() => {
+                    let parts = connection.into_parts();
+                    return After::Upgraded(parts.io.into_inner(), parts.read_buf, upgraded);
+                }
+                Ok(()) => return After::Nothing,
             },
             turn = life.turn() => match turn {
-                Turn::GiveUp => return None,
+                Turn::GiveUp => return After::Nothing,
                 Turn::WindUp => Pin::new(&mut connection).graceful_shutdown(),
             },
         }

@@ -19,6 +19,7 @@ use crate::{
     respond,
     running::Resumption,
     sessions::{Session, SessionKind, Sessions},
+    upgrade,
 };
 use http::{
     HeaderName, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts,
@@ -114,7 +115,10 @@ where
         Method::OPTIONS => Ok(cors::preflight(options, &parts.headers, origin.is_some())),
         _ if parts.uri.path() != options.path => match old_sse::route(options, parts.uri.path()) {
             Some(route) => old_sse::handle(caller, route, parts, &headers, body, busy).await,
-            None => side_route(caller, parts).await,
+            None => match upgrade::route(caller, parts) {
+                Some(upgrade) => upgrade::handle(caller, upgrade, parts).await,
+                None => side_route(caller, parts).await,
+            },
         },
         Method::POST => post::handle(caller, parts, &headers, body, busy).await,
         Method::GET => stream(caller, parts, &headers, busy).await,

@@ -13,7 +13,8 @@
 //! trusted it knows their clients. Everything that somebody can have many of has a bound
 //! ([`HttpLimits`]).
 //!
-//! Authentication and everything that is not MCP are seams: [`Authenticate`], [`SideRoutes`].
+//! Authentication and everything that is not MCP are seams: [`Authenticate`], [`SideRoutes`],
+//! [`Upgrade`].
 //!
 //! ```
 //! use mcp_protocol::model::{
@@ -91,6 +92,7 @@ mod side_routes;
 mod socket;
 mod threads;
 mod tls;
+mod upgrade;
 mod write_timeout;
 
 pub use crate::{
@@ -108,4 +110,5 @@ pub use crate::{
     side_routes::{SideRequest, SideResponse, SideRoutes},
     threads::{RunningServer, StartError, serve_on_threads},
     tls::{Tls, TlsError, TlsFiles},
+    upgrade::{Serving, Stopping, Upgrade, UpgradeRequest, Upgraded, UpgradedSocket},
 };

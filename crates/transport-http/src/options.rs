@@ -1,6 +1,6 @@
 use crate::{
     Authenticate, ClientIdOrAddress, ForwardedHeader, HeaderParams, KeepSessions, Network,
-    SideRoutes, Tls,
+    SideRoutes, Tls, Upgrade,
 };
 use http::{HeaderName, Method};
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
@@ -62,6 +62,8 @@ pub struct HttpOptions {
     pub authenticate: Arc<dyn Authenticate>,
     /// Answers what is not MCP.
     pub side_routes: Option<Arc<dyn SideRoutes>>,
+    /// Another protocol, on connections that ask for it.
+    pub upgrade: Option<Arc<dyn Upgrade>>,
     /// Compares the `Mcp-Param-*` headers of a call with its arguments.
     pub header_params: Option<Arc<dyn HeaderParams>>,
     /// Keeps legacy sessions for the next process; without it they end with this one.
@@ -93,6 +95,7 @@ impl Default for HttpOptions {
             forwarded_header: ForwardedHeader::default(),
             authenticate: Arc::new(ClientIdOrAddress),
             side_routes: None,
+            upgrade: None,
             header_params: None,
             keep_sessions: None,
         }

@@ -55,6 +55,15 @@ impl Peer {
         }
     }
 
+    /// The same once more.
+    pub(crate) fn again(&self) -> Self {
+        Self {
+            is_encrypted: self.is_encrypted,
+            certificate: self.certificate.clone(),
+            ..Self::of(self.origin)
+        }
+    }
+
     /// Somebody at the same place, by the same kind of connection, who has shown no certificate.
     pub(crate) fn without_certificate(&self) -> Self {
         Self {

@@ -1,0 +1,236 @@
+//! Connections that go on with another protocol (RFC 9110 §7.8), of HTTP/1.1 alone: in HTTP/2 there
+//! is no such thing.
+
+use crate::{
+    Authenticate, Authenticated, Peer, PlainResponse,
+    endpoint::{Caller, Handled, refuse},
+    respond,
+    socket::Rewound,
+};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Version, header, request::Parts,
+};
+use mcp_service::Principal;
+use std::{
+    fmt, io,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::watch,
+};
+
+/// Another protocol that is spoken here. Asked after the checks of `Host` and `Origin` and after
+/// authentication, so that no page of a stranger gets this far, and nobody who proves nothing.
+pub trait Upgrade: Send + Sync + 'static {
+    /// Where it is spoken. A path that is the endpoint's is not used.
+    fn path(&self) -> &str;
+
+    /// What to go on with.
+    ///
+    /// # Errors
+    ///
+    /// What to answer instead, such as 400 or 426; HTTP goes on then.
+    fn begin(&self, request: UpgradeRequest) -> Result<Upgraded, Box<PlainResponse>>;
+}
+
+/// A request for another protocol. It can be kept: whoever serves a connection for long asks again
+/// from time to time who is at its other end.
+pub struct UpgradeRequest {
+    principal: Principal,
+    parts: Parts,
+    peer: Peer,
+    authenticate: Arc<dyn Authenticate>,
+}
+
+impl UpgradeRequest {
+    /// Its method, version, path and headers.
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// Who sent it.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// Who would have sent it if it came now: with other roles perhaps, or nobody any more, if what
+    /// it proves itself by has been revoked or is over.
+    ///
+    /// # Errors
+    ///
+    /// What would be answered then.
+    pub async fn principal_now(&self) -> Authenticated {
+        let authenticate = &self.authenticate;
+        let asked = authenticate.authenticate(&self.parts, &self.peer);
+        asked.outcome().await
+    }
+}
+
+impl fmt::Debug for UpgradeRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UpgradeRequest")
+            .field("principal", &self.principal)
+            .field("path", &self.parts.uri.path())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What serves a connection from its change on. It has ended when that has; dropped, if it takes
+/// longer to end than a server that stops waits for.
+pub type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A change of protocol.
+pub struct Upgraded {
+    protocol: HeaderValue,
+    headers: HeaderMap,
+    serve: Box<dyn FnOnce(UpgradedSocket, Stopping) -> Serving + Send>,
+}
+
+impl Upgraded {
+    /// Goes on with `protocol`, as `Upgrade` names it, and with what `serve` makes of the connection.
+    pub fn new(
+        protocol: HeaderValue,
+        serve: impl FnOnce(UpgradedSocket, Stopping) -> Serving + Send + 'static,
+    ) -> Self {
+        Self {
+            protocol,
+            headers: HeaderMap::new(),
+            serve: Box::new(serve),
+        }
+    }
+
+    /// Says so in the answer.
+    #[must_use]
+    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.insert(name, value);
+        self
+    }
+
+    pub(crate) fn serve(self, socket: UpgradedSocket, closing: watch::Receiver<()>) -> Serving {
+        (self.serve)(socket, Stopping(closing))
+    }
+}
+
+impl fmt::Debug for Upgraded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upgraded")
+            .field("protocol", &self.protocol)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A connection that speaks HTTP no more. What its client has sent already is still to be read.
+/// Writing fails when nothing is taken for [`HttpLimits::write_timeout`].
+///
+/// [`HttpLimits::write_timeout`]: crate::HttpLimits::write_timeout
+#[derive(Debug)]
+pub struct UpgradedSocket(Rewound);
+
+impl UpgradedSocket {
+    pub(crate) fn new(socket: Rewound) -> Self {
+        Self(socket)
+    }
+}
+
+impl AsyncRead for UpgradedSocket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for UpgradedSocket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// When a server stops.
+#[derive(Debug)]
+pub struct Stopping(watch::Receiver<()>);
+
+impl Stopping {
+    /// Resolves when it is to.
+    pub async fn begun(mut self) {
+        // An error means that there is no server any more.
+        let _ = self.0.changed().await;
+    }
+}
+
+/// What a connection goes on with, once it has answered so.
+#[derive(Debug, Default)]
+pub(crate) struct Change(Mutex<Option<Upgraded>>);
+
+impl Change {
+    fn set(&self, upgraded: Upgraded) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgraded);
+    }
+
+    pub(crate) fn take(&self) -> Option<Upgraded> {
+        let mut change = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change.take()
+    }
+}
+
+/// Whether `parts` wants what is spoken elsewhere than at the endpoint.
+pub(crate) fn route<'a, S>(caller: &'a Caller<S>, parts: &Parts) -> Option<&'a dyn Upgrade> {
+    let upgrade = caller.options().upgrade.as_deref()?;
+    (parts.uri.path() == upgrade.path()).then_some(upgrade)
+}
+
+/// Answers a request for it.
+pub(crate) async fn handle<S>(caller: &Caller<S>, upgrade: &dyn Upgrade, parts: &Parts) -> Handled {
+    let principal = caller.principal(parts).await?;
+    if parts.version != Version::HTTP_11 {
+        return refuse(
+            StatusCode::BAD_REQUEST,
+            "a connection goes on with another protocol from HTTP/1.1 alone",
+        );
+    }
+    let length = parts.headers.get(header::CONTENT_LENGTH);
+    if parts.headers.contains_key(header::TRANSFER_ENCODING)
+        || length.is_some_and(|length| length != "0")
+    {
+        // It could be taken for the beginning of what comes afterwards.
+        return refuse(
+            StatusCode::BAD_REQUEST,
+            "a request for another protocol has no body here",
+        );
+    }
+    let mut request = Request::new(());
+    *request.method_mut() = parts.method.clone();
+    *request.uri_mut() = parts.uri.clone();
+    *request.version_mut() = parts.version;
+    *request.headers_mut() = parts.headers.clone();
+    let upgraded = upgrade.begin(UpgradeRequest {
+        principal,
+        parts: request.into_parts().0,
+        peer: caller.peer.again(),
+        authenticate: Arc::clone(&caller.options().authenticate),
+    })?;
+    let mut response = respond::empty(StatusCode::SWITCHING_PROTOCOLS);
+    let headers = response.headers_mut();
+    headers.extend(upgraded.headers.clone());
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(header::UPGRADE, upgraded.protocol.clone());
+    caller.activity.change.set(upgraded);
+    Ok(response)
+}
