@@ -1,0 +1,94 @@
+//! How much is held of a message that has not come as a whole.
+
+use crate::Place;
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// There is no room for what a client sends. It stands for itself in an [`io::Error`].
+#[derive(Debug, thiserror::Error)]
+#[error("more is held of unfinished messages than there is room for")]
+pub(crate) struct NoRoom;
+
+/// A connection whose bytes are counted from one whole message to the next.
+#[derive(Debug)]
+pub(crate) struct Metered<'a, T> {
+    connection: T,
+    place: &'a Place,
+    max_message: usize,
+    held: usize,
+    has_said_something: bool,
+}
+
+impl<'a, T> Metered<'a, T> {
+    pub(crate) fn new(connection: T, place: &'a Place, max_message: usize) -> Self {
+        Self {
+            connection,
+            place,
+            max_message,
+            held: 0,
+            has_said_something: false,
+        }
+    }
+
+    /// A whole message has been taken out. What has come of the next one with it is not counted; it
+    /// is no more than one read.
+    pub(crate) fn message_was_read(&mut self) {
+        self.place.give_back(std::mem::take(&mut self.held));
+    }
+
+    /// Whether a message is on its way.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        0 < self.held
+    }
+
+    /// Whether anything has come since this was asked last.
+    pub(crate) fn has_said_something(&mut self) -> bool {
+        std::mem::take(&mut self.has_said_something)
+    }
+}
+
+impl<T> Drop for Metered<'_, T> {
+    fn drop(&mut self) {
+        self.place.give_back(self.held);
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Metered<'_, T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.connection).poll_read(cx, buffer))?;
+        let count = buffer.filled().len() - before;
+        self.has_said_something |= 0 < count;
+        if !self.place.hold(count, self.max_message) {
+            return Poll::Ready(Err(io::Error::other(NoRoom)));
+        }
+        self.held += count;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Metered<'_, T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.connection).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.connection).poll_shutdown(cx)
+    }
+}
