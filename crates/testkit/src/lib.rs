@@ -22,6 +22,7 @@ mod receiver;
 mod schema;
 mod stdio;
 mod wait;
+mod websocket;
 
 pub use child::{ChildProcess, resident_bytes, wait_idle};
 #[cfg(feature = "otlp")]
@@ -40,3 +41,4 @@ pub use receiver::{Answering, Received, Receiver};
 pub use schema::{MODERN, REVISIONS, Schemas};
 pub use stdio::{LinePeer, StdioServer};
 pub use wait::{GENEROUS, wait_until};
+pub use websocket::{Closed, WebSocketPeer};
