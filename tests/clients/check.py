@@ -53,9 +53,10 @@ class Run:
     what: str = "calls"
 
 
+TRANSPORTS = ["stdio", "http", "sse", "websocket"]
 WHAT = ["calls", "governance", "operating", "restarted", "resumed", "tasks", "tour"]
 BOTH = [("stdio", "legacy"), ("stdio", "modern"), ("http", "legacy"), ("http", "modern")]
-OLD = [("stdio", "legacy"), ("http", "legacy"), ("sse", "legacy")]
+OLD = [("stdio", "legacy"), ("http", "legacy"), ("sse", "legacy"), ("websocket", "legacy")]
 # The Inspector's command line can be told which era, or to find out. It takes longest, so it is first.
 CLIENTS = {
     "inspector": [*BOTH, ("stdio", "auto"), ("http", "auto")],
@@ -86,6 +87,13 @@ def all_runs() -> list[Run]:
     return runs
 
 
+def url(transport: str, port: int) -> str:
+    """Where a client of a transport is let in."""
+    where = {"http": ("http", ""), "sse": ("http", "/sse"), "websocket": ("ws", "/ws")}
+    scheme, path = where[transport]
+    return f"{scheme}://127.0.0.1:{port}/mcp{path}"
+
+
 def carry_out(run: Run, binary: Path, config: Path, cache: Path) -> list[expectations.Check]:
     """All checks of one run, with a fresh copy of the application and its ledger."""
     mark = uuid.uuid4().hex
@@ -102,6 +110,8 @@ def carry_out(run: Run, binary: Path, config: Path, cache: Path) -> list[expecta
         try:
             if run.transport != "stdio":
                 command = [binary, "start", "--transport", "http", "--port", "{port}"]
+                if run.transport == "websocket":
+                    env["MCP_SERVER_HTTP__WEBSOCKET__ENABLED"] = "true"
                 server = Server([*command, "--config", home / config.name], env, results / "server.log")
             for identity in expectations.identities(run):
                 plan = {
@@ -111,7 +121,7 @@ def carry_out(run: Run, binary: Path, config: Path, cache: Path) -> list[expecta
                     # Somewhere else: nothing may depend on the working directory.
                     "cwd": str(work),
                     "env": {"MCP_CLIENT_ID": identity, MARK: mark, "PATH": env["PATH"]},
-                    "url": server and f"http://127.0.0.1:{server.port}/mcp{'/sse' * (run.transport == 'sse')}",
+                    "url": server and url(run.transport, server.port),
                     "headers": {"X-MCP-Client-ID": identity},
                     "timeout": STEP_SECONDS,
                     "steps": expectations.steps(identity, run),
@@ -186,7 +196,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, required=True, help="where run.sh installed the clients")
     parser.add_argument("--config", type=Path, default=RETAIL)
     parser.add_argument("--only", action="append", choices=sorted(CLIENTS), help="only this client; repeatable")
-    parser.add_argument("--transport", action="append", choices=["stdio", "http", "sse"], help="only this; repeatable")
+    parser.add_argument("--transport", action="append", choices=TRANSPORTS, help="only this; repeatable")
     parser.add_argument("--era", action="append", choices=["legacy", "modern", "auto"], help="only this; repeatable")
     parser.add_argument("--what", action="append", choices=WHAT, help="only this; repeatable")
     parser.add_argument(
@@ -208,7 +218,7 @@ def main() -> int:
         and run.what in (arguments.what or [run.what])
     ]
     passed = failed = 0
-    print(f"{'client':<12} {'over':<6} {'era':<7} {'what':<10} {'passed':>6} {'failed':>6} {'seconds':>8}")
+    print(f"{'client':<12} {'over':<9} {'era':<7} {'what':<10} {'passed':>6} {'failed':>6} {'seconds':>8}")
     with ProcessPoolExecutor(arguments.jobs, initializer=obey) as pool:
         work = partial(timed, arguments.binary, fixture, arguments.config.resolve(), arguments.cache)
         try:
@@ -217,7 +227,7 @@ def main() -> int:
                 passed += len(checks) - len(bad)
                 failed += len(bad)
                 print(
-                    f"{run.client:<12} {run.transport:<6} {run.era:<7} {run.what:<10} "
+                    f"{run.client:<12} {run.transport:<9} {run.era:<7} {run.what:<10} "
                     f"{len(checks) - len(bad):>6} {len(bad):>6} {seconds:>8.1f}",
                     flush=True,
                 )

@@ -5,7 +5,7 @@
 #       [--only NAME]... [--transport T]... [--era E]... [--what W]...
 #
 # NAME is a client: python-2, python-1, typescript-2, typescript-1, inspector. T is stdio,
-# http or sse. E is legacy, modern or auto, where the Inspector finds out. W is calls, resumed,
+# http, sse or websocket. E is legacy, modern or auto, where the Inspector finds out. W is calls, resumed,
 # where clients come back over (legacy) http for answers, restarted, where the server is started
 # again under them, tasks, tour, a tool of every kind, governance, where calls are confirmed, or
 # operating, where clients are told apart by keys, tokens and certificates. All of them by default.

@@ -1,10 +1,12 @@
 """Carries out a plan of steps with the official Python SDK 1.x, one JSON line per outcome.
 
-``drive_v1.py PLAN.json``; see ../plan.md. Also speaks HTTP with SSE, the transport of 2024-11-05.
+``drive_v1.py PLAN.json``; see ../plan.md. Also speaks HTTP with SSE, the transport of 2024-11-05,
+and WebSocket.
 """
 
 import asyncio
 import base64
+import functools
 import json
 import ssl
 import sys
@@ -12,6 +14,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import httpx
+import mcp.client.websocket
 import mcp.types
 from mcp import ClientSession, McpError, StdioServerParameters
 from mcp.client.sse import sse_client
@@ -92,6 +95,12 @@ async def streams(plan):
         command, *arguments = plan["command"]
         parameters = StdioServerParameters(command=command, args=arguments, env=plan["env"], cwd=plan["cwd"])
         async with stdio_client(parameters) as (read, write):
+            yield read, write
+    elif plan["transport"] == "websocket":
+        # It knows no headers, and what it opens connections with does.
+        connect = functools.partial(mcp.client.websocket.ws_connect, additional_headers=plan["headers"])
+        mcp.client.websocket.ws_connect = connect
+        async with mcp.client.websocket.websocket_client(plan["url"]) as (read, write):
             yield read, write
     elif plan["transport"] == "sse":
         async with sse_client(plan["url"], headers=plan["headers"]) as (read, write):
