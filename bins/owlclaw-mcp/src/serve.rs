@@ -30,6 +30,7 @@ mod store;
 mod supervisor;
 mod telemetry;
 mod tls;
+mod websocket;
 
 use std::process::ExitCode;
 use std::sync::Arc;

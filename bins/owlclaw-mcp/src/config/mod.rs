@@ -43,6 +43,7 @@ mod shutdown;
 mod summary;
 mod telemetry;
 mod tls;
+mod websocket;
 mod window;
 
 use std::io::{self, Read};
@@ -84,6 +85,7 @@ pub use show::Setting;
 pub use shutdown::Shutdown;
 pub use telemetry::{Capture, Otlp, Telemetry};
 pub use tls::{ForwardedHeader, Tls};
+pub use websocket::WebSocket;
 pub use window::{ParseWindowError, Window};
 
 /// The file that is read if none is named and it exists.

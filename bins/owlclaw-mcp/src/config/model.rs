@@ -22,6 +22,7 @@ use super::services::Services;
 use super::shutdown::Shutdown;
 use super::telemetry::Telemetry;
 use super::tls::{ForwardedHeader, Tls};
+use super::websocket::WebSocket;
 
 /// Everything that can be configured.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -157,6 +158,8 @@ pub struct Http {
     pub stream_after_milliseconds: u64,
     /// Serve the transport of 2024-11-05 too, HTTP with SSE, at `/mcp/sse` and `/sse`.
     pub old_sse: bool,
+    /// WebSockets.
+    pub websocket: WebSocket,
 }
 
 impl Default for Http {
@@ -186,6 +189,7 @@ impl Default for Http {
             stream_retry_milliseconds: 1_000,
             stream_after_milliseconds: 1_000,
             old_sse: true,
+            websocket: WebSocket::default(),
         }
     }
 }

@@ -13,7 +13,7 @@ use jsonrpc_core::RawJson;
 use mcp_service::Principal;
 use transport_http::{
     Authenticate, ForwardedHeader, HeaderParams, HttpLimits, HttpOptions, Listen, PlainResponse,
-    SideRequest, SideResponse, SideRoutes, UnixSocket, refusal, serve_on_threads,
+    SideRequest, SideResponse, SideRoutes, UnixSocket, Upgrade, refusal, serve_on_threads,
 };
 
 use super::administration::{Administration, is_of_operators};
@@ -21,9 +21,10 @@ use super::build::Server;
 use super::health;
 use super::identity::Identification;
 use super::lifecycle::Lifecycle;
-use super::metrics::{Numbers, read_http};
+use super::metrics::{Numbers, read_http, read_websockets};
 use super::resources;
 use super::store::ServedGateway;
+use super::websocket::WebSocketUpgrade;
 use crate::Failure;
 use crate::config::{self, Http};
 
@@ -54,6 +55,11 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
         tls: server.certificates.as_ref().map(|it| Arc::clone(it.tls())),
         ..options(config, Arc::clone(&server.gateway))
     };
+    let upgrade = WebSocketUpgrade::new(config, &server.gateway, options.drain);
+    if let Some(upgrade) = &upgrade {
+        read_websockets(server.gateway.metrics(), upgrade.sockets());
+        options.upgrade = Some(Arc::clone(upgrade) as Arc<dyn Upgrade>);
+    }
     if let Some(identification) = &server.identification {
         options.authenticate = Arc::clone(identification) as Arc<dyn Authenticate>;
     }

@@ -9,6 +9,7 @@ use gateway::{Metrics, ReadingKind, system_clock};
 use governance::{Kind, Micros, Timestamp, UnavailableError};
 use http::{HeaderValue, Response, header};
 use transport_http::{HttpFigures, PlainResponse};
+use transport_ws::WebSockets;
 
 use super::health::is_fit;
 use super::identity::Identification;
@@ -266,6 +267,24 @@ pub(super) fn read_http(
                 samples.push(&[&status.to_string()], number(responses));
             }
         },
+    );
+}
+
+/// How many WebSockets there are.
+pub(super) fn read_websockets(metrics: &Metrics, sockets: &Arc<WebSockets>) {
+    let open = Arc::clone(sockets);
+    metrics.read_one(
+        ReadingKind::Gauge,
+        "owlclaw_mcp_websockets",
+        "Open WebSockets.",
+        move || count(open.figures().open),
+    );
+    let refused = Arc::clone(sockets);
+    metrics.read_one(
+        ReadingKind::Counter,
+        "owlclaw_mcp_refused_websockets_total",
+        "WebSockets that were refused because there were too many.",
+        move || number(refused.figures().refused),
     );
 }
 

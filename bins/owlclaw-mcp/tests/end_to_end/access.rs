@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use testkit::{Conversation, GENEROUS, HttpClient, HttpRequest, HttpServer, MODERN};
+use testkit::{Conversation, GENEROUS, HttpClient, HttpRequest, HttpServer, MODERN, WebSocketPeer};
 
 use crate::support::{Site, call, outcome, run};
 
@@ -37,6 +37,7 @@ fn key(id: &str) -> String {
 /// prove who they are would have every role.
 fn shop() -> Site {
     let site = Site::new(json!({
+        "http": {"websocket": {"enabled": true}},
         "identity": {"api_keys": {"file": "keys.json"}, "stdio": "required"},
         "tasks": {"enabled": true},
         "governance": {
@@ -213,6 +214,10 @@ fn as_holder(server: &HttpServer, id: &str) -> HttpClient {
     server.client().with_header("authorization", &bearer)
 }
 
+async fn web_socket(server: &HttpServer, headers: &Headers) -> Result<WebSocketPeer, u16> {
+    WebSocketPeer::open_at(server.address(), "/mcp/ws", headers).await
+}
+
 /// The status, and what follows as far as it does not go on for ever.
 async fn ask(server: &HttpServer, request: &HttpRequest) -> (u16, String, bool) {
     let asked = async {
@@ -322,6 +327,10 @@ async fn nobody_is_answered_who_has_not_proved_who_they_are() {
     ] {
         is_refused(&server, HttpRequest::new(method, target), target).await;
     }
+    for (state, headers) in strangers() {
+        let refused = web_socket(&server, &headers).await.unwrap_err();
+        assert!(matches!(refused, 400 | 401), "{state}: {refused}");
+    }
     // Who watches over it needs no proof, and learns no more than that it is well.
     for target in ["/health", "/health/live", "/health/ready"] {
         let (status, text, _) = ask(&server, &HttpRequest::get(target)).await;
@@ -369,6 +378,9 @@ async fn roles_are_enforced_on_every_transport() {
             let mut client = as_holder(&server, holder);
             client.open(version).await;
             calls += check_answers(&mut client, version == MODERN, is_clerk).await;
+            let mut socket = web_socket(&server, &with_key(holder)).await.unwrap();
+            socket.open(version).await;
+            calls += check_answers(&mut *socket, version == MODERN, is_clerk).await;
         }
         let mut old = as_holder(&server, holder).open_old_sse("/sse").await;
         old.open("2024-11-05").await;
@@ -391,7 +403,7 @@ async fn roles_are_enforced_on_every_transport() {
         );
     }
     assert_eq!(site.read("executed").lines().count(), calls);
-    assert_eq!(calls, 3);
+    assert_eq!(calls, 5);
     let record = site.calls();
     let done = record.iter().filter(|call| outcome(call) != "denied");
     for call in done.clone() {

@@ -41,4 +41,5 @@ mod tasks;
 mod tls;
 mod tools_call;
 mod traces;
+mod websocket;
 mod workers;

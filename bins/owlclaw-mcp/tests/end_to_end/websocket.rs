@@ -1,0 +1,193 @@
+//! WebSockets of the real program: what is governed elsewhere is governed here.
+
+use serde_json::{Value, json};
+use testkit::{Conversation, GENEROUS, HttpRequest, HttpServer, MODERN, WebSocketPeer, wait_until};
+
+use crate::support::{Site, call, outcome, run};
+
+const PATH: &str = "/mcp/ws";
+
+fn shop(more: Value) -> Site {
+    let mut config = json!({
+        "http": {"websocket": {"enabled": true}},
+        "governance": {"tools": {"spend": {"max_calls_per_day": 1}}},
+    });
+    for (name, value) in more.as_object().unwrap() {
+        config[name] = value.clone();
+    }
+    Site::new(config)
+}
+
+async fn open(server: &HttpServer, headers: &[(&str, String)]) -> Result<WebSocketPeer, u16> {
+    WebSocketPeer::open_at(server.address(), PATH, headers).await
+}
+
+async fn named(server: &HttpServer, name: &str) -> WebSocketPeer {
+    let headers = [("x-mcp-client-id", name.to_owned())];
+    open(server, &headers).await.unwrap()
+}
+
+#[tokio::test]
+async fn every_revision_is_spoken_and_each_call_is_governed_and_recorded() {
+    let site = shop(json!({}));
+    let server = site.http().await;
+    for (index, version) in testkit::REVISIONS.iter().enumerate() {
+        let name = format!("client-{index}");
+        let mut socket = named(&server, &name).await;
+        socket.open(version).await;
+        let done = socket
+            .request("tools/call", call("echo", json!({"text": "é"})))
+            .await;
+        assert_eq!(done.result()["content"][0]["type"], "text");
+        let paid = socket
+            .request("tools/call", call("spend", json!({"usd": "0.1"})))
+            .await;
+        assert!(paid.response["result"].is_object(), "{paid:?}");
+        let refused = socket
+            .request("tools/call", call("spend", json!({"usd": "0.1"})))
+            .await;
+        assert_eq!(refused.code(), -32003, "{version}: {refused:?}");
+        let calls = site.calls();
+        let of: Vec<_> = calls
+            .iter()
+            .filter(|it| *it.started.principal == *name)
+            .collect();
+        let outcomes: Vec<_> = of.iter().map(|call| outcome(call)).collect();
+        assert_eq!(outcomes, ["succeeded", "succeeded", "denied"], "{version}");
+        assert!(
+            of.iter().all(|call| call.started.session.is_some()),
+            "{version}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn there_are_none_unless_they_are_wanted_and_so_many_at_most() {
+    let site = Site::new(json!({}));
+    let server = site.http().await;
+    assert_eq!(open(&server, &[]).await.unwrap_err(), 404);
+
+    let site = shop(json!({"http": {"websocket": {
+        "enabled": true, "max_open": 3, "max_open_per_client": 2,
+    }}}));
+    let server = site.http().await;
+    let first = named(&server, "ann").await;
+    let second = named(&server, "ann").await;
+    let ann = [("x-mcp-client-id", "ann".to_owned())];
+    assert_eq!(open(&server, &ann).await.unwrap_err(), 503);
+    let third = named(&server, "bob").await;
+    let bob = [("x-mcp-client-id", "bob".to_owned())];
+    assert_eq!(open(&server, &bob).await.unwrap_err(), 503);
+    let read = async || {
+        let answer = server
+            .client()
+            .exchange(&HttpRequest::get("/metrics"))
+            .await;
+        String::from_utf8(answer.body).unwrap()
+    };
+    let metrics = read().await;
+    assert!(metrics.contains("owlclaw_mcp_websockets 3"), "{metrics}");
+    assert!(
+        metrics.contains("owlclaw_mcp_refused_websockets_total 2"),
+        "{metrics}"
+    );
+    drop((first, second, third));
+    let closed = async {
+        while !read().await.contains("owlclaw_mcp_websockets 0") {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(GENEROUS, closed)
+        .await
+        .expect("they are closed");
+    named(&server, "ann").await.open(MODERN).await;
+}
+
+#[tokio::test]
+async fn pages_of_strangers_open_none_and_what_is_no_websocket_is_told_so() {
+    let site = shop(json!({}));
+    let server = site.http().await;
+    for (origin, is_let_in) in [
+        ("https://evil.example", false),
+        ("http://localhost:3000", true),
+    ] {
+        let opened = open(&server, &[("origin", origin.to_owned())]).await;
+        assert_eq!(opened.is_ok(), is_let_in, "{origin}");
+        assert!(is_let_in || opened.unwrap_err() == 403);
+    }
+    let ask = async |request: HttpRequest| server.client().exchange(&request).await;
+    let plain = ask(HttpRequest::get(PATH)).await;
+    assert_eq!(plain.status, 426);
+    assert_eq!(plain.header("upgrade"), Some("websocket"));
+    let upgrading = || {
+        HttpRequest::get(PATH)
+            .header("connection", "upgrade")
+            .header("upgrade", "websocket")
+            .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+    };
+    let old = ask(upgrading().header("sec-websocket-version", "8")).await;
+    assert_eq!(
+        (old.status, old.header("sec-websocket-version")),
+        (426, Some("13"))
+    );
+    let chat = upgrading().header("sec-websocket-version", "13");
+    let chat = ask(chat.header("sec-websocket-protocol", "chat")).await;
+    assert_eq!(chat.status, 400, "{chat:?}");
+    // HTTP goes on afterwards, on the same connection too.
+    let mut connection = server.client().connect().await;
+    for _ in 0..2 {
+        let (refused, same) = connection.exchange(&HttpRequest::get(PATH)).await;
+        assert_eq!(refused.status, 426);
+        connection = same;
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_revoked_closes_what_it_opened() {
+    let site = shop(json!({
+        "http": {"websocket": {"enabled": true, "ping_seconds": 1}},
+        "identity": {"api_keys": {}},
+    }));
+    let create = ["keys", "create", "--principal", "ann", "--format", "json"];
+    let made: Value = serde_json::from_str(&run(site.command(&create)).await.output).unwrap();
+    let (id, key) = (made["id"].as_str().unwrap(), made["key"].as_str().unwrap());
+    let server = site.http().await;
+    let bearer = [("authorization", format!("Bearer {key}"))];
+    let mut busy = open(&server, &bearer).await.unwrap();
+    busy.open(MODERN).await;
+    let idle = open(&server, &bearer).await.unwrap();
+
+    let said = run(site.command(&["keys", "revoke", id])).await;
+    assert_eq!(said.code, Some(0), "{}", said.messages);
+    // Who says nothing is found out by being looked after.
+    let (code, why) = idle.closed().await.unwrap();
+    assert_eq!(
+        (code, &*why),
+        (1008, "what this was opened with proves nothing any more")
+    );
+    assert_eq!(busy.closed().await.unwrap().0, 1008);
+    assert_eq!(open(&server, &bearer).await.unwrap_err(), 401);
+}
+
+#[tokio::test]
+async fn a_server_that_stops_answers_what_runs_and_says_goodbye() {
+    let site = shop(json!({}));
+    let mut server = site.http().await;
+    let mut socket = named(&server, "ann").await;
+    socket.open(MODERN).await;
+    let request = socket
+        .voice
+        .request("tools/call", call("nap", json!({"seconds": 1.0})));
+    socket.send(&request).await;
+    wait_until("it naps", GENEROUS, || site.read("naps").contains("begun")).await;
+    server.process().signal("TERM").await;
+    let answer = socket.receive_answer(&request["id"]).await;
+    assert!(answer["result"].is_object(), "{answer}");
+    assert_eq!(
+        socket.closed().await.unwrap(),
+        (1001, "the server stops".to_owned())
+    );
+    assert_eq!(server.wait_exit(GENEROUS).await.code(), Some(0));
+    let said = run(site.command(&["ledger", "verify"])).await;
+    assert_eq!(said.code, Some(0), "{}", said.messages);
+}
