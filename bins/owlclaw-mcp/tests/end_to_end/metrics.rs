@@ -131,10 +131,12 @@ async fn busy_server(site: &Site) -> HttpServer {
 }
 
 fn site() -> Site {
-    let site = Site::new(json!({"governance": {
-        "default": {"tools": {"deny": ["spin"], "hide": ["meet"]}},
-        "clients": {"ana": {"quota": {"max_calls_per_day": 10, "monthly_budget": "1.00"}}},
-    }}));
+    let site = Site::new(
+        json!({"http": {"websocket": {"enabled": true}}, "governance": {
+            "default": {"tools": {"deny": ["spin"], "hide": ["meet"]}},
+            "clients": {"ana": {"quota": {"max_calls_per_day": 10, "monthly_budget": "1.00"}}},
+        }}),
+    );
     site.skill("stock", "counting", "");
     site
 }
