@@ -4,13 +4,13 @@ use crate::{
     client::Received,
     header::FixedHeaders,
     mapping::{ResponseMapping, SUCCESS},
-    retry::retry_after,
+    retry::asked,
 };
 use adapter_tools::{Content, ToolError, ToolOutput};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderMap, StatusCode, Uri, header};
 use serde_json::{Value, json, value::RawValue};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// So much of what a service says of a failure is passed on, in characters.
 const MAX_MESSAGE_CHARS: usize = 1000;
@@ -56,8 +56,7 @@ pub(crate) fn answer(
             json!({"status": status.as_u16()}),
         )),
         429 | 503 => Err(ToolError::Busy {
-            retry_after: retry_after(received.headers.get(header::RETRY_AFTER), SystemTime::now())
-                .unwrap_or(DEFAULT_RETRY_AFTER),
+            retry_after: asked(&received.headers).unwrap_or(DEFAULT_RETRY_AFTER),
         }),
         400..=499 => Err(failure(received, headers)),
         _ => Err(ToolError::Crashed {

@@ -6,16 +6,13 @@ use crate::{
     client::{HttpClient, Outgoing, Received, SendError},
     header::FixedHeaders,
     mapping::{ResponseMapping, SUCCESS},
-    retry::{is_idempotent, may_pass, retry_after},
+    retry::{asked, is_idempotent, may_pass},
 };
 use adapter_tools::{Errand, OpenErrand, ToolCx, ToolError, ToolOutput};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use serde_json::{Map, Value, json};
-use std::{
-    error::Error,
-    time::{Duration, SystemTime},
-};
+use std::{error::Error, time::Duration};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -127,14 +124,12 @@ impl Plan {
                     Err(error) => errand.failed(error.kind()),
                 }
             }
-            let asked = match &result {
-                Ok(received) if self.may_pass(received.status) => {
-                    retry_after(received.headers.get(header::RETRY_AFTER), SystemTime::now())
-                }
+            let wanted = match &result {
+                Ok(received) if self.may_pass(received.status) => asked(&received.headers),
                 Err(SendError::Unreachable(_) | SendError::Broken(_) | SendError::TimedOut) => None,
                 _ => return result,
             };
-            let wait = retry.wait_after(attempt).max(asked.unwrap_or_default());
+            let wait = retry.wait_after(attempt).max(wanted.unwrap_or_default());
             let next = Instant::now() + wait;
             if attempt == most || deadline.is_some_and(|deadline| deadline <= next) {
                 return result;

@@ -1,7 +1,10 @@
 //! When a request is sent again.
 
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use std::time::{Duration, SystemTime};
+
+/// The longest wait that a service can ask for.
+const LONGEST_ASKED: Duration = Duration::from_secs(60 * 60);
 
 /// How often a request is sent, and how long is waited between.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,20 +76,9 @@ pub(crate) fn may_pass(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 502 | 503 | 504)
 }
 
-/// What `Retry-After` asks for: seconds, or a date. At most an hour is believed.
-pub(crate) fn retry_after(value: Option<&HeaderValue>, now: SystemTime) -> Option<Duration> {
-    const LONGEST: Duration = Duration::from_secs(60 * 60);
-    let text = value?.to_str().ok()?.trim();
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than fit are as much as is believed.
-        let seconds = text.parse().map_or(LONGEST, Duration::from_secs);
-        return Some(seconds.min(LONGEST));
-    }
-    let then = jiff::fmt::rfc2822::DateTimeParser::new()
-        .parse_timestamp(text)
-        .ok()?;
-    let then = SystemTime::from(then);
-    Some(then.duration_since(now).unwrap_or_default().min(LONGEST))
+/// How long a service wants to be left alone.
+pub(crate) fn asked(headers: &HeaderMap) -> Option<Duration> {
+    outbound::retry_after(headers, SystemTime::now(), LONGEST_ASKED)
 }
 
 #[cfg(test)]
@@ -105,27 +97,5 @@ mod tests {
             Duration::from_secs(18)
         );
         assert_eq!(Retry::never().longest(Duration::from_secs(5)).as_secs(), 5);
-    }
-
-    #[test]
-    fn a_service_can_say_when() {
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
-        let rows = [
-            ("7", Some(7)),
-            (" 0 ", Some(0)),
-            ("99999999999999999999999", Some(3600)),
-            ("Sun, 06 Nov 1994 08:49:47 GMT", Some(10)),
-            ("Sun, 06 Nov 1994 08:49:27 GMT", Some(0)),
-            ("Sat, 06 Nov 2094 08:49:27 GMT", Some(3600)),
-            ("soon", None),
-            ("-1", None),
-            ("", None),
-        ];
-        for (text, seconds) in rows {
-            let value = HeaderValue::from_str(text).unwrap();
-            let expected = seconds.map(Duration::from_secs);
-            assert_eq!(retry_after(Some(&value), now), expected, "{text}");
-        }
-        assert_eq!(retry_after(None, now), None);
     }
 }

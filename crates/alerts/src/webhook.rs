@@ -3,7 +3,7 @@
 use crate::{Event, Notice, queue::Queue, sign};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
-use outbound::{Client, ClientError, ClientOptions, SendError};
+use outbound::{Client, ClientError, ClientOptions, SendError, retry_after};
 use std::{
     error::Error,
     fmt,
@@ -264,9 +264,7 @@ impl Webhook {
         match may_change {
             _ if status.is_success() => Ok(()),
             true => {
-                let after = response.headers().get(header::RETRY_AFTER);
-                let after = after.and_then(|it| it.to_str().ok()?.trim().parse().ok());
-                let after = after.map(Duration::from_secs);
+                let after = retry_after(response.headers(), SystemTime::now(), MAX_PAUSE);
                 Err(AttemptError::Failing { status, after })
             }
             false => Err(AttemptError::Refused(status)),

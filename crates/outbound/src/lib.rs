@@ -1,7 +1,8 @@
 //! The HTTP client of the server's own errands: keys of an issuer, traces, alerts.
 //!
 //! Where it goes is what an operator has configured, and nothing that a caller has said; tools that
-//! are HTTP services have a client of their own, with other worries (`adapter-http`).
+//! are HTTP services have a client of their own, with other worries (`adapter-http`), and share with this
+//! one how `Retry-After` is read.
 //!
 //! # What holds
 //!
@@ -28,7 +29,9 @@
 
 mod client;
 mod error;
+mod retry_after;
 mod tls;
 
 pub use client::{Client, ClientOptions, MAX_HEADER_BYTES};
 pub use error::{ClientError, SendError};
+pub use retry_after::retry_after;

@@ -2,7 +2,7 @@
 
 use crate::{
     queue::Queue,
-    retry::{may_pass, retry_after, wait_after},
+    retry::{LONGEST_ASKED, may_pass, wait_after},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, Uri, header};
@@ -15,7 +15,7 @@ use opentelemetry_proto::{
     },
     transform::common::tonic::ResourceAttributesWithSchema,
 };
-use outbound::{Client, SendError};
+use outbound::{Client, SendError, retry_after};
 use prost::Message;
 use std::{
     sync::Arc,
@@ -199,8 +199,7 @@ fn judge(response: &Response<Bytes>) -> Attempt {
     }
     let why = format!("the collector answered with status {}", status.as_u16());
     if may_pass(status) {
-        let after = response.headers().get(header::RETRY_AFTER);
-        let after = retry_after(after, SystemTime::now());
+        let after = retry_after(response.headers(), SystemTime::now(), LONGEST_ASKED);
         return Attempt::Later { why, after };
     }
     // Its words would be in protobuf; the status is what operators look for.
