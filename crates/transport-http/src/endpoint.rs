@@ -2,6 +2,7 @@
 
 use crate::{
     Authenticate, HttpOptions, Peer, PlainResponse, SideRequest,
+    accepting::Accepting,
     activity::{Activity, Busy},
     admission::Admission,
     body::{Body, Events},
@@ -47,6 +48,7 @@ pub(crate) struct Endpoint<S> {
     pub(crate) counts: Arc<Counts>,
     /// What is held of bodies that are being read.
     pub(crate) held: Held,
+    pub(crate) accepting: Accepting,
 }
 
 /// What the connections of one listener share.

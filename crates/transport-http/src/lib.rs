@@ -56,6 +56,7 @@
 //! # }
 //! ```
 
+mod accepting;
 mod activity;
 mod admission;
 mod arrival;

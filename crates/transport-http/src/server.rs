@@ -1,5 +1,6 @@
 use crate::{
     HttpFigures, HttpOptions,
+    accepting::Accepting,
     admission::{Admission, Admitted},
     arrival::Arrived,
     budget::Held,
@@ -15,7 +16,6 @@ use http::HeaderValue;
 use mcp_protocol::model::{ClientRequest, ServerResult};
 use mcp_service::{Engine, McpError, Service};
 use std::{
-    io,
     net::{IpAddr, Ipv4Addr},
     pin::pin,
     sync::{
@@ -25,6 +25,9 @@ use std::{
     time::Duration,
 };
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+
+/// How long is waited after a connection could not be accepted.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// An MCP endpoint, to be served on any number of listeners. Clones are the same endpoint: they
 /// share sessions and bounds.
@@ -72,6 +75,7 @@ where
                 listeners: AtomicUsize::new(0),
                 counts: Counts::new(),
                 held: Held::default(),
+                accepting: Accepting::default(),
                 options,
             }),
         }
@@ -153,6 +157,7 @@ where
                 () = &mut shutdown => break,
                 accepted = listeners.accept() => match accepted {
                     Ok(arrived) => {
+                        endpoint.accepting.look_now();
                         if let Some(admitted) = self.admit(&arrived) {
                             let listening = if arrived.is_local() { &on_socket } else { &on_network };
                             let listening = Arc::clone(listening);
@@ -160,10 +165,17 @@ where
                             connections.spawn(connection::serve(admitted, arrived, listening, closing));
                         }
                     }
-                    Err(error) => not_accepted(&error).await,
+                    Err(error) => {
+                        endpoint.accepting.failed(&error);
+                        // Too many open files, most likely: they are not less at once.
+                        tokio::time::sleep(ACCEPT_AGAIN_AFTER).await;
+                    }
                 },
                 Some(_) = connections.join_next() => {}
-                _ = sweep.tick() => endpoint.sessions.sweep(),
+                _ = sweep.tick() => {
+                    endpoint.sessions.sweep();
+                    endpoint.accepting.look_now();
+                }
             }
         }
         drop(listeners);
@@ -229,10 +241,4 @@ impl<S> Drop for Listens<S> {
 fn hsts(age: Duration) -> HeaderValue {
     HeaderValue::try_from(format!("max-age={}", age.as_secs()))
         .expect("a number makes a value of a header")
-}
-
-/// Too many open files, most likely: they are not less at once.
-async fn not_accepted(error: &io::Error) {
-    tracing::warn!(%error, "a connection could not be accepted");
-    tokio::time::sleep(Duration::from_millis(50)).await;
 }

@@ -487,3 +487,47 @@ async fn whatever_is_said_instead_of_tls_harms_nobody() {
     )
     .await;
 }
+
+/// How many files a process may have open, of which it has as many as it has.
+#[cfg(target_os = "linux")]
+fn limit_open_files(process: u32, limit: &str) {
+    let limited = std::process::Command::new("prlimit")
+        .args([format!("--pid={process}"), format!("--nofile={limit}:")])
+        .status();
+    assert!(limited.unwrap().success());
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn without_descriptors_the_log_says_so_now_and_then_and_when_it_is_over() {
+    let site = Site::new(json!({}));
+    let server = site.http().await;
+    let id = server.process().id().unwrap();
+    let open = std::fs::read_dir(format!("/proc/{id}/fd")).unwrap().count();
+    limit_open_files(id, &(open + 4).to_string());
+    let begun = Instant::now();
+    let mut idle = Vec::new();
+    for _ in 0..32 {
+        idle.push(TcpStream::connect(server.address()).await.unwrap());
+    }
+    server
+        .process()
+        .wait_stderr("connections cannot be accepted")
+        .await;
+    // So that it fails more than once; nothing has to happen meanwhile.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    drop(idle);
+    limit_open_files(id, "1024");
+    // Whoever comes is served, and once it has been so for ten seconds, that is said.
+    let over = async {
+        while !server.stderr().contains("connections are accepted again") {
+            let connection = HttpConnection::connect(server.address()).await.unwrap();
+            tls::ask(connection).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    timeout(3 * GENEROUS, over).await.expect("it is over");
+    let said = server.stderr().matches("cannot be accepted").count();
+    let most = 1 + usize::try_from(begun.elapsed().as_secs() / 10).unwrap();
+    assert!((1..=most).contains(&said), "{said} of {most}");
+}
