@@ -41,6 +41,7 @@ impl Leaf {
             Leaf::Boolean => "`true` or `false`".into(),
             Leaf::Integer { min, max } => format!("an integer from {min} to {max}"),
             Leaf::Amount { .. } => "an amount such as 12.50".into(),
+            Leaf::Share => "a share from 0 to 1, such as 0.1".into(),
             Leaf::Choice(names) => match names.as_slice() {
                 [only] => format!("`{only}`"),
                 names => format!("one of `{}`", names.join("`, `")),
@@ -92,6 +93,13 @@ impl Leaf {
                     Err(misfit().hint("write digits with at most one decimal point"))
                 }
                 Err(error) => Err(misfit().hint(error.to_string())),
+            },
+            Leaf::Share => match Micros::parse(text) {
+                Ok(share) if share <= Micros::from_units(1) => Ok(share.to_string().into()),
+                Err(ParseMicrosError::TooFine) => {
+                    Err(misfit().hint("write at most six digits after the decimal point"))
+                }
+                Ok(_) | Err(_) => Err(misfit().hint("0.1 is every tenth, 1 is all")),
             },
             Leaf::Choice(names) => match names.iter().find(|n| n.eq_ignore_ascii_case(text)) {
                 Some(name) => Ok(name.clone().into()),
@@ -309,6 +317,29 @@ mod tests {
                 self::text(format, given).as_deref(),
                 expected,
                 "{format:?} {given:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn shares_are_told_from_amounts() {
+        let share = |text| Leaf::Share.coerce(text, Path::new("/"));
+        for (text, expected) in [
+            ("0", "0.00"),
+            ("1", "1.00"),
+            ("1.0", "1.00"),
+            ("0.000001", "0.000001"),
+        ] {
+            let fit = share(text).map(|it| it.into_string().expect("it is a text"));
+            assert_eq!(fit, Ok(expected.to_owned()), "{text}");
+        }
+        for text in ["1.000001", "2", "-0.5", "half", "10%", "", "0.0000001"] {
+            let misfit = share(text).unwrap_err();
+            assert_eq!(misfit.expected, "must be a share from 0 to 1, such as 0.1");
+            let hint = misfit.hint.unwrap_or_default();
+            assert!(
+                !hint.is_empty() && !hint.contains("12.50"),
+                "{text}: {hint}"
             );
         }
     }

@@ -45,6 +45,8 @@ pub(super) enum Leaf {
     Amount {
         is_zero_allowed: bool,
     },
+    /// A part of everything, from 0 to 1.
+    Share,
     Choice(Vec<String>),
     Text(Format),
 }
@@ -178,6 +180,7 @@ fn leaf(schema: &Value) -> Leaf {
         (_, Some("decimal")) => Leaf::Amount {
             is_zero_allowed: schema["exclusiveMinimum"].is_null(),
         },
+        (_, Some("share")) => Leaf::Share,
         (_, format) => Leaf::Text(Format::named(format.unwrap_or("name"))),
     }
 }
@@ -327,6 +330,7 @@ mod tests {
             ("governance.approvals.http_token", text(Format::Secret)),
             ("ledger.url", text(Format::Secret)),
             ("ledger.checkpoint.key", text(Format::Path)),
+            ("telemetry.sample_ratio", Shape::Single(Leaf::Share)),
             ("redaction.pointers.pay-*", texts(Format::Pointer)),
             (
                 "logging.level",

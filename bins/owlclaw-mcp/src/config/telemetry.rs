@@ -27,6 +27,7 @@ pub struct Telemetry {
     pub service_name: String,
     /// Of the traces that begin here, the share that is recorded: 0 to 1. Traces that callers have
     /// begun are recorded if these say so.
+    #[schemars(extend("format" = "share", "maximum" = 1))]
     pub sample_ratio: Micros,
     /// What traces have of arguments, results and texts of errors.
     pub capture: Capture,
@@ -140,10 +141,5 @@ pub(super) fn check(telemetry: &Telemetry, origins: &Origins, problems: &mut Vec
             let hint = "write one such as `Authorization`";
             error("telemetry.otlp.headers", message, hint);
         }
-    }
-    if ALL < telemetry.sample_ratio.get() {
-        let message = "`telemetry.sample_ratio` must be from 0 to 1".to_owned();
-        let hint = "0.1 records every tenth trace that begins here";
-        error("telemetry.sample_ratio", message, hint);
     }
 }
