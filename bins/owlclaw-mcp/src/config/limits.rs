@@ -26,6 +26,11 @@ pub struct Limits {
     /// The longest head of a request, in bytes; a longer one is answered with 431.
     #[schemars(range(min = 4096, max = 1_048_576))]
     pub max_header_bytes: usize,
+    /// Bytes of all bodies that have begun to come and not ended; one connection can have a quarter of
+    /// it. One message of `http.max_body_bytes` is let in whatever this is, and a request beyond it is
+    /// answered with 503.
+    #[schemars(range(min = 65_536, max = 1_099_511_627_776_u64))]
+    pub max_unfinished_body_bytes: usize,
     /// How long the head of a request may take, the idle time before it included.
     #[schemars(range(min = 1, max = 3_600))]
     pub header_seconds: u64,
@@ -69,6 +74,7 @@ impl Default for Limits {
             handshake_seconds: 10,
             max_streams_per_connection: 128,
             max_header_bytes: 32 * 1024,
+            max_unfinished_body_bytes: 256 * 1024 * 1024,
             header_seconds: 30,
             body_seconds: 30,
             write_seconds: 60,

@@ -158,6 +158,7 @@ fn limits(config: &Http) -> HttpLimits {
         handshake_timeout: seconds(limits.handshake_seconds),
         max_streams_per_connection: limits.max_streams_per_connection,
         max_header_bytes: limits.max_header_bytes,
+        max_unfinished_body_bytes: limits.max_unfinished_body_bytes,
         header_timeout: seconds(limits.header_seconds),
         body_timeout: seconds(limits.body_seconds),
         write_timeout: seconds(limits.write_seconds),
