@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use adapter_tools::python::{AppHealth, PythonApp};
 use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, future, stream};
 use gateway::{Metrics, ReadingKind, system_clock};
-use governance::{Kind, Micros, Timestamp, UnavailableError};
+use governance::{Kind, Micros, Remaining, Timestamp, UnavailableError};
 use http::{HeaderValue, Response, header};
 use transport_http::{HttpFigures, PlainResponse};
 use transport_ws::WebSockets;
@@ -21,7 +22,10 @@ use crate::logging;
 /// The most clients whose use is told one by one.
 const MAX_CLIENTS: usize = 200;
 
-/// How long the counters may take to say what was used; until then, what they said last is told.
+/// Of so many of them at once: calls ask the same counters, and are not to wait behind all.
+const ASKED_AT_ONCE: usize = 32;
+
+/// How long the counters may take to say what was used, all in all; until then, what they said last is told.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Answers whoever asks for the numbers.
@@ -100,12 +104,22 @@ impl Numbers {
             let names = governance.clients.keys();
             names.take(MAX_CLIENTS).cloned().collect()
         };
+        let ask = async |name: String| {
+            let left = governor.remaining(&*name, Kind::Tool, now).await;
+            left.map(|left| (name, left))
+        };
+        // Counters that are elsewhere are asked by as few messages as these fit in.
+        let remaining = stream::iter(names).map(ask).buffered(ASKED_AT_ONCE);
+        let (usage, remaining) = future::try_join(
+            governor.usage(now),
+            remaining.try_collect::<Vec<(String, Remaining)>>(),
+        )
+        .await?;
         let mut used = Used {
-            clients: governor.usage(now).await?.len(),
+            clients: usage.len(),
             ratios: Vec::new(),
         };
-        for name in names {
-            let left = governor.remaining(&name, Kind::Tool, now).await?;
+        for (name, left) in remaining {
             let limits = [
                 ("budget", left.budget.zip(left.budget_limit).map(both_units)),
                 ("calls_minute", left.minute.zip(left.minute_limit).map(both)),
