@@ -35,6 +35,7 @@ mod rules;
 mod services;
 mod shared_ledger;
 mod shutdown;
+mod shutdown_ways;
 mod skills;
 mod stdio;
 mod tasks;

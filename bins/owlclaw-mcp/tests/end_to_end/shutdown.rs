@@ -22,7 +22,7 @@ use crate::support::{END, Site, announced, call, run};
 const CLIENTS: usize = 8;
 
 /// What must hold once a server has ended as it was told to.
-async fn nothing_is_lost(site: &Site, answered: &HashSet<String>) {
+pub(crate) async fn nothing_is_lost(site: &Site, answered: &HashSet<String>) {
     let executed: HashSet<String> = site.read("executed").lines().map(str::to_owned).collect();
     let unanswered: Vec<_> = executed.difference(answered).collect();
     assert!(
@@ -235,6 +235,28 @@ async fn a_ledger_that_cannot_be_closed_has_an_exit_code_of_its_own() {
     let stderr = server.stderr();
     assert_eq!(status.code(), Some(3), "{stderr}");
     locked.release();
+
+    // On pipes, told by a signal and by the end of the input.
+    for is_told in [true, false] {
+        let site = Site::new(json!({"shutdown": null}));
+        let mut server = site.stdio();
+        server.open("2025-06-18").await;
+        let params = call("append", json!({"mark": "before"}));
+        let answer = server.request("tools/call", params).await;
+        assert!(answer.result().is_object());
+        let locked = Locked::take(&site);
+        match is_told {
+            true => server.process().signal("TERM").await,
+            false => server.close_input(),
+        }
+        let status = server.wait_exit(GENEROUS).await;
+        assert_eq!(status.code(), Some(3), "{}", server.stderr());
+        locked.release();
+        // What was recorded before is there all the same.
+        assert_eq!(site.outcomes("append"), ["succeeded"]);
+        let verified = run(site.command(&["ledger", "verify"])).await;
+        assert_eq!(verified.code, Some(0), "{}", verified.messages);
+    }
 }
 
 #[tokio::test]

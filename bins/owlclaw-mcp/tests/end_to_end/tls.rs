@@ -133,7 +133,7 @@ pub(crate) fn site(more: Value) -> (Site, Authority) {
 }
 
 /// The same with other settings.
-fn site_of(mut settings: Value, more: Value) -> (Site, Authority) {
+pub(crate) fn site_of(mut settings: Value, more: Value) -> (Site, Authority) {
     let mut tls = json!({"enabled": true, "cert_file": "chain.pem", "key_file": "key.pem"});
     for (key, value) in more.as_object().unwrap() {
         tls[key] = value.clone();
