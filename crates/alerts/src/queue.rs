@@ -72,3 +72,42 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Condition, Event, Severity, State};
+    use std::time::SystemTime;
+    use uuid::Uuid;
+
+    fn notice(number: usize) -> Arc<Notice> {
+        Arc::new(Notice {
+            id: Uuid::now_v7(),
+            alert: Uuid::now_v7(),
+            condition: Condition::of(Event::LedgerUnavailable),
+            state: State::Raised,
+            severity: Severity::Critical,
+            since: SystemTime::UNIX_EPOCH,
+            at: SystemTime::UNIX_EPOCH,
+            detail: number.to_string(),
+        })
+    }
+
+    #[tokio::test]
+    async fn the_oldest_gives_way_and_after_the_end_nothing_is_taken() {
+        let queue = Queue::default();
+        for number in 0..MAX_WAITING {
+            assert!(queue.push(notice(number)).is_none());
+        }
+        let lost = queue.push(notice(MAX_WAITING)).unwrap();
+        assert_eq!(lost.detail, "0");
+        assert_eq!(queue.len(), MAX_WAITING);
+        queue.close();
+        let late = queue.push(notice(MAX_WAITING + 1)).unwrap();
+        assert_eq!(late.detail, (MAX_WAITING + 1).to_string());
+        for number in 1..=MAX_WAITING {
+            assert_eq!(queue.next().await.unwrap().detail, number.to_string());
+        }
+        assert!(queue.next().await.is_none());
+    }
+}

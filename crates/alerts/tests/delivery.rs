@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::time::{Duration, Instant, SystemTime};
+use std::{
+    io::{Read, Write},
+    net::TcpListener,
+    time::{Duration, Instant, SystemTime},
+};
 
 use alerts::{
     Alerts, Condition, Event, MAX_WAITING, Moment, Observation, Severity, Timing, WebhookOptions,
@@ -129,6 +133,8 @@ async fn it_is_tried_again_while_the_receiver_fails() {
         Answering::Status(500),
         Answering::HangUp,
         Answering::Hang,
+        Answering::Status(408),
+        Answering::Status(425),
         Answering::Status(429),
         Answering::Status(503),
     ]);
@@ -137,16 +143,71 @@ async fn it_is_tried_again_while_the_receiver_fails() {
     let alerts = alerts(vec![options]);
     alerts.observe(now(), [wrong(Event::QuotaStoreUnavailable, 1)]);
     until(&alerts, "it is delivered", |it| it.delivered == 1).await;
-    let received = receiver.wait(6).await;
+    let received = receiver.wait(8).await;
     let ids = received.iter().map(|it| it.json()["id"].clone());
     let ids: Vec<_> = ids.collect();
     assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     assert!(received.iter().all(is_signed));
     let state = state(&alerts);
     // An answer that comes late is none, and more may do so on a busy machine.
-    assert!(5 <= state.failures, "{}", state.failures);
+    assert!(7 <= state.failures, "{}", state.failures);
     assert_eq!(state.undelivered, 0);
     assert_eq!(state.failing, None);
+}
+
+#[tokio::test]
+async fn each_pause_is_twice_as_long_as_the_one_before() {
+    let receiver = Receiver::start().await;
+    receiver.answer_next([Answering::Status(500); 5]);
+    let mut options = webhook(&receiver);
+    options.pause = Duration::from_millis(100);
+    let alerts = alerts(vec![options]);
+    let begun = Instant::now();
+    alerts.observe(now(), [wrong(Event::LedgerUnavailable, 1)]);
+    until(&alerts, "it is delivered", |it| it.delivered == 1).await;
+    // 100, 200, 400, 800 and 1,600.
+    let took = begun.elapsed();
+    assert!(Duration::from_millis(3_100) <= took, "{took:?}");
+}
+
+/// Answers one request after the other with these lines; each has a connection.
+fn answer(listener: TcpListener, answers: [&'static str; 2]) {
+    std::thread::spawn(move || {
+        for lines in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            let mut bytes = [0; 4096];
+            let is_whole = |request: &[u8]| {
+                let text = String::from_utf8_lossy(request);
+                let body = text.split_once("\r\n\r\n").map(|(_, body)| body);
+                body.is_some_and(|it| serde_json::from_str::<Value>(it).is_ok())
+            };
+            while !is_whole(&request) {
+                let count = stream.read(&mut bytes).unwrap();
+                assert_ne!(count, 0);
+                request.extend_from_slice(&bytes[..count]);
+            }
+            let answer =
+                format!("HTTP/1.1 {lines}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+}
+
+#[tokio::test]
+async fn a_receiver_says_when_it_wants_to_be_asked_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    answer(listener, ["503 Busy\r\nRetry-After: 3", "204 No Content"]);
+    let receiver = Receiver::start().await;
+    let mut options = webhook(&receiver);
+    options.url = url.parse().unwrap();
+    let alerts = alerts(vec![options]);
+    let begun = Instant::now();
+    alerts.observe(now(), [wrong(Event::LedgerUnavailable, 1)]);
+    until(&alerts, "it is delivered", |it| it.delivered == 1).await;
+    assert!(Duration::from_secs(3) <= begun.elapsed());
+    assert_eq!(state(&alerts).failures, 1);
 }
 
 #[tokio::test]

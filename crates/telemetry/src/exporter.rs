@@ -228,17 +228,71 @@ fn beginning(text: &str) -> String {
 
 impl Told {
     fn fails(&mut self, address: &Uri, why: &str, what: &'static str) {
-        let now = Instant::now();
+        if self.is_due(Instant::now()) {
+            tracing::warn!(collector = %address, why, "{what}");
+        }
+    }
+
+    /// Whether the log is told of a failure now.
+    fn is_due(&mut self, now: Instant) -> bool {
         let was_said = self.last.is_some_and(|last| now < last + SAY_AGAIN_AFTER);
         if !was_said {
             self.last = Some(now);
-            tracing::warn!(collector = %address, why, "{what}");
         }
+        !was_said
     }
 
     fn works(&mut self) {
         if self.last.take().is_some() {
             tracing::info!("spans are sent again");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use opentelemetry_proto::tonic::collector::trace::v1::ExportTracePartialSuccess;
+
+    #[test]
+    fn the_log_is_told_of_a_collector_that_fails_once_a_minute_and_when_it_is_another_time() {
+        let mut told = Told::default();
+        let begun = Instant::now();
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let due: Vec<_> = [0, 1, 59, 60, 61, 119, 120]
+            .into_iter()
+            .filter(|seconds| told.is_due(after(*seconds)))
+            .collect();
+        assert_eq!(due, [0, 60, 120]);
+        told.works();
+        assert!(told.is_due(after(121)));
+    }
+
+    #[test]
+    fn an_answer_is_read_if_it_says_that_it_is_one() {
+        let partial = ExportTraceServiceResponse {
+            partial_success: Some(ExportTracePartialSuccess {
+                rejected_spans: 3,
+                error_message: "too old".to_owned(),
+            }),
+        };
+        let body = Bytes::from(partial.encode_to_vec());
+        let rows = [
+            (Some("application/x-protobuf"), 3),
+            (Some("application/x-protobuf; charset=utf-8"), 3),
+            (Some("text/plain"), 0),
+            (None, 0),
+        ];
+        for (kind, expected) in rows {
+            let mut response = Response::new(body.clone());
+            if let Some(kind) = kind {
+                let kind = HeaderValue::from_static(kind);
+                response.headers_mut().insert(header::CONTENT_TYPE, kind);
+            }
+            let Attempt::Taken { rejected } = judge(&response) else {
+                panic!("{kind:?} is a success");
+            };
+            assert_eq!(rejected, expected, "{kind:?}");
         }
     }
 }

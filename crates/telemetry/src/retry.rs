@@ -28,6 +28,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_otlp_says_may_pass_does() {
+        let passing = (100..600).filter(|status| {
+            let status = StatusCode::from_u16(*status).unwrap();
+            may_pass(status)
+        });
+        assert_eq!(passing.collect::<Vec<_>>(), [429, 502, 503, 504]);
+    }
+
+    #[test]
     fn waits_grow_and_are_bounded() {
         let least: Vec<_> = [1, 2, 3, 20, u32::MAX]
             .map(|it| wait_after(it, 0).as_millis())

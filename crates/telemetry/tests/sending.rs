@@ -122,9 +122,39 @@ async fn what_may_pass_is_sent_again_when_the_collector_says() {
         "{:?}",
         begun.elapsed()
     );
+    let spans = collector.spans_of(1).await;
     assert_eq!(spans.len(), 1);
     let stats = settled(&telemetry).await;
     assert_eq!((stats.sent, stats.failed, stats.dropped), (1, 0, 0));
+}
+
+#[tokio::test]
+async fn what_would_have_to_wait_for_too_long_is_given_up_for_what_comes_next() {
+    let collector = Collector::start().await;
+    collector.answer_next([CollectorAnswer::Status(503, &["Retry-After: 3600"])]);
+    let telemetry = start(&collector);
+    end_one(&telemetry, "not wanted");
+    let stats = settled(&telemetry).await;
+    assert_eq!((stats.sent, stats.failed), (0, 1));
+    end_one(&telemetry, "the next");
+    assert_eq!(collector.spans_of(1).await[0].name, "the next");
+}
+
+#[tokio::test]
+async fn operators_say_who_the_server_is_whatever_it_would_say() {
+    let collector = Collector::start().await;
+    let mut options = options(collector.endpoint());
+    let own = [("service.name", "till"), ("service.instance.id", "till-7")];
+    options.resource = own
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
+    let telemetry = Telemetry::start(options).unwrap();
+    end_one(&telemetry, "one");
+    let resource = &collector.spans_of(1).await[0].resource;
+    for (key, value) in own {
+        assert_eq!(resource[key], value, "{resource:?}");
+    }
+    assert_eq!(resource["service.version"], "1.2.3");
 }
 
 #[tokio::test]

@@ -153,3 +153,15 @@ fn what_is_wrong_with_many_clients_leaves_room_for_what_is_wrong_with_the_server
     let mut events = notices.iter().map(|notice| notice.condition.event);
     assert!(events.any(|event| event == Event::LedgerUnavailable));
 }
+
+#[test]
+fn what_gets_better_and_as_bad_again_is_told_once() {
+    let stages = [2, 1, 2, 3].map(|stage| [("a", stage)]);
+    let seconds: Vec<&[_]> = stages.iter().map(|it| it.as_slice()).collect();
+    let told = told(board(0, 0), &seconds);
+    let when: Vec<_> = told
+        .iter()
+        .map(|(second, state, _)| (*second, *state))
+        .collect();
+    assert_eq!(when, [(0, State::Raised), (3, State::Raised)]);
+}
