@@ -271,6 +271,23 @@ async fn claims_must_be_about_here_and_now() {
 }
 
 #[tokio::test]
+async fn kinds_of_tokens_go_by_several_names() {
+    let pair = Pair::ed25519();
+    let issuers = issuers(vec![options()], &Source::of(&[pair.jwk("a")])).await;
+    let with = |kind: &str| {
+        let token = pair.token(&json!({"alg": "EdDSA", "typ": kind}), &claims());
+        verify(&issuers, &token)
+    };
+    // RFC 9068 §4 has both of the second, and RFC 7515 §4.1.9 any case.
+    for good in ["JWT", "jwt", "at+jwt", "application/at+jwt", "AT+JWT"] {
+        assert!(with(good).is_ok(), "{good}");
+    }
+    for other in ["", "id+jwt", "application/", "jwt+at", "logout+jwt"] {
+        assert!(why(with(other)).contains("another kind"), "{other}");
+    }
+}
+
+#[tokio::test]
 async fn a_token_that_was_believed_is_not_believed_after_its_end() {
     let pair = Pair::ed25519();
     let issuers = issuers(vec![options()], &Source::of(&[pair.jwk("a")])).await;
