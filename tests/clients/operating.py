@@ -79,9 +79,8 @@ class Door:
     # Keys, over TLS.
 
     def keys(self) -> None:
-        home, check = self.here.home, self.here.check
-        Authority(home)
-        authority = home / "authority.pem"
+        check = self.here.check
+        self._authority()
         self._configure({
             "identity": {"api_keys": {"file": "keys.json"}},
             "http": {"tls": {"enabled": True, "cert_file": "server.pem", "key_file": "server.key"}},
@@ -89,8 +88,6 @@ class Door:
         })
         teller = self._key("ana", "teller")
         nobody = self._key("noah")
-        trust = {"SSL_CERT_FILE": str(authority), "NODE_EXTRA_CA_CERTS": str(authority)}
-        self.here.env |= trust
         with self._serving(over_tls=True) as server:
             url = f"https://127.0.0.1:{server.port}/mcp"
             self._works("a key over TLS", url, teller)
@@ -181,8 +178,7 @@ class Door:
     # Certificates.
 
     def certificates(self) -> None:
-        home = self.here.home
-        authority = Authority(home)
+        authority = self._authority()
         self._configure({
             "identity": {
                 "certificates": {"principal": "san_uri", "roles": {"spiffe://bank.example/tellers/*": ["teller"]}}
@@ -372,6 +368,12 @@ class Door:
         finally:
             status = end(server.process)
             self.here.check("the server stops when asked", status == 0, f"status {status}")
+
+    def _authority(self) -> Authority:
+        """A new one, whom all trust from then on."""
+        trusted = str(self.here.home / "authority.pem")
+        self.here.env |= {"SSL_CERT_FILE": trusted, "NODE_EXTRA_CA_CERTS": trusted}
+        return Authority(self.here.home)
 
     def _key(self, principal: str, *roles: str) -> str:
         words = [word for role in roles for word in ("--role", role)]

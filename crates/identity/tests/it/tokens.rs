@@ -377,6 +377,13 @@ async fn claims_become_a_principal_with_roles() {
             "{lacking}"
         );
     }
+    // With what is put before it, too.
+    let named = |length: usize| {
+        let name = "x".repeat(length);
+        with(json!({"scope": "mcp:use", "preferred_username": name}))
+    };
+    assert!(named(251).is_ok());
+    assert!(why(named(252)).contains("principal"));
     let many: Vec<String> = (0..300).map(|number| format!("r{number}")).collect();
     let outcome = with(json!({"scope": "mcp:use", "realm_access": {"roles": many}}));
     assert!(why(outcome).contains("too many"));
