@@ -115,6 +115,7 @@ macro_rules! every_store {
             $(#[test] fn $claim() {
                 let Some(postgres) = super::Postgres::shared() else { return };
                 let options = super::PostgresOptions::new(&postgres.fresh_database()).unwrap();
+                let options = options.with_now(|| 1);
                 super::wait(super::$claim(&super::InPostgres(options)));
             })*
         }

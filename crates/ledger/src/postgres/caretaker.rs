@@ -12,7 +12,6 @@ use super::{
 use crate::{
     CallId, End as CallEnd, Operation, Outcome, codec,
     shelf::{self, Applied},
-    system_now_us,
 };
 use std::{
     sync::{Arc, mpsc},
@@ -206,7 +205,7 @@ impl Care {
         }
         // A call or two at a time is the rule; after a crash there may be more.
         while bounded(limit, end_calls_of_the_dead(session, &node)).await? {}
-        let now_us = system_now_us();
+        let now_us = (self.options.now)();
         while within(limit, tidy(session, &node, now_us)).await? {}
         Ok(())
     }

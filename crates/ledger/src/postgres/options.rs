@@ -1,6 +1,6 @@
 //! Where the database is, and how it is used.
 
-use crate::Durability;
+use crate::{Durability, system_now_us};
 use std::{fmt, time::Duration};
 use tokio_postgres::{
     Config,
@@ -23,6 +23,7 @@ pub struct PostgresOptions {
     pub(super) durability: Durability,
     pub(super) lease: Duration,
     pub(super) max_attempt: Duration,
+    pub(super) now: fn() -> u64,
 }
 
 /// An address that cannot be used. What the address was is not told: it may hold a password.
@@ -78,6 +79,7 @@ impl PostgresOptions {
             durability: Durability::Strict,
             lease: DEFAULT_LEASE,
             max_attempt: DEFAULT_MAX_ATTEMPT,
+            now: system_now_us,
         })
     }
 
@@ -103,6 +105,16 @@ impl PostgresOptions {
     #[must_use]
     pub fn with_max_attempt(mut self, max_attempt: Duration) -> Self {
         self.max_attempt = max_attempt;
+        self
+    }
+
+    /// What time it is, in microseconds since 1970, where it is looked for what has expired; the
+    /// system's clock unless told otherwise. For tests, as that of [`RecorderOptions`] is.
+    ///
+    /// [`RecorderOptions`]: crate::RecorderOptions
+    #[must_use]
+    pub fn with_now(mut self, now: fn() -> u64) -> Self {
+        self.now = now;
         self
     }
 }
