@@ -182,13 +182,19 @@ impl KeyFile {
         now: SystemTime,
     ) -> Result<MadeKey, KeyFileError> {
         self.change(false, |keys| {
+            // One that was rotated before ends with its overlap; what came after it is good for as
+            // long as it was meant to be.
+            let after = keys
+                .iter()
+                .rev()
+                .find(|key| key.replaces.as_deref() == Some(id));
+            let successor = after.map(lifetime);
             let old = active(keys, id, now)?;
-            let time = |text: &String| crate::key_record::time(text);
-            let (created, expires) = (time(&old.created), old.expires.as_ref().and_then(time));
-            let lifetime = match (created, expires) {
-                (Some(created), Some(expires)) => expires.duration_since(created).ok(),
-                _ => None,
-            };
+            let lifetime = successor.unwrap_or_else(|| lifetime(old));
+            let expires = old
+                .expires
+                .as_ref()
+                .and_then(|text| crate::key_record::time(text));
             if overlap.is_zero() {
                 old.revoked = Some(text(now));
             } else {
@@ -271,6 +277,13 @@ fn make(
     }
     keys.push(record.clone());
     Ok(MadeKey { key, record })
+}
+
+/// How long a key was meant to be good; `None` if for good.
+fn lifetime(key: &KeyRecord) -> Option<Duration> {
+    let time = |text: &String| crate::key_record::time(text);
+    let (created, expires) = (time(&key.created)?, time(key.expires.as_ref()?)?);
+    expires.duration_since(created).ok()
 }
 
 fn active<'a>(

@@ -6,17 +6,23 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 use transport_http::PlainResponse;
 
-use super::{rules, sessions, tls};
+use super::{identity, rules, sessions, tls};
 
 /// Parts without which every request is served as well.
-const SPARED: [&str; 3] = [rules::COMPONENT, sessions::COMPONENT, tls::COMPONENT];
+const SPARED: [&str; 4] = [
+    identity::COMPONENT,
+    rules::COMPONENT,
+    sessions::COMPONENT,
+    tls::COMPONENT,
+];
 
 /// What is told of how the server is doing; all of it only to who may know.
 ///
 /// 503 while a part does not work, so that a balancer looks elsewhere; 200 again when it does. A
 /// configuration that is wrong is told and no reason to look elsewhere: calls are judged by the
 /// rules before it, and whoever made the mistake made it on all servers. The same holds for
-/// certificates.
+/// certificates and for files of keys; and an issuer that is down is down for all servers, whose
+/// other clients would be turned away with its own.
 pub(super) fn told(health: &Health, is_draining: bool, in_full: bool) -> PlainResponse {
     let status = if is_draining || !is_fit(health) {
         StatusCode::SERVICE_UNAVAILABLE
@@ -75,7 +81,9 @@ mod tests {
         Health {
             status: if broken.is_empty() { "ok" } else { "degraded" },
             version: "1.2.3".to_owned(),
-            components: vec![part("ledger"), part(rules::COMPONENT)],
+            components: ["ledger", identity::COMPONENT, rules::COMPONENT]
+                .map(part)
+                .into(),
         }
     }
 
@@ -86,6 +94,7 @@ mod tests {
             ("", true, 503),
             ("ledger", false, 503),
             (rules::COMPONENT, false, 200),
+            (identity::COMPONENT, false, 200),
         ] {
             let answer = told(&health(broken), draining, true);
             assert_eq!(answer.status(), expected, "{broken} {draining}");

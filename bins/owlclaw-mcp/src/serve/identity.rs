@@ -35,6 +35,8 @@ const STDIO_KEY: &str = "OWLCLAW_API_KEY";
 const STDIO_LOOK: Duration = Duration::from_secs(1);
 /// Where RFC 9728 has the metadata; what follows is the path of a resource.
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
+/// The part of `/health` that says whether everybody who is known can be recognised.
+pub(super) const COMPONENT: &str = "identity";
 /// The path of the endpoint, whatever a proxy calls it.
 const ENDPOINT: &str = "/mcp";
 
@@ -200,7 +202,7 @@ impl Identification {
             }
         }
         ComponentState {
-            name: "identity",
+            name: COMPONENT,
             ok,
             detail: (!details.is_empty()).then(|| details.join("; ")),
         }

@@ -227,6 +227,12 @@ fn a_key_that_is_replaced_is_good_until_its_owner_has_changed_over() {
         "it lives as long as the old one"
     );
 
+    // Whoever has lost the new one takes the old one again, and is not left with its overlap.
+    let again = file.rotate(old.key.id(), HOUR, later).unwrap();
+    let keys = ApiKeys::open(&path).unwrap();
+    let is_good = |at| keys.verify(again.key.reveal(), at).is_ok();
+    assert!(is_good(later + 99 * HOUR) && !is_good(later + 100 * HOUR));
+
     let newest = file.rotate(new.key.id(), Duration::ZERO, later).unwrap();
     keys.reload().unwrap();
     let verify = |key: &str, at| keys.verify(key, at).map(|it| it.roles.len());
