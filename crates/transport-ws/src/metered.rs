@@ -8,6 +8,9 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+/// What is before the payload of a control frame of a client: two bytes, and the mask (RFC 6455 §5.2).
+const CONTROL_HEAD: usize = 6;
+
 /// There is no room for what a client sends. It stands for itself in an [`io::Error`].
 #[derive(Debug, thiserror::Error)]
 #[error("more is held of unfinished messages than there is room for")]
@@ -38,6 +41,14 @@ impl<'a, T> Metered<'a, T> {
     /// is no more than one read.
     pub(crate) fn message_was_read(&mut self) {
         self.place.give_back(std::mem::take(&mut self.held));
+    }
+
+    /// A ping or a pong has been taken out, with so many bytes in it, which may have come between the
+    /// pieces of a message.
+    pub(crate) fn control_was_read(&mut self, payload: usize) {
+        let bytes = self.held.min(CONTROL_HEAD + payload);
+        self.held -= bytes;
+        self.place.give_back(bytes);
     }
 
     /// Whether a message is on its way.

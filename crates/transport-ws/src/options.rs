@@ -10,9 +10,6 @@ pub struct WebSocketOptions {
     /// How often a client is looked after: it is asked for a sign of life if it has given none since,
     /// and whether it is still who it was. One that gives none for as long again is gone.
     pub ping: Duration,
-    /// How many bytes may wait to be taken by a client. Beyond that nothing more is read from it, and
-    /// what it asked for before stands still: one answer at most is made that goes beyond.
-    pub max_unsent: usize,
     /// How many bytes of messages that have not come as a whole are held, of all clients together; at
     /// least one message of the size that is accepted fits.
     pub max_unfinished: usize,
@@ -21,13 +18,12 @@ pub struct WebSocketOptions {
 }
 
 impl Default for WebSocketOptions {
-    /// 256, 32 of a principal; half a minute; 4 MiB, 64 MiB; five seconds.
+    /// 256, 32 of a principal; half a minute; 64 MiB; five seconds.
     fn default() -> Self {
         Self {
             max_open: 256,
             max_open_per_principal: 32,
             ping: Duration::from_secs(30),
-            max_unsent: 4 * 1024 * 1024,
             max_unfinished: 64 * 1024 * 1024,
             drain: Duration::from_secs(5),
         }

@@ -33,7 +33,8 @@ use tokio_tungstenite::{
 /// What is read at once, which each connection has room for all the time.
 const READ_BUFFER: usize = 8 * 1024;
 
-/// From how many bytes on answers are written without waiting for more of them.
+/// From how many bytes on answers are written without waiting for more of them, and until they are
+/// taken no more are made.
 const WRITE_BUFFER: usize = 16 * 1024;
 
 /// How long a client may take to take leave.
@@ -105,9 +106,8 @@ where
         outbox,
         socket,
         exchanges: FuturesUnordered::new(),
-        unsent: 0,
+        is_unsent: false,
         is_held_back: false,
-        max_unsent: place.options().max_unsent,
         ping: place.options().ping,
         identify,
         identifying: None,
@@ -129,11 +129,10 @@ struct Client<'a, S, T> {
     outbox: Outbox,
     socket: WebSocketStream<Metered<'a, T>>,
     exchanges: FuturesUnordered<Exchange>,
-    /// How many bytes were put into the socket since all of them were taken.
-    unsent: usize,
+    /// Whether something was put into the socket since all of it was taken.
+    is_unsent: bool,
     /// Whether something was left for lack of room.
     is_held_back: bool,
-    max_unsent: usize,
     ping: Duration,
     identify: &'a dyn Identify,
     /// The question who it is, and the message that waits for the answer; nothing is read meanwhile.
@@ -192,7 +191,7 @@ where
             loop {
                 match self.turn(cx, false) {
                     Turn::Again => {}
-                    Turn::Idle if self.exchanges.is_empty() && self.unsent == 0 => {
+                    Turn::Idle if self.exchanges.is_empty() && !self.is_unsent => {
                         return Poll::Ready(End::Stopped);
                     }
                     Turn::Idle => return Poll::Pending,
@@ -263,7 +262,7 @@ where
         match Pin::new(&mut self.socket).poll_flush(cx) {
             Poll::Pending => {}
             Poll::Ready(Ok(())) => {
-                self.unsent = 0;
+                self.is_unsent = false;
                 // What was left for lack of room has registered no waker.
                 again |= self.is_held_back;
             }
@@ -272,10 +271,11 @@ where
         if again { Turn::Again } else { Turn::Idle }
     }
 
-    /// Whether its client has so little to take that it gets more.
+    /// Whether its client has taken so much that it gets more. Otherwise nothing more is read from it
+    /// either, and what it asked for before stands still; one answer at most is made that goes beyond
+    /// the buffer.
     fn has_room(&mut self, cx: &mut Context<'_>) -> bool {
-        let has_room = self.unsent < self.max_unsent
-            && !matches!(Pin::new(&mut self.socket).poll_ready(cx), Poll::Pending);
+        let has_room = Pin::new(&mut self.socket).poll_ready(cx).is_ready();
         self.is_held_back |= !has_room;
         has_room
     }
@@ -302,9 +302,10 @@ where
             None => Some(End::Left),
             Some(Err(error)) => Some(ended_by(&error)),
             Some(Ok(message)) => {
-                self.socket.get_mut().message_was_read();
+                let metered = self.socket.get_mut();
                 match message {
                     Message::Text(text) => {
+                        metered.message_was_read();
                         self.ask(Some(text.into()));
                         None
                     }
@@ -312,7 +313,12 @@ where
                         code: CloseCode::Unsupported.into(),
                         why: "messages are texts",
                     }),
-                    // Pings are answered by the library, with the next flush.
+                    // They come between the pieces of messages too. Pings are answered by the
+                    // library, with the next flush.
+                    Message::Ping(payload) | Message::Pong(payload) => {
+                        metered.control_was_read(payload.len());
+                        None
+                    }
                     _ => None,
                 }
             }
@@ -413,10 +419,9 @@ where
     }
 
     fn put(&mut self, frame: Bytes) -> Result<(), tungstenite::Error> {
-        let length = frame.len();
         // JSON that is no text is nothing that we make.
         let text = Utf8Bytes::try_from(frame).map_err(|_| tungstenite::Error::AttackAttempt)?;
-        self.unsent += length;
+        self.is_unsent = true;
         Pin::new(&mut self.socket).start_send(Message::Text(text))
     }
 }
