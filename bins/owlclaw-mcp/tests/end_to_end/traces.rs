@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use testkit::{
     CollectedSpan, Collector, CollectorAnswer, Conversation, GENEROUS, HttpServer, MODERN, Port,
-    free_port,
+    free_port, wait_until,
 };
 use tokio::time::Instant;
 
@@ -13,6 +13,9 @@ const IN_HEADERS: &str = "00-11111111111111111111111111111111-aaaaaaaaaaaaaaaa-0
 const IN_META: &str = "00-22222222222222222222222222222222-bbbbbbbbbbbbbbbb-01";
 
 const APP: &str = r#"
+import asyncio
+import os
+
 import owlclaw_worker
 from owlclaw import OwlClaw
 
@@ -27,6 +30,14 @@ async def where() -> dict:
 def sell(password: str) -> dict:
     owlclaw_worker.cost("0.25", model="m-1", tokens_in=7, tokens_out=3)
     return {"sold": 1, "token": password}
+
+@app.handler("look-up")
+async def look_up() -> dict:
+    with open("looked-up", "a") as file:
+        file.write("begun\n")
+    while not os.path.exists("gate"):
+        await asyncio.sleep(0.01)
+    return owlclaw_worker.trace_context()
 "#;
 
 /// A site whose traces go to `endpoint`, with what else `telemetry` and `settings` say.
@@ -243,4 +254,75 @@ async fn a_collector_may_be_down_at_the_start_and_come_later() {
             .iter()
             .all(|it| !it.attributes.contains_key("gen_ai.tool.call.arguments"))
     );
+}
+
+#[tokio::test]
+async fn a_task_is_in_the_trace_that_it_was_asked_in_and_so_is_what_the_next_server_does_for_it() {
+    const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+    let collector = Collector::start().await;
+    let settings = json!({"tasks": {"after_seconds": 0}, "shutdown": {"drain_seconds": 1}});
+    let site = site(&collector.endpoint(), json!({}), settings);
+    site.skill("c", "look-up", "owlclaw: {idempotent: true}\n");
+    let mut server = site.http().await;
+    let mut client = server.client().with_header("traceparent", IN_HEADERS);
+    client.speak(MODERN);
+    client.voice.capabilities = json!({"extensions": {EXTENSION: {}}});
+    let answer = client
+        .post_modern("tools/call", call("look-up", json!({})))
+        .await;
+    let task = answer.result()["taskId"].clone();
+    let looked_up = async |times: usize| {
+        wait_until("it runs", GENEROUS, || {
+            site.read("looked-up").lines().count() == times
+        })
+        .await;
+    };
+    looked_up(1).await;
+    server.process().signal("TERM").await;
+    assert!(server.wait_exit(GENEROUS).await.success());
+
+    let server = site.http().await;
+    looked_up(2).await;
+    site.write("gate", "");
+    let is_over = |spans: &[CollectedSpan]| {
+        let reruns = spans
+            .iter()
+            .filter(|it| it.kind == "internal" && it.name == "tools/call look-up");
+        reruns.count() == 1
+    };
+    let mut spans = collector.until("the task is over", is_over).await;
+    spans.retain(|it| it.trace_id == IN_HEADERS[3..35]);
+    let one = |name: &str, kind: &str, parent: &str| {
+        let mut found = spans
+            .iter()
+            .filter(|it| it.name == name && it.kind == kind && it.parent_span_id == parent);
+        let span = found
+            .next()
+            .unwrap_or_else(|| panic!("{kind} {name} below {parent} in {spans:#?}"));
+        assert_eq!(found.next(), None);
+        assert_eq!(span.attributes["owlclaw.task.id"], task, "{span:#?}");
+        span
+    };
+    let request = one("tools/call look-up", "server", &IN_HEADERS[36..52]);
+    let cut_short = one("execute_tool look-up", "internal", &request.span_id);
+    assert!(cut_short.is_error, "{cut_short:#?}");
+    let again = one("tools/call look-up", "internal", &request.span_id);
+    assert!(!again.is_error, "{again:#?}");
+    let tool = one("execute_tool look-up", "internal", &again.span_id);
+    assert!(!tool.is_error, "{tool:#?}");
+
+    // The handler is below the span of the call that it runs for.
+    let mut client = server.client();
+    client.speak(MODERN);
+    client.voice.capabilities = json!({"extensions": {EXTENSION: {}}});
+    let params = json!({ "taskId": task });
+    let answer = client.post_modern("tasks/get", params).await;
+    let parent = format!("00-{}-{}-01", tool.trace_id, tool.span_id);
+    let told = &answer.result()["result"]["structuredContent"];
+    assert_eq!(told, &json!({ "traceparent": parent }));
+    let traces = site.calls().into_iter();
+    let mut traces = traces.filter(|it| it.started.capability == "tool/look-up");
+    let of_trace =
+        |it: ledger::CallRecord| it.started.trace_id == Some(IN_HEADERS[3..35].to_owned());
+    assert!(traces.by_ref().all(of_trace));
 }

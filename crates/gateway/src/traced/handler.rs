@@ -1,5 +1,7 @@
 use super::{RequestSpan, Tracer, attributes, cut, dollars, errands::Errands, place_of};
-use crate::{Invocation, InvocationError, Invoked, Tally, recorded::recorded_result};
+use crate::{
+    Invocation, InvocationError, Invoked, Tally, recorded::recorded_result, tasks::Handover,
+};
 use adapter_tools::{ToolCx, ToolError};
 use governance::Micros;
 use mcp_service::RequestCx;
@@ -22,6 +24,8 @@ pub(crate) struct HandlerSpan {
     tally: Arc<Tally>,
     estimate: Micros,
     deadline: Option<Instant>,
+    /// By which it may become a task on the way, if it is none yet.
+    handover: Option<Arc<Handover>>,
     is_over: bool,
 }
 
@@ -40,8 +44,10 @@ impl HandlerSpan {
         let parent = Some(request.context.clone());
         let title = format!("execute_tool {name}");
         let mut span = tracer.begin(title, SpanKind::Internal, parent, attributes);
-        if let Some(task) = invocation.task() {
-            span.set_attribute(KeyValue::new("owlclaw.task.id", task.to_owned()));
+        // Once: what is said twice is there twice.
+        let task = invocation.task();
+        if let Some(task) = task {
+            span.set_attribute(task_id(task));
         }
         if tracer.captures() && span.is_recording() {
             let sent = invocation.arguments.as_str();
@@ -60,6 +66,7 @@ impl HandlerSpan {
             tally: Arc::clone(&invocation.tally),
             estimate,
             deadline,
+            handover: invocation.handover.clone().filter(|_| task.is_none()),
             is_over: false,
         })
     }
@@ -81,6 +88,7 @@ impl HandlerSpan {
         if !self.span.is_recording() {
             return;
         }
+        self.say_task();
         let cost = self.tally.cost(outcome, self.estimate);
         self.say_cost(cost);
         match outcome {
@@ -103,6 +111,13 @@ impl HandlerSpan {
                 let text = error.for_the_record();
                 self.fail(kind_of(error), &text);
             }
+        }
+    }
+
+    /// The task that it has become since it began.
+    fn say_task(&mut self) {
+        if let Some(task) = self.handover.as_ref().and_then(|it| it.task()) {
+            self.span.set_attribute(task_id(task));
         }
     }
 
@@ -146,10 +161,15 @@ impl Drop for HandlerSpan {
             true => "timeout",
             false => "cancelled",
         };
+        self.say_task();
         let cost = self.tally.cost_given_up(self.estimate);
         self.say_cost(cost);
         self.fail(kind, "");
     }
+}
+
+fn task_id(task: &str) -> KeyValue {
+    KeyValue::new("owlclaw.task.id", task.to_owned())
 }
 
 fn kind_of(error: &InvocationError) -> &'static str {
