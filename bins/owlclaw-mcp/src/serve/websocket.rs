@@ -39,7 +39,6 @@ impl WebSocketUpgrade {
                 max_unfinished: config.max_unfinished_bytes,
                 // The rest is for taking leave.
                 drain: drain * 9 / 10,
-                ..WebSocketOptions::default()
             }),
         }))
     }
