@@ -32,7 +32,9 @@ fn why(keys: &ApiKeys, key: &str, now: SystemTime) -> String {
 #[test]
 fn a_key_is_good_until_it_expires_or_is_taken_back() {
     let (_directory, path) = place();
-    let (file, now) = (KeyFile::at(&path), SystemTime::now());
+    // A whole second, as the file has them, so that the end is the end to the moment.
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_000);
+    let file = KeyFile::at(&path);
     let short = NewKey {
         roles: vec!["b".to_owned(), "a".to_owned()],
         lifetime: Some(HOUR),
@@ -46,6 +48,8 @@ fn a_key_is_good_until_it_expires_or_is_taken_back() {
     assert_eq!((&*identity.principal, identity.roles.len()), ("ana", 2));
     assert_eq!(keys.active(now), 2);
 
+    let moment = Duration::from_nanos(1);
+    assert!(keys.verify(short.key.reveal(), now + HOUR - moment).is_ok());
     assert_eq!(
         why(&keys, short.key.reveal(), now + HOUR),
         "the API key has expired"
