@@ -23,6 +23,8 @@ pub struct Tally {
     result_bytes: AtomicUsize,
     /// Whether its arguments have been looked through, and nothing was found.
     is_harmless: AtomicBool,
+    /// Whether its record settles what was reserved for it.
+    is_charged_on_record: AtomicBool,
 }
 
 impl Tally {
@@ -84,6 +86,16 @@ impl Tally {
     /// Whether its arguments are known to have no secrets, so that nobody has to look again.
     pub(crate) fn is_harmless(&self) -> bool {
         self.is_harmless.load(Ordering::Relaxed)
+    }
+
+    /// Whether its record settles what was reserved for it, where that is not what it has cost.
+    pub(crate) fn charge_on_record(&self, is_charged: bool) {
+        self.is_charged_on_record
+            .store(is_charged, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_charged_on_record(&self) -> bool {
+        self.is_charged_on_record.load(Ordering::Relaxed)
     }
 
     /// It was answered with so many bytes.

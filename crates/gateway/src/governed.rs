@@ -12,7 +12,8 @@ use crate::{
 };
 use adapter_tools::ToolError;
 use governance::{
-    Ask, Confirmation, Denial, Ending, Governor, Micros, Permit, QuotaStore, Reason, Risk,
+    Ask, Confirmation, Denial, Ending, Governor, Micros, Permit, QuotaStore, Reason,
+    ReservationName, Risk, Settlement, Timestamp,
 };
 use ledger::{
     ApprovalId, CallId, Digest, End, KeyClaim, Outcome, Recorder, Start, UNKNOWN_CAPABILITY,
@@ -35,6 +36,7 @@ pub struct Admitted<T>(Box<Parts<T>>);
 struct Parts<T> {
     inner: T,
     estimate: Micros,
+    reservation: Option<ReservationName>,
     policy_version: u64,
     confirmation: Option<Confirmation>,
     confirmation_rule: Option<Box<str>>,
@@ -55,6 +57,12 @@ impl<T> Admitted<T> {
     /// What was reserved for it.
     pub fn estimate(&self) -> Micros {
         self.0.estimate
+    }
+
+    /// What was reserved for it, to whoever records its end; `None` where the counters settle it
+    /// themselves.
+    pub(crate) fn reservation(&self) -> Option<&ReservationName> {
+        self.0.reservation.as_ref()
     }
 
     /// When its answer is no longer wanted; set on the way to whoever carries it out.
@@ -460,6 +468,7 @@ where
         let refusable = (confirmation.is_some() || key.is_some()).then(|| invocation.clone());
         let admitted = Admitted(Box::new(Parts {
             estimate: permit.reserved(),
+            reservation: permit.name(),
             policy_version: permit.policy_version(),
             confirmation,
             confirmation_rule: permit.confirmation_rule().map(Into::into),
@@ -520,7 +529,18 @@ impl<Q: QuotaStore> OpenPermit<'_, Q> {
         }
         let cost = self.tally.cost(outcome, permit.reserved());
         let now = timestamp((self.clock)());
-        Some(permit.settle(cost, ending_of(outcome), now).remaining)
+        Some(self.end(permit, cost, ending_of(outcome), now).remaining)
+    }
+}
+
+impl<Q: QuotaStore> OpenPermit<'_, Q> {
+    /// The record settles what it was told to, which is what has not cost what was expected.
+    fn end(&self, permit: Permit<Q>, cost: Micros, ending: Ending, now: Timestamp) -> Settlement {
+        if cost != permit.reserved() && self.tally.is_charged_on_record() {
+            permit.settle_on_record(cost, ending, now)
+        } else {
+            permit.settle(cost, ending, now)
+        }
     }
 }
 
@@ -539,13 +559,13 @@ impl<Q: QuotaStore> Drop for OpenPermit<'_, Q> {
             } else {
                 Ending::GivenUp
             };
-            permit.settle(cost, ending, now);
+            self.end(permit, cost, ending, now);
         }
     }
 }
 
 /// Whether a call that was let through has not begun all the same.
-fn never_began(outcome: &Result<Invoked, InvocationError>) -> bool {
+pub(crate) fn never_began(outcome: &Result<Invoked, InvocationError>) -> bool {
     match outcome {
         Ok(Invoked::NeedsConfirmation(_)) | Err(InvocationError::Unrecorded(_)) => true,
         Ok(_) => false,

@@ -1,10 +1,13 @@
 use crate::{
     Admitted, Clock, Invocation, InvocationError, Invoked, Tally, Target,
     asking::recorded_needs,
+    governed::never_began,
     replay::{KeyEnd, KeyTaken},
 };
-use governance::{Kind, Micros};
-use ledger::{BeginError, CallId, Claim, End, Finished, OpenCall, Outcome, Recorder, Start};
+use governance::{Kind, Micros, ReservationName};
+use ledger::{
+    Account, BeginError, CallId, Claim, End, Finished, OpenCall, Outcome, Recorder, Start,
+};
 use mcp_protocol::{
     TraceContext,
     model::{CallToolResult, ReadResourceResult},
@@ -41,6 +44,15 @@ pub fn redactor_of_this_process() -> Arc<Redactor> {
     let mut key = [0; 32];
     getrandom::fill(&mut key).expect("a system without randomness is none we run on");
     Arc::new(Redactor::new(&Spec::default(), key).expect("the built-in list can be used"))
+}
+
+/// What the ledger calls a reservation.
+fn account_of(name: &ReservationName) -> Account {
+    Account {
+        principal: Arc::clone(&name.principal),
+        node: name.node,
+        sequence: name.sequence,
+    }
 }
 
 /// How the ledger describes an invocation.
@@ -186,7 +198,15 @@ where
                 ..start_of(cx, admitted.inner(), &labels, call, began_us)
             };
             match self.begin(&start, &admitted).await {
-                Ok(open) => Some(open),
+                Ok(mut open) => {
+                    if let Some(name) = admitted.reservation()
+                        && self.recorder.takes_charges()
+                    {
+                        open.charge_to(account_of(name));
+                        tally.charge_on_record(true);
+                    }
+                    Some(open)
+                }
                 Err(InvocationError::Unrecorded(error)) if unrecorded => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
@@ -240,7 +260,12 @@ struct OpenEntry<'a> {
 
 impl OpenEntry<'_> {
     fn finish(mut self, outcome: &Result<Invoked, InvocationError>) -> Option<Finished> {
-        let open = self.open.take()?;
+        let mut open = self.open.take()?;
+        if never_began(outcome) {
+            // All that was counted for it is taken back.
+            open.charge_nothing();
+            self.tally.charge_on_record(false);
+        }
         let duration_us = (self.clock)().saturating_sub(self.began_us);
         let cost_micros = self.tally.cost(outcome, self.estimate).0;
         let (redactor, capability) = (self.redactor, self.capability);

@@ -51,12 +51,15 @@ pub struct Denial {
 /// Where both the principal and the capability have a limit, the one with less left is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remaining {
-    /// What may still be spent this month, running calls counted at their estimates.
+    /// What may still be spent this month, running calls counted at what is held for them.
     pub budget: Option<Micros>,
     /// Of which amount.
     pub budget_limit: Option<Micros>,
     /// Until the budget starts over.
     pub budget_resets: Option<Duration>,
+    /// What is held for the call until its cost is known: its estimate, or what the principal's
+    /// dearest call of the tool has cost this month if that is more.
+    pub held: Option<Micros>,
     /// Calls left in the current minute.
     pub minute: Option<u32>,
     /// Of how many.

@@ -2,9 +2,10 @@
 //! somebody asks why.
 
 use crate::{
-    Ask, BreakerPhase, Confirmation, Kind, Micros, Policy, Reason, Remaining, RulesOf,
+    Ask, BreakerPhase, Charges, Confirmation, Kind, Policy, Reason, Remaining, RulesOf,
     combined::rules_by_name,
     condition::{self, Says},
+    fits_budget,
     prepared::single,
 };
 use std::{fmt, time::Duration};
@@ -325,14 +326,22 @@ pub(crate) fn breaker_step(phase: BreakerPhase) -> Step {
 }
 
 /// What counters say, where there are limits.
-pub(crate) fn quota_steps(kind: Kind, cost: Micros, left: &Remaining, steps: &mut Vec<Step>) {
-    let what = match kind {
+pub(crate) fn quota_steps(charges: &Charges<'_>, left: &Remaining, steps: &mut Vec<Step>) {
+    let what = match charges.kind {
         Kind::Tool => "calls",
         Kind::Resource => "reads",
     };
     if let (Some(rest), Some(limit)) = (left.budget, left.budget_limit) {
-        let refused = (cost != Micros::ZERO && rest < cost).then_some(Reason::Budget);
-        let rule = format!("{rest} of {limit} is left");
+        let spent = limit.saturating_sub(rest);
+        let held = left.held.unwrap_or(charges.cost);
+        let refused =
+            (!fits_budget(limit, charges.may_cost, spent, held)).then_some(Reason::Budget);
+        let rule = match charges.cost < held {
+            true => format!(
+                "{rest} of {limit} is left; {held} is held for a call, which one has cost this month"
+            ),
+            false => format!("{rest} of {limit} is left"),
+        };
         steps.push(Step::new(Check::Budget, refused, rule));
     }
     if let (Some(rest), Some(limit)) = (left.minute, left.minute_limit) {

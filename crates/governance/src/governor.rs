@@ -1,7 +1,7 @@
 use crate::{
     Ask, BreakerSpec, BreakerState, Caller, Confirmation, Denial, Ending, Kind, Micros, Policy,
-    QuotaStore, Reason, Remaining, ReserveError, Risk, Timestamp, UnavailableError, UnknownRoles,
-    Usage, ViewId,
+    QuotaStore, Reason, Remaining, ReservationName, ReserveError, Risk, Timestamp,
+    UnavailableError, UnknownRoles, Usage, ViewId,
     breaker::{Breakers, Pass},
     explain::{Explanation, breaker_step, quota_steps},
     unknown_roles,
@@ -191,7 +191,7 @@ impl<Q: QuotaStore> Governor<Q> {
         }
         let charges = policy.charges_of(ask);
         let remaining = self.quota.remaining(charges).await?;
-        quota_steps(ask.kind, charges.cost, &remaining, &mut steps);
+        quota_steps(&charges, &remaining, &mut steps);
         Ok(Explanation {
             policy_version: policy.version(),
             steps,
@@ -236,11 +236,35 @@ impl<Q: QuotaStore> Governor<Q> {
 }
 
 impl<Q: QuotaStore> Permit<Q> {
+    /// Names what is reserved to a record of calls that can settle it; `None` where none can.
+    #[must_use]
+    pub fn name(&self) -> Option<ReservationName> {
+        self.quota.name(self.reservation.as_ref()?)
+    }
+
     /// Replaces the estimate by what the call really cost, and says how it ended at `now`.
     pub fn settle(mut self, actual: Micros, ending: Ending, now: Timestamp) -> Settlement {
         if let Some(reservation) = self.reservation.take() {
             self.quota.settle(reservation, actual);
         }
+        self.settled(actual, ending, now)
+    }
+
+    /// As [`Permit::settle`], where the name of what is reserved was handed to the record of the
+    /// call's end together with `actual`.
+    pub fn settle_on_record(
+        mut self,
+        actual: Micros,
+        ending: Ending,
+        now: Timestamp,
+    ) -> Settlement {
+        if let Some(reservation) = self.reservation.take() {
+            self.quota.settled_on_record(reservation, actual);
+        }
+        self.settled(actual, ending, now)
+    }
+
+    fn settled(mut self, actual: Micros, ending: Ending, now: Timestamp) -> Settlement {
         if let Some(breaker) = self.breaker.take() {
             breaker.end(ending, now);
         }

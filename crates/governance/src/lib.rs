@@ -107,7 +107,9 @@ pub use crate::{
     money::{Micros, ParseMicrosError},
     pattern::PatternError,
     policy::{Ask, ConfirmationRule, Hints, Policy, PolicyError, RulesOf, Verdict, ViewId},
-    quota::{Charges, QuotaStore, ReserveError, UnavailableError, Usage},
+    quota::{
+        Charges, QuotaStore, ReservationName, ReserveError, UnavailableError, Usage, fits_budget,
+    },
     spec::{
         Access, BreakerSpec, CapabilityFacts, Condition, Confirmation, EXTERNAL_PER_MINUTE, Effect,
         Kind, PolicySpec, Quota, RateLimits, Risk, RoleRules, Rules,

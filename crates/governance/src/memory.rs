@@ -139,8 +139,9 @@ impl MemoryQuota {
                 now,
                 arguments: None,
             });
+            let estimate = policy.estimate(seed.capability, seed.kind);
             let meter = self.meter(&charges)?;
-            lock(&meter).seed(&charges, seed.at, seed.calls);
+            lock(&meter).seed(&charges, estimate, seed.at, seed.calls);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     Calendar, Charges, Denial, Kind, Micros, Month, RateLimits, Reason, Remaining, ReserveError,
-    Timestamp, Usage,
+    Timestamp, Usage, fits_budget,
 };
 use std::{
     collections::{HashMap, VecDeque},
@@ -184,9 +184,13 @@ struct Limited {
 pub(crate) struct Counted {
     kind: Kind,
     month: Month,
+    /// What was expected to be spent, and what is held for it.
     cost: Micros,
+    held: Micros,
     at_ms: u64,
     own: Option<OwnUse>,
+    /// The tool that is called, where a budget limits what it may cost.
+    tool: Option<Arc<str>>,
 }
 
 /// All counters of one principal.
@@ -199,6 +203,8 @@ pub(crate) struct Meter {
     month: Month,
     spent: Micros,
     previous: Option<(Month, Micros)>,
+    /// The dearest call this month of each tool that has cost more than was expected.
+    dearest: HashMap<Arc<str>, Micros>,
     calls: Rate,
     reads: Rate,
     /// Only of capabilities that have limits of their own, so the policy bounds them.
@@ -217,6 +223,7 @@ impl Meter {
             month: calendar.month_of(now),
             spent: Micros::ZERO,
             previous: None,
+            dearest: HashMap::new(),
             calls: Rate::default(),
             reads: Rate::default(),
             capabilities: HashMap::new(),
@@ -244,7 +251,8 @@ impl Meter {
             }));
         }
         let own = self.count(charges, self.elapsed_ms, 1);
-        self.spent = self.spent.saturating_add(charges.cost);
+        let held = self.held(charges);
+        self.spent = self.spent.saturating_add(held);
         if charges.kind == Kind::Tool {
             self.running = self.running.saturating_add(1);
         }
@@ -252,10 +260,17 @@ impl Meter {
             kind: charges.kind,
             month: self.month,
             cost: charges.cost,
+            held,
             at_ms: self.elapsed_ms,
             own,
+            tool: self.tool(charges),
         };
-        let remaining = self.remaining_of(charges, capability_running.saturating_add(1));
+        let mut remaining = self.remaining_of(charges, capability_running.saturating_add(1));
+        // Told as it is if the call costs what it is expected to.
+        let difference = held.saturating_sub(charges.cost);
+        remaining.budget = charges
+            .budget
+            .map(|limit| limit.saturating_sub(self.spent.saturating_sub(difference)));
         Ok((counted, remaining))
     }
 
@@ -264,8 +279,13 @@ impl Meter {
         if self.month == counted.month {
             self.spent = self
                 .spent
-                .saturating_sub(counted.cost)
+                .saturating_sub(counted.held)
                 .saturating_add(actual);
+            if counted.cost < actual
+                && let Some(tool) = &counted.tool
+            {
+                self.note_cost(tool, actual);
+            }
         }
         if counted.kind == Kind::Tool {
             self.running = self.running.saturating_sub(1);
@@ -292,14 +312,51 @@ impl Meter {
     }
 
     /// Counts what happened before this process began.
-    pub(crate) fn seed(&mut self, charges: &Charges<'_>, at: Timestamp, calls: u32) {
+    /// The cost in `charges` is that of all `calls`; one was expected to cost `estimate`.
+    pub(crate) fn seed(
+        &mut self,
+        charges: &Charges<'_>,
+        estimate: Micros,
+        at: Timestamp,
+        calls: u32,
+    ) {
         self.advance(charges.calendar, charges.now);
         // What is dated in the future was recorded before the clock was set back: it counts from now.
         let at_ms = at.0.min(self.elapsed_ms);
         self.count(charges, at_ms, calls);
         if self.month.start <= at || charges.now < at {
             self.spent = self.spent.saturating_add(charges.cost);
+            // Of several calls only the sum is known, and so the least that the dearest has cost.
+            let each = Micros(charges.cost.0.div_ceil(u64::from(calls.max(1))));
+            if estimate < each
+                && let Some(tool) = self.tool(charges)
+            {
+                self.note_cost(&tool, each);
+            }
         }
+    }
+
+    /// What is held for a call until its cost is known: what it is expected to cost, or what the
+    /// dearest call of the tool has cost this month.
+    fn held(&self, charges: &Charges<'_>) -> Micros {
+        let dearest = match charges.budget {
+            Some(_) if charges.kind == Kind::Tool => self.dearest.get(charges.capability),
+            _ => None,
+        };
+        dearest.map_or(charges.cost, |&dearest| charges.cost.max(dearest))
+    }
+
+    fn tool(&self, charges: &Charges<'_>) -> Option<Arc<str>> {
+        if charges.budget.is_none() || charges.kind != Kind::Tool {
+            return None;
+        }
+        let known = self.dearest.get_key_value(charges.capability);
+        Some(known.map_or_else(|| charges.capability.into(), |(tool, _)| Arc::clone(tool)))
+    }
+
+    fn note_cost(&mut self, tool: &Arc<str>, cost: Micros) {
+        let dearest = self.dearest.entry(Arc::clone(tool)).or_default();
+        *dearest = cost.max(*dearest);
     }
 
     pub(crate) fn remaining(
@@ -366,6 +423,7 @@ impl Meter {
             self.previous = Some((self.month, self.spent));
             self.month = calendar.month_of(now);
             self.spent = Micros::ZERO;
+            self.dearest.clear();
         } else if MAX_MONTH_AHEAD_MS < self.month.start.0.saturating_sub(now.0) {
             // Waiting for a month in the far future would block the principal for good.
             self.month = calendar.month_of(now);
@@ -466,24 +524,16 @@ impl Meter {
         principal.into_iter().chain(capability).min()
     }
 
-    /// Free calls go on when the budget is spent: they spend nothing.
     fn budget_wait(&self, charges: &Charges<'_>) -> Option<Duration> {
-        match charges.budget {
-            Some(limit) if charges.cost != Micros::ZERO => {
-                if self
-                    .spent
-                    .0
-                    .checked_add(charges.cost.0)
-                    .is_some_and(|sum| sum <= limit.0)
-                {
-                    Some(Duration::ZERO)
-                } else if charges.cost <= limit {
-                    Some(self.budget_resets())
-                } else {
-                    None
-                }
-            }
-            _ => Some(Duration::ZERO),
+        let Some(limit) = charges.budget else {
+            return Some(Duration::ZERO);
+        };
+        if fits_budget(limit, charges.may_cost, self.spent, self.held(charges)) {
+            Some(Duration::ZERO)
+        } else if charges.cost <= limit {
+            Some(self.budget_resets())
+        } else {
+            None
         }
     }
 
@@ -530,6 +580,7 @@ impl Meter {
             budget: charges.budget.map(|limit| limit.saturating_sub(self.spent)),
             budget_limit: charges.budget,
             budget_resets: charges.budget.map(|_| self.budget_resets()),
+            held: charges.budget.map(|_| self.held(charges)),
             cooldown: self.cooldown_wait(charges),
             running: running.map(|(left, _)| left),
             running_limit: running.map(|(_, limit)| limit),

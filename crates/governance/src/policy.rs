@@ -372,14 +372,15 @@ impl Policy {
         facts: &CapabilityFacts,
         ask: Ask<'a>,
     ) -> Charges<'a> {
+        let declared = ask.estimate.or(facts.estimated_cost);
+        let cost = declared.unwrap_or_else(|| self.estimate_by(facts, ask.kind));
         Charges {
             principal: ask.principal,
             is_named: rules.number != self.default.number,
             capability: ask.capability,
             kind: ask.kind,
-            cost: ask
-                .estimate
-                .unwrap_or_else(|| self.estimate_by(facts, ask.kind)),
+            cost,
+            may_cost: cost != Micros::ZERO || ask.kind == Kind::Tool && declared.is_none(),
             budget: rules.quota.monthly_budget,
             rates: rules.rates(ask.kind),
             capability_rates: facts.effective_limits(),

@@ -1,5 +1,5 @@
 use crate::{Calendar, Denial, Kind, Micros, RateLimits, Remaining, Timestamp};
-use std::{error::Error, fmt::Debug, time::Duration};
+use std::{error::Error, fmt::Debug, sync::Arc, time::Duration};
 
 /// All that one call counts against: taken together or not at all.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +14,9 @@ pub struct Charges<'a> {
     pub kind: Kind,
     /// What it is expected to cost.
     pub cost: Micros,
+    /// Whether it may cost something. Nothing does whose cost is declared to be zero, and what is
+    /// read; of a tool without an estimate nobody knows.
+    pub may_cost: bool,
     /// The most the principal may spend in a month.
     pub budget: Option<Micros>,
     /// The principal's limits on everything of this kind.
@@ -34,12 +37,35 @@ pub struct Charges<'a> {
     pub now: Timestamp,
 }
 
+/// Whether a budget of which so much is `spent` has room for a call for which `held` would be held.
+/// One that is used up has room for nothing that may cost something.
+#[must_use]
+pub fn fits_budget(limit: Micros, may_cost: bool, spent: Micros, held: Micros) -> bool {
+    if held == Micros::ZERO {
+        return !may_cost || spent < limit;
+    }
+    let sum = spent.0.checked_add(held.0);
+    sum.is_some_and(|sum| sum <= limit.0)
+}
+
+/// Names a reservation to a record of calls that settles it, in the transaction that stores the
+/// end of its call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservationName {
+    /// Whose counters.
+    pub principal: Arc<str>,
+    /// The process that made it, as the store of counters knows it.
+    pub node: i64,
+    /// Which of that process's reservations.
+    pub sequence: i64,
+}
+
 /// What one principal has used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// Who.
     pub principal: String,
-    /// Spent in the current month, running calls counted at their estimates.
+    /// Spent in the current month, running calls counted at what is held for them.
     pub spent: Micros,
     /// Tool calls in the last minute.
     pub calls_minute: u32,
@@ -99,6 +125,18 @@ pub trait QuotaStore: Send + Sync + 'static {
     /// Replaces the cost that was reserved by `actual`. Rates stay counted. It must not block and
     /// may be carried out later, since it is called from a `Drop`.
     fn settle(&self, reservation: Self::Reservation, actual: Micros);
+
+    /// Names a reservation to a record of calls that can settle it; `None` where none can.
+    fn name(&self, reservation: &Self::Reservation) -> Option<ReservationName> {
+        let _ = reservation;
+        None
+    }
+
+    /// As [`settle`](Self::settle), for a reservation whose name was handed to the record together
+    /// with `actual`: the cost is the record's to replace, and the call runs no longer.
+    fn settled_on_record(&self, reservation: Self::Reservation, actual: Micros) {
+        self.settle(reservation, actual);
+    }
 
     /// Takes back all that was counted for a reservation, as if it had never been: cost, rates,
     /// cooldown and totals. What has expired since is left alone. Like [`settle`](Self::settle) it

@@ -292,19 +292,109 @@ fn settling_corrects_the_cost_and_dropping_keeps_the_estimate() {
         admit(&governor, ask("a", JANUARY)).unwrap_err().reason,
         Reason::Budget
     );
-    let free = Ask {
+    let declared_free = |capability| Ask {
         estimate: Some(Micros::ZERO),
+        capability,
         ..ask("a", JANUARY)
     };
     assert!(
-        admit(&governor, free).is_ok(),
+        admit(&governor, declared_free("tool/free")).is_ok(),
         "what costs nothing needs no budget"
     );
+    let denial = admit(&governor, declared_free(ask("a", JANUARY).capability)).unwrap_err();
+    assert_eq!(denial.reason, Reason::Budget, "it is known not to be free");
     let usage = ready(governor.usage(Timestamp(JANUARY))).unwrap();
     assert_eq!(
         (usage.len(), usage[0].calls_day, usage[0].calls_total),
         (1, 5, 5)
     );
+}
+
+#[test]
+fn a_budget_that_is_used_up_stops_calls_whose_cost_nobody_knows() {
+    const REAL: Micros = Micros(30);
+    let governor = governor(spec(Quota {
+        monthly_budget: Some(Micros(100)),
+        ..Quota::default()
+    }));
+    let call = |kind, estimate, now| {
+        admit(
+            &governor,
+            Ask {
+                kind,
+                estimate,
+                ..ask("a", now)
+            },
+        )
+    };
+    let unknown = |now| call(Kind::Tool, None, now);
+    let spent = || ready(governor.usage(Timestamp(JANUARY))).unwrap()[0].spent;
+    // Nobody knows what the first calls cost, so that all of them begin.
+    let first: Vec<_> = (0..5).map(|_| unknown(JANUARY).unwrap()).collect();
+    assert_eq!(spent(), Micros::ZERO);
+    for permit in first.into_iter().take(1) {
+        let left = permit.settle(REAL, Ending::Succeeded, Timestamp(JANUARY));
+        assert_eq!(left.remaining.budget, Some(Micros(70)));
+    }
+    // From then on as much is held as the dearest has cost, and told of is what is expected.
+    let second = unknown(JANUARY).unwrap();
+    assert_eq!(spent(), Micros(60));
+    assert_eq!(second.remaining().budget, Some(Micros(70)));
+    assert_eq!(second.remaining().held, Some(REAL));
+    let third = unknown(JANUARY).unwrap();
+    assert_eq!(spent(), Micros(90));
+    let denial = unknown(JANUARY).unwrap_err();
+    assert_eq!(denial.reason, Reason::Budget);
+    assert!(denial.retry_after.is_some());
+    assert!(
+        call(Kind::Resource, None, JANUARY).is_ok(),
+        "what is read costs nothing"
+    );
+    // What metered nothing costs its estimate, whatever was held.
+    drop(second);
+    assert_eq!(spent(), Micros(60));
+    let _ = third.settle(REAL, Ending::Succeeded, Timestamp(JANUARY));
+    let exact = unknown(JANUARY).unwrap();
+    let _ = exact.settle(Micros(40), Ending::Succeeded, Timestamp(JANUARY));
+    assert_eq!(spent(), Micros(100));
+    // Used up to the last unit: also a tool that has never cost anything.
+    let other = Ask {
+        estimate: None,
+        capability: "tool/other",
+        ..ask("a", JANUARY)
+    };
+    assert_eq!(admit(&governor, other).unwrap_err().reason, Reason::Budget);
+    assert!(unknown(FEBRUARY).is_ok(), "another month, another budget");
+    let usage = ready(governor.usage(Timestamp(FEBRUARY))).unwrap();
+    assert_eq!(usage[0].spent, Micros::ZERO, "and nothing is held any more");
+}
+
+#[test]
+fn a_restart_knows_what_calls_have_cost() {
+    let governor = governor(spec(Quota {
+        monthly_budget: Some(Micros(100)),
+        ..Quota::default()
+    }));
+    let seed = Seed {
+        principal: "a",
+        capability: ask("a", JANUARY).capability,
+        kind: Kind::Tool,
+        at: Timestamp(JANUARY),
+        calls: 2,
+        cost: Micros(81),
+    };
+    let now = Timestamp(JANUARY + SECOND);
+    governor
+        .quota()
+        .seed(&governor.policy(), now, [seed])
+        .unwrap();
+    let unknown = Ask {
+        estimate: None,
+        ..ask("a", now.0)
+    };
+    let denial = admit(&governor, unknown).unwrap_err();
+    assert_eq!(denial.reason, Reason::Budget);
+    assert_eq!(denial.remaining.held, Some(Micros(41)));
 }
 
 #[test]

@@ -109,7 +109,7 @@ pub use crate::{
     schema::OpenError,
     sqlite::SqliteLedger,
     statistics::{Bucket, Durations, Statistics, StatisticsQuery, Tally},
-    store::{Appended, Group, Interrupted, LedgerStore, StoreError, Tail},
+    store::{Account, Appended, Charge, Group, Interrupted, LedgerStore, StoreError, Tail},
     verify::{Fault, Report, Trust, VerifyError, Wrong, verify, verify_telling},
     witness::Witness,
 };

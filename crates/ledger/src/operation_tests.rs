@@ -114,6 +114,7 @@ impl Store {
             id: Uuid::new_v4(),
             count,
             body,
+            charges: &[],
             operations: &operations,
             durable: false,
         };
@@ -587,6 +588,7 @@ fn a_file_of_version_1_is_read_and_continued() {
         id: Uuid::new_v4(),
         count: 1,
         body: &body,
+        charges: &[],
         operations: &[],
         durable: true,
     };

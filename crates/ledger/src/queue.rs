@@ -1,7 +1,7 @@
 //! What callers and the writer share: one buffer of entries, and who waits for it.
 
 use crate::{
-    Appended, CallId, Durability, End, Note, Noted, Operation, OperationOutcome, Outcome,
+    Appended, CallId, Charge, Durability, End, Note, Noted, Operation, OperationOutcome, Outcome,
     RecordError, RecorderOptions, Start, Tail, codec,
     refusals::Refusals,
     relay::{self, Waiter},
@@ -96,6 +96,8 @@ pub(crate) struct Batch {
     /// Calls whose last entry is in here: the room they took is free once it is stored.
     pub(crate) completed: usize,
     pub(crate) operations: Vec<Operation>,
+    /// What calls have cost whose ends are in here.
+    pub(crate) charges: Vec<Charge>,
     /// Bytes of results that operations are to keep.
     kept_bytes: usize,
     /// Whether somebody waits for it to be on disk whatever the durability.
@@ -304,10 +306,18 @@ impl Shared {
     }
 
     /// Hands over the end of an open call, and its room with it. Never refuses: that is what the
-    /// room was for. `keep` is what is to be done for a call that holds a key.
-    pub(crate) fn push_end(&self, call: CallId, end: &End<'_>, keep: Option<Operation>) -> u64 {
+    /// room was for. `keep` is what is to be done for a call that holds a key, `charge` what is to be
+    /// told of its cost.
+    pub(crate) fn push_end(
+        &self,
+        call: CallId,
+        end: &End<'_>,
+        keep: Option<Operation>,
+        charge: Option<Charge>,
+    ) -> u64 {
         let mut queue = self.lock();
         queue.end(call, end, keep);
+        queue.filling.charges.extend(charge);
         if queue.health.stopped {
             tracing::error!(call = %call, outcome = end.outcome.as_str(), "the end of a call is lost: the ledger has stopped");
         }

@@ -1,7 +1,7 @@
 use crate::{
-    Approval, ApprovalId, ApprovalProblem, CallId, Claim, ClaimRefusal, DEFAULT_MAX_REFUSALS,
-    Decision, End, Health, KeyClaim, LedgerStore, MAX_KEPT_BYTES, NewApproval, Note, Operation,
-    OperationOutcome, Outcome, PendingBounds, Start, Witness,
+    Account, Approval, ApprovalId, ApprovalProblem, CallId, Charge, Claim, ClaimRefusal,
+    DEFAULT_MAX_REFUSALS, Decision, End, Health, KeyClaim, LedgerStore, MAX_KEPT_BYTES,
+    NewApproval, Note, Operation, OperationOutcome, Outcome, PendingBounds, Start, Witness,
     queue::{Shared, Slot, Unclaimed},
     writer::{self, Ending},
 };
@@ -70,6 +70,7 @@ pub struct RecorderOptions {
 pub struct Recorder {
     shared: Arc<Shared>,
     handle: Arc<Handle>,
+    takes_charges: bool,
 }
 
 /// Closes the queue when nobody can begin a call any more.
@@ -92,6 +93,8 @@ pub struct OpenCall {
     estimated_cost_micros: u64,
     /// Whether it has claimed an idempotency key, so that its end is kept for whoever repeats it.
     holds_key: bool,
+    /// Where what it costs is told beside its end, if that is not what was expected.
+    account: Option<Account>,
     ended: bool,
 }
 
@@ -208,6 +211,7 @@ impl Recorder {
         options: RecorderOptions,
         mut witness: Option<Box<dyn Witness>>,
     ) -> io::Result<Self> {
+        let takes_charges = store.takes_charges();
         let shared = Arc::new(Shared::new(options));
         if let Some(witness) = &mut witness {
             shared.push_noted(witness.opening(store.tail(), (options.now)()));
@@ -219,7 +223,11 @@ impl Recorder {
             shared: Arc::clone(&shared),
             ending,
         });
-        Ok(Self { shared, handle })
+        Ok(Self {
+            shared,
+            handle,
+            takes_charges,
+        })
     }
 
     /// Records the start of a call. It waits while too many are open or unwritten, and, unless
@@ -325,6 +333,12 @@ impl Recorder {
         }
     }
 
+    /// Whether what a call costs can be charged with its end ([`OpenCall::charge_to`]).
+    #[must_use]
+    pub fn takes_charges(&self) -> bool {
+        self.takes_charges
+    }
+
     fn open(&self, start: &Start<'_>, holds_key: bool) -> OpenCall {
         OpenCall {
             shared: Arc::clone(&self.shared),
@@ -332,6 +346,7 @@ impl Recorder {
             at_us: start.at_us,
             estimated_cost_micros: start.estimated_cost_micros,
             holds_key,
+            account: None,
             ended: false,
         }
     }
@@ -607,6 +622,18 @@ impl OpenCall {
         self.call
     }
 
+    /// Has what the call costs charged to this account with its end, in the same transaction, if it
+    /// is not what was expected. Only for a store that carries that out
+    /// ([`Recorder::takes_charges`]).
+    pub fn charge_to(&mut self, account: Account) {
+        self.account = Some(account);
+    }
+
+    /// Has nothing charged with its end: it has not run after all.
+    pub fn charge_nothing(&mut self) {
+        self.account = None;
+    }
+
     /// Records how the call ended. The entry is handed over before this returns.
     pub fn finish(self, end: &End<'_>) -> Finished {
         self.finish_keeping(end, None)
@@ -632,24 +659,39 @@ impl OpenCall {
     }
 
     fn finish_as(mut self, end: &End<'_>, kept: Outcome<()>, result: Option<&str>) -> Finished {
-        let number = self.record(end, kept, result);
-        Finished(match self.shared.options.durability {
-            Durability::Strict => Some(Committed {
-                shared: Arc::clone(&self.shared),
-                number,
-            }),
-            Durability::Relaxed => None,
+        let charge = self.charge(end);
+        // Whoever is told of the end may count on what it cost being counted, on every server.
+        let waits = charge.is_some() || self.shared.options.durability == Durability::Strict;
+        let number = self.record(end, kept, result, charge);
+        Finished(waits.then(|| Committed {
+            shared: Arc::clone(&self.shared),
+            number,
+        }))
+    }
+
+    /// What is to be told of the cost, if it is not what was expected.
+    fn charge(&mut self, end: &End<'_>) -> Option<Charge> {
+        let account = self.account.take()?;
+        (end.cost_micros != self.estimated_cost_micros).then_some(Charge {
+            account,
+            cost_micros: end.cost_micros,
         })
     }
 
     fn never_ran(mut self) {
         let reason = LEDGER_UNAVAILABLE;
         let denied = Outcome::Denied { reason: () };
-        self.record(&End::new(Outcome::Denied { reason }), denied, None);
+        self.record(&End::new(Outcome::Denied { reason }), denied, None, None);
     }
 
     /// `kept` is how it ended as far as its key goes.
-    fn record(&mut self, end: &End<'_>, kept: Outcome<()>, result: Option<&str>) -> u64 {
+    fn record(
+        &mut self,
+        end: &End<'_>,
+        kept: Outcome<()>,
+        result: Option<&str>,
+        charge: Option<Charge>,
+    ) -> u64 {
         self.ended = true;
         let keep = self.holds_key.then(|| Operation::KeepResult {
             call: self.call,
@@ -658,7 +700,7 @@ impl OpenCall {
                 .filter(|text| text.len() <= MAX_KEPT_BYTES)
                 .map(str::to_owned),
         });
-        self.shared.push_end(self.call, end, keep)
+        self.shared.push_end(self.call, end, keep, charge)
     }
 
     fn age_us(&self) -> u64 {
@@ -674,7 +716,7 @@ impl Drop for OpenCall {
                 cost_micros: self.estimated_cost_micros,
                 ..End::new(Outcome::Abandoned)
             };
-            self.record(&end, Outcome::Abandoned, None);
+            self.record(&end, Outcome::Abandoned, None, None);
         }
     }
 }

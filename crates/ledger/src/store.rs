@@ -3,7 +3,7 @@ use crate::{
     codec::{self, DecodeError},
 };
 use sha2::{Digest as _, Sha256};
-use std::error::Error;
+use std::{error::Error, sync::Arc};
 use uuid::Uuid;
 
 /// Where entries are kept.
@@ -19,6 +19,12 @@ pub trait LedgerStore: Send + 'static {
     /// [`Outcome::Unknown`](crate::Outcome::Unknown) for each before anything else.
     fn interrupted(&self) -> &[Interrupted] {
         &[]
+    }
+
+    /// Whether the charges of a group are carried out ([`Group::charges`]); otherwise nobody is to
+    /// hand any over.
+    fn takes_charges(&self) -> bool {
+        false
     }
 
     /// Appends a group durably and in order, and carries out its operations, all or none, in one
@@ -87,8 +93,31 @@ pub struct Group<'a> {
     pub body: &'a [u8],
     /// What is done in the same transaction, after the entries and in this order.
     pub operations: &'a [Operation],
+    /// What calls have cost that end with this group, for the accounts that are kept in the same
+    /// store; carried out in the same transaction.
+    pub charges: &'a [Charge],
     /// Whether somebody waits for it to survive the machine although durability is relaxed.
     pub durable: bool,
+}
+
+/// What a call is charged to, by the names that its keeper gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Whose account.
+    pub principal: Arc<str>,
+    /// The process that reserved something for the call.
+    pub node: i64,
+    /// Which of that process's reservations.
+    pub sequence: i64,
+}
+
+/// What a call has cost in the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// Where it was reserved.
+    pub account: Account,
+    /// In millionths of the currency.
+    pub cost_micros: u64,
 }
 
 /// What came of a group.

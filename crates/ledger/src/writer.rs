@@ -202,6 +202,7 @@ impl<S: LedgerStore> Writer<'_, S> {
                 count: batch.count,
                 body: &batch.body,
                 operations: &batch.operations,
+                charges: &batch.charges,
                 durable: batch.durable,
             };
             match self.store.append(group).await {

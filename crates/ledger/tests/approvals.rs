@@ -440,6 +440,7 @@ fn entries(path: &Path) -> Vec<Entry> {
                 id: uuid::Uuid::nil(),
                 count: group.count,
                 body: &group.body,
+                charges: &[],
                 operations: &[],
                 durable: false,
             };

@@ -90,6 +90,7 @@ fn whole(options: &PostgresOptions) -> HashMap<CallId, (usize, usize)> {
                 id: Uuid::nil(),
                 count: stored.count,
                 body: &stored.body,
+                charges: &[],
                 operations: &[],
                 durable: false,
             };

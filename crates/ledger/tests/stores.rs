@@ -152,6 +152,7 @@ fn group(id: Uuid, body: &[u8], count: u64) -> Group<'_> {
         id,
         count,
         body,
+        charges: &[],
         operations: &[],
         durable: false,
     }

@@ -77,6 +77,7 @@ async fn call(
             is_named: true,
             capability: "tool/transfer",
             kind: Kind::Tool,
+            may_cost: false,
             cost: Micros(10),
             budget: Some(Micros::MAX),
             rates: RateLimits {

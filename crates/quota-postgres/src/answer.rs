@@ -5,7 +5,7 @@ use crate::{
     error::RequestError,
     request::{Request, length},
 };
-use governance::{Denial, Micros, RateLimits, Reason, Remaining};
+use governance::{Denial, Micros, RateLimits, Reason, Remaining, fits_budget};
 use std::time::Duration;
 use tokio_postgres::Row;
 
@@ -26,6 +26,7 @@ pub(crate) struct Decision {
     wall_ms: i64,
     month_end_ms: i64,
     spent: i64,
+    held: i64,
     minute: Window,
     day: Window,
     own_minute: Window,
@@ -53,13 +54,14 @@ impl Decision {
             wall_ms: number(1)?.unwrap_or(0),
             month_end_ms: number(2)?.unwrap_or(0),
             spent: number(3)?.unwrap_or(0),
-            minute: window(4)?,
-            day: window(7)?,
-            own_minute: window(10)?,
-            own_day: window(13)?,
-            cooldown_wait: number(16)?,
-            running: number(17)?,
-            capability_running: number(18)?,
+            held: number(4)?.unwrap_or(0),
+            minute: window(5)?,
+            day: window(8)?,
+            own_minute: window(11)?,
+            own_day: window(14)?,
+            cooldown_wait: number(17)?,
+            running: number(18)?,
+            capability_running: number(19)?,
         })
     }
 
@@ -105,18 +107,16 @@ impl Decision {
     }
 
     fn budget_wait(&self, request: &Request) -> Option<Duration> {
-        match request.budget {
-            Some(limit) if request.cost != Micros::ZERO => {
-                let sum = micros(self.spent).0.checked_add(request.cost.0);
-                if sum.is_some_and(|sum| sum <= limit.0) {
-                    Some(Duration::ZERO)
-                } else if request.cost <= limit {
-                    Some(self.budget_resets())
-                } else {
-                    None
-                }
-            }
-            _ => Some(Duration::ZERO),
+        let Some(limit) = request.budget else {
+            return Some(Duration::ZERO);
+        };
+        let (spent, held) = (micros(self.spent), micros(self.held).max(request.cost));
+        if fits_budget(limit, request.may_cost, spent, held) {
+            Some(Duration::ZERO)
+        } else if request.cost <= limit {
+            Some(self.budget_resets())
+        } else {
+            None
         }
     }
 
@@ -131,6 +131,7 @@ impl Decision {
             budget: request.budget.map(|limit| limit.saturating_sub(spent)),
             budget_limit: request.budget,
             budget_resets: request.budget.map(|_| self.budget_resets()),
+            held: request.budget.map(|_| micros(self.held).max(request.cost)),
             cooldown: request.cooldown.map(|cooldown| {
                 duration(if was_counted {
                     length(cooldown)

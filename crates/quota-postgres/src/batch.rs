@@ -3,14 +3,17 @@
 use crate::{
     answer::Decision,
     connection::Connection,
-    queue::{Waiting, Work, unavailable},
+    queue::{Ended, Waiting, Work, unavailable},
     request::{amount, length},
 };
 use governance::{Micros, Remaining, ReserveError};
 use tokio_postgres::types::ToSql;
 
-const STEP: &str = "SELECT * FROM owlclaw_quota_step($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, \
-    $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)";
+const DECIDE: &str = "SELECT * FROM owlclaw_quota_decide($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, \
+    $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)";
+
+/// The sequence of no reservation: its principal is looked at, and nothing else.
+const NOTHING: i64 = 0;
 
 /// Carries out one transaction. There is a decision for each request, in their order.
 pub(crate) async fn carry_out(
@@ -20,7 +23,7 @@ pub(crate) async fn carry_out(
 ) -> Result<Vec<Decision>, tokio_postgres::Error> {
     let columns = Columns::new(work);
     let rows = connection
-        .step(STEP, &columns.parameters(&node, &epoch))
+        .step(DECIDE, &columns.parameters(&node, &epoch))
         .await?;
     rows.iter().map(Decision::read).collect()
 }
@@ -48,6 +51,7 @@ struct Columns<'a> {
     capability: Vec<&'a str>,
     is_read: Vec<bool>,
     cost: Vec<i64>,
+    may_cost: Vec<bool>,
     budget: Vec<Option<i64>>,
     minute: Vec<Option<i64>>,
     day: Vec<Option<i64>>,
@@ -64,7 +68,15 @@ impl<'a> Columns<'a> {
     fn new(work: &'a Work) -> Self {
         let mut this = Self::default();
         for ending in &work.endings {
-            this.end(ending.sequence, &ending.principal, ending.actual);
+            let actual = match ending.how {
+                Ended::Cost(actual) => Some(actual),
+                Ended::Released => None,
+                Ended::OnRecord => {
+                    this.end(NOTHING, &ending.principal, None);
+                    continue;
+                }
+            };
+            this.end(ending.sequence, &ending.principal, actual);
         }
         for waiting in &work.requests {
             // Whatever became of it when it was sent before, it is not there any more now.
@@ -89,6 +101,7 @@ impl<'a> Columns<'a> {
         self.capability.push(&request.capability);
         self.is_read.push(request.is_read);
         self.cost.push(amount(request.cost));
+        self.may_cost.push(request.may_cost);
         self.budget.push(request.budget.map(amount));
         self.minute.push(request.rates.per_minute.map(i64::from));
         self.day.push(request.rates.per_day.map(i64::from));
@@ -104,7 +117,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    fn parameters<'b>(&'b self, node: &'b i64, epoch: &'b i64) -> [&'b (dyn ToSql + Sync); 23] {
+    fn parameters<'b>(&'b self, node: &'b i64, epoch: &'b i64) -> [&'b (dyn ToSql + Sync); 24] {
         [
             node,
             epoch,
@@ -116,6 +129,7 @@ impl<'a> Columns<'a> {
             &self.capability,
             &self.is_read,
             &self.cost,
+            &self.may_cost,
             &self.budget,
             &self.minute,
             &self.day,

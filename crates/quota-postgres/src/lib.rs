@@ -4,7 +4,7 @@
 //! of nodes, exactly: what was admitted is committed before anybody is told of it.
 //!
 //! * **One statement decides.** All that wait at the same moment share one call of a function in
-//!   the database (`sql/0001_quota.sql`), which is one transaction and one round trip. Locks are
+//!   the database (`owlclaw_quota_decide` in `sql/0002_settlement.sql`), which is one transaction and one round trip. Locks are
 //!   held while that function runs and its commit is written, never while a node thinks.
 //! * **One clock.** The database's says when it is, for windows, months and cooldowns
 //!   ([`TimeSource::Database`]), so that it does not matter how much the clocks of nodes differ; a
@@ -14,6 +14,10 @@
 //!   lives. When another one has seen no sign of it for a whole lease, by its own monotonic clock,
 //!   the node's calls run no longer, while what they were expected to cost stays counted. A node
 //!   that was silent for that long registers anew; what it settles of before changes nothing.
+//! * **Costs are settled with the record of the call's end.** A record that can
+//!   ([`SETTLEMENTS`], [`QuotaStore::name`](governance::QuotaStore::name)) says in the transaction
+//!   that stores the end what the call has cost, and whoever decides next about the principal, on
+//!   whichever node, counts that first. It does not matter what becomes of the node in between.
 //! * **Connections are fenced.** Each has a number, and the database refuses the numbers before the
 //!   last. So when an answer was lost with its connection, the next connection can release what may
 //!   or may not have been reserved, and nothing can come after it.
@@ -58,5 +62,5 @@ mod schema;
 pub use crate::{
     error::OpenError,
     options::{QuotaOptions, TimeSource},
-    store::{PostgresQuota, PostgresReservation},
+    store::{PostgresQuota, PostgresReservation, SETTLEMENTS},
 };

@@ -8,7 +8,7 @@ use crate::{
     error::{OpenError, RequestError},
     options::QuotaOptions,
     queue::{Queue, Undelivered, Waiting, Work, unavailable},
-    store::PostgresReservation,
+    store::{MAX_SETTLED, PostgresReservation, SETTLE_ALL},
 };
 use std::{
     collections::HashMap,
@@ -296,7 +296,7 @@ impl Node {
     fn reservation(&self, waiting: &Waiting) -> Option<Undelivered> {
         Some(Undelivered::new(PostgresReservation::new(
             Arc::clone(&self.queue),
-            waiting.sequence?,
+            (self.registration?.0, waiting.sequence?),
             Arc::clone(&waiting.request.principal),
             waiting.request.cost,
         )))
@@ -386,6 +386,15 @@ impl Node {
             }
         }
         self.others = seen;
+        let settled = timeout(
+            self.options.max_wait,
+            connection.one(SETTLE_ALL, &[&MAX_SETTLED]),
+        );
+        match settled.await.map_err(|_| Lost::Silent)? {
+            Err(error) if !was_rolled_back(&error) => return Err(Lost::Failed(error)),
+            // What was not done now is done for whoever asks, and by the next look.
+            Ok(_) | Err(_) => {}
+        }
         if self.next_tidy <= now {
             self.next_tidy = now + TIDY_INTERVAL;
             tokio::spawn(tidy(self.config.clone()));

@@ -36,8 +36,18 @@ pub(crate) struct Waiting {
 pub(crate) struct Ending {
     pub(crate) sequence: i64,
     pub(crate) principal: Arc<str>,
-    /// What it cost; `None` when nothing is to remain of it.
-    pub(crate) actual: Option<Micros>,
+    pub(crate) how: Ended,
+}
+
+/// How a reservation has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It cost this.
+    Cost(Micros),
+    /// Nothing is to remain of it.
+    Released,
+    /// The record of the call's end says what it cost, or will.
+    OnRecord,
 }
 
 /// A reservation on its way to who asked for it. One that does not arrive is released.
@@ -57,7 +67,7 @@ impl Undelivered {
 impl Drop for Undelivered {
     fn drop(&mut self) {
         if let Some(reservation) = self.0.take() {
-            reservation.end(None);
+            reservation.end(Ended::Released);
         }
     }
 }
@@ -225,7 +235,7 @@ impl Queue {
                     Some(sequence) if waiting.is_uncertain => state.endings.push_back(Ending {
                         sequence,
                         principal: Arc::clone(&waiting.request.principal),
-                        actual: None,
+                        how: Ended::Released,
                     }),
                     Some(_) => state.open -= 1,
                     None => {}

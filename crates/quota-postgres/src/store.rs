@@ -3,12 +3,12 @@ use crate::{
     error::{OpenError, RequestError},
     node::{self, Node},
     options::{QuotaOptions, TimeSource},
-    queue::{Ending, Queue, unavailable},
+    queue::{Ended, Ending, Queue, unavailable},
     request::{Request, millis},
 };
 use governance::{
-    Calendar, Charges, Micros, QuotaStore, Remaining, ReserveError, Timestamp, UnavailableError,
-    Usage,
+    Calendar, Charges, Micros, QuotaStore, Remaining, ReservationName, ReserveError, Timestamp,
+    UnavailableError, Usage,
 };
 use std::{error::Error, fmt, str::FromStr, sync::Arc, thread};
 use tokio::sync::{Mutex, oneshot};
@@ -16,6 +16,16 @@ use tokio_postgres::{Config, Row};
 
 /// What everybody has used.
 const USAGE: &str = "SELECT * FROM owlclaw_quota_usage($1, $2)";
+
+/// The table that the record of calls puts into what they have cost, in the transaction that stores
+/// their ends; the names are those of [`QuotaStore::name`].
+pub const SETTLEMENTS: &str = "owlclaw_quota_settlement";
+
+/// Settles what is on record.
+pub(crate) const SETTLE_ALL: &str = "SELECT owlclaw_quota_settle_all($1)";
+
+/// Of so many principals at once.
+pub(crate) const MAX_SETTLED: i32 = 200;
 
 /// Counters in PostgreSQL, shared with every other node that uses the same database.
 ///
@@ -33,6 +43,7 @@ pub struct PostgresQuota {
 /// A call counted in PostgreSQL. One that is dropped has ended at what it was expected to cost.
 pub struct PostgresReservation {
     queue: Arc<Queue>,
+    node: i64,
     sequence: i64,
     principal: Arc<str>,
     cost: Micros,
@@ -113,6 +124,15 @@ impl PostgresQuota {
         connection.set_timeout(node::LONG).await?;
         let at = (self.options.time == TimeSource::Callers).then(|| millis(now));
         let month = millis(calendar.month_of(now).start);
+        loop {
+            let row = connection.one(SETTLE_ALL, &[&MAX_SETTLED]).await;
+            let settled: i64 = row
+                .and_then(|row| row.try_get(0))
+                .map_err(OpenError::Connect)?;
+            if settled < i64::from(MAX_SETTLED) {
+                break;
+            }
+        }
         let rows = connection.all(USAGE, &[&at, &month]).await;
         let usage = |row: &Row| -> Result<Usage, tokio_postgres::Error> {
             let count = |value: i64| u32::try_from(value).unwrap_or(u32::MAX);
@@ -154,11 +174,23 @@ impl QuotaStore for PostgresQuota {
     }
 
     fn settle(&self, reservation: PostgresReservation, actual: Micros) {
-        reservation.end(Some(actual));
+        reservation.end(Ended::Cost(actual));
+    }
+
+    fn name(&self, reservation: &PostgresReservation) -> Option<ReservationName> {
+        Some(ReservationName {
+            principal: Arc::clone(&reservation.principal),
+            node: reservation.node,
+            sequence: reservation.sequence,
+        })
+    }
+
+    fn settled_on_record(&self, reservation: PostgresReservation, _actual: Micros) {
+        reservation.end(Ended::OnRecord);
     }
 
     fn release(&self, reservation: PostgresReservation) {
-        reservation.end(None);
+        reservation.end(Ended::Released);
     }
 
     async fn remaining(&self, charges: Charges<'_>) -> Result<Remaining, UnavailableError> {
@@ -167,7 +199,10 @@ impl QuotaStore for PostgresQuota {
             ..charges
         };
         match self.ask(&free, false).await {
-            Ok((_, remaining)) => Ok(remaining),
+            Ok((_, remaining)) => Ok(Remaining {
+                held: remaining.held.map(|held| held.max(charges.cost)),
+                ..remaining
+            }),
             Err(ReserveError::Unavailable(error)) => Err(error),
             Err(error @ ReserveError::Exhausted(_)) => Err(UnavailableError(Box::new(error))),
         }
@@ -207,9 +242,15 @@ impl Drop for PostgresQuota {
 }
 
 impl PostgresReservation {
-    pub(crate) fn new(queue: Arc<Queue>, sequence: i64, principal: Arc<str>, cost: Micros) -> Self {
+    pub(crate) fn new(
+        queue: Arc<Queue>,
+        (node, sequence): (i64, i64),
+        principal: Arc<str>,
+        cost: Micros,
+    ) -> Self {
         Self {
             queue,
+            node,
             sequence,
             principal,
             cost,
@@ -217,18 +258,17 @@ impl PostgresReservation {
         }
     }
 
-    /// Ends it at a cost, or as if it had never been.
-    pub(crate) fn end(mut self, actual: Option<Micros>) {
-        self.put_end(actual);
+    pub(crate) fn end(mut self, how: Ended) {
+        self.put_end(how);
     }
 
-    fn put_end(&mut self, actual: Option<Micros>) {
+    fn put_end(&mut self, how: Ended) {
         if !self.has_ended {
             self.has_ended = true;
             self.queue.end(Ending {
                 sequence: self.sequence,
                 principal: Arc::clone(&self.principal),
-                actual,
+                how,
             });
         }
     }
@@ -237,7 +277,7 @@ impl PostgresReservation {
 impl Drop for PostgresReservation {
     fn drop(&mut self) {
         let cost = self.cost;
-        self.put_end(Some(cost));
+        self.put_end(Ended::Cost(cost));
     }
 }
 

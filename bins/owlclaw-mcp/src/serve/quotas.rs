@@ -1,8 +1,8 @@
 //! The counters of this server: its own, or those it shares with others.
 
 use governance::{
-    Calendar, Charges, MemoryQuota, MemoryReservation, Micros, QuotaStore, Remaining, ReserveError,
-    Timestamp, UnavailableError, Usage,
+    Calendar, Charges, MemoryQuota, MemoryReservation, Micros, QuotaStore, Remaining,
+    ReservationName, ReserveError, Timestamp, UnavailableError, Usage,
 };
 use quota_postgres::{PostgresQuota, PostgresReservation};
 
@@ -100,6 +100,22 @@ impl QuotaStore for Quotas {
                 quota.settle(reserved, actual);
             }
             _ => unreachable!("a server has one set of counters for as long as it lives"),
+        }
+    }
+
+    fn name(&self, reservation: &Reserved) -> Option<ReservationName> {
+        match (&self.counters, reservation) {
+            (Counters::Postgres(quota), Reserved::Postgres(reserved)) => quota.name(reserved),
+            _ => None,
+        }
+    }
+
+    fn settled_on_record(&self, reservation: Reserved, actual: Micros) {
+        match (&self.counters, reservation) {
+            (Counters::Postgres(quota), Reserved::Postgres(reserved)) => {
+                quota.settled_on_record(reserved, actual);
+            }
+            (_, reservation) => self.settle(reservation, actual),
         }
     }
 

@@ -91,7 +91,8 @@ pub(super) fn quota_component(quotas: Arc<Quotas>) -> Component {
 }
 
 async fn open_database(config: &Config, url: &str) -> Result<Stores, Failure> {
-    let database = database_options(config, url)?;
+    // What calls have cost is settled with their ends, in one transaction.
+    let database = database_options(config, url)?.with_charges(quota_postgres::SETTLEMENTS);
     // It blocks, and what it waits for is elsewhere.
     let store = tokio::task::spawn_blocking(move || PostgresLedger::open(&database)).await??;
     let quotas = PostgresQuota::open(url, QuotaOptions::default()).await?;

@@ -64,6 +64,111 @@ async fn a_ledger_in_a_database_tells_the_truth_after_every_kill() {
     crash_and_check(&site, || Box::new(read())).await;
 }
 
+/// What each call costs, in millionths; nobody has said so before.
+const REAL: u64 = 300_000;
+
+#[tokio::test]
+async fn what_calls_have_cost_is_counted_after_every_kill_of_a_server_with_a_file() {
+    let site = Site::new(json!({"governance": {"default_quota": {"monthly_budget": 1_000_000}}}));
+    let read = || LedgerReader::open(site.path("ledger.db")).unwrap();
+    crash_and_count(&site, || Box::new(read())).await;
+}
+
+#[tokio::test]
+async fn what_calls_have_cost_is_counted_after_every_kill_of_a_server_with_a_database() {
+    let Some(postgres) = Postgres::start() else {
+        return;
+    };
+    let url = postgres.url();
+    let site = Site::new(json!({
+        "ledger": {"path": null, "url": url},
+        "tasks": {"path": "tasks.db"},
+        "governance": {"default_quota": {"monthly_budget": 1_000_000}},
+    }));
+    let options = PostgresOptions::new(&url).unwrap();
+    let options = options.with_max_attempt(GENEROUS);
+    crash_and_count(&site, || Box::new(PostgresReader::open(&options).unwrap())).await;
+}
+
+/// After all kills the counters have what the ledger has, to the last millionth.
+async fn crash_and_count(site: &Site, open: impl Fn() -> Box<dyn ReadLedger>) {
+    let mut answered = 0;
+    for _ in 0..rounds() {
+        let mut server = site.http().await;
+        let address = server.address();
+        let mut clients = JoinSet::new();
+        for _ in 0..CLIENTS {
+            clients.spawn(async move {
+                let mut answered = 0;
+                let mut connection = HttpConnection::connect(address).await.ok();
+                while let Some(open) = connection.take() {
+                    let Some((body, next)) = exchange(open, &spend("0.30")).await else {
+                        break;
+                    };
+                    connection = Some(next);
+                    answered += u64::from(body.contains("\"result\""));
+                }
+                answered
+            });
+        }
+        sleep(LONGEST_LIFE / 2 + moment()).await;
+        server.process().signal("KILL").await;
+        server.wait_exit(GENEROUS).await;
+        while let Some(calls) = clients.join_next().await {
+            answered += calls.unwrap();
+        }
+    }
+    let mut server = site.http().await;
+    wait_until("nothing is open", 3 * GENEROUS, || {
+        open().open_calls().unwrap().is_empty()
+    })
+    .await;
+    // For what was running on a server that was killed, more may be held until its lease is over.
+    let until = std::time::Instant::now() + 3 * GENEROUS;
+    loop {
+        let left = budget_left(server.address()).await;
+        let spent = 1_000_000_000_000 - left;
+        let calls = all_calls(&mut *open());
+        let costs = calls.iter().filter_map(|call| call.ended.as_ref());
+        let recorded: u64 = costs.map(|ended| ended.cost_micros).sum();
+        assert!(
+            answered * REAL <= recorded,
+            "{answered} calls were answered"
+        );
+        assert!(recorded <= spent, "{spent} is counted of {recorded}");
+        if spent == recorded {
+            break;
+        }
+        assert!(
+            std::time::Instant::now() < until,
+            "{spent} is counted, and {recorded} was spent"
+        );
+        sleep(Duration::from_millis(500)).await;
+    }
+    assert!(0 < answered, "the server answered");
+    server.process().signal("TERM").await;
+    server.wait_exit(GENEROUS).await;
+}
+
+fn spend(usd: &str) -> HttpRequest {
+    let message = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": call("spend", json!({"usd": usd})),
+    });
+    HttpRequest::post("/mcp", message.to_string())
+}
+
+/// What is left of the budget, in millionths, as a call is told that costs nothing.
+async fn budget_left(address: SocketAddr) -> u64 {
+    let connection = HttpConnection::connect(address).await.unwrap();
+    let (body, _) = exchange(connection, &spend("0")).await.unwrap();
+    let answer: Value = serde_json::from_str(&body).unwrap();
+    let left = &answer["result"]["_meta"]["io.owlclaw/quota"]["budget_remaining"];
+    let left = left.as_str().unwrap_or_else(|| panic!("{body}"));
+    let left: f64 = left.parse().unwrap();
+    (left * 1e6).round() as u64
+}
+
 async fn crash_and_check(site: &Site, open: impl Fn() -> Box<dyn ReadLedger>) {
     let mut answered = HashSet::new();
     for round in 0..rounds() {

@@ -122,6 +122,7 @@ fn notes(site: &Site) -> Vec<Noted> {
                 count: group.count,
                 durable: true,
                 body: &group.body,
+                charges: &[],
                 operations,
             };
             for entry in whole.entries(group.first_sequence).unwrap() {

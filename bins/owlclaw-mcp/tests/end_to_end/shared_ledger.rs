@@ -213,6 +213,58 @@ async fn two_servers_never_spend_more_than_one_budget() {
     spending.end_exactly(&postgres).await;
 }
 
+/// Budgets that are spent where nobody asks for more; `OWLCLAW_BUDGET_ROUNDS` says how many.
+const ROUNDS: u64 = 5;
+
+#[tokio::test]
+async fn two_servers_never_spend_more_than_a_budget_on_calls_that_cost_more_than_expected() {
+    let Some(postgres) = Postgres::start() else {
+        return;
+    };
+    let rounds = std::env::var("OWLCLAW_BUDGET_ROUNDS").map_or(ROUNDS, |text| {
+        text.parse().expect("OWLCLAW_BUDGET_ROUNDS is a number")
+    });
+    let sites = [0, 1].map(|_| {
+        Site::new(json!({
+            "ledger": {"path": null, "url": postgres.url()},
+            "tasks": {"path": "tasks.db"},
+            "governance": {"default_quota": {"monthly_budget": "2.00"}},
+        }))
+    });
+    let servers = [sites[0].http().await, sites[1].http().await];
+    for round in 0..rounds {
+        let spend = async |index: usize| {
+            let message = json!({
+                "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+                "params": call("spend", json!({"usd": "0.30"})),
+            });
+            let request = HttpRequest::post("/mcp", message.to_string())
+                .header("X-MCP-Client-ID", &format!("treasury-{round}"));
+            let address = servers[index % 2].address();
+            let connection = HttpConnection::connect(address).await.unwrap();
+            let (answer, _) = exchange(connection, &request).await.unwrap();
+            let reason = answer["error"]["data"]["reason"].clone();
+            assert!(reason.is_null() || reason == "budget", "{answer}");
+            u64::from(reason.is_null())
+        };
+        // From the first on it is known what such a call costs.
+        let mut succeeded = spend(0).await;
+        for index in 0..4 {
+            let (one, other, third, fourth) = tokio::join!(
+                spend(index),
+                spend(index + 1),
+                spend(index),
+                spend(index + 1)
+            );
+            succeeded += one + other + third + fourth;
+        }
+        assert_eq!(
+            succeeded, 6,
+            "round {round}: 2.00 has room for 6 times 0.30"
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_is_killed_takes_with_it_only_what_its_open_calls_cost() {
     let Some(postgres) = Postgres::start() else {

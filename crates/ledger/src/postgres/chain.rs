@@ -10,10 +10,11 @@ use super::{
     session::{Session, SessionError, Values},
 };
 use crate::{
-    Appended, Group, Operation, OperationOutcome, Tail,
+    Appended, Charge, Group, Operation, OperationOutcome, Tail,
     operation::{decode_outcomes, encode_outcomes},
     shelf::{self, Applied},
 };
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 /// What a node knows of the row `tail`.
@@ -35,6 +36,68 @@ pub(super) struct Locked {
 
 const LOCK: &str = "SELECT next_sequence, hash, generation FROM owlclaw_ledger.tail FOR UPDATE";
 
+const APPEND: &str = "WITH moved AS (
+        UPDATE owlclaw_ledger.tail SET next_sequence = $2 + $3, hash = $4
+        WHERE next_sequence = $2 AND hash = $5 AND generation = $6 RETURNING 1
+     )
+     INSERT INTO owlclaw_ledger.entry_group
+        (first_sequence, count, hash, body, id, node)
+     SELECT $2, $3, $4, $7, $1, $8 FROM moved";
+
+/// The statements that tell what calls have cost, where there is a table for that.
+#[derive(Debug)]
+pub(super) struct ChargeStatements {
+    /// As [`APPEND`].
+    append: String,
+    alone: String,
+}
+
+impl ChargeStatements {
+    pub(super) fn new(table: &str) -> Self {
+        let insert = |from: &str, first: usize| {
+            let [second, third, fourth] = [first + 1, first + 2, first + 3];
+            format!(
+                "INSERT INTO {table} (principal, node, sequence, actual)
+                 SELECT told.* FROM {from} unnest(${first}::text[], ${second}::bigint[],
+                    ${third}::bigint[], ${fourth}::bigint[]) AS told
+                 ON CONFLICT DO NOTHING"
+            )
+        };
+        let insertion = APPEND.find("INSERT").unwrap_or(APPEND.len());
+        let (moved, inserted) = APPEND.split_at(insertion);
+        Self {
+            append: format!("{moved}, charged AS ({}) {inserted}", insert("moved,", 9)),
+            alone: insert("", 1),
+        }
+    }
+}
+
+/// The columns of what is charged.
+#[derive(Default)]
+struct Charges<'a> {
+    principal: Vec<&'a str>,
+    node: Vec<i64>,
+    sequence: Vec<i64>,
+    actual: Vec<i64>,
+}
+
+impl<'a> Charges<'a> {
+    fn new(all: &'a [Charge]) -> Self {
+        let mut columns = Self::default();
+        for Charge {
+            account,
+            cost_micros,
+        } in all
+        {
+            columns.principal.push(&account.principal);
+            columns.node.push(account.node);
+            columns.sequence.push(account.sequence);
+            columns.actual.push(signed(*cost_micros));
+        }
+        columns
+    }
+}
+
 /// Appends if the ledger still ends where the node thinks, all in one statement; tells the new end
 /// if it did. A node that has been declared dead does not, because the generation is another then.
 pub(super) async fn append_at(
@@ -42,29 +105,31 @@ pub(super) async fn append_at(
     node: Uuid,
     group: &Group<'_>,
     end: End,
+    statements: Option<&ChargeStatements>,
 ) -> Result<Option<End>, SessionError> {
     let after = end.tail.after(group.body, group.count);
-    let appended = session
-        .execute(
-            "WITH moved AS (
-                UPDATE owlclaw_ledger.tail SET next_sequence = $2 + $3, hash = $4
-                WHERE next_sequence = $2 AND hash = $5 AND generation = $6 RETURNING 1
-             )
-             INSERT INTO owlclaw_ledger.entry_group
-                (first_sequence, count, hash, body, id, node)
-             SELECT $2, $3, $4, $7, $1, $8 FROM moved",
-            &[
-                &group.id,
-                &signed(end.tail.next_sequence),
-                &signed(group.count),
-                &&after.hash[..],
-                &&end.tail.hash[..],
-                &end.generation,
-                &group.body,
-                &node,
-            ],
-        )
-        .await?;
+    let (next, count) = (signed(end.tail.next_sequence), signed(group.count));
+    let (hash, before) = (&after.hash[..], &end.tail.hash[..]);
+    let values: [&(dyn ToSql + Sync); 8] = [
+        &group.id,
+        &next,
+        &count,
+        &hash,
+        &before,
+        &end.generation,
+        &group.body,
+        &node,
+    ];
+    let appended = match statements.filter(|_| !group.charges.is_empty()) {
+        None => session.execute(APPEND, &values).await?,
+        Some(statements) => {
+            let told = Charges::new(group.charges);
+            let charged: [&(dyn ToSql + Sync); 4] =
+                [&told.principal, &told.node, &told.sequence, &told.actual];
+            let values = [&values[..], &charged].concat();
+            session.execute(&statements.append, &values).await?
+        }
+    };
     Ok((appended == 1).then_some(End { tail: after, ..end }))
 }
 
@@ -159,6 +224,7 @@ pub(super) async fn append(
     session: &mut Session,
     node: &Node,
     group: &Group<'_>,
+    statements: Option<&ChargeStatements>,
 ) -> Result<(Appended, Option<End>), SessionError> {
     let Locked { end, is_alive } = lock(session, node.id(), group.durable).await?;
     if let Some(outcomes) = outcomes_of(session, group).await? {
@@ -180,6 +246,11 @@ pub(super) async fn append(
     } else {
         carry_out(session, node, group).await?
     };
+    if let Some(statements) = statements.filter(|_| !group.charges.is_empty()) {
+        let told = Charges::new(group.charges);
+        let values: Values<'_> = &[&told.principal, &told.node, &told.sequence, &told.actual];
+        session.execute(&statements.alone, values).await?;
+    }
     let all = [group.body, &body].concat();
     let end = write(session, name, group.id, (&all, group.count + count), end).await?;
     node.took_name(name);

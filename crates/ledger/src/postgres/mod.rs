@@ -80,12 +80,14 @@ impl PostgresLedger {
             Some(session) if !session.is_closed() => session,
             empty => empty.insert(Session::connect(&self.options).await?),
         };
+        let charges = self.options.charges.clone();
+        let charges = charges.as_deref();
         let commits_early = group.durable && self.options.durability == Durability::Relaxed;
         if group.operations.is_empty()
             && !commits_early
             && let Some(end) = expected
         {
-            match chain::append_at(session, self.node.id(), group, end).await {
+            match chain::append_at(session, self.node.id(), group, end, charges).await {
                 Ok(Some(end)) => {
                     self.end = Some(end);
                     return Ok(Appended::at(end.tail));
@@ -97,7 +99,7 @@ impl PostgresLedger {
                 Err(error) => return Err(error),
             }
         }
-        let (appended, end) = chain::append(session, &self.node, group).await?;
+        let (appended, end) = chain::append(session, &self.node, group, charges).await?;
         self.end = end;
         Ok(appended)
     }
@@ -106,6 +108,10 @@ impl PostgresLedger {
 impl LedgerStore for PostgresLedger {
     fn tail(&self) -> Tail {
         self.tail
+    }
+
+    fn takes_charges(&self) -> bool {
+        self.options.charges.is_some()
     }
 
     async fn append(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {

@@ -1,7 +1,8 @@
 //! Where the database is, and how it is used.
 
+use super::chain::ChargeStatements;
 use crate::{Durability, system_now_us};
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 use tokio_postgres::{
     Config,
     config::{Host, SslMode, TargetSessionAttrs},
@@ -24,6 +25,7 @@ pub struct PostgresOptions {
     pub(super) lease: Duration,
     pub(super) max_attempt: Duration,
     pub(super) now: fn() -> u64,
+    pub(super) charges: Option<Arc<ChargeStatements>>,
 }
 
 /// An address that cannot be used. What the address was is not told: it may hold a password.
@@ -80,6 +82,7 @@ impl PostgresOptions {
             lease: DEFAULT_LEASE,
             max_attempt: DEFAULT_MAX_ATTEMPT,
             now: system_now_us,
+            charges: None,
         })
     }
 
@@ -105,6 +108,18 @@ impl PostgresOptions {
     #[must_use]
     pub fn with_max_attempt(mut self, max_attempt: Duration) -> Self {
         self.max_attempt = max_attempt;
+        self
+    }
+
+    /// Has what calls have cost put into this table of the same database, in the transaction that
+    /// stores their ends: `principal` (`text`), `node`, `sequence` and `actual` (`bigint`), of which
+    /// the first three are its key. The name goes into statements as it is. Without a table no
+    /// charges are taken ([`LedgerStore::takes_charges`]).
+    ///
+    /// [`LedgerStore::takes_charges`]: crate::LedgerStore::takes_charges
+    #[must_use]
+    pub fn with_charges(mut self, table: &str) -> Self {
+        self.charges = Some(Arc::new(ChargeStatements::new(table)));
         self
     }
 

@@ -13,7 +13,7 @@ pub(super) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
 pub(super) struct Session {
     client: Client,
     driver: JoinHandle<()>,
-    prepared: HashMap<&'static str, Statement>,
+    prepared: HashMap<Box<str>, Statement>,
 }
 
 /// Why a statement was not carried out, or nobody can say whether it was.
@@ -79,11 +79,7 @@ impl Session {
     }
 
     /// Asks. The statement stays prepared for the next time.
-    pub(super) async fn query(
-        &mut self,
-        sql: &'static str,
-        values: Values<'_>,
-    ) -> Result<Vec<Row>, Error> {
+    pub(super) async fn query(&mut self, sql: &str, values: Values<'_>) -> Result<Vec<Row>, Error> {
         let statement = self.prepare(sql).await?;
         self.client.query(&statement, values).await
     }
@@ -91,7 +87,7 @@ impl Session {
     /// Asks for one row at most.
     pub(super) async fn query_opt(
         &mut self,
-        sql: &'static str,
+        sql: &str,
         values: Values<'_>,
     ) -> Result<Option<Row>, Error> {
         let statement = self.prepare(sql).await?;
@@ -99,11 +95,7 @@ impl Session {
     }
 
     /// Changes something; tells how many rows.
-    pub(super) async fn execute(
-        &mut self,
-        sql: &'static str,
-        values: Values<'_>,
-    ) -> Result<u64, Error> {
+    pub(super) async fn execute(&mut self, sql: &str, values: Values<'_>) -> Result<u64, Error> {
         let statement = self.prepare(sql).await?;
         self.client.execute(&statement, values).await
     }
@@ -118,12 +110,12 @@ impl Session {
     }
 
     /// The prepared form of a statement.
-    pub(super) async fn prepare(&mut self, sql: &'static str) -> Result<Statement, Error> {
+    pub(super) async fn prepare(&mut self, sql: &str) -> Result<Statement, Error> {
         if let Some(statement) = self.prepared.get(sql) {
             return Ok(statement.clone());
         }
         let statement = self.client.prepare(sql).await?;
-        self.prepared.insert(sql, statement.clone());
+        self.prepared.insert(sql.into(), statement.clone());
         Ok(statement)
     }
 

@@ -22,6 +22,7 @@ async fn append(
         id: Uuid::new_v4(),
         count: *count,
         body,
+        charges: &[],
         operations: &[],
         durable: false,
     };
@@ -39,6 +40,7 @@ async fn append_again(
         id,
         count: *count,
         body,
+        charges: &[],
         operations: &[],
         durable: false,
     };

@@ -84,6 +84,7 @@ pub(crate) fn call(principal: &str) -> Charges<'_> {
         is_named: false,
         capability: "tool/x",
         kind: Kind::Tool,
+        may_cost: false,
         cost: Micros(10),
         budget: None,
         rates: RateLimits::default(),

@@ -1,8 +1,10 @@
 //! Several nodes never admit more than one would.
 
-use crate::common::{call, database, now, open, options, reserve, run, usage};
-use governance::{Charges, Kind, Micros, QuotaStore, RateLimits, Reason, ReserveError, Timestamp};
-use quota_postgres::{PostgresQuota, PostgresReservation, QuotaOptions};
+use crate::common::{Database, call, database, now, open, options, reserve, run, usage};
+use governance::{
+    Charges, Kind, Micros, QuotaStore, RateLimits, Reason, ReservationName, ReserveError, Timestamp,
+};
+use quota_postgres::{PostgresQuota, PostgresReservation, QuotaOptions, SETTLEMENTS};
 use std::{
     io::{BufRead, BufReader, Read, Write},
     process::{Child, Command, Stdio},
@@ -340,6 +342,92 @@ fn a_node_that_was_believed_dead_goes_on_under_another_name() {
     });
 }
 
+/// Puts on record what a call has cost, as the transaction does that stores its end.
+fn put_on_record(database: &Database, name: &ReservationName, cost: u64) {
+    database.sql(&format!(
+        "INSERT INTO {SETTLEMENTS} VALUES ('{}', {}, {}, {cost})",
+        name.principal, name.node, name.sequence
+    ));
+}
+
+/// A call under a budget of 100 whose cost nobody knows.
+fn unknown(principal: &str) -> Charges<'_> {
+    Charges {
+        cost: Micros::ZERO,
+        may_cost: true,
+        budget: Some(Micros(100)),
+        ..call(principal)
+    }
+}
+
+#[test]
+fn what_is_on_record_counts_on_every_node_before_anything_is_decided() {
+    let Some(database) = database() else { return };
+    run(async {
+        let stores = stores(&database.url, 2).await;
+        let running = reserve(&stores[0], unknown("a")).await.unwrap();
+        let limited = Charges {
+            capability_max_running: Some(1),
+            ..unknown("b")
+        };
+        let refused = reserve(&stores[1], limited).await.unwrap_err();
+        assert_eq!(refused.reason, Reason::Concurrency);
+        // The node that ran it says nothing more.
+        put_on_record(&database, &stores[0].name(&running).unwrap(), 80);
+        drop(reserve(&stores[1], limited).await.unwrap());
+        let left = stores[1].remaining(unknown("a")).await.unwrap();
+        assert_eq!(
+            (left.budget, left.held),
+            (Some(Micros(20)), Some(Micros(80)))
+        );
+        // Room for another call there is not, as it may cost as much.
+        let refused = reserve(&stores[1], unknown("a")).await.unwrap_err();
+        assert_eq!(refused.reason, Reason::Budget);
+        // What the node says later changes nothing.
+        stores[0].settled_on_record(running, Micros(80));
+        let usage = usage(&stores[0], "a").await.unwrap();
+        assert_eq!((usage.running, usage.spent), (0, Micros(80)));
+    });
+}
+
+#[test]
+fn what_is_on_record_of_a_dead_node_counts_whenever_it_comes() {
+    let Some(database) = database() else { return };
+    run(async {
+        let store = open(&database.url).await;
+        let dear = reserve(&store, unknown("a")).await.unwrap();
+        put_on_record(&database, &store.name(&dear).unwrap(), 30);
+        store.settled_on_record(dear, Micros(30));
+        let held = Charges {
+            cost: Micros(5),
+            ..unknown("a")
+        };
+        let before = reserve(&store, held).await.unwrap();
+        let late = reserve(&store, held).await.unwrap();
+        assert_eq!(usage(&store, "a").await.unwrap().spent, Micros(90));
+        put_on_record(&database, &store.name(&before).unwrap(), 40);
+        let node = database.sql("SELECT node FROM owlclaw_quota_node");
+        let ended = format!("SELECT owlclaw_quota_end_node({node}, NULL)");
+        assert_eq!(database.sql(&ended), "1", "one of them was on record");
+        let spent = async || {
+            let usage = usage(&store, "a").await.unwrap();
+            assert_eq!(usage.running, 0);
+            usage.spent
+        };
+        assert_eq!(spent().await, Micros(75), "the other is taken to cost 5");
+        put_on_record(&database, &store.name(&late).unwrap(), 20);
+        assert_eq!(spent().await, Micros(90));
+        // Once, and never again.
+        store.settled_on_record(late, Micros(20));
+        store.settled_on_record(before, Micros(40));
+        assert_eq!(spent().await, Micros(90));
+        assert_eq!(
+            database.sql("SELECT count(*) FROM owlclaw_quota_orphan"),
+            "0"
+        );
+    });
+}
+
 #[test]
 fn a_node_that_closes_leaves_nothing_running() {
     let Some(database) = database() else { return };
@@ -375,13 +463,13 @@ fn nodes_that_begin_together_make_the_tables_once() {
         }
         assert_eq!(
             database.sql("SELECT version FROM owlclaw_quota_migration"),
-            "1"
+            "1\n2"
         );
         database.sql("INSERT INTO owlclaw_quota_migration (version) VALUES (99)");
         let newer = PostgresQuota::open(&database.url, options()).await;
         assert_eq!(
             newer.unwrap_err().to_string(),
-            "the quota tables have version 99, and this program knows up to 1"
+            "the quota tables have version 99, and this program knows up to 2"
         );
     });
 }
@@ -499,10 +587,10 @@ fn what_an_earlier_connection_still_sends_is_refused() {
     run(async {
         let store = open(&database.url).await;
         let of_epoch = |less: u32| {
-            let arrays = "'{}', ".repeat(21);
+            let arrays = "'{}', ".repeat(22);
             database.sql(&format!(
                 "DO $$ BEGIN
-                    PERFORM owlclaw_quota_step(node, epoch - {less}, {})
+                    PERFORM owlclaw_quota_decide(node, epoch - {less}, {})
                         FROM owlclaw_quota_node;
                     CREATE TABLE accepted ();
                 EXCEPTION WHEN SQLSTATE 'OWQ01' THEN CREATE TABLE refused ();

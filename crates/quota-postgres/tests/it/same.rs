@@ -92,6 +92,7 @@ impl<'a> World<'a> {
         let plain = Charges {
             capability: &self.capabilities[what],
             cost: Micros(cost),
+            may_cost: cost != 0 || what == 0,
             // Costs are such that it is often spent exactly.
             budget: Some(Micros(60)),
             rates: RateLimits {
