@@ -536,6 +536,17 @@ impl<Q: QuotaStore> OpenPermit<'_, Q> {
 impl<Q: QuotaStore> OpenPermit<'_, Q> {
     /// The record settles what it was told to, which is what has not cost what was expected.
     fn end(&self, permit: Permit<Q>, cost: Micros, ending: Ending, now: Timestamp) -> Settlement {
+        if let Some(most) = permit.max_cost()
+            && most < cost
+        {
+            // It has happened, so it is charged; only people can do something about it.
+            tracing::warn!(
+                call = self.tally.call().map(tracing::field::display),
+                %cost,
+                max_cost_per_call = %most,
+                "a call has cost more than one call may be expected to"
+            );
+        }
         if cost != permit.reserved() && self.tally.is_charged_on_record() {
             permit.settle_on_record(cost, ending, now)
         } else {

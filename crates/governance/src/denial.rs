@@ -30,6 +30,8 @@ pub enum Reason {
     LedgerUnavailable,
     /// Use cannot be counted, so there may be none.
     StoreUnavailable,
+    /// As many principals are counted as fit, and this one is not among them.
+    Crowd,
 }
 
 /// A refusal, with what the refused can do about it. Nothing was used up.
@@ -82,7 +84,7 @@ pub struct Remaining {
 
 impl Reason {
     /// Every reason there is.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::NotVisible,
         Self::Permission,
         Self::Budget,
@@ -96,6 +98,7 @@ impl Reason {
         Self::CircuitOpen,
         Self::LedgerUnavailable,
         Self::StoreUnavailable,
+        Self::Crowd,
     ];
 
     /// Its name in error data, logs and the ledger. `not_visible` must never reach a client.
@@ -115,6 +118,7 @@ impl Reason {
             Self::CircuitOpen => "circuit_open",
             Self::LedgerUnavailable => "ledger_unavailable",
             Self::StoreUnavailable => "store_unavailable",
+            Self::Crowd => "too_many_clients",
         }
     }
 }
@@ -173,7 +177,8 @@ impl Denial {
             Reason::Concurrency
             | Reason::CircuitOpen
             | Reason::LedgerUnavailable
-            | Reason::StoreUnavailable => true,
+            | Reason::StoreUnavailable
+            | Reason::Crowd => true,
         }
     }
 }
@@ -215,6 +220,9 @@ impl fmt::Display for Denial {
             Reason::CircuitOpen => f.write_str("it failed too often and is resting")?,
             Reason::LedgerUnavailable => f.write_str("the call cannot be recorded at present")?,
             Reason::StoreUnavailable => f.write_str("use cannot be counted at present")?,
+            Reason::Crowd => f.write_str(
+                "the use of as many clients is counted as fit, and this client is not among them",
+            )?,
         }
         match self.retry_after {
             Some(wait) => write!(f, "; try again in {} s", ceiling_seconds(wait)),

@@ -35,6 +35,7 @@ pub struct Permit<Q: QuotaStore> {
     confirmation: Option<Confirmation>,
     confirmation_rule: Option<Box<str>>,
     risk: Risk,
+    max_cost: Option<Micros>,
 }
 
 /// Leave of a breaker, given back when it is dropped.
@@ -149,8 +150,10 @@ impl<Q: QuotaStore> Governor<Q> {
                 confirmation: verdict.confirmation,
                 confirmation_rule: verdict.rule.map(|rule| rule.to_string().into()),
                 risk: verdict.risk,
+                max_cost: verdict.max_cost,
             }),
             Err(ReserveError::Exhausted(denial)) => Err(denial),
+            Err(ReserveError::Full) => Err(Denial::new(Reason::Crowd)),
             Err(ReserveError::Unavailable(_)) => Err(Denial::new(Reason::StoreUnavailable)),
         }
     }
@@ -321,6 +324,12 @@ impl<Q: QuotaStore> Permit<Q> {
     #[must_use]
     pub fn reserved(&self) -> Micros {
         self.reserved
+    }
+
+    /// What one call may be expected to cost, if that is limited; it may cost more all the same.
+    #[must_use]
+    pub fn max_cost(&self) -> Option<Micros> {
+        self.max_cost
     }
 
     /// What was left just after the call was admitted.

@@ -103,7 +103,7 @@ pub use crate::{
     explain::{Check, Explanation, Step, StepOutcome},
     expression::ExpressionError,
     governor::{Governor, Permit, Settlement},
-    memory::{DEFAULT_MAX_PRINCIPALS, MemoryQuota, MemoryReservation, Seed},
+    memory::{Crowd, DEFAULT_MAX_PRINCIPALS, MemoryQuota, MemoryReservation, Seed},
     money::{Micros, ParseMicrosError},
     pattern::PatternError,
     policy::{Ask, ConfirmationRule, Hints, Policy, PolicyError, RulesOf, Verdict, ViewId},

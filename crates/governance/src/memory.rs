@@ -32,8 +32,9 @@ type Shard = HashMap<Box<str>, Entry>;
 ///
 /// It tracks a bounded number of principals. When a new one does not fit, those are forgotten that
 /// have no call running and nothing counted any more that is limited; if there is none, the newcomer
-/// is refused (unless nothing limits it, in which case it goes uncounted). Principals that the policy
-/// names always fit, so that no flood of strangers can lock them out.
+/// is refused (unless nothing limits it, in which case it goes uncounted). Nothing that is limited is
+/// ever forgotten to make room. Principals that the policy names always fit, so that no flood of
+/// strangers can lock them out.
 #[derive(Debug)]
 pub struct MemoryQuota {
     shards: [RwLock<Shard>; SHARDS],
@@ -42,6 +43,9 @@ pub struct MemoryQuota {
     strangers: AtomicUsize,
     max_strangers: usize,
     swept_ms: AtomicU64,
+    /// When a newcomer was refused last, and how many were.
+    refused_ms: AtomicU64,
+    refused: AtomicU64,
     /// How many uses are running of each capability that limits them; of some, none any more. They
     /// become more only while this is locked, after a meter.
     running: Mutex<HashMap<Box<str>, Arc<AtomicU32>>>,
@@ -80,11 +84,17 @@ pub struct MemoryReservation {
     running: Option<Arc<AtomicU32>>,
 }
 
-/// There is no room for another principal.
-#[derive(Debug, thiserror::Error)]
-#[error("{max_strangers} principals are counted already, and none of them can be forgotten yet")]
-struct FullError {
-    max_strangers: usize,
+/// How full the counters are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crowd {
+    /// Principals that are counted and that the policy did not name when they came.
+    pub strangers: usize,
+    /// So many fit.
+    pub max_strangers: usize,
+    /// How often a newcomer was refused for want of room.
+    pub refused: u64,
+    /// When that was last; zero if never.
+    pub refused_at: Timestamp,
 }
 
 impl Default for MemoryQuota {
@@ -103,6 +113,8 @@ impl MemoryQuota {
             strangers: AtomicUsize::new(0),
             max_strangers,
             swept_ms: AtomicU64::new(0),
+            refused_ms: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
             running: Mutex::default(),
         }
     }
@@ -117,18 +129,26 @@ impl MemoryQuota {
         sizes.sum()
     }
 
+    /// How full it is.
+    #[must_use]
+    pub fn crowd(&self) -> Crowd {
+        Crowd {
+            strangers: self.strangers.load(Ordering::Relaxed),
+            max_strangers: self.max_strangers,
+            refused: self.refused.load(Ordering::Relaxed),
+            refused_at: Timestamp(self.refused_ms.load(Ordering::Relaxed)),
+        }
+    }
+
     /// Counts what happened before this process began, so that a restart frees nothing. Seeds too
-    /// old to matter are ignored; their order does not matter.
-    ///
-    /// # Errors
-    ///
-    /// [`UnavailableError`] when there are more principals than fit; earlier seeds stay counted.
+    /// old to matter are ignored; their order does not matter. All principals fit of which something
+    /// counts, however many they are: newcomers do not until there are few enough.
     pub fn seed<'a>(
         &self,
         policy: &Policy,
         now: Timestamp,
         seeds: impl IntoIterator<Item = Seed<'a>>,
-    ) -> Result<(), UnavailableError> {
+    ) {
         for seed in seeds {
             let charges = policy.charges_of(Ask {
                 principal: seed.principal,
@@ -140,10 +160,16 @@ impl MemoryQuota {
                 arguments: None,
             });
             let estimate = policy.estimate(seed.capability, seed.kind);
-            let meter = self.meter(&charges)?;
+            let known = self.known(seed.principal);
+            let meter = known.unwrap_or_else(|| {
+                if !charges.is_named {
+                    self.strangers.fetch_add(1, Ordering::Relaxed);
+                }
+                self.add(&charges)
+            });
             lock(&meter).seed(&charges, estimate, seed.at, seed.calls);
         }
-        Ok(())
+        self.forget(policy.calendar(), now);
     }
 
     fn shard(&self, principal: &str) -> &RwLock<Shard> {
@@ -160,20 +186,22 @@ impl MemoryQuota {
     }
 
     /// The principal's meter, made if there is room.
-    fn meter(&self, charges: &Charges<'_>) -> Result<Arc<Mutex<Meter>>, UnavailableError> {
+    fn meter(&self, charges: &Charges<'_>) -> Option<Arc<Mutex<Meter>>> {
         if let Some(meter) = self.known(charges.principal) {
-            return Ok(meter);
+            return Some(meter);
         }
-        let is_stranger = !charges.is_named;
-        if is_stranger && !self.take_room() {
+        if !charges.is_named && !self.take_room() {
             self.sweep(charges.calendar, charges.now);
             if !self.take_room() {
-                let error = FullError {
-                    max_strangers: self.max_strangers,
-                };
-                return Err(UnavailableError(Box::new(error)));
+                return None;
             }
         }
+        Some(self.add(charges))
+    }
+
+    /// A meter for a principal that has none; a stranger's room has been taken.
+    fn add(&self, charges: &Charges<'_>) -> Arc<Mutex<Meter>> {
+        let is_stranger = !charges.is_named;
         let mut shard = self
             .shard(charges.principal)
             .write()
@@ -182,7 +210,7 @@ impl MemoryQuota {
             if is_stranger {
                 self.strangers.fetch_sub(1, Ordering::Relaxed); // somebody else was quicker
             }
-            return Ok(Arc::clone(&entry.meter));
+            return Arc::clone(&entry.meter);
         }
         let meter = Arc::new(Mutex::new(Meter::new(charges.calendar, charges.now)));
         let entry = Entry {
@@ -190,7 +218,7 @@ impl MemoryQuota {
             is_stranger,
         };
         shard.insert(charges.principal.into(), entry);
-        Ok(meter)
+        meter
     }
 
     fn take_room(&self) -> bool {
@@ -211,6 +239,10 @@ impl MemoryQuota {
         {
             return;
         }
+        self.forget(calendar, now);
+    }
+
+    fn forget(&self, calendar: &Calendar, now: Timestamp) {
         for shard in &self.shards {
             let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
             // Nobody can get hold of a meter while its shard is locked, so one that nobody holds
@@ -249,15 +281,19 @@ impl QuotaStore for MemoryQuota {
         charges: Charges<'_>,
     ) -> Result<(MemoryReservation, Remaining), ReserveError> {
         let meter = match self.meter(&charges) {
-            Ok(meter) => meter,
-            Err(_) if is_unlimited(&charges) => {
+            Some(meter) => meter,
+            None if is_unlimited(&charges) => {
                 let uncounted = MemoryReservation {
                     counted: None,
                     running: None,
                 };
                 return Ok((uncounted, Remaining::default()));
             }
-            Err(error) => return Err(error.into()),
+            None => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                self.refused_ms.store(charges.now.0, Ordering::Relaxed);
+                return Err(ReserveError::Full);
+            }
         };
         if charges.capability_max_running.is_none() {
             let (counted, remaining) = lock(&meter).reserve(&charges, 0)?;

@@ -119,6 +119,8 @@ pub struct Verdict<'a> {
     pub rule: Option<ConfirmationRule>,
     /// What it does.
     pub risk: Risk,
+    /// What one use may be expected to cost, if that is limited.
+    pub max_cost: Option<Micros>,
     /// When what is called rests after failures.
     pub breaker: BreakerSpec,
 }
@@ -334,6 +336,7 @@ impl Policy {
             confirmation: confirmation.as_ref().map(|(who, _)| *who),
             rule: confirmation.map(|(_, rule)| rule),
             risk: facts.risk,
+            max_cost: rules.quota.max_cost_per_call,
             breaker: self.breaker_by(facts, ask.kind),
         })
     }

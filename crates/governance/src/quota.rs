@@ -92,12 +92,15 @@ pub enum ReserveError {
     /// else stands in the way.
     #[error("a limit has been reached")]
     Exhausted(#[source] Denial),
+    /// There is no room for the counters of another principal.
+    #[error("as many principals are counted as fit, and none of them can be forgotten yet")]
+    Full,
     /// Nothing can be counted.
     #[error(transparent)]
     Unavailable(#[from] UnavailableError),
 }
 
-/// The counters cannot be reached, or there is no room for another principal's.
+/// The counters cannot be reached.
 #[derive(Debug, thiserror::Error)]
 #[error("use cannot be counted")]
 pub struct UnavailableError(#[source] pub Box<dyn Error + Send + Sync>);

@@ -5,8 +5,8 @@ mod common;
 
 use common::{DAY, FEBRUARY, JANUARY, MINUTE, SECOND, admit, ask, governor, ready, spec};
 use governance::{
-    Ask, CapabilityFacts, Ending, Governor, Kind, MemoryQuota, Micros, Policy, PolicySpec, Quota,
-    RateLimits, Reason, Rules, Seed, Timestamp,
+    Ask, CapabilityFacts, Crowd, Ending, Governor, Kind, MemoryQuota, Micros, Policy, PolicySpec,
+    Quota, RateLimits, Reason, Rules, Seed, Timestamp,
 };
 use std::{
     sync::{
@@ -384,10 +384,7 @@ fn a_restart_knows_what_calls_have_cost() {
         cost: Micros(81),
     };
     let now = Timestamp(JANUARY + SECOND);
-    governor
-        .quota()
-        .seed(&governor.policy(), now, [seed])
-        .unwrap();
+    governor.quota().seed(&governor.policy(), now, [seed]);
     let unknown = Ask {
         estimate: None,
         ..ask("a", now.0)
@@ -571,10 +568,7 @@ fn seeds_make_a_restart_free_nothing() {
         seed(2 * DAY, 1_000, 15),
         seed(40 * DAY, 1_000, 1_000),
     ];
-    governor
-        .quota()
-        .seed(&governor.policy(), now, seeds)
-        .unwrap();
+    governor.quota().seed(&governor.policy(), now, seeds);
     let left = ready(governor.remaining("a", Kind::Tool, now)).unwrap();
     assert_eq!(
         (left.budget, left.minute, left.day),
@@ -594,10 +588,7 @@ fn seeds_make_a_restart_free_nothing() {
         principal: "b",
         ..seed(0, 3, 10)
     };
-    governor
-        .quota()
-        .seed(&governor.policy(), now, [future])
-        .unwrap();
+    governor.quota().seed(&governor.policy(), now, [future]);
     assert_eq!(
         admit(&governor, ask("b", now.0)).unwrap_err().reason,
         Reason::RateMinute
@@ -621,7 +612,7 @@ fn there_are_never_more_principals_than_fit() {
         ..ask(principal, now)
     };
     let refused = |principal, now| {
-        admit(&governor, free(principal, now)).unwrap_err().reason == Reason::StoreUnavailable
+        admit(&governor, free(principal, now)).unwrap_err().reason == Reason::Crowd
     };
     for principal in ["a", "b", "c"] {
         let _ = admit(&governor, free(principal, JANUARY)).unwrap();
@@ -631,6 +622,13 @@ fn there_are_never_more_principals_than_fit() {
         admit(&governor, free("a", JANUARY)).is_ok(),
         "the known go on"
     );
+    let crowd = Crowd {
+        strangers: 3,
+        max_strangers: 3,
+        refused: 1,
+        refused_at: Timestamp(JANUARY),
+    };
+    assert_eq!(governor.quota().crowd(), crowd);
     // A day later the first can be forgotten; not the one whose call still runs, nor the one that
     // has spent of its budget.
     let later = JANUARY + DAY + 10 * MINUTE;
@@ -645,6 +643,39 @@ fn there_are_never_more_principals_than_fit() {
     // Whom nothing limits nobody needs to count.
     governor.replace_policy(Policy::new(PolicySpec::default()).unwrap());
     assert!(admit(&governor, free("f", later + 4 * SECOND)).is_ok());
+}
+
+#[test]
+fn a_restart_finds_room_for_all_who_count_and_for_nobody_else() {
+    let policy = Policy::new(spec(Quota {
+        monthly_budget: Some(Micros(1_000)),
+        max_calls_per_day: Some(1),
+        ..Quota::default()
+    }))
+    .unwrap();
+    let now = Timestamp(JANUARY + 5 * DAY);
+    let seed = |principal, at, cost| Seed {
+        principal,
+        capability: "tool/x",
+        kind: Kind::Tool,
+        at: Timestamp(at),
+        calls: 1,
+        cost: Micros(cost),
+    };
+    // More than fit: of two something counts, of the others nothing does any more.
+    let seeds = [
+        seed("old", JANUARY, 0),
+        seed("spent", JANUARY, 990),
+        seed("older", JANUARY, 0),
+        seed("called", now.0 - SECOND, 0),
+    ];
+    let governor = Governor::new(policy, Arc::new(MemoryQuota::new(1)));
+    governor.quota().seed(&governor.policy(), now, seeds);
+    assert_eq!(governor.quota().tracked_principals(), 2);
+    let reason = |principal| admit(&governor, ask(principal, now.0)).unwrap_err().reason;
+    assert!(admit(&governor, ask("spent", now.0)).is_ok());
+    assert_eq!(reason("called"), Reason::RateDay);
+    assert_eq!(reason("old"), Reason::Crowd);
 }
 
 #[test]
@@ -905,7 +936,7 @@ fn a_restart_cuts_no_cooldown_short_that_began_in_another_month() {
         calls: 1,
         cost: Micros(1),
     };
-    quota.seed(&policy, Timestamp(now), [used]).unwrap();
+    quota.seed(&policy, Timestamp(now), [used]);
     let governor = Governor::new(policy, Arc::new(quota));
     let denial = admit(&governor, ask("a", now)).unwrap_err();
     assert_eq!(denial.reason, Reason::Cooldown);

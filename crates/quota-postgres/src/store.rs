@@ -204,7 +204,9 @@ impl QuotaStore for PostgresQuota {
                 ..remaining
             }),
             Err(ReserveError::Unavailable(error)) => Err(error),
-            Err(error @ ReserveError::Exhausted(_)) => Err(UnavailableError(Box::new(error))),
+            Err(error @ (ReserveError::Exhausted(_) | ReserveError::Full)) => {
+                Err(UnavailableError(Box::new(error)))
+            }
         }
     }
 

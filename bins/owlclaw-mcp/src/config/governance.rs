@@ -42,6 +42,10 @@ pub struct Governance {
     pub approvals: Approvals,
     /// Calls with an idempotency key.
     pub idempotency: Idempotency,
+    /// Clients whose use is counted at once, besides those under `clients`. One more is refused until
+    /// one can be forgotten without freeing anything. With `ledger.url` there is no bound.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub max_clients: usize,
 }
 
 impl Default for Governance {
@@ -65,6 +69,7 @@ impl Default for Governance {
             breaker: Breaker::default(),
             approvals: Approvals::default(),
             idempotency: Idempotency::default(),
+            max_clients: governance::DEFAULT_MAX_PRINCIPALS,
         }
     }
 }

@@ -46,7 +46,11 @@ pub struct Change {
 /// Keys that can change while the server runs, with all below them.
 const LIVE: [&str; 3] = ["governance", "logging.level", "logging.requests"];
 /// Of those, keys that cannot: they are handed out once, when serving begins.
-const NOT_LIVE: [&str; 2] = ["governance.approvals", "governance.idempotency"];
+const NOT_LIVE: [&str; 3] = [
+    "governance.approvals",
+    "governance.idempotency",
+    "governance.max_clients",
+];
 
 impl Source {
     /// Reads, merges and checks all layers; see [`super::load`].
@@ -163,6 +167,7 @@ impl Config {
         config.governance = new.governance.clone();
         config.governance.approvals = governance.approvals.clone();
         config.governance.idempotency = governance.idempotency.clone();
+        config.governance.max_clients = governance.max_clients;
         config.logging.level = new.logging.level;
         config.logging.requests = new.logging.requests;
         config

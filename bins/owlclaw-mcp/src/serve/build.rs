@@ -90,6 +90,7 @@ impl Server {
             rules.component(),
             store::quota_component(Arc::clone(&quotas)),
         ];
+        components.extend(store::crowd_component(Arc::clone(&quotas)));
         let alerts = super::alerts::start(&config)?;
         components.extend(alerts.clone().map(super::alerts::component));
         if let Some(app) = &sources.app {

@@ -6,13 +6,14 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 use transport_http::PlainResponse;
 
-use super::{identity, rules, sessions, tls};
+use super::{identity, rules, sessions, store, tls};
 
 /// Parts without which every request is served as well.
-const SPARED: [&str; 4] = [
+const SPARED: [&str; 5] = [
     identity::COMPONENT,
     rules::COMPONENT,
     sessions::COMPONENT,
+    store::CLIENTS,
     tls::COMPONENT,
 ];
 
@@ -22,7 +23,8 @@ const SPARED: [&str; 4] = [
 /// configuration that is wrong is told and no reason to look elsewhere: calls are judged by the
 /// rules before it, and whoever made the mistake made it on all servers. The same holds for
 /// certificates and for files of keys; and an issuer that is down is down for all servers, whose
-/// other clients would be turned away with its own.
+/// other clients would be turned away with its own. Newcomers who are refused because too many are
+/// counted must not keep those who are counted from being served.
 pub(super) fn told(health: &Health, is_draining: bool, in_full: bool) -> PlainResponse {
     let status = if is_draining || !is_fit(health) {
         StatusCode::SERVICE_UNAVAILABLE

@@ -15,6 +15,7 @@ use transport_ws::WebSockets;
 use super::health::is_fit;
 use super::identity::Identification;
 use super::lifecycle::Lifecycle;
+use super::quotas::Quotas;
 use super::store::ServedGateway;
 use crate::config::Governance;
 use crate::logging;
@@ -55,6 +56,7 @@ impl Numbers {
         let metrics = gateway.metrics();
         let used = Arc::new(Mutex::new(Used::default()));
         read_quotas(metrics, &used);
+        read_crowd(metrics, gateway.governor().quota());
         read_log(metrics);
         read_process(metrics);
         if let Some(app) = app {
@@ -172,6 +174,19 @@ fn read_quotas(metrics: &Metrics, used: &Arc<Mutex<Used>>) {
         "owlclaw_mcp_quota_clients",
         "Clients whose use is counted.",
         move || count(read.lock().unwrap_or_else(PoisonError::into_inner).clients),
+    );
+}
+
+fn read_crowd(metrics: &Metrics, quotas: &Arc<Quotas>) {
+    if quotas.crowd().is_none() {
+        return;
+    }
+    let quotas = Arc::clone(quotas);
+    metrics.read_one(
+        ReadingKind::Counter,
+        "owlclaw_mcp_quota_newcomers_refused_total",
+        "Calls of clients that were refused because the use of as many others is counted as fit.",
+        move || number(quotas.crowd().map_or(0, |crowd| crowd.refused)),
     );
 }
 

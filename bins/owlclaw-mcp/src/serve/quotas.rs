@@ -1,7 +1,7 @@
 //! The counters of this server: its own, or those it shares with others.
 
 use governance::{
-    Calendar, Charges, MemoryQuota, MemoryReservation, Micros, QuotaStore, Remaining,
+    Calendar, Charges, Crowd, MemoryQuota, MemoryReservation, Micros, QuotaStore, Remaining,
     ReservationName, ReserveError, Timestamp, UnavailableError, Usage,
 };
 use quota_postgres::{PostgresQuota, PostgresReservation};
@@ -62,6 +62,14 @@ impl Quotas {
         }
     }
 
+    /// How full the counters are, where there is a bound.
+    pub(super) fn crowd(&self) -> Option<Crowd> {
+        match &self.counters {
+            Counters::Memory(quota) => Some(quota.crowd()),
+            Counters::Postgres(_) => None,
+        }
+    }
+
     /// Waits until everything is counted that was used.
     pub(super) async fn close(&self) {
         if let Counters::Postgres(quota) = &self.counters {
@@ -88,7 +96,7 @@ impl QuotaStore for Quotas {
         match &reserved {
             Ok((_, remaining)) => self.budgets.admitted(principal, remaining),
             Err(ReserveError::Exhausted(denial)) => self.budgets.refused(principal, denial),
-            Err(ReserveError::Unavailable(_)) => {}
+            Err(ReserveError::Full | ReserveError::Unavailable(_)) => {}
         }
         reserved
     }

@@ -42,7 +42,7 @@ pub(super) async fn open(config: &Config, policy: &Policy) -> Result<Stores, Fai
     if let Some(url) = database(config)? {
         return open_database(config, &url).await;
     }
-    let quotas = MemoryQuota::default();
+    let quotas = MemoryQuota::new(config.governance.max_clients);
     let recorder = open_file(config, policy, &quotas)?;
     Ok(Stores {
         recorder,
@@ -88,6 +88,35 @@ pub(super) fn quota_component(quotas: Arc<Quotas>) -> Component {
             detail: (!ok).then(|| "use cannot be counted, so that no call is admitted".to_owned()),
         }
     })
+}
+
+/// What `/health` calls how many clients are counted.
+pub(super) const CLIENTS: &str = "clients";
+
+/// How long newcomers' being refused is told of after the last of them.
+const CROWDED_MS: u64 = 60 * 1_000;
+
+/// What `/health` says of how many clients are counted; `None` where there is no bound.
+pub(super) fn crowd_component(quotas: Arc<Quotas>) -> Option<Component> {
+    quotas.crowd()?;
+    Some(Component::new(move || {
+        let refused = quotas.crowd().filter(|crowd| {
+            let now_ms = system_clock() / 1_000;
+            now_ms.saturating_sub(crowd.refused_at.0) < CROWDED_MS
+        });
+        ComponentState {
+            name: CLIENTS,
+            ok: refused.is_none(),
+            detail: refused.map(|crowd| {
+                format!(
+                    "newcomers are refused: the use of {} clients is counted, of at most {} that the \
+                     configuration does not name, and none can be forgotten before its limits have \
+                     room again; raise governance.max_clients, or have clients identify themselves",
+                    crowd.strangers, crowd.max_strangers
+                )
+            }),
+        }
+    }))
 }
 
 async fn open_database(config: &Config, url: &str) -> Result<Stores, Failure> {
@@ -216,6 +245,6 @@ pub(super) fn seed(
         calls: u32::try_from(used.calls).unwrap_or(u32::MAX),
         cost: Micros(used.cost_micros),
     });
-    quota.seed(policy, now, seeds)?;
+    quota.seed(policy, now, seeds);
     Ok(())
 }

@@ -157,3 +157,48 @@ async fn strangers_are_told_less_and_no_numbers_where_clients_prove_who_they_are
     assert!(told["components"].as_array().unwrap().len() > 1, "{told}");
     assert_eq!(ask("/health/live", None).await.status, 200);
 }
+
+#[tokio::test]
+async fn newcomers_that_nobody_has_room_for_are_told_why_and_so_is_the_operator() {
+    let site = Site::new(json!({"governance": {"max_clients": 2}}));
+    let call_as = async |server: &HttpServer, name: &str| {
+        let message = json!({
+            "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+            "params": call("append", json!({"mark": name})),
+        });
+        let request =
+            HttpRequest::post("/mcp", message.to_string()).header("X-MCP-Client-ID", name);
+        let answer = HttpClient::new(server.address()).exchange(&request).await;
+        let answer = answer.json();
+        let reason = answer["error"]["data"]["reason"].as_str();
+        reason.map(str::to_owned)
+    };
+    for is_again in [false, true] {
+        let mut server = site.http().await;
+        assert_eq!(look(&server, "/health").await.0, 200);
+        for name in ["anna", "bert"] {
+            assert_eq!(call_as(&server, name).await, None, "{is_again}");
+        }
+        let refused = call_as(&server, "carl").await;
+        assert_eq!(refused.as_deref(), Some("too_many_clients"), "{is_again}");
+        let (status, told) = look(&server, "/health").await;
+        assert_eq!(status, 200, "those who are counted are served");
+        assert_eq!(told["status"], "degraded");
+        let parts = told["components"].as_array().unwrap();
+        let part = parts.iter().find(|part| part["name"] == "clients").unwrap();
+        assert_eq!(part["ok"], false);
+        let detail = part["detail"].as_str().unwrap();
+        assert!(detail.contains("governance.max_clients"), "{detail}");
+        let metrics = look_at_metrics(&server).await;
+        let counted = "owlclaw_mcp_quota_newcomers_refused_total 1\n";
+        assert!(metrics.contains(counted), "{metrics}");
+        server.process().signal("TERM").await;
+        server.wait_exit(GENEROUS).await;
+    }
+}
+
+async fn look_at_metrics(server: &HttpServer) -> String {
+    let request = HttpRequest::get("/metrics");
+    let answer = HttpClient::new(server.address()).exchange(&request).await;
+    answer.text().to_owned()
+}

@@ -56,7 +56,7 @@ impl Fault {
 
 fn severity_of(denial: &Denial) -> Severity {
     match denial.reason {
-        Reason::LedgerUnavailable | Reason::StoreUnavailable => Severity::Error,
+        Reason::LedgerUnavailable | Reason::StoreUnavailable | Reason::Crowd => Severity::Error,
         _ => Severity::Warning,
     }
 }

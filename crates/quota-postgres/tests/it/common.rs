@@ -104,6 +104,7 @@ pub(crate) async fn reserve(
     match store.reserve(charges).await {
         Ok((reservation, _)) => Ok(reservation),
         Err(ReserveError::Exhausted(denial)) => Err(denial),
+        Err(ReserveError::Full) => panic!("a database has no bound"),
         Err(ReserveError::Unavailable(error)) => panic!("{error}: {:?}", error.0),
     }
 }
