@@ -285,6 +285,62 @@ mod tests {
     }
 
     #[test]
+    fn a_window_from_a_time_to_the_same_is_a_whole_day() {
+        let friday = Days::new([4]);
+        let day = TimeWindows {
+            zone: Zone::utc(),
+            windows: vec![window(friday, "12:00", "12:00")],
+        };
+        let rows = [
+            ("2026-11-20T11:59:59.999Z", false),
+            ("2026-11-20T12:00:00Z", true),
+            ("2026-11-21T11:59:59.999Z", true),
+            ("2026-11-21T12:00:00Z", false),
+        ];
+        for (now, inside) in rows {
+            assert_eq!(day.contains(at(now)), inside, "{now}");
+        }
+    }
+
+    #[test]
+    fn a_window_in_an_hour_that_is_left_out_does_not_begin() {
+        // On 2026-03-29 the clocks of Berlin go from 02:00 to 03:00.
+        let hours = TimeWindows {
+            zone: Zone::iana("Europe/Berlin").unwrap(),
+            windows: vec![window(Days::new([6]), "02:15", "02:45")],
+        };
+        let now = at("2026-03-28T12:00:00Z");
+        let begins =
+            Timestamp(now.0 + u64::try_from(hours.wait(now).unwrap().as_millis()).unwrap());
+        assert_eq!(begins, at("2026-04-05T00:15:00Z"));
+    }
+
+    #[test]
+    fn there_are_seven_days() {
+        assert_eq!(Days::new(0..7), Days::ALL);
+        assert_eq!(Days::new([7, 8, 255]), Days::default());
+        assert_eq!(Days::new(0..5), Days::WORKING);
+        for (day, name) in (0..).zip(DAY_NAMES) {
+            assert_eq!(Days::number(name), Some(day));
+            assert_eq!(Days::new([day]).to_string(), name);
+        }
+        assert_eq!(Days::new([0, 6]).to_string(), "mon,sun");
+        assert_eq!(Days::default().to_string(), "");
+    }
+
+    #[test]
+    fn the_first_and_the_last_minute_are_times() {
+        for (hour, minute, text) in [(0, 0, "00:00"), (0, 59, "00:59"), (23, 59, "23:59")] {
+            let time = TimeOfDay::new(hour, minute).unwrap();
+            assert_eq!(time.to_string(), text);
+            assert_eq!(text.parse(), Ok(time));
+        }
+        for (hour, minute) in [(24, 0), (0, 60), (24, 60)] {
+            assert_eq!(TimeOfDay::new(hour, minute), Err(TimeOfDayError));
+        }
+    }
+
+    #[test]
     fn what_is_no_time_is_refused() {
         for text in [
             "24:00", "12:60", "12", "", ":", "-1:00", "+1:00", "1:000", "001:00",

@@ -665,7 +665,7 @@ fn a_restart_finds_room_for_all_who_count_and_for_nobody_else() {
     // More than fit: of two something counts, of the others nothing does any more.
     let seeds = [
         seed("old", JANUARY, 0),
-        seed("spent", JANUARY, 990),
+        seed("spent", JANUARY, 490),
         seed("older", JANUARY, 0),
         seed("called", now.0 - SECOND, 0),
     ];

@@ -690,3 +690,70 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_governor_and_its_permits_say_what_the_policy_says() {
+    let spec = PolicySpec {
+        default: Rules {
+            hidden: names(&["tool/secret"]),
+            confirm: names(&["tool/p*"]),
+            quota: Quota {
+                max_cost_per_call: Some(Micros(7)),
+                ..Quota::default()
+            },
+            ..Rules::default()
+        },
+        capabilities: [(
+            "tool/pay".to_owned(),
+            CapabilityFacts {
+                risk: Risk {
+                    mutating: true,
+                    ..Risk::default()
+                },
+                estimated_cost: Some(Micros(5)),
+                ..CapabilityFacts::default()
+            },
+        )]
+        .into(),
+        ..PolicySpec::default()
+    };
+    let policy = policy(spec.clone());
+    let governor = governor(spec);
+    assert!(!governor.visible("a", "tool/secret"));
+    assert!(governor.visible("a", "tool/pay"));
+    let view = (policy.version(), policy.view_of("a"));
+    assert_eq!(governor.view_of("a"), view);
+    let of = |capability| Ask {
+        capability,
+        estimate: None,
+        ..ask("a", JANUARY)
+    };
+    let pay = admit(&governor, of("tool/pay")).unwrap();
+    assert!(pay.risk().mutating && pay.durable_start());
+    assert_eq!(pay.policy_version(), policy.version());
+    assert_eq!(pay.confirmation(), Some(Confirmation::User));
+    assert_eq!(pay.confirmation_rule(), Some("the pattern \"tool/p*\""));
+    assert_eq!(
+        (pay.reserved(), pay.max_cost()),
+        (Micros(5), Some(Micros(7)))
+    );
+    assert_eq!(
+        pay.name(),
+        None,
+        "what is counted in memory is settled there"
+    );
+    let look = admit(&governor, of("tool/look")).unwrap();
+    assert!(!look.risk().mutating && !look.durable_start());
+    assert_eq!(
+        (look.confirmation(), look.confirmation_rule()),
+        (None, None)
+    );
+    let usage = ready(governor.usage(Timestamp(JANUARY))).unwrap();
+    assert_eq!((usage.len(), usage[0].running), (1, 2));
+    drop(look);
+    let settled =
+        pay.settle_on_record(Micros(6), governance::Ending::Succeeded, Timestamp(JANUARY));
+    assert_eq!(settled.cost, Micros(6));
+    let usage = ready(governor.usage(Timestamp(JANUARY))).unwrap();
+    assert_eq!((usage[0].running, usage[0].spent), (0, Micros(6)));
+}

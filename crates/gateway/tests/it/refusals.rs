@@ -276,10 +276,10 @@ async fn counters_without_room_refuse_instead_of_letting_through() {
         let mut second = house.connect("anna", version).await;
         let refused = second.call("add", json!({ "a": 1, "b": 2 })).await;
         assert_eq!(refused["error"]["code"], -32003);
-        assert_eq!(refused["error"]["data"]["reason"], "ledger_unavailable");
+        assert_eq!(refused["error"]["data"]["reason"], "too_many_clients");
         assert_eq!(refused["error"]["data"]["retryable"], true);
         assert_eq!(house.bench.runs(), 1);
-        check_refusal_on_record(&house, version, "tool/add", "store_unavailable").await;
+        check_refusal_on_record(&house, version, "tool/add", "too_many_clients").await;
     }
 }
 
