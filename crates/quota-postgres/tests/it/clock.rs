@@ -129,7 +129,7 @@ impl World<'_> {
                 prop_assert!(near || 0 < self.set_back, "{:?}", denial);
                 prop_assert!(denial.retry_after.is_some_and(|wait| !wait.is_zero()));
             }
-            Err(ReserveError::Unavailable(error)) => prop_assert!(false, "{:?}", error.0),
+            Err(error) => prop_assert!(false, "{:?}", error),
         }
         Ok(())
     }

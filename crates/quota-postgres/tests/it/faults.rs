@@ -242,6 +242,7 @@ fn a_database_that_crashes_forgets_nothing_that_was_admitted() {
                                 }
                             }
                             Err(ReserveError::Exhausted(_)) => return,
+                            Err(ReserveError::Full) => panic!("a database has no bound"),
                             Err(ReserveError::Unavailable(_)) => {
                                 tokio::time::sleep(Duration::from_millis(5)).await;
                             }
