@@ -176,6 +176,13 @@ class Judge:
         given = error["data"] or {}
         return error["code"] == code and all(given.get(key) == value for key, value in data.items())
 
+    def refused(self, id: str, code: int, /, **data: Any) -> bool:
+        """Whether a call was refused by a result with this code and data, which a model can read."""
+        outcome = self.outcomes[id]
+        told = outcome.get("told") or {}
+        right = told.get("code") == code and all(told.get(key) == value for key, value in data.items())
+        return outcome.get("isError") is True and bool(outcome.get("text")) and right
+
     def unknown(self, id: str, founding: int) -> bool:
         if self.modern:
             return self.error(id, -32602, code=founding)
@@ -188,9 +195,9 @@ class Judge:
         return self.unknown(id, -32002)
 
     def failed(self, id: str, code: int, *words: str) -> bool:
-        """Whether a call ended as a tool error, or as a JSON-RPC error where the revision has none."""
+        """Whether a call ended as a tool error; wrong arguments are a JSON-RPC error in older revisions."""
         outcome = self.outcomes[id]
-        if self.results_carry_errors:
+        if self.results_carry_errors or code != -32602:
             return outcome.get("isError") is True and all(word in outcome["text"] for word in words)
         return self.error(id, code) and all(word in json.dumps(outcome["error"]) for word in words)
 
@@ -285,7 +292,7 @@ def _warehouse(judge: Judge) -> None:
     hidden, unknown = (json.dumps(see[id].get("error")) for id in ("hidden skill", "unknown skill"))
     same = hidden.replace(HIDDEN_SKILL, "URI") == unknown.replace(NO_SKILL, "URI")
     judge.check("and nothing tells them apart", same, [hidden, unknown])
-    judge.check("a permission is refused", judge.error("denied", -32003, reason="permission"), see["denied"])
+    judge.check("a permission is refused", judge.refused("denied", -32003, reason="permission"), see["denied"])
     judge.check("a hidden tool is unknown", judge.unknown("hidden", -32001), see["hidden"])
     judge.check("an unknown tool is unknown", judge.unknown("unknown", -32001), see["unknown"])
     hidden, unknown = (json.dumps(see[id].get("error")) for id in ("hidden", "unknown"))
@@ -300,9 +307,9 @@ def _warehouse(judge: Judge) -> None:
     more = [id for id in see if id.startswith("call ")]
     judge.check("its calls are admitted up to the limit", more and all(map(judge.succeeded, more)), [see[i] for i in more])
     refused = see["one too many"]
-    ok = judge.error("one too many", -32003, reason="rate_minute", retryable=True)
+    ok = judge.refused("one too many", -32003, reason="rate_minute", retryable=True)
     judge.check("and refused beyond", ok, refused)
-    after = ((refused.get("error") or {}).get("data") or {}).get("retry_after")
+    after = (refused.get("told") or {}).get("retry_after")
     if judge.run.client != "inspector":
         # The window is counted in seconds: the last call may come back one second late.
         judge.check("with the time to wait", isinstance(after, (int, float)) and 0 < after <= 61, refused)

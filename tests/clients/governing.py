@@ -158,7 +158,7 @@ class Bank:
             approval = _refusal(said[id], "confirmation")["approval"]
             names[id] = approval.get("id", "")
             part.check(f"{id}: it waits for an approval", approval.get("state") == "pending", said[id])
-        words = said["first"].get("error", {}).get("message", "")
+        words = said["first"].get("text", "")
         clear = all(it in words for it in (f"owlclaw-mcp approvals approve {names['first']} --by NAME", "the same call again"))
         part.check("the client is told what to do", names["first"].startswith("apr_") and clear, words)
         part.check("the same call waits for the same", names["first"] == names["first again"], names)
@@ -284,14 +284,13 @@ def _question(tool: str, arguments: dict) -> str:
 
 def _refusal(outcome: dict, reason: str) -> dict:
     """The data of a refusal for this reason; of anything else, nothing."""
-    error = outcome.get("error") or {}
-    data = error.get("data") or {}
-    right = error.get("code") == REFUSED and data.get("reason") == reason
+    data = outcome.get("told") or {}
+    right = outcome.get("isError") is True and data.get("code") == REFUSED and data.get("reason") == reason
     return {"approval": {}, **data} if right else {"approval": {}}
 
 
 def _is_invalid(outcome: dict) -> bool:
-    return outcome.get("isError") is True or (outcome.get("error") or {}).get("code") == -32602
+    return (outcome.get("told") or outcome.get("error") or {}).get("code") == -32602
 
 
 def _came_to(outcome: dict) -> tuple:
@@ -300,7 +299,7 @@ def _came_to(outcome: dict) -> tuple:
 
 def _fate(outcome: dict) -> str:
     """What became of a call, as the client was told."""
-    data = (outcome.get("error") or {}).get("data") or {}
+    data = outcome.get("told") or {}
     if "reason" in data:
         return f"{data['reason']}_{data['state']}" if "state" in data else data["reason"]
     return "invalid" if _is_invalid(outcome) else "done"

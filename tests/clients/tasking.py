@@ -259,7 +259,11 @@ def _others(here: Stage, server: dict, task: str | None) -> None:
         part.check("somebody else's task is unknown", _refused(part, see["foreign"], NO_TASK), see["foreign"])
         part.check("and nothing tells them apart", see["foreign"].get("error") == see["unknown"].get("error"), see)
     denied = see["denied"]
-    ok = _refused(part, denied, -32003) and "permission" in json.dumps(denied["error"])
+    if here.era == "modern":
+        ok = denied.get("isError") is True and "permission" in denied["text"]
+    else:
+        # Its client takes a task or an error.
+        ok = _refused(part, denied, -32003) and "permission" in json.dumps(denied["error"])
     part.check("a task needs the permission its call needs", ok, denied)
     code = -32602 if here.era == "modern" else -32001
     part.check("no task of a hidden tool", _refused(part, see["hidden"], code), see["hidden"])

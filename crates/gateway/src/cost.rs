@@ -19,6 +19,7 @@ pub struct Tally {
     call: OnceLock<CallId>,
     verdict: Mutex<Option<Verdict>>,
     fault: OnceLock<Fault>,
+    code: OnceLock<i32>,
     /// One more than there are, so that none is told from nothing known.
     result_bytes: AtomicUsize,
     /// Whether its arguments have been looked through, and nothing was found.
@@ -76,6 +77,16 @@ impl Tally {
 
     pub(crate) fn fault(&self) -> Option<&Fault> {
         self.fault.get()
+    }
+
+    /// Its caller is told of a failure with this code by a result, not by an error.
+    pub(crate) fn told_code(&self, code: i32) {
+        let _ = self.code.set(code); // it is told once
+    }
+
+    /// The code of the failure that its result tells of.
+    pub(crate) fn code(&self) -> Option<i32> {
+        self.code.get().copied()
     }
 
     /// Its arguments have no secrets, by the rules of what is called.

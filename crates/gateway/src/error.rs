@@ -14,9 +14,9 @@ use mcp_protocol::{
     Era, ProtocolVersion,
     model::{CallToolResult, Content, ResultMeta},
 };
-use mcp_service::McpError;
+use mcp_service::{McpError, RequestCx};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 /// How an invocation failed, before anybody decides whom to tell what.
 ///
@@ -61,17 +61,18 @@ pub enum InvocationError {
 /// What clients are told of failures.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ErrorOptions {
-    /// Whether failures of tools are errors or results.
+    /// Whether failures are errors or results.
     pub style: ErrorStyle,
     /// Whether they are told tracebacks (R9.5).
     pub development: bool,
 }
 
-/// Whether wrong arguments and failing handlers are JSON-RPC errors or results that say `isError`
-/// (decisions D3 and D4).
+/// Whether what goes wrong with a tool that its caller may see is a JSON-RPC error, or a result that
+/// says `isError` (decisions D3, D4 and D40).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ErrorStyle {
-    /// Results since 2025-11-25, as SEP-1303 has it, and errors before.
+    /// Wrong arguments are results since 2025-11-25, as SEP-1303 has it; refusals and failures are
+    /// results in every dated revision, since agent frameworks show models nothing else.
     #[default]
     Auto,
     /// Errors everywhere.
@@ -81,9 +82,17 @@ pub enum ErrorStyle {
 }
 
 impl ErrorStyle {
-    fn wants_result(self, version: ProtocolVersion) -> bool {
+    fn has_results_for_arguments(self, version: ProtocolVersion) -> bool {
         match self {
             Self::Auto => ProtocolVersion::V2025_11_25 <= version,
+            Self::Protocol => false,
+            Self::Result => true,
+        }
+    }
+
+    fn has_results_for_failures(self, cx: &RequestCx) -> bool {
+        match self {
+            Self::Auto => !cx.is_founding(),
             Self::Protocol => false,
             Self::Result => true,
         }
@@ -176,8 +185,8 @@ impl InvocationError {
         text
     }
 
-    /// What a client of `version` is told, a result or an error: the one table from failures to
-    /// codes. Causes that are no business of a client's stay in the log, in the line of the request.
+    /// What the client is told that has called the tool `name`, a result or an error. Causes that
+    /// are no business of a client's stay in the log, in the line of the request.
     ///
     /// # Errors
     ///
@@ -185,104 +194,89 @@ impl InvocationError {
     pub(crate) fn to_client(
         &self,
         name: &str,
-        version: ProtocolVersion,
+        cx: &RequestCx,
         options: ErrorOptions,
     ) -> Result<CallToolResult, McpError> {
-        let as_result = options.style.wants_result(version);
+        let ErrorOptions { style, development } = options;
+        if let Self::Invalid(invalid) | Self::Tool(ToolError::Rejected(invalid)) = self
+            && style.has_results_for_arguments(cx.version)
+        {
+            let error = json!({ "code": INVALID_PARAMS, "violations": violations(invalid) });
+            return Ok(failed_result(violation_lines(invalid).join("\n"), &error));
+        }
+        let told = self.told(name, cx.version, development);
+        if told.is_for_models && style.has_results_for_failures(cx) {
+            return Ok(told.into_result());
+        }
+        Err(told.into_error())
+    }
+
+    /// The one table from failures to codes and words.
+    fn told(&self, name: &str, version: ProtocolVersion, development: bool) -> Told {
         match self {
             // Word for word the same, or one could be told from the other (D28).
             Self::Unknown
             | Self::Denied(Denial {
                 reason: Reason::NotVisible,
                 ..
-            }) => Err(unknown_tool(name, version)),
-            Self::Denied(denial) => Err(denied(denial)),
-            Self::Unrecorded(_) => Err(denied(&Denial::new(Reason::LedgerUnavailable))),
-            Self::Unconfirmed(unconfirmed) => Err(unconfirmed_error(unconfirmed)),
-            Self::KeyTaken(taken) => Err(taken_error(taken)),
+            }) => unknown_tool(name, version),
+            Self::Denied(denial) => denied(denial),
+            Self::Unrecorded(_) => denied(&Denial::new(Reason::LedgerUnavailable)),
+            Self::Unconfirmed(unconfirmed) => unconfirmed_told(unconfirmed),
+            Self::KeyTaken(taken) => taken_told(taken),
             Self::BadKey(bad) => {
                 let data = json!({ "details": bad.to_string(), "retryable": false });
-                Err(error(
-                    INVALID_PARAMS,
-                    format!("invalid params: {bad}"),
-                    &data,
-                ))
+                Told::new(INVALID_PARAMS, format!("invalid params: {bad}"), data)
             }
             Self::Invalid(invalid) | Self::Tool(ToolError::Rejected(invalid)) => {
                 let lines = violation_lines(invalid);
-                let violations: Vec<_> = invalid
-                    .violations()
-                    .iter()
-                    .map(|it| json!({ "pointer": it.pointer(), "message": it.message() }))
-                    .collect();
-                if as_result {
-                    let error = json!({ "code": INVALID_PARAMS, "violations": violations });
-                    return Ok(failed_result(lines.join("\n"), &error));
-                }
                 let message = format!("invalid arguments: {}", lines.join("; "));
+                let violations = violations(invalid);
                 let data =
                     json!({ "details": lines, "violations": violations, "retryable": false });
-                Err(error(INVALID_PARAMS, message, &data))
+                Told::new(INVALID_PARAMS, message, data)
             }
             Self::TimedOut(_) | Self::Tool(ToolError::TimedOut) => {
                 let data = json!({ "details": self.to_string(), "retryable": true });
-                Err(error(TIMED_OUT, "the tool did not answer in time", &data))
+                Told::new(TIMED_OUT, "the tool did not answer in time", data).for_models()
             }
             Self::Tool(ToolError::Failed(failure)) => {
-                let traceback = failure.traceback.as_ref().filter(|_| options.development);
-                let details = failure
-                    .details
-                    .clone()
-                    .unwrap_or_else(|| json!(failure.message));
+                let details = failure.details.clone();
+                let details = details.unwrap_or_else(|| json!(failure.message));
                 let mut data = json!({ "details": details, "retryable": false });
-                if let Some(traceback) = traceback {
+                if let Some(traceback) = failure.traceback.as_ref().filter(|_| development) {
                     data["traceback"] = json!(traceback);
                 }
-                if as_result {
-                    data["code"] = json!(FAILED);
-                    return Ok(failed_result(failure.message.clone(), &data));
-                }
-                Err(error(FAILED, failure.message.clone(), &data))
+                Told::new(FAILED, failure.message.clone(), data).for_models()
             }
-            Self::Tool(
-                tool_error @ ToolError::Crashed {
-                    message,
-                    retryable,
-                    detail,
-                },
-            ) => {
-                let mut data = json!({ "details": tool_error.to_string(), "retryable": retryable });
-                if options.development {
+            Self::Tool(ToolError::Crashed {
+                message,
+                retryable,
+                detail,
+            }) => {
+                let mut data = json!({ "details": message, "retryable": retryable });
+                if development {
                     data["traceback"] = json!(detail);
                 }
-                Err(error(FAILED, message.clone(), &data))
+                Told::new(FAILED, message.clone(), data).for_models()
             }
-            Self::Tool(busy @ ToolError::Busy { retry_after }) => {
-                let data = json!({
-                    "details": busy.to_string(),
-                    "retryable": true,
-                    "retry_after": quota_report::ceiling_seconds(*retry_after),
-                });
-                Err(error(FAILED, "the tool is busy", &data))
-            }
-            Self::Tool(suspended @ ToolError::Suspended { retry_after }) => {
-                let data = json!({
-                    "details": suspended.to_string(),
-                    "retryable": true,
-                    "retry_after": quota_report::ceiling_seconds(*retry_after),
-                });
-                Err(error(FAILED, "the tool is suspended", &data))
+            Self::Tool(
+                waits @ (ToolError::Busy { retry_after } | ToolError::Suspended { retry_after }),
+            ) => {
+                let seconds = quota_report::ceiling_seconds(*retry_after);
+                let details = waits.to_string();
+                let message = format!("{details}; try again in {seconds} s");
+                let data = json!({ "details": details, "retryable": true, "retry_after": seconds });
+                Told::new(FAILED, message, data).for_models()
             }
             // The runner makes a result of it; getting here is a fault of ours.
-            Self::Tool(ToolError::NeedsInput(_)) => {
-                Err(McpError::new(ErrorCode::INTERNAL_ERROR, "internal error"))
-            }
+            Self::Tool(ToolError::NeedsInput(_)) => internal(),
             Self::Tool(ToolError::Broken(_)) => {
                 let data = json!({ "details": "the tool could not run", "retryable": false });
-                Err(error(INTERNAL, "internal error", &data))
+                Told::new(INTERNAL, "internal error", data)
             }
-            Self::Read(failure) => Err(read_error(failure, name, version)),
-            Self::Prompt(failure) => Err(prompt_error(failure)),
+            Self::Read(failure) => read_told(failure, name, version),
+            Self::Prompt(failure) => prompt_told(failure),
         }
     }
 
@@ -296,11 +290,8 @@ impl InvocationError {
             }) => {
                 let data =
                     json!({ "details": "there is no prompt of this name", "retryable": false });
-                error(
-                    INVALID_PARAMS,
-                    format!("unknown prompt: {}", shortened(name)),
-                    &data,
-                )
+                let message = format!("unknown prompt: {}", shortened(name));
+                Told::new(INVALID_PARAMS, message, data).into_error()
             }
             other => other.to_reader(name, version),
         }
@@ -314,21 +305,72 @@ impl InvocationError {
             | Self::Denied(Denial {
                 reason: Reason::NotVisible,
                 ..
-            }) => unknown_resource(uri, version),
-            Self::Read(failure) => read_error(failure, uri, version),
-            other => match other.to_client(
-                uri,
-                version,
-                ErrorOptions {
-                    style: ErrorStyle::Protocol,
-                    development: false,
-                },
-            ) {
-                Err(error) => error,
-                Ok(_) => McpError::new(ErrorCode::INTERNAL_ERROR, "internal error"),
-            },
+            }) => unknown_resource(uri, version).into_error(),
+            other => other.told(uri, version, false).into_error(),
         }
     }
+}
+
+/// What is told of a failure.
+struct Told {
+    code: i32,
+    message: Cow<'static, str>,
+    data: Value,
+    is_for_models: bool,
+}
+
+impl Told {
+    /// Something for programs: an error in every revision.
+    fn new(code: i32, message: impl Into<Cow<'static, str>>, data: Value) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            data,
+            is_for_models: false,
+        }
+    }
+
+    /// Something that whoever has called a tool can act upon (decisions D4 and D40).
+    fn for_models(self) -> Self {
+        Self {
+            is_for_models: true,
+            ..self
+        }
+    }
+
+    fn into_error(self) -> McpError {
+        McpError(
+            McpError::new(ErrorCode(self.code), self.message)
+                .0
+                .with(&self.data),
+        )
+    }
+
+    /// Frameworks exist that show models all of `_meta` as well, so what the text says of a refusal
+    /// is not said there again.
+    fn into_result(mut self) -> CallToolResult {
+        self.data["code"] = json!(self.code);
+        if self.code == DENIED
+            && let Some(data) = self.data.as_object_mut()
+        {
+            data.remove("details");
+            if let Some(Value::Object(approval)) = data.get_mut("approval") {
+                approval.remove("how");
+            }
+        }
+        failed_result(self.message.into_owned(), &self.data)
+    }
+}
+
+fn internal() -> Told {
+    Told::new(INTERNAL, "internal error", json!({ "retryable": false }))
+}
+
+fn violations(invalid: &InvalidArguments) -> Vec<Value> {
+    let violations = invalid.violations().iter();
+    violations
+        .map(|it| json!({ "pointer": it.pointer(), "message": it.message() }))
+        .collect()
 }
 
 fn violation_lines(invalid: &InvalidArguments) -> Vec<String> {
@@ -341,10 +383,6 @@ fn violation_lines(invalid: &InvalidArguments) -> Vec<String> {
         lines.push("and more".to_owned());
     }
     lines
-}
-
-fn error(code: i32, message: impl Into<std::borrow::Cow<'static, str>>, data: &Value) -> McpError {
-    McpError(McpError::new(ErrorCode(code), message).0.with(data))
 }
 
 fn failed_result(text: String, detail: &Value) -> CallToolResult {
@@ -364,61 +402,62 @@ fn shortened(name: &str) -> String {
     name.chars().take(MOST).collect()
 }
 
-fn unknown_tool(name: &str, version: ProtocolVersion) -> McpError {
+fn unknown_tool(name: &str, version: ProtocolVersion) -> Told {
     let message = format!("unknown tool: {}", shortened(name));
-    let details = json!({ "details": "there is no tool of this name", "retryable": false });
+    let data = json!({ "details": "there is no tool of this name", "retryable": false });
+    unknown(TOOL_NOT_FOUND, message, data, version)
+}
+
+fn unknown_resource(uri: &str, version: ProtocolVersion) -> Told {
+    let data = json!({ "uri": shortened(uri), "details": "there is no resource at this URI", "retryable": false });
+    unknown(RESOURCE_NOT_FOUND, "resource not found", data, version)
+}
+
+fn unknown(
+    code: i32,
+    message: impl Into<Cow<'static, str>>,
+    mut data: Value,
+    version: ProtocolVersion,
+) -> Told {
     match version.era() {
-        Era::Legacy => error(TOOL_NOT_FOUND, message, &details),
+        Era::Legacy => Told::new(code, message, data),
         Era::Modern => {
-            let mut data = details;
-            data["code"] = json!(TOOL_NOT_FOUND);
-            error(INVALID_PARAMS, message, &data)
+            data["code"] = json!(code);
+            Told::new(INVALID_PARAMS, message, data)
         }
     }
 }
 
-fn unknown_resource(uri: &str, version: ProtocolVersion) -> McpError {
-    let message = "resource not found";
-    let mut data = json!({ "uri": shortened(uri), "details": "there is no resource at this URI", "retryable": false });
-    match version.era() {
-        Era::Legacy => error(RESOURCE_NOT_FOUND, message, &data),
-        Era::Modern => {
-            data["code"] = json!(RESOURCE_NOT_FOUND);
-            error(INVALID_PARAMS, message, &data)
-        }
-    }
-}
-
-fn read_error(failure: &ReadFailure, uri: &str, version: ProtocolVersion) -> McpError {
+fn read_told(failure: &ReadFailure, uri: &str, version: ProtocolVersion) -> Told {
     match failure {
         ReadFailure::NotFound => unknown_resource(uri, version),
         ReadFailure::Range(why) => {
             let data = json!({ "uri": shortened(uri), "details": why, "retryable": false });
-            error(INVALID_PARAMS, "the range cannot be read", &data)
+            Told::new(INVALID_PARAMS, "the range cannot be read", data)
         }
         ReadFailure::Unreadable(_) => {
             let data = json!({ "details": "the resource cannot be read", "retryable": false });
-            error(INTERNAL, "internal error", &data)
+            Told::new(INTERNAL, "internal error", data)
         }
     }
 }
 
-fn prompt_error(failure: &PromptFailure) -> McpError {
+fn prompt_told(failure: &PromptFailure) -> Told {
     match failure {
         PromptFailure::Arguments(why) => {
             let data = json!({ "details": why, "retryable": false });
-            error(INVALID_PARAMS, format!("invalid arguments: {why}"), &data)
+            Told::new(INVALID_PARAMS, format!("invalid arguments: {why}"), data)
         }
         // The runner makes a result of it; getting here is a fault of ours.
-        PromptFailure::NeedsInput(_) => McpError::new(ErrorCode::INTERNAL_ERROR, "internal error"),
+        PromptFailure::NeedsInput(_) => internal(),
         PromptFailure::Broken(_) => {
             let data = json!({ "details": "the prompt cannot be filled in", "retryable": false });
-            error(INTERNAL, "internal error", &data)
+            Told::new(INTERNAL, "internal error", data)
         }
     }
 }
 
-fn denied(denial: &Denial) -> McpError {
+fn denied(denial: &Denial) -> Told {
     let mut data = json!({
         "reason": public_reason(denial.reason),
         "details": denial.to_string(),
@@ -430,11 +469,11 @@ fn denied(denial: &Denial) -> McpError {
     if let Some(remaining) = quota_report::as_json(&denial.remaining) {
         data["remaining"] = remaining;
     }
-    error(DENIED, denial.to_string(), &data)
+    Told::new(DENIED, denial.to_string(), data).for_models()
 }
 
 /// What the caller is told says what to do, since it is a model that reads it.
-fn unconfirmed_error(unconfirmed: &Unconfirmed) -> McpError {
+fn unconfirmed_told(unconfirmed: &Unconfirmed) -> Told {
     let mut data = json!({ "reason": Reason::Confirmation.as_str(), "retryable": false });
     let mut details = unconfirmed.to_string();
     if let Some(approval) = &unconfirmed.approval {
@@ -459,10 +498,10 @@ fn unconfirmed_error(unconfirmed: &Unconfirmed) -> McpError {
         }
     }
     data["details"] = json!(details);
-    error(DENIED, details, &data)
+    Told::new(DENIED, details, data).for_models()
 }
 
-fn taken_error(taken: &KeyTaken) -> McpError {
+fn taken_told(taken: &KeyTaken) -> Told {
     let data = json!({
         "reason": "idempotency",
         "state": taken.state.as_str(),
@@ -470,7 +509,7 @@ fn taken_error(taken: &KeyTaken) -> McpError {
         "details": taken.to_string(),
         "retryable": taken.state == TakenBy::InFlight,
     });
-    error(DENIED, taken.to_string(), &data)
+    Told::new(DENIED, taken.to_string(), data).for_models()
 }
 
 /// The reasons that clients are told are a closed set (decision D5).

@@ -65,15 +65,21 @@ struct Seen<'a> {
 impl Seen<'_> {
     fn answered(mut self, outcome: &Result<ServerResult, McpError>) {
         self.is_over = true;
+        let tally = self.cx.attached::<Tally>();
+        // A failure counts as what it is, whether its caller hears of it by an error or a result.
+        let code = match outcome {
+            Ok(result) if failed(result) => tally.as_ref().and_then(|it| it.code()),
+            Ok(_) => None,
+            Err(McpError(error)) => Some(error.code.0),
+        };
+        let seconds = self.began.elapsed().as_secs_f64();
         let metrics = self.observer.metrics();
-        let code = outcome.as_ref().err().map_or(0, |it| it.0.code.0);
-        metrics.answered(self.method, code, self.began.elapsed().as_secs_f64());
+        metrics.answered(self.method, code.unwrap_or(0), seconds);
         let least = match outcome {
             Ok(result) if !failed(result) => Severity::Info,
             Ok(_) => Severity::Warning,
             Err(McpError(error)) => severity_of(error.code),
         };
-        let tally = self.cx.attached::<Tally>();
         // What failed may matter more than what it was answered with.
         let fault = tally.as_ref().and_then(|it| it.fault());
         let severity = fault.map_or(least, |fault| fault.severity.max(least));
@@ -82,14 +88,16 @@ impl Seen<'_> {
         }
         let denied = tally.as_ref().and_then(|it| it.verdict());
         let denied = denied.is_some_and(|it| it.decision == "deny");
-        let (outcome_name, result, error) = match outcome {
-            Ok(result) if failed(result) => ("error", Some(kind_of(result)), None),
-            Ok(result) => ("ok", Some(kind_of(result)), None),
-            Err(McpError(error)) => {
-                let name = if denied { "refused" } else { "error" };
-                (name, None, Some((error.code.0, &*error.message)))
-            }
+        let (result, message) = match outcome {
+            Ok(result) => (Some(kind_of(result)), None),
+            Err(McpError(error)) => (None, Some(&*error.message)),
         };
+        let outcome_name = match outcome {
+            Ok(result) if !failed(result) => "ok",
+            _ if denied => "refused",
+            _ => "error",
+        };
+        let error = code.map(|code| (code, message));
         self.write(severity, outcome_name, result, error, tally.as_deref());
     }
 
@@ -98,7 +106,7 @@ impl Seen<'_> {
         severity: Severity,
         outcome: &'static str,
         result: Option<&'static str>,
-        error: Option<(i32, &str)>,
+        error: Option<(i32, Option<&str>)>,
         tally: Option<&Tally>,
     ) {
         let line = RequestLine {

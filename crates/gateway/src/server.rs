@@ -14,7 +14,7 @@ use governance::{Governor, Policy, QuotaStore};
 use jsonrpc_core::{ErrorCode, RawJson};
 use ledger::Recorder;
 use mcp_protocol::{
-    Encoder, ProtocolVersion,
+    Encoder,
     model::{
         self, CacheHint, CacheScope, CallTool, CallToolResult, ClientRequest, Complete, Completion,
         CompletionReference, GetPrompt, GetSkillResult, ListPromptsResult,
@@ -120,7 +120,7 @@ impl<Q: QuotaStore> Server<Q> {
             Progressed::Ended(outcome, tally) => (outcome, tally),
             Progressed::Asks(required) => return Ok(ServerResult::InputRequired(required)),
         };
-        let result = tool_result(outcome, &tally, &name, cx.version, self.errors)?;
+        let result = tool_result(outcome, &tally, &name, cx, self.errors)?;
         Ok(ServerResult::CallTool(result))
     }
 
@@ -459,13 +459,17 @@ pub(crate) fn tool_result(
     outcome: Result<Invoked, InvocationError>,
     tally: &Tally,
     tool: &str,
-    version: ProtocolVersion,
+    cx: &RequestCx,
     errors: ErrorOptions,
 ) -> Result<CallToolResult, McpError> {
     let mut result = match outcome {
         Ok(Invoked::Tool(result)) => result,
         Ok(_) => return Err(mixed_up()),
-        Err(error) => error.to_client(tool, version, errors)?,
+        Err(error) => {
+            let result = error.to_client(tool, cx, errors)?;
+            tally.told_code(error.founding_code());
+            result
+        }
     };
     // Results that say what went wrong are results as well (decision D21).
     if let Some(remaining) = tally.remaining() {

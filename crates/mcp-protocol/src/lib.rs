@@ -23,7 +23,7 @@ pub use crate::{
     encode::{Encoder, encode_input_request, encode_input_requests, encode_notification},
     error::ProtocolError,
     method::{decode_notification, decode_request},
-    session::Session,
+    session::{FOUNDING, Session},
     trace_context::{MAX_TRACE_STATE_BYTES, TraceContext},
     version::{Era, ProtocolVersion, RequestedVersion},
 };

@@ -4,6 +4,9 @@ use crate::{
     model::{ClientCapabilities, Initialize, RequestMeta},
 };
 
+/// The version of the founding documents, served as 2024-11-05 (decision D1).
+pub const FOUNDING: &str = "1.0";
+
 /// What a connection has agreed on: a state machine without I/O.
 ///
 /// A modern request never reads or changes it, so one connection may carry both eras.
@@ -16,6 +19,8 @@ pub enum Session {
     Legacy {
         /// The revision in force.
         version: ProtocolVersion,
+        /// Whether `"1.0"` was asked for, and answered: what is owed to the founding documents alone.
+        is_founding: bool,
         /// What the client said it can do.
         capabilities: ClientCapabilities,
     },
@@ -67,6 +72,17 @@ impl Session {
         }
     }
 
+    /// Whether its requests that name no revision are those of [`FOUNDING`].
+    pub fn is_founding(&self) -> bool {
+        matches!(
+            self,
+            Self::Legacy {
+                is_founding: true,
+                ..
+            }
+        )
+    }
+
     /// What the client said it can do; nothing before `initialize`.
     pub fn capabilities(&self) -> ClientCapabilities {
         match self {
@@ -87,7 +103,7 @@ impl Session {
             return Err(ProtocolError::AlreadyInitialized);
         }
         let (version, answer) = match initialize.protocol_version.as_str() {
-            "1.0" => (ProtocolVersion::V2024_11_05, "1.0"),
+            FOUNDING => (ProtocolVersion::V2024_11_05, FOUNDING),
             requested => {
                 let version = requested
                     .parse::<ProtocolVersion>()
@@ -99,6 +115,7 @@ impl Session {
         };
         *self = Self::Legacy {
             version,
+            is_founding: answer == FOUNDING,
             capabilities: initialize.capabilities.shaped_for(version),
         };
         Ok(answer)

@@ -102,6 +102,12 @@ impl RequestCx {
         }
     }
 
+    /// Whether it came by a connection that has agreed on [`mcp_protocol::FOUNDING`].
+    pub fn is_founding(&self) -> bool {
+        let connection = self.connection.as_ref();
+        self.version.era() == Era::Legacy && connection.is_some_and(|it| it.session().is_founding())
+    }
+
     /// Has the client of a legacy session told of what becomes of a task, until it is over. Clients
     /// must not rely on it (2025-11-25, tasks), and modern ones ask for it.
     pub fn announce_task(&self, id: &str) {

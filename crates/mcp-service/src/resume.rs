@@ -16,6 +16,8 @@ use std::{
 pub struct SessionState {
     /// The revision that was agreed on.
     pub version: ProtocolVersion,
+    /// Whether it was agreed on as [`mcp_protocol::FOUNDING`].
+    pub is_founding: bool,
     /// What the client said it can do.
     pub capabilities: ClientCapabilities,
     /// From which severity on it wants to hear log messages.
@@ -50,12 +52,13 @@ impl fmt::Debug for Watcher {
 impl Connection {
     /// What would have to be known to go on with it elsewhere; `None` before `initialize`.
     pub fn state(&self) -> Option<SessionState> {
-        let (version, capabilities) = match &*self.session() {
+        let (version, is_founding, capabilities) = match &*self.session() {
             Session::Unopened => return None,
             Session::Legacy {
                 version,
+                is_founding,
                 capabilities,
-            } => (*version, capabilities.clone()),
+            } => (*version, *is_founding, capabilities.clone()),
         };
         let (resources, tasks) = match &*self.subscription() {
             Some(subscription) => subscription.watched(),
@@ -63,6 +66,7 @@ impl Connection {
         };
         Some(SessionState {
             version,
+            is_founding,
             capabilities,
             log_level: self.log_level(),
             resources,
@@ -123,6 +127,7 @@ where
         }
         *connection.session() = Session::Legacy {
             version: state.version,
+            is_founding: state.is_founding,
             capabilities: state.capabilities,
         };
         connection.set_log_level(state.log_level);

@@ -68,6 +68,40 @@ impl Reply {
     pub fn code(&self) -> i64 {
         self.error()["code"].as_i64().expect("a code is an integer")
     }
+
+    /// See [`failure_of`].
+    #[must_use]
+    pub fn failure(&self) -> Value {
+        failure_of(&self.response)
+    }
+}
+
+/// Whether a response has a result, and none that says `isError`.
+#[must_use]
+pub fn succeeded(response: &Value) -> bool {
+    let result = response.get("result");
+    result.is_some_and(|result| result["isError"] != true)
+}
+
+/// The failure of a call of a tool as `{code, message, data}`: an error's, or that of a result with
+/// `isError`, which has the same members in `_meta`.
+///
+/// # Panics
+///
+/// If the call did not fail, or by the tool's own word.
+#[must_use]
+pub fn failure_of(response: &Value) -> Value {
+    if let Some(error) = response.get("error") {
+        return error.clone();
+    }
+    let result = &response["result"];
+    let data = &result["_meta"]["io.owlclaw/error"];
+    assert!(
+        result["isError"] == true && data["code"].is_i64(),
+        "not a failure: {response}"
+    );
+    let message = &result["content"][0]["text"];
+    json!({ "code": data["code"], "message": message, "data": data })
 }
 
 /// What a client puts into its messages: the next id, and in the modern revision who it is.

@@ -27,7 +27,7 @@ mod websocket;
 pub use child::{ChildProcess, resident_bytes, wait_idle};
 #[cfg(feature = "otlp")]
 pub use collector::{CollectedRequest, CollectedSpan, Collector, CollectorAnswer};
-pub use conversation::{Conversation, Reply, Voice};
+pub use conversation::{Conversation, Reply, Voice, failure_of, succeeded};
 pub use dialogue::Dialogue;
 pub use examples::{Example, examples};
 pub use http::{

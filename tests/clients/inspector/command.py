@@ -47,6 +47,7 @@ def called(result):
         "isError": bool(result.get("isError")),
         "text": "\n".join(texts),
         "structured": result.get("structuredContent"),
+        "told": (result.get("_meta") or {}).get("io.owlclaw/error"),
     }
 
 

@@ -79,6 +79,7 @@ async def carry_out(client, tasks, user, step):
                 "isError": bool(result.is_error),
                 "text": "\n".join(texts),
                 "structured": result.structured_content,
+                "told": (result.meta or {}).get("io.owlclaw/error"),
                 "progress": progress,
             }
     if tasks is not None:

@@ -82,6 +82,7 @@ async def carry_out(session, tasks, user, step):
                 "isError": bool(result.isError),
                 "text": "\n".join(texts),
                 "structured": result.structuredContent,
+                "told": (result.meta or {}).get("io.owlclaw/error"),
                 "progress": progress,
             }
     if tasks is not None:

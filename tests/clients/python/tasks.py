@@ -137,4 +137,9 @@ def _refusal(code, message, data):
 
 def _call_result(result):
     texts = [part.text for part in result.content if part.type == "text"]
-    return {"isError": bool(result.is_error), "text": "\n".join(texts), "structured": result.structured_content}
+    return {
+        "isError": bool(result.is_error),
+        "text": "\n".join(texts),
+        "structured": result.structured_content,
+        "told": (result.meta or {}).get("io.owlclaw/error"),
+    }

@@ -63,7 +63,12 @@ def _note(statuses, status):
 async def _result(tasks, id):
     result = await tasks.get_task_result(id, CallToolResult)
     texts = [part.text for part in result.content if part.type == "text"]
-    return {"isError": bool(result.isError), "text": "\n".join(texts), "structured": result.structuredContent}
+    return {
+        "isError": bool(result.isError),
+        "text": "\n".join(texts),
+        "structured": result.structuredContent,
+        "told": (result.meta or {}).get("io.owlclaw/error"),
+    }
 
 
 async def _every(tasks):

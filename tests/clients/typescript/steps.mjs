@@ -25,7 +25,8 @@ export function shown(result) {
   return {
     isError: result.isError === true,
     text: texts.join('\n'),
-    structured: result.structuredContent ?? null
+    structured: result.structuredContent ?? null,
+    told: result._meta?.['io.owlclaw/error'] ?? null
   };
 }
 

@@ -5,6 +5,9 @@ use serde_json::Value;
 use crate::Failure;
 use crate::config::printable;
 
+/// Where results say that a call was refused, and why.
+const TOLD: &str = "io.owlclaw/error";
+
 /// The answer to a call.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Answer {
@@ -35,46 +38,55 @@ impl Answer {
         }
     }
 
-    /// What a tool says, as lines.
+    /// What a tool says, or why it has said nothing, as lines.
     pub(crate) fn text(&self) -> String {
         let Some(result) = self.response.get("result") else {
-            return self.error();
+            let error = &self.response["error"];
+            let message = error["message"].as_str().unwrap_or("no message");
+            return failure(printable(message), &error["code"], &error["data"]);
         };
         if is_question(result) {
             return "the tool asks for more than its arguments, which only a client with a user \
                     can answer"
                 .to_owned();
         }
-        let content = result["content"].as_array().cloned().unwrap_or_default();
-        let structured = &result["structuredContent"];
-        // Most tools say the same twice, for clients that know only text.
-        if !structured.is_null() && content.iter().all(|part| says_the_same(part, structured)) {
-            return serde_json::to_string_pretty(structured).unwrap_or_default();
+        let said = said(result);
+        let told = &result["_meta"][TOLD];
+        match told["reason"].is_string() {
+            true => failure(said, &told["code"], told),
+            false => said,
         }
-        let parts = content.iter().map(shown);
-        parts.collect::<Vec<_>>().join("\n")
     }
+}
 
-    /// The error with its code and what is to be known of it.
-    fn error(&self) -> String {
-        let error = &self.response["error"];
-        let message = printable(error["message"].as_str().unwrap_or("no message"));
-        let data = &error["data"];
-        let mut lines = vec![format!("{message} ({})", error["code"])];
-        if let Some(reason) = data["reason"].as_str() {
-            lines.push(format!("reason: {}", printable(reason)));
-        }
-        if let Some(seconds) = data["retry_after"].as_f64() {
-            lines.push(format!("hint: try again in {seconds} s"));
-        }
-        for violation in data["violations"].as_array().into_iter().flatten() {
-            lines.push(format!("  {}", printable(&violation_text(violation))));
-        }
-        if let Some(how) = data["approval"]["how"].as_str() {
-            lines.push(format!("hint: {}", printable(how)));
-        }
-        lines.join("\n")
+/// What a tool says.
+fn said(result: &Value) -> String {
+    let content = result["content"].as_array().cloned().unwrap_or_default();
+    let structured = &result["structuredContent"];
+    // Most tools say the same twice, for clients that know only text.
+    if !structured.is_null() && content.iter().all(|part| says_the_same(part, structured)) {
+        return serde_json::to_string_pretty(structured).unwrap_or_default();
     }
+    let parts = content.iter().map(shown);
+    parts.collect::<Vec<_>>().join("\n")
+}
+
+/// A failure with its code and what else is to be known of it.
+fn failure(message: String, code: &Value, data: &Value) -> String {
+    let mut lines = vec![format!("{message} ({code})")];
+    if let Some(reason) = data["reason"].as_str() {
+        lines.push(format!("reason: {}", printable(reason)));
+    }
+    if let Some(seconds) = data["retry_after"].as_f64() {
+        lines.push(format!("hint: try again in {seconds} s"));
+    }
+    for violation in data["violations"].as_array().into_iter().flatten() {
+        lines.push(format!("  {}", printable(&violation_text(violation))));
+    }
+    if let Some(how) = data["approval"]["how"].as_str() {
+        lines.push(format!("hint: {}", printable(how)));
+    }
+    lines.join("\n")
 }
 
 /// A result that asks its client something.
@@ -145,6 +157,18 @@ mod tests {
         assert_eq!(
             refused.text(),
             "refused (-32003)\nreason: rate_minute\nhint: try again in 12 s\n  /a: must be text"
+        );
+        let refused = answer(json!({
+            "content": [{"type": "text", "text": "refused"}],
+            "isError": true,
+            "_meta": {"io.owlclaw/error": {
+                "code": -32003, "reason": "rate_minute", "retry_after": 12,
+            }},
+        }));
+        assert!(!refused.is_success());
+        assert_eq!(
+            refused.text(),
+            "refused (-32003)\nreason: rate_minute\nhint: try again in 12 s"
         );
         assert!(Answer::of(json!({"id": 1})).is_err());
     }

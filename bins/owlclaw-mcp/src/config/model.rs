@@ -256,7 +256,7 @@ pub struct Tools {
     pub page_size: usize,
     /// How much of a linked skill goes into a tool's description.
     pub include_skill: IncludeSkill,
-    /// How a client hears of arguments that do not fit, and of handlers that fail.
+    /// How a client hears of arguments that do not fit, of refusals and of handlers that fail.
     pub error_style: ErrorStyle,
 }
 
@@ -346,7 +346,8 @@ pub enum IncludeSkill {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ErrorStyle {
-    /// As the revision of the protocol that the client speaks has it.
+    /// A tool result that says it is an error, which is what models read; a protocol error for
+    /// wrong arguments before revision 2025-11-25, and for clients that asked for revision 1.0.
     #[default]
     Auto,
     /// Always a protocol error.

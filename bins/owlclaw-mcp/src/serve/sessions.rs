@@ -127,6 +127,9 @@ impl KeepSessions for KeptSessions {
 #[derive(Serialize, Deserialize)]
 struct State {
     version: String,
+    /// Asked for as `"1.0"`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    founding: bool,
     capabilities: ClientCapabilities,
     log_level: LoggingLevel,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -138,6 +141,7 @@ struct State {
 fn encode(state: &SessionState) -> String {
     let state = State {
         version: state.version.as_str().to_owned(),
+        founding: state.is_founding,
         capabilities: state.capabilities.clone(),
         log_level: state.log_level,
         resources: state.resources.clone(),
@@ -155,6 +159,7 @@ fn decode(record: SessionRecord) -> Option<KeptSession> {
         principal: record.principal.into(),
         state: SessionState {
             version,
+            is_founding: state.founding,
             capabilities: state.capabilities,
             log_level: state.log_level,
             resources: state.resources,
@@ -189,9 +194,12 @@ mod tests {
     #[test]
     fn a_session_is_read_as_it_was_written() {
         let capabilities = r#"{"roots":{"listChanged":true},"elicitation":{"form":{},"url":{}}}"#;
-        for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+        let founding = ("2024-11-05", true);
+        let dated = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"].map(|it| (it, false));
+        for (version, is_founding) in dated.into_iter().chain([founding]) {
             let state = SessionState {
                 version: version.parse().unwrap(),
+                is_founding,
                 capabilities: serde_json::from_str(capabilities).unwrap(),
                 log_level: LoggingLevel::Warning,
                 resources: vec!["skill://a/b".to_owned()],

@@ -517,7 +517,7 @@ async fn operators_decide_by_their_role_and_in_their_name() {
     clara.open(MODERN).await;
     let params = call("linger", json!({"mark": "x"}));
     let waits = clara.request("tools/call", params).await;
-    let id = waits.error()["data"]["approval"]["id"]
+    let id = waits.failure()["data"]["approval"]["id"]
         .as_str()
         .unwrap()
         .to_owned();
@@ -526,7 +526,7 @@ async fn operators_decide_by_their_role_and_in_their_name() {
     let own = otto
         .request("tools/call", call("linger", json!({"mark": "y"})))
         .await;
-    let own = own.error()["data"]["approval"]["id"]
+    let own = own.failure()["data"]["approval"]["id"]
         .as_str()
         .unwrap()
         .to_owned();

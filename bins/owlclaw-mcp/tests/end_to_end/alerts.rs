@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, process::Stdio, time::Duration};
 use serde_json::{Value, json};
 use testkit::{
     Answering, Conversation, GENEROUS, HttpClient, HttpRequest, HttpServer, Postgres, Received,
-    Receiver, wait_until,
+    Receiver, succeeded, wait_until,
 };
 use tokio::{
     io::AsyncWriteExt,
@@ -99,7 +99,7 @@ async fn append(server: &HttpServer, mark: &str) -> bool {
     let mut client = HttpClient::new(server.address());
     let params = call("append", json!({"mark": mark}));
     let answer = client.post_modern("tools/call", params).await;
-    answer.response().get("error").is_none()
+    succeeded(answer.response())
 }
 
 async fn append_at_last(server: &HttpServer) {
@@ -268,7 +268,7 @@ async fn budgets_are_told_at_80_and_100_percent_and_when_they_are_raised() {
     );
     assert_eq!(count(&pager, "budget_100:boss", "raised"), 0);
     assert_eq!(text(spend("0.30").await.result()), "spent");
-    assert_eq!(spend("0.01").await.error()["data"]["reason"], "budget");
+    assert_eq!(spend("0.01").await.failure()["data"]["reason"], "budget");
     let told_100 = wait_told(&pager, "budget_100:boss", "raised").await;
     assert_eq!(told_100["severity"], "critical");
 

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::{Conversation, GENEROUS, MODERN};
+use testkit::{Conversation, GENEROUS, MODERN, succeeded};
 use tokio::time::Instant;
 
 use crate::support::{END, Site, call, call_with_progress, names, run, text};
@@ -65,10 +65,10 @@ async fn a_handler_that_ends_its_process_costs_one_call() {
         let died = server
             .request("tools/call", call("die", json!({"status": 3})))
             .await;
-        let error = died.error();
+        let error = died.failure();
         assert_eq!(
-            (died.code(), &error["data"]["retryable"]),
-            (-32005, &json!(true)),
+            (&error["code"], &error["data"]["retryable"]),
+            (&json!(-32005), &json!(true)),
             "{version}"
         );
         assert!(
@@ -100,16 +100,10 @@ async fn a_handler_that_raises_says_why_and_shows_its_traceback_to_developers_on
             let mut client = server.client();
             client.open(version).await;
             let failed = client.request("tools/call", why.clone()).await;
-            let data = if version < "2025-11-25" {
-                assert_eq!(failed.code(), -32005, "{version}");
-                assert_eq!(failed.error()["message"], "ValueError: the shelf is empty");
-                &failed.error()["data"]
-            } else {
-                let result = failed.result();
-                assert_eq!(result["isError"], true, "{version}");
-                assert_eq!(text(result), "ValueError: the shelf is empty");
-                &result["_meta"]["io.owlclaw/error"]
-            };
+            let result = failed.result();
+            assert_eq!(result["isError"], true, "{version}");
+            assert_eq!(text(result), "ValueError: the shelf is empty");
+            let data = &result["_meta"]["io.owlclaw/error"];
             assert_eq!(data["retryable"], false, "{version}: {data}");
             let traceback = data["traceback"].as_str();
             assert_eq!(traceback.is_some(), development, "{version}: {data}");
@@ -138,8 +132,9 @@ async fn results_that_are_no_json_fail_by_themselves() {
         ("large", json!({"megabytes": 20}), "too large"),
     ] {
         let failed = server.request("tools/call", call(tool, arguments)).await;
-        assert_eq!(failed.code(), -32005, "{tool}");
-        let message = failed.error()["message"].as_str().unwrap();
+        let failure = failed.failure();
+        assert_eq!(failure["code"], -32005, "{tool}");
+        let message = failure["message"].as_str().unwrap();
         assert!(message.contains(expected), "{tool}: {message}");
         is_served(&mut server).await;
     }
@@ -167,9 +162,10 @@ async fn a_call_beyond_its_deadline_is_answered_at_once_whatever_it_does() {
         let since = Instant::now();
         let late = server.request("tools/call", call(tool, arguments)).await;
         let took = since.elapsed();
+        let failure = late.failure();
         assert_eq!(
-            (late.code(), &late.error()["data"]["retryable"]),
-            (-32004, &json!(true))
+            (&failure["code"], &failure["data"]["retryable"]),
+            (&json!(-32004), &json!(true))
         );
         println!("{tool} is answered after {took:?}");
         assert!(Duration::from_millis(990) <= took, "{tool}: {took:?}");
@@ -179,10 +175,11 @@ async fn a_call_beyond_its_deadline_is_answered_at_once_whatever_it_does() {
             loop {
                 let next = call("echo", json!({"text": "next"}));
                 let reply = server.request("tools/call", next).await;
-                if reply.response.get("result").is_some() {
+                if succeeded(&reply.response) {
                     break;
                 }
-                assert!([-32004, -32005].contains(&reply.code()), "{tool}");
+                let code = reply.failure()["code"].as_i64().unwrap();
+                assert!([-32004, -32005].contains(&code), "{tool}");
             }
         };
         tokio::time::timeout(GENEROUS, served)

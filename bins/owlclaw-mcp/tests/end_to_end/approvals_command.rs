@@ -1,7 +1,7 @@
 //! Calls that wait until somebody decides on the command line, while the server runs.
 
 use serde_json::{Value, json};
-use testkit::{Conversation, HttpClient, MODERN};
+use testkit::{Conversation, HttpClient, MODERN, failure_of};
 
 use crate::support::{Said, Site, call, outcome, run, text};
 
@@ -20,9 +20,10 @@ async fn pay(client: &mut HttpClient, mark: &str) -> Value {
 
 /// The approval that a refusal names.
 fn approval(response: &Value) -> String {
-    let data = &response["error"]["data"];
+    let error = failure_of(response);
+    let data = &error["data"];
     assert_eq!(
-        (&response["error"]["code"], &data["reason"]),
+        (&error["code"], &data["reason"]),
         (&json!(-32003), &json!("confirmation")),
         "{response}"
     );
@@ -139,10 +140,8 @@ async fn what_somebody_denies_does_not_run_and_is_on_record() {
         (&json!("denied"), &json!("carla"))
     );
     let refused = pay(&mut client, "rent").await;
-    assert_eq!(
-        refused["error"]["data"]["reason"], "confirmation",
-        "{refused}"
-    );
+    let reason = &failure_of(&refused)["data"]["reason"];
+    assert_eq!(reason, "confirmation", "{refused}");
     assert!(!site.read("executed").contains("rent"));
     // The server notes what was decided beside it.
     testkit::wait_until("the decision is noted", testkit::GENEROUS, || {

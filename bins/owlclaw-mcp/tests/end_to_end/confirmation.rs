@@ -1,7 +1,9 @@
 //! Calls that somebody has to confirm: by the client's user, by a command, over HTTP.
 
 use serde_json::{Value, json};
-use testkit::{Conversation, HttpClient, HttpRequest, HttpServer, MODERN};
+use testkit::{
+    Conversation, HttpClient, HttpRequest, HttpServer, MODERN, Reply, failure_of, succeeded,
+};
 
 use crate::support::{Site, call, run, text};
 
@@ -55,7 +57,8 @@ async fn operators(
 }
 
 /// The approval that a refusal names.
-fn pending(error: &Value) -> String {
+fn pending(refused: &Reply) -> String {
+    let error = refused.failure();
     assert_eq!(error["code"], -32003, "{error}");
     assert_eq!(error["data"]["reason"], "confirmation", "{error}");
     let id = error["data"]["approval"]["id"].as_str();
@@ -87,14 +90,11 @@ async fn the_user_of_a_modern_client_confirms_each_call_for_itself() {
         sent.spawn(async move { anna.request("tools/call", answered).await.response });
     }
     let answers = sent.join_all().await;
-    let (done, refused): (Vec<_>, Vec<_>) =
-        answers.iter().partition(|it| it.get("result").is_some());
+    let (done, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|it| succeeded(&it));
     assert_eq!(done.len(), 1, "{answers:?}");
     for answer in refused {
-        assert_eq!(
-            answer["error"]["data"]["reason"], "confirmation",
-            "{answer}"
-        );
+        let reason = &failure_of(answer)["data"]["reason"];
+        assert_eq!(reason, "confirmation", "{answer}");
     }
     assert_eq!(runs(&site), 1);
     let calls = site.calls();
@@ -113,7 +113,7 @@ async fn an_operator_decides_over_http_with_the_token_alone() {
     let mut anna = client(&server, "2025-03-26", false).await;
     let params = call("append", json!({"mark": "one"}));
     let refused = anna.request("tools/call", params.clone()).await;
-    let id = pending(refused.error());
+    let id = pending(&refused);
 
     let decide = format!("/approvals/{id}?decision=approve&by=boss");
     for (method, target) in [
@@ -161,7 +161,7 @@ async fn an_operator_decides_over_http_with_the_token_alone() {
     let done = anna.request("tools/call", params.clone()).await;
     assert_eq!(text(done.result()), "one");
     let again = anna.request("tools/call", params).await;
-    assert_ne!(pending(again.error()), id);
+    assert_ne!(pending(&again), id);
     assert_eq!(runs(&site), 1);
 
     let (status, stats) = operators(&server, "GET", "/governance/stats?days=2", Some(TOKEN)).await;
@@ -262,7 +262,7 @@ async fn an_approval_outlives_a_crash_and_is_still_for_one_call() {
     let params = call("append", json!({"mark": "one"}));
     let mut server = serve(&site).await;
     let mut anna = client(&server, MODERN, false).await;
-    let id = pending(anna.request("tools/call", params.clone()).await.error());
+    let id = pending(&anna.request("tools/call", params.clone()).await);
     let decide = format!("/approvals/{id}?decision=approve");
     assert_eq!(
         operators(&server, "POST", &decide, Some(TOKEN)).await.0,
@@ -281,6 +281,6 @@ async fn an_approval_outlives_a_crash_and_is_still_for_one_call() {
     let server = serve(&site).await;
     let mut anna = client(&server, MODERN, false).await;
     let again = anna.request("tools/call", params).await;
-    assert_ne!(pending(again.error()), id);
+    assert_ne!(pending(&again), id);
     assert_eq!(runs(&site), 1);
 }

@@ -1,7 +1,7 @@
 //! Two clients with different rights, their limits, and what survives a restart.
 
 use serde_json::{Value, json};
-use testkit::{Conversation, HttpClient, HttpServer, MODERN, Reply};
+use testkit::{Conversation, HttpClient, HttpServer, MODERN, Reply, failure_of};
 
 use crate::support::{END, Site, call, names, outcome, text};
 
@@ -61,9 +61,10 @@ async fn spend(peer: &mut impl Conversation, usd: &str) -> Reply {
 }
 
 /// The reason of a refusal.
-fn reason(reply: &Reply) -> &str {
-    assert_eq!(reply.code(), -32003, "{reply:?}");
-    reply.error()["data"]["reason"].as_str().unwrap()
+fn reason(reply: &Reply) -> String {
+    let refused = reply.failure();
+    assert_eq!(refused["code"], -32003, "{reply:?}");
+    refused["data"]["reason"].as_str().unwrap().to_owned()
 }
 
 async fn sees_what_it_may(reader: &mut impl Conversation, boss: &mut impl Conversation) {
@@ -108,7 +109,7 @@ async fn sees_what_it_may(reader: &mut impl Conversation, boss: &mut impl Conver
         .request("tools/call", call("fail", json!({"why": "x"})))
         .await;
     assert_eq!(reason(&denied), "permission");
-    assert_eq!(denied.error()["data"]["retryable"], false);
+    assert_eq!(denied.failure()["data"]["retryable"], false);
 }
 
 #[tokio::test]
@@ -160,8 +161,10 @@ async fn each_client_has_its_own_quota_and_is_told_what_is_left() {
     }
     let params = call("append", json!({"mark": "one too many"}));
     let refused = reader.post_modern("tools/call", params).await;
-    assert_eq!((refused.http.status, refused.code()), (200, -32003));
-    let data = &refused.response()["error"]["data"];
+    let refusal = failure_of(refused.response());
+    assert_eq!(refused.http.status, 200);
+    assert_eq!(refusal["code"], -32003);
+    let data = &refusal["data"];
     assert_eq!(
         (&data["reason"], &data["retryable"]),
         (&json!("rate_minute"), &json!(true))
@@ -208,7 +211,7 @@ async fn budgets_hold_and_what_a_call_really_cost_counts() {
     let refused = spend(&mut boss, "0.01").await;
     assert_eq!(reason(&refused), "budget");
     assert_eq!(
-        refused.error()["data"]["remaining"]["budget_remaining"],
+        refused.failure()["data"]["remaining"]["budget_remaining"],
         "0.3"
     );
     let dear = boss
@@ -290,7 +293,7 @@ async fn every_call_is_in_the_ledger_with_who_what_and_how_it_ended() {
     let _ = boss
         .request("tools/call", call("fail", json!({"why": "x"})))
         .await
-        .error();
+        .failure();
     let _ = boss
         .request("resources/read", json!({"uri": "skill://stock/counting"}))
         .await

@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::{Conversation, GENEROUS, HttpClient, HttpRequest, HttpServer, MODERN, Postgres};
+use testkit::{
+    Conversation, GENEROUS, HttpClient, HttpRequest, HttpServer, MODERN, Postgres, failure_of,
+    succeeded,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::support::{Site, call, run};
@@ -52,8 +55,16 @@ async fn append(server: &HttpServer, mark: &str) -> Option<String> {
     let answer = client
         .post_modern("tools/call", call("append", json!({"mark": mark})))
         .await;
-    let error = answer.response().get("error")?;
-    Some(error["data"]["reason"].as_str().unwrap_or("?").to_owned())
+    let answer = answer.response();
+    if succeeded(answer) {
+        return None;
+    }
+    Some(
+        failure_of(answer)["data"]["reason"]
+            .as_str()
+            .unwrap_or("?")
+            .to_owned(),
+    )
 }
 
 #[tokio::test]
@@ -111,7 +122,7 @@ async fn workers_that_do_not_come_back_are_seen_until_they_do() {
     let died = client
         .request("tools/call", call("die_with_all", json!({})))
         .await;
-    assert_eq!(died.code(), -32005);
+    assert_eq!(died.failure()["code"], -32005);
     let told = until(&server, "application", false).await;
     assert!(told["detail"].is_string(), "{told}");
     site.write("app.py", crate::support::WORKSHOP);
@@ -170,8 +181,10 @@ async fn newcomers_that_nobody_has_room_for_are_told_why_and_so_is_the_operator(
             HttpRequest::post("/mcp", message.to_string()).header("X-MCP-Client-ID", name);
         let answer = HttpClient::new(server.address()).exchange(&request).await;
         let answer = answer.json();
-        let reason = answer["error"]["data"]["reason"].as_str();
-        reason.map(str::to_owned)
+        (!succeeded(&answer)).then(|| {
+            let reason = &failure_of(&answer)["data"]["reason"];
+            reason.as_str().unwrap_or("?").to_owned()
+        })
     };
     for is_again in [false, true] {
         let mut server = site.http().await;

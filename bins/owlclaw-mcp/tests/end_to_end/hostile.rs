@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testkit::{Conversation, GENEROUS, HttpServer, wait_until};
+use testkit::{Conversation, GENEROUS, HttpServer, failure_of, wait_until};
 
 use crate::support::{Site, call, call_with_progress, text};
 
@@ -46,7 +46,7 @@ enum Answer {
     Something,
     /// With a result that is an error and has this in its text.
     Failed(&'static str),
-    /// With this code of an error.
+    /// With this code of a failure.
     Code(i64),
     /// Clearly, one way or another.
     Clear,
@@ -197,7 +197,7 @@ fn judge(tool: &str, arguments: &Value, expected: Answer, message: &Value) {
             assert!(is_error, "{what}");
             assert!(text(result).contains(words), "{what}");
         }
-        Code(code) => assert_eq!(error["code"], code, "{what}"),
+        Code(code) => assert_eq!(failure_of(message)["code"], code, "{what}"),
         Clear => {
             let said = error["message"]
                 .as_str()
@@ -312,7 +312,7 @@ async fn what_hostile_handlers_do_is_answered_and_nobody_elses_business() {
                 if reply.response["result"]["structuredContent"]["value"] == 3 {
                     break;
                 }
-                assert_eq!(reply.code(), -32005, "{good} after {tool}");
+                assert_eq!(reply.failure()["code"], -32005, "{good} after {tool}");
                 assert!(Instant::now() < until, "{good} after {tool}");
             }
         }

@@ -117,7 +117,7 @@ async fn health_notices_a_lost_worker_and_that_it_is_back() {
     let died = other
         .request("tools/call", call("die_with_all", json!({})))
         .await;
-    assert_eq!(died.code(), -32005);
+    assert_eq!(died.failure()["code"], -32005);
     becomes(503, "no_such_module").await;
     site.write("app.py", crate::support::WORKSHOP);
     becomes(200, "").await;
@@ -152,7 +152,7 @@ async fn metrics_move_with_what_is_done() {
     let _ = client
         .request("tools/call", call("spin", json!({})))
         .await
-        .error();
+        .failure();
     let _ = client
         .request("tools/call", call("no-such", json!({})))
         .await
@@ -178,7 +178,12 @@ async fn metrics_move_with_what_is_done() {
         ("owlclaw_mcp_denials_total{reason=\"permission\"}", 1.0),
         (
             "owlclaw_mcp_requests_total{code=\"0\",method=\"tools/call\"}",
-            4.0,
+            3.0,
+        ),
+        // Told by results, and counted as what they are.
+        (
+            "owlclaw_mcp_requests_total{code=\"-32005\",method=\"tools/call\"}",
+            1.0,
         ),
         (
             "owlclaw_mcp_requests_total{code=\"-32003\",method=\"tools/call\"}",

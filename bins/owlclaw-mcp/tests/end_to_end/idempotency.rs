@@ -1,7 +1,9 @@
 //! Calls that are sent again under the same key, by clients that have not heard of the first.
 
 use serde_json::{Value, json};
-use testkit::{Conversation, GENEROUS, HttpClient, HttpServer, MODERN, wait_until};
+use testkit::{
+    Conversation, GENEROUS, HttpClient, HttpServer, MODERN, failure_of, succeeded, wait_until,
+};
 
 use crate::support::{Site, outcome, text};
 
@@ -26,12 +28,12 @@ fn runs(site: &Site) -> usize {
 }
 
 /// The state of a key that is taken.
-fn taken(response: &Value) -> &str {
-    let error = &response["error"];
+fn taken(response: &Value) -> String {
+    let error = failure_of(response);
     assert_eq!(error["code"], -32003, "{response}");
     assert_eq!(error["data"]["reason"], "idempotency", "{response}");
     assert!(error["data"]["call"].is_string(), "{response}");
-    error["data"]["state"].as_str().unwrap()
+    error["data"]["state"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -63,7 +65,11 @@ async fn a_call_that_is_sent_again_is_answered_as_before_and_not_done_again() {
     let other = anna
         .request("tools/call", keyed("append", json!({"mark": "two"}), "k-2"))
         .await;
-    assert_eq!(other.error()["data"]["reason"], "rate_minute", "{other:?}");
+    assert_eq!(
+        other.failure()["data"]["reason"],
+        "rate_minute",
+        "{other:?}"
+    );
     let calls = site.calls();
     let ran = calls.iter().filter(|it| outcome(it) == "succeeded").count();
     assert_eq!(ran, 1, "a replay is no second call");
@@ -129,12 +135,11 @@ async fn of_many_at_once_one_is_done() {
         sent.spawn(async move { anna.request("tools/call", params).await.response });
     }
     for response in sent.join_all().await {
-        match response.get("result") {
-            Some(result) => assert_eq!(text(result), "one"),
-            None => {
-                assert_eq!(taken(&response), "in_flight");
-                assert_eq!(response["error"]["data"]["retryable"], true);
-            }
+        if succeeded(&response) {
+            assert_eq!(text(&response["result"]), "one");
+        } else {
+            assert_eq!(taken(&response), "in_flight");
+            assert_eq!(failure_of(&response)["data"]["retryable"], true);
         }
     }
     assert_eq!(runs(&site), 1);
@@ -155,7 +160,7 @@ async fn a_failure_is_answered_again_and_what_nobody_knows_is_not_done_again() {
     // The worker dies in the middle of it.
     let params = keyed("die", json!({"status": 3}), "k-2");
     let first = anna.request("tools/call", params.clone()).await;
-    assert_eq!(first.code(), -32005, "{first:?}");
+    assert_eq!(first.failure()["code"], -32005, "{first:?}");
     let again = anna.request("tools/call", params).await;
     assert_eq!(taken(&again.response), "unknown");
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testkit::{GENEROUS, HttpClient, HttpRequest, HttpServer, Port};
+use testkit::{GENEROUS, HttpClient, HttpRequest, HttpServer, Port, failure_of, succeeded};
 use tokio::{process::Command, time::sleep};
 
 use crate::support::{Site, call, run};
@@ -27,14 +27,13 @@ async fn append(server: &HttpServer, mark: &str) -> Result<(), String> {
     let answer = client
         .post_modern("tools/call", call("append", json!({"mark": mark})))
         .await;
-    match answer.response().get("error") {
-        None => Ok(()),
-        Some(error) => {
-            assert_eq!(error["code"], -32003, "{error}");
-            assert_eq!(error["data"]["retryable"], true, "{error}");
-            Err(error["data"]["reason"].as_str().unwrap().to_owned())
-        }
+    if succeeded(answer.response()) {
+        return Ok(());
     }
+    let error = failure_of(answer.response());
+    assert_eq!(error["code"], -32003, "{error}");
+    assert_eq!(error["data"]["retryable"], true, "{error}");
+    Err(error["data"]["reason"].as_str().unwrap().to_owned())
 }
 
 /// Calls until it is carried out, as a client does that was told to try again.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ledger::{Event, LedgerReader, NoteKind, Noted, ReadLedger};
 use serde_json::{Value, json};
-use testkit::{Conversation, GENEROUS, HttpClient, HttpRequest, HttpServer, MODERN};
+use testkit::{Conversation, GENEROUS, HttpClient, HttpRequest, HttpServer, MODERN, succeeded};
 use tokio::time::{Instant, sleep};
 
 use crate::support::{END, Site, call};
@@ -64,10 +64,13 @@ async fn fate_of(client: &mut HttpClient, tool: &str) -> Fate {
     };
     let params = call(tool, arguments);
     let answer = client.request("tools/call", params).await;
-    match answer.response["error"]["message"].as_str() {
-        None => Ran,
-        Some(message) if message.starts_with("unknown tool") => Unknown,
-        Some(_) => Fate::Refused,
+    if succeeded(&answer.response) {
+        return Ran;
+    }
+    let message = answer.failure()["message"].to_string();
+    match message.starts_with("\"unknown tool") {
+        true => Unknown,
+        false => Fate::Refused,
     }
 }
 

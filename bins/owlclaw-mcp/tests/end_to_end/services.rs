@@ -315,7 +315,7 @@ async fn a_bound_tool_is_governed_as_its_skill_says() {
     let refused = server
         .request("tools/call", call("fetch-order", json!({"order_id": "1"})))
         .await;
-    assert_eq!(refused.code(), -32003, "{refused:?}");
+    assert_eq!(refused.failure()["code"], -32003, "{refused:?}");
     assert_eq!(orders.requests().len(), 1);
 }
 

@@ -11,7 +11,7 @@ use std::{
 use serde_json::json;
 use testkit::{
     Conversation, GENEROUS, HttpClient, HttpConnection, HttpRequest, HttpServer, Port, StdioServer,
-    wait_until,
+    succeeded, wait_until,
 };
 use tokio::task::JoinSet;
 
@@ -127,7 +127,7 @@ async fn under_load_over_stdio_every_call_that_runs_is_answered_and_on_record() 
     let status = server.wait_exit(END).await;
     assert_eq!(status.code(), Some(0), "{}", server.stderr());
     let answered = answers.iter().map(|answer| {
-        assert!(answer.get("result").is_some(), "{answer}");
+        assert!(succeeded(&answer), "{answer}");
         marks[&answer["id"].to_string()].clone()
     });
     nothing_is_lost(&site, &answered.collect()).await;
@@ -273,7 +273,7 @@ async fn balancers_are_told_before_anybody_is_turned_away() {
     assert_eq!(live.status, 200);
     let params = call("append", json!({"mark": "late"}));
     let answer = client.post_modern("tools/call", params).await;
-    assert!(answer.response().get("result").is_some(), "{answer:?}");
+    assert!(succeeded(answer.response()), "{answer:?}");
     assert_eq!(server.wait_exit(END).await.code(), Some(0));
     nothing_is_lost(&site, &HashSet::from(["late".to_owned()])).await;
 }

@@ -1,7 +1,9 @@
 //! WebSockets of the real program: what is governed elsewhere is governed here.
 
 use serde_json::{Value, json};
-use testkit::{Conversation, GENEROUS, HttpRequest, HttpServer, MODERN, WebSocketPeer, wait_until};
+use testkit::{
+    Conversation, GENEROUS, HttpRequest, HttpServer, MODERN, WebSocketPeer, succeeded, wait_until,
+};
 
 use crate::support::{Site, call, outcome, run};
 
@@ -42,11 +44,11 @@ async fn every_revision_is_spoken_and_each_call_is_governed_and_recorded() {
         let paid = socket
             .request("tools/call", call("spend", json!({"usd": "0.1"})))
             .await;
-        assert!(paid.response["result"].is_object(), "{paid:?}");
+        assert!(succeeded(&paid.response), "{paid:?}");
         let refused = socket
             .request("tools/call", call("spend", json!({"usd": "0.1"})))
             .await;
-        assert_eq!(refused.code(), -32003, "{version}: {refused:?}");
+        assert_eq!(refused.failure()["code"], -32003, "{version}: {refused:?}");
         let calls = site.calls();
         let of: Vec<_> = calls
             .iter()

@@ -65,8 +65,8 @@ pub(crate) struct RequestLine<'a> {
     pub(crate) outcome: &'static str,
     /// What kind of result it has.
     pub(crate) result: Option<&'static str>,
-    /// The JSON-RPC error it was answered with.
-    pub(crate) error: Option<(i32, &'a str)>,
+    /// The code of the failure it was answered with, and what was said if that was an error.
+    pub(crate) error: Option<(i32, Option<&'a str>)>,
     pub(crate) took: Duration,
 }
 
@@ -104,7 +104,9 @@ impl RequestLine<'_> {
         let (code, message) = self.error.unzip();
         let message = match fault {
             Some(fault) => Some(shortened(&fault.message, MAX_TEXT_BYTES)),
-            None => message.map(|text| shortened(&redactor.text(text), MAX_TEXT_BYTES)),
+            None => message
+                .flatten()
+                .map(|text| shortened(&redactor.text(text), MAX_TEXT_BYTES)),
         };
         let call = tally.and_then(|it| it.call());
         let call = call.or_else(|| verdict.as_ref()?.call);

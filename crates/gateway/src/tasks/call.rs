@@ -2,7 +2,7 @@
 
 use super::{Outcome, Run, Tasks, Wanted, methods::tasks_missing};
 use crate::{
-    Invocation, Offer, Server,
+    ErrorStyle, Invocation, Offer, Server,
     asking::{self, Repeated, declared, sealed},
     facts::{caller_of, tool_capability},
     invocation::Invoked,
@@ -210,7 +210,12 @@ impl<Q: QuotaStore> Server<Q> {
                 Ok(ServerResult::InputRequired(required))
             }
             Outcome::Ended(outcome, tally) => {
-                let result = tool_result(outcome, &tally, &name, cx.version, self.errors)?;
+                let mut errors = self.errors;
+                if at_once {
+                    // Its client takes a task or an error, and nothing else.
+                    errors.style = ErrorStyle::Protocol;
+                }
+                let result = tool_result(outcome, &tally, &name, cx, errors)?;
                 Ok(ServerResult::CallTool(result))
             }
         }

@@ -11,7 +11,7 @@ use crate::{
     facts::tool_capability,
     server::tool_result,
 };
-use adapter_tools::Answers;
+use adapter_tools::{Answers, ToolError};
 use futures_util::{
     FutureExt,
     future::{BoxFuture, Either, select},
@@ -327,7 +327,12 @@ impl<Q: QuotaStore> Run<Q> {
         outcome: Result<Invoked, InvocationError>,
         tally: &Tally,
     ) -> (TaskState, Option<String>) {
-        let result = tool_result(outcome, tally, &self.tool, self.cx.version, self.errors);
+        // The rest are words of ours, which say by themselves that it came to nothing.
+        let is_tools_own = matches!(
+            outcome,
+            Ok(_) | Err(InvocationError::Tool(ToolError::Failed(_)))
+        );
+        let result = tool_result(outcome, tally, &self.tool, &self.cx, self.errors);
         let mut result = match result {
             Ok(result) => result,
             Err(error) => return failed(&error),
@@ -338,7 +343,7 @@ impl<Q: QuotaStore> Run<Q> {
             result.meta.insert(RELATED_TASK, &task);
         }
         let is_error = result.is_error;
-        let message = is_error.then(|| failure(&result));
+        let message = is_error.then(|| failure(&result, is_tools_own));
         match self
             .encoder
             .result(self.cx.version, &ServerResult::CallTool(result))
@@ -455,7 +460,7 @@ fn outcome(called: CallEnd, tally: Arc<Tally>) -> Outcome {
 
 /// What people are told of a tool that ran and failed: its own words, or the beginning of them. Of a
 /// task of 2025-11-25 some clients show nothing else.
-fn failure(result: &CallToolResult) -> String {
+fn failure(result: &CallToolResult, is_tools_own: bool) -> String {
     let text = result.content.iter().find_map(|it| match it {
         Content::Text { text, .. } => Some(text.as_str()),
         _ => None,
@@ -464,7 +469,10 @@ fn failure(result: &CallToolResult) -> String {
         None => "the tool failed".to_owned(),
         Some(text) => {
             let beginning: String = text.chars().take(MAX_FAILURE_CHARS).collect();
-            format!("the tool failed: {beginning}")
+            match is_tools_own {
+                true => format!("the tool failed: {beginning}"),
+                false => beginning,
+            }
         }
     }
 }

@@ -1,14 +1,15 @@
 //! Arguments that do not fit never reach a tool, and what a failing one answers (Property 12,
 //! decisions D3 and D4).
 
-use crate::house::{PRICE, SPOKEN, Setup, block_on, has_error_results};
+use crate::house::{PRICE, SPOKEN, Setup, block_on, has_error_results, policy};
 use adapter_tools::Tool;
 use gateway::{ErrorOptions, ErrorStyle, Options};
-use governance::Usage;
+use governance::{Rules, Usage};
 use ledger::Outcome;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::HashMap;
+use testkit::{failure_of, succeeded};
 
 fn setup(style: ErrorStyle, development: bool) -> Setup {
     let setup = Setup::default();
@@ -29,6 +30,25 @@ fn wants_result(style: ErrorStyle, version: &str) -> bool {
         ErrorStyle::Protocol => false,
         ErrorStyle::Result => true,
     }
+}
+
+/// Whether what a tool and governance have to say is a result (decisions D4 and D40).
+fn tells_models(style: ErrorStyle, version: &str) -> bool {
+    match style {
+        ErrorStyle::Auto => version != "1.0",
+        ErrorStyle::Protocol => false,
+        ErrorStyle::Result => true,
+    }
+}
+
+/// The failure that the answer tells of, in the form that is due.
+fn failure(answer: &Value, is_result: bool, says: &str) -> Value {
+    assert_eq!(
+        answer.get("result").is_some(),
+        is_result,
+        "{says}: {answer}"
+    );
+    failure_of(answer)
 }
 
 /// The answer to arguments that do not fit has the form of decision D3.
@@ -171,21 +191,11 @@ async fn a_failing_tool_is_a_result_or_an_error_as_the_revision_has_it() {
             let house = setup(style, false).build();
             let mut client = house.connect("anna", version).await;
             let answer = client.call("fail", json!({})).await;
-            let data = if wants_result(style, version) {
-                let result = &answer["result"];
-                assert_eq!(result["isError"], true, "{style:?} {version}: {answer}");
-                assert_eq!(result["content"][0]["text"], "the order is gone");
-                let data = &result["_meta"]["io.owlclaw/error"];
-                assert_eq!(data["code"], -32005);
-                data
-            } else {
-                assert_eq!(
-                    answer["error"]["code"], -32005,
-                    "{style:?} {version}: {answer}"
-                );
-                assert_eq!(answer["error"]["message"], "the order is gone");
-                &answer["error"]["data"]
-            };
+            let says = format!("{style:?} {version}");
+            let told = failure(&answer, tells_models(style, version), &says);
+            assert_eq!(told["code"], -32005, "{says}");
+            assert_eq!(told["message"], "the order is gone");
+            let data = &told["data"];
             assert_eq!(data["details"], json!({ "order": 7 }));
             assert_eq!(data["retryable"], false);
             let call = &house.record().await[0];
@@ -203,28 +213,79 @@ async fn a_failing_tool_is_a_result_or_an_error_as_the_revision_has_it() {
 }
 
 #[tokio::test]
-async fn what_is_not_the_tools_own_word_is_an_error_in_every_revision_and_style() {
+async fn what_keeps_a_tool_from_answering_is_told_and_what_is_ours_is_an_error_everywhere() {
     for style in STYLES {
         for version in SPOKEN {
             let house = setup(style, false).build();
             let mut client = house.connect("anna", version).await;
-            for (tool, code, retryable, retry_after) in [
-                ("crash", -32005, Some(true), None),
-                ("busy", -32005, Some(true), Some(2)),
-                ("suspended", -32005, Some(true), Some(30)),
-                ("broken", -32603, Some(false), None),
-                ("panic", -32603, None, None),
+            for (tool, code, retryable, retry_after, words) in [
+                ("crash", -32005, Some(true), None, "the worker has died"),
+                (
+                    "busy",
+                    -32005,
+                    Some(true),
+                    Some(2),
+                    "the tool is busy; try again in 2 s",
+                ),
+                (
+                    "suspended",
+                    -32005,
+                    Some(true),
+                    Some(30),
+                    "the tool is suspended because it has ended its process several times; try \
+                     again in 30 s",
+                ),
+                ("broken", -32603, Some(false), None, "internal error"),
+                ("panic", -32603, None, None, "internal error"),
             ] {
                 let answer = client.call(tool, json!({})).await;
-                let error = &answer["error"];
-                assert_eq!(error["code"], code, "{tool} {style:?} {version}: {answer}");
-                assert_eq!(error["data"]["retryable"].as_bool(), retryable, "{tool}");
-                assert_eq!(error["data"]["retry_after"].as_u64(), retry_after, "{tool}");
+                let says = format!("{tool} {style:?} {version}");
+                let is_result = code == -32005 && tells_models(style, version);
+                let told = failure(&answer, is_result, &says);
+                assert_eq!(told["code"], code, "{says}: {answer}");
+                assert_eq!(told["message"], words, "{says}");
+                let data = &told["data"];
+                assert_eq!(data["retryable"].as_bool(), retryable, "{says}");
+                assert_eq!(data["retry_after"].as_u64(), retry_after, "{says}");
                 assert!(!answer.to_string().contains("secret"), "{answer}");
                 assert!(!answer.to_string().contains("as asked"), "{answer}");
             }
             // And the connection lives on.
-            assert!(client.call("add", json!({ "a": 1, "b": 2 })).await["result"].is_object());
+            assert!(succeeded(
+                &client.call("add", json!({ "a": 1, "b": 2 })).await
+            ));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_has_the_form_of_its_style_and_the_unknown_is_always_an_error() {
+    for style in STYLES {
+        for version in SPOKEN {
+            let setup = Setup {
+                policy: policy(Rules {
+                    deny: vec!["tool/add".to_owned()],
+                    hidden: vec!["tool/fail".to_owned()],
+                    ..Rules::default()
+                }),
+                ..setup(style, false)
+            };
+            let house = setup.build();
+            let mut client = house.connect("anna", version).await;
+            let says = format!("{style:?} {version}");
+            let refused = client.call("add", json!({ "a": 1, "b": 2 })).await;
+            let told = failure(&refused, tells_models(style, version), &says);
+            assert_eq!(told["code"], -32003, "{says}");
+            assert_eq!(told["message"], "permission is missing for this capability");
+            assert_eq!(told["data"]["reason"], "permission");
+            assert_eq!(told["data"]["retryable"], false);
+            for unknown in ["fail", "nothing"] {
+                let answer = client.call(unknown, json!({})).await;
+                failure(&answer, false, &format!("{unknown} {says}"));
+            }
+            let metrics = house.gateway.metrics().render();
+            let counted = r#"owlclaw_mcp_requests_total{code="-32003",method="tools/call"} 1"#;
+            assert!(metrics.contains(counted), "{says}: {metrics}");
         }
     }
 }

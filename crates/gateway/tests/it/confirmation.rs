@@ -1,5 +1,6 @@
 //! What must be confirmed does not begin without, and a confirmation is for one call (D5).
 
+use crate::house::reason_of;
 use crate::{
     house::{Bench, Client, House, Setup, now_us, offer, pass, policy},
     tasks_house::{LEGACY, created, reaches, setup as with_tasks},
@@ -10,7 +11,7 @@ use governance::{CapabilityFacts, Confirmation, Micros, Policy, PolicySpec, Quot
 use ledger::{ApprovalId, Decision, Event, NoteKind, Outcome};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
-use testkit::MODERN;
+use testkit::{MODERN, failure_of};
 
 const KEY: &str = "io.owlclaw/confirm";
 
@@ -137,8 +138,8 @@ fn is_done(answer: &Value) -> bool {
 
 /// The approval that a refusal names.
 fn pending(answer: &Value) -> ApprovalId {
-    let data = &answer["error"]["data"];
-    assert_eq!(answer["error"]["code"], -32003, "{answer}");
+    let data = &failure_of(&answer)["data"];
+    assert_eq!(failure_of(&answer)["code"], -32003, "{answer}");
     assert_eq!(data["reason"], "confirmation", "{answer}");
     assert_eq!(data["approval"]["state"], "pending", "{answer}");
     let id = data["approval"]["id"].as_str().expect("an id");
@@ -224,8 +225,8 @@ async fn a_legacy_client_is_asked_by_a_request() {
             let said = client.receive_answer(&call).await;
             assert_eq!(house.bench.runs(), runs, "{version}: {said}");
             if runs == 0 {
-                assert_eq!(said["error"]["code"], -32003, "{said}");
-                assert_eq!(said["error"]["data"]["reason"], "confirmation");
+                assert_eq!(failure_of(&said)["code"], -32003, "{said}");
+                assert_eq!(failure_of(&said)["data"]["reason"], "confirmation");
                 let record = house.record().await;
                 assert_eq!(record.len(), 1);
                 assert_eq!(record[0].reason(), Some("confirmation"));
@@ -254,9 +255,9 @@ async fn who_cannot_be_asked_is_told_what_to_have_approved_and_then_makes_the_sa
         };
         let first = client.call(tool, to("bob")).await;
         let id = pending(&first);
-        let message = first["error"]["message"].as_str().unwrap();
-        assert!(message.contains(&id.to_string()), "{message}");
-        assert!(first["error"]["data"]["approval"]["how"].is_string());
+        let message = failure_of(&first)["message"].clone();
+        let command = format!("approvals approve {id} --by");
+        assert!(message.as_str().unwrap().contains(&command), "{message}");
         // Members in another order are the same call.
         let reordered = json!({ "amount": 7, "to": "bob" });
         let second = client.call(tool, reordered.clone()).await;
@@ -284,7 +285,7 @@ async fn a_denied_approval_refuses_until_it_has_expired() {
     decide(&house, id, Decision::Deny).await;
     for _ in 0..2 {
         let answer = client.call("transfer", to("bob")).await;
-        let data = &answer["error"]["data"];
+        let data = &failure_of(&answer)["data"];
         assert_eq!(data["reason"], "confirmation", "{answer}");
         assert_eq!(data["approval"]["state"], "denied", "{answer}");
         assert_eq!(data["approval"]["id"], id.to_string());
@@ -552,7 +553,7 @@ async fn an_approval_lets_nothing_through_but_what_it_is_for_and_that_once() {
             assert!(done <= rightful, "{kind:?} by {by:?}: {answers:?}");
             // Refused, or asked anew: nothing else.
             for answer in answers.iter().filter(|it| !is_done(it)) {
-                let refused = answer["error"]["data"]["reason"] == "confirmation";
+                let refused = reason_of(answer) == Some("confirmation");
                 let asked = answer["result"]["resultType"] == "input_required";
                 let invalid =
                     answer["error"]["code"] == -32602 || answer["result"]["isError"] == true;
@@ -593,7 +594,11 @@ async fn a_confirmed_call_that_asks_goes_on_once_without_a_second_question() {
     assert_eq!(house.bench.runs(), 2);
     for _ in 0..2 {
         let again = client.ask("tools/call", go_on.clone()).await;
-        assert_eq!(again["error"]["data"]["reason"], "confirmation", "{again}");
+        assert_eq!(
+            failure_of(&again)["data"]["reason"],
+            "confirmation",
+            "{again}"
+        );
     }
     assert_eq!(house.bench.runs(), 2);
     let record = house.record().await;
@@ -628,7 +633,7 @@ async fn no_outage_lets_a_confirmed_call_go_on_without_its_record() {
     let go_on = answered("order", &none, &state, "size", size);
     for _ in 0..2 {
         let answer = client.ask("tools/call", go_on.clone()).await;
-        let reason = &answer["error"]["data"]["reason"];
+        let reason = &failure_of(&answer)["data"]["reason"];
         assert_eq!(reason, "ledger_unavailable", "{answer}");
     }
     assert_eq!(house.bench.runs(), 1);
@@ -671,7 +676,11 @@ async fn a_question_does_not_hold_what_it_would_take() {
     let done = confirm(&mut client, "transfer", &to("bob"), &state).await;
     assert!(is_done(&done), "{done}");
     let refused = client.call("transfer", to("bob")).await;
-    assert_eq!(refused["error"]["data"]["reason"], "budget", "{refused}");
+    assert_eq!(
+        failure_of(&refused)["data"]["reason"],
+        "budget",
+        "{refused}"
+    );
 }
 
 #[tokio::test]
@@ -718,7 +727,7 @@ async fn a_task_asks_for_its_confirmation_and_runs_once_it_has_it() {
             assert_eq!(ran.len(), 1, "{record:?}");
             assert_eq!(ran[0].started.task.as_deref(), Some(id.as_str()));
         } else {
-            assert_eq!(end["error"]["data"]["reason"], "confirmation", "{end}");
+            assert_eq!(failure_of(&end)["data"]["reason"], "confirmation", "{end}");
         }
     }
 }
@@ -753,7 +762,11 @@ async fn what_is_read_can_be_confirmed_as_well() {
         assert_eq!(read["result"]["contents"][0]["text"], "secret", "{read}");
         if version == MODERN {
             let again = client.ask("resources/read", params).await;
-            assert_eq!(again["error"]["data"]["reason"], "confirmation", "{again}");
+            assert_eq!(
+                failure_of(&again)["data"]["reason"],
+                "confirmation",
+                "{again}"
+            );
         }
         // Who cannot be asked does not read it.
         let mut other = house.connect("bob", version).await;

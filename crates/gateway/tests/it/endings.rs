@@ -1,11 +1,11 @@
 //! How calls end decides whether what is called rests: for what failed, and for nothing else.
 
-use crate::house::{Setup, pass, policy};
+use crate::house::{Setup, pass, policy, reason_of};
 use adapter_tools::{Needed, ToolError, ToolOutput};
 use governance::{BreakerSpec, PolicySpec, Rules};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::time::Duration;
-use testkit::MODERN;
+use testkit::{MODERN, failure_of, succeeded};
 
 /// A tool rests after two failures.
 fn rests() -> PolicySpec {
@@ -43,10 +43,6 @@ fn setup() -> Setup {
     }
 }
 
-fn reason(answer: &Value) -> Option<&str> {
-    answer["error"]["data"]["reason"].as_str()
-}
-
 #[tokio::test]
 async fn a_tool_rests_when_it_fails_and_not_when_its_callers_do() {
     for (tool, arguments, rests) in [
@@ -67,24 +63,27 @@ async fn a_tool_rests_when_it_fails_and_not_when_its_callers_do() {
         client.open(MODERN).await;
         for _ in 0..2 {
             let answer = client.call(tool, arguments.clone()).await;
-            assert_ne!(reason(&answer), Some("circuit_open"), "{tool}: {answer}");
+            assert_ne!(reason_of(&answer), Some("circuit_open"), "{tool}: {answer}");
         }
         let runs = house.bench.runs();
         let mut other = house.connect("bob", MODERN).await;
         let answer = other.call(tool, arguments.clone()).await;
-        let refused = reason(&answer) == Some("circuit_open");
+        let refused = reason_of(&answer) == Some("circuit_open");
         assert_eq!(refused, rests, "{tool} {arguments}: {answer}");
         if rests {
             assert_eq!(house.bench.runs(), runs, "{tool}");
-            assert_eq!(answer["error"]["data"]["retryable"], true);
-            assert_eq!(answer["error"]["data"]["retry_after"], 30);
+            let data = failure_of(&answer)["data"].clone();
+            assert_eq!(
+                (&data["retryable"], &data["retry_after"]),
+                (&json!(true), &json!(30))
+            );
             // One is let through to try when it has rested; it fails, and the tool rests again.
             pass(Duration::from_secs(31));
             let answer = other.call(tool, arguments.clone()).await;
-            assert_ne!(reason(&answer), Some("circuit_open"), "{tool}: {answer}");
+            assert_ne!(reason_of(&answer), Some("circuit_open"), "{tool}: {answer}");
             assert_eq!(house.bench.runs(), runs + 1, "{tool}");
             let answer = other.call(tool, arguments).await;
-            assert_eq!(reason(&answer), Some("circuit_open"), "{tool}: {answer}");
+            assert_eq!(reason_of(&answer), Some("circuit_open"), "{tool}: {answer}");
         }
     }
 }
@@ -103,5 +102,5 @@ async fn a_call_that_is_given_up_says_nothing_of_its_tool() {
     house.bench.begun().await;
     house.bench.gate.notify_waiters();
     let answer = client.receive_answer(&id).await;
-    assert!(answer.get("result").is_some(), "{answer}");
+    assert!(succeeded(&answer), "{answer}");
 }

@@ -46,9 +46,16 @@ pub(crate) fn has_batches(version: &str) -> bool {
     matches!(version, "1.0" | "2024-11-05" | "2025-03-26")
 }
 
-/// Whether failures of tools are results (decisions D3 and D4).
+/// Whether arguments that do not fit are results (decision D3).
 pub(crate) fn has_error_results(version: &str) -> bool {
     version == "2025-11-25" || version == MODERN
+}
+
+/// Why a call was refused, if it was.
+pub(crate) fn reason_of(answer: &Value) -> Option<&str> {
+    let told = answer.pointer("/result/_meta/io.owlclaw~1error/reason");
+    told.or_else(|| answer.pointer("/error/data/reason"))?
+        .as_str()
 }
 
 thread_local! {

@@ -21,7 +21,7 @@ use std::{
     },
     time::Duration,
 };
-use testkit::{Conversation, HttpClient, MODERN};
+use testkit::{Conversation, HttpClient, MODERN, failure_of};
 use transport_http::HttpOptions;
 
 /// Counts what gets through to it.
@@ -436,12 +436,12 @@ async fn who_is_refused_never_reaches_what_they_call() {
                     for place in Place::of(version) {
                         let mut client = house.connect(principal, version).await;
                         let answer = client.ask_at(*place, method, params(method)).await;
-                        assert!(answer["error"]["code"].is_i64(), "{says}: {answer}");
+                        assert!(failure_of(&answer)["code"].is_i64(), "{says}: {answer}");
                         let client = HttpClient::new(address);
                         let mut client = client.with_header("x-mcp-client-id", principal);
                         client.open(version).await;
                         let answer = post_at(&mut client, *place, method, params(method)).await;
-                        assert!(answer["error"]["code"].is_i64(), "{says}: {answer}");
+                        assert!(failure_of(&answer)["code"].is_i64(), "{says}: {answer}");
                         let now = reached.count();
                         assert_eq!(now, way.before, "{says} in {version}, {place:?}: {answer}");
                         refused += 2;

@@ -3,7 +3,7 @@
 use crate::house::{House, Place, SPOKEN, Setup, policy};
 use governance::{Quota, Rules};
 use serde_json::json;
-use testkit::{GENEROUS, wait_until};
+use testkit::{GENEROUS, failure_of, succeeded, wait_until};
 
 /// Fails, and everybody knows it.
 async fn fail(house: &House) {
@@ -29,11 +29,11 @@ async fn while_the_ledger_fails_calls_are_refused_and_do_not_run() {
             let params = json!({ "name": "add", "arguments": { "a": 1, "b": 2 } });
             for _ in 0..3 {
                 let answer = client.ask_at(*place, "tools/call", params.clone()).await;
-                assert_eq!(answer["error"]["code"], -32003, "{version}: {answer}");
-                let data = &answer["error"]["data"];
+                assert_eq!(failure_of(&answer)["code"], -32003, "{version}: {answer}");
+                let data = &failure_of(&answer)["data"];
                 assert_eq!(data["reason"], "ledger_unavailable");
                 assert_eq!(data["retryable"], true);
-                assert!(data["details"].is_string());
+                assert!(failure_of(&answer)["message"].is_string());
             }
             let usage = house.usage_of("anna").await;
             let used = usage.map(|usage| (usage.spent.0, usage.calls_total, usage.running));
@@ -62,7 +62,8 @@ async fn resources_are_not_read_either() {
             .ask("resources/read", json!({ "uri": "doc://a" }))
             .await;
         assert_eq!(
-            answer["error"]["data"]["reason"], "ledger_unavailable",
+            failure_of(&answer)["data"]["reason"],
+            "ledger_unavailable",
             "{answer}"
         );
         assert!(!answer.to_string().contains("secret"));
@@ -87,7 +88,8 @@ async fn an_outage_uses_up_nobodys_quota() {
     for _ in 0..5 {
         let answer = client.call("add", json!({ "a": 1, "b": 2 })).await;
         assert_eq!(
-            answer["error"]["data"]["reason"], "ledger_unavailable",
+            failure_of(&answer)["data"]["reason"],
+            "ledger_unavailable",
             "{answer}"
         );
     }
@@ -95,7 +97,7 @@ async fn an_outage_uses_up_nobodys_quota() {
     recover(&house).await;
     for _ in 0..2 {
         let answer = client.call("add", json!({ "a": 1, "b": 2 })).await;
-        assert!(answer.get("result").is_some(), "{answer}");
+        assert!(succeeded(&answer), "{answer}");
     }
 }
 
@@ -115,7 +117,7 @@ async fn what_is_refused_anyway_keeps_its_reason_in_an_outage() {
     let mut client = house.connect("anna", "2025-06-18").await;
     client.call("priced", json!({})).await;
     let answer = client.call("add", json!({ "a": 1, "b": 2 })).await;
-    assert_eq!(answer["error"]["data"]["reason"], "permission");
+    assert_eq!(failure_of(&answer)["data"]["reason"], "permission");
     for unknown in ["spend", "nothing"] {
         let answer = client.call(unknown, json!({})).await;
         assert_eq!(answer["error"]["code"], -32001, "{unknown}");
@@ -127,11 +129,11 @@ async fn when_the_ledger_works_again_so_does_everything() {
     let house = Setup::default().build();
     let mut client = house.connect("anna", "2025-06-18").await;
     let add = json!({ "a": 1, "b": 2 });
-    assert!(client.call("add", add.clone()).await["result"].is_object());
+    assert!(succeeded(&client.call("add", add.clone()).await));
     for round in 1..3 {
         fail(&house).await;
         let refused = client.call("add", add.clone()).await;
-        assert_eq!(refused["error"]["data"]["reason"], "ledger_unavailable");
+        assert_eq!(failure_of(&refused)["data"]["reason"], "ledger_unavailable");
         assert_eq!(house.bench.runs(), round);
         recover(&house).await;
         let answer = client.call("add", add.clone()).await;
@@ -154,10 +156,7 @@ async fn a_call_that_runs_when_the_ledger_fails_is_answered_and_recorded_later()
     fail(&house).await;
     house.bench.gate.notify_waiters();
     let answer = client.receive_answer(&id).await;
-    assert!(
-        answer.get("result").is_some(),
-        "it has run, and says so: {answer}"
-    );
+    assert!(succeeded(&answer), "it has run, and says so: {answer}");
     recover(&house).await;
     let record = house.record().await;
     let call = record
@@ -174,7 +173,7 @@ async fn once_the_ledger_is_closed_nothing_runs() {
     let mut client = house.connect("anna", "2025-06-18").await;
     house.gateway.recorder().close().await.unwrap();
     let answer = client.call("add", json!({ "a": 1, "b": 2 })).await;
-    assert_eq!(answer["error"]["data"]["reason"], "ledger_unavailable");
+    assert_eq!(failure_of(&answer)["data"]["reason"], "ledger_unavailable");
     assert_eq!(house.bench.runs(), 0);
 }
 
@@ -209,7 +208,7 @@ async fn what_changes_nothing_may_go_on_if_the_operator_would_have_it() {
         let mut client = house.connect("anna", "2025-06-18").await;
         for _ in 0..2 {
             let answer = client.call("add", json!({ "a": 1, "b": 2 })).await;
-            assert_eq!(answer.get("result").is_some(), runs != 0, "{answer}");
+            assert_eq!(succeeded(&answer), runs != 0, "{answer}");
         }
         assert_eq!(house.bench.runs(), runs, "{exempt} {risk:?}");
     }

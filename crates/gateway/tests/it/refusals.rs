@@ -1,13 +1,13 @@
 //! What is refused does not run, uses nothing up, and is on record (Property 4, decisions D5, D6
 //! and D28).
 
-use crate::house::{Client, House, Place, SPOKEN, Setup, block_on, pass, policy};
+use crate::house::{Client, House, Place, SPOKEN, Setup, block_on, pass, policy, reason_of};
 use governance::{CapabilityFacts, Micros, PolicySpec, Quota, RateLimits, Rules};
 use ledger::Outcome;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::MODERN;
+use testkit::{MODERN, failure_of, succeeded};
 
 /// One way to be refused openly.
 struct Case {
@@ -134,19 +134,27 @@ async fn what_is_refused_never_runs_and_uses_nothing_up_and_says_why() {
                 let mut client = house.connect("anna", version).await;
                 for _ in 0..case.calls_before {
                     let answer = client.call("add", json!({ "a": 1, "b": 2 })).await;
-                    assert!(answer.get("result").is_some(), "{says}: {answer}");
+                    assert!(succeeded(&answer), "{says}: {answer}");
                 }
                 let usage = house.usage().await;
 
                 let answer = client.ask_at(*place, "tools/call", add()).await;
 
-                let error = &answer["error"];
-                assert_eq!(error["code"], -32003, "{says}: {answer}");
-                let data = error["data"].as_object().expect("data");
+                let told = failure_of(&answer);
+                assert_eq!(told["code"], -32003, "{says}: {answer}");
+                let data = told["data"].as_object().expect("data");
                 assert_eq!(data["reason"], case.reason, "{says}");
                 assert_eq!(data["retryable"], case.retryable, "{says}");
-                assert!(data["details"].is_string(), "{says}");
-                assert_eq!(error["message"], data["details"], "{says}");
+                assert!(told["message"].is_string(), "{says}");
+                // A model reads it in every revision that has a date (decision D40).
+                if version == "1.0" {
+                    assert_eq!(told["message"], data["details"], "{says}");
+                    assert!(answer.get("result").is_none(), "{says}");
+                } else {
+                    assert!(!data.contains_key("details"), "said twice: {says}");
+                    assert_eq!(answer["result"]["isError"], true, "{says}");
+                    assert_eq!(answer["result"]["content"].as_array().unwrap().len(), 1);
+                }
                 assert_eq!(data.contains_key("retry_after"), case.has_retry_after);
                 if case.has_retry_after {
                     assert!(
@@ -157,7 +165,14 @@ async fn what_is_refused_never_runs_and_uses_nothing_up_and_says_why() {
                 let remaining = data.get("remaining").map(|it| it.as_object().unwrap());
                 let members: Vec<_> = remaining.iter().flat_map(|it| it.keys()).collect();
                 assert_eq!(members, case.remaining, "{says}");
-                let known = ["reason", "details", "retryable", "retry_after", "remaining"];
+                let known = [
+                    "code",
+                    "details",
+                    "reason",
+                    "remaining",
+                    "retry_after",
+                    "retryable",
+                ];
                 assert!(
                     data.keys().all(|key| known.contains(&key.as_str())),
                     "{says}"
@@ -229,15 +244,18 @@ async fn the_time_to_wait_is_neither_too_short_nor_forever() {
         .build();
         let mut client = house.connect("anna", "2025-06-18").await;
         for _ in 0..2 {
-            assert!(client.call("add", json!({ "a": 1, "b": 2 })).await["result"].is_object());
+            assert!(succeeded(
+                &client.call("add", json!({ "a": 1, "b": 2 })).await
+            ));
         }
         let refused = client.call("add", json!({ "a": 1, "b": 2 })).await;
-        assert_eq!(refused["error"]["data"]["reason"], reason);
-        let wait = refused["error"]["data"]["retry_after"].as_u64().unwrap();
+        assert_eq!(failure_of(&refused)["data"]["reason"], reason);
+        let wait = failure_of(&refused)["data"]["retry_after"].clone();
+        let wait = wait.as_u64().unwrap();
         assert!((1..=most).contains(&wait), "{reason}: {wait}");
         pass(Duration::from_secs(wait));
         let later = client.call("add", json!({ "a": 1, "b": 2 })).await;
-        assert!(later.get("result").is_some(), "{reason}: {later}");
+        assert!(succeeded(&later), "{reason}: {later}");
     }
 }
 
@@ -253,7 +271,7 @@ async fn a_call_that_can_never_be_paid_is_refused_without_a_time_to_wait() {
     .build();
     let mut client = house.connect("anna", MODERN).await;
     let refused = client.call("add", json!({ "a": 1, "b": 2 })).await;
-    let data = &refused["error"]["data"];
+    let data = &failure_of(&refused)["data"];
     assert_eq!(data["reason"], "budget");
     assert_eq!(data["retryable"], false);
     assert!(data.get("retry_after").is_none(), "{data}");
@@ -272,12 +290,14 @@ async fn counters_without_room_refuse_instead_of_letting_through() {
         }
         .build();
         let mut first = house.connect("first", version).await;
-        assert!(first.call("add", json!({ "a": 1, "b": 2 })).await["result"].is_object());
+        assert!(succeeded(
+            &first.call("add", json!({ "a": 1, "b": 2 })).await
+        ));
         let mut second = house.connect("anna", version).await;
         let refused = second.call("add", json!({ "a": 1, "b": 2 })).await;
-        assert_eq!(refused["error"]["code"], -32003);
-        assert_eq!(refused["error"]["data"]["reason"], "too_many_clients");
-        assert_eq!(refused["error"]["data"]["retryable"], true);
+        assert_eq!(failure_of(&refused)["code"], -32003);
+        assert_eq!(failure_of(&refused)["data"]["reason"], "too_many_clients");
+        assert_eq!(failure_of(&refused)["data"]["retryable"], true);
         assert_eq!(house.bench.runs(), 1);
         check_refusal_on_record(&house, version, "tool/add", "too_many_clients").await;
     }
@@ -389,7 +409,7 @@ async fn clients_have_quotas_and_rights_of_their_own() {
     .build();
     let reason = async |client: &mut Client| {
         let answer = client.call("add", json!({ "a": 1, "b": 2 })).await;
-        answer["error"]["data"]["reason"].clone()
+        json!(reason_of(&answer))
     };
     let mut anna = house.connect("anna", "2025-06-18").await;
     let mut anna_again = house.connect("anna", MODERN).await;
@@ -419,7 +439,9 @@ async fn clients_have_quotas_and_rights_of_their_own() {
 async fn rules_change_without_a_restart() {
     let house = Setup::default().build();
     let mut client = house.connect("anna", "2025-06-18").await;
-    assert!(client.call("add", json!({ "a": 1, "b": 2 })).await["result"].is_object());
+    assert!(succeeded(
+        &client.call("add", json!({ "a": 1, "b": 2 })).await
+    ));
     let deny = policy(Rules {
         deny: vec!["tool/*".to_owned()],
         ..Rules::default()
@@ -428,7 +450,7 @@ async fn rules_change_without_a_restart() {
         .gateway
         .replace_policy(governance::Policy::new(deny).unwrap());
     let refused = client.call("add", json!({ "a": 1, "b": 2 })).await;
-    assert_eq!(refused["error"]["data"]["reason"], "permission");
+    assert_eq!(failure_of(&refused)["data"]["reason"], "permission");
     assert_eq!(house.bench.runs(), 1);
     let (then, now) = (&house.record().await[0], house.gateway.governor().policy());
     assert_eq!(
@@ -489,7 +511,7 @@ proptest! {
                     let code = if version == MODERN { -32602 } else { -32001 };
                     assert_eq!(answer["error"]["code"], code);
                 } else {
-                    assert_eq!(answer["error"]["code"], -32003, "{answer}");
+                    assert_eq!(failure_of(&answer)["code"], -32003, "{answer}");
                 }
             }
             assert_eq!(house.bench.runs(), most);

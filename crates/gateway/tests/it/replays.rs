@@ -9,7 +9,7 @@ use governance::{Policy, Quota, Rules};
 use ledger::DEFAULT_MAX_REFUSALS;
 use serde_json::{Value, json};
 use std::time::Duration;
-use testkit::MODERN;
+use testkit::{MODERN, failure_of};
 
 const REPLAY: &str = "io.owlclaw/replay";
 
@@ -58,8 +58,8 @@ async fn who_may_no_longer_call_is_not_answered_again() {
             .gateway
             .replace_policy(Policy::new(policy(rules)).unwrap());
         let refused = add(&mut client).await;
-        assert_eq!(refused["error"]["code"], code, "{refused}");
-        assert_eq!(refused["error"]["data"]["reason"].as_str(), reason);
+        assert_eq!(failure_of(&refused)["code"], code, "{refused}");
+        assert_eq!(failure_of(&refused)["data"]["reason"].as_str(), reason);
         assert_eq!(house.bench.runs(), 1);
     }
 }
@@ -85,7 +85,7 @@ async fn an_answer_that_is_given_again_uses_nothing_up() {
     }
     assert_eq!(house.usage().await, usage);
     let other = client.ask("tools/call", keyed("add", "other")).await;
-    assert_eq!(other["error"]["data"]["reason"], "rate_day", "{other}");
+    assert_eq!(failure_of(&other)["data"]["reason"], "rate_day", "{other}");
     let record = house.record().await;
     let first = record[0].started.clone();
     assert_eq!(first.idempotency_key.as_deref(), Some("k"));
@@ -169,12 +169,12 @@ async fn a_call_that_was_given_up_is_not_made_again() {
     let id = client.begin("tools/call", wait.clone()).await;
     house.bench.begun().await;
     let busy = client.ask("tools/call", wait.clone()).await;
-    assert_eq!(busy["error"]["data"]["state"], "in_flight", "{busy}");
+    assert_eq!(failure_of(&busy)["data"]["state"], "in_flight", "{busy}");
     client.cancel(&id).await;
     client.settle().await;
     let again = client.ask("tools/call", wait).await;
-    assert_eq!(again["error"]["data"]["state"], "unknown", "{again}");
-    assert_eq!(again["error"]["data"]["retryable"], false);
+    assert_eq!(failure_of(&again)["data"]["state"], "unknown", "{again}");
+    assert_eq!(failure_of(&again)["data"]["retryable"], false);
     assert_eq!(house.bench.runs(), 1);
 }
 

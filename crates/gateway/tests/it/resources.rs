@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::{fs, path::Path, sync::Arc};
 use tempfile::TempDir;
-use testkit::MODERN;
+use testkit::{MODERN, succeeded};
 
 pub(crate) const REFUNDS: &str = "---\nname: refunds\ndescription: How to refund.\ntags: [money]\n---\n# Refunds\n\nÄrger vermeiden.\n";
 pub(crate) const URI: &str = "skill://shop/refunds";
@@ -350,7 +350,7 @@ async fn reading_takes_permission_whatever_the_spelling() {
             }
             let other = json!({ "uri": "skill://depot/pallets" });
             let answer = client.ask("resources/read", other).await;
-            assert!(answer.get("result").is_some(), "{answer}");
+            assert!(succeeded(&answer), "{answer}");
         }
     }
 }
@@ -374,7 +374,7 @@ async fn reads_have_limits_apart_from_calls() {
         let mut client = house.connect("anna", version).await;
         for _ in 0..2 {
             let answer = client.ask("resources/read", json!({ "uri": URI })).await;
-            assert!(answer.get("result").is_some(), "{answer}");
+            assert!(succeeded(&answer), "{answer}");
         }
         let refused = client.ask("resources/read", json!({ "uri": URI })).await;
         assert_eq!(refused["error"]["code"], -32003);
@@ -382,13 +382,13 @@ async fn reads_have_limits_apart_from_calls() {
         assert!(refused["error"]["data"]["retry_after"].is_u64());
         for _ in 0..3 {
             let call = client.call("add", json!({ "a": 1, "b": 2 })).await;
-            assert!(call.get("result").is_some());
+            assert!(succeeded(&call));
         }
         let usage = house.usage_of("anna").await.unwrap();
         assert_eq!((usage.reads_total, usage.calls_total), (2, 3));
         let mut other = house.connect("bert", version).await;
         let answer = other.ask("resources/read", json!({ "uri": URI })).await;
-        assert!(answer.get("result").is_some(), "{answer}");
+        assert!(succeeded(&answer), "{answer}");
     }
 }
 

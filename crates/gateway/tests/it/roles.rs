@@ -12,7 +12,7 @@ use mcp_protocol::model::{GetPromptResult, Prompt};
 use mcp_service::Principal;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use testkit::MODERN;
+use testkit::{MODERN, succeeded};
 
 /// Everybody has `add` and `doc://open`; clerks have `priced`, `doc://stock` and the prompt too.
 fn shop() -> PolicySpec {
@@ -134,7 +134,7 @@ async fn without_its_role_everything_that_it_opens_is_unknown() {
         ];
         for (method, params, name) in asked {
             let answer = clerk.ask(method, params.clone()).await;
-            assert!(answer["result"].is_object(), "{answer}");
+            assert!(succeeded(&answer), "{answer}");
             let (told, untold) = and_absent(&mut plain, method, params, name).await;
             assert!(told["error"].is_object(), "{told}");
             assert_eq!(told, untold, "{version} {method}");
@@ -158,7 +158,7 @@ async fn who_loses_a_role_hears_nothing_more_of_what_it_opens() {
         let mut plain = house.connect("anna", version).await;
         let uri = json!({ "uri": "doc://stock" });
         let subscribed = clerk.ask("resources/subscribe", uri.clone()).await;
-        assert!(subscribed["result"].is_object(), "{subscribed}");
+        assert!(succeeded(&subscribed), "{subscribed}");
         let (told, untold) =
             and_absent(&mut plain, "resources/subscribe", uri, "doc://stock").await;
         assert!(told["error"].is_object(), "{told}");
@@ -235,5 +235,5 @@ async fn a_task_is_unknown_without_the_role_that_its_tool_takes() {
     house.bench.begun().await;
     house.bench.gate.notify_waiters();
     let result = clerk.ask("tasks/result", json!({ "taskId": id })).await;
-    assert!(result["result"].is_object(), "{result}");
+    assert!(succeeded(&result), "{result}");
 }

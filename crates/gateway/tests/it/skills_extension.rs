@@ -8,7 +8,7 @@ use governance::Rules;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 use tempfile::TempDir;
-use testkit::{Conversation, MODERN};
+use testkit::{Conversation, MODERN, succeeded};
 
 const EXTENSION: &str = "io.modelcontextprotocol/skills";
 const LIST: &str = "skills/list";
@@ -95,7 +95,7 @@ fn uris(resources: &Value) -> Vec<&str> {
 
 async fn directory(client: &mut Client, uri: &str) -> Value {
     let answer = client.ask(READ_DIRECTORY, json!({ "uri": uri })).await;
-    assert!(answer.get("result").is_some(), "{uri}: {answer}");
+    assert!(succeeded(&answer), "{uri}: {answer}");
     assert_eq!(answer["result"]["resultType"], "complete");
     answer["result"]["resources"].clone()
 }
@@ -207,7 +207,7 @@ async fn an_entry_has_the_front_matter_as_it_is_and_every_file() {
     // The other two are resources all the same.
     for uri in ["skill://depot/other", "skill://depot/Stack_It/SKILL.md"] {
         let read = client.ask("resources/read", json!({ "uri": uri })).await;
-        assert!(read.get("result").is_some(), "{read}");
+        assert!(succeeded(&read), "{read}");
     }
 }
 
@@ -437,11 +437,7 @@ async fn who_may_read_a_skill_may_read_its_files() {
             (PALLETS, false),
         ] {
             let read = client.ask("resources/read", json!({ "uri": uri })).await;
-            assert_eq!(
-                read.get("result").is_some(),
-                readable,
-                "{version} {uri}: {read}"
-            );
+            assert_eq!(succeeded(&read), readable, "{version} {uri}: {read}");
         }
     }
     let denying = Rules {

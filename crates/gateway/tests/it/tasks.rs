@@ -14,7 +14,7 @@ use ledger::Outcome;
 use serde_json::{Value, json};
 use std::time::Duration;
 use task_store::TaskLimits;
-use testkit::{GENEROUS, MODERN, wait_until};
+use testkit::{GENEROUS, MODERN, failure_of, wait_until};
 
 /// `-32021`, for want of the extension.
 fn is_missing_tasks(answer: &Value) {
@@ -614,8 +614,8 @@ async fn a_call_that_is_waited_for_reports_by_itself_in_every_revision() {
 
 async fn is_no_task(house: &House, client: &mut Client, tool: &str, reason: &str) {
     let answer = client.call(tool, json!({})).await;
-    assert_eq!(answer["error"]["code"], -32003, "{answer}");
-    assert_eq!(answer["error"]["data"]["reason"], reason);
+    assert_eq!(failure_of(&answer)["code"], -32003, "{answer}");
+    assert_eq!(failure_of(&answer)["data"]["reason"], reason);
     assert_eq!(house.gateway.tasks().unwrap().running(), 0);
 }
 
@@ -707,7 +707,7 @@ async fn what_is_not_yet_on_record_is_no_task_however_long_that_takes() {
         drop(held);
         let answer = client.receive_answer(&call).await;
         match reason {
-            Some(reason) => assert_eq!(answer["error"]["data"]["reason"], reason),
+            Some(reason) => assert_eq!(failure_of(&answer)["data"]["reason"], reason),
             None => {
                 about(&mut client, "tasks/cancel", &created(&answer)).await;
             }

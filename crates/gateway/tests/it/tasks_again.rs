@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 use task_store::{MemoryTaskStore, SqliteTaskStore, TaskStore};
-use testkit::{GENEROUS, wait_until};
+use testkit::{GENEROUS, failure_of, wait_until};
 
 const CUT_SHORT: &str = "the server stopped before the call had ended";
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -380,9 +380,11 @@ fn what_is_begun_again_passes_everything_that_a_call_passes_now() {
         let house = setup.build();
         house.gateway.keep_tasks();
         let mut client = modern(&house, "anna").await;
-        let task = reaches(&mut client, &id, "failed").await;
-        assert_eq!(task["error"]["code"], -32003, "{task}");
-        assert_eq!(task["error"]["data"]["reason"], "budget");
+        let task = reaches(&mut client, &id, "completed").await;
+        let refused = failure_of(&task);
+        assert_eq!(refused["code"], -32003, "{task}");
+        assert_eq!(refused["data"]["reason"], "budget");
+        assert_eq!(task["statusMessage"], refused["message"]);
         assert_eq!(house.bench.runs(), 0);
     });
 }

@@ -6,7 +6,7 @@ use gateway::{TaskOptions, Tasks};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use task_store::{MemoryTaskStore, TaskStore};
-use testkit::{GENEROUS, MODERN, wait_until};
+use testkit::{GENEROUS, MODERN, succeeded, wait_until};
 
 pub(crate) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 pub(crate) const RELATED: &str = "io.modelcontextprotocol/related-task";
@@ -222,7 +222,7 @@ pub(crate) async fn about(client: &mut Client, method: &str, id: &str) -> Value 
 /// A task as it is now.
 pub(crate) async fn get(client: &mut Client, id: &str) -> Value {
     let answer = about(client, "tasks/get", id).await;
-    assert!(answer.get("result").is_some(), "{answer}");
+    assert!(succeeded(&answer), "{answer}");
     answer["result"].clone()
 }
 

@@ -7,6 +7,7 @@ use gateway::Options;
 use ledger::{Durability, Outcome};
 use serde_json::{Value, json};
 use std::time::Duration;
+use testkit::{failure_of, succeeded};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const LONG: Duration = Duration::from_secs(100 * 3_600);
@@ -55,9 +56,9 @@ async fn a_call_past_its_deadline_is_given_up() {
                 (took - f64::from(expected)).abs() < 1.0,
                 "{took} {expected}"
             );
-            assert_eq!(answer["error"]["code"], -32004, "{version}: {answer}");
-            assert_eq!(answer["error"]["data"]["retryable"], true);
-            assert!(answer["error"]["data"]["details"].is_string());
+            assert_eq!(failure_of(&answer)["code"], -32004, "{version}: {answer}");
+            assert_eq!(failure_of(&answer)["data"]["retryable"], true);
+            assert!(failure_of(&answer)["data"]["details"].is_string());
             tokio::time::resume();
             let record = house.record().await;
             assert_eq!(record[0].ended.outcome, Outcome::TimedOut);
@@ -127,7 +128,7 @@ async fn a_long_call_gives_signs_of_life_to_whom_asked_for_them() {
         .build();
         let mut client = house.connect("anna", version).await;
         let (said, answer) = listen(&mut client, "slow", json!({}), Some("t")).await;
-        assert!(answer.get("result").is_some());
+        assert!(succeeded(&answer));
         let told = values(&said);
         check_increasing(&told);
         let rounded: Vec<_> = told.iter().map(|it| it.round()).collect();
@@ -262,7 +263,7 @@ async fn a_peer_that_reads_too_slowly_misses_progress_and_no_answer() {
     .build();
     let mut client = house.connect("anna", "2025-06-18").await;
     let (said, answer) = listen(&mut client, "chatty", json!({}), Some("t")).await;
-    assert!(answer.get("result").is_some());
+    assert!(succeeded(&answer));
     check_increasing(&values(&said));
     assert!(
         (1..1_000).contains(&said.len()),

@@ -282,8 +282,9 @@ async fn refusals_and_failures_are_said() {
     let server = of(&spans, SpanKind::Server);
     assert_eq!(text(server, "owlclaw.decision"), Some("deny"));
     assert_eq!(text(server, "owlclaw.reason"), Some("permission"));
-    assert_eq!(text(server, "error.type"), Some("-32003"));
-    assert_eq!(text(server, "rpc.response.status_code"), Some("-32003"));
+    // It is answered by a result, and OpenTelemetry's name for those is this.
+    assert_eq!(text(server, "error.type"), Some("tool_error"));
+    assert_eq!(text(server, "rpc.response.status_code"), None);
     assert_eq!(text(server, "owlclaw.cost"), None);
     assert!(is_error(server) && spans.len() == 1);
     // A name that means nothing is nobody's name for a span.
@@ -293,8 +294,8 @@ async fn refusals_and_failures_are_said() {
     assert!(!format!("{spans:?}").contains("drop table"));
     for (name, of_request, of_tool) in [
         ("fail", "tool_error", "tool_error"),
-        ("crash", "-32005", "crashed"),
-        ("busy", "-32005", "busy"),
+        ("crash", "tool_error", "crashed"),
+        ("busy", "tool_error", "busy"),
         ("broken", "-32603", "internal_error"),
     ] {
         client.ask("tools/call", call(name)).await;

@@ -42,14 +42,10 @@ async fn a_result_that_misses_its_schema_is_not_sent() {
             let promised = &liar["outputSchema"]["properties"]["count"]["type"];
             assert_eq!(promised, "integer");
             let answer = peer.call("liar", json!({})).await;
-            if version < "2025-11-25" {
-                answer.is_error(-32005, 200, version);
-            } else {
-                // A failure of the tool, which is not held against the schema (decision D4).
-                assert_eq!(answer.result()["isError"], true, "{answer:?}");
-                assert_eq!(answer.result().get("structuredContent"), None);
-                assert!(answer.text().contains("/count"), "{answer:?}");
-            }
+            // A failure of the tool, which is not held against the schema (decision D4).
+            assert_eq!(answer.result()["isError"], true, "{answer:?}");
+            assert_eq!(answer.result().get("structuredContent"), None);
+            assert!(answer.text().contains("/count"), "{answer:?}");
             // The same answer without a promise is one.
             let answer = peer.call("mirrored", json!({})).await;
             assert_eq!(
