@@ -46,6 +46,7 @@ pub(crate) use build::{interpreter, scan_options};
 pub(crate) use call::call;
 pub(crate) use explain::explain;
 pub(crate) use list::{resources_list, tools_list};
+pub(crate) use stdio::tell_client;
 pub(crate) use store::{database, database_options, open_reader};
 
 /// Serves until the client goes or a signal comes. `level` changes that of the log. The codes to exit

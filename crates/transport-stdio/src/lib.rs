@@ -6,10 +6,12 @@
 //! that keeps many requests in flight therefore costs few system calls.
 
 mod lines;
+mod refuse;
 mod serve;
 mod streams;
 
 pub use crate::{
+    refuse::refuse,
     serve::{End, ServeError, StdioOptions, serve},
     streams::{StandardInput, StandardOutput, standard_streams},
 };

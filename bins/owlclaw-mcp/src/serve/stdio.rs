@@ -1,7 +1,12 @@
 //! One client, over standard input and output.
 
+use std::io::{IsTerminal, stdin};
+use std::time::Duration;
+
+use jsonrpc_core::{ErrorCode, ErrorObject};
 use mcp_service::Principal;
-use transport_stdio::{End, StdioOptions, standard_streams};
+use serde_json::json;
+use transport_stdio::{End, StdioOptions, refuse, standard_streams};
 
 use super::build::Server;
 use super::identity::StdioKey;
@@ -52,6 +57,41 @@ pub(super) async fn serve(server: &Server) -> Result<(), Failure> {
         End::InputEnded | End::Stopped => tracing::info!(?end, "served"),
     }
     Ok(())
+}
+
+/// How long a client has to ask why there is no server.
+const REFUSING: Duration = Duration::from_secs(5);
+
+/// The most characters of what it is told.
+const MAX_TOLD_CHARACTERS: usize = 2_048;
+
+/// Tells the client that has started this program why it does not serve. A terminal is no client.
+pub(crate) fn tell_client(why: &str) {
+    if stdin().is_terminal() {
+        return;
+    }
+    // Causes come from databases and from handlers' code, too.
+    let why = gateway::redactor_of_this_process().text(why).into_owned();
+    let why: String = why.chars().take(MAX_TOLD_CHARACTERS).collect();
+    let error = ErrorObject::new(
+        ErrorCode::INTERNAL_ERROR,
+        format!("the server cannot start: {why}"),
+    );
+    let error = error.with(&json!({ "details": why, "retryable": false }));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let Ok(runtime) = runtime else {
+        return;
+    };
+    runtime.block_on(async {
+        if let Ok((input, output)) = standard_streams() {
+            // A client that has gone hears nothing.
+            let _ = refuse(input, output, &error, REFUSING).await;
+        }
+    });
+    // A thread that still reads standard input would hold the program up.
+    runtime.shutdown_background();
 }
 
 /// Who calls over standard input, and on the command line.
