@@ -1,0 +1,25 @@
+"""What all drivers share: prompts on standard input, a line of JSON for each on standard output."""
+
+import asyncio
+import json
+import os
+import sys
+
+PLAN = json.loads(sys.argv[1])
+# Frameworks print what they like.
+_TOLD = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+
+
+def _tell(what):
+    print(json.dumps(what), file=_TOLD, flush=True)
+
+
+async def answer(ask):
+    """Puts each prompt to the agent, and tells what it said or how it ended."""
+    _tell({"ready": True})
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        try:
+            _tell({"said": str(await ask(json.loads(line)))})
+        except BaseException as error:  # noqa: BLE001
+            _tell({"raised": f"{type(error).__name__}: {error}"})

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Has agents of frameworks call a server's tools and checks what their model reads; see check.py.
+#
+#   tests/clients/frameworks/run.sh BINARY [NAME]...
+#
+# NAME is a file of requirements/ without its end; all of them by default. Not a part of each run: by hand
+# and by schedule, since it installs gigabytes below ${OWLCLAW_TEST_CACHE:-<repository>/.cache}, once.
+# requirements/NAME.txt is `pip freeze` of what was tried last.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+repository=$(cd "$here/../../.." && pwd)
+cache=${OWLCLAW_TEST_CACHE:-$repository/.cache}/frameworks
+
+if [ $# -lt 1 ]; then
+    sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    exit 2
+fi
+binary=$(realpath -s "$1")
+shift
+if [ $# -eq 0 ]; then
+    mapfile -t names < <(cd "$here/requirements" && ls -- *.txt | sed 's/\.txt$//')
+    set -- "${names[@]}"
+fi
+
+# shellcheck source=../install.sh
+. "$here/../install.sh"
+mkdir -p "$cache"
+for name in "$@"; do
+    install_python_venv "$cache/$name" "$here/requirements/$name.txt"
+done
+
+exec python3 "$here/check.py" --binary "$binary" --cache "$cache" "$@"
