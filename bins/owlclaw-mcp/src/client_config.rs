@@ -21,8 +21,8 @@ const OPEN: &str = "<the key that `owlclaw-mcp keys create` has printed>";
 /// What to print.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Printed {
-    /// The part of the client's file.
-    pub(crate) json: Value,
+    /// The part of the client's file, in its format.
+    pub(crate) text: String,
     /// Where that is, and what else is to be known, a line each.
     pub(crate) remarks: Vec<String>,
 }
@@ -72,12 +72,49 @@ pub(crate) fn client_config(
         );
     }
     let name = asked.name.as_str();
-    let json = match asked.client {
-        ClientName::Vscode if inputs.is_empty() => json!({"servers": {name: entry}}),
-        ClientName::Vscode => json!({"inputs": inputs, "servers": {name: entry}}),
-        _ => json!({"mcpServers": {name: entry}}),
+    let text = match asked.client {
+        ClientName::Vscode if inputs.is_empty() => pretty(&json!({"servers": {name: entry}})),
+        ClientName::Vscode => pretty(&json!({"inputs": inputs, "servers": {name: entry}})),
+        ClientName::Codex => toml(&format!("mcp_servers.{}", json!(name)), &entry),
+        ClientName::Goose => yaml(&[("extensions", 0), (name, 2)], &entry),
+        _ => pretty(&json!({"mcpServers": {name: entry}})),
     };
-    Ok(Printed { json, remarks })
+    Ok(Printed { text, remarks })
+}
+
+fn pretty(json: &Value) -> String {
+    serde_json::to_string_pretty(json).unwrap_or_default()
+}
+
+/// A table of TOML, whose strings and lists are written as those of JSON are; objects in it are
+/// tables below it.
+fn toml(name: &str, entry: &Value) -> String {
+    let mut text = format!("[{name}]");
+    let mut tables = String::new();
+    for (key, value) in entry.as_object().into_iter().flatten() {
+        match value {
+            Value::Object(_) => {
+                tables.push_str("\n\n");
+                tables.push_str(&toml(&format!("{name}.{}", json!(key)), value));
+            }
+            value => text.push_str(&format!("\n{} = {value}", json!(key))),
+        }
+    }
+    text + &tables
+}
+
+/// An entry of a block of YAML below these keys, each with its indentation. JSON is YAML.
+fn yaml(above: &[(&str, usize)], entry: &Value) -> String {
+    let mut lines = Vec::new();
+    let mut indent = 0;
+    for &(key, before) in above {
+        lines.push(format!("{:before$}{}:", "", json!(key)));
+        indent = before + 2;
+    }
+    for (key, value) in entry.as_object().into_iter().flatten() {
+        lines.push(format!("{:indent$}{}: {value}", "", json!(key)));
+    }
+    lines.join("\n")
 }
 
 /// A server that runs already.
@@ -90,6 +127,29 @@ fn remote(asked: &ClientConfig, url: &str) -> (Value, Vec<Value>) {
         entry
     };
     match asked.client {
+        ClientName::ClaudeCode => {
+            let entry = json!({"type": "http", "url": url});
+            (with_header(entry, format!("${{{KEY}}}")), Vec::new())
+        }
+        ClientName::Codex => {
+            let mut entry = json!({ "url": url });
+            if has_key {
+                entry["bearer_token_env_var"] = json!(KEY);
+            }
+            (entry, Vec::new())
+        }
+        ClientName::Gemini => {
+            let entry = json!({ "httpUrl": url });
+            (with_header(entry, format!("${{{KEY}}}")), Vec::new())
+        }
+        ClientName::Goose => {
+            let mut entry = json!({"type": "streamable_http", "uri": url});
+            if has_key {
+                entry["env_keys"] = json!([KEY]);
+            }
+            let entry = with_header(entry, format!("${{{KEY}}}"));
+            (goose(&asked.name, entry), Vec::new())
+        }
         ClientName::ClaudeDesktop => {
             let mut entry = json!({"command": "npx", "args": ["-y", "mcp-remote", url]});
             if has_key {
@@ -129,30 +189,56 @@ fn started(asked: &ClientConfig, program: &Executable, file: &Path) -> (Value, V
     let mut words: Vec<String> = program.words.iter().map(|it| (*it).to_owned()).collect();
     words.extend(["start", "--transport", "stdio", "--config"].map(str::to_owned));
     words.push(file.display().to_string());
-    let mut entry = json!({"command": program.path.display().to_string(), "args": words});
+    let command = match asked.client {
+        ClientName::Goose => "cmd",
+        _ => "command",
+    };
+    let mut entry = json!({command: program.path.display().to_string(), "args": words});
     let mut variables = json!({});
     if let Some(principal) = &asked.principal {
         variables["MCP_CLIENT_ID"] = json!(principal);
     }
     let mut inputs = Vec::new();
     if asked.with_key {
-        variables[KEY] = json!(match asked.client {
-            ClientName::Cursor => format!("${{env:{KEY}}}"),
-            ClientName::Kiro => format!("${{{KEY}}}"),
-            ClientName::Vscode => "${input:owlclaw-key}".to_owned(),
-            ClientName::ClaudeDesktop | ClientName::Inspector => OPEN.to_owned(),
-        });
-        if asked.client == ClientName::Vscode {
-            inputs.push(key_input());
+        match asked.client {
+            // These hand on what is named, from their own environment and from a keyring.
+            ClientName::Codex => entry["env_vars"] = json!([KEY]),
+            ClientName::Goose => entry["env_keys"] = json!([KEY]),
+            ClientName::Cursor => variables[KEY] = json!(format!("${{env:{KEY}}}")),
+            ClientName::ClaudeCode | ClientName::Gemini | ClientName::Kiro => {
+                variables[KEY] = json!(format!("${{{KEY}}}"));
+            }
+            ClientName::Vscode => {
+                variables[KEY] = json!("${input:owlclaw-key}");
+                inputs.push(key_input());
+            }
+            ClientName::ClaudeDesktop | ClientName::Inspector => variables[KEY] = json!(OPEN),
         }
     }
     if variables.as_object().is_some_and(|it| !it.is_empty()) {
-        entry["env"] = variables;
+        let name = match asked.client {
+            ClientName::Goose => "envs",
+            _ => "env",
+        };
+        entry[name] = variables;
     }
-    if asked.client == ClientName::Vscode {
-        entry["type"] = json!("stdio");
+    match asked.client {
+        ClientName::ClaudeCode | ClientName::Vscode => entry["type"] = json!("stdio"),
+        ClientName::Goose => {
+            entry["type"] = json!("stdio");
+            entry = goose(&asked.name, entry);
+        }
+        _ => {}
     }
     (entry, inputs)
+}
+
+/// What goose wants to know of every extension. Its own time for a call is that of ours.
+fn goose(name: &str, mut entry: Value) -> Value {
+    entry["enabled"] = json!(true);
+    entry["name"] = json!(name);
+    entry["timeout"] = json!(300);
+    entry
 }
 
 /// Visual Studio Code asks for it once and keeps it where secrets are kept.
@@ -181,6 +267,10 @@ fn own_url(config: &Config) -> String {
 /// The file of each client, as its makers say.
 fn place(client: ClientName) -> &'static str {
     match client {
+        ClientName::ClaudeCode => ".mcp.json in the project",
+        ClientName::Codex => "~/.codex/config.toml",
+        ClientName::Gemini => ".gemini/settings.json in the project, or ~/.gemini/settings.json",
+        ClientName::Goose => "~/.config/goose/config.yaml, below the `extensions` that are there",
         ClientName::ClaudeDesktop => {
             "claude_desktop_config.json (Settings > Developer > Edit Config), and start it again"
         }

@@ -12,7 +12,7 @@ use crate::cli::{
     Settings, ToolsCommand,
 };
 use crate::client_config::{self, Executable};
-use crate::config::{Environment, Loaded, Needs, Problem, Rejected, Severity, Source};
+use crate::config::{Environment, Loaded, Needs, Problem, Rejected, Severity, Source, Transport};
 use crate::inspect::Interrupted;
 use crate::listing::{self, ResourceFilter};
 use crate::logging::Log;
@@ -84,14 +84,7 @@ pub fn run(program: Program, arguments: impl IntoIterator<Item = OsString>) -> E
     terminal::settle(manner.quiet, manner.color);
     match carry_out(program, command) {
         Ok(code) => code,
-        Err(Stop::Rejected(rejected)) => {
-            complain(&rejected.problems);
-            tell(&format!(
-                "error: the configuration is not valid ({})",
-                count(&rejected.problems)
-            ));
-            UNUSABLE.into()
-        }
+        Err(Stop::Rejected(rejected)) => reject(&rejected),
         // `| head` has seen enough.
         Err(Stop::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(Stop::Output(error)) => {
@@ -105,6 +98,16 @@ pub fn run(program: Program, arguments: impl IntoIterator<Item = OsString>) -> E
             FAILED.into()
         }
     }
+}
+
+/// Says what is wrong with the configuration; gives the code to exit with.
+fn reject(rejected: &Rejected) -> ExitCode {
+    complain(&rejected.problems);
+    tell(&format!(
+        "error: the configuration is not valid ({})",
+        count(&rejected.problems)
+    ));
+    UNUSABLE.into()
 }
 
 /// Why a command ended early.
@@ -213,7 +216,7 @@ fn client_configuration(program: Program, asked: &ClientConfig) -> Result<ExitCo
     for line in &printed.remarks {
         remark(&format!("hint: {line}"));
     }
-    print_json(&printed.json)
+    print(&printed.text)
 }
 
 fn manual(program: Program, output: Option<&Path>) -> Result<ExitCode, Stop> {
@@ -236,7 +239,19 @@ fn manual(program: Program, output: Option<&Path>) -> Result<ExitCode, Stop> {
 /// From the first line on everything goes through the log, so that a reader of standard error that
 /// does not read cannot hold the server up.
 fn start(source: Source) -> Result<ExitCode, Stop> {
-    let loaded = source.load().map_err(Stop::Rejected)?;
+    let loaded = match source.load() {
+        Ok(loaded) => loaded,
+        Err(rejected) => {
+            let code = reject(&rejected);
+            let transport = source.load_for(Needs::Keys(&["transport"]));
+            if transport.is_ok_and(|it| it.config.transport == Transport::Http) {
+                return Ok(code);
+            }
+            serve::tell_client(&first_mistake(&rejected.problems));
+            return Ok(code);
+        }
+    };
+    let is_stdio = loaded.config.transport == Transport::Stdio;
     let (log, level) = Log::start_adjustable(&loaded.config.logging);
     log.announce("configuration", &loaded.summary());
     for warning in &loaded.warnings {
@@ -250,8 +265,29 @@ fn start(source: Source) -> Result<ExitCode, Stop> {
     serve::start(source, loaded, level).or_else(|failure| {
         let causes = explain(&*failure);
         tracing::error!(error = causes, "the server failed");
+        // One that was served has seen its streams end.
+        if is_stdio && !failure.is::<transport_stdio::ServeError>() {
+            log.flush();
+            serve::tell_client(&causes);
+        }
         Ok(FAILED.into())
     })
+}
+
+/// The first mistake of a configuration with its place and its cure, for one line.
+fn first_mistake(problems: &[Problem]) -> String {
+    let mut errors = problems.iter().filter(|it| it.severity == Severity::Error);
+    let mut text = "the configuration is not valid".to_owned();
+    if let Some(problem) = errors.next() {
+        text = format!("{text}: {}: {}", problem.origin, problem.message);
+        if let Some(hint) = &problem.hint {
+            text = format!("{text} (hint: {hint})");
+        }
+    }
+    match errors.count() {
+        0 => text,
+        more => format!("{text}; and {more} more, see `owlclaw-mcp config validate`"),
+    }
 }
 
 /// The configuration, if what is needed of it can be used, its warnings told.

@@ -1,9 +1,10 @@
 //! What an operator does at a terminal: look although something is wrong, begin, and be helped along.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 struct Said {
@@ -405,6 +406,146 @@ fn clients_are_told_how_to_start_the_server() {
     assert!(bare.messages.contains("config init"), "{}", bare.messages);
 }
 
+/// What is printed for a client, read by a parser of its file's format, and where the entry stands.
+fn parsed(client: &str, text: &str) -> (Value, &'static str) {
+    match client {
+        "codex" => {
+            const READ: &str =
+                "import json, sys, tomllib; print(json.dumps(tomllib.loads(sys.argv[1])))";
+            let read = Command::new("python3").args(["-c", READ, text]).output();
+            let read = Said::from(read.expect("there is Python"));
+            assert_eq!(read.code, 0, "{text}: {}", read.messages);
+            let json = serde_json::from_str(&read.output).expect("JSON");
+            (json, "mcp_servers")
+        }
+        "goose" => (
+            serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}")),
+            "extensions",
+        ),
+        "vscode" => (serde_json::from_str(text).expect("JSON"), "servers"),
+        _ => (serde_json::from_str(text).expect("JSON"), "mcpServers"),
+    }
+}
+
+const INITIALIZE: &str = concat!(
+    r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","#,
+    r#""capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#,
+    "\n",
+);
+
+/// Runs a program that serves whatever comes on its standard input, to its end.
+fn fed(mut command: Command, input: &str) -> Said {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    // It may be gone already.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    Said::from(child.wait_with_output().expect("it ends"))
+}
+
+#[test]
+fn what_is_printed_starts_the_server_from_anywhere() {
+    let directory = directory("mcp_server: {ledger: {path: here.db}}\n");
+    for client in [
+        "claude-code",
+        "claude-desktop",
+        "codex",
+        "cursor",
+        "gemini",
+        "goose",
+        "inspector",
+        "kiro",
+        "vscode",
+    ] {
+        let said = say(
+            &directory,
+            &format!("client-config {client} --as desk --name owl_1"),
+        );
+        assert_eq!(said.code, 0, "{}", said.messages);
+        let (parsed, list) = parsed(client, &said.output);
+        let entry = &parsed[list]["owl_1"];
+        let text = |key: &str| entry[key].as_str().map(str::to_owned);
+        let mut command = Command::new(text("command").or(text("cmd")).expect("a command"));
+        let words = entry["args"].as_array().expect("arguments");
+        command.args(words.iter().map(|it| it.as_str().expect("a word")));
+        command.current_dir("/").env_clear();
+        let variables = match client {
+            "goose" => &entry["envs"],
+            _ => &entry["env"],
+        };
+        for (name, value) in variables.as_object().expect("variables") {
+            command.env(name, value.as_str().expect("text"));
+        }
+        let served = fed(command, INITIALIZE);
+        assert_eq!(served.code, 0, "{client}: {}", served.messages);
+        let answer: Value = serde_json::from_str(&served.output).expect("one answer");
+        assert_eq!(
+            answer["result"]["protocolVersion"], "2025-06-18",
+            "{client}"
+        );
+        assert!(directory.path().join("here.db").exists(), "{client}");
+    }
+}
+
+#[test]
+fn a_client_of_a_server_that_cannot_start_is_told_why() {
+    let unusable = "mcp_server: {toolz: {page_size: 7}}\n";
+    let locked = "mcp_server: {ledger: {path: /proc/no/ledger.db}}\n";
+    let secret = "mcp_server: {ledger: {url: 'postgres://u:hunter22@127.0.0.1:1/d'}}\n";
+    let broken = "mcp_server: {app: no_such_module:app}\n";
+    let discover = r#"{"jsonrpc":"2.0","id":"d","method":"server/discover","params":{}}"#;
+    for (file, code, why) in [
+        (unusable, 2, "toolz"),
+        (locked, 1, "/proc/no"),
+        (secret, 1, "the server cannot start"),
+        (broken, 1, "no_such_module"),
+    ] {
+        let directory = directory(file);
+        let start = || command(program(), &directory, &["start"]);
+        for (input, ids) in [
+            (INITIALIZE.to_owned(), vec![json!(1)]),
+            (format!("{discover}\n"), vec![json!("d")]),
+            (
+                format!("{discover}\n{INITIALIZE}"),
+                vec![json!("d"), json!(1)],
+            ),
+        ] {
+            let said = fed(start(), &input);
+            assert_eq!(said.code, code, "{file}: {}", said.messages);
+            let answers: Vec<Value> = said
+                .output
+                .lines()
+                .map(|line| serde_json::from_str(line).expect("JSON"))
+                .collect();
+            let answered: Vec<_> = answers.iter().map(|it| it["id"].clone()).collect();
+            assert_eq!(answered, ids, "{file}");
+            let message = answers[0]["error"]["message"].as_str().expect("a message");
+            assert!(
+                message.starts_with("the server cannot start: ") && message.contains(why),
+                "{message}"
+            );
+            assert!(!said.output.contains("hunter22"), "{message}");
+        }
+        // Whoever says nothing, or something else, hears nothing; nor does anybody over HTTP.
+        for input in ["", "ls -l\n"] {
+            let said = fed(start(), input);
+            assert_eq!((said.code, said.output.as_str()), (code, ""), "{file}");
+        }
+        let http = command(
+            program(),
+            &directory,
+            &["start", "--transport", "http", "--port", "1"],
+        );
+        let said = fed(http, INITIALIZE);
+        assert_eq!((said.code, said.output.as_str()), (code, ""), "{file}");
+    }
+}
+
 #[test]
 fn clients_are_told_where_the_server_is() {
     let directory =
@@ -440,4 +581,27 @@ fn clients_are_told_where_the_server_is() {
     let words = serde_json::json!(["-y", "mcp-remote", url]);
     assert_eq!(json["mcpServers"]["owlclaw"]["args"], words);
     assert!(said.contains("mcp-remote"), "{said}");
+    let authorized = json!({"Authorization": "Bearer ${OWLCLAW_API_KEY}"});
+    for (client, expected) in [
+        (
+            "claude-code",
+            json!({"type": "http", "url": url, "headers": authorized}),
+        ),
+        (
+            "codex",
+            json!({"url": url, "bearer_token_env_var": "OWLCLAW_API_KEY"}),
+        ),
+        ("gemini", json!({"httpUrl": url, "headers": authorized})),
+        (
+            "goose",
+            json!({
+                "type": "streamable_http", "uri": url, "headers": authorized, "enabled": true,
+                "env_keys": ["OWLCLAW_API_KEY"], "name": "owlclaw", "timeout": 300,
+            }),
+        ),
+    ] {
+        let words = format!("client-config {client} --url {url} --with-key");
+        let (parsed, list) = parsed(client, &say(&directory, &words).output);
+        assert_eq!(parsed[list]["owlclaw"], expected, "{client}");
+    }
 }

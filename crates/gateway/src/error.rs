@@ -58,13 +58,25 @@ pub enum InvocationError {
     Prompt(#[source] PromptFailure),
 }
 
-/// What clients are told of failures.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ErrorOptions {
+/// What callers of tools are told beside what tools answer.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerOptions {
     /// Whether failures are errors or results.
     pub style: ErrorStyle,
     /// Whether they are told tracebacks (R9.5).
     pub development: bool,
+    /// Whether results have what is left of quotas in `_meta`, which some frameworks show models.
+    pub quota_meta: bool,
+}
+
+impl Default for AnswerOptions {
+    fn default() -> Self {
+        Self {
+            style: ErrorStyle::default(),
+            development: false,
+            quota_meta: true,
+        }
+    }
 }
 
 /// Whether what goes wrong with a tool that its caller may see is a JSON-RPC error, or a result that
@@ -195,9 +207,11 @@ impl InvocationError {
         &self,
         name: &str,
         cx: &RequestCx,
-        options: ErrorOptions,
+        options: AnswerOptions,
     ) -> Result<CallToolResult, McpError> {
-        let ErrorOptions { style, development } = options;
+        let AnswerOptions {
+            style, development, ..
+        } = options;
         if let Self::Invalid(invalid) | Self::Tool(ToolError::Rejected(invalid)) = self
             && style.has_results_for_arguments(cx.version)
         {

@@ -1,5 +1,5 @@
 use crate::{
-    Clock, Component, ComponentState, ErrorOptions, HeaderDiffers, Health, Metrics, Observed,
+    Clock, Component, ComponentState, AnswerOptions, HeaderDiffers, Health, Metrics, Observed,
     Offer, Server, Tasks, TracedRequests, Tracing,
     facts::{caller_of, resource_capability, tool_capability},
     invocations,
@@ -87,8 +87,8 @@ pub struct Options {
     pub tools_ttl: Duration,
     /// How long clients may keep the list of resources, and what they read.
     pub resources_ttl: Duration,
-    /// What clients are told of failures.
-    pub errors: ErrorOptions,
+    /// What callers of tools are told beside what tools answer.
+    pub answering: AnswerOptions,
     /// Bounds of the engine.
     pub limits: EngineLimits,
     /// Whether handlers may send log messages to clients. The protocol advises new servers against
@@ -117,7 +117,7 @@ impl Default for Options {
             resources_page: 50,
             tools_ttl: Duration::from_secs(300),
             resources_ttl: Duration::from_secs(600),
-            errors: ErrorOptions::default(),
+            answering: AnswerOptions::default(),
             limits: EngineLimits::default(),
             client_logging: false,
             approvals_expire: Duration::from_secs(60 * 60),
@@ -147,7 +147,7 @@ impl<Q: QuotaStore> Gateway<Q> {
         let observer = Observer::new(
             metrics.clone(),
             Arc::clone(&redactor),
-            options.errors.development,
+            options.answering.development,
         );
         observer.set_log(options.request_log);
         let tracer = tracing.map(|it| Tracer::new(it, Arc::clone(&redactor)));
@@ -172,7 +172,7 @@ impl<Q: QuotaStore> Gateway<Q> {
                 tools_ttl_ms: millis(options.tools_ttl),
                 resources_ttl_ms: millis(options.resources_ttl),
             },
-            errors: options.errors,
+            answering: options.answering,
             sealer: Sealer::new(),
             recorder: recorder.clone(),
             redactor,
@@ -188,7 +188,7 @@ impl<Q: QuotaStore> Gateway<Q> {
                 offer: Arc::clone(&offer),
                 recorder: recorder.clone(),
                 encoder: server.encoder.clone(),
-                errors: options.errors,
+                answering: options.answering,
             })
         });
         let version = info.version.clone();

@@ -61,7 +61,7 @@ pub use crate::{
     confirmed::{Confirmed, PendingApproval, Unconfirmed, WhyUnconfirmed},
     cost::Tally,
     describe::IncludeSkill,
-    error::{ErrorOptions, ErrorStyle, InvocationError},
+    error::{AnswerOptions, ErrorStyle, InvocationError},
     facts::{caller_of, capability_facts, prompt_capability, resource_capability, tool_capability},
     gateway::{Gateway, GatewayEngine, Options, Parts},
     governed::{Admitted, Governed},

@@ -9,8 +9,9 @@ use std::time::Duration;
 /// The `_meta` entry of tool results.
 const META_KEY: &str = "io.owlclaw/quota";
 
-/// What is left, as one JSON object; `None` where nothing is limited. Written by hand for the same
-/// reason as the headers.
+/// What is left, as one JSON object; `None` where nothing is limited. The names are short because
+/// frameworks exist that show it to models with each result. Written by hand for the same reason as
+/// the headers.
 pub(crate) fn report(remaining: &Remaining) -> Option<RawJson> {
     let mut json = String::with_capacity(128);
     let mut member = |name: &str, value: &str, quote: &str| {
@@ -20,14 +21,14 @@ pub(crate) fn report(remaining: &Remaining) -> Option<RawJson> {
         }
     };
     if let Some(budget) = remaining.budget {
-        member("budget_remaining", &budget.to_string(), "\"");
+        member("budget", &budget.to_string(), "\"");
     }
     let mut number = itoa::Buffer::new();
     if let Some(minute) = remaining.minute {
-        member("calls_remaining_minute", number.format(minute), "");
+        member("minute", number.format(minute), "");
     }
     if let Some(day) = remaining.day {
-        member("calls_remaining_day", number.format(day), "");
+        member("day", number.format(day), "");
     }
     if json.is_empty() {
         return None;
@@ -122,7 +123,7 @@ mod tests {
         let cx = RequestCx::detached(mcp_protocol::ProtocolVersion::V2026_07_28, "x")
             .with_transport(TransportKind::Http);
         let report = as_json(&remaining).unwrap();
-        let expected = serde_json::json!({ "budget_remaining": "1.5", "calls_remaining_minute": 4, "calls_remaining_day": 99 });
+        let expected = serde_json::json!({ "budget": "1.5", "minute": 4, "day": 99 });
         assert_eq!(report, expected);
         assert_eq!(as_json(&Remaining::default()), None);
         hint(&cx, &remaining);

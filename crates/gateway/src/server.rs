@@ -1,5 +1,5 @@
 use crate::{
-    Clock, ErrorOptions, Invocation, InvocationError, Invocations, Invoked, Offer, Tally,
+    Clock, AnswerOptions, Invocation, InvocationError, Invocations, Invoked, Offer, Tally,
     asking::{Progressed, Repeated, call_with_input},
     cursor,
     facts::{caller_of, prompt_capability, resource_capability, tool_capability},
@@ -44,7 +44,7 @@ pub struct Server<Q> {
     pub(crate) offer: Arc<ArcSwap<Offer>>,
     pub(crate) encoder: Encoder,
     pub(crate) lists: ListOptions,
-    pub(crate) errors: ErrorOptions,
+    pub(crate) answering: AnswerOptions,
     pub(crate) sealer: Sealer,
     pub(crate) recorder: Recorder,
     pub(crate) redactor: Arc<Redactor>,
@@ -120,7 +120,7 @@ impl<Q: QuotaStore> Server<Q> {
             Progressed::Ended(outcome, tally) => (outcome, tally),
             Progressed::Asks(required) => return Ok(ServerResult::InputRequired(required)),
         };
-        let result = tool_result(outcome, &tally, &name, cx, self.errors)?;
+        let result = tool_result(outcome, &tally, &name, cx, self.answering)?;
         Ok(ServerResult::CallTool(result))
     }
 
@@ -460,19 +460,19 @@ pub(crate) fn tool_result(
     tally: &Tally,
     tool: &str,
     cx: &RequestCx,
-    errors: ErrorOptions,
+    answering: AnswerOptions,
 ) -> Result<CallToolResult, McpError> {
     let mut result = match outcome {
         Ok(Invoked::Tool(result)) => result,
         Ok(_) => return Err(mixed_up()),
         Err(error) => {
-            let result = error.to_client(tool, cx, errors)?;
+            let result = error.to_client(tool, cx, answering)?;
             tally.told_code(error.founding_code());
             result
         }
     };
     // Results that say what went wrong are results as well (decision D21).
-    if let Some(remaining) = tally.remaining() {
+    if let Some(remaining) = tally.remaining().filter(|_| answering.quota_meta) {
         quota_report::annotate(&mut result.meta, remaining);
     }
     Ok(result)

@@ -27,10 +27,18 @@ pub(crate) struct ClientConfig {
 /// A client that is configured by a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ClientName {
+    /// Claude Code: .mcp.json
+    ClaudeCode,
     /// Claude Desktop: claude_desktop_config.json
     ClaudeDesktop,
+    /// Codex: ~/.codex/config.toml
+    Codex,
     /// Cursor: .cursor/mcp.json
     Cursor,
+    /// Gemini CLI: ~/.gemini/settings.json
+    Gemini,
+    /// goose: ~/.config/goose/config.yaml
+    Goose,
     /// MCP Inspector: mcp.json for --config
     Inspector,
     /// Kiro: .kiro/settings/mcp.json

@@ -258,6 +258,8 @@ pub struct Tools {
     pub include_skill: IncludeSkill,
     /// How a client hears of arguments that do not fit, of refusals and of handlers that fail.
     pub error_style: ErrorStyle,
+    /// Whether results of tools say in `_meta` what is left of quotas; headers of HTTP always do.
+    pub quota_meta: bool,
 }
 
 impl Default for Tools {
@@ -269,6 +271,7 @@ impl Default for Tools {
             page_size: 100,
             include_skill: IncludeSkill::default(),
             error_style: ErrorStyle::default(),
+            quota_meta: true,
         }
     }
 }
@@ -346,8 +349,7 @@ pub enum IncludeSkill {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ErrorStyle {
-    /// A tool result that says it is an error, which is what models read; a protocol error for
-    /// wrong arguments before revision 2025-11-25, and for clients that asked for revision 1.0.
+    /// A tool result, which models read; see docs/errors.md for the exceptions.
     #[default]
     Auto,
     /// Always a protocol error.

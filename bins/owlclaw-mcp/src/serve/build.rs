@@ -10,7 +10,7 @@ use adapter_tools::ToolSet;
 use adapter_tools::python::{AppHealth, PythonApp, PythonOptions, StartMode, WorkerState};
 use alerts::Alerts;
 use gateway::{
-    Component, ComponentState, ErrorOptions, ErrorStyle, Gateway, IncludeSkill, JoinedResources,
+    AnswerOptions, Component, ComponentState, ErrorStyle, Gateway, IncludeSkill, JoinedResources,
     Offer, Options, Parts, RequestLog, Resources, SkillResources, TaskOptions, Tasks, system_clock,
 };
 use governance::Governor;
@@ -380,13 +380,14 @@ fn options(config: &Config) -> Options {
         resources_page: config.resources.page_size,
         tools_ttl: seconds(config.tools.cache_ttl_seconds),
         resources_ttl: seconds(config.resources.cache_ttl_seconds),
-        errors: ErrorOptions {
+        answering: AnswerOptions {
             style: match config.tools.error_style {
                 config::ErrorStyle::Auto => ErrorStyle::Auto,
                 config::ErrorStyle::Protocol => ErrorStyle::Protocol,
                 config::ErrorStyle::Result => ErrorStyle::Result,
             },
             development: config.development,
+            quota_meta: config.tools.quota_meta,
         },
         limits: EngineLimits {
             frames: Limits {

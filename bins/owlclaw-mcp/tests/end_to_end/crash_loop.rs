@@ -163,7 +163,7 @@ async fn budget_left(address: SocketAddr) -> u64 {
     let connection = HttpConnection::connect(address).await.unwrap();
     let (body, _) = exchange(connection, &spend("0")).await.unwrap();
     let answer: Value = serde_json::from_str(&body).unwrap();
-    let left = &answer["result"]["_meta"]["io.owlclaw/quota"]["budget_remaining"];
+    let left = &answer["result"]["_meta"]["io.owlclaw/quota"]["budget"];
     let left = left.as_str().unwrap_or_else(|| panic!("{body}"));
     let left: f64 = left.parse().unwrap();
     (left * 1e6).round() as u64

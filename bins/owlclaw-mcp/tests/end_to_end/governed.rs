@@ -152,7 +152,7 @@ async fn each_client_has_its_own_quota_and_is_told_what_is_left() {
         let params = call("append", json!({"mark": format!("left {left}")}));
         let answer = reader.post_modern("tools/call", params).await;
         let quota = &answer.result()["_meta"]["io.owlclaw/quota"];
-        assert_eq!(quota["calls_remaining_minute"], left, "{quota}");
+        assert_eq!(quota["minute"], left, "{quota}");
         let policy = answer.http.header("ratelimit-policy").unwrap();
         assert!(policy.contains("\"minute\";q=3;w=60"), "{policy}");
         let state = answer.http.header("ratelimit").unwrap();
@@ -200,20 +200,14 @@ async fn budgets_hold_and_what_a_call_really_cost_counts() {
     boss.open("2025-06-18").await;
     // Reserved at 0.40, settled at what was spent.
     let spent = spend(&mut boss, "0.05").await;
-    let left = &spent.result()["_meta"]["io.owlclaw/quota"]["budget_remaining"];
+    let left = &spent.result()["_meta"]["io.owlclaw/quota"]["budget"];
     assert_eq!(left, "0.95");
     let _ = spend(&mut boss, "0.45").await.result();
     let spent = spend(&mut boss, "0.20").await;
-    assert_eq!(
-        spent.result()["_meta"]["io.owlclaw/quota"]["budget_remaining"],
-        "0.3"
-    );
+    assert_eq!(spent.result()["_meta"]["io.owlclaw/quota"]["budget"], "0.3");
     let refused = spend(&mut boss, "0.01").await;
     assert_eq!(reason(&refused), "budget");
-    assert_eq!(
-        refused.failure()["data"]["remaining"]["budget_remaining"],
-        "0.3"
-    );
+    assert_eq!(refused.failure()["data"]["remaining"]["budget"], "0.3");
     let dear = boss
         .request("tools/call", call("large", json!({"megabytes": 0})))
         .await;

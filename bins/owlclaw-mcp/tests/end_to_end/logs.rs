@@ -81,8 +81,8 @@ async fn every_request_has_a_line_with_all_that_is_known_of_it() {
     let text = params["text"].as_str().unwrap();
     assert!(text.starts_with("pay with [redacted"), "{text}");
     let left: Value = serde_json::from_str(line["remaining"].as_str().unwrap()).unwrap();
-    assert_eq!(left["calls_remaining_day"], 9, "{line}");
-    assert_eq!(left["budget_remaining"], "4.75", "{line}");
+    assert_eq!(left["day"], 9, "{line}");
+    assert_eq!(left["budget"], "4.75", "{line}");
     // The ledger has the call under the same name.
     let calls = site.calls();
     assert_eq!(line["call"], json!(calls[0].call.to_string()), "{line}");

@@ -6,7 +6,7 @@ use super::{
     saved,
 };
 use crate::{
-    ErrorOptions, Invocations, Offer,
+    AnswerOptions, Invocations, Offer,
     facts::{caller_of, tool_capability},
 };
 use arc_swap::ArcSwap;
@@ -30,7 +30,7 @@ pub(crate) struct Upkeep<Q: QuotaStore> {
     pub(crate) offer: Arc<ArcSwap<Offer>>,
     pub(crate) recorder: Recorder,
     pub(crate) encoder: Encoder,
-    pub(crate) errors: ErrorOptions,
+    pub(crate) answering: AnswerOptions,
 }
 
 /// How a look at one task has ended.
@@ -175,7 +175,7 @@ impl<Q: QuotaStore> Upkeep<Q> {
             invocations: Arc::clone(&self.invocations),
             recorder: self.recorder.clone(),
             encoder: self.encoder.clone(),
-            errors: self.errors,
+            answering: self.answering,
             cx: again.cx,
             offer,
             tool: name,

@@ -184,7 +184,7 @@ impl<Q: QuotaStore> Server<Q> {
             invocations: Arc::clone(&self.invocations),
             recorder: self.recorder.clone(),
             encoder: self.encoder.clone(),
-            errors: self.errors,
+            answering: self.answering,
             cx: cx.fork(),
             offer,
             tool: name.clone(),
@@ -210,12 +210,12 @@ impl<Q: QuotaStore> Server<Q> {
                 Ok(ServerResult::InputRequired(required))
             }
             Outcome::Ended(outcome, tally) => {
-                let mut errors = self.errors;
+                let mut answering = self.answering;
                 if at_once {
                     // Its client takes a task or an error, and nothing else.
-                    errors.style = ErrorStyle::Protocol;
+                    answering.style = ErrorStyle::Protocol;
                 }
-                let result = tool_result(outcome, &tally, &name, cx, errors)?;
+                let result = tool_result(outcome, &tally, &name, cx, answering)?;
                 Ok(ServerResult::CallTool(result))
             }
         }

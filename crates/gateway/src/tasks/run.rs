@@ -5,7 +5,7 @@ use super::{
     saved, shape,
 };
 use crate::{
-    ErrorOptions, Invocation, InvocationError, Invocations, Invoked, Offer, Tally,
+    AnswerOptions, Invocation, InvocationError, Invocations, Invoked, Offer, Tally,
     asking::{self, MAX_ROUNDS, asks_for_ever},
     confirmed,
     facts::tool_capability,
@@ -57,7 +57,7 @@ pub(crate) struct Run<Q: QuotaStore> {
     pub(crate) invocations: Arc<Invocations<Q>>,
     pub(crate) recorder: Recorder,
     pub(crate) encoder: Encoder,
-    pub(crate) errors: ErrorOptions,
+    pub(crate) answering: AnswerOptions,
     pub(crate) cx: RequestCx,
     pub(crate) offer: Arc<Offer>,
     pub(crate) tool: String,
@@ -332,7 +332,7 @@ impl<Q: QuotaStore> Run<Q> {
             outcome,
             Ok(_) | Err(InvocationError::Tool(ToolError::Failed(_)))
         );
-        let result = tool_result(outcome, tally, &self.tool, &self.cx, self.errors);
+        let result = tool_result(outcome, tally, &self.tool, &self.cx, self.answering);
         let mut result = match result {
             Ok(result) => result,
             Err(error) => return failed(&error),

@@ -3,7 +3,7 @@
 
 use crate::house::{PRICE, SPOKEN, Setup, block_on, has_error_results, policy};
 use adapter_tools::Tool;
-use gateway::{ErrorOptions, ErrorStyle, Options};
+use gateway::{AnswerOptions, ErrorStyle, Options};
 use governance::{Rules, Usage};
 use ledger::Outcome;
 use proptest::prelude::*;
@@ -15,7 +15,11 @@ fn setup(style: ErrorStyle, development: bool) -> Setup {
     let setup = Setup::default();
     Setup {
         options: Options {
-            errors: ErrorOptions { style, development },
+            answering: AnswerOptions {
+                style,
+                development,
+                ..AnswerOptions::default()
+            },
             ..setup.options
         },
         ..setup

@@ -266,9 +266,9 @@ async fn tool_results_tell_what_is_left() {
         let quota = |answer: &Value| answer["result"]["_meta"]["io.owlclaw/quota"].clone();
         let answer = client.call("spend", json!({ "micros": 250_000 })).await;
         let left = json!({
-            "budget_remaining": "0.75",
-            "calls_remaining_minute": 9,
-            "calls_remaining_day": 19,
+            "budget": "0.75",
+            "minute": 9,
+            "day": 19,
         });
         assert_eq!(quota(&answer), left, "{version}");
         // A result that says it failed is a result as well.
@@ -276,13 +276,36 @@ async fn tool_results_tell_what_is_left() {
             let answer = client.call(tool, arguments).await;
             if answer.get("result").is_some() {
                 assert_eq!(
-                    quota(&answer)["budget_remaining"],
+                    quota(&answer)["budget"],
                     "0.5",
                     "{version}: {answer}"
                 );
             } else {
                 assert!(!crate::house::has_error_results(version));
             }
+        }
+    }
+}
+
+#[tokio::test]
+async fn results_say_nothing_of_quotas_if_nobody_wants_to_know() {
+    let mut setup = Setup {
+        policy: policy(Rules {
+            quota: Quota {
+                max_calls_per_minute: Some(10),
+                ..Quota::default()
+            },
+            ..Rules::default()
+        }),
+        ..Setup::default()
+    };
+    setup.options.answering.quota_meta = false;
+    let house = setup.build();
+    for version in SPOKEN {
+        let mut client = house.connect(version, version).await;
+        for tool in ["add", "fail"] {
+            let answer = client.call(tool, json!({ "a": 1, "b": 2 })).await;
+            assert!(!answer.to_string().contains("io.owlclaw/quota"), "{answer}");
         }
     }
 }

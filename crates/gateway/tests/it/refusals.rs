@@ -71,7 +71,7 @@ fn cases() -> Vec<Case> {
                 monthly_budget: Some(Micros(2 * PRICE - 1)),
                 ..Quota::default()
             },
-            &["budget_remaining"],
+            &["budget"],
         ),
         limited(
             "rate_minute",
@@ -79,7 +79,7 @@ fn cases() -> Vec<Case> {
                 max_calls_per_minute: Some(1),
                 ..Quota::default()
             },
-            &["calls_remaining_minute"],
+            &["minute"],
         ),
         limited(
             "rate_day",
@@ -87,14 +87,14 @@ fn cases() -> Vec<Case> {
                 max_calls_per_day: Some(1),
                 ..Quota::default()
             },
-            &["calls_remaining_day"],
+            &["day"],
         ),
         // A limit of the tool alone.
         Case {
             calls_before: 1,
             retryable: true,
             has_retry_after: true,
-            remaining: &["calls_remaining_minute"],
+            remaining: &["minute"],
             ..case(
                 "rate_minute",
                 PolicySpec {
