@@ -5,7 +5,9 @@ use crate::{
     activity::Activity,
     admission::Admitted,
     arrival::{Arrived, Opened},
+    counts::Counts,
     endpoint::{Caller, Listening, handle},
+    frames::Frames,
     leftovers::Leftovers,
     socket::{Rewound, Socket},
     upgrade::{Upgraded, UpgradedSocket},
@@ -19,8 +21,10 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use mcp_protocol::model::{ClientRequest, ServerResult};
 use mcp_service::{McpError, Service};
+use rustls::PeerMisbehaved;
 use std::{
     error::Error,
+    io,
     net::SocketAddr,
     pin::{Pin, pin},
     sync::Arc,
@@ -86,6 +90,7 @@ pub(crate) async fn serve<S>(
         seen: 0,
         is_closing: false,
         activity: Arc::clone(&caller.activity),
+        counts: Arc::clone(&caller.endpoint().counts),
         patience: limits.header_timeout,
         closing,
         address,
@@ -138,6 +143,7 @@ struct Life {
     seen: u32,
     is_closing: bool,
     activity: Arc<Activity>,
+    counts: Arc<Counts>,
     patience: Duration,
     closing: watch::Receiver<()>,
     address: Option<SocketAddr>,
@@ -176,12 +182,43 @@ impl Life {
     }
 
     fn ended(&self, error: &hyper::Error) {
+        if self.activity.is_flooded() || has_given_up(error) {
+            self.counts.http2_floods.ended("http/2", &self.address);
+        } else if has_tls_flooded(error) {
+            self.counts.tls_floods.ended("tls", &self.address);
+        }
         tracing::debug!(
             error = error as &dyn Error,
             address = ?self.address,
             "a connection ended badly"
         );
     }
+}
+
+/// Whether the library of HTTP/2 has had enough of a client.
+fn has_given_up(error: &hyper::Error) -> bool {
+    let error = error.source().and_then(|it| it.downcast_ref::<h2::Error>());
+    error.is_some_and(|it| it.is_library() && it.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM))
+}
+
+/// Whether that of TLS has: it bounds changes of keys, renegotiations and warnings by itself.
+fn has_tls_flooded(error: &hyper::Error) -> bool {
+    let source = error.source();
+    let io = source.and_then(|it| {
+        let of_http2 = it.downcast_ref::<h2::Error>().and_then(h2::Error::get_io);
+        of_http2.or_else(|| it.downcast_ref())
+    });
+    let tls = io
+        .and_then(io::Error::get_ref)
+        .and_then(|it| it.downcast_ref());
+    matches!(
+        tls,
+        Some(rustls::Error::PeerMisbehaved(
+            PeerMisbehaved::TooManyKeyUpdateRequests
+                | PeerMisbehaved::TooManyRenegotiationRequests
+                | PeerMisbehaved::TooManyWarningAlertsReceived
+        ))
+    )
 }
 
 /// Speaks HTTP/1.1, as long as that is what is spoken.
@@ -240,6 +277,11 @@ async fn http2<S>(
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
     let streams = Streams(Arc::clone(&caller.listening.leftovers));
+    let frames = Frames::new(
+        Rewound::new(read, socket),
+        limits.max_control_frames_per_second,
+        Arc::clone(&caller.activity),
+    );
     let service = service_fn(move |request| handle(Arc::clone(&caller), request));
     let small = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
     let mut connection = pin!(
@@ -253,7 +295,7 @@ async fn http2<S>(
             .max_send_buf_size(MAX_BUFFER)
             .keep_alive_interval(PING)
             .keep_alive_timeout(PONG)
-            .serve_connection(TokioIo::new(Rewound::new(read, socket)), service)
+            .serve_connection(TokioIo::new(frames), service)
     );
     let mut is_given_up = false;
     loop {
