@@ -340,13 +340,14 @@ impl Sessions {
 
     fn count(&self, principal: &Principal) -> Result<(), TooManySessions> {
         let mut counts = self.counts();
-        if self.limits.max_sessions <= counts.total {
-            return Err(TooManySessions::InAll(self.limits.max_sessions));
-        }
         let most = self.limits.max_sessions_per_principal;
         let known = counts.per_principal.get(principal).copied().unwrap_or(0);
+        // First, so that whoever has too many makes room among its own.
         if most <= known {
             return Err(TooManySessions::OfPrincipal(most));
+        }
+        if self.limits.max_sessions <= counts.total {
+            return Err(TooManySessions::InAll(self.limits.max_sessions));
         }
         counts.per_principal.insert(principal.clone(), known + 1);
         counts.total += 1;
