@@ -7,6 +7,7 @@ use crate::{
     arrival::{Arrived, Opened},
     counts::Counts,
     endpoint::{Caller, Listening, handle},
+    explained::Explained,
     frames::Frames,
     leftovers::Leftovers,
     socket::{Rewound, Socket},
@@ -24,6 +25,7 @@ use mcp_service::{McpError, Service};
 use rustls::PeerMisbehaved;
 use std::{
     error::Error,
+    future::poll_fn,
     io,
     net::SocketAddr,
     pin::{Pin, pin},
@@ -31,6 +33,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::watch,
     time::{Instant, Sleep},
 };
@@ -48,6 +51,10 @@ const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// connection lives, and refusing a request before its body has come is one: a proxy's connection is
 /// left the more generous bound of the library.
 const MAX_RESETS: usize = 64;
+
+/// How long, and of how much, what a client sends is read and forgotten whose request was none.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 1024 * 1024;
 
 /// How often a client of HTTP/2 that says nothing is asked whether it is there, and how long it may
 /// take to answer.
@@ -221,6 +228,25 @@ fn has_tls_flooded(error: &hyper::Error) -> bool {
     )
 }
 
+/// Ends a connection whose client may still be sending, and would not read an answer if it were just
+/// closed.
+async fn hang_up(mut socket: Socket) {
+    let ending = async {
+        poll_fn(|cx| Pin::new(&mut socket).poll_shutdown(cx)).await?;
+        let (mut ignored, mut left) = ([0; 4096], LINGER_BYTES);
+        loop {
+            let mut buffer = ReadBuf::new(&mut ignored);
+            poll_fn(|cx| Pin::new(&mut socket).poll_read(cx, &mut buffer)).await?;
+            match (buffer.filled().len(), left) {
+                (0, _) | (_, 0) => return io::Result::Ok(()),
+                (length, _) => left = left.saturating_sub(length),
+            }
+        }
+    };
+    // Whoever does not want to hear it need not.
+    let _ = tokio::time::timeout(LINGER, ending).await;
+}
+
 /// Speaks HTTP/1.1, as long as that is what is spoken.
 async fn http1<S>(
     socket: Socket,
@@ -237,23 +263,32 @@ where
         .header_read_timeout(None)
         .max_header_size(limits.max_header_bytes)
         .max_buf_size(limits.max_header_bytes.max(MAX_BUFFER))
-        .serve_connection(TokioIo::new(socket), service);
+        .serve_connection(
+            TokioIo::new(Explained::new(socket, limits.max_header_bytes)),
+            service,
+        );
     loop {
         tokio::select! {
             biased;
             ended = &mut connection => match ended {
                 Err(error) if error.is_parse_version_h2() => {
                     let parts = connection.into_parts();
-                    return After::Http2(parts.io.into_inner(), parts.read_buf);
+                    return After::Http2(parts.io.into_inner().into_inner(), parts.read_buf);
                 }
                 Err(error) => {
                     life.ended(&error);
+                    if error.is_parse() {
+                        // What is still to be read would take the answer along.
+                        let socket = connection.into_parts().io.into_inner().into_inner();
+                        Box::pin(hang_up(socket)).await;
+                    }
                     return After::Nothing;
                 }
                 // It has not been shut down then.
                 Ok(()) if let Some(upgraded) = caller.activity.change.take() => {
                     let parts = connection.into_parts();
-                    return After::Upgraded(parts.io.into_inner(), parts.read_buf, upgraded);
+                    let socket = parts.io.into_inner().into_inner();
+                    return After::Upgraded(socket, parts.read_buf, upgraded);
                 }
                 Ok(()) => return After::Nothing,
             },
@@ -288,7 +323,8 @@ async fn http2<S>(
         http2::Builder::new(streams)
             .timer(TokioTimer::new())
             .max_concurrent_streams(limits.max_streams_per_connection)
-            .max_header_list_size(small(limits.max_header_bytes))
+            // Its refusals have no body: what is not much too long is refused with ours.
+            .max_header_list_size(small(limits.max_header_bytes.saturating_mul(2)))
             .max_pending_accept_reset_streams(MAX_RESETS)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)

@@ -23,7 +23,7 @@ use crate::{
     upgrade,
 };
 use http::{
-    HeaderName, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts,
+    HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts,
 };
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -114,6 +114,11 @@ where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
     let busy = caller.activity.begin();
+    let max = caller.options().limits.max_header_bytes;
+    if parts.version == Version::HTTP_2 && max < head_length(parts) {
+        let why = format!("the head of the request is too long; at most {max} bytes are accepted");
+        return respond::plain(refusal(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, why));
+    }
     let headers = Headers::read(&parts.headers);
     let origin = match caller.listening.guard.check(&parts.uri, &headers) {
         Ok(origin) => origin,
@@ -139,6 +144,15 @@ where
         cors::allow(&mut response, origin, &parts.method);
     }
     response
+}
+
+/// How long the head of a request of HTTP/2 is, as RFC 9113 §6.5.2 counts.
+fn head_length(parts: &Parts) -> usize {
+    const OF_EACH: usize = 32;
+    let headers = parts.headers.iter();
+    let lengths = headers.map(|(name, value)| name.as_str().len() + value.len() + OF_EACH);
+    let target = parts.uri.path_and_query().map_or(0, |it| it.as_str().len());
+    lengths.sum::<usize>() + target
 }
 
 impl<S> Caller<S> {

@@ -69,6 +69,7 @@ mod cors;
 mod counts;
 mod endpoint;
 mod expiry;
+mod explained;
 mod forwarded;
 mod frames;
 mod guard;
