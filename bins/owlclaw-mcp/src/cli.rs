@@ -16,6 +16,7 @@ mod doctor;
 mod documented;
 mod inspect;
 mod keys;
+mod sessions;
 
 pub(crate) use call::ToolCall;
 pub(crate) use client_config::{ClientConfig, ClientName};
@@ -26,6 +27,7 @@ pub(crate) use inspect::{
     LinesFormat, Page, RowsFormat, StateName, Stretch, What, Whose,
 };
 pub(crate) use keys::{KeyPlace, KeysCommand};
+pub(crate) use sessions::{RunningServer, SessionsCommand, Which};
 
 /// Under which name the program was installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,6 +141,9 @@ pub(crate) enum Command {
     /// Decides calls that wait for it
     #[command(subcommand)]
     Approvals(ApprovalsCommand),
+    /// Lists the sessions of a running server, and ends them
+    #[command(subcommand)]
+    Sessions(SessionsCommand),
     /// Makes keys for clients, lists them and takes them back
     #[command(subcommand)]
     Keys(KeysCommand),

@@ -22,6 +22,7 @@ use crate::{Failure, doctor, serve};
 mod configuration;
 mod keys;
 mod operator;
+mod sessions;
 
 /// What the tools on offer depend on.
 const TOOLS: &[&str] = &[
@@ -162,6 +163,7 @@ fn carry_out(program: Program, command: Command) -> Result<ExitCode, Stop> {
         Command::Ledger(command) => operator::ledger(command),
         Command::Governance(command) => operator::governance(command),
         Command::Approvals(command) => operator::approvals(command),
+        Command::Sessions(command) => sessions::sessions(command),
         Command::Keys(command) => keys::keys(command),
         Command::Doctor(asked) => examine(asked),
         Command::ClientConfig(asked) => client_configuration(program, &asked),

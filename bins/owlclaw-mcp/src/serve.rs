@@ -45,6 +45,7 @@ use rules::Rules;
 pub(crate) use build::{interpreter, scan_options};
 pub(crate) use call::call;
 pub(crate) use explain::explain;
+pub(crate) use identity::STDIO_KEY;
 pub(crate) use list::{resources_list, tools_list};
 pub(crate) use stdio::tell_client;
 pub(crate) use store::{database, database_options, open_reader};

@@ -422,7 +422,13 @@ fn check_output(schema: &Schema, output: &ToolOutput) -> Result<(), ToolError> {
     let Err((violations, _)) = compiled.check(&value, raw.get().len(), 5) else {
         return Ok(());
     };
-    let told: Vec<_> = violations.iter().map(ToString::to_string).collect();
+    let told: Vec<_> = violations
+        .iter()
+        .map(|it| match it.pointer() {
+            "" => format!("the answer: {}", it.message()),
+            _ => it.to_string(),
+        })
+        .collect();
     let told = told.join("; ");
     Err(ToolError::failed(format!(
         "the tool's answer does not fit its own schema: {told}"

@@ -1,5 +1,7 @@
-//! Cursors name the last item of the page before, so that they survive a change of the list. To
-//! clients they are opaque.
+//! Cursors name the last item of the page before and its place, so that they survive a change of the
+//! list. To clients they are opaque.
+
+use std::cell::Cell;
 
 /// The cursor of what comes after the item `key`.
 pub(crate) fn after(key: &str) -> String {
@@ -24,28 +26,63 @@ pub(crate) fn read(cursor: &str) -> Option<String> {
     String::from_utf8(bytes.collect::<Result<_, _>>().ok()?).ok()
 }
 
-/// The page of `keys` that a cursor asks for: where it begins and ends. `None` when the cursor is
-/// bad or what it names is no longer there.
-pub(crate) fn page<'a>(
-    keys: impl ExactSizeIterator<Item = &'a str> + Clone,
-    cursor: Option<&str>,
-    size: usize,
-) -> Option<(std::ops::Range<usize>, Option<String>)> {
-    let start = match cursor {
-        None => 0,
-        Some(cursor) => {
-            let last = read(cursor)?;
-            keys.clone().position(|key| key == last)? + 1
+/// What a cursor asks for.
+#[derive(Debug)]
+pub(crate) struct Asked<'a> {
+    cursor: Option<&'a str>,
+    /// Whether the item is gone that the cursor names: nobody was told of such a page.
+    is_gone: Cell<bool>,
+}
+
+impl<'a> Asked<'a> {
+    pub(crate) fn new(cursor: Option<&'a str>) -> Self {
+        Self {
+            cursor,
+            is_gone: Cell::new(false),
         }
-    };
-    let length = keys.len();
-    let end = start.saturating_add(size.max(1)).min(length);
-    let next = if end < length {
-        keys.clone().nth(end - 1).map(after)
-    } else {
-        None
-    };
-    Some((start..end, next))
+    }
+
+    /// Whether others may ask for the same page: whoever makes up cursors asks for as many as they like.
+    pub(crate) fn is_shared(&self) -> bool {
+        !self.is_gone.get()
+    }
+
+    /// Where the page begins and ends in `keys`, and the cursor of the next one. `None` when the cursor
+    /// is none of ours. One that names an item that has gone goes on where that was: exactly there in a
+    /// list in the order of its keys and after the loss of that item alone.
+    pub(crate) fn page<'k>(
+        &self,
+        keys: impl ExactSizeIterator<Item = &'k str> + Clone,
+        size: usize,
+    ) -> Option<(std::ops::Range<usize>, Option<String>)> {
+        let length = keys.len();
+        let start = match self.cursor {
+            None => 0,
+            Some(cursor) => {
+                let cursor = read(cursor)?;
+                let (place, last) = cursor.split_once(':')?;
+                let place: usize = place.parse().ok()?;
+                match keys.clone().position(|key| key == last) {
+                    Some(position) => position + 1,
+                    None => {
+                        self.is_gone.set(true);
+                        match keys.clone().is_sorted() {
+                            true => keys.clone().take_while(|key| *key < last).count(),
+                            false => place.saturating_sub(1).min(length),
+                        }
+                    }
+                }
+            }
+        };
+        let end = start.saturating_add(size.max(1)).min(length);
+        let next = if end < length {
+            let last = keys.clone().nth(end - 1);
+            last.map(|last| after(&format!("{end}:{last}")))
+        } else {
+            None
+        };
+        Some((start..end, next))
+    }
 }
 
 #[cfg(test)]
@@ -58,8 +95,9 @@ mod tests {
         for size in 1..9 {
             let (mut seen, mut cursor) = (Vec::new(), None);
             loop {
-                let (range, next) =
-                    page(keys.iter().map(String::as_str), cursor.as_deref(), size).unwrap();
+                let asked = Asked::new(cursor.as_deref());
+                let (range, next) = asked.page(keys.iter().map(String::as_str), size).unwrap();
+                assert!(asked.is_shared());
                 seen.extend_from_slice(&keys[range]);
                 cursor = next;
                 if cursor.is_none() {
@@ -71,10 +109,34 @@ mod tests {
     }
 
     #[test]
+    fn a_cursor_outlives_the_item_that_it_names() {
+        for all in [["a", "b", "c", "d", "e"], ["d", "e", "b", "a", "c"]] {
+            let first = Asked::new(None).page(all.into_iter(), 2).unwrap();
+            let cursor = first.1.unwrap();
+            let asked = Asked::new(Some(&cursor));
+            let left: Vec<_> = all.into_iter().filter(|it| *it != all[1]).collect();
+            let (range, next) = asked.page(left.iter().copied(), 2).unwrap();
+            assert_eq!(left[range], all[2..4]);
+            assert!(next.is_some() && !asked.is_shared());
+            let none = Asked::new(Some(&cursor)).page([].into_iter(), 2);
+            assert_eq!(none, Some((0..0, None)));
+        }
+        // In the order of keys nothing is told twice or left out, whatever has gone and come.
+        let cursor = Asked::new(None).page(["b", "c", "d", "e"].into_iter(), 2);
+        let cursor = cursor.unwrap().1.unwrap();
+        let now = ["a", "d", "e"];
+        let (range, _) = Asked::new(Some(&cursor)).page(now.into_iter(), 2).unwrap();
+        assert_eq!(now[range], ["d", "e"]);
+    }
+
+    #[test]
     fn what_is_no_cursor_is_refused() {
         let keys = ["a", "b"];
-        for bad in ["", "x", "a6", "azz", "a63", "b61", "aé0"] {
-            assert_eq!(page(keys.into_iter(), Some(bad), 1), None, "{bad}");
+        for bad in [
+            "", "x", "a6", "azz", "a61", "a3a61", "a783a61", "b313a61", "aé0",
+        ] {
+            let asked = Asked::new(Some(bad));
+            assert_eq!(asked.page(keys.into_iter(), 1), None, "{bad}");
         }
     }
 }

@@ -1,7 +1,7 @@
 use crate::{
     Clock, AnswerOptions, Invocation, InvocationError, Invocations, Invoked, Offer, Tally,
     asking::{Progressed, Repeated, call_with_input},
-    cursor,
+    cursor::Asked,
     facts::{caller_of, prompt_capability, resource_capability, tool_capability},
     lists::{Key, List},
     quota_report,
@@ -216,8 +216,9 @@ impl<Q: QuotaStore> Server<Q> {
                 .filter(|it| policy.visible(caller, &prompt_capability(&it.name)))
                 .collect();
             let names = visible.iter().map(|it| it.name.as_str());
-            let (range, next_cursor) =
-                cursor::page(names, cursor, self.lists.tools_page).ok_or_else(bad_cursor)?;
+            let (range, next_cursor) = cursor
+                .page(names, self.lists.tools_page)
+                .ok_or_else(bad_cursor)?;
             Ok(ServerResult::ListPrompts(ListPromptsResult {
                 prompts: visible[range].iter().map(|it| (*it).clone()).collect(),
                 next_cursor,
@@ -267,8 +268,9 @@ impl<Q: QuotaStore> Server<Q> {
                 .filter(|(it, _)| policy.visible(caller, &tool_capability(it.name())))
                 .collect();
             let names = visible.iter().map(|(it, _)| it.name());
-            let (range, next_cursor) =
-                cursor::page(names, cursor, self.lists.tools_page).ok_or_else(bad_cursor)?;
+            let (range, next_cursor) = cursor
+                .page(names, self.lists.tools_page)
+                .ok_or_else(bad_cursor)?;
             let tools = visible[range].iter().map(|(it, tool)| model::Tool {
                 task_support: self.task_support(tool),
                 ..it.seen_by(caller, policy, tool.is_async())
@@ -287,7 +289,7 @@ impl<Q: QuotaStore> Server<Q> {
         list: &ListResources,
     ) -> Result<ServerResult, McpError> {
         let offer = self.offer.load();
-        let make = |policy: &Policy, cursor: Option<&str>| {
+        let make = |policy: &Policy, cursor: &Asked<'_>| {
             let resources = offer.resources();
             let matching = resources.matching(list).map_err(|why| {
                 McpError::new(
@@ -305,8 +307,9 @@ impl<Q: QuotaStore> Server<Q> {
                 })
                 .collect();
             let uris = visible.iter().map(|it| it.uri.as_str());
-            let (range, next_cursor) =
-                cursor::page(uris, cursor, self.lists.resources_page).ok_or_else(bad_cursor)?;
+            let (range, next_cursor) = cursor
+                .page(uris, self.lists.resources_page)
+                .ok_or_else(bad_cursor)?;
             Ok(ServerResult::ListResources(ListResourcesResult {
                 resources: visible[range].iter().map(|it| (*it).clone()).collect(),
                 next_cursor,
@@ -315,7 +318,7 @@ impl<Q: QuotaStore> Server<Q> {
         };
         if list.category.is_some() || list.tag.is_some() || list.uri.is_some() {
             // Filters are the client's text: what they let through is not worth keeping.
-            return make(&self.governor.policy(), list.cursor.as_deref());
+            return make(&self.governor.policy(), &Asked::new(list.cursor.as_deref()));
         }
         self.listed(cx, &offer, List::Resources, list.cursor.clone(), make)
     }
@@ -325,8 +328,9 @@ impl<Q: QuotaStore> Server<Q> {
         self.listed(cx, &offer, List::Templates, page.cursor, |_, cursor| {
             let templates = offer.resources().templates();
             let keys = templates.iter().map(|it| it.uri_template.as_str());
-            let (range, next_cursor) =
-                cursor::page(keys, cursor, self.lists.resources_page).ok_or_else(bad_cursor)?;
+            let (range, next_cursor) = cursor
+                .page(keys, self.lists.resources_page)
+                .ok_or_else(bad_cursor)?;
             Ok(ServerResult::ListResourceTemplates(
                 ListResourceTemplatesResult {
                     resource_templates: templates[range].to_vec(),
@@ -351,8 +355,9 @@ impl<Q: QuotaStore> Server<Q> {
             let visible = visible_resources(cx, policy);
             let skills: Vec<_> = index.visible(&visible).collect();
             let uris = skills.iter().map(|(uri, _)| *uri);
-            let (range, next_cursor) =
-                cursor::page(uris, cursor, self.lists.resources_page).ok_or_else(bad_cursor)?;
+            let (range, next_cursor) = cursor
+                .page(uris, self.lists.resources_page)
+                .ok_or_else(bad_cursor)?;
             let entries = skills[range].iter();
             Ok(ServerResult::ListSkills(ListSkillsResult {
                 skills: entries.map(|(_, it)| index.entry(*it, &visible)).collect(),
@@ -387,9 +392,9 @@ impl<Q: QuotaStore> Server<Q> {
             .and_then(|it| it.directory(&read.uri, visible_resources(cx, &policy)))
             .ok_or_else(|| InvocationError::Unknown.to_reader(&read.uri, cx.version))?;
         let uris = children.iter().map(|it| it.uri.as_str());
-        let (range, next_cursor) =
-            cursor::page(uris, read.cursor.as_deref(), self.lists.resources_page)
-                .ok_or_else(bad_cursor)?;
+        let (range, next_cursor) = Asked::new(read.cursor.as_deref())
+            .page(uris, self.lists.resources_page)
+            .ok_or_else(bad_cursor)?;
         Ok(ServerResult::ReadDirectory(ReadDirectoryResult {
             resources: children[range].iter().map(|it| (*it).clone()).collect(),
             next_cursor,
@@ -403,7 +408,7 @@ impl<Q: QuotaStore> Server<Q> {
         offer: &Offer,
         list: List,
         cursor: Option<String>,
-        make: impl FnOnce(&Policy, Option<&str>) -> Result<ServerResult, McpError>,
+        make: impl FnOnce(&Policy, &Asked<'_>) -> Result<ServerResult, McpError>,
     ) -> Result<ServerResult, McpError> {
         // One policy for the key and for the page: a page made under a newer one would be kept for
         // everybody who shared a view under the old one, and they need not share it any more.
@@ -418,12 +423,15 @@ impl<Q: QuotaStore> Server<Q> {
         if let Some(page) = offer.lists.get(&key) {
             return Ok(ServerResult::Encoded(page));
         }
-        let result = make(&policy, key.cursor.as_deref())?;
+        let asked = Asked::new(key.cursor.as_deref());
+        let result = make(&policy, &asked)?;
         let page = self
             .encoder
             .result(cx.version, &result)
             .map_err(|error| McpError::internal(&error))?;
-        offer.lists.put(key, page.clone());
+        if asked.is_shared() {
+            offer.lists.put(key, page.clone());
+        }
         Ok(ServerResult::Encoded(page))
     }
 

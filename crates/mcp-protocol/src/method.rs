@@ -5,8 +5,8 @@ use crate::{
     ProtocolVersion::{V2024_11_05, V2025_06_18, V2025_11_25, V2026_07_28},
     model::{
         CallTool, ClientNotification, ClientRequest, Complete, CompletionReference, DIRECTORY_READ,
-        GetPrompt, InputRetry, LoggingLevel, ReadResource, SKILLS_EXTENSION, ServerCapabilities,
-        SubscriptionFilter, TaskRequest, UpdateTask,
+        GetPrompt, InputRetry, LoggingLevel, Object, ReadResource, SKILLS_EXTENSION,
+        ServerCapabilities, SubscriptionFilter, TaskRequest, UpdateTask,
     },
 };
 use jsonrpc_core::{Id, RawJson};
@@ -180,6 +180,10 @@ pub fn decode_notification(method: &str, params: &RawJson) -> Option<ClientNotif
         total: Option<f64>,
         message: Option<String>,
     }
+    // serde reads a struct from an array, too.
+    if !params.is_object() {
+        return None;
+    }
     match method {
         "notifications/initialized" => Some(ClientNotification::Initialized),
         "notifications/cancelled" => {
@@ -325,8 +329,8 @@ fn complete(params: &RawJson) -> Result<ClientRequest, String> {
     struct Wire {
         #[serde(rename = "ref")]
         reference: CompletionReference,
-        argument: Argument,
-        #[serde(default)]
+        argument: Object<Argument>,
+        #[serde(default, deserialize_with = "crate::model::object_or_null")]
         context: Option<Context>,
     }
     #[derive(Deserialize)]
@@ -340,10 +344,11 @@ fn complete(params: &RawJson) -> Result<ClientRequest, String> {
         arguments: BTreeMap<String, String>,
     }
     let wire: Wire = read(params)?;
+    let Object(argument) = wire.argument;
     Ok(ClientRequest::Complete(Complete {
         reference: wire.reference,
-        argument: wire.argument.name,
-        value: wire.argument.value,
+        argument: argument.name,
+        value: argument.value,
         context: wire.context.unwrap_or_default().arguments,
     }))
 }
@@ -438,6 +443,8 @@ mod tests {
             (V2026_07_28, "tools/list", r#"{"cursor":null}"#, -32602),
             (V2026_07_28, "resources/read", r#"{}"#, -32602),
             (V2026_07_28, "resources/read", r#"{"uri":"x","range":{"offset":-1}}"#, -32602),
+            (V2026_07_28, "resources/read", r#"{"uri":"x","range":[0,10]}"#, -32602),
+            (V2026_07_28, "resources/read", r#"{"uri":"x","range":null}"#, -32602),
             (V2026_07_28, "subscriptions/listen", r#"{}"#, -32602),
             (V2026_07_28, "subscriptions/listen", r#"{"notifications":[]}"#, -32602),
             (V2026_07_28, "subscriptions/listen", r#"{"notifications":{"toolsListChanged":true}}"#, 0),

@@ -19,6 +19,7 @@ mod context;
 mod engine;
 mod error;
 mod exchange;
+mod flood;
 mod observe;
 mod outbox;
 mod principal;
@@ -34,6 +35,7 @@ pub use crate::{
     engine::{Engine, EngineLimits, ServerIdentity, panic_text},
     error::McpError,
     exchange::{Accepted, Answer, Exchange, Reply},
+    flood::{Allowance, Floods},
     observe::{Answered, Observe},
     outbox::{Outbox, OutboxError},
     principal::{Kept, Principal},

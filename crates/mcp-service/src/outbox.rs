@@ -152,6 +152,14 @@ impl Outbox {
         std::mem::take(&mut self.lock().interrupted)
     }
 
+    /// Has whoever reads look again: the place it writes to may not be the one any more.
+    pub fn wake_reader(&self) {
+        let reader = self.lock().reader.take();
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
     /// Takes no more messages. What is queued can still be read.
     pub fn close(&self) {
         let mut state = self.lock();

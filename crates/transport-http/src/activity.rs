@@ -3,7 +3,7 @@
 use crate::{budget::Held, upgrade::Change};
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, Ordering},
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
 /// What one connection has been doing. Costs a request two counters and no timer: whether anything
@@ -13,6 +13,8 @@ pub(crate) struct Activity {
     busy: AtomicU32,
     /// Beginnings and ends of requests.
     steps: AtomicU32,
+    /// Whether its client has sent too much that carries nothing.
+    is_flooded: AtomicBool,
     /// What is held of bodies that it sends.
     pub(crate) held: Held,
     /// What it goes on with afterwards.
@@ -30,10 +32,24 @@ impl Activity {
         Busy(Arc::clone(self))
     }
 
+    /// How many beginnings and ends of requests there were, modulo 2^32.
+    pub(crate) fn steps(&self) -> u32 {
+        self.steps.load(Ordering::Relaxed)
+    }
+
+    /// Its client has sent too much that carries nothing.
+    pub(crate) fn flooded(&self) {
+        self.is_flooded.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_flooded(&self) -> bool {
+        self.is_flooded.load(Ordering::Relaxed)
+    }
+
     /// Whether nothing is being answered, and no request has come or was done with since `seen` was
     /// last set, which this sets.
     pub(crate) fn has_stalled(&self, seen: &mut u32) -> bool {
-        let steps = self.steps.load(Ordering::Relaxed);
+        let steps = self.steps();
         let before = std::mem::replace(seen, steps);
         self.busy.load(Ordering::Relaxed) == 0 && before == steps
     }

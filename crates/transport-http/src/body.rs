@@ -397,7 +397,7 @@ fn put(running: &Running, event: Event, out: &mut BytesMut, pieces: &mut VecDequ
                 let mut id = None;
                 if running.is_recorded() {
                     let whole = frame.into_bytes();
-                    id = running.record(&whole);
+                    id = running.record_answer(&whole);
                     frame = Frame::whole(whole);
                 }
                 put_event(id, frame, out, pieces);

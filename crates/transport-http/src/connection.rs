@@ -5,7 +5,10 @@ use crate::{
     activity::Activity,
     admission::Admitted,
     arrival::{Arrived, Opened},
+    counts::Counts,
     endpoint::{Caller, Listening, handle},
+    explained::Explained,
+    frames::Frames,
     leftovers::Leftovers,
     socket::{Rewound, Socket},
     upgrade::{Upgraded, UpgradedSocket},
@@ -19,14 +22,18 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use mcp_protocol::model::{ClientRequest, ServerResult};
 use mcp_service::{McpError, Service};
+use rustls::PeerMisbehaved;
 use std::{
     error::Error,
+    future::poll_fn,
+    io,
     net::SocketAddr,
     pin::{Pin, pin},
     sync::Arc,
     time::Duration,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::watch,
     time::{Instant, Sleep},
 };
@@ -44,6 +51,10 @@ const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// connection lives, and refusing a request before its body has come is one: a proxy's connection is
 /// left the more generous bound of the library.
 const MAX_RESETS: usize = 64;
+
+/// How long, and of how much, what a client sends is read and forgotten whose request was none.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 1024 * 1024;
 
 /// How often a client of HTTP/2 that says nothing is asked whether it is there, and how long it may
 /// take to answer.
@@ -86,6 +97,7 @@ pub(crate) async fn serve<S>(
         seen: 0,
         is_closing: false,
         activity: Arc::clone(&caller.activity),
+        counts: Arc::clone(&caller.endpoint().counts),
         patience: limits.header_timeout,
         closing,
         address,
@@ -138,6 +150,7 @@ struct Life {
     seen: u32,
     is_closing: bool,
     activity: Arc<Activity>,
+    counts: Arc<Counts>,
     patience: Duration,
     closing: watch::Receiver<()>,
     address: Option<SocketAddr>,
@@ -176,12 +189,62 @@ impl Life {
     }
 
     fn ended(&self, error: &hyper::Error) {
+        if self.activity.is_flooded() || has_given_up(error) {
+            self.counts.http2_floods.ended("http/2", &self.address);
+        } else if has_tls_flooded(error) {
+            self.counts.tls_floods.ended("tls", &self.address);
+        }
         tracing::debug!(
             error = error as &dyn Error,
             address = ?self.address,
             "a connection ended badly"
         );
     }
+}
+
+/// Whether the library of HTTP/2 has had enough of a client.
+fn has_given_up(error: &hyper::Error) -> bool {
+    let error = error.source().and_then(|it| it.downcast_ref::<h2::Error>());
+    error.is_some_and(|it| it.is_library() && it.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM))
+}
+
+/// Whether that of TLS has: it bounds changes of keys, renegotiations and warnings by itself.
+fn has_tls_flooded(error: &hyper::Error) -> bool {
+    let source = error.source();
+    let io = source.and_then(|it| {
+        let of_http2 = it.downcast_ref::<h2::Error>().and_then(h2::Error::get_io);
+        of_http2.or_else(|| it.downcast_ref())
+    });
+    let tls = io
+        .and_then(io::Error::get_ref)
+        .and_then(|it| it.downcast_ref());
+    matches!(
+        tls,
+        Some(rustls::Error::PeerMisbehaved(
+            PeerMisbehaved::TooManyKeyUpdateRequests
+                | PeerMisbehaved::TooManyRenegotiationRequests
+                | PeerMisbehaved::TooManyWarningAlertsReceived
+        ))
+    )
+}
+
+/// Ends a connection whose client may still be sending, and would not read an answer if it were just
+/// closed.
+async fn hang_up(mut socket: Socket) {
+    let ending = async {
+        poll_fn(|cx| Pin::new(&mut socket).poll_shutdown(cx)).await?;
+        let (mut ignored, mut left) = ([0; 4096], LINGER_BYTES);
+        loop {
+            let mut buffer = ReadBuf::new(&mut ignored);
+            poll_fn(|cx| Pin::new(&mut socket).poll_read(cx, &mut buffer)).await?;
+            match (buffer.filled().len(), left) {
+                (0, _) | (_, 0) => return io::Result::Ok(()),
+                (length, _) => left = left.saturating_sub(length),
+            }
+        }
+    };
+    // Whoever does not want to hear it need not.
+    let _ = tokio::time::timeout(LINGER, ending).await;
 }
 
 /// Speaks HTTP/1.1, as long as that is what is spoken.
@@ -200,23 +263,32 @@ where
         .header_read_timeout(None)
         .max_header_size(limits.max_header_bytes)
         .max_buf_size(limits.max_header_bytes.max(MAX_BUFFER))
-        .serve_connection(TokioIo::new(socket), service);
+        .serve_connection(
+            TokioIo::new(Explained::new(socket, limits.max_header_bytes)),
+            service,
+        );
     loop {
         tokio::select! {
             biased;
             ended = &mut connection => match ended {
                 Err(error) if error.is_parse_version_h2() => {
                     let parts = connection.into_parts();
-                    return After::Http2(parts.io.into_inner(), parts.read_buf);
+                    return After::Http2(parts.io.into_inner().into_inner(), parts.read_buf);
                 }
                 Err(error) => {
                     life.ended(&error);
+                    if error.is_parse() {
+                        // What is still to be read would take the answer along.
+                        let socket = connection.into_parts().io.into_inner().into_inner();
+                        Box::pin(hang_up(socket)).await;
+                    }
                     return After::Nothing;
                 }
                 // It has not been shut down then.
                 Ok(()) if let Some(upgraded) = caller.activity.change.take() => {
                     let parts = connection.into_parts();
-                    return After::Upgraded(parts.io.into_inner(), parts.read_buf, upgraded);
+                    let socket = parts.io.into_inner().into_inner();
+                    return After::Upgraded(socket, parts.read_buf, upgraded);
                 }
                 Ok(()) => return After::Nothing,
             },
@@ -240,20 +312,26 @@ async fn http2<S>(
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
     let streams = Streams(Arc::clone(&caller.listening.leftovers));
+    let frames = Frames::new(
+        Rewound::new(read, socket),
+        limits.max_control_frames_per_second,
+        Arc::clone(&caller.activity),
+    );
     let service = service_fn(move |request| handle(Arc::clone(&caller), request));
     let small = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
     let mut connection = pin!(
         http2::Builder::new(streams)
             .timer(TokioTimer::new())
             .max_concurrent_streams(limits.max_streams_per_connection)
-            .max_header_list_size(small(limits.max_header_bytes))
+            // Its refusals have no body: what is not much too long is refused with ours.
+            .max_header_list_size(small(limits.max_header_bytes.saturating_mul(2)))
             .max_pending_accept_reset_streams(MAX_RESETS)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(MAX_BUFFER)
             .keep_alive_interval(PING)
             .keep_alive_timeout(PONG)
-            .serve_connection(TokioIo::new(Rewound::new(read, socket)), service)
+            .serve_connection(TokioIo::new(frames), service)
     );
     let mut is_given_up = false;
     loop {

@@ -1,6 +1,7 @@
 //! How much a server has answered.
 
 use http::StatusCode;
+use mcp_service::Floods;
 use std::sync::{
     Arc,
     atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -15,6 +16,8 @@ const STATUSES: usize = 500;
 pub(crate) struct Counts {
     statuses: [AtomicU64; STATUSES],
     streams: AtomicUsize,
+    pub(crate) http2_floods: Floods,
+    pub(crate) tls_floods: Floods,
 }
 
 /// How a server is doing, in numbers.
@@ -24,6 +27,11 @@ pub struct HttpFigures {
     pub connections: usize,
     /// Connections and handshakes that were refused, because there were too many.
     pub refused_connections: u64,
+    /// Connections that were ended because of what their clients sent: too many frames of HTTP/2 that
+    /// carry nothing, or too many streams that were given up.
+    pub flooded_http2: u64,
+    /// The same of TLS: too many changes of keys, renegotiations and warnings.
+    pub flooded_tls: u64,
     /// Open sessions of the legacy era.
     pub sessions: usize,
     /// Open streams of events, but for those of the 2024-11-05 transport.
@@ -41,6 +49,8 @@ impl Counts {
         Arc::new(Self {
             statuses: [const { AtomicU64::new(0) }; STATUSES],
             streams: AtomicUsize::new(0),
+            http2_floods: Floods::default(),
+            tls_floods: Floods::default(),
         })
     }
 

@@ -14,7 +14,7 @@ use crate::{
     guard::Guard,
     headers::Headers,
     leftovers::Leftovers,
-    old_sse, post,
+    old_sse, post, receive,
     refusal::{refusal, refusal_with},
     replay::{EventId, OWN_STREAM},
     respond,
@@ -23,8 +23,9 @@ use crate::{
     upgrade,
 };
 use http::{
-    HeaderName, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts,
+    HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts,
 };
+use http_body::Body as _;
 use hyper::body::Incoming;
 use jsonrpc_core::{ErrorCode, ErrorObject};
 use mcp_protocol::model::{ClientRequest, ServerResult};
@@ -88,9 +89,15 @@ pub(crate) async fn handle<S>(
 where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
-    let (parts, body) = request.into_parts();
+    let (parts, mut body) = request.into_parts();
     let caller = caller.behind(&parts);
-    let mut response = answer(&caller, &parts, body).await;
+    let mut response = answer(&caller, &parts, &mut body).await;
+    if !body.is_end_stream() {
+        let _busy = caller.activity.begin();
+        // Whoever has taken too long already is not waited for.
+        let waits = response.status() != StatusCode::REQUEST_TIMEOUT;
+        receive::finish(&parts.headers, body, waits).await;
+    }
     let strict = caller.endpoint().strict_transport_security.as_ref();
     let counts = &caller.endpoint().counts;
     counts.answered(response.status());
@@ -102,11 +109,16 @@ where
     Ok(response)
 }
 
-async fn answer<S>(caller: &Caller<S>, parts: &Parts, body: Incoming) -> Response<Body>
+async fn answer<S>(caller: &Caller<S>, parts: &Parts, body: &mut Incoming) -> Response<Body>
 where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
     let busy = caller.activity.begin();
+    let max = caller.options().limits.max_header_bytes;
+    if parts.version == Version::HTTP_2 && max < head_length(parts) {
+        let why = format!("the head of the request is too long; at most {max} bytes are accepted");
+        return respond::plain(refusal(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, why));
+    }
     let headers = Headers::read(&parts.headers);
     let origin = match caller.listening.guard.check(&parts.uri, &headers) {
         Ok(origin) => origin,
@@ -132,6 +144,15 @@ where
         cors::allow(&mut response, origin, &parts.method);
     }
     response
+}
+
+/// How long the head of a request of HTTP/2 is, as RFC 9113 §6.5.2 counts.
+fn head_length(parts: &Parts) -> usize {
+    const OF_EACH: usize = 32;
+    let headers = parts.headers.iter();
+    let lengths = headers.map(|(name, value)| name.as_str().len() + value.len() + OF_EACH);
+    let target = parts.uri.path_and_query().map_or(0, |it| it.as_str().len());
+    lengths.sum::<usize>() + target
 }
 
 impl<S> Caller<S> {
@@ -243,9 +264,8 @@ async fn stream<S>(
         );
     }
     let keep_alive = caller.options().keep_alive;
-    let sessions = &caller.endpoint().sessions;
     let resumption = Resumption::of(&session, caller.options().retry);
-    let (streaming, after) = match (parts.headers.get(LAST_EVENT_ID), &resumption) {
+    let after = match (parts.headers.get(LAST_EVENT_ID), &resumption) {
         (Some(last), Some(resumption)) => {
             let Some(last) = last.to_str().ok().and_then(|last| last.parse().ok()) else {
                 return refuse(StatusCode::BAD_REQUEST, "`Last-Event-ID` names no event");
@@ -261,18 +281,13 @@ async fn stream<S>(
                 let rest = Events::of_rest(reader, resumption, keep_alive, busy);
                 return Ok(respond::events(rest.until(Expiry::of(&principal))));
             }
-            (Some(sessions.take_over(session)), Some(last))
+            Some(last)
         }
-        _ => (sessions.stream(session), None),
+        _ => None,
     };
-    match streaming {
-        Some(streaming) => {
-            let resumption = resumption.as_ref();
-            let events = Events::of_session(streaming, resumption, after, keep_alive, busy);
-            Ok(respond::events(events.until(Expiry::of(&principal))))
-        }
-        None => refuse(StatusCode::CONFLICT, "this session has a stream already"),
-    }
+    let streaming = caller.endpoint().sessions.stream(session);
+    let events = Events::of_session(streaming, resumption.as_ref(), after, keep_alive, busy);
+    Ok(respond::events(events.until(Expiry::of(&principal))))
 }
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");

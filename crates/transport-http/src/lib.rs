@@ -69,7 +69,9 @@ mod cors;
 mod counts;
 mod endpoint;
 mod expiry;
+mod explained;
 mod forwarded;
+mod frames;
 mod guard;
 mod header_params;
 mod headers;
@@ -108,6 +110,7 @@ pub use crate::{
     peer::Peer,
     refusal::{PlainResponse, refusal, refusal_with},
     server::{HttpServer, serve},
+    sessions::{SessionDesk, SessionOverview, SessionRow},
     side_routes::{SideRequest, SideResponse, SideRoutes},
     threads::{RunningServer, StartError, serve_on_threads},
     tls::{Tls, TlsError, TlsFiles},

@@ -9,7 +9,9 @@ use crate::{
     endpoint::{Caller, Handled, method_not_allowed, refuse},
     expiry::Expiry,
     headers::{Accept, Headers},
-    post, respond,
+    post,
+    refusal::about,
+    respond,
     sessions::{Debt, SessionKind, Sessions, Streaming},
 };
 use async_stream::stream;
@@ -20,7 +22,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
 use jsonrpc_core::{Frame, Message, Payload};
 use mcp_protocol::model::{ClientRequest, RequestMeta, ServerResult};
-use mcp_service::{Accepted, McpError, OutboxError, Reply, Service};
+use mcp_service::{Accepted, McpError, OutboxError, Principal, Reply, Service};
 use std::{convert::Infallible, future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 /// One of the two places of this transport.
@@ -46,7 +48,7 @@ pub(crate) async fn handle<S>(
     route: Route,
     parts: &Parts,
     headers: &Headers<'_>,
-    body: Incoming,
+    body: &mut Incoming,
     busy: Busy,
 ) -> Handled<Response<Body>>
 where
@@ -78,9 +80,7 @@ async fn open<S>(caller: &Caller<S>, parts: &Parts, headers: &Headers<'_>, busy:
         "event: endpoint\ndata: {}?{SESSION_ID}={}\n\n",
         options.old_sse_messages_path, session.id
     );
-    let Some(streaming) = caller.endpoint().sessions.stream(session) else {
-        return refuse(StatusCode::CONFLICT, "this session has a stream already");
-    };
+    let streaming = caller.endpoint().sessions.stream(session);
     let expiry = Expiry::of(&principal);
     let events = events(endpoint.into(), streaming, expiry, options.keep_alive, busy);
     Ok(respond::event_stream(Body::OldSse(events.boxed_unsync())))
@@ -126,7 +126,7 @@ async fn take<S>(
     caller: &Caller<S>,
     parts: &Parts,
     headers: &Headers<'_>,
-    body: Incoming,
+    body: &mut Incoming,
 ) -> Handled<Response<Body>>
 where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
@@ -139,10 +139,24 @@ where
             "`sessionId` must be in the query, once",
         );
     };
-    let find = || caller.session_of(SessionKind::OldSse, id, &principal);
-    find()?;
-    post::check_type(headers)?;
-    let payload = post::read(caller, parts, body).await?;
+    caller.session_of(SessionKind::OldSse, id, &principal)?;
+    post::check_type(parts, headers)?;
+    let payload = post::read(caller, body).await?;
+    let message = post::id_of(&payload);
+    accept(caller, headers, &principal, id, payload).map_err(|refused| about(refused, message))
+}
+
+/// Takes a message that has been read, for the session `id`.
+fn accept<S>(
+    caller: &Caller<S>,
+    headers: &Headers<'_>,
+    principal: &Principal,
+    id: &str,
+    payload: Payload,
+) -> Handled<Response<Body>>
+where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+{
     if let Payload::Single(Ok(Message::Request(request))) = &payload
         && RequestMeta::of(&request.params).is_ok_and(|meta| meta.protocol_version.is_some())
     {
@@ -152,7 +166,7 @@ where
         );
     }
     // The body may have taken a while.
-    let session = find()?;
+    let session = caller.session_of(SessionKind::OldSse, id, principal)?;
     let connection = Arc::clone(&session.connection);
     post::check_version(headers, connection.session().version())?;
     let Some(debt) = session.owe() else {
@@ -167,7 +181,7 @@ where
     let outbox = connection.outbox();
     let accepted = endpoint.engine.accept_payload(
         &connection,
-        &principal,
+        principal,
         payload,
         outbox,
         headers.trace().as_ref(),

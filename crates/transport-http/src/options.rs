@@ -150,6 +150,11 @@ pub struct HttpLimits {
     pub handshake_timeout: Duration,
     /// Requests at once on one connection of HTTP/2, streams included.
     pub max_streams_per_connection: u32,
+    /// Frames per second that carry nothing, on one connection of HTTP/2 in the long run, and ten times
+    /// as many at once: SETTINGS, PING, RST_STREAM, which counts twice, DATA of fewer than 32 bytes, and
+    /// whatever else is neither a request nor its body. A request makes up for two of them, and so do 64
+    /// bytes that are sent to the client. One that sends more is hung up on.
+    pub max_control_frames_per_second: u32,
     /// Bytes of a request's head; a longer one is answered with 431.
     pub max_header_bytes: usize,
     /// Bytes of a request's body; a longer one is answered with 413 before it is read. The engine's
@@ -198,6 +203,7 @@ impl Default for HttpLimits {
             max_handshakes: 1_024,
             handshake_timeout: Duration::from_secs(10),
             max_streams_per_connection: 128,
+            max_control_frames_per_second: 100,
             max_header_bytes: 32 * 1024,
             max_body_bytes: 4 * 1024 * 1024,
             max_unfinished_body_bytes: 256 * 1024 * 1024,

@@ -7,15 +7,15 @@ use crate::{
     endpoint::{Caller, Handled, refuse},
     headers::{Headers, Single},
     mirror, receive,
-    refusal::refusal_with,
+    refusal::{about, refusal, refusal_with},
     respond,
     running::{Event, First, Resumption, Running},
     sessions::SessionKind,
 };
-use http::{HeaderName, HeaderValue, Response, StatusCode, request::Parts};
+use http::{HeaderName, HeaderValue, Response, StatusCode, header, request::Parts};
 use hyper::body::Incoming;
 use jsonrpc_core::{
-    ErrorCode, ErrorObject, Invalid, Message, Notification, Payload, Request, decode,
+    ErrorCode, ErrorObject, Id, Invalid, Message, Notification, Payload, Request, decode,
 };
 use mcp_protocol::{
     Era, ProtocolError, ProtocolVersion,
@@ -40,14 +40,14 @@ pub(crate) async fn handle<S>(
     caller: &Caller<S>,
     parts: &Parts,
     headers: &Headers<'_>,
-    body: Incoming,
+    body: &mut Incoming,
     busy: Busy,
 ) -> Handled<Response<crate::body::Body>>
 where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
     let principal = caller.principal(parts).await?;
-    check_type(headers)?;
+    check_type(parts, headers)?;
     let accept = headers.accept;
     if !accept.json && !accept.stream {
         return refuse(
@@ -55,9 +55,11 @@ where
             "`Accept` must have application/json or text/event-stream",
         );
     }
-    let payload = read(caller, parts, body).await?;
+    let payload = read(caller, body).await?;
     let options = caller.options();
-    let mut running = match dispatch(caller, parts, headers, principal, payload)? {
+    let id = id_of(&payload);
+    let dispatched = dispatch(caller, parts, headers, principal, payload);
+    let mut running = match dispatched.map_err(|refused| about(refused, id))? {
         Dispatched::Reply(reply) => return Ok(respond::reply(reply, accept)),
         Dispatched::Opened(session, reply) => {
             let mut response = respond::reply(reply, accept);
@@ -81,8 +83,27 @@ where
     Ok(respond::events(events))
 }
 
-/// What is posted is JSON. Says so before anything of it is read.
-pub(crate) fn check_type(headers: &Headers<'_>) -> Handled<()> {
+/// The id of a request that has been read; none of several, and of none.
+pub(crate) fn id_of(payload: &Payload) -> Option<Id> {
+    match payload {
+        Payload::Single(Ok(Message::Request(request))) => Some(request.id.clone()),
+        _ => None,
+    }
+}
+
+/// What is posted is JSON as it is. Says so before anything of it is read.
+pub(crate) fn check_type(parts: &Parts, headers: &Headers<'_>) -> Handled<()> {
+    let mut codings = parts.headers.get_all(header::CONTENT_ENCODING).iter();
+    if codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        let mut refused = refusal(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "`Content-Encoding` must be identity: bodies are read as they are",
+        );
+        let identity = HeaderValue::from_static("identity");
+        let headers = refused.headers_mut();
+        headers.insert(header::ACCEPT_ENCODING, identity);
+        return Err(Box::new(refused));
+    }
     if headers.say_json() {
         return Ok(());
     }
@@ -93,7 +114,7 @@ pub(crate) fn check_type(headers: &Headers<'_>) -> Handled<()> {
 }
 
 /// The messages of a request's body.
-pub(crate) async fn read<S>(caller: &Caller<S>, parts: &Parts, body: Incoming) -> Handled<Payload>
+pub(crate) async fn read<S>(caller: &Caller<S>, body: &mut Incoming) -> Handled<Payload>
 where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
@@ -106,7 +127,7 @@ where
         limits.max_unfinished_body_bytes,
         max,
     );
-    let frame = receive::body(&parts.headers, body, max, limits.body_timeout, share).await?;
+    let frame = receive::body(body, max, limits.body_timeout, share).await?;
     decode(&frame, frames).map_err(|error| {
         let error = error.to_error_object();
         Box::new(refusal_with(StatusCode::BAD_REQUEST, error))

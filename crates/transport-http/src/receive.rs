@@ -13,27 +13,30 @@ use jsonrpc_core::{ErrorCode, ErrorObject};
 use serde_json::json;
 use std::{error::Error, future::poll_fn, pin::pin, task::Poll, time::Duration};
 
-/// For how long the rest of a body that is too long is read and forgotten. A client that is still
-/// writing would never read our answer if we just hung up.
+/// How much of a body that is not wanted is read before the answer, and for how long. A client that is
+/// still writing would not read an answer that comes before: some give up when their stream is reset,
+/// and an answer is lost when the connection is closed with something in it that was not read.
+const FINISH_BYTES: usize = 64 * 1024;
+const FINISH: Duration = Duration::from_secs(1);
+
+/// For how long what is left after that is read and forgotten beside the answer.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Reads a body of at most `max` bytes within `limit`. What has come of it is of `share`, unless it
 /// comes as a whole.
 pub(crate) async fn body<B>(
-    headers: &HeaderMap,
-    mut body: B,
+    body: &mut B,
     max: usize,
     limit: Duration,
     share: Share<'_>,
 ) -> Handled<Bytes>
 where
-    B: Body<Data = Bytes, Error: Into<Broken>> + Send + Unpin + 'static,
+    B: Body<Data = Bytes, Error: Into<Broken>> + Unpin,
 {
-    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    let outcome = if max < announced {
+    let outcome = if max < announced(body) {
         Err(Failure::TooLong)
     } else {
-        let mut gathering = pin!(gather(&mut body, max, share));
+        let mut gathering = pin!(gather(body, max, share));
         // Most bodies come with their head: only one that does not costs a timer.
         match poll_fn(|cx| Poll::Ready(gathering.as_mut().poll(cx))).await {
             Poll::Ready(outcome) => outcome,
@@ -45,19 +48,12 @@ where
     };
     match outcome {
         Ok(bytes) => Ok(bytes),
-        Err(Failure::TooLong) => {
-            // Whoever waits for our leave to send has not begun.
-            if !headers.contains_key(header::EXPECT) {
-                tokio::spawn(tokio::time::timeout(LINGER, forget(body)));
-            }
-            refuse(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                format!("the request is too long; at most {max} bytes are accepted"),
-            )
-        }
+        Err(Failure::TooLong) => refuse(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the request is too long; at most {max} bytes are accepted"),
+        ),
         Err(Failure::NoRoom) => {
             tracing::warn!("a request was refused: too much is held of others");
-            tokio::spawn(tokio::time::timeout(LINGER, forget(body)));
             let error = ErrorObject::new(
                 ErrorCode::INTERNAL_ERROR,
                 "too many requests are being read",
@@ -146,8 +142,46 @@ impl Failure {
     }
 }
 
-async fn forget(mut body: impl Body<Data = Bytes> + Unpin) {
-    while let Some(Ok(_)) = body.frame().await {}
+fn announced(body: &impl Body) -> usize {
+    usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX)
+}
+
+/// Reads what is left of a body whose request is answered already, so that its client reads the answer:
+/// all of what is small and comes soon, if it `waits`. The rest of anything else is read for a while beside the answer.
+pub(crate) async fn finish<B>(headers: &HeaderMap, mut body: B, waits: bool)
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    // Whoever waits for our leave to send has not begun.
+    if headers.contains_key(header::EXPECT) {
+        return;
+    }
+    if waits && announced(&body) <= FINISH_BYTES {
+        let finishing = tokio::time::timeout(FINISH, forget(&mut body, FINISH_BYTES));
+        if finishing.await == Ok(true) {
+            return;
+        }
+    }
+    tokio::spawn(async move {
+        // Whether it ends or not.
+        let _ = tokio::time::timeout(LINGER, forget(&mut body, usize::MAX)).await;
+    });
+}
+
+/// Reads at most `max` bytes and a piece; whether that was all.
+async fn forget(body: &mut (impl Body<Data = Bytes> + Unpin), max: usize) -> bool {
+    let mut left = max;
+    while let Some(frame) = body.frame().await {
+        let length = match frame {
+            Ok(frame) => frame.data_ref().map_or(0, Bytes::len),
+            Err(_) => return true,
+        };
+        match left.checked_sub(length) {
+            Some(rest) => left = rest,
+            None => return false,
+        }
+    }
+    true
 }
 
 #[cfg(test)]
@@ -196,23 +230,24 @@ mod tests {
 
     #[tokio::test]
     async fn bodies_that_have_not_ended_have_bounds_together() {
-        let headers = HeaderMap::new();
         let [all, own, other, third] = [(); 4].map(|()| Held::default());
         let share = |connection| Share::new(&all, connection, 1000, 100);
         {
-            let mut slow = pin!(body(&headers, pieces(200, false), 300, MINUTE, share(&own)));
+            let mut endless = pieces(200, false);
+            let mut slow = pin!(body(&mut endless, 300, MINUTE, share(&own)));
             let mut cx = Context::from_waker(Waker::noop());
             assert!(slow.as_mut().poll(&mut cx).is_pending());
             assert_eq!((all.bytes(), own.bytes()), (200, 200));
-            let refused = body(&headers, pieces(51, true), 300, MINUTE, share(&own));
+            let [mut one, mut two, mut three] = [(); 3].map(|()| pieces(51, true));
+            let refused = body(&mut one, 300, MINUTE, share(&own));
             let refused = refused.await.unwrap_err();
             assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
             assert_eq!(refused.headers()[header::RETRY_AFTER], "1");
-            let read = body(&headers, pieces(51, true), 300, MINUTE, share(&other));
+            let read = body(&mut two, 300, MINUTE, share(&other));
             assert_eq!(read.await.unwrap().len(), 51, "on another connection");
             let mut most = Share::new(&all, &other, 1000, 1000);
             assert!(most.take(750));
-            let refused = body(&headers, pieces(51, true), 300, MINUTE, share(&third));
+            let refused = body(&mut three, 300, MINUTE, share(&third));
             assert!(refused.await.is_err(), "too much in all");
             assert_eq!(third.bytes(), 0);
         }

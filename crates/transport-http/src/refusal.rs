@@ -1,6 +1,6 @@
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
-use jsonrpc_core::{ErrorCode, ErrorObject, Frame, Response as RpcResponse};
+use jsonrpc_core::{ErrorCode, ErrorObject, Frame, Id, Response as RpcResponse};
 use serde_json::json;
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use std::borrow::Cow;
 pub type PlainResponse = Response<Bytes>;
 
 /// A response that refuses a request before it was anybody's: the body is a JSON-RPC error without
-/// id, so that a client that looks for one finds it. Only [`StatusCode::REQUEST_TIMEOUT`] is worth
+/// id unless that has been read, so that a client that looks for one finds it. Only [`StatusCode::REQUEST_TIMEOUT`] is worth
 /// another try, which the error says (R9.9); for others, see [`refusal_with`].
 pub fn refusal(status: StatusCode, why: impl Into<Cow<'static, str>>) -> PlainResponse {
     let error = if status == StatusCode::REQUEST_TIMEOUT {
@@ -21,16 +21,26 @@ pub fn refusal(status: StatusCode, why: impl Into<Cow<'static, str>>) -> PlainRe
 
 /// As [`refusal`], with an error that says more.
 pub fn refusal_with(status: StatusCode, error: ErrorObject) -> PlainResponse {
-    let frame = Frame::response(&RpcResponse {
-        id: None,
-        outcome: Err(error),
-    });
-    let mut response = Response::new(frame.into_bytes());
+    let mut response = Response::new(body(None, &error));
     *response.status_mut() = status;
     response
         .headers_mut()
         .insert(header::CONTENT_TYPE, APPLICATION_JSON);
+    response.extensions_mut().insert(error);
     response
+}
+
+/// The same refusal of a request that has been read: it has an id to be told by.
+pub(crate) fn about(mut refused: Box<PlainResponse>, id: Option<Id>) -> Box<PlainResponse> {
+    if let (Some(id), Some(error)) = (id, refused.extensions().get::<ErrorObject>()) {
+        *refused.body_mut() = body(Some(id), error);
+    }
+    refused
+}
+
+fn body(id: Option<Id>, error: &ErrorObject) -> Bytes {
+    let outcome = Err(error.clone());
+    Frame::response(&RpcResponse { id, outcome }).into_bytes()
 }
 
 pub(crate) const APPLICATION_JSON: HeaderValue = HeaderValue::from_static("application/json");

@@ -61,6 +61,11 @@ struct Stream {
     connected: Weak<Connected>,
     /// How often the stream was asked for again. There is one reader: the last.
     readers: u64,
+    /// Whether that one reads still.
+    is_read: bool,
+    /// Answers that it has not read, whether they are kept or not: the bounds are those of what is
+    /// kept for others who may come.
+    unread: VecDeque<(EventId, Bytes)>,
     waker: Option<Waker>,
 }
 
@@ -118,6 +123,10 @@ impl Replay {
 
     /// Keeps what is said on a stream, and gives it its name.
     pub(crate) fn record(&self, stream: u64, frame: Bytes) -> EventId {
+        self.record_as(stream, frame, false)
+    }
+
+    fn record_as(&self, stream: u64, frame: Bytes, is_answer: bool) -> EventId {
         let mut state = self.lock();
         let entry = state.streams.entry(stream).or_default();
         entry.last += 1;
@@ -126,6 +135,9 @@ impl Replay {
             sequence: entry.last,
         };
         let waker = entry.waker.take();
+        if is_answer && entry.is_read {
+            entry.unread.push_back((id, frame.clone()));
+        }
         self.keep(&mut state, id, frame);
         drop(state);
         if let Some(waker) = waker {
@@ -158,6 +170,7 @@ impl Replay {
         let mut state = self.lock();
         let stream = state.streams.get_mut(&id.stream)?;
         stream.readers += 1;
+        stream.is_read = true;
         let reader = stream.readers;
         let waker = stream.waker.take();
         let connected = std::mem::take(&mut stream.connected);
@@ -232,7 +245,10 @@ impl State {
 
     /// Forgets a stream that nobody could ask anything about.
     fn forget_stream(&mut self, stream: u64) {
-        if self.streams.get(&stream).is_some_and(|it| it.over)
+        if self
+            .streams
+            .get(&stream)
+            .is_some_and(|it| it.over && !it.is_read)
             && self.events.iter().all(|(id, _)| id.stream != stream)
         {
             self.streams.remove(&stream);
@@ -250,6 +266,11 @@ impl Drop for Replay {
 impl Writer {
     pub(crate) fn record(&self, frame: Bytes) -> EventId {
         self.replay.record(self.stream, frame)
+    }
+
+    /// The same of an answer, which whoever reads the stream gets however large it is.
+    pub(crate) fn record_answer(&self, frame: Bytes) -> EventId {
+        self.replay.record_as(self.stream, frame, true)
     }
 
     /// Says what carries the stream, and is to be taken over from.
@@ -293,14 +314,18 @@ impl Reader {
     /// The next event; `None` at the end of the stream, and once somebody else reads it.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(EventId, Bytes)>> {
         let mut state = self.replay.lock();
-        let next = state.after(self.at).next().cloned();
+        let kept = state.after(self.at).next().cloned();
+        let at = self.at.sequence;
         let Some(stream) = state.streams.get_mut(&self.at.stream) else {
             return Poll::Ready(None);
         };
         if stream.readers != self.reader {
             return Poll::Ready(None);
         }
-        match next {
+        stream.unread.retain(|(id, _)| at < id.sequence);
+        let unread = stream.unread.front().cloned();
+        let next = kept.into_iter().chain(unread);
+        match next.min_by_key(|(id, _)| id.sequence) {
             Some((id, frame)) => {
                 self.at = id;
                 Poll::Ready(Some((id, frame)))
@@ -310,6 +335,20 @@ impl Reader {
                 stream.waker = Some(cx.waker().clone());
                 Poll::Pending
             }
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let mut state = self.replay.lock();
+        let stream = self.at.stream;
+        if let Some(entry) = state.streams.get_mut(&stream)
+            && entry.readers == self.reader
+        {
+            entry.is_read = false;
+            entry.unread.clear();
+            state.forget_stream(stream);
         }
     }
 }
@@ -444,6 +483,34 @@ mod tests {
             drop(replay.begin());
         }
         assert!(replay.lock().streams.len() <= 4);
+    }
+
+    #[test]
+    fn an_answer_is_read_by_who_waits_for_it_whatever_is_kept() {
+        for room in [room(9, 1, 9), room(1, 9, 9)] {
+            let replay = Replay::after_lives(room, 0);
+            let writer = replay.begin();
+            let beginning = writer.beginning();
+            let mut reader = replay.resume(beginning).unwrap();
+            writer.record("a".into());
+            writer.record_answer("x".repeat(1000).into());
+            let other = replay.begin();
+            other.record("b".into());
+            drop(writer);
+            let (read, is_over) = rest(&mut reader);
+            assert!(read.ends_with(&"x".repeat(1000)) && is_over, "{read}");
+            assert_eq!(rest(&mut reader), (String::new(), true), "once");
+            drop(reader);
+            assert!(replay.lock().streams.len() <= 3, "and then forgotten");
+        }
+        // Of a stream that nobody reads, what is too large is not kept for later.
+        let replay = Replay::after_lives(room(9, 1, 9), 0);
+        let writer = replay.begin();
+        let beginning = writer.beginning();
+        drop(replay.resume(beginning));
+        writer.record_answer("x".repeat(1000).into());
+        drop(writer);
+        assert!(replay.resume(beginning).is_none());
     }
 
     #[test]

@@ -119,6 +119,11 @@ impl Running {
         Some(self.writer.as_ref()?.record(frame.clone()))
     }
 
+    /// The same of an answer.
+    pub(crate) fn record_answer(&self, frame: &Bytes) -> Option<EventId> {
+        Some(self.writer.as_ref()?.record_answer(frame.clone()))
+    }
+
     /// Lets who comes back for its stream take it over from `connected`.
     pub(crate) fn carried_by(&self, connected: &Arc<Connected>) {
         if let Some(writer) = &self.writer {
@@ -144,7 +149,7 @@ impl Running {
                     }
                     Poll::Ready(Some(Event::Reply(reply))) => {
                         for frame in frames(reply) {
-                            self.record(&frame.into_bytes());
+                            self.record_answer(&frame.into_bytes());
                         }
                     }
                     Poll::Ready(Some(Event::Interrupted)) => {}

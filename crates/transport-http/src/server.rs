@@ -10,7 +10,7 @@ use crate::{
     guard::Guard,
     leftovers::Leftovers,
     listen::Listeners,
-    sessions::Sessions,
+    sessions::{SessionDesk, Sessions},
 };
 use http::HeaderValue;
 use mcp_protocol::model::{ClientRequest, ServerResult};
@@ -101,6 +101,8 @@ where
             HttpFigures {
                 connections: endpoint.admission.open(),
                 refused_connections: endpoint.admission.refused(),
+                flooded_http2: endpoint.counts.http2_floods.count(),
+                flooded_tls: endpoint.counts.tls_floods.count(),
                 sessions: endpoint.sessions.len(),
                 streams: endpoint.counts.streams(),
                 responses: endpoint.counts.responses(),
@@ -111,6 +113,11 @@ where
     /// How many legacy sessions are open.
     pub fn sessions(&self) -> usize {
         self.endpoint.sessions.len()
+    }
+
+    /// Its legacy sessions, for operators.
+    pub fn session_desk(&self) -> SessionDesk {
+        SessionDesk::of(&self.endpoint.sessions)
     }
 
     /// Serves one listener on the current runtime, which may be a `current_thread` one.

@@ -1,6 +1,9 @@
 //! The sessions of the legacy era.
 
+mod overview;
 mod survival;
+
+pub use overview::{SessionDesk, SessionOverview, SessionRow};
 
 use crate::{
     HttpLimits, KeepSessions,
@@ -79,6 +82,11 @@ pub(crate) struct Sessions {
     began: Instant,
     room: Arc<Room>,
     streams: AtomicU64,
+    evicted: AtomicU64,
+    /// How many were refused: of those that exist nothing could be ended.
+    refused: AtomicU64,
+    /// When there was no room last, as [`Sessions::now`] tells it; 0 if there always was.
+    full_at: AtomicU64,
 }
 
 const SHARDS: usize = 16;
@@ -113,6 +121,9 @@ impl Sessions {
                 total: AtomicUsize::new(0),
             }),
             streams: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            full_at: AtomicU64::new(0),
         })
     }
 
@@ -120,7 +131,9 @@ impl Sessions {
         self.counts().total
     }
 
-    /// Opens a session for `principal`, on which nothing has been agreed yet.
+    /// Opens a session for `principal`, on which nothing has been agreed yet. If there are too many, the
+    /// one that was idle longest makes room: of the principal if it has too many, else of all. One that
+    /// has a stream or a request that is not answered stays.
     pub(crate) fn open(
         &self,
         kind: SessionKind,
@@ -129,12 +142,69 @@ impl Sessions {
         self.count(principal).or_else(|_| {
             // Room may be taken by sessions that have ended and were not yet swept away.
             self.sweep();
-            self.count(principal)
+            self.count_after_eviction(principal)
         })?;
         let id: Arc<str> = uuid::Uuid::new_v4().to_string().into();
         let session = Arc::new(self.make(kind, id, principal, 0));
         self.insert(&session);
         Ok(session)
+    }
+
+    fn count_after_eviction(&self, principal: &Principal) -> Result<(), TooManySessions> {
+        loop {
+            let Err(full) = self.count(principal) else {
+                return Ok(());
+            };
+            self.full_at.store(self.now(), Ordering::Relaxed);
+            let of = match full {
+                TooManySessions::InAll(_) => None,
+                TooManySessions::OfPrincipal(_) => Some(principal),
+            };
+            // Another may have come to be used or to its end meanwhile; then there is a next one.
+            let Some(idle) = self.idle_longest(of) else {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                return Err(full);
+            };
+            if !idle.is_in_use() && self.remove(&idle) {
+                let evicted = self.evicted.fetch_add(1, Ordering::Relaxed) + 1;
+                // Told often, it would fill the log.
+                if evicted.is_power_of_two() {
+                    tracing::warn!(
+                        principal = %idle.connection.principal(),
+                        idle_seconds = self.idle(&idle).as_secs(),
+                        evicted,
+                        reason = %full,
+                        "the session that was idle longest was ended to make room for a new one; told at the \
+                         first, second, fourth, eighth… of them"
+                    );
+                }
+            }
+        }
+    }
+
+    /// The session that was used least recently of those that nobody uses: of `principal`, or of all.
+    fn idle_longest(&self, principal: Option<&Principal>) -> Option<Arc<Session>> {
+        let mut found: Option<(u64, Arc<Session>)> = None;
+        for shard in &self.shards {
+            for session in lock(shard).values() {
+                let last_used = session.last_used.load(Ordering::Relaxed);
+                if found
+                    .as_ref()
+                    .is_none_or(|(earliest, _)| last_used < *earliest)
+                    && principal.is_none_or(|it| session.connection.principal() == it)
+                    && !session.is_in_use()
+                {
+                    found = Some((last_used, Arc::clone(session)));
+                }
+            }
+        }
+        found.map(|(_, session)| session)
+    }
+
+    /// For how long a session was not used.
+    fn idle(&self, session: &Session) -> Duration {
+        let last_used = session.last_used.load(Ordering::Relaxed);
+        Duration::from_millis(self.now().saturating_sub(last_used))
     }
 
     fn make(&self, kind: SessionKind, id: Arc<str>, principal: &Principal, lives: u32) -> Session {
@@ -185,12 +255,18 @@ impl Sessions {
 
     /// Ends a session: cancels its requests and closes its stream.
     pub(crate) fn close(&self, session: &Session) {
+        self.remove(session);
+    }
+
+    /// The same; whether it had not ended before.
+    fn remove(&self, session: &Session) -> bool {
         let Some(session) = self.shard(&session.id).remove(&session.id) else {
-            return;
+            return false;
         };
         self.keep_no_longer(&session);
         session.connection.close();
         self.uncount(session.connection.principal());
+        true
     }
 
     fn uncount(&self, principal: &Principal) {
@@ -204,25 +280,13 @@ impl Sessions {
         }
     }
 
-    /// Begins the session's stream; `None` while there is one.
-    pub(crate) fn stream(self: &Arc<Self>, session: Arc<Session>) -> Option<Streaming> {
+    /// Begins or continues the session's stream, instead of one that may be open: its client often
+    /// knows before we do that it has lost that one, and a network that is gone does not say so.
+    pub(crate) fn stream(self: &Arc<Self>, session: Arc<Session>) -> Streaming {
         let number = self.next_stream();
-        session
-            .streaming
-            .compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed)
-            .ok()?;
-        Some(Streaming {
-            session,
-            number,
-            sessions: Arc::clone(self),
-        })
-    }
-
-    /// Continues the session's stream, instead of one that may be open: its client says that it has
-    /// lost that, and often knows before we do.
-    pub(crate) fn take_over(self: &Arc<Self>, session: Arc<Session>) -> Streaming {
-        let number = self.next_stream();
-        session.streaming.store(number, Ordering::Release);
+        if session.streaming.swap(number, Ordering::AcqRel) != 0 {
+            session.connection.outbox().wake_reader();
+        }
         Streaming {
             session,
             number,
@@ -276,13 +340,14 @@ impl Sessions {
 
     fn count(&self, principal: &Principal) -> Result<(), TooManySessions> {
         let mut counts = self.counts();
-        if self.limits.max_sessions <= counts.total {
-            return Err(TooManySessions::InAll(self.limits.max_sessions));
-        }
         let most = self.limits.max_sessions_per_principal;
         let known = counts.per_principal.get(principal).copied().unwrap_or(0);
+        // First, so that whoever has too many makes room among its own.
         if most <= known {
             return Err(TooManySessions::OfPrincipal(most));
+        }
+        if self.limits.max_sessions <= counts.total {
+            return Err(TooManySessions::InAll(self.limits.max_sessions));
         }
         counts.per_principal.insert(principal.clone(), known + 1);
         counts.total += 1;
@@ -404,33 +469,78 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn both_bounds_hold_and_closing_makes_room() {
-        let (a, b, c) = (
-            Principal::new("a"),
-            Principal::new("b"),
-            Principal::new("c"),
-        );
+    async fn both_bounds_hold_and_who_is_idle_longest_makes_room() {
+        let [a, b, c] = ["a", "b", "c"].map(Principal::new);
         let sessions = sessions(3, 2);
-        let first = sessions.open(SessionKind::Streamable, &a).unwrap();
-        sessions.open(SessionKind::Streamable, &a).unwrap();
+        let open = async |principal: &Principal| {
+            tokio::time::advance(Duration::from_millis(5)).await;
+            sessions.open(SessionKind::Streamable, principal).unwrap()
+        };
+        let is_open = |session: &Session| {
+            let principal = session.connection.principal();
+            sessions
+                .find(SessionKind::Streamable, &session.id, principal)
+                .is_some()
+        };
+        let (of_b, first, second) = (open(&b).await, open(&a).await, open(&a).await);
+        tokio::time::advance(Duration::from_millis(5)).await;
+        assert!(is_open(&first), "used again, and so idle for less long");
+        let third = open(&a).await;
+        assert!(
+            !is_open(&second),
+            "the principal's own, although another's is idle for longer"
+        );
+        let of_c = open(&c).await;
+        assert!(!is_open(&of_b), "of all, where there are too many of all");
+        assert_eq!((sessions.len(), sessions.overview().evicted), (3, 2));
+        // What is used stays: only then is a new one refused.
+        let streams = [&first, &third].map(|it| sessions.stream(Arc::clone(it)));
         assert_eq!(
             sessions.open(SessionKind::Streamable, &a).err(),
             Some(TooManySessions::OfPrincipal(2))
         );
-        sessions.open(SessionKind::Streamable, &b).unwrap();
+        let _streams = (streams, sessions.stream(of_c));
         assert_eq!(
-            sessions.open(SessionKind::Streamable, &c).err(),
+            sessions.open(SessionKind::Streamable, &b).err(),
             Some(TooManySessions::InAll(3))
         );
+        let overview = sessions.overview();
+        assert_eq!((overview.refused, overview.open), (2, 3));
+        assert!(overview.full_since.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn operators_see_sessions_and_end_them() {
+        let [a, b] = ["a", "b"].map(Principal::new);
+        let sessions = sessions(10, 10);
+        let first = sessions.open(SessionKind::Streamable, &a).unwrap();
+        tokio::time::advance(Duration::from_secs(2)).await;
+        let second = sessions.open(SessionKind::Streamable, &a).unwrap();
+        sessions.open(SessionKind::OldSse, &b).unwrap();
+        let _stream = sessions.stream(Arc::clone(&second));
+        let rows = sessions.rows(Some("a"));
+        let idle: Vec<_> = rows.iter().map(|it| (&*it.id, it.idle.as_secs())).collect();
+        assert_eq!(idle, [(&*first.id, 2), (&*second.id, 0)]);
+        assert_eq!((rows[0].is_streaming, rows[1].is_streaming), (false, true));
+        assert_eq!(sessions.rows(None).len(), 3);
+        assert!(sessions.end(&second.id) && !sessions.end(&second.id));
+        assert_eq!((sessions.end_all_of("a"), sessions.end_all_of("a")), (1, 0));
+        assert_eq!(sessions.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn closing_makes_room() {
+        let a = Principal::new("a");
+        let sessions = sessions(3, 2);
+        let first = sessions.open(SessionKind::Streamable, &a).unwrap();
+        sessions.open(SessionKind::Streamable, &a).unwrap();
         sessions.close(&first);
         sessions.close(&first);
-        assert_eq!(sessions.len(), 2, "closed once");
-        sessions.open(SessionKind::Streamable, &c).unwrap();
-        assert!(
-            sessions
-                .find(SessionKind::Streamable, &first.id, &a)
-                .is_none()
-        );
+        assert_eq!(sessions.len(), 1, "closed once");
+        sessions.open(SessionKind::Streamable, &a).unwrap();
+        assert_eq!(sessions.overview().evicted, 0);
+        let found = sessions.find(SessionKind::Streamable, &first.id, &a);
+        assert!(found.is_none());
     }
 
     #[tokio::test(start_paused = true)]
@@ -440,11 +550,13 @@ mod tests {
         let used = sessions.open(SessionKind::Streamable, &a).unwrap();
         let streamed = sessions.open(SessionKind::Streamable, &a).unwrap();
         let idle = sessions.open(SessionKind::Streamable, &a).unwrap();
-        let stream = sessions.stream(Arc::clone(&streamed)).unwrap();
+        let lost = sessions.stream(Arc::clone(&streamed));
+        let stream = sessions.stream(Arc::clone(&streamed));
         assert!(
-            sessions.stream(Arc::clone(&streamed)).is_none(),
-            "one at a time"
+            !lost.is_current() && stream.is_current(),
+            "one at a time, which is the last"
         );
+        drop(lost);
         for _ in 0..3 {
             tokio::time::advance(Duration::from_secs(6)).await;
             sessions

@@ -375,8 +375,6 @@ async fn a_session_s_own_stream_is_continued() {
         assert_eq!(id, format!("0-{event}"));
     }
     // It says that it lost the second, and we do not know yet that the stream is lost.
-    let other = client.dress(HttpRequest::get("/mcp"));
-    assert_eq!(client.exchange(&other).await.status, 409);
     let mut continued = client.stream(&comeback(&client, "0-1")).await;
     assert_eq!(
         continued.message().await["method"],
@@ -388,11 +386,6 @@ async fn a_session_s_own_stream_is_continued() {
     running.engine.publish(&Change::Tools);
     let next = continued.next_event().await.unwrap();
     assert_eq!(next.id.as_deref(), Some("0-3"));
-    assert_eq!(
-        client.exchange(&other).await.status,
-        409,
-        "there is one still"
-    );
     drop(continued);
     all_have_gone(&running).await;
 
@@ -451,6 +444,36 @@ async fn what_is_not_kept_is_refused() {
         let steps = call(&mut client, "steps");
         client.post(&client.post_of(&steps)).await;
     }
+    assert_eq!(client.exchange(&comeback(&client, "1-0")).await.status, 400);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_large_to_be_kept_reaches_who_waits_for_it() {
+    let running = start(HttpOptions {
+        limits: HttpLimits {
+            max_session_replay_bytes: 1024,
+            ..HttpLimits::default()
+        },
+        ..HttpOptions::default()
+    })
+    .await;
+    let large = "x".repeat(100_000);
+    let mut client = running.client();
+    client.initialize("2025-11-25").await;
+    let params = json!({ "name": "away", "arguments": { "text": large } });
+    let away = client.voice.request("tools/call", params);
+    let mut stream = client.stream(&client.post_of(&away)).await;
+    assert_eq!(rest(&mut stream).await, [], "it is sent away");
+
+    let mut waiting = resume(&client, "1-0", &away).await;
+    assert_eq!(waiting.next_event().await.unwrap().data, "");
+    running.seen.release.notify_one();
+    let answer = timeout(GENEROUS, waiting.message())
+        .await
+        .expect("an answer");
+    assert!(answer.to_string().contains(&large));
+    assert_eq!(rest(&mut waiting).await, [], "and nothing after it");
+    // It was not kept, so it is not there for anybody else.
     assert_eq!(client.exchange(&comeback(&client, "1-0")).await.status, 400);
 }
 

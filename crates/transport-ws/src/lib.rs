@@ -9,6 +9,7 @@
 //! HTTP is somebody else's: [`handshake`] says what to answer to a request, and [`serve`] takes the
 //! connection over.
 
+mod frames;
 mod handshake;
 mod metered;
 mod options;

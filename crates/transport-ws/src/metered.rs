@@ -1,6 +1,7 @@
 //! How much is held of a message that has not come as a whole.
 
-use crate::Place;
+use crate::{Place, frames::Frames};
+use mcp_service::Allowance;
 use std::{
     io,
     pin::Pin,
@@ -16,6 +17,11 @@ const CONTROL_HEAD: usize = 6;
 #[error("more is held of unfinished messages than there is room for")]
 pub(crate) struct NoRoom;
 
+/// A client sends too many frames that carry nothing. It stands for itself in an [`io::Error`].
+#[derive(Debug, thiserror::Error)]
+#[error("too many frames came that carry nothing")]
+pub(crate) struct Flooded;
+
 /// A connection whose bytes are counted from one whole message to the next.
 #[derive(Debug)]
 pub(crate) struct Metered<'a, T> {
@@ -24,6 +30,9 @@ pub(crate) struct Metered<'a, T> {
     max_message: usize,
     held: usize,
     has_said_something: bool,
+    frames: Frames,
+    /// Whether the last write has to wait for the client to read.
+    is_write_waiting: bool,
 }
 
 impl<'a, T> Metered<'a, T> {
@@ -34,7 +43,17 @@ impl<'a, T> Metered<'a, T> {
             max_message,
             held: 0,
             has_said_something: false,
+            frames: Frames::new(Allowance::new(
+                place.options().max_control_frames_per_second,
+            )),
+            is_write_waiting: false,
         }
+    }
+
+    /// Whether the client has not taken what was written last. The library answers pings whether it
+    /// has or not.
+    pub(crate) fn is_write_waiting(&self) -> bool {
+        self.is_write_waiting
     }
 
     /// A whole message has been taken out. What has come of the next one with it is not counted; it
@@ -82,6 +101,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Metered<'_, T> {
             return Poll::Ready(Err(io::Error::other(NoRoom)));
         }
         self.held += count;
+        if !self.frames.pass(&buffer.filled()[before..]) {
+            return Poll::Ready(Err(io::Error::other(Flooded)));
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -92,7 +114,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Metered<'_, T> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.connection).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.connection).poll_write(cx, bytes);
+        self.is_write_waiting = written.is_pending();
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -13,18 +13,23 @@ pub struct WebSocketOptions {
     /// How many bytes of messages that have not come as a whole are held, of all clients together; at
     /// least one message of the size that is accepted fits.
     pub max_unfinished: usize,
+    /// How many frames per second that carry nothing one client may send in the long run, and ten
+    /// times as many at once: pings, pongs, and pieces of messages with fewer than 32 bytes. One that
+    /// sends more is closed.
+    pub max_control_frames_per_second: u32,
     /// How long what runs may go on when the server stops.
     pub drain: Duration,
 }
 
 impl Default for WebSocketOptions {
-    /// 256, 32 of a principal; half a minute; 64 MiB; five seconds.
+    /// 256, 32 of a principal; half a minute; 64 MiB; 100 a second; five seconds.
     fn default() -> Self {
         Self {
             max_open: 256,
             max_open_per_principal: 32,
             ping: Duration::from_secs(30),
             max_unfinished: 64 * 1024 * 1024,
+            max_control_frames_per_second: 100,
             drain: Duration::from_secs(5),
         }
     }

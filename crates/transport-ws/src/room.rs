@@ -1,7 +1,7 @@
 //! How many there may be, and of how many bytes.
 
 use crate::WebSocketOptions;
-use mcp_service::Principal;
+use mcp_service::{Floods, Principal};
 use std::{
     collections::HashMap,
     sync::{
@@ -19,6 +19,7 @@ pub struct WebSockets {
     total: AtomicUsize,
     refused: AtomicU64,
     unfinished: AtomicUsize,
+    floods: Floods,
 }
 
 /// How they are doing, in numbers.
@@ -28,6 +29,8 @@ pub struct Figures {
     pub open: usize,
     /// How many were refused, because there were too many.
     pub refused: u64,
+    /// How many were closed because their clients sent too many frames that carry nothing.
+    pub flooded: u64,
 }
 
 /// Why there is no further one.
@@ -58,6 +61,7 @@ impl WebSockets {
             total: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
             unfinished: AtomicUsize::new(0),
+            floods: Floods::default(),
         })
     }
 
@@ -71,6 +75,7 @@ impl WebSockets {
         Figures {
             open: self.total.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
+            flooded: self.floods.count(),
         }
     }
 
@@ -131,6 +136,11 @@ impl Place {
         fits
     }
 
+    /// Its client has sent too much that carries nothing.
+    pub(crate) fn flooded(&self) {
+        self.sockets.floods.ended("websocket", &self.principal);
+    }
+
     pub(crate) fn give_back(&self, bytes: usize) {
         self.sockets.unfinished.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -171,7 +181,8 @@ mod tests {
             sockets.figures(),
             Figures {
                 open: 3,
-                refused: 2
+                refused: 2,
+                flooded: 0
             }
         );
         drop(first);

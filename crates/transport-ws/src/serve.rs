@@ -1,6 +1,6 @@
 use crate::{
     Place,
-    metered::{Metered, NoRoom},
+    metered::{Flooded, Metered, NoRoom},
 };
 use bytes::Bytes;
 use futures_util::{Sink, Stream, StreamExt, stream::FuturesUnordered};
@@ -101,6 +101,7 @@ where
     let connection = Connection::new(principal.clone(), kind, session, outbox.clone());
     let mut client = Client {
         engine,
+        place,
         connection: &connection,
         principal,
         outbox,
@@ -123,6 +124,7 @@ where
 
 struct Client<'a, S, T> {
     engine: &'a Arc<Engine<S>>,
+    place: &'a Place,
     connection: &'a Arc<Connection>,
     /// As it was when it was asked for last.
     principal: Principal,
@@ -275,7 +277,9 @@ where
     /// either, and what it asked for before stands still; one answer at most is made that goes beyond
     /// the buffer.
     fn has_room(&mut self, cx: &mut Context<'_>) -> bool {
-        let has_room = Pin::new(&mut self.socket).poll_ready(cx).is_ready();
+        let has_room = Pin::new(&mut self.socket).poll_ready(cx).is_ready()
+            && (!self.socket.get_ref().is_write_waiting()
+                || Pin::new(&mut self.socket).poll_flush(cx).is_ready());
         self.is_held_back |= !has_room;
         has_room
     }
@@ -300,7 +304,7 @@ where
         };
         Poll::Ready(match message {
             None => Some(End::Left),
-            Some(Err(error)) => Some(ended_by(&error)),
+            Some(Err(error)) => Some(self.ended_by(&error)),
             Some(Ok(message)) => {
                 let metered = self.socket.get_mut();
                 match message {
@@ -424,32 +428,40 @@ where
         self.is_unsent = true;
         Pin::new(&mut self.socket).start_send(Message::Text(text))
     }
-}
 
-/// What to tell a client of what it has done.
-fn ended_by(error: &tungstenite::Error) -> End {
-    let (code, why) = match error {
-        tungstenite::Error::Io(error) if error.get_ref().is_some_and(|it| it.is::<NoRoom>()) => {
-            (CloseCode::Again, "too much is on its way; try again")
+    /// What to tell a client of what it has done.
+    fn ended_by(&self, error: &tungstenite::Error) -> End {
+        let is = |error: &std::io::Error, is: fn(&Cause) -> bool| error.get_ref().is_some_and(is);
+        let (code, why) = match error {
+            tungstenite::Error::Io(error) if is(error, |it| it.is::<NoRoom>()) => {
+                (CloseCode::Again, "too much is on its way; try again")
+            }
+            tungstenite::Error::Io(error) if is(error, |it| it.is::<Flooded>()) => {
+                self.place.flooded();
+                (CloseCode::Policy, "too many frames came that carry nothing")
+            }
+            tungstenite::Error::Capacity(CapacityError::MessageTooLong { .. }) => {
+                (CloseCode::Size, "the message is too large")
+            }
+            tungstenite::Error::Utf8(_) => (CloseCode::Invalid, "the text is not UTF-8"),
+            tungstenite::Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => {
+                return End::Left;
+            }
+            tungstenite::Error::Protocol(error) => {
+                tracing::debug!(%error, "a client does not speak WebSocket");
+                (CloseCode::Protocol, "this is not WebSocket")
+            }
+            error => {
+                tracing::debug!(error = error.source(), "a WebSocket broke");
+                return End::Left;
+            }
+        };
+        End::Closed {
+            code: code.into(),
+            why,
         }
-        tungstenite::Error::Capacity(CapacityError::MessageTooLong { .. }) => {
-            (CloseCode::Size, "the message is too large")
-        }
-        tungstenite::Error::Utf8(_) => (CloseCode::Invalid, "the text is not UTF-8"),
-        tungstenite::Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => {
-            return End::Left;
-        }
-        tungstenite::Error::Protocol(error) => {
-            tracing::debug!(%error, "a client does not speak WebSocket");
-            (CloseCode::Protocol, "this is not WebSocket")
-        }
-        error => {
-            tracing::debug!(error = error.source(), "a WebSocket broke");
-            return End::Left;
-        }
-    };
-    End::Closed {
-        code: code.into(),
-        why,
     }
 }
+
+/// What an [`std::io::Error`] of ours holds.
+type Cause = dyn std::error::Error + Send + Sync;

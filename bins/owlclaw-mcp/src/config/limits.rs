@@ -23,6 +23,11 @@ pub struct Limits {
     /// Requests and streams at once on one connection of HTTP/2.
     #[schemars(range(min = 1, max = 10_000))]
     pub max_streams_per_connection: u32,
+    /// Frames per second that carry nothing, such as pings, on one connection of HTTP/2 or one
+    /// WebSocket in the long run, and ten times as many at once. A client that sends more is hung up
+    /// on.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub max_control_frames_per_second: u32,
     /// The longest head of a request, in bytes; a longer one is answered with 431.
     #[schemars(range(min = 4096, max = 1_048_576))]
     pub max_header_bytes: usize,
@@ -73,6 +78,7 @@ impl Default for Limits {
             max_handshakes: 1_024,
             handshake_seconds: 10,
             max_streams_per_connection: 128,
+            max_control_frames_per_second: 100,
             max_header_bytes: 32 * 1024,
             max_unfinished_body_bytes: 256 * 1024 * 1024,
             header_seconds: 30,

@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 use transport_http::{PlainResponse, SideRequest};
 
+use super::sessions::LiveSessions;
 use super::store::{ServedGateway, open_reader};
 use crate::Failure;
 use crate::config::{Config, Environment, MIN_TOKEN_CHARS};
@@ -31,7 +32,8 @@ const MAX_NAME_CHARS: usize = 64;
 /// When to come back after too many wrong tokens: they are forgiven at ten a second.
 const ATTEMPTS_SECONDS: u64 = 10;
 
-/// `GET /governance/stats`, `GET /approvals` and `POST /approvals/ID?decision=…`.
+/// `GET /governance/stats`, `GET /approvals` and `POST /approvals/ID?decision=…`, `GET /sessions` and
+/// `DELETE /sessions/ID` and `DELETE /sessions?client=NAME`.
 pub(super) struct Administration {
     gateway: Arc<ServedGateway>,
     config: Config,
@@ -42,6 +44,7 @@ pub(super) struct Administration {
     attempts: FailedAttempts,
     /// The roles that let somebody in; none where nobody proves anything.
     roles: Vec<String>,
+    sessions: Arc<LiveSessions>,
     /// One looks into the ledger at a time: it is read by a thread, and serves calls as well.
     reading: Mutex<()>,
 }
@@ -54,11 +57,23 @@ enum Operator {
     Named(Arc<str>),
 }
 
+impl Operator {
+    /// What the log calls one.
+    fn name(&self) -> &str {
+        match self {
+            Self::HasToken => "http",
+            Self::Named(name) => name,
+        }
+    }
+}
+
 /// What is asked.
 enum Asked {
     Statistics,
     Approvals,
     Approval(String),
+    Sessions,
+    Session(String),
 }
 
 impl Administration {
@@ -66,6 +81,7 @@ impl Administration {
     pub(super) fn of(
         config: &Config,
         gateway: &Arc<ServedGateway>,
+        sessions: Arc<LiveSessions>,
     ) -> Result<Option<Self>, Failure> {
         let token = match &config.governance.approvals.http_token {
             None => None,
@@ -99,6 +115,7 @@ impl Administration {
             token: token.map(|token| Sha256::digest(token.trim()).into()),
             attempts: FailedAttempts::default(),
             roles,
+            sessions,
             reading: Mutex::new(()),
         }))
     }
@@ -110,8 +127,7 @@ impl Administration {
         let Some(asked) = asked(uri.path()) else {
             return problem(StatusCode::NOT_FOUND, "there is nothing here");
         };
-        if matches!((&asked, method), (Asked::Approval(_), &Method::POST))
-            && !self.may_decide_from(&parts.headers)
+        if matches!(*method, Method::POST | Method::DELETE) && !self.may_decide_from(&parts.headers)
         {
             let why = "pages decide nothing unless their origin is listed by its name";
             return problem(StatusCode::FORBIDDEN, why);
@@ -125,7 +141,12 @@ impl Administration {
             (Asked::Statistics, &Method::GET) => self.statistics(&query).await,
             (Asked::Approvals, &Method::GET) => self.approvals(&query).await,
             (Asked::Approval(id), &Method::POST) => self.decide(&id, &query, &operator).await,
+            (Asked::Sessions, &Method::GET) => self.sessions(&query),
+            (Asked::Sessions, &Method::DELETE) => self.end_sessions(&query, &operator),
+            (Asked::Session(id), &Method::DELETE) => self.end_session(&id, &operator),
             (Asked::Approval(_), _) => not_allowed("POST"),
+            (Asked::Session(_), _) => not_allowed("DELETE"),
+            (Asked::Sessions, _) => not_allowed("GET, DELETE"),
             (_, _) => not_allowed("GET"),
         }
     }
@@ -327,6 +348,66 @@ impl Administration {
         }
     }
 
+    /// The legacy sessions of the server as it runs, those first that are idle longest.
+    fn sessions(&self, query: &Query) -> PlainResponse {
+        let Some(desk) = self.sessions.get() else {
+            return problem(StatusCode::SERVICE_UNAVAILABLE, "the server is starting");
+        };
+        let overview = desk.overview();
+        let rows = desk.rows(query.get("client").as_deref());
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                json!({
+                    "id": row.id,
+                    "client": row.principal,
+                    "version": row.version,
+                    "transport": if row.is_old_sse { "sse" } else { "http" },
+                    "idle_seconds": row.idle.as_secs(),
+                    "streaming": row.is_streaming,
+                    "requests": row.in_flight,
+                })
+            })
+            .collect();
+        let body = json!({
+            "open": overview.open,
+            "max": overview.max,
+            "max_per_client": overview.max_per_principal,
+            "evicted": overview.evicted,
+            "refused": overview.refused,
+            "sessions": rows,
+        });
+        answer(StatusCode::OK, &body)
+    }
+
+    fn end_session(&self, id: &str, operator: &Operator) -> PlainResponse {
+        let ended = self.sessions.get().is_some_and(|desk| desk.end(id));
+        if !ended {
+            return problem(StatusCode::NOT_FOUND, "there is no such session");
+        }
+        tracing::info!(
+            session = id,
+            by = operator.name(),
+            "an operator ended a session"
+        );
+        answer(StatusCode::OK, &json!({ "ended": 1 }))
+    }
+
+    fn end_sessions(&self, query: &Query, operator: &Operator) -> PlainResponse {
+        let Some(client) = query.get("client") else {
+            let why = "`client` says whose sessions are to end";
+            return problem(StatusCode::BAD_REQUEST, why);
+        };
+        let ended = self.sessions.get().map_or(0, |it| it.end_all_of(&client));
+        tracing::info!(
+            client,
+            ended,
+            by = operator.name(),
+            "an operator ended sessions"
+        );
+        answer(StatusCode::OK, &json!({ "ended": ended }))
+    }
+
     /// Whether the approval is for a call of `principal`.
     async fn is_for(&self, approval: ApprovalId, principal: Arc<str>) -> Result<bool, Failure> {
         self.read(move |ledger| {
@@ -354,9 +435,15 @@ fn asked(path: &str) -> Option<Asked> {
     match path {
         "/governance/stats" => Some(Asked::Statistics),
         "/approvals" => Some(Asked::Approvals),
+        "/sessions" => Some(Asked::Sessions),
         _ => {
-            let id = path.strip_prefix("/approvals/")?;
-            (!id.is_empty() && !id.contains('/')).then(|| Asked::Approval(id.to_owned()))
+            let (of, id) = path.strip_prefix('/')?.split_once('/')?;
+            let id = (!id.is_empty() && !id.contains('/')).then(|| id.to_owned())?;
+            match of {
+                "approvals" => Some(Asked::Approval(id)),
+                "sessions" => Some(Asked::Session(id)),
+                _ => None,
+            }
         }
     }
 }

@@ -25,7 +25,7 @@ use super::lifecycle::Lifecycle;
 use super::metrics::{Numbers, read_identity};
 use super::quotas::Quotas;
 use super::rules::Rules;
-use super::sessions::{self, KeptSessions};
+use super::sessions::{self, KeptSessions, LiveSessions};
 use super::sources::Sources;
 use super::states;
 use super::store::{self, ServedGateway, Stores};
@@ -53,6 +53,7 @@ pub(super) struct Server {
     pub(super) alerts: Option<Arc<Alerts>>,
     /// What legacy clients have agreed on, for the next process.
     pub(super) sessions: Option<Arc<KeptSessions>>,
+    pub(super) live_sessions: Arc<LiveSessions>,
     /// What knows who is calling, where that has to be proved.
     pub(super) identification: Option<Arc<Identification>>,
     _keeping: Option<Keeping>,
@@ -96,8 +97,11 @@ impl Server {
         if let Some(app) = &sources.app {
             components.push(app_component(Arc::clone(app)));
         }
-        components.extend(sessions.as_ref().map(KeptSessions::component));
         let on_http = config.transport == config::Transport::Http;
+        let live_sessions = Arc::default();
+        if on_http {
+            components.push(sessions::component(sessions.as_ref(), &live_sessions));
+        }
         if let Some(identification) = identification.as_ref().filter(|_| on_http) {
             components.push(identification.component());
         }
@@ -150,6 +154,7 @@ impl Server {
             lifecycle,
             alerts,
             sessions,
+            live_sessions,
             telemetry,
             identification,
             _keeping: keeping,

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use jsonrpc_core::RawJson;
 use mcp_service::Principal;
+use serde_json::json as object;
 use transport_http::{
     Authenticate, ForwardedHeader, HeaderParams, HttpLimits, HttpOptions, Listen, PlainResponse,
     SideRequest, SideResponse, SideRoutes, UnixSocket, Upgrade, refusal, serve_on_threads,
@@ -21,7 +22,7 @@ use super::build::Server;
 use super::health;
 use super::identity::Identification;
 use super::lifecycle::Lifecycle;
-use super::metrics::{Numbers, read_http, read_websockets};
+use super::metrics::{Numbers, read_http, read_sessions, read_websockets};
 use super::resources;
 use super::store::ServedGateway;
 use super::websocket::WebSocketUpgrade;
@@ -32,7 +33,8 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
     let config = &server.config.http;
     let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let engine = Arc::clone(server.gateway.engine());
-    let administration = Administration::of(&server.config, &server.gateway)?;
+    let live = Arc::clone(&server.live_sessions);
+    let administration = Administration::of(&server.config, &server.gateway, live)?;
     let routes = Routes {
         gateway: Arc::clone(&server.gateway),
         lifecycle: server.lifecycle.clone(),
@@ -66,6 +68,9 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
     lifecycle.serving();
     let running = serve_on_threads(engine, options, listen(config), threads)?;
     read_http(server.gateway.metrics(), running.server().figures());
+    read_sessions(server.gateway.metrics(), running.server().session_desk());
+    // Set once: there is one such server in a process.
+    let _ = server.live_sessions.set(running.server().session_desk());
     let scheme = if config.tls.enabled { "https" } else { "http" };
     let address = config.tcp.then(|| running.address());
     tracing::info!(
@@ -157,6 +162,7 @@ fn limits(config: &Http) -> HttpLimits {
         max_handshakes: limits.max_handshakes,
         handshake_timeout: seconds(limits.handshake_seconds),
         max_streams_per_connection: limits.max_streams_per_connection,
+        max_control_frames_per_second: limits.max_control_frames_per_second,
         max_header_bytes: limits.max_header_bytes,
         max_unfinished_body_bytes: limits.max_unfinished_body_bytes,
         header_timeout: seconds(limits.header_seconds),
@@ -243,6 +249,9 @@ impl SideRoutes for Routes {
                 let administration = self.administration.as_ref()?;
                 return Some(Box::pin(administration.handle(request)));
             }
+            path if let Some(response) = self.no_issuer(&parts.method, path) => {
+                return Some(Box::pin(std::future::ready(response)));
+            }
             path => {
                 let name = resources::named_by(path)?;
                 return Some(Box::pin(resources::read(&self.gateway, request, name)));
@@ -257,7 +266,29 @@ impl SideRoutes for Routes {
     }
 }
 
+/// Where clients look for an authorization server that they have not been told of.
+const OF_ISSUERS: [&str; 3] = ["/register", "/authorize", "/token"];
+
 impl Routes {
+    /// What a client is told that takes this server for one that issues tokens, in the form that those
+    /// have for errors (RFC 6749 §5.2).
+    fn no_issuer(&self, method: &Method, path: &str) -> Option<PlainResponse> {
+        if !OF_ISSUERS.contains(&path) {
+            return None;
+        }
+        let advice = match &self.identification {
+            Some(identification) => identification.advice(),
+            None => "no credentials are needed",
+        };
+        let why = format!("this server issues no tokens and registers no clients; {advice}");
+        let body = object!({ "error": "access_denied", "error_description": why }).to_string();
+        let mut response = json(StatusCode::NOT_FOUND, body.into_bytes());
+        if method == Method::HEAD {
+            *response.body_mut() = Bytes::new();
+        }
+        Some(response)
+    }
+
     /// Whether metrics and the details of health are for who asks: for everybody where nobody has to
     /// prove who they are, since they can call tools as well.
     async fn may_watch(&self, request: SideRequest<'_>) -> Authorized {

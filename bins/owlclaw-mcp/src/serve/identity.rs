@@ -30,7 +30,7 @@ use credentials::Credentials;
 use fetch::Fetch;
 
 /// The variable with the key of who starts the server on stdio.
-const STDIO_KEY: &str = "OWLCLAW_API_KEY";
+pub(crate) const STDIO_KEY: &str = "OWLCLAW_API_KEY";
 /// How often it is looked whether that key is still good: when it expires nothing happens.
 const STDIO_LOOK: Duration = Duration::from_secs(1);
 /// Where RFC 9728 has the metadata; what follows is the path of a resource.
@@ -46,6 +46,8 @@ pub(super) struct Identification {
     issuers: Option<Arc<Issuers>>,
     certificates: Option<Certificates>,
     challenge: Challenge,
+    /// What who shows nothing is to do about it.
+    advice: String,
     metadata: Option<Metadata>,
     attempts: FailedAttempts,
     counts: Counts,
@@ -101,7 +103,14 @@ impl Identification {
         let url = metadata
             .as_ref()
             .and_then(|it| ResourceMetadata::url(&it.document.resource));
+        let has_certificates = identity.certificates.is_some();
         Ok(Some(Arc::new(Self {
+            advice: answer::advice(
+                keys.is_some(),
+                metadata.is_some(),
+                issuers.is_some(),
+                has_certificates,
+            ),
             keys,
             issuers,
             certificates: identity
@@ -171,6 +180,11 @@ impl Identification {
             Method::HEAD => response.map(|_| Bytes::new()),
             _ => refusal(StatusCode::METHOD_NOT_ALLOWED, "use GET"),
         })
+    }
+
+    /// How to prove who one is here, in words.
+    pub(super) fn advice(&self) -> &str {
+        &self.advice
     }
 
     fn state(&self) -> ComponentState {
@@ -314,7 +328,7 @@ impl Identification {
                 "a request was not let in"
             );
         }
-        answer::refused(&self.challenge, rejection)
+        answer::refused(&self.challenge, rejection, &self.advice)
     }
 
     async fn follow_keys(

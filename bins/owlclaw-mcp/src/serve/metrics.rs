@@ -9,7 +9,7 @@ use futures_util::{StreamExt, TryStreamExt, future, stream};
 use gateway::{Metrics, ReadingKind, system_clock};
 use governance::{Kind, Micros, Remaining, Timestamp, UnavailableError};
 use http::{HeaderValue, Response, header};
-use transport_http::{HttpFigures, PlainResponse};
+use transport_http::{HttpFigures, PlainResponse, SessionDesk};
 use transport_ws::WebSockets;
 
 use super::health::is_fit;
@@ -286,6 +286,18 @@ pub(super) fn read_http(
         "Connections and handshakes that were refused because there were too many.",
         move || number(refused().refused_connections),
     );
+    let flooded = figures.clone();
+    metrics.read(
+        ReadingKind::Counter,
+        "owlclaw_mcp_flooded_connections_total",
+        "Connections that were ended because their clients sent too much that carries nothing.",
+        &["protocol"],
+        move |samples| {
+            let figures = flooded();
+            samples.push(&["http/2"], number(figures.flooded_http2));
+            samples.push(&["tls"], number(figures.flooded_tls));
+        },
+    );
     metrics.read(
         ReadingKind::Counter,
         "owlclaw_mcp_http_responses_total",
@@ -296,6 +308,23 @@ pub(super) fn read_http(
                 samples.push(&[&status.to_string()], number(responses));
             }
         },
+    );
+}
+
+/// How it goes with legacy sessions where there are too many.
+pub(super) fn read_sessions(metrics: &Metrics, desk: SessionDesk) {
+    let evicted = desk.clone();
+    metrics.read_one(
+        ReadingKind::Counter,
+        "owlclaw_mcp_http_evicted_sessions_total",
+        "Sessions that were ended because they were idle longest and another needed their place.",
+        move || number(evicted.overview().evicted),
+    );
+    metrics.read_one(
+        ReadingKind::Counter,
+        "owlclaw_mcp_http_refused_sessions_total",
+        "Sessions that were refused because there were too many and all of them were in use.",
+        move || number(desk.overview().refused),
     );
 }
 
@@ -314,6 +343,13 @@ pub(super) fn read_websockets(metrics: &Metrics, sockets: &Arc<WebSockets>) {
         "owlclaw_mcp_refused_websockets_total",
         "WebSockets that were refused because there were too many.",
         move || number(refused.figures().refused),
+    );
+    let flooded = Arc::clone(sockets);
+    metrics.read_one(
+        ReadingKind::Counter,
+        "owlclaw_mcp_flooded_websockets_total",
+        "WebSockets that were closed because their clients sent too many frames that carry nothing.",
+        move || number(flooded.figures().flooded),
     );
 }
 

@@ -1,7 +1,7 @@
 //! Legacy sessions that outlive the server: what the transport tells, in the store.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gateway::{Component, ComponentState};
@@ -10,13 +10,19 @@ use mcp_protocol::{Era, ProtocolVersion};
 use mcp_service::SessionState;
 use serde::{Deserialize, Serialize};
 use session_store::{OpenError, SessionRecord, SessionStore};
-use transport_http::{KeepSessions, KeptSession};
+use transport_http::{KeepSessions, KeptSession, SessionDesk, SessionOverview};
 
 use crate::Failure;
 use crate::config::{Config, Transport};
 
 /// The part of `/health` that says whether sessions would survive. Without it everything else works.
 pub(super) const COMPONENT: &str = "sessions";
+
+/// The sessions of the server as it runs, once it does.
+pub(super) type LiveSessions = OnceLock<SessionDesk>;
+
+/// For how long `/health` says that there was no room for another session.
+const FULL: Duration = Duration::from_secs(5 * 60);
 
 /// How long storing may take at the end. What is missing then is when sessions were last used.
 const CLOSING: Duration = Duration::from_millis(500);
@@ -66,19 +72,45 @@ impl KeptSessions {
             tracing::error!("sessions could not be stored; their clients initialize again");
         }
     }
+}
 
-    /// How the store is, for `/health`. Does not hold it open.
-    pub(super) fn component(self: &Arc<Self>) -> Component {
-        let sessions = Arc::downgrade(self);
-        Component::new(move || {
-            let trouble = sessions.upgrade().and_then(|it| it.store.trouble());
-            ComponentState {
-                name: COMPONENT,
-                ok: trouble.is_none(),
-                detail: trouble.map(|why| format!("cannot be stored: {why}")),
-            }
-        })
-    }
+/// How sessions are, for `/health`: whether the next process would find them, and whether there was
+/// room for all lately. Does not hold the store open.
+pub(super) fn component(kept: Option<&Arc<KeptSessions>>, live: &Arc<LiveSessions>) -> Component {
+    let kept = kept.map(Arc::downgrade);
+    let live = Arc::clone(live);
+    Component::new(move || {
+        let store = kept.as_ref().and_then(|it| it.upgrade()?.store.trouble());
+        let overview = live.get().map(SessionDesk::overview);
+        let full = overview.filter(|it| it.full_since.is_some_and(|since| since < FULL));
+        let troubles: Vec<_> = store
+            .map(|why| format!("cannot be stored: {why}"))
+            .into_iter()
+            .chain(full.map(too_many))
+            .collect();
+        ComponentState {
+            name: COMPONENT,
+            ok: troubles.is_empty(),
+            detail: (!troubles.is_empty()).then(|| troubles.join("; ")),
+        }
+    })
+}
+
+fn too_many(of: SessionOverview) -> String {
+    let SessionOverview {
+        open,
+        max,
+        max_per_principal,
+        evicted,
+        refused,
+        full_since,
+    } = of;
+    let ago = full_since.unwrap_or_default().as_secs();
+    format!(
+        "there was no room for another {ago} s ago: {open} are open, of {max} (`http.max_sessions`) and \
+         of {max_per_principal} of one client (`http.limits.max_sessions_per_client`); since the start \
+         {evicted} that were idle longest were ended for others, and {refused} were refused"
+    )
 }
 
 impl KeepSessions for KeptSessions {

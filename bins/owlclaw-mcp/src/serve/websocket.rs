@@ -29,6 +29,7 @@ impl WebSocketUpgrade {
         gateway: &Arc<ServedGateway>,
         drain: Duration,
     ) -> Option<Arc<Self>> {
+        let max_control_frames_per_second = config.limits.max_control_frames_per_second;
         let config = config.websocket.enabled.then_some(&config.websocket)?;
         Some(Arc::new(Self {
             gateway: Arc::clone(gateway),
@@ -37,6 +38,7 @@ impl WebSocketUpgrade {
                 max_open_per_principal: config.max_open_per_client,
                 ping: Duration::from_secs(config.ping_seconds),
                 max_unfinished: config.max_unfinished_bytes,
+                max_control_frames_per_second,
                 // The rest is for taking leave.
                 drain: drain * 9 / 10,
             }),

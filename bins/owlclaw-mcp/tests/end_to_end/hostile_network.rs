@@ -325,6 +325,116 @@ async fn floods_of_http2_end_the_connection_that_they_come_on() {
     assert!(now < resident + (64 << 20), "{} MiB", now >> 20);
 }
 
+async fn metrics(server: &HttpServer) -> String {
+    let request = HttpRequest::get("/metrics");
+    server.client().exchange(&request).await.text().to_owned()
+}
+
+#[tokio::test]
+async fn frames_of_http2_that_carry_nothing_end_the_connection_that_they_come_on() {
+    let site = Site::new(json!({}));
+    let server = site.http().await;
+    let resident = server.process().resident_bytes();
+    let address = server.address();
+    let many = |frame: Vec<u8>| (0..100_000).map(move |_| frame.clone());
+    let open = frame(HEADERS, 4, 1, &head());
+    let of_body = |piece: Vec<u8>| std::iter::once(open.clone()).chain(many(piece));
+    // One at a time, so that the library gets to look at each request before it is given up.
+    let resets = (0..100_000_u32).flat_map(|round| {
+        let stream = 2 * round + 1;
+        let reset = frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes());
+        [frame(HEADERS, 5, stream, &head()), reset]
+    });
+    let floods = [
+        (
+            "PING",
+            flood(address, many(frame(PING, 0, 0, &[7; 8]))).await,
+        ),
+        (
+            "answers to PING",
+            flood(address, many(frame(PING, 1, 0, &[7; 8]))).await,
+        ),
+        (
+            "SETTINGS",
+            flood(address, many(frame(SETTINGS, 0, 0, &[]))).await,
+        ),
+        (
+            "WINDOW_UPDATE",
+            flood(address, many(frame(8, 0, 0, &1_u32.to_be_bytes()))).await,
+        ),
+        (
+            "PRIORITY",
+            flood(address, many(frame(2, 0, 1, &[0, 0, 0, 3, 9]))).await,
+        ),
+        (
+            "unknown frames",
+            flood(address, many(frame(0xfe, 0, 0, &[]))).await,
+        ),
+        (
+            "empty DATA",
+            flood(address, of_body(frame(0, 0, 1, &[]))).await,
+        ),
+        (
+            "padded DATA",
+            flood(address, of_body(frame(0, 8, 1, &[200; 201]))).await,
+        ),
+        ("RST_STREAM", flood(address, resets).await),
+    ];
+    for (what, taken) in floods {
+        println!("{what}: the connection ended after {taken:?}");
+        assert!(taken.is_some(), "{what}");
+    }
+    let now = server.process().resident_bytes();
+    assert!(now < resident + (32 << 20), "{} MiB", now >> 20);
+    let told = metrics(&server).await;
+    let line = "owlclaw_mcp_flooded_connections_total{protocol=\"http/2\"} ";
+    let count = told.lines().find_map(|it| it.strip_prefix(line)).unwrap();
+    assert!(8 <= count.parse::<u64>().unwrap(), "{count}");
+    let said = server.stderr();
+    let lines = said
+        .matches("a connection was ended: its client sent too many")
+        .count();
+    assert!((1..=4).contains(&lines), "{lines} lines of the log");
+    // Who asks for much and often is no flood.
+    let mut client = server.client();
+    client.speak(MODERN);
+    assert!(p99(&server).await < GENEROUS);
+}
+
+#[tokio::test]
+async fn requests_without_end_whose_answers_nobody_reads_are_not_answered_without_end() {
+    let site = limited();
+    let server = site.http().await;
+    let resident = server.process().resident_bytes();
+    let request = "GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for (what, piece) in [
+        ("pipelining", request.repeat(1000)),
+        ("empty lines", "\r\n".repeat(10_000)),
+        ("chunks of one byte", "1\r\nx\r\n".repeat(10_000)),
+    ] {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(16 * 1024).unwrap();
+        let mut stream = socket.connect(server.address()).await.unwrap();
+        if what == "chunks of one byte" {
+            let head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                        Transfer-Encoding: chunked\r\n\r\n";
+            stream.write_all(head.as_bytes()).await.unwrap();
+        }
+        let flooding = async {
+            let mut sent = 0;
+            while stream.write_all(piece.as_bytes()).await.is_ok() {
+                sent += piece.len();
+            }
+            sent
+        };
+        let sent = timeout(GENEROUS, flooding).await.expect("it ends");
+        let now = server.process().resident_bytes();
+        let grown = now.saturating_sub(resident) >> 10;
+        println!("{what}: the connection ended after {sent} bytes; {grown} KiB more");
+        assert!(now < resident + (64 << 20), "{what}: {} MiB", now >> 20);
+    }
+}
+
 #[tokio::test]
 async fn thousands_of_idle_connections_are_borne_and_one_address_cannot_have_all() {
     let site = Site::new(json!({}));

@@ -435,3 +435,127 @@ async fn streams_that_are_hung_up_on_leave_nothing_behind() {
         0.0
     );
 }
+
+const TOKEN: &str = "an operator's token of 32 characters";
+
+#[tokio::test]
+async fn the_session_idle_longest_makes_room_and_operators_see_it_and_end_others() {
+    let site = Site::new(json!({
+        "http": {"max_sessions": 4, "limits": {"max_sessions_per_client": 2}},
+        "governance": {"approvals": {"http_token": TOKEN}},
+    }));
+    let server = site.http().await;
+    let named = async |name: &str| {
+        let mut client = server.client().with_header("x-mcp-client-id", name);
+        client.initialize("2025-11-25").await;
+        client
+    };
+    let (mut first, second) = (named("ann").await, named("ann").await);
+    first.post_legacy("ping", json!({})).await;
+    let _stream = first.listen().await;
+    named("ann").await;
+    // The one that nobody had used since is gone, and says so.
+    let gone = second.dress(HttpRequest::new("DELETE", "/mcp"));
+    assert_eq!(second.exchange(&gone).await.status, 404);
+    assert!(
+        first
+            .post_legacy("ping", json!({}))
+            .await
+            .result()
+            .is_object()
+    );
+
+    let asked = async |words: &[&str]| {
+        let url = format!("http://{}", server.address());
+        run(site.command(&[&["sessions"], words, &["--url", &url]].concat())).await
+    };
+    let told = asked(&["list", "--format", "json"]).await;
+    let told: Value = serde_json::from_str(&told.output).unwrap();
+    assert_eq!((&told["open"], &told["evicted"]), (&json!(2), &json!(1)));
+    let streaming = told["sessions"].as_array().unwrap().iter();
+    let streaming: Vec<_> = streaming.filter(|it| it["streaming"] == true).collect();
+    assert_eq!(streaming.len(), 1);
+    assert_eq!(streaming[0]["id"], first.session().unwrap());
+    assert_eq!(streaming[0]["client"], "ann");
+    let table = asked(&["list", "--client", "bob"]).await;
+    assert!(!table.output.contains("ann"), "{}", table.output);
+    assert!(
+        table.messages.contains("2 of at most 4"),
+        "{}",
+        table.messages
+    );
+
+    let health = server.client().exchange(&HttpRequest::get("/health")).await;
+    let text = health.text();
+    assert_eq!(health.status, 200, "{text}");
+    assert!(
+        text.contains("http.limits.max_sessions_per_client"),
+        "{text}"
+    );
+    let metrics = server
+        .client()
+        .exchange(&HttpRequest::get("/metrics"))
+        .await;
+    assert!(
+        metrics
+            .text()
+            .contains("owlclaw_mcp_http_evicted_sessions_total 1")
+    );
+    assert!(
+        server.stderr().contains("idle longest"),
+        "{}",
+        server.stderr()
+    );
+
+    assert_eq!(
+        asked(&["end", first.session().unwrap()]).await.output,
+        "1 ended\n"
+    );
+    let gone = first.dress(HttpRequest::new("DELETE", "/mcp"));
+    assert_eq!(first.exchange(&gone).await.status, 404);
+    let twice = asked(&["end", first.session().unwrap()]).await;
+    assert_eq!(twice.code, Some(1));
+    assert!(
+        twice.messages.contains("there is no such session"),
+        "{}",
+        twice.messages
+    );
+    assert_eq!(asked(&["end", "--client", "ann"]).await.output, "1 ended\n");
+
+    let stranger = HttpRequest::get("/sessions").header("authorization", "Bearer wrong");
+    assert_eq!(server.client().exchange(&stranger).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_refusal_of_a_request_that_was_read_has_its_id() {
+    let site = Site::new(json!({"http": {"max_sessions": 1}}));
+    let server = site.http().await;
+    let mut client = server.client();
+    client.initialize("2025-11-25").await;
+    let ping = json!({"jsonrpc": "2.0", "id": "p-7", "method": "ping"}).to_string();
+    let post = |path: &str| HttpRequest::post(path, &ping);
+    let gone = post("/mcp").header("mcp-session-id", "gone");
+    let modern = json!({"jsonrpc": "2.0", "id": "p-7", "method": "subscriptions/listen", "params": {
+        "notifications": {}, "_meta": {
+            "io.modelcontextprotocol/protocolVersion": MODERN,
+            "io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        },
+    }});
+    let listen = HttpRequest::post("/mcp", modern.to_string())
+        .header("mcp-protocol-version", MODERN)
+        .header("mcp-method", "subscriptions/listen")
+        .with("accept", "application/json");
+    let version = post("/mcp").header("mcp-protocol-version", "1999-01-01");
+    for (request, status) in [(gone, 404), (listen, 406), (version, 400)] {
+        let refused = server.client().exchange(&request).await;
+        assert_eq!(
+            (refused.status, &refused.json()["id"]),
+            (status, &json!("p-7"))
+        );
+    }
+    let packed = post("/mcp").header("content-encoding", "gzip");
+    let refused = server.client().exchange(&packed).await;
+    assert_eq!(refused.status, 415);
+    assert_eq!(refused.header("accept-encoding"), Some("identity"));
+}

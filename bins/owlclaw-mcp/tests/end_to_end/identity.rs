@@ -100,6 +100,20 @@ async fn keys_come_and_go_while_the_server_runs() {
     let mut server = site.http().await;
     let nobody = ask(&server, &list()).await;
     assert_eq!(nobody.status, 401);
+    // Whoever is told to come with something is told with what, and not of issuers that there are none.
+    let register = ask(&server, &HttpRequest::post("/register", "{}")).await;
+    assert_eq!(register.status, 404);
+    assert_eq!(register.json()["error"], "access_denied");
+    for told in [nobody.text(), register.text()] {
+        assert!(
+            told.contains("X-API-Key") && told.contains("keys create"),
+            "{told}"
+        );
+        assert!(
+            !told.contains("token of") && !told.contains("oauth"),
+            "{told}"
+        );
+    }
     assert_eq!(
         nobody.header("www-authenticate"),
         Some("Bearer realm=\"owlclaw-mcp\"")

@@ -25,6 +25,7 @@ use tokio::{
 };
 use tokio_rustls::{
     TlsConnector,
+    client::TlsStream,
     rustls::{
         ClientConfig, RootCertStore,
         crypto::ring,
@@ -152,6 +153,16 @@ pub(crate) async fn connect(
     authority: &Authority,
     own: Option<&Issued>,
 ) -> std::io::Result<HttpConnection> {
+    let stream = secured(address, authority, own).await?;
+    Ok(HttpConnection::over(stream))
+}
+
+/// The same, to say something else than HTTP.
+async fn secured(
+    address: SocketAddr,
+    authority: &Authority,
+    own: Option<&Issued>,
+) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     roots.add(authority.certificate.clone()).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -169,7 +180,7 @@ pub(crate) async fn connect(
     let stream = TcpStream::connect(address).await?;
     let name = ServerName::try_from("localhost").unwrap();
     let connector = TlsConnector::from(Arc::new(config));
-    Ok(HttpConnection::over(connector.connect(name, stream).await?))
+    connector.connect(name, stream).await
 }
 
 /// `GET /health/live`; with the connection, which is kept.
@@ -277,6 +288,184 @@ async fn independent_clients_are_served_by_either_version_and_told_what_is_wrong
             .is_err()
     );
     ask(connect(server.address(), &authority, None).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_refusal_before_the_body_is_read_reaches_curl_by_either_version() {
+    let settings = json!({
+        "http": {"max_body_bytes": 100_000},
+        "identity": {"api_keys": {"file": "keys.json"}},
+    });
+    let (site, _authority) = site_of(settings, json!({}));
+    let said = run(site.command(&["keys", "create", "--principal", "ana"])).await;
+    let key = format!("x-api-key: {}", said.output.trim());
+    let server = site.http().await;
+    let here = site.path(".");
+    let url = |path| format!("https://localhost:{}{path}", server.address().port());
+    let json = "content-type: application/json";
+    let page = "origin: https://evil.example";
+    // Small enough to be read before the answer, larger, and larger than is accepted.
+    for (name, size) in [("small", 60), ("medium", 60_000), ("large", 300_000)] {
+        site.write(name, "x".repeat(size));
+    }
+    let refusals = [
+        (
+            "POST",
+            "/mcp",
+            "small",
+            vec![json],
+            "401",
+            "credentials are needed",
+        ),
+        (
+            "POST",
+            "/mcp",
+            "medium",
+            vec![json],
+            "401",
+            "credentials are needed",
+        ),
+        (
+            "POST",
+            "/mcp",
+            "large",
+            vec![json],
+            "401",
+            "credentials are needed",
+        ),
+        (
+            "POST",
+            "/nowhere",
+            "medium",
+            vec![json],
+            "404",
+            "there is nothing here",
+        ),
+        (
+            "PUT",
+            "/mcp",
+            "medium",
+            vec![json],
+            "405",
+            "this method is not allowed",
+        ),
+        (
+            "POST",
+            "/mcp",
+            "medium",
+            vec![&key, "content-type: text/plain"],
+            "415",
+            "application/json",
+        ),
+        (
+            "POST",
+            "/mcp",
+            "small",
+            vec![&key, json, "content-encoding: gzip"],
+            "415",
+            "Content-Encoding",
+        ),
+        ("POST", "/mcp", "medium", vec![json, page], "403", "Origin"),
+        (
+            "POST",
+            "/mcp",
+            "large",
+            vec![&key, json],
+            "413",
+            "at most 100000 bytes",
+        ),
+        (
+            "POST",
+            "/approvals/x",
+            "medium",
+            vec![json],
+            "401",
+            "credentials are needed",
+        ),
+    ];
+    for flag in ["--http1.1", "--http2"] {
+        for (method, path, body, headers, status, why) in &refusals {
+            let (url, body) = (url(path), format!("@{body}"));
+            let mut words = vec![
+                "-sS",
+                flag,
+                "--cacert",
+                "authority.pem",
+                "-w",
+                "\n%{http_code}",
+            ];
+            words.extend(["-X", method, "--data-binary", &body, "-H", "expect:"]);
+            words.extend(headers.iter().flat_map(|header| ["-H", header]));
+            words.push(&url);
+            for _ in 0..3 {
+                let said = say("curl", &words, &here).await;
+                assert!(
+                    said.ends_with(status) && said.contains(why),
+                    "{words:?}: {said}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_long_is_refused_with_a_word_by_either_version() {
+    let (site, _authority) = site(json!({}));
+    let server = site.http().await;
+    let url = format!("https://localhost:{}/mcp", server.address().port());
+    let long = format!("x-long: {}", "x".repeat(40_000));
+    for flag in ["--http1.1", "--http2"] {
+        let words = [
+            "-sS",
+            flag,
+            "--cacert",
+            "authority.pem",
+            "-w",
+            "\n%{http_code}",
+            "-H",
+            &long,
+            &url,
+        ];
+        let said = say("curl", &words, &site.path(".")).await;
+        assert!(said.ends_with("431"), "{flag}: {said}");
+        assert!(
+            said.contains("at most 32768 bytes are accepted"),
+            "{flag}: {said}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_changes_its_keys_without_end_is_hung_up_on() {
+    let (site, authority) = site(json!({}));
+    let server = site.http().await;
+    let resident = server.process().resident_bytes();
+    let mut stream = secured(server.address(), &authority, None).await.unwrap();
+    // Tickets come first.
+    let request = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    assert_ne!(stream.read(&mut [0; 16]).await.unwrap(), 0);
+    let mut changes = 0;
+    let flooding = async {
+        loop {
+            if stream.get_mut().1.refresh_traffic_keys().is_err() || stream.flush().await.is_err() {
+                return;
+            }
+            changes += 1;
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(GENEROUS, flooding)
+        .await
+        .expect("it hangs up");
+    let now = server.process().resident_bytes();
+    let grown = now.saturating_sub(resident) >> 20;
+    assert!(grown < 32, "{changes} changes: {grown} MiB");
+    let request = HttpRequest::get("/metrics").header("host", "localhost");
+    let connection = connect(server.address(), &authority, None).await.unwrap();
+    let told = connection.exchange(&request).await.0;
+    let line = "owlclaw_mcp_flooded_connections_total{protocol=\"tls\"} 1";
+    assert!(told.text().contains(line), "{}", told.text());
 }
 
 #[tokio::test]

@@ -5,6 +5,11 @@ use testkit::{
     Conversation, GENEROUS, HttpRequest, HttpServer, MODERN, WebSocketPeer, succeeded, wait_until,
 };
 
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpSocket, TcpStream},
+};
+
 use crate::support::{Site, call, outcome, run};
 
 const PATH: &str = "/mcp/ws";
@@ -102,6 +107,114 @@ async fn there_are_none_unless_they_are_wanted_and_so_many_at_most() {
     tokio::time::timeout(GENEROUS, closed)
         .await
         .expect("they are closed");
+    named(&server, "ann").await.open(MODERN).await;
+}
+
+/// A WebSocket by hand, on a socket whose buffer is small.
+async fn raw(server: &HttpServer) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(16 * 1024).unwrap();
+    let mut stream = socket.connect(server.address()).await.unwrap();
+    let request = format!(
+        "GET {PATH} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    assert!(
+        head.starts_with(b"HTTP/1.1 101"),
+        "{}",
+        String::from_utf8_lossy(&head)
+    );
+    stream
+}
+
+/// A frame of a client, masked with nothing.
+fn frame(first: u8, length: u8) -> Vec<u8> {
+    let mut frame = vec![first, 0x80 | length, 0, 0, 0, 0];
+    frame.resize(6 + usize::from(length), b'x');
+    frame
+}
+
+/// Sends `piece` until the server has had enough, and says how much that was. What it says is read or not.
+async fn flood(stream: TcpStream, piece: &[u8], reads: bool) -> usize {
+    let (mut read, mut write) = stream.into_split();
+    let reading = tokio::spawn(async move {
+        let mut ignored = vec![0; 64 * 1024];
+        while reads && read.read(&mut ignored).await.is_ok_and(|length| 0 < length) {}
+        // Kept open, so that the server has no other reason to hang up.
+        read
+    });
+    let mut sent = 0;
+    let flooding = async {
+        while write.write_all(piece).await.is_ok() {
+            sent += piece.len();
+        }
+    };
+    tokio::time::timeout(GENEROUS, flooding)
+        .await
+        .expect("the server hangs up");
+    drop(reading);
+    sent
+}
+
+#[tokio::test]
+async fn a_client_that_pings_without_end_is_hung_up_on_and_costs_no_memory() {
+    let site =
+        shop(json!({"http": {"websocket": {"enabled": true}, "limits": {"write_seconds": 2}}}));
+    let server = site.http().await;
+    let resident = server.process().resident_bytes();
+    let floods = [
+        ("pings", frame(0x89, 125), false),
+        ("pings", frame(0x89, 125), true),
+        ("empty pings", frame(0x89, 0), false),
+        ("pongs", frame(0x8a, 0), false),
+    ];
+    for (what, one, reads) in floods {
+        let sent = flood(raw(&server).await, &one.repeat(100), reads).await;
+        let now = server.process().resident_bytes();
+        let grown = now.saturating_sub(resident) >> 20;
+        assert!(
+            grown < 32,
+            "{what}, read: {reads}: {sent} bytes, {grown} MiB"
+        );
+    }
+    // The pieces of a message that never ends.
+    let mut stream = raw(&server).await;
+    stream.write_all(&frame(0x01, 1)).await.unwrap();
+    flood(stream, &frame(0x00, 0).repeat(100), false).await;
+    let told = server
+        .client()
+        .exchange(&HttpRequest::get("/metrics"))
+        .await;
+    let told = told.text();
+    assert!(
+        told.contains("owlclaw_mcp_flooded_websockets_total 5"),
+        "{told}"
+    );
+    let said = server.stderr();
+    let lines = said
+        .matches("a connection was ended: its client sent too many")
+        .count();
+    assert!((1..=3).contains(&lines), "{lines} lines of the log");
+}
+
+#[tokio::test]
+async fn a_client_that_reads_nothing_is_not_read_from_either() {
+    // As many pings as anybody wants: what bounds them is that their answers are not taken.
+    let site = shop(json!({"http": {
+        "websocket": {"enabled": true},
+        "limits": {"write_seconds": 2, "max_control_frames_per_second": 1_000_000},
+    }}));
+    let server = site.http().await;
+    let resident = server.process().resident_bytes();
+    let sent = flood(raw(&server).await, &frame(0x89, 125).repeat(100), false).await;
+    let now = server.process().resident_bytes();
+    let grown = now.saturating_sub(resident) >> 20;
+    assert!(grown < 32, "{sent} bytes: {grown} MiB");
     named(&server, "ann").await.open(MODERN).await;
 }
 

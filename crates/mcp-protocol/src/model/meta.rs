@@ -79,7 +79,12 @@ struct Wire<'a> {
     #[serde(borrow, default)]
     tracestate: Option<&'a RawValue>,
     // What to say of one that cannot be used is for those who know what it is for.
-    #[serde(borrow, default, rename = "io.owlclaw/idempotencyKey")]
+    #[serde(
+        borrow,
+        default,
+        rename = "io.owlclaw/idempotencyKey",
+        deserialize_with = "present"
+    )]
     idempotency_key: Option<&'a RawValue>,
 }
 
@@ -266,14 +271,11 @@ mod tests {
         assert_eq!(meta.progress_token, Some("t".into()));
         assert_eq!(meta.trace, None);
         assert_eq!(meta.idempotency_key, None);
-        for key in [r#""k-1""#, "7", "[]"] {
+        for key in [r#""k-1""#, "7", "[]", "null"] {
             let meta = read(&format!(
                 r#"{{"_meta":{{"io.owlclaw/idempotencyKey":{key}}}}}"#
             ));
             assert_eq!(meta.unwrap().idempotency_key.as_deref(), Some(key));
         }
-        // As if it were not there.
-        let meta = read(r#"{"_meta":{"io.owlclaw/idempotencyKey":null}}"#).unwrap();
-        assert_eq!(meta.idempotency_key, None);
     }
 }

@@ -1,6 +1,6 @@
 use super::{
-    Annotations, CacheHint, Icon, InputRetry, ResourceContents, ResultMeta, Role, object_or_null,
-    objects, or_default, present, whole,
+    Annotations, CacheHint, Icon, InputRetry, ResourceContents, ResultMeta, Role, object,
+    object_or_null, objects, or_default, present, whole,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -143,7 +143,7 @@ pub struct ReadResource {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "present"
+        deserialize_with = "object"
     )]
     pub range: Option<ByteRange>,
     /// Not if it still has this entity tag.

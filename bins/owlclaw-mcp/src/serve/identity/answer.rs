@@ -19,7 +19,11 @@ const ATTEMPTS_SECONDS: u64 = 10;
 const MAX_LINES: u32 = 20;
 
 /// What a refused request is answered.
-pub(super) fn refused(challenge: &Challenge, rejection: &Rejection) -> Box<PlainResponse> {
+pub(super) fn refused(
+    challenge: &Challenge,
+    rejection: &Rejection,
+    advice: &str,
+) -> Box<PlainResponse> {
     let status = match rejection {
         Rejection::Missing | Rejection::Invalid { .. } => StatusCode::UNAUTHORIZED,
         Rejection::Malformed { .. } => StatusCode::BAD_REQUEST,
@@ -32,7 +36,10 @@ pub(super) fn refused(challenge: &Challenge, rejection: &Rejection) -> Box<Plain
         Rejection::TooManyAttempts => Some(ATTEMPTS_SECONDS),
         _ => None,
     };
-    let message = rejection.to_string();
+    let message = match rejection {
+        Rejection::Missing => format!("{rejection}: {advice}"),
+        _ => rejection.to_string(),
+    };
     let error = match retry_after {
         None => ErrorObject::lasting(ErrorCode::INVALID_REQUEST, message),
         Some(seconds) => ErrorObject::new(ErrorCode::INVALID_REQUEST, message)
@@ -50,6 +57,26 @@ pub(super) fn refused(challenge: &Challenge, rejection: &Rejection) -> Box<Plain
         headers.insert(header::WWW_AUTHENTICATE, value);
     }
     Box::new(response)
+}
+
+/// How to prove who one is, where these means are accepted. An authorization server is named only where
+/// there is one.
+pub(super) fn advice(keys: bool, metadata: bool, issuers: bool, certificates: bool) -> String {
+    let key = keys.then_some(
+        "send an API key, `Authorization: Bearer owl_…` or `X-API-Key: owl_…`, which an operator of this \
+         server makes with `owlclaw-mcp keys create --principal NAME`",
+    );
+    let token = match (issuers, metadata) {
+        (false, _) => None,
+        (true, true) => Some(
+            "send an access token, `Authorization: Bearer …`, of an authorization server that \
+             /.well-known/oauth-protected-resource names",
+        ),
+        (true, false) => Some("send an access token, `Authorization: Bearer …`, of a known issuer"),
+    };
+    let certificate = certificates.then_some("show a client certificate");
+    let ways: Vec<_> = [key, token, certificate].into_iter().flatten().collect();
+    ways.join(", or ")
 }
 
 /// Where to get tokens: the same for everybody, and no secret.
@@ -104,6 +131,23 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn advice_names_an_authorization_server_only_where_there_is_one() {
+        let keys = advice(true, false, false, false);
+        assert!(
+            keys.contains("X-API-Key") && keys.contains("keys create"),
+            "{keys}"
+        );
+        assert!(
+            !keys.contains("token") && !keys.contains("authorization server"),
+            "{keys}"
+        );
+        let tokens = advice(false, true, true, false);
+        assert!(tokens.contains("oauth-protected-resource") && !tokens.contains("API key"));
+        let all = advice(true, false, true, true);
+        assert!(all.contains("API key") && all.contains("issuer") && all.contains("certificate"));
+    }
 
     #[test]
     fn a_flood_of_refusals_is_a_number_in_the_log() {
