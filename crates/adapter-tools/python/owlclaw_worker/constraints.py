@@ -118,10 +118,9 @@ def _is_validator(note):
 
 def _settings(note):
     """The bounds and other settings of a note by name; those of pydantic's general kind included."""
-    if is_field(note):
-        return {}
+    # pydantic 1 has them in its `Field()`, pydantic 2 beside it.
     found = {name: getattr(note, name, None) for name in BOUNDS}
-    if type(note).__module__.startswith("pydantic.") and isinstance(getattr(note, "__dict__", None), dict):
+    if not is_field(note) and type(note).__module__.startswith("pydantic.") and isinstance(getattr(note, "__dict__", None), dict):
         found.update(vars(note))
     found = {name: value for name, value in found.items() if value is not None and value is not False}
     # Members of a library's own class may happen to have these names.

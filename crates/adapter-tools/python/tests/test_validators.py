@@ -289,6 +289,20 @@ class Validators(unittest.TestCase):
         self.assertEqual(called(taking(Item), {"x": {}}), Item(2))
         self.assertEqual(called(taking(Pair), {"x": [1]}), Pair(1, 3))
 
+    @needs_pydantic
+    def test_fields_of_pydantic_1_bound_what_they_describe(self):
+        try:
+            from pydantic.v1 import Field
+        except ImportError:
+            self.skipTest("there is no pydantic 1")
+
+        def handler(a: decimal.Decimal = Field("1", gt=0)):
+            return a
+
+        self.assertEqual(called(handler, {"a": "2"}), 2)
+        with self.assertRaises(InvalidArgument):
+            called(handler, {"a": "-2"})
+
     def test_a_dataclass_field_as_default_is_a_default(self):
         def handler(a: int = dataclasses.field(default=3), b: list = dataclasses.field(default_factory=list)):
             return a, b
