@@ -74,7 +74,7 @@ class Signature:
             self.open = True
             self.problems.append("its signature cannot be read: %s" % error)
             return
-        hints = _Resolver(handler, self.problems)
+        hints = _Resolver(handler, self.problems, self.refusals)
         for name, parameter in signature.parameters.items():
             if parameter.kind is parameter.VAR_POSITIONAL:
                 continue
@@ -135,9 +135,10 @@ class Signature:
 class _Resolver:
     """Evaluates annotations one by one, so that one that cannot be evaluated costs only itself."""
 
-    def __init__(self, handler, problems):
+    def __init__(self, handler, problems, refusals):
         function = underlying(handler)
         self._problems = problems
+        self._refusals = refusals
         self._globals = getattr(function, "__globals__", {})
         self._locals = {}
         code = getattr(function, "__code__", None)
@@ -154,12 +155,19 @@ class _Resolver:
         try:
             resolved, unknown = evaluate_known(annotation, self._globals, self._locals)
         except Exception as error:
-            self._problems.append("the type of %s cannot be resolved (%s: %s)" % (what, type(error).__name__, error))
+            told = self._refusals if may_validate(annotation) else self._problems
+            told.append("the type of %s cannot be resolved (%s: %s)" % (what, type(error).__name__, error))
             return MISSING
         if unknown:
             # Typically imported under `if TYPE_CHECKING`, and not there when the program runs.
-            self._problems.append("the type of %s names what is not defined: %s" % (what, ", ".join(unknown)))
+            told = self._refusals if may_validate(annotation) else self._problems
+            told.append("the type of %s names what is not defined: %s" % (what, ", ".join(unknown)))
         return resolved
+
+
+def may_validate(annotation):
+    """Whether an annotation that cannot be evaluated may have validators."""
+    return "Annotated" in str(annotation)
 
 
 def layers(handler):
@@ -287,10 +295,14 @@ def _fields_of_class(cls):
     for base in reversed(cls.__mro__):
         module = sys.modules.get(base.__module__)
         for name, annotation in base.__dict__.get("__annotations__", {}).items():
+            unknown = ()
             try:
-                hints[name], _ = evaluate_known(annotation, getattr(module, "__dict__", {}), {cls.__name__: cls})
-            except Exception:
+                hints[name], unknown = evaluate_known(annotation, getattr(module, "__dict__", {}), {cls.__name__: cls})
+            except Exception as error:
                 hints[name] = MISSING
+                unknown = ("%s: %s" % (type(error).__name__, error),)
+            if unknown and may_validate(annotation):
+                raise constraints.Unrunnable("the type of %s.%s cannot be resolved: %s" % (cls.__name__, name, unknown[0]))
     return hints
 
 

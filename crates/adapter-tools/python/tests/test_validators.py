@@ -342,6 +342,20 @@ class Refusals(unittest.TestCase):
 
         self.assertIn("not looked at", refusals(taking(Box[Annotated[str, Predicate(is_inside)]])))
 
+    def test_a_validator_that_cannot_be_resolved_cannot_be_run(self):
+        def handler(x: "Annotated[str, Missing(is_inside)]"):
+            return x
+
+        @dataclasses.dataclass
+        class File:
+            path: "Annotated[str, Missing]"
+
+        self.assertIn("parameter 'x'", refusals(handler))
+        self.assertIn("File.path cannot be resolved: Missing", refusals(taking(File)))
+        self.assertIn("File.path cannot be resolved: Missing", refusals(taking(List[Optional[File]])))
+        plain = Handler("h", taking("Missing"))
+        self.assertEqual((plain.signature.refusals, len(plain.signature.problems)), ([], 1))
+
     def test_what_a_framework_would_fill_in_is_nothing_for_callers(self):
         def by_default(user=Depends(inside)):
             return user
