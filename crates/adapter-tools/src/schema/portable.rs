@@ -2,6 +2,7 @@
 
 use super::DIALECT;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 
 /// Keywords whose value is a schema, or (`items` of old) a list of them.
 const ONE: [&str; 13] = [
@@ -213,8 +214,8 @@ fn rewrite(schema: &mut Value, moves: bool, depth: usize) {
             values.push(Value::Null);
         }
     }
-    let mut seen = Vec::new();
-    kinds.retain(|kind| !seen.contains(kind) && (seen.push(kind.clone()), true).1);
+    let mut seen = BTreeSet::new();
+    kinds.retain(|kind| seen.insert(kind.clone()));
     match &kinds[..] {
         [kind] => drop(map.insert("type".to_owned(), kind.as_str().into())),
         _ => choose(map, &kinds, moves),
@@ -266,9 +267,9 @@ fn choose(map: &mut Map<String, Value>, kinds: &[String], moves: bool) {
     }
     let branches: Value = branches.into_iter().map(Value::Object).collect();
     if map.contains_key("anyOf") {
-        match map.entry("allOf").or_insert_with(|| json!([])) {
-            Value::Array(all) => all.push(json!({"anyOf": branches})),
-            _ => {}
+        let all = map.entry("allOf").or_insert_with(|| json!([]));
+        if let Value::Array(all) = all {
+            all.push(json!({"anyOf": branches}));
         }
     } else {
         map.insert("anyOf".to_owned(), branches);
