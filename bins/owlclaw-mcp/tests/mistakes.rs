@@ -515,6 +515,20 @@ fn references_to_files_are_followed_or_reported() {
 }
 
 #[test]
+fn the_token_of_owlclaws_own_server_is_not_ignored() {
+    let token = || Environment::from([("OWLCLAW_MCP_TOKEN", "s3cret")]);
+    let told = |file| problems(file, token(), Overrides::default());
+    let open = told("mcp_server: {transport: http}\n");
+    assert_eq!(open.len(), 1, "{open:?}");
+    let expected = "OWLCLAW_MCP_TOKEN: OWLCLAW_MCP_TOKEN is set, and this server asks nobody for that token | have clients send a key instead";
+    assert!(open[0].contains(expected), "{open:?}");
+    assert!(!open[0].contains("s3cret"));
+    let with_keys = told("mcp_server: {transport: http, identity: {api_keys: {}}}\n");
+    assert!(with_keys[0].starts_with("warning"), "{with_keys:?}");
+    assert_eq!(told("mcp_server: {transport: stdio}\n"), [""; 0]);
+}
+
+#[test]
 fn variables_are_checked_like_keys() {
     let rows = [
         (

@@ -1,7 +1,13 @@
-use crate::{schema::CheckedSchema, violation::Violation};
+use crate::{
+    schema::{CheckedSchema, take_out_nulls},
+    violation::Violation,
+};
 use bytes::Bytes;
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
+use serde::{
+    Deserialize,
+    de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Map, Value, value::RawValue};
 use std::{fmt, sync::Arc};
 
 /// The most bytes that the arguments of one call may have.
@@ -27,7 +33,8 @@ pub struct InvalidArguments {
 }
 
 impl Arguments {
-    /// The text of the JSON object, exactly as the caller wrote it.
+    /// The text of the JSON object, exactly as the caller wrote it, unless nulls were taken for members
+    /// that are left out (see [`Tool::check`](crate::Tool::check)).
     pub fn raw(&self) -> &Bytes {
         &self.raw
     }
@@ -80,10 +87,12 @@ impl InvalidArguments {
     }
 }
 
-/// Parses `raw` and checks it. Nothing (no bytes at all) stands for `{}`.
+/// Parses `raw` and checks it with `schema`, which is `written` compiled. Nothing (no bytes at all)
+/// stands for `{}`.
 pub(crate) fn check(
     raw: Bytes,
     schema: &Arc<CheckedSchema>,
+    written: &Value,
 ) -> Result<Arguments, InvalidArguments> {
     if MAX_ARGUMENT_BYTES < raw.len() {
         let message = format!(
@@ -97,24 +106,99 @@ pub(crate) fn check(
     } else {
         raw
     };
-    let value = parse(&raw).map_err(|error| InvalidArguments::because(error.to_string()))?;
+    let mut value = parse(&raw).map_err(|error| InvalidArguments::because(error.to_string()))?;
     if !value.is_object() {
         let found = crate::violation::describe(&value);
         let message = format!("expected an object, found {found}");
         return Err(InvalidArguments::because(message));
     }
-    schema
-        .check(&value, raw.len(), InvalidArguments::MAX_VIOLATIONS)
-        .map_err(|(violations, is_truncated)| InvalidArguments {
-            violations,
-            is_truncated,
-        })?;
+    let mut raw = raw;
+    let max = InvalidArguments::MAX_VIOLATIONS;
+    let mut fits = schema.check(&value, raw.len(), max);
+    // Some callers send null for each optional property that they have nothing for.
+    if fits.is_err() && take_out_nulls(&mut value, written) {
+        raw = Bytes::from(without(&raw, &value));
+        fits = schema.check(&value, raw.len(), max);
+    }
+    fits.map_err(|(violations, is_truncated)| InvalidArguments {
+        violations,
+        is_truncated,
+    })?;
     let checked_by = Arc::clone(schema);
     Ok(Arguments {
         raw,
         value,
         checked_by,
     })
+}
+
+/// The text `raw` without the members that are not in `value`. Nothing else changes, numbers that no
+/// [`Value`] holds exactly included.
+fn without(raw: &[u8], value: &Value) -> Vec<u8> {
+    let mut kept = Vec::with_capacity(raw.len());
+    if let Ok(raw) = serde_json::from_slice(raw) {
+        put(&mut kept, raw, value);
+    }
+    kept
+}
+
+fn put(kept: &mut Vec<u8>, raw: &RawValue, value: &Value) {
+    match value {
+        Value::Object(members) if !members.is_empty() => {
+            let Members(all) = serde_json::from_str(raw.get()).unwrap_or_default();
+            kept.push(b'{');
+            for (name, raw) in all {
+                if let Some(value) = members.get(&name) {
+                    if !kept.ends_with(b"{") {
+                        kept.push(b',');
+                    }
+                    kept.extend_from_slice(Value::from(name).to_string().as_bytes());
+                    kept.push(b':');
+                    put(kept, raw, value);
+                }
+            }
+            kept.push(b'}');
+        }
+        Value::Object(_) => kept.extend_from_slice(b"{}"),
+        Value::Array(items) => {
+            let all: Vec<&RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
+            kept.push(b'[');
+            for (index, (raw, value)) in all.into_iter().zip(items).enumerate() {
+                if index > 0 {
+                    kept.push(b',');
+                }
+                put(kept, raw, value);
+            }
+            kept.push(b']');
+        }
+        _ => kept.extend_from_slice(raw.get().as_bytes()),
+    }
+}
+
+/// The members of an object in their order, with their texts.
+#[derive(Default)]
+pub(crate) struct Members<'a>(pub(crate) Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = access.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(All)
+    }
 }
 
 /// Parses JSON that means one thing only: a member that is given twice is an error, because the
@@ -223,6 +307,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn check(raw: Bytes, schema: &Arc<CheckedSchema>) -> Result<Arguments, InvalidArguments> {
+        super::check(raw, schema, &json!({"type": "object"}))
+    }
+
     fn any_object() -> Arc<CheckedSchema> {
         Arc::new(crate::schema::compile(&json!({"type": "object"})).unwrap())
     }
@@ -282,5 +370,93 @@ mod tests {
         let arguments = check(raw.clone(), &any_object()).unwrap();
         assert_eq!(arguments.raw(), &raw);
         assert!(!format!("{arguments:?}").contains("1234"));
+    }
+
+    /// What a tool of `schema` gets of the arguments `raw`, or the first reason why it gets none.
+    fn taken(schema: &Value, raw: &str) -> String {
+        let compiled = Arc::new(crate::schema::compile(schema).unwrap());
+        match super::check(Bytes::copy_from_slice(raw.as_bytes()), &compiled, schema) {
+            Ok(arguments) => {
+                let again: Value = serde_json::from_slice(arguments.raw()).unwrap();
+                assert_eq!(again.as_object().unwrap(), arguments.as_object());
+                String::from_utf8(arguments.raw().to_vec()).unwrap()
+            }
+            Err(error) => error.violations()[0].to_string(),
+        }
+    }
+
+    #[test]
+    fn null_for_an_optional_member_without_null_counts_as_left_out() {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "sku": {"type": "string"},
+                "count": {"type": "integer"},
+                "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+                "kind": {"enum": ["a", "b"]},
+                "lines": {"type": "array", "items": {"$ref": "#/$defs/Line"}},
+                "line": {"anyOf": [{"$ref": "#/$defs/Line"}, {"type": "null"}]},
+                "any": {},
+            },
+            "required": ["sku"],
+            "additionalProperties": false,
+            "$defs": {"Line": {
+                "type": "object",
+                "properties": {"id": {"type": "integer"}, "of": {"$ref": "#/$defs/Line"}},
+                "required": ["id"],
+                "additionalProperties": false,
+            }},
+        });
+        let rows = [
+            (r#"{"sku": "x", "count": 1}"#, r#"{"sku": "x", "count": 1}"#),
+            (
+                r#"{"sku":"x","count":null,"kind":null,"note":null,"any":null}"#,
+                r#"{"sku":"x","note":null,"any":null}"#,
+            ),
+            (r#"{"count":null,"sku":"x"}"#, r#"{"sku":"x"}"#),
+            // The rest stays as it was written.
+            (
+                r#"{"count":null,"sku":"\u0041","any":[12345678901234567890123, 1.0, {}, [], {"b":1,"a":2}]}"#,
+                r#"{"sku":"\u0041","any":[12345678901234567890123,1.0,{},[],{"b":1,"a":2}]}"#,
+            ),
+            (
+                r#"{"sku":"x","lines":[{"id":1,"of":null}]}"#,
+                r#"{"sku":"x","lines":[{"id":1}]}"#,
+            ),
+            (
+                r#"{"sku":"x","line":{"id":1,"of":{"id":2,"of":null}}}"#,
+                r#"{"sku":"x","line":{"id":1,"of":{"id":2}}}"#,
+            ),
+            (
+                r#"{"sku":null,"count":null}"#,
+                "/sku: expected string, found null",
+            ),
+            (
+                r#"{"sku":"x","lines":[{"id":null}]}"#,
+                "/lines/0/id: expected integer, found null",
+            ),
+            (
+                r#"{"sku":"x","lines":[null]}"#,
+                "/lines/0: expected object, found null",
+            ),
+            (
+                r#"{"sku":"x","other":null}"#,
+                r#"arguments: expected no other members, found "other""#,
+            ),
+        ];
+        for (raw, expected) in rows {
+            assert_eq!(taken(&schema, raw), expected, "{raw}");
+        }
+        let counted = json!({
+            "type": "object", "properties": {"a": {"type": "string"}}, "minProperties": 1,
+        });
+        let refused = taken(&counted, r#"{"a":null}"#);
+        assert!(refused.contains("at least 1"), "{refused}");
+        let circle = json!({
+            "type": "object", "properties": {"a": {"$ref": "#/properties/a"}, "b": {"type": "string"}},
+        });
+        if crate::schema::compile(&circle).is_ok() {
+            taken(&circle, r#"{"a":{},"b":null}"#);
+        }
     }
 }

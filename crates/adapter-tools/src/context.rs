@@ -32,6 +32,8 @@ pub type TaskSink = Arc<dyn Fn() + Send + Sync>;
 pub struct ToolCx {
     /// Who calls: the principal that governs quotas.
     pub principal: Arc<str>,
+    /// The roles of whoever calls that whoever authenticated it vouches for, sorted; `None` if there are none.
+    pub roles: Option<Arc<[Arc<str>]>>,
     /// Which call this is. Its client has chosen it: two clients may have the same.
     pub request_id: Arc<str>,
     /// When the answer is no longer wanted.
@@ -79,6 +81,7 @@ impl ToolCx {
     pub fn new(principal: impl Into<Arc<str>>, request_id: impl Into<Arc<str>>) -> Self {
         Self {
             principal: principal.into(),
+            roles: None,
             request_id: request_id.into(),
             deadline: None,
             traceparent: None,
@@ -92,6 +95,13 @@ impl ToolCx {
             answers: None,
             meter: Arc::default(),
         }
+    }
+
+    /// Sets the roles of whoever calls.
+    #[must_use]
+    pub fn with_roles(mut self, roles: Option<Arc<[Arc<str>]>>) -> Self {
+        self.roles = roles;
+        self
     }
 
     /// Sets when the answer is no longer wanted.

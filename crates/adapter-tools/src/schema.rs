@@ -1,8 +1,12 @@
 mod effort;
+mod order;
+mod portable;
 
 use crate::violation::{Violation, violations_of};
 use effort::Effort;
 use jsonschema::{Draft, PatternOptions, ValidationError, ValidationOptions, Validator};
+pub(crate) use order::NameOrder;
+pub(crate) use portable::{portable, take_out_nulls};
 use serde_json::Value;
 
 /// Why a schema cannot be used.

@@ -38,6 +38,9 @@ pub enum ToolProblemReason {
     /// Its name is not 1 to 128 of `A-Z a-z 0-9 _ . -`.
     #[error("a tool's name is 1 to 128 of the characters A-Z a-z 0-9 _ . -")]
     IllegalName,
+    /// Whoever made it says that it cannot be offered, and why.
+    #[error("{0}")]
+    Refused(String),
     /// The schema of its arguments cannot be used.
     #[error("the schema of its arguments cannot be used")]
     InputSchema(#[source] SchemaError),
@@ -113,6 +116,9 @@ fn problem(set: &Inner, tool: &Tool) -> Option<ToolProblemReason> {
     }
     if set.by_name.contains_key(name) {
         return Some(ToolProblemReason::Duplicate);
+    }
+    if let Some(reason) = tool.refusal() {
+        return Some(ToolProblemReason::Refused(reason.to_owned()));
     }
     tool.schema_problem().map(|problem| match problem {
         SchemaProblem::Input(error) => ToolProblemReason::InputSchema(error),

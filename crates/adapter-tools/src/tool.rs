@@ -1,11 +1,11 @@
 use crate::{
     Arguments, InvalidArguments, SchemaError, ToolCx, ToolError, ToolOutput, arguments,
-    schema::{self, CheckedSchema},
+    schema::{self, CheckedSchema, NameOrder},
 };
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, value::RawValue};
 use std::{
     borrow::Cow,
     fmt,
@@ -45,6 +45,8 @@ pub struct Tool {
     kind: ToolKind,
     source: Option<Cow<'static, str>>,
     meta: Map<String, Value>,
+    /// Why it cannot be offered, as whoever made it found out.
+    refused: Option<Cow<'static, str>>,
     executor: Arc<dyn Executor>,
 }
 
@@ -114,13 +116,19 @@ pub struct Annotations {
 #[derive(Debug)]
 struct Schema {
     value: Arc<Value>,
+    order: NameOrder,
     compiled: OnceLock<Result<Arc<CheckedSchema>, SchemaError>>,
 }
 
 impl Schema {
     fn new(value: Value) -> Arc<Self> {
+        Self::ordered(value, NameOrder::default())
+    }
+
+    fn ordered(value: Value, order: NameOrder) -> Arc<Self> {
         Arc::new(Self {
-            value: Arc::new(value),
+            order,
+            value: Arc::new(schema::portable(value)),
             compiled: OnceLock::new(),
         })
     }
@@ -156,6 +164,7 @@ impl Tool {
             kind: ToolKind::default(),
             source: None,
             meta: Map::new(),
+            refused: None,
             executor: Arc::new(executor),
         }
     }
@@ -191,6 +200,23 @@ impl Tool {
     pub fn with_input_schema(mut self, schema: Value) -> Self {
         self.input = Schema::new(schema);
         self.input_is_derived = false;
+        self
+    }
+
+    /// The same schemas as `input` and `output` are written, with their members in that order for clients.
+    #[must_use]
+    pub(crate) fn with_written_schemas(
+        mut self,
+        input: &RawValue,
+        output: Option<&RawValue>,
+    ) -> Self {
+        let read = |raw: &RawValue| {
+            let value = serde_json::from_str(raw.get()).unwrap_or_default();
+            Schema::ordered(value, NameOrder::of(raw))
+        };
+        self.input = read(input);
+        self.output = output.map(read);
+        self.output_is_sure = false;
         self
     }
 
@@ -273,6 +299,13 @@ impl Tool {
         self
     }
 
+    /// Marks it as one that cannot be offered, for `reason`, so that the set that it was meant for tells.
+    #[must_use]
+    pub fn refused(mut self, reason: impl Into<Cow<'static, str>>) -> Self {
+        self.refused = Some(reason.into());
+        self
+    }
+
     /// What programs call it.
     pub fn name(&self) -> &str {
         &self.name
@@ -291,6 +324,17 @@ impl Tool {
     /// The schema of its arguments.
     pub fn input_schema(&self) -> &Arc<Value> {
         &self.input.value
+    }
+
+    /// The text of the schema of its arguments, for clients.
+    pub fn input_schema_text(&self) -> String {
+        self.input.order.write(&self.input.value)
+    }
+
+    /// The text of the schema of its structured answers, for clients.
+    pub fn output_schema_text(&self) -> Option<String> {
+        let schema = self.output.as_ref()?;
+        Some(schema.order.write(&schema.value))
     }
 
     /// Whether a schema that somebody wrote for it should take the place of its own, by
@@ -345,7 +389,8 @@ impl Tool {
     }
 
     /// Checks the arguments of one call: `raw` is the text of a JSON object, or nothing, which
-    /// stands for `{}`. This is the only way to [`Arguments`].
+    /// stands for `{}`. This is the only way to [`Arguments`]. Where they do not fit, optional properties
+    /// that are null and that null does not suit count as left out: some callers send all of them.
     ///
     /// # Errors
     ///
@@ -354,11 +399,23 @@ impl Tool {
     /// a member twice, or does not fit the schema; and always when the schema itself is unusable.
     pub fn check(&self, raw: Bytes) -> Result<Arguments, InvalidArguments> {
         match self.input.compiled() {
-            Ok(schema) => arguments::check(raw, schema),
+            Ok(schema) => arguments::check(raw, schema, &self.input.value),
             Err(_) => Err(InvalidArguments::because(
                 "the tool's own schema cannot be used",
             )),
         }
+    }
+
+    /// The arguments `raw` as its executor gets them, where that is not as they are: without the members that
+    /// are null and count as left out. For those who judge a call before it is checked.
+    pub fn without_nulls(&self, raw: &str) -> Option<String> {
+        // Most have none, and to find that out is cheap.
+        if !raw.contains("null") {
+            return None;
+        }
+        let arguments = self.check(Bytes::copy_from_slice(raw.as_bytes())).ok()?;
+        let taken = std::str::from_utf8(arguments.raw()).ok()?;
+        (taken != raw).then(|| taken.to_owned())
     }
 
     /// Carries out one call with what [`check`](Self::check) of this tool let through.
@@ -388,6 +445,11 @@ impl Tool {
             _ => {}
         }
         Ok(output)
+    }
+
+    /// Why the tool cannot be offered, as whoever made it said.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.refused.as_deref()
     }
 
     /// Why the tool's schemas cannot be used, if so. Compiles them.

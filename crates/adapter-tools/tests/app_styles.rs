@@ -81,6 +81,18 @@ async fn an_application_that_a_factory_makes() {
             json!({"symbol": "600519", "side": "SELL", "limit": 1500, "dry_run": true})
         );
         let entry = tools.get("entry-monitor").unwrap();
+        // Clients are told in the author's order.
+        let text = entry.input_schema_text();
+        let places: Vec<_> = [
+            "\"order\":",
+            "\"dry_run\":",
+            "\"symbol\":",
+            "\"side\":",
+            "\"limit\":",
+        ]
+        .map(|name| text.find(name).expect(name))
+        .into();
+        assert!(places.is_sorted(), "{text}");
         assert!(!entry.is_async());
         assert_eq!(entry.description(), "下单前检查。");
         let schema = entry.input_schema();

@@ -6,7 +6,7 @@ use jsonrpc_core::RawJson;
 use ledger::Digest;
 use mcp_protocol::model::{self, ResultMeta, TaskSupport, ToolAnnotations};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::time::Duration;
 
 /// How much of a skill's text the description of the tool of the same name carries (decision D16).
@@ -81,15 +81,16 @@ impl Described {
         for (key, value) in tool.meta() {
             meta.insert(key.clone(), value);
         }
-        let raw =
-            |schema: &Value| RawJson::from_value(schema).expect("a tree of values serializes");
+        let raw = |schema: String| {
+            RawJson::from_bytes(schema.into()).expect("a tree of values serializes")
+        };
         Self {
             tool: model::Tool {
                 name: tool.name().to_owned(),
                 title: tool.title().map(str::to_owned),
                 description: (!description.is_empty()).then_some(description),
-                input_schema: raw(tool.input_schema()),
-                output_schema: tool.output_schema().map(|schema| raw(schema)),
+                input_schema: raw(tool.input_schema_text()),
+                output_schema: tool.output_schema_text().map(raw),
                 annotations: (annotations != ToolAnnotations::default()).then_some(annotations),
                 task_support: TaskSupport::default(),
                 icons: Vec::new(),

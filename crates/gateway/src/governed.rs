@@ -189,6 +189,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         {
             return Err(Refusal::Denied(Denial::new(Reason::LedgerUnavailable)));
         }
+        let arguments = invocation.arguments_taken();
         let ask = Ask {
             principal: caller.principal,
             roles: caller.roles,
@@ -196,7 +197,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             kind: invocation.kind(),
             estimate: invocation.estimate(),
             now: timestamp((self.clock)()),
-            arguments: Some(invocation.arguments.as_str()),
+            arguments: Some(&arguments),
         };
         let key = self.key(cx, invocation)?;
         // What was done before is answered as before, which uses nothing up; but only to who may

@@ -4,7 +4,7 @@ use governance::{Kind, Micros};
 use jsonrpc_core::RawJson;
 use ledger::Digest;
 use mcp_protocol::model::{CallToolResult, GetPromptResult, ReadResource, ReadResourceResult};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 /// A call of something on offer.
 #[derive(Clone, Debug)]
@@ -158,6 +158,20 @@ impl Invocation {
         match &self.target {
             Target::Tool(name) => self.offer.definition(name),
             Target::Resource(_) | Target::Prompt(..) => None,
+        }
+    }
+
+    /// The arguments as what is called gets them: without nulls that count as members left out, so that no
+    /// null makes a difference to a rule that it does not make to a handler.
+    pub fn arguments_taken(&self) -> Cow<'_, str> {
+        let sent = self.arguments.as_str();
+        let tool = match &self.target {
+            Target::Tool(name) => self.offer.tools().get(name),
+            _ => None,
+        };
+        match tool.and_then(|tool| tool.without_nulls(sent)) {
+            Some(taken) => Cow::Owned(taken),
+            None => Cow::Borrowed(sent),
         }
     }
 

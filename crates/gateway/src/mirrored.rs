@@ -320,7 +320,7 @@ impl Found {
                 });
             }
         };
-        if !schema.get("type").is_some_and(is_primitive) {
+        if !is_primitive(schema) {
             return Err(BadAnnotation::Type { pointer: pointer() });
         }
         let header = format!("mcp-param-{}", name.to_ascii_lowercase());
@@ -333,15 +333,16 @@ impl Found {
 }
 
 /// One primitive type, or nothing instead of it: null is what makes an argument's header go away.
-fn is_primitive(types: &Value) -> bool {
-    let primitive = |it: &Value| matches!(it.as_str(), Some("string" | "integer" | "boolean"));
-    match types {
-        Value::Array(types) => {
-            let mut other = types.iter().filter(|it| it.as_str() != Some("null"));
-            other.next().is_some_and(primitive) && other.next().is_none()
-        }
-        one => primitive(one),
-    }
+fn is_primitive(schema: &Map<String, Value>) -> bool {
+    let branches = match (schema.get("type"), schema.get("anyOf")) {
+        (Some(Value::Array(types)), None) => types.iter().collect(),
+        (Some(one), None) => vec![one],
+        (None, Some(Value::Array(branches))) => branches.iter().map(|it| &it["type"]).collect(),
+        _ => return false,
+    };
+    let mut other = branches.iter().filter(|it| it.as_str() != Some("null"));
+    let primitive = |it: &&Value| matches!(it.as_str(), Some("string" | "integer" | "boolean"));
+    other.next().is_some_and(primitive) && other.next().is_none()
 }
 
 /// RFC 9110, section 5.6.2.

@@ -49,6 +49,7 @@ impl Runner {
             .check(invocation.arguments.clone().into_bytes())
             .map_err(InvocationError::Invalid)?;
         let mut tool_cx = ToolCx::new(Arc::clone(cx.principal.name()), cx.id.to_string())
+            .with_roles(cx.principal.shared_roles().cloned())
             .with_meter(Arc::clone(invocation.tally.meter()))
             .with_answers(askable(cx), invocation.answers.clone());
         if let Some(reporter) = cx.log_reporter() {

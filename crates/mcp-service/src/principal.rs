@@ -91,6 +91,11 @@ impl Principal {
         self.roles.as_deref().unwrap_or_default()
     }
 
+    /// The same roles, to keep; `None` if there are none.
+    pub fn shared_roles(&self) -> Option<&Arc<[Arc<str>]>> {
+        self.roles.as_ref()
+    }
+
     /// When what has proved who it is proves nothing any more.
     pub fn expires(&self) -> Option<SystemTime> {
         self.expires

@@ -1,7 +1,11 @@
 //! How the Python application is run, and what of it is offered besides its handlers.
 
+use std::path::{Path, PathBuf};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::coerce;
 
 /// The processes that run the application's handlers. They share nothing: what a handler keeps in
 /// memory, only later calls in the same process see.
@@ -14,6 +18,14 @@ pub struct Workers {
     pub count: usize,
     /// How they are started.
     pub start: WorkerStart,
+    /// The directory that the application runs in. Without one, that of its file; of a module, that of the
+    /// configuration file.
+    #[schemars(extend("format" = "path"))]
+    pub cwd: Option<PathBuf>,
+    /// Directories to look for its modules in, as `PYTHONPATH` has them. After these comes the directory of
+    /// the configuration file, where the application is below it.
+    #[schemars(extend("x-items" = "path"))]
+    pub python_path: Vec<PathBuf>,
     /// Load the application anew when its code changes on disk.
     pub watch: bool,
     /// How long a handler may go on after its call was cancelled or has timed out before its worker is
@@ -31,9 +43,39 @@ impl Default for Workers {
         Self {
             count: 4,
             start: WorkerStart::default(),
+            cwd: None,
+            python_path: Vec::new(),
             watch: true,
             grace_seconds: 2,
             max_memory_bytes: None,
+        }
+    }
+}
+
+impl Workers {
+    /// Makes its paths absolute, and says where `app` runs and imports from: nothing of that depends on
+    /// where the server is started.
+    pub(super) fn begin_at(&mut self, base: &Path, app: Option<&str>) {
+        for path in self.cwd.iter_mut().chain(&mut self.python_path) {
+            *path = coerce::absolute(base, &path);
+        }
+        let Some(app) = app else {
+            return;
+        };
+        let file = match app.find(".py:") {
+            Some(at) => &app[..at + 3],
+            None => app,
+        };
+        let file = Path::new(file);
+        let is_file = file.extension().is_some_and(|extension| extension == "py");
+        let home = match file.parent() {
+            Some(directory) if is_file && directory.is_absolute() => directory,
+            _ => base,
+        };
+        let cwd = self.cwd.get_or_insert_with(|| home.to_owned());
+        // What is run from there imports from there.
+        if home.starts_with(base) && (home != base || cwd != base) {
+            self.python_path.push(base.to_owned());
         }
     }
 }
@@ -60,4 +102,48 @@ pub struct States {
     pub tool: bool,
     /// As resources, `state://NAME`.
     pub resources: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_an_application_runs_and_imports_from_depends_on_its_configuration_alone() {
+        let rows: [(&str, Option<&str>, &[&str], &str, &[&str]); 6] = [
+            ("/shop/app.py", None, &[], "/shop", &[]),
+            (
+                "/shop/sales/app.py:app",
+                None,
+                &[],
+                "/shop/sales",
+                &["/shop"],
+            ),
+            ("/other/app.py", None, &["lib"], "/other", &["/shop/lib"]),
+            ("sales.app:make()", None, &[], "/shop", &[]),
+            ("sales.app", Some("run"), &[], "/shop/run", &["/shop"]),
+            (
+                "/shop/app.py",
+                Some("/tmp"),
+                &["/a"],
+                "/tmp",
+                &["/a", "/shop"],
+            ),
+        ];
+        for (app, cwd, path, expected_cwd, expected_path) in rows {
+            let mut workers = Workers {
+                cwd: cwd.map(PathBuf::from),
+                python_path: path.iter().map(PathBuf::from).collect(),
+                ..Workers::default()
+            };
+            workers.begin_at(Path::new("/shop"), Some(app));
+            assert_eq!(
+                workers.cwd.as_deref(),
+                Some(Path::new(expected_cwd)),
+                "{app}"
+            );
+            let expected: Vec<_> = expected_path.iter().map(PathBuf::from).collect();
+            assert_eq!(workers.python_path, expected, "{app}");
+        }
+    }
 }

@@ -2,9 +2,40 @@
 
 use redaction::{BadSpec, Redactor};
 
+use super::environment::Environment;
 use super::layer::{Origins, child};
 use super::model::{Config, Transport};
-use super::problem::{Origin, Problem};
+use super::problem::{Origin, Problem, Severity};
+
+/// The variable with the token that OwlClaw's own server asks of everybody.
+const OWLCLAW_TOKEN: &str = "OWLCLAW_MCP_TOKEN";
+
+/// Whoever sets the token of OwlClaw's own server relies on it, and here nothing would ask for it.
+pub(super) fn owlclaw_token(
+    config: &Config,
+    environment: &Environment,
+    problems: &mut Vec<Problem>,
+) {
+    let is_set = environment
+        .get(OWLCLAW_TOKEN)
+        .is_some_and(|token| !token.is_empty());
+    if !is_set || config.transport != Transport::Http {
+        return;
+    }
+    let message = format!("{OWLCLAW_TOKEN} is set, and this server asks nobody for that token");
+    let hint = "have clients send a key instead (`identity: {api_keys: {}}`, `owlclaw-mcp keys create`), \
+                and unset the variable";
+    let origin = Origin::Environment(OWLCLAW_TOKEN.to_owned());
+    let problem = Problem::error(origin, message).hint(hint);
+    problems.push(match config.identity.is_configured() {
+        // Nobody gets in without proof, of another kind.
+        true => Problem {
+            severity: Severity::Warning,
+            ..problem
+        },
+        false => problem,
+    });
+}
 
 pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
     let error = |key: &str, message: String| {

@@ -200,7 +200,9 @@ pub fn load_for(
             for command in config.commands.values_mut() {
                 command.begin_at(base);
             }
+            config.workers.begin_at(base, config.app.as_deref());
             check::check(&config, &origins, &mut problems);
+            check::owlclaw_token(&config, environment, &mut problems);
             for problem in &mut problems {
                 needs.soften(problem);
                 problem.hide_lines(&secret_lines);

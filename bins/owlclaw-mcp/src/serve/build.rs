@@ -237,10 +237,13 @@ pub(super) async fn start_app(config: &Config) -> Result<Option<Arc<PythonApp>>,
     let Some(spec) = &config.app else {
         return Ok(None);
     };
-    let mut options = PythonOptions::new(spec, app_root(spec));
+    let root = config.workers.cwd.as_deref().unwrap_or(Path::new("."));
+    let mut options = PythonOptions::new(spec, root);
     options.interpreter = interpreter(config.python.as_deref());
     options.start_timeout = APP_START_TIMEOUT;
-    if let Some(path) = search_path(&options.root) {
+    if !config.workers.python_path.is_empty()
+        && let Some(path) = search_path(config)
+    {
         options.env.push(("PYTHONPATH".into(), path));
     }
     options.workers = config.workers.count;
@@ -262,9 +265,6 @@ pub(super) async fn start_app(config: &Config) -> Result<Option<Arc<PythonApp>>,
         Failure::from(text)
     })?;
     let info = app.info();
-    for warning in &info.warnings {
-        tracing::warn!(warning, "the application says");
-    }
     tracing::info!(
         app = info.app,
         python = info.python,
@@ -275,31 +275,12 @@ pub(super) async fn start_app(config: &Config) -> Result<Option<Arc<PythonApp>>,
     Ok(Some(Arc::new(app)))
 }
 
-/// Where the application's working directory is. A file's is its own; a module's is the current one,
-/// as Python itself has it.
-fn app_root(spec: &str) -> PathBuf {
-    let file = match spec.find(".py:") {
-        Some(at) => &spec[..at + 3],
-        None => spec,
-    };
-    let file = Path::new(file);
-    let is_file = file.extension().is_some_and(|extension| extension == "py");
-    match file.parent() {
-        Some(directory) if is_file && directory.is_absolute() => directory.to_owned(),
-        _ => std::env::current_dir().unwrap_or_else(|_| PathBuf::from(".")),
-    }
-}
-
-/// Where Python is to look for modules besides, if anywhere: an application below the current
-/// directory may import from there, as it can when it is run from there.
-fn search_path(root: &Path) -> Option<OsString> {
-    let here = std::env::current_dir().ok()?;
-    if root == here || !root.starts_with(&here) {
-        return None;
-    }
-    let before = std::env::var_os("PYTHONPATH").filter(|path| !path.is_empty());
-    let before = before.iter().flat_map(std::env::split_paths);
-    std::env::join_paths(before.chain([here])).ok()
+/// Where Python is to look for modules besides, if anywhere.
+fn search_path(config: &Config) -> Option<OsString> {
+    let configured = config.workers.python_path.iter().cloned();
+    let inherited = std::env::var_os("PYTHONPATH").filter(|path| !path.is_empty());
+    let inherited = inherited.iter().flat_map(std::env::split_paths);
+    std::env::join_paths(configured.chain(inherited)).ok()
 }
 
 /// The configured interpreter, else that of the active virtual environment, else `python3`.

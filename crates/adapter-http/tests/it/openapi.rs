@@ -156,7 +156,7 @@ fn operations_are_tools_and_what_cannot_be_called_is_told() {
     let limit = json!({"type": "integer", "exclusiveMinimum": 0});
     assert_eq!(list.input_schema()["properties"]["limit"], limit);
     let create = set.get("pets_create_pet").unwrap();
-    let nick = json!({"type": ["string", "null"]});
+    let nick = json!({"anyOf": [{"type": "string"}, {"type": "null"}]});
     assert_eq!(
         create.input_schema()["$defs"]["NewPet"]["properties"]["nick"],
         nick
@@ -254,7 +254,7 @@ async fn answers_keep_promises_only_if_that_was_asked_for() {
     options.output_schemas = true;
     let (tools, warnings) = openapi::tools(PETS, &options, &client()).unwrap();
     let get = find(&tools, "pets_get_pets_id");
-    let born = json!({"type": ["string", "null"]});
+    let born = json!({"anyOf": [{"type": "string"}, {"type": "null"}]});
     assert_eq!(get.output_schema().unwrap()["properties"]["born"], born);
     call(get, json!({"id": "1"})).await.unwrap_err();
     // A promise that nobody could keep is not made.

@@ -17,15 +17,40 @@ Calls from threads count when the thread runs in a copy of the handler's context
 """
 
 import math
+import typing
 from contextvars import ContextVar
 from decimal import Decimal, InvalidOperation
 
-__all__ = ["progress", "cost", "log", "cancelled", "trace_context"]
+__all__ = ["Caller", "caller", "progress", "cost", "log", "cancelled", "trace_context"]
 
 LEVELS = ("debug", "info", "warning", "error")
 
 # The call that the running code belongs to; set by the serving loop.
 _current_call = ContextVar("owlclaw_worker_current_call", default=None)
+
+
+class Caller(typing.NamedTuple):
+    """Who makes a call, as the server has established it. No argument of a call changes any of it."""
+
+    principal: str  # the name that keys, tokens and certificates stand for
+    roles: typing.Tuple[str, ...]  # those that they vouch for
+    request_id: str  # which call of the caller's this is; the caller's client has chosen it
+    trace: typing.Dict[str, str]  # as `trace_context()` has it
+
+
+def caller():
+    """Who makes the call that the running code belongs to; `None` outside of calls.
+
+    Callable wherever the handler's context is: in asynchronous and synchronous handlers, and in threads that
+    `asyncio.to_thread` starts. A thread that is started otherwise has to be told.
+    """
+    call = _current_call.get()
+    if call is None:
+        return None
+    context = call.context
+    return Caller(
+        str(context.get("client_id")), tuple(context.get("roles") or ()), str(context.get("request_id")), trace_context()
+    )
 
 
 def progress(progress, total=None, message=None):

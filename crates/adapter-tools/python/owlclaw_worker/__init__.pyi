@@ -1,8 +1,15 @@
 from decimal import Decimal
-from typing import Dict, Literal, Optional, Union
+from typing import Dict, Literal, NamedTuple, Optional, Tuple, Union
 
-__all__ = ["progress", "cost", "log", "cancelled", "trace_context"]
+__all__ = ["Caller", "caller", "progress", "cost", "log", "cancelled", "trace_context"]
 
+class Caller(NamedTuple):
+    principal: str
+    roles: Tuple[str, ...]
+    request_id: str
+    trace: Dict[str, str]
+
+def caller() -> Optional[Caller]: ...
 def progress(
     progress: Union[int, float, Decimal],
     total: Optional[Union[int, float, Decimal]] = None,

@@ -5,8 +5,16 @@ not given one gets all arguments as its `session`, as in OwlClaw, *and* the argu
 besides, which OwlClaw would drop.
 """
 
-from . import hints
-from .convert import InvalidArgument, converter, optional
+import sys
+import typing
+
+from . import constraints, hints
+from .constraints import InvalidArgument
+from .convert import converter, optional
+
+# What a `session` says about who calls and why. The server alone says so: an argument of such a name does not
+# reach the session.
+WHO = ("agent_id", "run_id", "tenant_id", "trigger")
 
 
 class Handler:
@@ -22,24 +30,81 @@ class Handler:
         self._known = set(self._names)
         if self._takes_session:
             self._known.add("session")
+        self._told = set()
         self._converters = []
-        for parameter in self.signature.parameters:
+        self._factories = []
+        self._convert_rest = None
+        if not self.signature.validates_itself:
+            for parameter in self.signature.parameters:
+                self._prepare(parameter)
+            self._prepare_rest()
+        self._refuse_own_rules()
+        self.check_result = None
+        try:
+            if not self.signature.validates_itself:
+                self.check_result = constraints.result_check(self.signature.returns)
+        except constraints.Unrunnable as error:
+            self.signature.refusals.append("its result: %s" % error)
+
+    def _prepare_rest(self):
+        """What is taken by `**rest` is as it came, unless its hint has validators."""
+        hint = self.signature.open_hint
+        try:
+            if hint not in (hints.MISSING, typing.NoReturn) and constraints.contains(hint):
+                self._convert_rest = converter(hint)
+        except constraints.Unrunnable as error:
+            self.signature.refusals.append("its other arguments: %s" % error)
+
+    def _refuse_own_rules(self):
+        """Refuse a handler whose attributes restrict it: the rules of a tool are those of its skill."""
+        cures = []
+        for layer in hints.layers(self.function):
+            risk = getattr(layer, "risk_level", None)
+            if isinstance(risk, str) and risk.strip().lower() in ("high", "critical"):
+                cures.append("`risk_level: %s`" % risk.strip().lower())
+            if getattr(layer, "requires_confirmation", None) is True:
+                cures.append("`requires_confirmation: true`")
+            constraints_of = getattr(layer, "constraints", None)
+            if isinstance(constraints_of, dict) and constraints_of:
+                cures.append("`constraints: {%s}`" % ", ".join(map(str, constraints_of)))
+        if cures:
+            self.signature.refusals.append(
+                "its rules are attributes of the function, where they are not looked for; write %s below `owlclaw:` in "
+                "the SKILL.md of %r and take the attributes away" % (", ".join(dict.fromkeys(cures)), self.name)
+            )
+
+    def _prepare(self, parameter):
+        try:
+            convert = optional(converter(parameter.hint), parameter.default)
+        except constraints.Unrunnable as error:
+            self.signature.refusals.append("parameter %r: %s" % (parameter.name, error))
+            return
+        except Exception as error:
+            text = "values of %r are not converted: %s: %s" % (parameter.name, type(error).__name__, error)
             try:
-                convert = optional(converter(parameter.hint), parameter.default)
-            except Exception as error:
-                self.signature.problems.append(
-                    "values of %r are not converted: %s: %s" % (parameter.name, type(error).__name__, error)
-                )
-                continue
-            if convert is not None:
-                self._converters.append((parameter.name, convert))
+                is_guarded = constraints.contains(parameter.hint)
+            except Exception:
+                is_guarded = False
+            (self.signature.refusals if is_guarded else self.signature.problems).append(text)
+            return
+        if convert is not None:
+            self._converters.append((parameter.name, convert))
+        if parameter.factory is not None:
+            self._factories.append((parameter.name, parameter.factory))
 
     def bind(self, arguments, context):
         """The positional and keyword arguments for the handler. Raises `InvalidArgument`."""
         keywords = self._choose(arguments, context)
         for name, convert in self._converters:
             if name in keywords:
-                keywords[name] = convert(keywords[name], "$.%s" % name)
+                keywords[name] = convert(keywords[name], "/" + name)
+        if self._convert_rest is not None:
+            for name, value in keywords.items():
+                if name not in self._known:
+                    keywords[name] = self._convert_rest(value, "/" + name)
+        for name, factory in self._factories:
+            if name not in keywords:
+                keywords[name] = factory()
         if not self.signature.positional:
             return (), keywords
         positional = []
@@ -49,23 +114,25 @@ class Handler:
             elif parameter.default is not hints.MISSING:
                 positional.append(parameter.default)
             else:
-                raise InvalidArgument("$.%s" % parameter.name, "is missing")
+                raise InvalidArgument("/" + parameter.name, "is missing")
         return positional, keywords
 
     def _choose(self, arguments, context):
         wants_session = self._takes_session and "session" not in arguments
         if self.signature.open:
             keywords = dict(arguments)
-            if wants_session:
-                keywords["session"] = _session(arguments, context)
+            if self._takes_session:
+                keywords["session"] = self._session(arguments, context)
             return keywords
         if not self._known:
             return {}
         if wants_session:
             keywords = {name: arguments[name] for name in self._names if name in arguments}
-            keywords["session"] = _session(arguments, context)
+            keywords["session"] = self._session(arguments, context)
             return keywords
         keywords = {name: value for name, value in arguments.items() if name in self._known}
+        if self._takes_session:
+            keywords["session"] = self._session(arguments, context)
         if not keywords and len(self._known) == 1:
             (only,) = self._known
             # Nothing at all is not worth more than a default.
@@ -73,20 +140,31 @@ class Handler:
                 return {only: dict(arguments)}
         return keywords
 
+    def _session(self, arguments, context):
+        """All arguments, or the one that is named `session`; nothing in them says who calls."""
+        who = {
+            "agent_id": context.get("client_id"),
+            "run_id": context.get("request_id"),
+            "tenant_id": "default",
+            "trigger": "mcp",
+        }
+        given = arguments.get("session", arguments)
+        if not isinstance(given, dict):
+            return given
+        if not given:
+            # What OwlClaw's own runtime provides.
+            return {**who, "focus": None, "payload": {}}
+        taken = [name for name in WHO if name in given]
+        for name in taken:
+            if name not in self._names and name not in self._told:
+                self._told.add(name)
+                print(
+                    "tool %r: the argument %r is not in `session`, where it says who calls; a parameter of that "
+                    "name would get it" % (self.name, name),
+                    file=sys.stderr,
+                )
+        return {**given, **{name: who[name] for name in taken}}
+
     def _is_required(self, name):
         named = [*self.signature.parameters, self.signature.session]
         return any(one is not None and one.name == name and one.default is hints.MISSING for one in named)
-
-
-def _session(arguments, context):
-    """All arguments; for a call without any, what OwlClaw's own runtime provides."""
-    if arguments:
-        return dict(arguments)
-    return {
-        "agent_id": context.get("client_id"),
-        "run_id": context.get("request_id"),
-        "trigger": "mcp",
-        "focus": None,
-        "payload": {},
-        "tenant_id": "default",
-    }

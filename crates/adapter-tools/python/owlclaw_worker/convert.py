@@ -17,15 +17,9 @@ import re
 import typing
 import uuid
 
-from . import hints
+from . import constraints, hints
+from .constraints import InvalidArgument
 from .schema import enum_members, key_names
-
-
-class InvalidArgument(Exception):
-    """A value does not suit its hint; `str()` says where and why."""
-
-    def __init__(self, path, reason):
-        super().__init__("%s: %s" % (path, reason))
 
 
 def converter(hint):
@@ -51,7 +45,12 @@ class _Builder:
         """`strict` converters also refuse what is not of the hinted type, and are never None."""
         if self._depth > 50:
             return _as_is if strict else None
-        hint, _ = hints.peel_to_alias(hint)
+        hint, metadata = hints.peel_to_alias(hint)
+        made = self._built(hint, strict)
+        # Once for the type and once for each way to note something about it.
+        return constraints.runner(hint, metadata, made) if metadata else made
+
+    def _built(self, hint, strict):
         key = (hint, strict, self._inside[-1] if self._inside else None)
         try:
             if key in self._known:
@@ -163,7 +162,11 @@ class _Builder:
         elif cls is list or cls.__module__ == "collections.abc" and issubclass(cls, collections.abc.Iterable):
             wrap = None
         else:
-            return None  # A class we know nothing about.
+            # A class we know nothing about: its values stay what JSON has for them.
+            unseen = [argument for argument in arguments if constraints.contains(argument)]
+            if unseen and cls is not collections.abc.Callable:
+                raise constraints.Unrunnable("the values in a %s are not looked at: %r" % (cls.__name__, unseen[0]))
+            return None
         item = self.build(arguments[0], False) if len(arguments) == 1 else None
         if strict and len(arguments) == 1:
             item = self.build(arguments[0], True)
@@ -173,7 +176,7 @@ class _Builder:
         def convert(value, path):
             if not isinstance(value, list):
                 raise InvalidArgument(path, "expected an array")
-            items = value if item is None else [item(one, "%s[%d]" % (path, at)) for at, one in enumerate(value)]
+            items = value if item is None else [item(one, "%s/%d" % (path, at)) for at, one in enumerate(value)]
             try:
                 return items if wrap is None else wrap(items)
             except TypeError as error:
@@ -195,7 +198,7 @@ class _Builder:
                 raise InvalidArgument(path, "expected %d items%s" % (least, "" if repeated is None else " or more"))
             converters = [*front, *([each] * (len(value) - least)), *behind]
             return tuple(
-                one if item is None else item(one, "%s[%d]" % (path, at))
+                one if item is None else item(one, "%s/%d" % (path, at))
                 for at, (item, one) in enumerate(zip(converters, value))
             )
 
@@ -203,20 +206,18 @@ class _Builder:
 
     def _named_tuple(self, cls, arguments):
         fields = hints.of_class(cls, arguments)
-        defaults = cls._field_defaults
-        items = [
-            optional(self.build(fields.get(name, hints.MISSING), False), defaults.get(name, hints.MISSING))
-            for name in cls._fields
-        ]
+        members = hints.tuple_members(cls, fields)
+        items = [optional(self.build(member.hint, False), member.default) for member in members]
 
         def convert(value, path):
             if not isinstance(value, list) or len(value) > len(items):
                 raise InvalidArgument(path, "expected an array of at most %d items" % len(items))
             converted = [
-                one if item is None else item(one, "%s[%d]" % (path, at))
+                one if item is None else item(one, "%s/%d" % (path, at))
                 for at, (item, one) in enumerate(zip(items, value))
             ]
-            return _made(cls, path, lambda: cls(*converted))
+            missing = {member.name: member.factory() for member in members[len(value) :] if member.factory}
+            return _made(cls, path, lambda: cls(*converted, **missing))
 
         return convert
 
@@ -236,8 +237,8 @@ class _Builder:
             if not isinstance(value, dict):
                 raise InvalidArgument(path, "expected an object")
             return {
-                (name if key is None else key(name, "%s.%s" % (path, name))): (
-                    one if value_of is None else value_of(one, "%s.%s" % (path, name))
+                (name if key is None else key(name, _member(path, name))): (
+                    one if value_of is None else value_of(one, _member(path, name))
                 )
                 for name, one in value.items()
             }
@@ -246,7 +247,10 @@ class _Builder:
 
     def _key(self, hint):
         """A key is a string in JSON, whatever it stands for."""
-        key, _ = hints.peel(hint)
+        key, metadata = hints.peel(hint)
+        return constraints.runner(key, metadata, self._plain_key(key))
+
+    def _plain_key(self, key):
         names = key_names(key)
         if names is not None:
             is_plain = all(one is name for name, one in names.items())
@@ -261,13 +265,17 @@ class _Builder:
         taken = hints.constructor_parameters(cls, arguments)
         converters = {member.name: optional(self.build(member.hint, False), member.default) for member in taken}
         required = [member.name for member in taken if member.default is hints.MISSING]
+        factories = [(member.name, member.factory) for member in taken if member.factory is not None]
 
         def convert(value, path):
             _check_members(value, path, required)
             unknown = [name for name in value if name not in converters]
             if unknown:
-                raise InvalidArgument("%s.%s" % (path, unknown[0]), "%s has no such member" % cls.__name__)
+                raise InvalidArgument(_member(path, unknown[0]), "%s has no such member" % cls.__name__)
             members = _convert_members(value, path, converters)
+            for name, factory in factories:
+                if name not in members:
+                    members[name] = factory()
             return _made(cls, path, lambda: cls(**members))
 
         return convert
@@ -284,19 +292,24 @@ class _Builder:
         return convert
 
 
+def _member(path, name):
+    """The JSON pointer of a member of what is at `path`."""
+    return "%s/%s" % (path, str(name).replace("~", "~0").replace("/", "~1"))
+
+
 def _check_members(value, path, required):
     if not isinstance(value, dict):
         raise InvalidArgument(path, "expected an object")
     for name in required:
         if name not in value:
-            raise InvalidArgument("%s.%s" % (path, name), "is missing")
+            raise InvalidArgument(_member(path, name), "is missing")
 
 
 def _convert_members(value, path, converters):
     members = {}
     for name, one in value.items():
         convert = converters.get(name)
-        members[name] = one if convert is None else convert(one, "%s.%s" % (path, name))
+        members[name] = one if convert is None else convert(one, _member(path, name))
     return members
 
 

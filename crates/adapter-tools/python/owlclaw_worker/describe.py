@@ -24,6 +24,8 @@ def describe(handler, root, warnings):
         "name": handler.name,
         "description": protocol.shortened(description, MAX_DOC),
         "input_schema": input_schema,
+        # Why it must not be offered, nor called.
+        "refused": "; ".join(signature.refusals) or None,
         # A schema that the handler brought along comes before its skill's; one made of hints comes after.
         "schema_from": schema_from,
         "output_schema": _output_schema(handler, warnings),

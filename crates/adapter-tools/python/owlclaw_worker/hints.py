@@ -1,6 +1,7 @@
 """What a callable takes and returns: its signature with the type hints resolved."""
 
 import ast
+import copy
 import dataclasses
 import functools
 import inspect
@@ -8,6 +9,8 @@ import re
 import sys
 import types
 import typing
+
+from . import constraints
 
 MISSING = inspect.Parameter.empty
 
@@ -18,12 +21,34 @@ _UNION_TYPES = (typing.Union, getattr(types, "UnionType", typing.Union))
 
 
 class Parameter(typing.NamedTuple):
-    """One named parameter; `hint` and `default` may be MISSING."""
+    """One named parameter; `hint` and `default` may be MISSING, and `default` Ellipsis: there is one.
+
+    `factory` makes the default where Python's own would be a description of one, such as pydantic's `Field()`.
+    """
 
     name: str
     hint: typing.Any
     default: typing.Any
     positional_only: bool
+    factory: typing.Any = None
+
+
+def settled(parameter):
+    """A parameter whose default is what a description of one, such as pydantic's `Field()`, says."""
+    field = parameter.default
+    if field is MISSING or not constraints.is_field(field):
+        return parameter
+    hint = typing.Any if parameter.hint is MISSING else parameter.hint
+    parameter = parameter._replace(hint=typing.Annotated[(hint, field)])
+    factory = getattr(field, "default_factory", None)
+    if callable(factory):
+        if getattr(field, "default_factory_takes_validated_data", False):
+            raise constraints.Unrunnable("the default_factory of %r takes the other arguments" % parameter.name)
+        return parameter._replace(default=Ellipsis, factory=factory)
+    default = field.default
+    if default is Ellipsis or type(default).__name__ in ("PydanticUndefinedType", "UndefinedType", "_MISSING_TYPE"):
+        return parameter._replace(default=MISSING)
+    return parameter._replace(default=default, factory=lambda: copy.deepcopy(default))
 
 
 class Signature:
@@ -37,6 +62,9 @@ class Signature:
         self.open_hint = MISSING
         self.returns = MISSING
         self.problems = []
+        self.refusals = []  # why it must not be called
+        # pydantic's `validate_call` converts and validates what the function gets, and fills in defaults.
+        self.validates_itself = any(hasattr(layer, "raw_function") for layer in layers(handler))
         # False for the few built-in callables that do not say what they take.
         self.readable = True
         try:
@@ -46,7 +74,7 @@ class Signature:
             self.open = True
             self.problems.append("its signature cannot be read: %s" % error)
             return
-        hints = _Resolver(handler, self.problems)
+        hints = _Resolver(handler, self.problems, self.refusals)
         for name, parameter in signature.parameters.items():
             if parameter.kind is parameter.VAR_POSITIONAL:
                 continue
@@ -55,6 +83,8 @@ class Signature:
                 self._take_any(hint)
                 continue
             entry = Parameter(name, hint, parameter.default, parameter.kind is parameter.POSITIONAL_ONLY)
+            if name not in RESERVED:
+                entry = self._settled(entry)
             if entry.positional_only:
                 self.positional.append(entry)
             if name == "session":
@@ -62,6 +92,29 @@ class Signature:
             elif name not in RESERVED:
                 self.parameters.append(entry)
         self.returns = hints.resolve("return", signature.return_annotation)
+
+    def _settled(self, parameter):
+        try:
+            metadata = peel(parameter.hint)[1]
+        except Exception:  # Hints are the application's objects: one costs only itself.
+            return parameter
+        try:
+            injected = [note for note in (parameter.default, *metadata) if constraints.is_injected(note)]
+            if injected:
+                raise constraints.Unrunnable(
+                    "%r is to be filled in by %s(), which nothing here does, so callers would; leave the parameter "
+                    "out and ask for it inside the handler" % (parameter.name, type(injected[0]).__name__)
+                )
+            settled_parameter = settled(parameter)
+        except constraints.Unrunnable as error:
+            self.refusals.append("parameter %s" % error)
+            return parameter
+        notes = constraints.unknown(metadata)
+        if notes:
+            self.problems.append(
+                "what is noted about parameter %r is not known and not run: %s" % (parameter.name, ", ".join(map(repr, notes)))
+            )
+        return settled_parameter
 
     def _take_any(self, hint):
         self.open = True
@@ -82,9 +135,10 @@ class Signature:
 class _Resolver:
     """Evaluates annotations one by one, so that one that cannot be evaluated costs only itself."""
 
-    def __init__(self, handler, problems):
+    def __init__(self, handler, problems, refusals):
         function = underlying(handler)
         self._problems = problems
+        self._refusals = refusals
         self._globals = getattr(function, "__globals__", {})
         self._locals = {}
         code = getattr(function, "__code__", None)
@@ -101,12 +155,33 @@ class _Resolver:
         try:
             resolved, unknown = evaluate_known(annotation, self._globals, self._locals)
         except Exception as error:
-            self._problems.append("the type of %s cannot be resolved (%s: %s)" % (what, type(error).__name__, error))
+            told = self._refusals if may_validate(annotation) else self._problems
+            told.append("the type of %s cannot be resolved (%s: %s)" % (what, type(error).__name__, error))
             return MISSING
         if unknown:
             # Typically imported under `if TYPE_CHECKING`, and not there when the program runs.
-            self._problems.append("the type of %s names what is not defined: %s" % (what, ", ".join(unknown)))
+            told = self._refusals if may_validate(annotation) else self._problems
+            told.append("the type of %s names what is not defined: %s" % (what, ", ".join(unknown)))
         return resolved
+
+
+def may_validate(annotation):
+    """Whether an annotation that cannot be evaluated may have validators."""
+    return "Annotated" in str(annotation)
+
+
+def layers(handler):
+    """A handler and what it is wrapped around: by `functools.partial`, as a method, by decorators that tell."""
+    for _ in range(100):
+        yield handler
+        if isinstance(handler, functools.partial):
+            handler = handler.func
+        elif inspect.ismethod(handler):
+            handler = handler.__func__
+        elif hasattr(handler, "__wrapped__"):
+            handler = handler.__wrapped__
+        else:
+            return
 
 
 def underlying(handler):
@@ -220,10 +295,14 @@ def _fields_of_class(cls):
     for base in reversed(cls.__mro__):
         module = sys.modules.get(base.__module__)
         for name, annotation in base.__dict__.get("__annotations__", {}).items():
+            unknown = ()
             try:
-                hints[name], _ = evaluate_known(annotation, getattr(module, "__dict__", {}), {cls.__name__: cls})
-            except Exception:
+                hints[name], unknown = evaluate_known(annotation, getattr(module, "__dict__", {}), {cls.__name__: cls})
+            except Exception as error:
                 hints[name] = MISSING
+                unknown = ("%s: %s" % (type(error).__name__, error),)
+            if unknown and may_validate(annotation):
+                raise constraints.Unrunnable("the type of %s.%s cannot be resolved: %s" % (cls.__name__, name, unknown[0]))
     return hints
 
 
@@ -355,8 +434,13 @@ def is_old_pydantic(cls):
 
 
 def is_known_to_pydantic(cls):
-    """Whether `cls` tells pydantic (of version 2) how to make one, such as its `HttpUrl`."""
-    return hasattr(cls, "__get_pydantic_core_schema__") and "pydantic" in sys.modules
+    """Whether pydantic (of version 2) knows how to make one, as of its `HttpUrl` or a dataclass of its own."""
+    return is_pydantic_dataclass(cls) or hasattr(cls, "__get_pydantic_core_schema__") and "pydantic" in sys.modules
+
+
+def is_pydantic_dataclass(cls):
+    """Whether `cls` is a dataclass of pydantic's, which validates what it is made of."""
+    return isinstance(cls, type) and dataclasses.is_dataclass(cls) and "__pydantic_validator__" in vars(cls)
 
 
 def is_attrs(cls):
@@ -366,7 +450,7 @@ def is_attrs(cls):
 
 def is_record(cls):
     """Whether `cls` has members that its constructor takes by name: a dataclass, or one made by attrs."""
-    return dataclasses.is_dataclass(cls) or is_attrs(cls)
+    return dataclasses.is_dataclass(cls) and not is_pydantic_dataclass(cls) or is_attrs(cls)
 
 
 def member_names(cls):
@@ -375,10 +459,9 @@ def member_names(cls):
 
 
 def member_notes(cls):
-    """The descriptions in the metadata of a record's members, by the names its constructor has for them."""
+    """The metadata of a record's members, by the names that its constructor has for them."""
     members = cls.__attrs_attrs__ if is_attrs(cls) else dataclasses.fields(cls)
-    notes = {_argument_name(member): member.metadata.get("description") for member in members}
-    return {name: text for name, text in notes.items() if isinstance(text, str)}
+    return {_argument_name(member): member.metadata for member in members}
 
 
 def _argument_name(member):
@@ -415,13 +498,23 @@ def constructor_parameters(cls, arguments=()):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         hint = hints.get(name, parameter.annotation)
-        taken.append(Parameter(name, MISSING if isinstance(hint, str) else hint, parameter.default, False))
+        taken.append(settled(Parameter(name, MISSING if isinstance(hint, str) else hint, parameter.default, False)))
     return taken
+
+
+def tuple_members(cls, resolved):
+    """The members of a named tuple."""
+    defaults = cls._field_defaults
+    return [
+        settled(Parameter(name, resolved.get(name, MISSING), defaults.get(name, MISSING), True)) for name in cls._fields
+    ]
 
 
 def _attrs_parameter(member, hints):
     # A converter takes what it takes, whatever the hint says about what it makes of it.
-    hint = hints.get(member.name, MISSING) if member.converter is None else MISSING
+    hint = hints.get(member.name, MISSING)
+    if member.converter is not None and not constraints.contains(hint):
+        hint = MISSING
     default = member.default
     if type(default).__name__ == "_Nothing":  # Its NOTHING, an enumeration since 22.2.
         default = MISSING

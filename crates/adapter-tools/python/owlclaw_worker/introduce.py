@@ -7,7 +7,7 @@ import sysconfig
 import time
 import traceback
 
-from . import describe, hints, load, protocol
+from . import describe, hints, load, module_state, protocol
 from .call import Handler
 
 # At most so many files are watched for changes.
@@ -31,6 +31,8 @@ def ready(application, root, started, cannot_fork=()):
     handlers = {name: Handler(name, function) for name, function in application.handlers().items()}
     warnings = list(application.warnings)
     tools = [describe.describe(handler, root, warnings) for handler in handlers.values()]
+    # A handler whose validators cannot be run is not called at all.
+    handlers = {name: handler for name, handler in handlers.items() if not handler.signature.refusals}
     frame = {
         "type": "ready",
         "app": application.name,
@@ -40,6 +42,7 @@ def ready(application, root, started, cannot_fork=()):
         "tools": tools,
         "states": _states(application.states()),
         "warnings": warnings,
+        "changed_names": module_state.changed_names([handler.function for handler in handlers.values()], root),
         "cannot_fork": list(cannot_fork),
         "files": files(root),
     }

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 
-from . import llm_costs
+from . import hints, llm_costs
 
 FACTORIES = ("create_app", "_create_app", "build_app", "make_app")
 
@@ -40,8 +40,16 @@ class Application:
         self.name = str(getattr(app, "name", "") or "")
 
     def handlers(self):
-        """The registered handlers by tool name."""
-        return _registered(self.app, "handlers")
+        """The registered handlers by tool name, but for OwlClaw's own binding tools.
+
+        Those would carry a skill's binding out past the server's rules for requests to services. The
+        server offers bindings itself.
+        """
+        return {name: one for name, one in _registered(self.app, "handlers").items() if not _is_binding_tool(one)}
+
+    def binding_tools(self):
+        """The names of OwlClaw's own binding tools among the registered handlers."""
+        return [name for name, one in _registered(self.app, "handlers").items() if _is_binding_tool(one)]
 
     def states(self):
         """The registered state providers by name."""
@@ -58,6 +66,7 @@ def load(spec, root, await_it):
     app_class = getattr(module_class, "OwlClaw", None)
     if not isinstance(app_class, type):
         raise LoadError("the package owlclaw at %s has no class OwlClaw" % getattr(module_class, "__file__", "?"))
+    before = set(sys.modules)
     arguments = sys.argv
     # A main() that parses its command line shall see an empty one.
     sys.argv = [target if _is_path(target, root) else spec]
@@ -68,13 +77,25 @@ def load(spec, root, await_it):
                 app = _named(module, spec, attribute, call, await_it)
                 warnings = []
             else:
-                app, warnings = _search(module, app_class, watch, stopped, await_it, spec)
+                app, warnings = _search(module, app_class, watch, stopped, await_it, spec, before)
     finally:
         sys.argv = arguments
     if not _is_app(app, app_class):
         raise LoadError("%s is a %s, not an OwlClaw application" % (spec, type(app).__name__))
     application = Application(app, owlclaw, warnings)
-    if not application.handlers():
+    ignored = _ignored_governance(app)
+    if ignored:
+        application.warnings.append(
+            "app.configure(governance=...) has no effect on calls through this server (%s): it binds OwlClaw's own "
+            "agent; say it under `governance:` in the server's configuration" % ", ".join(ignored)
+        )
+    left_out = application.binding_tools()
+    if left_out:
+        application.warnings.append(
+            "OwlClaw's own binding tools are not run (%s): bindings are carried out by the server alone, where "
+            "`services.bindings` allows it" % ", ".join(left_out)
+        )
+    elif not application.handlers():
         application.warnings.append("the application has registered no handlers")
     return application
 
@@ -85,6 +106,48 @@ def _registered(app, kind):
     if not isinstance(found, dict):
         found = getattr(app, "_" + kind, None)
     return dict(found) if isinstance(found, dict) else {}
+
+
+# What `OwlClaw.lite()` sets where the application says nothing.
+_LITE_GOVERNANCE = {
+    "visibility.budget.high_cost_threshold": "1.0",
+    "visibility.circuit_breaker.failure_threshold": 5,
+    "visibility.circuit_breaker.recovery_timeout": 300,
+}
+
+# What says where OwlClaw keeps its records, and governs nothing.
+_STORES = ("use_inmemory_ledger", "session_factory", "ledger", "router")
+
+
+def _ignored_governance(app):
+    """The keys of OwlClaw's own governance that an application sets, and that are not ours to apply."""
+    config = getattr(app, "_governance_config", None)
+    if not isinstance(config, dict):
+        config = getattr(app, "_config", None)
+        config = config.get("governance") if isinstance(config, dict) else None
+    found = {}
+
+    def visit(value, path):
+        if isinstance(value, dict) and value:
+            for name, one in value.items():
+                visit(one, "%s.%s" % (path, name) if path else str(name))
+        elif value not in (None, {}, [], False):
+            found[path] = value
+
+    if isinstance(config, dict):
+        visit({name: value for name, value in config.items() if name not in _STORES}, "")
+    return [path for path, value in found.items() if _LITE_GOVERNANCE.get(path) != value]
+
+
+def _is_binding_tool(handler):
+    """Whether a handler is a `BindingTool` of the package owlclaw, or reaches one."""
+    for layer in hints.layers(handler):
+        # A bound method, such as its `__call__`.
+        for one in (layer, getattr(layer, "__self__", None)):
+            for base in type(one).__mro__:
+                if base.__name__ == "BindingTool" and base.__module__.partition(".")[0] == "owlclaw":
+                    return True
+    return False
 
 
 def _is_app(candidate, app_class):
@@ -181,7 +244,8 @@ def _spec_of_path(path, root):
     while os.path.isfile(os.path.join(top, "__init__.py")) and os.path.basename(top).isidentifier():
         parts.insert(0, os.path.basename(top))
         top = os.path.dirname(top)
-    _put_first(root, top, directory)
+    # As `python FILE` has it; the working directory besides.
+    _put_first(directory, top, root)
     if len(parts) > 1 and parts[-1].isidentifier():
         if parts[-1] == "__init__":
             parts.pop()
@@ -259,12 +323,48 @@ def _called(factory, await_it):
     return await_it(made) if inspect.isawaitable(made) else made
 
 
-def _search(module, app_class, watch, stopped, await_it, spec):
+def _names_owlclaw(module, app_class, before):
+    """Whether a module, or one of the application's that came with it, has the class OwlClaw or its package.
+
+    The functions of one that has not are none of ours to call.
+    """
+    package = sys.modules.get("owlclaw")
+    for name, other in list(sys.modules.items()):
+        if other is not module and (name in before or name.partition(".")[0] == "owlclaw"):
+            continue
+        path = getattr(other, "__file__", None) or ""
+        if other is not module and any(part in path.split(os.sep) for part in ("site-packages", "dist-packages")):
+            continue
+        for value in list(getattr(other, "__dict__", {}).values()):
+            if value is package or value is app_class or isinstance(value, app_class):
+                return True
+            if isinstance(value, type) and issubclass(value, app_class):
+                return True
+    return any(_imports_owlclaw(value) for value in vars(module).values() if inspect.isfunction(value))
+
+
+def _imports_owlclaw(function):
+    """Whether a function imports the package when it runs."""
+    codes = [function.__code__]
+    while codes:
+        code = codes.pop()
+        if any(name.partition(".")[0] == "owlclaw" for name in code.co_names):
+            return True
+        codes.extend(constant for constant in code.co_consts if inspect.iscode(constant))
+    return False
+
+
+def _search(module, app_class, watch, stopped, await_it, spec, before):
     candidates = _in_globals(module, app_class)
     complete = [app for app in candidates if _registered(app, "handlers")]
     if complete:
         return _the_one(complete, module, spec), []
     warnings = []
+    if not candidates and not watch.made and not _names_owlclaw(module, app_class, before):
+        raise LoadError(
+            "no OwlClaw application was found in %s: nothing in it refers to the package owlclaw, so that neither "
+            "main() nor another function of it was called; name it as %s:attribute" % (spec, spec)
+        )
     if not candidates:
         for name in FACTORIES:
             factory = getattr(module, name, None)

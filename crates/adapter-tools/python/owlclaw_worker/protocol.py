@@ -144,7 +144,7 @@ def _encode_exactly(value):
     try:
         return _encoder.encode(plain).encode("utf-8")
     except Exception as error:  # Not expected: `to_plain` leaves nothing to object to.
-        raise Unserializable("$ cannot be written as JSON: %s" % error) from error
+        raise Unserializable("the value cannot be written as JSON: %s" % error) from error
 
 
 _ONE_DIGIT = bytes.maketrans(b"123456789", b"0" * 9)
@@ -169,7 +169,7 @@ def _may_be_too_deep(body):
 
 def to_plain(value):
     """`value` made of nothing but dict, list, str, int, float, bool and None. Raises `Unserializable`."""
-    return _plain(value, "$", 0, set())
+    return _plain(value, "", 0, set())
 
 
 def _plain(value, path, depth, open_ids):
@@ -207,7 +207,7 @@ def _plain(value, path, depth, open_ids):
                 plain[name] = _plain(item, _member(path, name), depth + 1, open_ids)
             return plain
         if isinstance(value, (list, tuple)):
-            return [_plain(item, "%s[%d]" % (path, at), depth + 1, open_ids) for at, item in enumerate(value)]
+            return [_plain(item, "%s/%d" % (path, at), depth + 1, open_ids) for at, item in enumerate(value)]
         try:
             simpler = _simpler(value)
         except Unserializable as error:
@@ -313,12 +313,13 @@ def _key(key, path):
 
 
 def _member(path, name):
-    if name.isidentifier():
-        return "%s.%s" % (path, name)
-    return "%s[%s]" % (path, json.dumps(name[:40], ensure_ascii=False))
+    """The JSON pointer of a member of what is at `path`."""
+    return "%s/%s" % (path, name[:40].replace("~", "~0").replace("/", "~1"))
 
 
 def _place(path):
+    if not path:
+        return "the value"
     return path if len(path) <= 200 else path[:150] + "..." + path[-40:]
 
 

@@ -19,7 +19,7 @@ import re
 import typing
 import uuid
 
-from . import hints, protocol
+from . import constraints, hints, protocol
 from .docstring import parse as parse_docstring
 
 _SCALARS = {
@@ -40,7 +40,8 @@ _SCALARS = {
     re.Pattern: {"type": "string", "format": "regex"},
 }
 
-_DECIMAL_INPUT = {"type": ["string", "number"], "pattern": r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"}
+_DECIMAL_TEXT = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_DECIMAL_INPUT = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": _DECIMAL_TEXT}]}
 
 # What is written need not satisfy these: a moment without a zone, a fraction of a second.
 _LOOSE_FORMATS = ("date-time", "time", "duration")
@@ -124,24 +125,23 @@ def output_schema(hint):
     return schema
 
 
+# What says nothing about which values are valid, and so stays outside of a choice.
+_NOTES = ("title", "description", "examples", "default")
+
+_NULL = {"type": "null"}
+
+
 def nullable(schema):
-    """`schema`, admitting null as well."""
-    if not schema or "null" in (schema.get("type") or ()):
-        return schema
-    kind = schema.get("type")
-    if kind is not None and "const" not in schema:
-        widened = {**schema, "type": [*([kind] if isinstance(kind, str) else kind), "null"], "nullable": True}
-        if "enum" in schema:
-            widened["enum"] = [*schema["enum"], None]
-        return widened
-    for keyword in ("anyOf", "oneOf"):
-        if keyword in schema and "$ref" not in schema:
-            if {"type": "null"} in schema[keyword]:
-                return {**schema, "nullable": True}
-            return {**schema, keyword: [*schema[keyword], {"type": "null"}], "nullable": True}
-    notes = {key: schema[key] for key in ("description", "default") if key in schema}
+    """`schema`, admitting null as well: a choice, since clients understand neither lists of types nor `nullable`."""
+    notes = {key: schema[key] for key in _NOTES if key in schema}
     rest = {key: value for key, value in schema.items() if key not in notes}
-    return {"anyOf": [rest, {"type": "null"}], "nullable": True, **notes}
+    if not rest or rest == _NULL:
+        return schema
+    for keyword in ("anyOf", "oneOf"):
+        if list(rest) == [keyword]:
+            branches = rest[keyword]
+            return schema if _NULL in branches else {keyword: [*branches, _NULL], **notes}
+    return {"anyOf": [rest, _NULL], **notes}
 
 
 def with_default(schema, default):
@@ -178,10 +178,31 @@ class Generator:
         self._depth += 1
         try:
             hint, metadata = hints.peel_to_alias(hint)
+            if metadata and not self._output:
+                adapter = self._adapter(hint, metadata)
+                if adapter is not None:
+                    return self._adapted(adapter, hint, metadata)
             made = self._alias(hint) if hints.is_alias(hint) else self._bare(hint)
-            return _annotated(made, metadata, self._types(made) or ()) if metadata else made
+            return _annotated(made, metadata) if metadata else made
         finally:
             self._depth -= 1
+
+    def _adapter(self, hint, metadata):
+        """What pydantic makes of a hint whose validators take something else than it says."""
+        try:
+            return constraints.adapter_of(hint, metadata)
+        except constraints.Unrunnable:
+            return None  # The tool is refused for it.
+
+    def _adapted(self, adapter, hint, metadata):
+        name = self._free_name(hints.class_of(hint) or object)
+        try:
+            schema = protocol.to_plain(adapter.json_schema(ref_template="#/$defs/" + name + ".{model}"))
+        except Exception:
+            return _annotated({}, metadata)  # What pydantic cannot describe, it validates all the same.
+        for part, value in schema.pop("$defs", {}).items():
+            self.definitions["%s.%s" % (name, part)] = value
+        return _annotated(schema, [note for note in metadata if isinstance(note, str)])
 
     def _alias(self, alias):
         """What an alias stands for; a definition if it contains itself."""
@@ -329,14 +350,13 @@ class Generator:
         return schema
 
     def _named_tuple(self, cls, arguments):
-        fields = hints.of_class(cls, arguments)
-        defaults = cls._field_defaults
+        members = hints.tuple_members(cls, hints.of_class(cls, arguments))
         items = []
-        for name in cls._fields:
-            default = defaults.get(name, hints.MISSING)
-            schema = self.schema(fields.get(name, hints.MISSING))
-            items.append(with_default(nullable(schema) if default is None else schema, default))
-        return _fixed(items, len(items) - (0 if self._output else len(defaults)))
+        for member in members:
+            schema = self.schema(member.hint)
+            items.append(with_default(nullable(schema) if member.default is None else schema, member.default))
+        required = [member for member in members if self._output or member.default is hints.MISSING]
+        return _fixed(items, len(required))
 
     def _mapping(self, arguments):
         schema = {"type": "object"}
@@ -359,7 +379,7 @@ class Generator:
         if names is not None:
             return {"enum": list(names)}
         if key in (int, float):
-            return {"pattern": "^-?[0-9]+$" if key is int else _DECIMAL_INPUT["pattern"]}
+            return {"pattern": "^-?[0-9]+$" if key is int else _DECIMAL_TEXT}
         if isinstance(key, type) and key in _SCALARS:
             return {name: value for name, value in self._scalar(key).items() if name == "format"}
         return {}
@@ -408,7 +428,11 @@ class Generator:
                 required.append(member.name)
             elif member.default is None:
                 schema = nullable(schema)
-            text = notes.get(member.name) or documented.parameters.get(member.name)
+            said = notes.get(member.name) or {}
+            for keyword, kind in (("description", str), ("title", str), ("examples", list)):
+                if isinstance(said.get(keyword), kind) and keyword not in schema:
+                    schema = {**schema, keyword: protocol.to_plain(said[keyword])}
+            text = documented.parameters.get(member.name)
             if text and "description" not in schema:
                 schema = {**schema, "description": text}
             properties[member.name] = with_default(schema, member.default)
@@ -447,7 +471,7 @@ class Generator:
         required = []
         for field in cls.__fields__.values():
             schema = self.schema(resolved.get(field.name, hints.MISSING))
-            schema = _annotated(schema, [field.field_info], self._types(schema) or ())
+            schema = _annotated(schema, [field.field_info])
             if field.allow_none:
                 schema = nullable(schema)
             if field.name == "__root__":
@@ -565,20 +589,21 @@ def _enumeration(values):
         if kind is not None and kind not in kinds:
             kinds.append(kind)
     if plain == [None]:
-        return {"type": "null"}
-    schema = {"enum": plain}
-    if kinds:
-        schema["type"] = kinds[0] if len(kinds) == 1 else kinds
-    if "null" in kinds:
-        schema["nullable"] = True
-    return schema
+        return _NULL
+    null = None in plain
+    schema = {"enum": [value for value in plain if value is not None]}
+    kinds = [kind for kind in kinds if kind != "null"]
+    if len(kinds) == 1:
+        schema["type"] = kinds[0]
+    return nullable(schema) if null else schema
 
 
 _KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
 def _fixed(items, least):
-    schema = {"type": "array", "items": False, "minItems": least, "maxItems": len(items)}
+    # Not `"items": false`: to a validator of draft 7, which knows no `prefixItems`, that means no items at all.
+    schema = {"type": "array", "minItems": least, "maxItems": len(items)}
     if items:
         schema["prefixItems"] = items
     return schema
@@ -598,42 +623,52 @@ _LENGTHS = {
 }
 
 
-def _annotated(schema, metadata, kinds):
-    """Adds what the members of an `Annotated` say, recognised by the names of their attributes.
-
-    `kinds` are the JSON types of what it annotates; bounds mean nothing to others.
-    """
+def _annotated(schema, metadata):
+    """Adds what the members of an `Annotated` say, recognised by the names of their attributes."""
     schema = dict(schema)
-    # Members of a definition have bounds of their own, and are bounded in its place.
-    kinds = () if "$ref" in schema else kinds
-    notes = list(metadata)
-    for note in metadata:
-        nested = getattr(note, "metadata", None)  # pydantic's Field keeps its constraints there
-        if isinstance(nested, (list, tuple)):
-            notes.extend(nested)
-    for note in notes:
+    for note in constraints.flat(metadata):
         if isinstance(note, str):
             schema.setdefault("description", note)
             continue
         if isinstance(note, type):
             continue
-        for attribute in ("description", "documentation"):
+        for attribute, keyword in (("description", "description"), ("documentation", "description"), ("title", "title")):
             text = getattr(note, attribute, None)
             if isinstance(text, str) and text:
-                schema.setdefault("description", text)
-        if "integer" in kinds or "number" in kinds:
-            for attribute, keyword in _NUMBER_BOUNDS.items():
-                bound = _bound(getattr(note, attribute, None))
-                if bound is not None and (keyword != "multipleOf" or bound > 0):
-                    schema[keyword] = bound
-        for kind, keywords in _LENGTHS.items():
-            for attribute, keyword in zip(("min_length", "max_length"), keywords):
-                length = getattr(note, attribute, None)
-                if kind in kinds and isinstance(length, int) and not isinstance(length, bool) and length >= 0:
-                    schema[keyword] = length
+                schema.setdefault(keyword, text)
+        examples = getattr(note, "examples", None)
+        if isinstance(examples, (list, tuple)) and examples:
+            try:
+                schema.setdefault("examples", protocol.to_plain(list(examples)))
+            except protocol.Unserializable:
+                pass
+        schema = _bounded(schema, note)
+    return schema
+
+
+def _bounded(schema, note):
+    """`schema` with the bounds of one note where they mean something: in each member of a choice, if it is one."""
+    for keyword in ("anyOf", "oneOf"):
+        if keyword in schema:
+            schema = {**schema, keyword: [_bounded(branch, note) for branch in schema[keyword]]}
+    kind = schema.get("type")
+    # Members of a definition have bounds of their own, and are bounded in its place.
+    if "$ref" in schema or kind is None:
+        return schema
+    schema = dict(schema)
+    if kind in ("integer", "number"):
+        for attribute, keyword in _NUMBER_BOUNDS.items():
+            bound = _bound(getattr(note, attribute, None))
+            if bound is not None and (keyword != "multipleOf" or bound > 0):
+                schema[keyword] = bound
+    for attribute, keyword in zip(("min_length", "max_length"), _LENGTHS.get(kind, ())):
+        length = getattr(note, attribute, None)
+        if isinstance(length, int) and not isinstance(length, bool) and length >= 0:
+            schema[keyword] = length
+    if kind == "string":
         for pattern in (getattr(note, "pattern", None), getattr(note, "regex", None)):
-            # Python's named groups and possessive forms mean nothing to other validators.
-            if "string" in kinds and isinstance(pattern, str) and "(?" not in pattern:
+            # What other validators would not understand is checked before the handler runs.
+            if constraints.is_portable_pattern(pattern):
                 schema["pattern"] = pattern
     return schema
 

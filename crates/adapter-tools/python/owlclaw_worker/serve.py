@@ -20,7 +20,7 @@ import owlclaw_worker
 
 from . import log_lines, processes, protocol
 from .call import Handler
-from .convert import InvalidArgument
+from .constraints import InvalidArgument
 
 # One read from the socket.
 READ_SIZE = 256 * 1024
@@ -559,6 +559,12 @@ def _answer(call, value, error):
     """The frame that ends a call."""
     if error is None and call.is_state and not isinstance(value, dict):
         error = TypeError("the provider of state %r returned a %s, not a dict" % (call.name, type(value).__name__))
+    check = None if call.is_state else call.handler.check_result
+    if error is None and check is not None:
+        try:
+            value = check(value)
+        except BaseException as problem:  # A validator is the application's code.
+            error = problem
     if error is None:
         try:
             return protocol.encode_result(call.id, value)

@@ -1,9 +1,11 @@
 """How arguments reach a handler: the five rules, and conversions."""
 
 import collections
+import contextlib
 import datetime
 import decimal
 import enum
+import io
 import ipaddress
 import pathlib
 import sys
@@ -181,6 +183,21 @@ class Rules(unittest.TestCase):
         self.assertEqual(called(lambda session, a=1: (session, a), {}), (DEFAULT_SESSION, 1))
         self.assertEqual(called(lambda session, **rest: (session, rest), {}), (DEFAULT_SESSION, {}))
 
+    def test_a_session_says_who_calls_whatever_the_arguments_are(self):
+        forged = {"agent_id": "root", "run_id": "x", "tenant_id": "x", "trigger": "cron", "a": 1}
+        true = {"agent_id": "me", "run_id": "r1", "tenant_id": "default", "trigger": "mcp", "a": 1}
+        with contextlib.redirect_stderr(io.StringIO()) as told:
+            self.assertEqual(called(lambda session: session, forged), true)
+            self.assertEqual(called(lambda session: session, {"session": forged}), true)
+            self.assertEqual(called(lambda session, **rest: session, {"session": forged}), true)
+            self.assertEqual(called(lambda session, **rest: session, forged), true)
+        self.assertIn("the argument 'agent_id' is not in `session`", told.getvalue())
+        with contextlib.redirect_stderr(io.StringIO()) as told:
+            # A parameter of that name is an argument like others.
+            self.assertEqual(called(lambda session, agent_id: (session["agent_id"], agent_id), {"agent_id": "x"}), ("me", "x"))
+        self.assertEqual(told.getvalue(), "")
+        self.assertEqual(called(lambda session: session["agent_id"], {"session": {}}), "me")
+
     def test_the_session_is_a_copy(self):
         arguments = {"a": 1}
         self.assertIsNot(called(lambda session: session, arguments), arguments)
@@ -189,7 +206,7 @@ class Rules(unittest.TestCase):
         names = {}
         exec("def both(a, b=2, /, c=3): return a, b, c", names)
         self.assertEqual(called(names["both"], {"a": 1, "c": 5}), (1, 2, 5))
-        with self.assertRaisesRegex(InvalidArgument, r"\$\.a: is missing"):
+        with self.assertRaisesRegex(InvalidArgument, r"^/a: is missing$"):
             called(names["both"], {"c": 5})
         exec("def first(session, a, /, b): return session, a, b", names)
         self.assertEqual(called(names["first"], {"a": 1, "b": 2}), ({"a": 1, "b": 2}, 1, 2))
@@ -253,7 +270,7 @@ class Rules(unittest.TestCase):
     def test_errors_name_the_argument(self):
         def place(items: List[Item]): ...
 
-        with self.assertRaisesRegex(InvalidArgument, r"^\$\.items\[1\]\.due: '2026-02-30' is no date$"):
+        with self.assertRaisesRegex(InvalidArgument, r"^/items/1/due: '2026-02-30' is no date$"):
             called(place, {"items": [{"sku": "a"}, {"sku": "b", "due": "2026-02-30"}]})
 
 
@@ -353,20 +370,20 @@ class Conversions(unittest.TestCase):
             (decimal.Decimal, "ten", r"'ten' is no Decimal"),
             (decimal.Decimal, True, r"expected a string"),
             (uuid.UUID, "x" * 1000, r"is no UUID$"),
-            (Item, {"count": 1}, r"^\$\.sku: is missing$"),
-            (Item, {"sku": "a", "size": 1}, r"^\$\.size: Item has no such member$"),
+            (Item, {"count": 1}, r"^\$/sku: is missing$"),
+            (Item, {"sku": "a", "size": 1}, r"^\$/size: Item has no such member$"),
             (Item, [], r"^\$: expected an object$"),
             (Positive, {"value": 0}, r"^\$: Positive refused it: ValueError: must be positive$"),
-            (Node, {"value": 1, "children": [{"value": 1}, {}]}, r"^\$\.children\[1\]\.value: is missing$"),
-            (Optional[Item], {"sku": "a", "due": "x"}, r"^\$\.due: 'x' is no date$"),
+            (Node, {"value": 1, "children": [{"value": 1}, {}]}, r"^\$/children/1/value: is missing$"),
+            (Optional[Item], {"sku": "a", "due": "x"}, r"^\$/due: 'x' is no date$"),
             (Union[Item, Circle], {"size": 1}, r"suits no member of its union"),
             (Tuple[int, Color], [1], r"^\$: expected 2 items$"),
-            (Set[Color], [["red"]], r"^\$\[0\]: expected one of"),
+            (Set[Color], [["red"]], r"^\$/0: expected one of"),
             (Set[Any], [[]], r"unhashable"),
             (Literal[Color.RED], "blue", r"none of the allowed"),
-            (Dict[Level, int], {"3": 1}, r"^\$\.3: expected one of '1', '2'$"),
+            (Dict[Level, int], {"3": 1}, r"^\$/3: expected one of '1', '2'$"),
             (Dict[float, int], {"x": 1}, r"'x' is no float"),
-            (Page[Item], {"items": [{}]}, r"^\$\.items\[0\]\.sku: is missing$"),
+            (Page[Item], {"items": [{}]}, r"^\$/items/0/sku: is missing$"),
         ]
         for hint, value, message in rows:
             with self.subTest(hint=hint, value=value):
@@ -381,7 +398,7 @@ class Conversions(unittest.TestCase):
 
         line = converter(List[Line])([{"sku": "a", "due": "2026-01-02"}], "$")[0]
         self.assertEqual(line, Line(sku="a", due=datetime.date(2026, 1, 2)))
-        with self.assertRaisesRegex(InvalidArgument, r"^\$\[0\]: Line refused it"):
+        with self.assertRaisesRegex(InvalidArgument, r"^\$/0: Line refused it"):
             converter(List[Line])([{}], "$")
 
     @unittest.skipIf(pydantic is None, "pydantic is not installed")
@@ -413,7 +430,7 @@ class Conversions(unittest.TestCase):
 
         made = converter(Part)({"sku": "a", "due": "2026-01-02", "size": "7"}, "$")
         self.assertEqual(made, Part("a", datetime.date(2026, 1, 2), 7))
-        with self.assertRaisesRegex(InvalidArgument, r"^\$\.due: is missing$"):
+        with self.assertRaisesRegex(InvalidArgument, r"^\$/due: is missing$"):
             converter(Part)({"sku": "a"}, "$")
 
     @unittest.skipIf(not hasattr(typing, "Self"), "Self and spread tuples need Python 3.11")

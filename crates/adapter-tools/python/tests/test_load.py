@@ -140,15 +140,6 @@ class Loading(unittest.TestCase):
             self.assertEqual([tool["name"] for tool in worker.ready()["tools"]], ["hello"])
             self.assertEqual(worker.output("stdout"), "imported\n")
 
-    def test_the_working_directory_comes_first_on_the_path(self):
-        files = {
-            "lib/__init__.py": "",
-            "lib/names.py": "NAME = 'root'",
-            "src/lib/__init__.py": "",
-            "src/app.py": "from lib.names import NAME\n" + GLOBAL,
-        }
-        self.check(files, "src/app.py", "global")
-
     def test_the_real_package_wins_over_the_stand_in(self):
         real = """
             class OwlClaw:
@@ -167,6 +158,161 @@ class Loading(unittest.TestCase):
         files = {"owlclaw/__init__.py": real, "app.py": LOCAL % "app.run()"}
         with WorkerProcess(files) as worker:
             self.assertEqual(worker.ready()["owlclaw"], "real")
+
+    def test_binding_tools_of_the_real_package_are_never_run(self):
+        files = {
+            "owlclaw/__init__.py": """
+                from owlclaw.app import OwlClaw
+                """,
+            "owlclaw/capabilities/__init__.py": "",
+            "owlclaw/capabilities/bindings/__init__.py": "from owlclaw.capabilities.bindings.tool import BindingTool",
+            "owlclaw/capabilities/bindings/tool.py": """
+                class BindingTool:
+                    def __init__(self, name, parameters_schema):
+                        self.name = name
+                        self.description = "Asks a service."
+                        self.parameters_schema = parameters_schema
+                        self.risk_level = "low"
+                    async def __call__(self, **kwargs):
+                        return {"reached": self.name}
+                """,
+            "owlclaw/capabilities/registry.py": """
+                class CapabilityRegistry:
+                    def __init__(self):
+                        self.handlers = {}
+                        self.states = {}
+                    def register_handler(self, name, handler):
+                        if name in self.handlers:
+                            raise ValueError(name)
+                        self.handlers[name] = handler
+                """,
+            "owlclaw/app.py": """
+                from owlclaw.capabilities.bindings import BindingTool
+                from owlclaw.capabilities.registry import CapabilityRegistry
+                class OwlClaw:
+                    def __init__(self, name):
+                        self.name = name
+                        self.registry = None
+                    def mount_skills(self, path):
+                        self.registry = CapabilityRegistry()
+                        for name in ("fetch-order", "replaced"):
+                            self.registry.register_handler(name, BindingTool(name, {"type": "object"}))
+                    def handler(self, name):
+                        def decorator(function):
+                            if isinstance(self.registry.handlers.get(name), BindingTool):
+                                self.registry.handlers.pop(name)
+                            self.registry.register_handler(name, function)
+                            return function
+                        return decorator
+                """,
+            "app.py": """
+                import functools
+                from owlclaw import OwlClaw
+                from owlclaw.capabilities.bindings import BindingTool
+                app = OwlClaw("shop")
+                app.mount_skills("skills")
+                @app.handler("replaced")
+                def replaced(session):
+                    return "ours"
+                class Own(BindingTool):
+                    pass
+                own = Own("own", {})
+                app.registry.register_handler("own", own)
+                app.registry.register_handler("method", own.__call__)
+                app.registry.register_handler("partial", functools.partial(own, a=1))
+                """,
+        }
+        with WorkerProcess(files) as worker:
+            ready = worker.ready()
+            self.assertEqual(ready["owlclaw"], "real")
+            self.assertEqual([tool["name"] for tool in ready["tools"]], ["replaced"])
+            (warning,) = ready["warnings"]
+            self.assertIn("are not run (fetch-order, own, method, partial)", warning)
+            for number, name in enumerate(("fetch-order", "own", "method", "partial")):
+                self.assertEqual(worker.error(number, name, {"id": 1})["kind"], "no_such_tool")
+            self.assertEqual(worker.result(9, "replaced", {}), "ours")
+
+    def test_functions_of_scripts_without_an_application_are_not_called(self):
+        for name in ("main", "create_app"):
+            script = """
+                import pathlib
+                def %s():
+                    pathlib.Path("was-here").write_text("x")
+                """ % name
+            with WorkerProcess(script) as worker:
+                fatal = worker.frame()
+                self.assertEqual(fatal["type"], "fatal")
+                self.assertIn("nothing in it refers to the package owlclaw", fatal["message"])
+                self.assertFalse((worker.application.root / "was-here").exists())
+        elsewhere = {
+            "app.py": "import making\ndef main():\n    making.make().run()\n",
+            "making.py": "import owlclaw\ndef make():\n    app = owlclaw.OwlClaw('x')\n    app.mount_skills('s')\n"
+            "    app.handler('a')(lambda session: 1)\n    return app\n",
+        }
+        with WorkerProcess(elsewhere) as worker:
+            self.assertEqual([tool["name"] for tool in worker.ready()["tools"]], ["a"])
+        within = "def main():\n    from owlclaw import OwlClaw\n    app = OwlClaw('x')\n    app.mount_skills('s')\n    app.run()\n"
+        with WorkerProcess(within) as worker:
+            self.assertEqual(worker.ready()["app"], "x")
+
+    def test_the_files_own_directory_comes_first_on_the_path(self):
+        files = {
+            "app.py": "raise SystemExit('the wrong one')",
+            "common.py": "WHERE = 'root'",
+            "sales/common.py": "WHERE = 'sales'",
+            "sales/app.py": "import common, os\n" + GLOBAL + "\napp.name = common.WHERE + ' ' + os.path.basename(os.getcwd())",
+        }
+        with WorkerProcess(files, app="sales/app.py") as worker:
+            self.assertEqual(worker.ready()["app"], "sales " + worker.application.root.name)
+
+    def test_rules_that_would_not_hold_are_told(self):
+        text = GLOBAL + """
+def risky(session): return 1
+risky.risk_level = "critical"
+risky.constraints = {"max_daily_calls": 3}
+app.handler("risky")(risky)
+def confirmed(session): return 1
+confirmed.requires_confirmation = True
+app.handler("confirmed")(confirmed)
+def harmless(session): return 1
+harmless.risk_level = "low"
+harmless.requires_confirmation = False
+harmless.constraints = {}
+app.handler("harmless")(harmless)
+app.configure(governance={"visibility": {"budget": {"budget_limits": {"me": "10"}}}, "use_inmemory_ledger": True})
+"""
+        with WorkerProcess(text) as worker:
+            ready = worker.ready()
+            refused = {tool["name"]: tool["refused"] for tool in ready["tools"]}
+            self.assertIn("write `risk_level: critical`, `constraints: {max_daily_calls}` below", refused["risky"])
+            self.assertIn("`requires_confirmation: true`", refused["confirmed"])
+            self.assertIsNone(refused["harmless"])
+            self.assertIsNone(refused["hello"])
+            self.assertIn("(visibility.budget.budget_limits.me)", ready["warnings"][0])
+
+    def test_state_in_memory_is_noticed(self):
+        text = GLOBAL + """
+ORDERS = {}
+RATES = {"eur": 1}
+COUNT = 0
+seen = []
+@app.handler("store")
+def store(session, order: str):
+    global COUNT
+    COUNT += 1
+    ORDERS[order] = RATES["eur"]
+    remember(order)
+    local = {}
+    local["a"] = 1
+def remember(order):
+    seen.append(order)
+def shadows(seen_too, RATES):
+    RATES["a"] = 1
+"""
+        with WorkerProcess(text) as worker:
+            self.assertEqual(worker.ready()["changed_names"], ["app.py: COUNT", "app.py: ORDERS", "app.py: seen"])
+        with WorkerProcess(GLOBAL) as worker:
+            self.assertEqual(worker.ready()["changed_names"], [])
 
     def test_a_directory_that_happens_to_be_called_owlclaw_is_not_the_package(self):
         with WorkerProcess({"owlclaw/notes.txt": "", "app.py": GLOBAL}) as worker:
@@ -300,6 +446,7 @@ class Descriptions(unittest.TestCase):
             self.assertEqual(
                 tools["pay"],
                 {
+                    "refused": None,
                     "description": "Pay.",
                     "input_schema": {
                         "type": "object",

@@ -89,7 +89,10 @@ class Package(unittest.TestCase):
     def test_the_stubs_say_what_the_code_does(self):
         stubs = ast.parse((PYTHON_DIRECTORY / "owlclaw_worker" / "__init__.pyi").read_text(encoding="utf-8"))
         functions = {node.name: node.args for node in stubs.body if isinstance(node, ast.FunctionDef)}
-        self.assertEqual(sorted(functions), sorted(owlclaw_worker.__all__))
+        classes = {node.name: node.body for node in stubs.body if isinstance(node, ast.ClassDef)}
+        self.assertEqual(sorted([*functions, *classes]), sorted(owlclaw_worker.__all__))
+        for name, members in classes.items():
+            self.assertEqual([member.target.id for member in members], list(getattr(owlclaw_worker, name)._fields))
         for name, arguments in functions.items():
             parameters = inspect.signature(getattr(owlclaw_worker, name)).parameters.values()
             self.assertEqual([argument.arg for argument in arguments.args], [one.name for one in parameters])

@@ -1,5 +1,6 @@
 """Schemas made of type hints."""
 
+import dataclasses
 import datetime
 import decimal
 import enum
@@ -205,18 +206,16 @@ class Types(Checked):
                 {
                     "type": "array",
                     "prefixItems": [{"type": "integer"}, {"type": "string"}],
-                    "items": False,
                     "minItems": 2,
                     "maxItems": 2,
                 },
             ),
-            (Tuple[()], {"type": "array", "items": False, "minItems": 0, "maxItems": 0}),
+            (Tuple[()], {"type": "array", "minItems": 0, "maxItems": 0}),
             (
                 Point,
                 {
                     "type": "array",
                     "prefixItems": [{"type": "integer"}, {"type": "integer", "default": 0}],
-                    "items": False,
                     "minItems": 1,
                     "maxItems": 2,
                 },
@@ -276,20 +275,20 @@ class Types(Checked):
 
     def test_optional_admits_null_and_says_so_twice(self):
         rows = [
-            (Optional[int], {"type": ["integer", "null"], "nullable": True}),
-            (Union[None, str], {"type": ["string", "null"], "nullable": True}),
+            (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}),
+            (Union[None, str], {"anyOf": [{"type": "string"}, {"type": "null"}]}),
             (Optional[Any], {}),
-            (Optional[List[int]], {"type": ["array", "null"], "items": {"type": "integer"}, "nullable": True}),
-            (Optional[Address], {"anyOf": [{"$ref": "#/$defs/Address"}, {"type": "null"}], "nullable": True}),
-            (Optional[Literal["a"]], {"enum": ["a", None], "type": ["string", "null"], "nullable": True}),
+            (Optional[List[int]], {"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "null"}]}),
+            (Optional[Address], {"anyOf": [{"$ref": "#/$defs/Address"}, {"type": "null"}]}),
+            (Optional[Literal["a"]], {"anyOf": [{"enum": ["a"], "type": "string"}, {"type": "null"}]}),
             (
                 Optional[Union[int, str]],
-                {"oneOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}], "nullable": True},
+                {"oneOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}]},
             ),
             (type(None), {"type": "null"}),
         ]
         if sys.version_info >= (3, 10):
-            rows.append((int | None, {"type": ["integer", "null"], "nullable": True}))
+            rows.append((int | None, {"anyOf": [{"type": "integer"}, {"type": "null"}]}))
         for hint, expected in rows:
             with self.subTest(hint=hint):
                 self.check_type(hint, expected)
@@ -329,8 +328,8 @@ class Types(Checked):
     def test_literals_and_enums_list_their_values(self):
         rows = [
             (Literal["a", "b"], {"enum": ["a", "b"], "type": "string"}, {}),
-            (Literal[1, True, "x"], {"enum": [1, True, "x"], "type": ["integer", "boolean", "string"]}, {}),
-            (Literal["a", None], {"enum": ["a", None], "type": ["string", "null"], "nullable": True}, {}),
+            (Literal[1, True, "x"], {"enum": [1, True, "x"]}, {}),
+            (Literal["a", None], {"anyOf": [{"enum": ["a"], "type": "string"}, {"type": "null"}]}, {}),
             (Literal[Color.RED], {"enum": ["red"], "type": "string"}, {}),
             (Color, {"$ref": "#/$defs/Color"}, {"Color": {"enum": ["red", "blue"], "type": "string"}}),
             (Level, {"$ref": "#/$defs/Level"}, {"Level": {"enum": [1, 2], "type": "integer"}}),
@@ -356,7 +355,7 @@ class Types(Checked):
             (Annotated[int, Bound(metadata=[Bound(ge=3)])], {"type": "integer", "minimum": 3}),
             (
                 Annotated[Optional[int], "maybe"],
-                {"type": ["integer", "null"], "nullable": True, "description": "maybe"},
+                {"anyOf": [{"type": "integer"}, {"type": "null"}], "description": "maybe"},
             ),
             (Annotated[Address, "home"], {"$ref": "#/$defs/Address", "description": "home"}),
         ]
@@ -366,12 +365,15 @@ class Types(Checked):
 
     def test_bounds_apply_to_what_they_can_be_about(self):
         rows = [
-            (Annotated[Optional[int], Bound(ge=3)], {"type": ["integer", "null"], "nullable": True, "minimum": 3}),
-            (Optional[Annotated[int, Bound(ge=3)]], {"type": ["integer", "null"], "nullable": True, "minimum": 3}),
-            (Annotated[Union[int, float], Bound(gt=0)], {"anyOf": [INTEGER, NUMBER], "exclusiveMinimum": 0}),
+            (Annotated[Optional[int], Bound(ge=3)], {"anyOf": [{"type": "integer", "minimum": 3}, {"type": "null"}]}),
+            (Optional[Annotated[int, Bound(ge=3)]], {"anyOf": [{"type": "integer", "minimum": 3}, {"type": "null"}]}),
+            (
+                Annotated[Union[int, float], Bound(gt=0)],
+                {"anyOf": [{**INTEGER, "exclusiveMinimum": 0}, {**NUMBER, "exclusiveMinimum": 0}]},
+            ),
             (
                 Annotated[Union[str, List[int]], Bound(min_length=2)],
-                {"oneOf": [{"type": "string"}, {"type": "array", "items": INTEGER}], "minLength": 2, "minItems": 2},
+                {"oneOf": [{"type": "string", "minLength": 2}, {"type": "array", "items": INTEGER, "minItems": 2}]},
             ),
             (Annotated[int, Bound(ge=decimal.Decimal("1.5"))], {"type": "integer", "minimum": 1.5}),
             (Annotated[int, Bound(min_length=2, pattern="a")], INTEGER),
@@ -483,6 +485,18 @@ class Types(Checked):
         self.assertEqual(made["required"], ["sku", "_secret", "tags", "size", "made"])
         self.admit(made, to_plain(Part("a")))
 
+    def test_titles_and_examples_of_fields_are_kept(self):
+        @dataclasses.dataclass
+        class Noted:
+            sku: str = dataclasses.field(metadata={"title": "SKU", "examples": ["TEA-1"], "description": "Which.", "more": 1})
+
+        generator = schema.Generator()
+        generator.schema(Noted)
+        self.assertEqual(
+            generator.definitions["Noted"]["properties"]["sku"],
+            {"type": "string", "description": "Which.", "title": "SKU", "examples": ["TEA-1"]},
+        )
+
     def test_dataclasses_are_definitions(self):
         self.check_type(
             Person,
@@ -495,7 +509,6 @@ class Types(Checked):
                         "home": {"$ref": "#/$defs/Address"},
                         "work": {
                             "anyOf": [{"$ref": "#/$defs/Address"}, {"type": "null"}],
-                            "nullable": True,
                             "default": None,
                         },
                     },
@@ -728,7 +741,7 @@ class Inputs(Checked):
         made = input_of(find)
         self.check(made)
         self.assertEqual(
-            made["properties"]["limit"], {"type": ["integer", "null"], "nullable": True, "default": None}
+            made["properties"]["limit"], {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None}
         )
         self.admit(made, {"limit": None, "color": None, "tags": None})
         self.refuse(made, {"limit": "1"})
@@ -779,7 +792,7 @@ class Inputs(Checked):
         made = input_of(postponed.book)
         self.check(made)
         self.assertEqual(made["properties"]["rooms"], {"type": "array", "items": {"$ref": "#/$defs/Room"}})
-        self.assertEqual(made["properties"]["guests"], {"type": ["integer", "null"], "nullable": True, "default": None})
+        self.assertEqual(made["properties"]["guests"], {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None})
         self.assertEqual(made["$defs"]["Room"]["properties"]["beds"], {"type": "integer"})
 
     def test_postponed_annotations_of_local_classes_are_resolved(self):
@@ -805,7 +818,7 @@ class Inputs(Checked):
                 "frames": {"type": "object"},
                 "named": {"type": "array"},
                 "maybe": {"default": None},
-                "room": {"anyOf": [{"$ref": "#/$defs/Room"}, {"type": "null"}], "nullable": True},
+                "room": {"anyOf": [{"$ref": "#/$defs/Room"}, {"type": "null"}]},
             },
         )
         self.assertEqual(len(signature.problems), 4)  # Its result cannot be known either.

@@ -161,13 +161,13 @@ def yields(): yield 1
 async def yields_later(): yield 1
 """
         rows = [
-            ("nan", "unserializable", "$.rows[1] is NaN"),
-            ("cycle", "unserializable", "$.self contains itself"),
-            ("generator", "unserializable", "$ is a generator; return a list"),
-            ("bytes", "unserializable", "$.b is bytes that are not UTF-8"),
-            ("surrogate", "unserializable", "$ holds a lone surrogate"),
+            ("nan", "unserializable", "/rows/1 is NaN"),
+            ("cycle", "unserializable", "/self contains itself"),
+            ("generator", "unserializable", "the value is a generator; return a list"),
+            ("bytes", "unserializable", "/b is bytes that are not UTF-8"),
+            ("surrogate", "unserializable", "the value holds a lone surrogate"),
             ("deep", "unserializable", "nested more than 100 levels"),
-            ("object", "unserializable", "$ is a object"),
+            ("object", "unserializable", "the value is a object"),
             ("large", "too_large", "50000035 bytes"),
         ]
         with WorkerProcess(text) as worker:
@@ -198,7 +198,7 @@ def plan(day: datetime.date): return day
             worker.ready()
             self.assertEqual(worker.result(1, "plan", {"day": "2026-02-28"}), "2026-02-28")
             frame = worker.error(2, "plan", {"day": "2026-02-30"})
-            self.assertEqual((frame["kind"], frame["message"]), ("invalid_arguments", "$.day: '2026-02-30' is no date"))
+            self.assertEqual((frame["kind"], frame["message"]), ("invalid_arguments", "/day: '2026-02-30' is no date"))
             deep = "[" * 200000 + "]" * 200000
             worker.send_raw(('{"type":"call","id":3,"name":"plan","arguments":{"day":%s},"ctx":{}}' % deep).encode())
             self.assertEqual(worker.answer(3)["kind"], "invalid_arguments")

@@ -59,6 +59,47 @@ fn the_schema_is_one_piece_with_comments_as_descriptions() {
 }
 
 #[derive(Serialize, Deserialize, JsonSchema)]
+struct Maybe {
+    count: Option<u32>,
+    many: Vec<Option<String>>,
+}
+
+#[test]
+fn an_option_is_a_choice_and_no_list_of_types() {
+    let tool = Tool::native("maybe", |_cx, it: Maybe| async move { Ok(it) });
+    for schema in [tool.input_schema(), tool.output_schema().unwrap()] {
+        let count = json!({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "null"}]});
+        assert_eq!(schema["properties"]["count"], count);
+        assert_eq!(
+            schema["properties"]["many"]["items"],
+            json!({"anyOf": [{"type": "string"}, {"type": "null"}]})
+        );
+        let text = schema.to_string();
+        assert!(
+            !text.contains("nullable") && !text.contains("\"type\":["),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn what_judges_a_call_sees_the_arguments_without_nulls_that_count_as_left_out() {
+    let schema = json!({"type": "object", "properties": {"limit": {"type": "integer"}, "x": {}}});
+    let tool = Tool::new("pay", schema, Counting(Arc::default()));
+    let rows = [
+        (r#"{"limit":null,"x":1}"#, Some(r#"{"x":1}"#)),
+        (r#"{"x":null}"#, None),
+        (r#"{"x":"null"}"#, None),
+        (r#"{"limit":1}"#, None),
+        // It does not fit either way.
+        (r#"{"limit":"null"}"#, None),
+    ];
+    for (sent, taken) in rows {
+        assert_eq!(tool.without_nulls(sent).as_deref(), taken, "{sent}");
+    }
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
 struct Branch {
     name: String,
     #[serde(default)]
@@ -277,7 +318,11 @@ fn fits(schema: &Value, value: &Value) -> bool {
                 .iter()
                 .all(|name| object.contains_key(name.as_str().unwrap()))
                 && object.iter().all(|(name, value)| match known.get(name) {
-                    Some(schema) => fits(schema, value),
+                    // Null for an optional member counts as left out.
+                    Some(schema) => {
+                        fits(schema, value)
+                            || (value.is_null() && !required.iter().any(|it| it == name))
+                    }
                     None => open,
                 })
         }

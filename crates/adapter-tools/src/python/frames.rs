@@ -143,6 +143,9 @@ pub(super) struct Ready {
     pub(super) states: Vec<StateFrame>,
     #[serde(default)]
     pub(super) warnings: Vec<String>,
+    /// Signs that handlers keep state in memory.
+    #[serde(default)]
+    pub(super) changed_names: Vec<String>,
     /// Why workers had better not be forked from who says this.
     #[serde(default)]
     pub(super) cannot_fork: Vec<String>,
@@ -151,21 +154,35 @@ pub(super) struct Ready {
     pub(super) files: Vec<PathBuf>,
 }
 
+/// JSON as it is written, the order of members included.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Written(pub(super) Box<RawValue>);
+
+impl PartialEq for Written {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.get() == other.0.get()
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct ToolFrame {
     pub(super) name: String,
     #[serde(default)]
     pub(super) description: String,
-    pub(super) input_schema: serde_json::Value,
+    pub(super) input_schema: Written,
     /// `handler` or `hints`.
     #[serde(default)]
     pub(super) schema_from: String,
     #[serde(default)]
-    pub(super) output_schema: Option<serde_json::Value>,
+    pub(super) output_schema: Option<Written>,
     #[serde(rename = "async")]
     pub(super) is_async: bool,
     #[serde(default)]
     pub(super) source: Option<String>,
+    /// Why it cannot be offered.
+    #[serde(default)]
+    pub(super) refused: Option<String>,
 }
 
 /// The provider of a state.

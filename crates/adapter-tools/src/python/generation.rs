@@ -40,14 +40,14 @@ impl Generation {
                 return Err(error);
             }
         };
-        let Some(ready) = ready.or(workers_ready) else {
+        let Some(mut ready) = ready.or(workers_ready) else {
             return Err(StartError::Protocol(
                 "a worker serves and has not said what".to_owned(),
             ));
         };
-        for warning in &ready.warnings {
-            tracing::warn!(target: "python", "{warning}");
-        }
+        let signs = signs_of_sharing(&ready, options.workers());
+        ready.warnings.extend(signs);
+        shared.board.warn(&ready.warnings);
         let (wish, wished) = watch::channel(Wish::Serve);
         let tools = Arc::new(ready.tools.clone());
         // Calls may come before what serves it runs for the first time.
@@ -110,6 +110,26 @@ impl Drop for Generation {
     }
 }
 
+/// What an author may not expect of `workers` processes, where the application looks like it.
+fn signs_of_sharing(ready: &Ready, workers: usize) -> Vec<String> {
+    let mut signs = Vec::new();
+    if workers > 1 && !ready.changed_names.is_empty() {
+        signs.push(format!(
+            "functions change what is in memory ({}), and each of the {workers} workers has its own memory: what \
+             one call stores, the next may not find; keep it in a database or a file, or set `workers.count: 1`",
+            ready.changed_names.join(", ")
+        ));
+    }
+    let synchronous = ready.tools.iter().filter(|tool| !tool.is_async).count();
+    if synchronous >= workers && ready.tools.len() > 1 {
+        signs.push(format!(
+            "{synchronous} handlers are synchronous, and {workers} workers run one of their calls each: {workers} \
+             slow ones hold up all others; make handlers that wait `async`, or raise `workers.count`"
+        ));
+    }
+    signs
+}
+
 /// Waits for the workers' end, and then has the launcher end.
 async fn end(mut slots: JoinSet<()>, launcher: Arc<Launcher>, patience: std::time::Duration) {
     while let Some(outcome) = slots.join_next().await {
@@ -150,4 +170,33 @@ async fn launch(shared: &Shared) -> Result<(Arc<Launcher>, Option<Ready>), Start
     launcher.shut_down(options.end_grace).await;
     let (launcher, _) = Launcher::start(options, directory, Mode::Spawn).await?;
     Ok((launcher, ready))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn authors_are_warned_where_the_application_looks_like_it() {
+        let ready = |names: &[&str], asynchronous: &[bool]| -> Ready {
+            let tool = |is_async: &bool| serde_json::json!({"name": "t", "input_schema": {}, "async": is_async});
+            let tools: Vec<_> = asynchronous.iter().map(tool).collect();
+            let frame = serde_json::json!({"app": "a", "python": "3", "owlclaw": "bundled",
+                "tools": tools, "changed_names": names});
+            serde_json::from_str(&frame.to_string()).unwrap()
+        };
+        let signs = signs_of_sharing(&ready(&["app.py: ORDERS"], &[true, false]), 4);
+        assert_eq!(signs.len(), 1);
+        assert!(
+            signs[0].contains("(app.py: ORDERS), and each of the 4 workers"),
+            "{signs:?}"
+        );
+        let signs = signs_of_sharing(&ready(&["app.py: ORDERS"], &[false, false]), 1);
+        assert_eq!(signs.len(), 1);
+        assert!(
+            signs[0].starts_with("2 handlers are synchronous, and 1 workers"),
+            "{signs:?}"
+        );
+        assert!(signs_of_sharing(&ready(&[], &[true, false]), 2).is_empty());
+    }
 }

@@ -102,6 +102,8 @@ struct Facts {
     last_loss: Option<Loss>,
     losses: u64,
     failed_reload: Option<FailedReload>,
+    /// The warnings of the application as it was loaded last.
+    warnings: Vec<String>,
 }
 
 impl Board {
@@ -111,6 +113,15 @@ impl Board {
             facts: Mutex::default(),
             state: watch::Sender::new(WorkerState::Ready),
         }
+    }
+
+    /// Logs those of an application's warnings that it did not have when it was loaded before.
+    pub(super) fn warn(&self, warnings: &[String]) {
+        let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        for warning in warnings.iter().filter(|it| !facts.warnings.contains(it)) {
+            tracing::warn!(target: "python", "{warning}");
+        }
+        facts.warnings = warnings.to_vec();
     }
 
     pub(super) fn state(&self) -> watch::Receiver<WorkerState> {

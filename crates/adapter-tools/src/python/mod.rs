@@ -259,13 +259,17 @@ impl PythonApp {
             is_async: frame.is_async,
             scheduler: Arc::clone(&self.scheduler),
         };
-        let tool = Tool::new(frame.name.clone(), frame.input_schema.clone(), handler)
+        let tool = Tool::new(frame.name.clone(), serde_json::Value::Null, handler)
+            .with_written_schemas(
+                &frame.input_schema.0,
+                frame.output_schema.as_ref().map(|it| &*it.0),
+            )
             .describe(frame.description.clone())
             .with_derived_schema(frame.schema_from == "hints")
             .with_async(frame.is_async)
             .with_kind(ToolKind::Python);
-        let tool = match &frame.output_schema {
-            Some(schema) => tool.with_output_schema(schema.clone()),
+        let tool = match &frame.refused {
+            Some(reason) => tool.refused(reason.clone()),
             None => tool,
         };
         match &frame.source {

@@ -333,6 +333,7 @@ fn begin(state: &mut State, id: u64, call: Call, at: usize, now: Option<Instant>
         name: &call.name,
         arguments: &call.arguments,
         client_id: &call.cx.principal,
+        roles: call.cx.roles.as_deref().unwrap_or_default(),
         request_id: &call.cx.request_id,
         // Rounded up: to a handler that asks, no time left would look like too late.
         deadline_ms: left

@@ -16,7 +16,8 @@ fn sample() -> MirroredParams {
                 "type": "object",
                 "properties": { "rows": { "type": "integer", "x-mcp-header": "Rows" } }
             },
-            "dry": { "type": ["boolean", "null"], "x-mcp-header": "dry-run" }
+            "dry": { "anyOf": [{ "type": "boolean" }, { "type": "null" }], "x-mcp-header": "dry-run" },
+            "old": { "type": ["boolean", "null"], "x-mcp-header": "old" }
         }
     });
     read(schema).unwrap()
@@ -118,6 +119,7 @@ fn annotations_that_break_a_rule_are_named() {
         (property(json!({ "type": "number", "x-mcp-header": "A" })), "no string, integer"),
         (property(json!({ "type": "object", "x-mcp-header": "A" })), "no string, integer"),
         (property(json!({ "type": ["string", "integer"], "x-mcp-header": "A" })), "no string, integer"),
+        (property(json!({ "anyOf": [{ "type": "string" }, { "type": "integer" }], "x-mcp-header": "A" })), "no string, integer"),
         (property(json!({ "x-mcp-header": "A" })), "no string, integer"),
         (json!({ "properties": { "a": annotated, "b": { "type": "string", "x-mcp-header": "a" } } }), "another property"),
         (json!({ "type": "string", "x-mcp-header": "A" }), "no property"),

@@ -99,7 +99,7 @@ const CALLED: [(&str, &str); 3] = [
 
 fn params(method: &str) -> Value {
     match method {
-        "tools/call" => json!({ "name": "pay", "arguments": { "amount": 7 } }),
+        "tools/call" => json!({ "name": "pay", "arguments": { "amount": 7, "limit": null } }),
         "resources/read" => json!({ "uri": URI }),
         _ => json!({ "name": "letter" }),
     }
@@ -186,6 +186,17 @@ fn ways() -> Vec<Way> {
                         "has(args.amount) && args.amount > 6",
                         Effect::Deny,
                     )],
+                    ..Rules::default()
+                },
+                no_facts,
+            )
+        },
+        Way {
+            methods: TOOLS,
+            ..way(
+                "by a condition on what is left out, or null, which is the same to the tool",
+                |_| Rules {
+                    conditions: vec![condition("!has(args.limit)", Effect::Deny)],
                     ..Rules::default()
                 },
                 no_facts,
@@ -340,7 +351,7 @@ fn house(policy: PolicySpec, reached: &Reached, fails: bool) -> House {
     let counted = reached.clone();
     let pay: Tool = bench.tool(
         "pay",
-        json!({ "amount": { "type": "integer" } }),
+        json!({ "amount": { "type": "integer" }, "limit": { "type": "integer" } }),
         &[],
         move |_, _| {
             counted.add();

@@ -1,5 +1,6 @@
 use super::MAX_FRAME;
 use bytes::{BufMut, BytesMut};
+use std::sync::Arc;
 
 /// What the worker needs in order to carry out a call.
 #[derive(Debug)]
@@ -9,6 +10,7 @@ pub(in super::super) struct CallFrame<'a> {
     /// The text of a JSON object.
     pub(in super::super) arguments: &'a [u8],
     pub(in super::super) client_id: &'a str,
+    pub(in super::super) roles: &'a [Arc<str>],
     pub(in super::super) request_id: &'a str,
     pub(in super::super) deadline_ms: Option<u64>,
     pub(in super::super) traceparent: Option<&'a str>,
@@ -47,6 +49,16 @@ pub(in super::super) fn put_state(
 fn put_context(out: &mut BytesMut, call: &CallFrame<'_>) {
     out.put_slice(b",\"ctx\":{\"client_id\":");
     put_json(out, &call.client_id);
+    if !call.roles.is_empty() {
+        out.put_slice(b",\"roles\":[");
+        for (index, role) in call.roles.iter().enumerate() {
+            if index > 0 {
+                out.put_u8(b',');
+            }
+            put_json(out, &&**role);
+        }
+        out.put_u8(b']');
+    }
     out.put_slice(b",\"request_id\":");
     put_json(out, &call.request_id);
     out.put_slice(b",\"deadline_ms\":");
@@ -139,6 +151,7 @@ mod tests {
             name: "a\"b",
             arguments,
             client_id: "anna",
+            roles: &[],
             request_id: "r",
             deadline_ms: Some(1500),
             traceparent: None,
@@ -157,13 +170,16 @@ mod tests {
             "ctx": {"client_id": "anna", "request_id": "r", "deadline_ms": 1500, "traceparent": null}});
         assert_eq!(serde_json::from_slice::<Value>(&first).unwrap(), expected);
         let mut traced = BytesMut::new();
+        let roles = ["clerk".into(), "\"x".into()];
         let frame = CallFrame {
+            roles: &roles,
             traceparent: Some("00-1"),
             tracestate: Some("a=1"),
             ..call(b"{}")
         };
         put_call(&mut traced, &frame).unwrap();
         let traced: Value = serde_json::from_slice(&cut(&mut traced).unwrap().unwrap()).unwrap();
+        assert_eq!(traced["ctx"]["roles"], json!(["clerk", "\"x"]));
         assert_eq!(traced["ctx"]["traceparent"], "00-1");
         assert_eq!(traced["ctx"]["tracestate"], "a=1");
         let second = cut(&mut out).unwrap().unwrap();

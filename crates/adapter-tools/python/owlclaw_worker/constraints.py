@@ -1,0 +1,324 @@
+"""What stands in an `Annotated` besides the type: notes for people, bounds, and validators.
+
+All of them are asked before the handler runs, by the checks of this module where they suffice, else by pydantic;
+also bounds that the schema made of hints expresses, since a skill may publish another schema in its place. What neither
+can check raises `Unrunnable`, so that the tool is not offered: a validator is never skipped.
+"""
+
+import collections.abc
+import datetime
+import functools
+import inspect
+import math
+import re
+import typing
+import uuid
+
+from . import hints
+
+BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern", "regex")
+
+# The classes whose text in JSON is what the schema's lengths and patterns are about.
+_TEXTS = (str, datetime.date, datetime.time, datetime.timedelta, uuid.UUID, re.Pattern)
+
+_ARRAYS = (list, set, frozenset, collections.deque, collections.abc.Iterable)
+
+
+class Unrunnable(Exception):
+    """A validator is there that cannot be run; `str()` says which and why."""
+
+
+class InvalidArgument(Exception):
+    """A value does not suit its hint; `str()` says where and why."""
+
+    def __init__(self, path, reason):
+        super().__init__("%s: %s" % (path or "arguments", reason))
+
+
+class Failed(Exception):
+    """A value that a check refuses; `str()` says why."""
+
+
+def flat(metadata):
+    """The members of an `Annotated`, and those that they are groups of."""
+    notes = []
+    for note in metadata:
+        if isinstance(note, str):
+            notes.append(note)
+            continue
+        if getattr(note, "__is_annotated_types_grouped_metadata__", False) and not isinstance(note, type):
+            try:
+                # Their own bounds are among their members.
+                notes.extend(flat(list(note)))
+                continue
+            except Exception:
+                pass  # It is looked at as it is.
+        notes.append(note)
+        nested = getattr(note, "metadata", None)  # pydantic's Field keeps its constraints there
+        if isinstance(nested, (list, tuple)):
+            notes.extend(flat(nested))
+    return notes
+
+
+def is_field(value):
+    """Whether `value` is what pydantic's `Field()` or dataclasses' `field()` returns, and no default itself."""
+    return type(value).__module__ == "dataclasses" and type(value).__name__ == "Field" or any(
+        base.__name__ == "FieldInfo" for base in type(value).__mro__
+    )
+
+
+def is_injected(value):
+    """Whether `value` asks some framework to fill a parameter in, as FastAPI's `Depends()` does."""
+    if isinstance(value, type):
+        return False
+    name = type(value).__name__
+    return name in ("Depends", "Security", "Inject", "Provide", "Dependency") or callable(
+        getattr(value, "dependency", None)
+    )
+
+
+def left_over(hint, metadata):
+    """Those of the notes about a (peeled) hint that are validators and that the schema does not express."""
+    return [note for note in flat(metadata) if _is_validator(note) and not _is_expressed(note, hint)]
+
+
+def contains(hint, look=None, depth=0):
+    """Whether a hint has validators, at any level of its arguments: all, or those that `look` finds."""
+    if depth > 50:
+        return False
+    hint, metadata = hints.peel(hint)
+    if look(hint, metadata) if look else any(map(_is_validator, flat(metadata))):
+        return True
+    if hints.class_of(hint) is collections.abc.Callable or typing.get_origin(hint) is typing.Literal:
+        return False
+    return any(contains(argument, look, depth + 1) for argument in typing.get_args(hint) if argument is not Ellipsis)
+
+
+def unknown(metadata):
+    """Those of the notes that look as if they could be run, and nobody here knows how."""
+    return [
+        note
+        for note in flat(metadata)
+        if not isinstance(note, (str, type))
+        and not _is_validator(note)
+        and not is_field(note)
+        and (inspect.isroutine(note) or isinstance(note, functools.partial) or callable(getattr(note, "validate", None)))
+    ]
+
+
+def _is_validator(note):
+    if isinstance(note, str):
+        return False
+    if hasattr(note, "__get_pydantic_core_schema__"):
+        return True
+    if isinstance(note, type):
+        return False
+    return bool(_settings(note)) or _own_predicate(note) is not None
+
+
+def _settings(note):
+    """The bounds and other settings of a note by name; those of pydantic's general kind included."""
+    # pydantic 1 has them in its `Field()`, pydantic 2 beside it.
+    found = {name: getattr(note, name, None) for name in BOUNDS}
+    if not is_field(note) and type(note).__module__.startswith("pydantic.") and isinstance(getattr(note, "__dict__", None), dict):
+        found.update(vars(note))
+    found = {name: value for name, value in found.items() if value is not None and value is not False}
+    # Members of a library's own class may happen to have these names.
+    return {name: value for name, value in found.items() if not callable(value) and not (value is True and name in BOUNDS)}
+
+
+def _is_expressed(note, hint):
+    if hasattr(note, "__get_pydantic_core_schema__") or _own_predicate(note) is not None:
+        return False
+    kind = _kind(hint)
+    return all(_keyword_fits(name, value, kind) for name, value in _settings(note).items())
+
+
+def _keyword_fits(name, value, kind):
+    if name in ("ge", "gt", "le", "lt", "multiple_of"):
+        plain = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        return kind == "number" and plain and (name != "multiple_of" or value > 0)
+    if name in ("min_length", "max_length"):
+        return kind in ("string", "array", "object") and isinstance(value, int) and value >= 0
+    if name in ("pattern", "regex"):
+        return kind == "string" and is_portable_pattern(value)
+    # Types are told apart by the schema; a date is a text in JSON, however strict one is.
+    return name == "strict"
+
+
+def is_portable_pattern(pattern):
+    """Whether a pattern means the same to other validators as to Python's."""
+    return isinstance(pattern, str) and not re.search(r"\(\?|\\[AZz]", pattern)
+
+
+def _kind(hint):
+    """The JSON type that schemas of bounds are written for, where there is one."""
+    hint, _ = hints.peel(hint)
+    if hints.is_union(hint):
+        kinds = {_kind(member) for member in typing.get_args(hint) if hints.peel(member)[0] not in (None, type(None))}
+        return kinds.pop() if len(kinds) == 1 else None
+    cls = hints.class_of(hint)
+    if cls in (int, float):
+        return "number"
+    if cls in _TEXTS or hint is getattr(typing, "LiteralString", str):
+        return "string"
+    if cls is None or hints.is_typed_dict(cls) or hints.is_named_tuple(cls):
+        return None
+    if cls in (dict, collections.abc.Mapping, collections.abc.MutableMapping):
+        return "object"
+    if issubclass(cls, _ARRAYS) and cls.__module__ in ("builtins", "collections", "collections.abc"):
+        return None if issubclass(cls, (str, bytes, bytearray, collections.abc.Mapping)) else "array"
+    return None
+
+
+def runner(hint, metadata, convert):
+    """`convert`, with the validators among the notes about `hint` run; as it is where there are none.
+
+    Raises `Unrunnable`.
+    """
+    needed = [note for note in flat(metadata) if _is_validator(note)]
+    if not needed:
+        return convert
+    checks = [own_check(note) for note in needed]
+    if all(check is not None for check in checks):
+        return _after(convert, checks)
+    if all(check is not None or type(note).__name__ == "AfterValidator" for check, note in zip(checks, needed)):
+        adapter = _adapter(typing.Annotated[(typing.Any, *needed)], needed)
+        return _after(convert, [lambda value: adapter.validate_python(value)])
+    return _whole(adapter_of(hint, metadata, needed))
+
+
+def adapter_of(hint, metadata, needed=None):
+    """Pydantic's adapter of a hint and its notes, where they need it; None where they do not."""
+    needed = left_over(hint, metadata) if needed is None else needed
+    if all(own_check(note) is not None or type(note).__name__ == "AfterValidator" for note in needed):
+        return None
+    return _adapter(typing.Annotated[(hint, *metadata)], needed)
+
+
+def result_check(hint):
+    """What to run a result through: None, or a function that returns the result. Raises `Unrunnable`."""
+    if hint is hints.MISSING or not contains(hint, left_over):
+        return None
+    return _adapter(hint, [hint]).validate_python
+
+
+def _adapter(hint, needed):
+    names = ", ".join(_shown(note) for note in needed)
+    try:
+        import pydantic
+
+        made = pydantic.TypeAdapter
+    except (ImportError, AttributeError) as error:
+        raise Unrunnable("%s can be run by pydantic 2 only, which is not installed" % names) from error
+    try:
+        return made(hint)
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise Unrunnable("%s: pydantic cannot run it: %s: %s" % (names, type(error).__name__, first)) from error
+
+
+def _shown(note):
+    text = repr(note)
+    return text if len(text) <= 100 else text[:97] + "..."
+
+
+def _after(convert, checks):
+    def run(value, path):
+        if convert is not None:
+            value = convert(value, path)
+        # `Optional` inside of the `Annotated`: bounds are about what is there.
+        if value is None:
+            checked = [check for check in checks if not getattr(check, "is_own", False)]
+        else:
+            checked = checks
+        for check in checked:
+            value = _guarded(check, value, path)
+        return value
+
+    return run
+
+
+def _whole(adapter):
+    def run(value, path):
+        return _guarded(adapter.validate_python, value, path)
+
+    return run
+
+
+def _guarded(check, value, path):
+    try:
+        return check(value)
+    except Failed as error:
+        raise InvalidArgument(path, str(error)) from error
+    except Exception as error:  # A validator is the application's code.
+        raise InvalidArgument(path, "%s: %s" % (type(error).__name__, error)) from error
+
+
+def own_check(note):
+    """A function that returns the value or raises `Failed`, for notes that need no library; else None."""
+    if hasattr(note, "__get_pydantic_core_schema__"):
+        return None
+    predicate = _own_predicate(note)
+    settings = _settings(note)
+    if any(name not in _OWN for name in settings) or (predicate is None and not settings):
+        return None
+
+    def check(value):
+        for name, bound in settings.items():
+            if not _OWN[name](value, bound):
+                raise Failed("expected %s %s" % (_WORDS[name], getattr(bound, "pattern", bound)))
+        if predicate is not None and not predicate(value):
+            raise Failed("is refused by %s" % _shown(note))
+        return value
+
+    check.is_own = True
+    return check
+
+
+_OWN = {
+    "ge": lambda value, bound: value >= bound,
+    "gt": lambda value, bound: value > bound,
+    "le": lambda value, bound: value <= bound,
+    "lt": lambda value, bound: value < bound,
+    "multiple_of": lambda value, bound: value % bound == 0,
+    "min_length": lambda value, bound: len(value) >= bound,
+    "max_length": lambda value, bound: len(value) <= bound,
+    "pattern": lambda value, bound: re.search(bound, value) is not None,
+    "regex": lambda value, bound: re.search(bound, value) is not None,
+    "strict": lambda value, bound: True,
+}
+
+_WORDS = {
+    "ge": "at least",
+    "gt": "more than",
+    "le": "at most",
+    "lt": "less than",
+    "multiple_of": "a multiple of",
+    "min_length": "a length of at least",
+    "max_length": "a length of at most",
+    "pattern": "a match of",
+    "regex": "a match of",
+}
+
+
+def _own_predicate(note):
+    """What annotated-types' `Predicate` and `Timezone`, and beartype's `Is`, ask of a value; else None."""
+    if isinstance(note, type):
+        return None
+    name = type(note).__name__
+    if name == "Predicate" and callable(getattr(note, "func", None)):
+        return note.func
+    if name == "Not" and callable(getattr(note, "func", None)):
+        return lambda value: not note.func(value)
+    if name == "Timezone" and hasattr(note, "tz"):
+        return lambda value: _is_in(value.tzinfo, note.tz)
+    if callable(getattr(note, "is_valid", None)):
+        return note.is_valid
+    return None
+
+
+def _is_in(zone, wanted):
+    if wanted is None or wanted is Ellipsis:
+        return (zone is None) == (wanted is None)
+    return str(zone) == wanted if isinstance(wanted, str) else zone == wanted

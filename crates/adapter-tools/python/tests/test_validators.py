@@ -1,0 +1,452 @@
+"""Validators that hints name are run, or the handler is not offered."""
+
+import dataclasses
+import datetime
+import decimal
+import functools
+import sys
+import typing
+import unittest
+from typing import Annotated, Any, Dict, List, NamedTuple, NewType, Optional, Tuple, TypedDict, Union
+from unittest import mock
+
+import support  # noqa: F401  (puts the package on the path)
+from owlclaw_worker import describe
+from owlclaw_worker.call import Handler
+from owlclaw_worker.constraints import InvalidArgument
+
+try:
+    import annotated_types
+except ImportError:
+    annotated_types = None
+try:
+    import attr
+except ImportError:
+    attr = None
+try:
+    import pydantic
+except ImportError:
+    pydantic = None
+
+CONTEXT = {"client_id": "me", "request_id": "r1"}
+
+needs_pydantic = unittest.skipIf(pydantic is None, "pydantic is not installed")
+
+
+class Predicate:
+    """As annotated-types has it."""
+
+    def __init__(self, func):
+        self.func = func
+
+
+class Bound:
+    """A bound as several libraries have it."""
+
+    def __init__(self, **bounds):
+        vars(self).update(bounds)
+
+
+def inside(path):
+    """What a handler relies on: a path that stays where it is."""
+    if ".." in path:
+        raise ValueError("leads out")
+    return path
+
+
+def is_inside(path):
+    return ".." not in path
+
+
+class Depends:
+    def __init__(self, dependency=None):
+        self.dependency = dependency
+
+
+def called(function, arguments):
+    handler = Handler("h", function)
+    if handler.signature.refusals:
+        raise AssertionError(handler.signature.refusals)
+    positional, keywords = handler.bind(arguments, CONTEXT)
+    value = function(*positional, **keywords)
+    return value if handler.check_result is None else handler.check_result(value)
+
+
+def refusals(function):
+    return "; ".join(Handler("h", function).signature.refusals)
+
+
+def taking(hint):
+    def handler(x):
+        return x
+
+    handler.__annotations__ = {"x": hint}
+    return handler
+
+
+def schema_of(function):
+    return describe.describe(Handler("h", function), "/", [])["input_schema"]
+
+
+def rows_of(Path):
+    """Hints with a path somewhere in them, and how one that leads out gets there."""
+
+    @dataclasses.dataclass
+    class File:
+        path: Path
+        size: int = 0
+
+    @dataclasses.dataclass
+    class Folder:
+        files: List[File]
+
+    class Entry(TypedDict):
+        path: Path
+
+    class Pair(NamedTuple):
+        left: Path
+        right: Path = ""
+
+    Named = NewType("Named", Path)
+    return [
+        (Path, lambda path: path),
+        (Optional[Path], lambda path: path),
+        (Union[int, Path], lambda path: path),
+        (Annotated[Path, "where"], lambda path: path),
+        (List[Path], lambda path: [path]),
+        (typing.Sequence[Path], lambda path: [path]),
+        (typing.Set[Path], lambda path: [path]),
+        (Tuple[int, Path], lambda path: [1, path]),
+        (Tuple[Path, ...], lambda path: [path]),
+        (Dict[str, Path], lambda path: {"a": path}),
+        (Dict[str, List[Optional[Path]]], lambda path: {"a": [path]}),
+        (Dict[Path, int], lambda path: {path: 1}),
+        (File, lambda path: {"path": path}),
+        (Optional[Folder], lambda path: {"files": [{"path": path}]}),
+        (Entry, lambda path: {"path": path}),
+        (Pair, lambda path: ["a", path]),
+        (Named, lambda path: path),
+        (List[Named], lambda path: [path]),
+    ]
+
+
+class Validators(unittest.TestCase):
+    def check_everywhere(self, Path):
+        for hint, place in rows_of(Path):
+            with self.subTest(hint=hint):
+                called(taking(hint), {"x": place("a")})
+                with self.assertRaises(InvalidArgument):
+                    called(taking(hint), {"x": place("../a")})
+
+    def test_predicates_run_wherever_they_are(self):
+        self.check_everywhere(Annotated[str, Predicate(is_inside)])
+
+    @needs_pydantic
+    def test_after_validators_run_wherever_they_are(self):
+        self.check_everywhere(Annotated[str, pydantic.AfterValidator(inside)])
+
+    @needs_pydantic
+    def test_before_validators_run_wherever_they_are(self):
+        self.check_everywhere(Annotated[str, pydantic.BeforeValidator(inside)])
+
+    @needs_pydantic
+    def test_constraints_that_change_a_text_run_wherever_they_are(self):
+        self.check_everywhere(Annotated[str, pydantic.StringConstraints(strip_whitespace=True, pattern=r"^[a-z]+$")])
+        kind = Annotated[str, pydantic.StringConstraints(strip_whitespace=True, to_upper=True, max_length=3)]
+        self.assertEqual(called(taking(kind), {"x": " ab "}), "AB")
+
+    def test_bounds_that_the_schema_cannot_express_are_checked(self):
+        rows = [
+            (Annotated[decimal.Decimal, Bound(gt=0)], "1", "-5"),
+            (Annotated[datetime.date, Bound(ge=datetime.date(2020, 1, 1))], "2026-01-01", "1999-01-01"),
+            (Annotated[str, Bound(pattern=r"(?i)^[a-z]+\Z")], "aB", "a.."),
+            (Annotated[bytes, Bound(max_length=2)], "ä", "äa"),
+            (Annotated[Union[str, List[int]], Bound(min_length=2)], "ab", "a"),
+            (Optional[Annotated[decimal.Decimal, Bound(gt=0)]], None, -1),
+            (Annotated[Optional[decimal.Decimal], Bound(gt=0)], None, -1),
+        ]
+        for hint, good, bad in rows:
+            with self.subTest(hint=hint):
+                called(taking(hint), {"x": good})
+                with self.assertRaisesRegex(InvalidArgument, "^/x: expected"):
+                    called(taking(hint), {"x": bad})
+
+    @needs_pydantic
+    def test_the_schema_is_what_a_validator_takes(self):
+        split = pydantic.BeforeValidator(lambda text: text.split(","), json_schema_input_type=str)
+        handler = taking(Annotated[List[int], split])
+        self.assertEqual(schema_of(handler)["properties"]["x"], {"type": "string"})
+        self.assertEqual(called(handler, {"x": "1,2"}), [1, 2])
+        plain = taking(Annotated[int, pydantic.PlainValidator(lambda text: int(text, 16))])
+        self.assertEqual(called(plain, {"x": "ff"}), 255)
+
+    @needs_pydantic
+    def test_pydantic_types_and_dataclasses_validate(self):
+        @pydantic.dataclasses.dataclass
+        class File:
+            path: Annotated[str, pydantic.AfterValidator(inside)]
+            size: int = pydantic.Field(1, ge=1)
+
+        self.assertEqual(called(taking(File), {"x": {"path": "a"}}), File("a", 1))
+        for bad in ({"path": "../a"}, {"path": "a", "size": 0}):
+            with self.assertRaises(InvalidArgument):
+                called(taking(File), {"x": bad})
+        with self.assertRaises(InvalidArgument):
+            called(taking(pydantic.PositiveInt and Annotated[decimal.Decimal, pydantic.Field(max_digits=2)]), {"x": "1.23"})
+
+    @unittest.skipIf(attr is None, "attrs is not installed")
+    def test_attrs_fields_validate(self):
+        @attr.s(auto_attribs=True)
+        class File:
+            path: Annotated[str, Predicate(is_inside)]
+            size: int = attr.ib(default=1, validator=attr.validators.instance_of(int))
+            name: Annotated[str, Predicate(is_inside)] = attr.ib(default="a", converter=str)
+
+        called(taking(File), {"x": {"path": "a"}})
+        for bad in ({"path": "../a"}, {"path": "a", "size": "x"}, {"path": "a", "name": ".."}):
+            with self.assertRaises(InvalidArgument):
+                called(taking(File), {"x": bad})
+
+    @unittest.skipIf(annotated_types is None, "annotated-types is not installed")
+    def test_annotated_types_are_run(self):
+        rows = [
+            (Annotated[str, annotated_types.Predicate(str.islower)], "a", "A"),
+            (Annotated[str, annotated_types.Predicate(annotated_types.Not(str.islower))], "A", "a"),
+            (Annotated[decimal.Decimal, annotated_types.Interval(ge=1, le=2)], "1", "3"),
+            (Annotated[bytes, annotated_types.Len(0, 2)], "a", "abc"),
+            (Annotated[datetime.datetime, annotated_types.Timezone(...)], "2026-01-01T00:00:00Z", "2026-01-01T00:00:00"),
+        ]
+        for hint, good, bad in rows:
+            with self.subTest(hint=hint):
+                called(taking(hint), {"x": good})
+                with self.assertRaises(InvalidArgument):
+                    called(taking(hint), {"x": bad})
+
+    def test_decorated_handlers_keep_their_validators(self):
+        def handler(x: Annotated[str, Predicate(is_inside)]):
+            return x
+
+        @functools.wraps(handler)
+        def wrapper(*args, **kwargs):
+            return handler(*args, **kwargs)
+
+        with self.assertRaises(InvalidArgument):
+            called(wrapper, {"x": ".."})
+        with self.assertRaises(InvalidArgument):
+            called(functools.partial(handler), {"x": ".."})
+
+    @needs_pydantic
+    def test_validate_call_is_left_to_itself(self):
+        runs = []
+
+        @pydantic.validate_call
+        def handler(x: Annotated[List[str], pydantic.BeforeValidator(lambda text: runs.append(1) or text.split(","))], n: int = pydantic.Field(3)):
+            return x, n
+
+        @functools.wraps(handler)
+        def wrapper(*args, **kwargs):
+            return handler(*args, **kwargs)
+
+        for one in (handler, wrapper):
+            runs.clear()
+            self.assertEqual(called(one, {"x": "a,b"}), (["a", "b"], 3))
+            self.assertEqual(runs, [1])
+
+    @needs_pydantic
+    def test_results_are_validated(self):
+        def upper(path) -> Annotated[str, pydantic.AfterValidator(inside)]:
+            return path
+
+        self.assertEqual(called(upper, {"path": "a"}), "a")
+        with self.assertRaisesRegex(ValueError, "leads out"):
+            called(upper, {"path": ".."})
+
+    @needs_pydantic
+    def test_a_field_as_default_is_a_default(self):
+        field = pydantic.Field
+
+        def handler(a: int = field(10, ge=1, title="A", examples=[1]), b=field("x"), c: list = field(default_factory=list), d: str = field(...)):
+            return a, b, c, d
+
+        self.assertEqual(called(handler, {"d": "d"}), (10, "x", [], "d"))
+        first, second = called(handler, {"d": "d"})[2], called(handler, {"d": "d"})[2]
+        self.assertIsNot(first, second)
+        schema = schema_of(handler)
+        self.assertEqual(
+            schema["properties"]["a"], {"type": "integer", "minimum": 1, "title": "A", "examples": [1], "default": 10}
+        )
+        self.assertEqual(schema["properties"]["b"], {"default": "x"})
+        self.assertEqual(schema["required"], ["d"])
+
+        @dataclasses.dataclass
+        class Item:
+            count: int = field(2, ge=1)
+
+        class Pair(NamedTuple):
+            a: int
+            b: int = field(3)
+
+        self.assertEqual(called(taking(Item), {"x": {}}), Item(2))
+        self.assertEqual(called(taking(Pair), {"x": [1]}), Pair(1, 3))
+
+    @needs_pydantic
+    def test_fields_of_pydantic_1_bound_what_they_describe(self):
+        try:
+            from pydantic.v1 import Field
+        except ImportError:
+            self.skipTest("there is no pydantic 1")
+
+        def handler(a: decimal.Decimal = Field("1", gt=0)):
+            return a
+
+        self.assertEqual(called(handler, {"a": "2"}), 2)
+        with self.assertRaises(InvalidArgument):
+            called(handler, {"a": "-2"})
+
+    def test_a_dataclass_field_as_default_is_a_default(self):
+        def handler(a: int = dataclasses.field(default=3), b: list = dataclasses.field(default_factory=list)):
+            return a, b
+
+        self.assertEqual(called(handler, {}), (3, []))
+
+
+class Refusals(unittest.TestCase):
+    """What cannot be run is told, and the handler is not called without it."""
+
+    @needs_pydantic
+    def test_without_pydantic_its_validators_cannot_be_run(self):
+        hint = Annotated[str, pydantic.AfterValidator(inside)]
+        with mock.patch.dict(sys.modules, {"pydantic": None}):
+            for one, _ in rows_of(hint):
+                with self.subTest(hint=one):
+                    self.assertIn("pydantic 2 only, which is not installed", refusals(taking(one)))
+
+            def handler() -> hint:
+                return ".."
+
+            self.assertIn("its result", refusals(handler))
+
+    @needs_pydantic
+    def test_what_pydantic_cannot_do_is_refused(self):
+        class Odd:
+            pass
+
+        hint = Annotated[Odd, pydantic.BeforeValidator(inside)]
+        self.assertIn("pydantic cannot run it", refusals(taking(hint)))
+        handler = describe.describe(Handler("h", taking(hint)), "/", [])
+        self.assertIn("pydantic cannot run it", handler["refused"])
+
+    def test_values_that_are_not_looked_at_are_no_place_for_validators(self):
+        class Box(typing.Generic[typing.TypeVar("T")]):
+            pass
+
+        self.assertIn("not looked at", refusals(taking(Box[Annotated[str, Predicate(is_inside)]])))
+
+    def test_a_validator_that_cannot_be_resolved_cannot_be_run(self):
+        def handler(x: "Annotated[str, Missing(is_inside)]"):
+            return x
+
+        @dataclasses.dataclass
+        class File:
+            path: "Annotated[str, Missing]"
+
+        self.assertIn("parameter 'x'", refusals(handler))
+        self.assertIn("File.path cannot be resolved: Missing", refusals(taking(File)))
+        self.assertIn("File.path cannot be resolved: Missing", refusals(taking(List[Optional[File]])))
+        plain = Handler("h", taking("Missing"))
+        self.assertEqual((plain.signature.refusals, len(plain.signature.problems)), ([], 1))
+
+    def test_what_a_framework_would_fill_in_is_nothing_for_callers(self):
+        def by_default(user=Depends(inside)):
+            return user
+
+        self.assertIn("filled in by Depends()", refusals(by_default))
+        self.assertIn("filled in by Depends()", refusals(taking(Annotated[Any, Depends(inside)])))
+
+    def test_other_notes_are_no_validators(self):
+        def reducer(left, right):
+            return left
+
+        handler = Handler("h", taking(Annotated[list, reducer]))
+        self.assertEqual(handler.signature.refusals, [])
+        self.assertIn("not known and not run", handler.signature.problems[0])
+        for note in ("text", object(), 3, str, Bound()):
+            handler = Handler("h", taking(Annotated[str, note]))
+            self.assertEqual((handler.signature.refusals, handler.signature.problems), ([], []))
+
+    def test_bounds_hold_whatever_schema_is_published(self):
+        rows = [
+            (Annotated[int, Bound(ge=1)], 1, 0),
+            (Annotated[str, Bound(pattern="^a")], "a", "b"),
+            (Annotated[List[str], Bound(min_length=1)], ["a"], []),
+            (Dict[str, Annotated[int, Bound(ge=1)]], {"a": 1}, {"a": 0}),
+        ]
+        for hint, good, bad in rows:
+            with self.subTest(hint=hint):
+                self.assertEqual(called(taking(hint), {"x": good}), good)
+                with self.assertRaises(InvalidArgument):
+                    called(taking(hint), {"x": bad})
+
+    def test_other_arguments_are_validated(self):
+        def handler(a: int, **rest: Annotated[str, Predicate(is_inside)]):
+            return rest
+
+        self.assertEqual(called(handler, {"a": 1, "b": "c"}), {"b": "c"})
+        with self.assertRaisesRegex(InvalidArgument, "^/b: "):
+            called(handler, {"a": 1, "b": ".."})
+
+
+class Workers(unittest.TestCase):
+    def test_a_refused_handler_is_not_callable(self):
+        files = '''
+            from owlclaw import OwlClaw
+            app = OwlClaw("a")
+            app.mount_skills("skills")
+            class Depends:
+                pass
+            @app.handler("good")
+            def good(x: int): return x
+            @app.handler("bad")
+            def bad(user=Depends()): return "reached"
+        '''
+        with support.WorkerProcess(files) as worker:
+            tools = {tool["name"]: tool for tool in worker.ready()["tools"]}
+            self.assertIsNone(tools["good"]["refused"])
+            self.assertIn("Depends", tools["bad"]["refused"])
+            self.assertEqual(worker.error(1, "bad", {})["kind"], "no_such_tool")
+            self.assertEqual(worker.result(2, "good", {"x": 1}), 1)
+
+    def test_a_handler_learns_who_calls(self):
+        files = '''
+            import asyncio
+            import owlclaw_worker
+            from owlclaw import OwlClaw
+            app = OwlClaw("a")
+            app.mount_skills("skills")
+            assert owlclaw_worker.caller() is None
+            def who():
+                caller = owlclaw_worker.caller()
+                return [caller.principal, caller.roles, caller.request_id, caller.trace]
+            @app.handler("sync")
+            def sync(session): return who()
+            @app.handler("async")
+            async def asynchronous(**rest):
+                await asyncio.sleep(0.01)
+                return who()
+            @app.handler("thread")
+            async def thread(session): return await asyncio.to_thread(who)
+            @app.handler("forged")
+            def forged(session): return session["agent_id"]
+        '''
+        with support.WorkerProcess(files) as worker:
+            worker.ready()
+            forged = {"client_id": "x", "principal": "x", "roles": ["x"], "agent_id": "x"}
+            for number, name in enumerate(("sync", "async", "thread")):
+                value = worker.result(number, name, forged, client_id="anna", roles=["clerk"], traceparent="00-1")
+                self.assertEqual(value, ["anna", ["clerk"], "request-%d" % number, {"traceparent": "00-1"}])
+            self.assertEqual(worker.result(9, "sync", {}, client_id="bob")[:2], ["bob", []])
+            self.assertEqual(worker.result(10, "forged", {"agent_id": "root", "session": {"agent_id": "root"}}), "client")
+
+
+if __name__ == "__main__":
+    unittest.main()
