@@ -6,9 +6,18 @@
 //! that keeps many requests in flight therefore costs few system calls.
 
 mod lines;
+#[cfg(unix)]
+mod relay;
 mod serve;
+#[cfg(unix)]
+mod share;
 mod streams;
 
+#[cfg(unix)]
+pub use crate::{
+    relay::{RelayError, RelayOptions, relay},
+    share::{Guest, GuestInput, JoinError, Joined, Ownership, PATIENCE, SharedSocket},
+};
 pub use crate::{
     serve::{End, ServeError, StdioOptions, serve},
     streams::{StandardInput, StandardOutput, standard_streams},
