@@ -70,6 +70,9 @@ impl Answer {
         for violation in data["violations"].as_array().into_iter().flatten() {
             lines.push(format!("  {}", printable(&violation_text(violation))));
         }
+        if let Some(hint) = data["hint"].as_str() {
+            lines.push(format!("hint: {}", printable(hint)));
+        }
         if let Some(how) = data["approval"]["how"].as_str() {
             lines.push(format!("hint: {}", printable(how)));
         }
