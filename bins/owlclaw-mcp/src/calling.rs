@@ -12,7 +12,7 @@ pub(crate) use answer::Answer;
 
 use crate::Failure;
 use crate::cli::ToolCall;
-use crate::config::Source;
+use crate::config::{Source, nearest};
 use crate::serve;
 
 /// The revision that is spoken: its requests need no handshake.
@@ -28,27 +28,68 @@ pub(crate) fn call(
 ) -> Result<Answer, crate::command::Stop> {
     let arguments = arguments(call.args.as_deref()).map_err(crate::command::Stop::Failed)?;
     let request = request(&call.tool, &arguments, call.idempotency_key.as_deref());
-    let response = match &call.url {
-        Some(url) => remote::send(url, call, &request).map_err(crate::command::Stop::Failed)?,
+    // An answer that there is no such tool is worth another question.
+    let again = |response: &Value| is_unknown(response).then(list);
+    let (mut response, listed) = match &call.url {
+        Some(url) => {
+            let response =
+                remote::send(url, call, &request).map_err(crate::command::Stop::Failed)?;
+            let listed = again(&response).and_then(|list| remote::send(url, call, &list).ok());
+            (response, listed)
+        }
         None => {
             let (source, loaded) = server()?;
-            let frame = Bytes::from(request.to_string());
-            serve::call(source, loaded, call.client.as_deref(), &frame)
-                .map_err(crate::command::Stop::Failed)?
+            let frame = |message: &Value| Bytes::from(message.to_string());
+            serve::call(
+                source,
+                loaded,
+                call.client.as_deref(),
+                &frame(&request),
+                |response| again(response).map(|list| frame(&list)),
+            )
+            .map_err(crate::command::Stop::Failed)?
         }
     };
+    if let Some(hint) = listed.and_then(|listed| meant(&call.tool, &listed)) {
+        response["error"]["data"]["hint"] = json!(hint);
+    }
     Answer::of(response).map_err(crate::command::Stop::Failed)
 }
 
-fn request(tool: &str, arguments: &Map<String, Value>, key: Option<&str>) -> Value {
-    let mut meta = json!({
+fn is_unknown(response: &Value) -> bool {
+    const UNKNOWN: i64 = -32001;
+    let error = &response["error"];
+    error["code"] == UNKNOWN || error["data"]["code"] == UNKNOWN
+}
+
+fn list() -> Value {
+    json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {"_meta": meta()}})
+}
+
+/// What somebody may have meant who called `tool`, of what the client may see.
+fn meant(tool: &str, listed: &Value) -> Option<String> {
+    let tools = listed["result"]["tools"].as_array()?.iter();
+    let names: Vec<&str> = tools.filter_map(|tool| tool["name"].as_str()).collect();
+    match nearest(tool, names.iter().copied()) {
+        Some(name) => Some(format!("did you mean `{name}`?")),
+        None if names.is_empty() => Some("this client sees no tools: see --as".to_owned()),
+        None => Some("`owlclaw-mcp tools list` shows what there is".to_owned()),
+    }
+}
+
+fn meta() -> Value {
+    json!({
         "io.modelcontextprotocol/protocolVersion": REVISION,
         "io.modelcontextprotocol/clientCapabilities": {},
         "io.modelcontextprotocol/clientInfo": {
             "name": "owlclaw-mcp tools call",
             "version": env!("CARGO_PKG_VERSION"),
         },
-    });
+    })
+}
+
+fn request(tool: &str, arguments: &Map<String, Value>, key: Option<&str>) -> Value {
+    let mut meta = meta();
     if let Some(key) = key {
         meta["io.owlclaw/idempotencyKey"] = json!(key);
     }

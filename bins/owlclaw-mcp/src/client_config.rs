@@ -59,6 +59,7 @@ pub(crate) fn client_config(
                  one (`owlclaw-mcp config init`), name it (--config), or name a server (--url)",
             )?;
             remarks.extend(needed_variables(file));
+            remarks.extend(whose_rules(asked, &loaded.config));
             started(asked, program, file)
         }
     };
@@ -281,6 +282,24 @@ fn place(client: ClientName) -> &'static str {
         ClientName::Kiro => ".kiro/settings/mcp.json in the project, or ~/.kiro/settings/mcp.json",
         ClientName::Vscode => ".vscode/mcp.json in the workspace",
     }
+}
+
+/// Rules name clients, and a client that is not told its name has those for nobody in particular.
+fn whose_rules(asked: &ClientConfig, config: &Config) -> Option<String> {
+    let clients: Vec<&str> = config
+        .governance
+        .clients
+        .keys()
+        .map(String::as_str)
+        .collect();
+    let is_named = asked.principal.is_some() || asked.with_key;
+    (!is_named && !clients.is_empty()).then(|| {
+        let clients = clients.join(", ");
+        format!(
+            "without --as the client is `stdio-client`, and sees what the rules allow everybody; they name \
+             {clients}"
+        )
+    })
 }
 
 /// Clients hand little of their environment on to the servers they start.

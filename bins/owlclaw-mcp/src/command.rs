@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -54,7 +54,13 @@ const CALL: &[&str] = &[
     "workers",
 ];
 /// What clients have to know to reach the server.
-const REACH: &[&str] = &["http.host", "http.port", "http.tls.enabled", "transport"];
+const REACH: &[&str] = &[
+    "governance.clients",
+    "http.host",
+    "http.port",
+    "http.tls.enabled",
+    "transport",
+];
 
 /// What makes the program a guard, which becomes another program; see `adapter_tools::command`. Not
 /// in `--help`: it is for the server's own use.
@@ -264,11 +270,26 @@ fn start(source: Source) -> Result<ExitCode, Stop> {
             "the configuration is odd"
         );
     }
+    if is_stdio && io::stdin().is_terminal() {
+        say_that_it_waits(&loaded);
+    }
+    let config = loaded.config.clone();
     serve::start(source, loaded, level).or_else(|failure| {
         let causes = explain(&*failure);
         tracing::error!(error = causes, "the server failed");
+        for finding in doctor::cures(&config) {
+            tracing::error!(
+                area = finding.area,
+                problem = finding.message,
+                hint = finding.hint,
+                "why the server may have failed"
+            );
+        }
         // One that was served has seen its streams end.
-        if is_stdio && !failure.is::<transport_stdio::ServeError>() {
+        if is_stdio
+            && !failure.is::<transport_stdio::ServeError>()
+            && !failure.is::<transport_stdio::RelayError>()
+        {
             log.flush();
             serve::tell_client(&causes);
         }
@@ -290,6 +311,21 @@ fn first_mistake(problems: &[Problem]) -> String {
         0 => text,
         more => format!("{text}; and {more} more, see `owlclaw-mcp config validate`"),
     }
+}
+
+/// Somebody who has typed `start` expects something to happen.
+fn say_that_it_waits(loaded: &Loaded) {
+    if loaded.file.is_none() {
+        remark(
+            "hint: there is no configuration here, so everything has its default: `owlclaw-mcp config init` \
+             writes one, --config names one",
+        );
+    }
+    remark(
+        "hint: the server waits for a client on standard input, which is this terminal; Control-D ends it. \
+         Clients start it themselves (`owlclaw-mcp client-config`), `owlclaw-mcp tools list` shows what is \
+         on offer, `owlclaw-mcp tools call` tries it, and --transport http serves many clients",
+    );
 }
 
 /// The configuration, if what is needed of it can be used, its warnings told.

@@ -7,7 +7,7 @@ mod system;
 
 use serde::Serialize;
 
-use crate::config::{Loaded, Needs, Problem, Severity, Source, printable};
+use crate::config::{Config, Loaded, Needs, Problem, Severity, Source, printable};
 use crate::terminal::{self, Tone};
 
 /// How it is with something that was looked at.
@@ -63,6 +63,10 @@ impl Finding {
             hint: Some(hint.into()),
             ..self
         }
+    }
+
+    fn is_taken_port(&self) -> bool {
+        self.area == "port" && self.state == State::Warning
     }
 
     /// `ok       area           message`, and a line with what to do.
@@ -133,6 +137,20 @@ pub(crate) fn examine(source: &Source, imports: bool) -> Report {
         ok: findings.iter().all(|it| it.state != State::Error),
         findings,
     }
+}
+
+/// What others can read or replace of what a server records.
+pub(crate) fn exposed(config: &Config) -> Vec<Finding> {
+    storage::exposed(config)
+}
+
+/// What is to be done about a server that failed to start, in the words of the whole examination.
+pub(crate) fn cures(config: &Config) -> Vec<Finding> {
+    let mut findings = storage::findings(config);
+    findings.extend(network::findings(config));
+    // Whoever has the port may be a server that is meant to be there; it keeps this one out.
+    findings.retain(|it| it.state == State::Error || it.is_taken_port());
+    findings
 }
 
 fn configuration(source: &Source, findings: &mut Vec<Finding>) -> Option<Loaded> {

@@ -64,8 +64,15 @@ pub(crate) fn start(
         .enable_all()
         .build()?;
     let ended = runtime.block_on(async {
+        let Some((loaded, mut seat)) = stdio::seat(&source, loaded, &lifecycle).await? else {
+            return Ok(true);
+        };
         let rules = Rules::watch(source, loaded);
-        let server = Arc::new(Server::build(&rules, level, lifecycle.clone()).await?);
+        let built = tokio::select! {
+            built = Server::build(&rules, level, lifecycle.clone()) => built?,
+            gone = seat.client_gone() => return gone.map(|()| true),
+        };
+        let server = Arc::new(built);
         let alive = tokio::spawn(lifecycle.clone().keep_alive());
         let watching = server.alerts.clone().map(|alerts| {
             let server = Arc::clone(&server);
@@ -76,7 +83,7 @@ pub(crate) fn start(
             tokio::spawn(async move { server.follow_changes(rules).await })
         };
         let served = match server.config.transport {
-            Transport::Stdio => stdio::serve(&server).await,
+            Transport::Stdio => stdio::serve(&server, &mut seat).await,
             Transport::Http => http::serve(&server).await,
         };
         lifecycle.begin();
@@ -86,6 +93,8 @@ pub(crate) fn start(
         }
         let is_clean = server.close().await;
         alive.abort();
+        // The next owner finds the ledger closed.
+        drop(seat);
         served.map(|()| is_clean)
     });
     // A thread that still reads standard input would hold the runtime up for ever.

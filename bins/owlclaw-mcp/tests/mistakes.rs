@@ -139,8 +139,8 @@ fn values_that_do_not_fit_say_what_would() {
             "2:37: `http.max_session_replay_events` must be an integer from 0 to 1000000, found `1000001` | -",
         ),
         (
-            "http: {max_session_replay_bytes: 1 MiB}",
-            "2:36: `http.max_session_replay_bytes` must be an integer from 0 to 1073741824, found `1 MiB` | -",
+            "http: {max_session_replay_bytes: 1 mega}",
+            "2:36: `http.max_session_replay_bytes` must be an integer from 0 to 1073741824, found `1 mega` | write a whole number of bytes, or one with its unit: B, kB, MB, GB, KiB, MiB, GiB",
         ),
         (
             "http: {max_replay_bytes: 1099511627777}",
@@ -152,7 +152,7 @@ fn values_that_do_not_fit_say_what_would() {
         ),
         (
             "http: {stream_after_milliseconds: 0.5}",
-            "2:37: `http.stream_after_milliseconds` must be an integer from 0 to 600000, found `0.5` | -",
+            "2:37: `http.stream_after_milliseconds` must be an integer from 0 to 600000, found `0.5` | write a whole number of milliseconds, or one with its unit: ms, s, min, m, h, d",
         ),
         (
             "tasks: {after_seconds: -1}",
@@ -618,7 +618,13 @@ fn a_named_file_must_exist_and_be_text() {
         };
         let rejected = load(&overrides, &Environment::default(), directory.path()).unwrap_err();
         let found: Vec<String> = rejected.problems.iter().map(shown).collect();
-        assert_eq!(found, [format!("{name}: {expected} | -")]);
+        let hint = match name {
+            "absent.yaml" => {
+                "name the file that is there, or write one: owlclaw-mcp config init --output absent.yaml"
+            }
+            _ => "-",
+        };
+        assert_eq!(found, [format!("{name}: {expected} | {hint}")]);
     }
 }
 
@@ -663,7 +669,7 @@ fn commands_are_checked_before_anything_runs() {
         ),
         (
             run("export"),
-            "28: `commands.export.run` must be a list, found `export` | write `[export]`",
+            "28: `commands.export.run` must be a list, found `export` | write the program and its arguments as a list, `[export]`: no shell is asked",
         ),
         (
             run("['{warehouse}']"),
@@ -944,7 +950,7 @@ fn identity_that_would_prove_nothing_is_refused() {
                 "identity: {{resource: 'https://r.example/mcp', jwt: {{a: {{{issuer}, algorithms: [HS256]}}}}}}"
             ),
             "`identity.jwt.a.algorithms[0]` must be one of `RS256`, `RS384`, `RS512`, `PS256`, \
-             `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`, found `HS256` | did you mean `ES256`?",
+             `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`, found `HS256` | tokens must be signed with a key whose public half is published: whoever can verify an HS token can make one, and `none` is no signature",
         ),
         (
             format!(

@@ -92,7 +92,7 @@ fn in_keys_and_values() {
             ),
             ("a choice misspelt", "  transport: htpp"),
             ("a port that is none", "  http: {port: 80800}"),
-            ("a unit behind a number", "  http: {max_body_bytes: 4 MiB}"),
+            ("a unit behind a number", "  http: {max_body_bytes: 4 mega}"),
             ("nothing where something is wanted", "  app:"),
             ("yes for true", "  development: yes"),
             ("a level of another program", "  logging: {level: WARN}"),
@@ -188,7 +188,19 @@ fn in_who_is_who() {
                 "a name of a key for whoever takes it",
                 "  identity: {resource: 'https://x.example/mcp', api_keys: {}, jwt: {a: {issuer: 'https://i.example', jwks_file: j.json}}}",
             ),
+            (
+                "a time in a unit that is none",
+                "  tools: {default_timeout_seconds: 60x}",
+            ),
+            (
+                "a program with its arguments in one text",
+                "  commands: {greet: {run: 'echo hi'}}",
+            ),
             ("certificates of nobody", "  identity: {certificates: {}}"),
+            (
+                "a token that everybody who verifies can make",
+                "  identity: {jwt: {corp: {issuer: 'https://i.example', audience: [a], algorithms: [HS256]}}}",
+            ),
         ]),
     );
 }

@@ -166,6 +166,127 @@ fn a_file_to_begin_with_is_written_once_and_is_right() {
 }
 
 #[test]
+fn the_command_of_the_file_to_begin_with_stays_in_its_directory() {
+    let directory = directory("");
+    say(&directory, "config init");
+    let path = directory.path().join("mcp-server.yaml");
+    let text = std::fs::read_to_string(&path).expect("there");
+    let begin = text.find("#  commands:").expect("there is an example");
+    let end = begin + text[begin..].find("\n\n").expect("it ends");
+    let example = text[begin..end].replace('#', "");
+    std::fs::write(&path, text.replace(&text[begin..end], &example)).expect("writable");
+    std::fs::create_dir(directory.path().join("reports")).expect("a directory can be made");
+    for name in ["reports/july.txt", "secret.txt"] {
+        std::fs::write(directory.path().join(name), "one\n").expect("writable");
+    }
+    let call = |report: &str| {
+        let words = ["tools", "call", "count-lines", "--args"];
+        let arguments = serde_json::json!({ "report": report }).to_string();
+        let words: Vec<&str> = words.into_iter().chain([arguments.as_str()]).collect();
+        Said::from(
+            command(program(), &directory, &words)
+                .output()
+                .expect("it starts"),
+        )
+    };
+    let said = call("july");
+    assert_eq!(said.code, 0, "{}", said.messages);
+    assert!(said.output.contains('1'), "{}", said.output);
+    for outside in ["../secret", "a/../../secret", "/etc/passwd", "..", "july\n"] {
+        let said = call(outside);
+        assert_eq!(said.code, 1, "{outside}: {}", said.output);
+        assert!(
+            said.messages.contains("/report"),
+            "{outside}: {}",
+            said.messages
+        );
+    }
+}
+
+#[test]
+fn directories_that_are_made_are_for_their_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = directory(
+        "mcp_server:\n  identity: {api_keys: {file: a/keys.json}}\n  ledger: {path: b/c/ledger.db}\n",
+    );
+    let said = say(&directory, "keys create --principal ana");
+    assert_eq!(said.code, 0, "{}", said.messages);
+    // Its input is empty, so it ends at once.
+    let said = say(&directory, "start");
+    assert_eq!(said.code, 0, "{}", said.messages);
+    let mut found = vec![directory.path().to_owned()];
+    let mut count = 0;
+    while let Some(at) = found.pop() {
+        for entry in std::fs::read_dir(&at).expect("readable") {
+            let path = entry.expect("readable").path();
+            if path.ends_with("mcp-server.yaml") {
+                continue;
+            }
+            let metadata = std::fs::symlink_metadata(&path).expect("there");
+            let mode = metadata.permissions().mode() & 0o777;
+            assert_eq!(mode & 0o077, 0, "{}: {mode:o}", path.display());
+            count += 1;
+            if metadata.is_dir() {
+                found.push(path);
+            }
+        }
+    }
+    assert!(6 < count, "{count}");
+}
+
+#[test]
+fn whoever_types_start_is_told_what_it_waits_for() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let said = on_a_terminal(&directory, 200, &[("TYPED", "\u{4}")], &["start"]);
+    for expected in [
+        "there is no configuration here",
+        "config init",
+        "waits for a client on standard input",
+        "there is nothing on offer",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+}
+
+#[test]
+fn a_server_that_fails_says_what_doctor_says() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("an address").port();
+    let directory = directory(&format!(
+        "mcp_server: {{transport: http, http: {{port: {port}}}, ledger: {{path: ledger.db}}}}\n"
+    ));
+    let said = say(&directory, "start");
+    assert_eq!(said.code, 1);
+    assert!(said.messages.contains("set http.port"), "{}", said.messages);
+    let doctor = say(&directory, "doctor");
+    assert!(doctor.output.contains("set http.port"), "{}", doctor.output);
+    // A directory that is a file can be neither.
+    std::fs::write(directory.path().join("data"), "").expect("writable");
+    let file = "mcp_server: {ledger: {path: data/ledger.db}}\n";
+    std::fs::write(directory.path().join("mcp-server.yaml"), file).expect("writable");
+    let said = say(&directory, "start");
+    assert_eq!(said.code, 1);
+    assert!(
+        said.messages.contains("set ledger.path"),
+        "{}",
+        said.messages
+    );
+}
+
+#[test]
+fn what_an_application_says_that_cannot_be_loaded_is_said_once() {
+    let directory = directory("mcp_server: {app: app.py}\n");
+    std::fs::write(directory.path().join("app.py"), "import no_such_module\n").expect("writable");
+    for words in ["tools list", "start"] {
+        let said = say(&directory, words);
+        let text = said.messages + &said.output;
+        let cause = "No module named 'no_such_module'";
+        assert_eq!(text.matches(cause).count(), 1, "{words}: {text}");
+        assert!(text.contains("app.py"), "{words}: {text}");
+    }
+}
+
+#[test]
 fn bash_completes_words_flags_and_values() {
     let directory = directory("");
     let ask = |path: &Path, line: &str| {
@@ -257,6 +378,8 @@ fn on_a_terminal(
 import fcntl, os, pty, struct, sys, termios
 columns = int(sys.argv[1])
 child, terminal = pty.fork()
+if child and os.environ.get('TYPED'):
+    os.write(terminal, os.environ['TYPED'].encode())
 if child == 0:
     fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack('HHHH', 24, columns, 0, 0))
     os.execv(sys.argv[2], sys.argv[2:])
@@ -404,6 +527,11 @@ fn clients_are_told_how_to_start_the_server() {
     );
     assert_eq!(bare.code, 1);
     assert!(bare.messages.contains("config init"), "{}", bare.messages);
+    let ruled = crate::directory("mcp_server: {governance: {clients: {ben: {}, ana: {}}}}\n");
+    let (_, said) = printed(&ruled, "client-config cursor");
+    assert!(said.contains("--as") && said.contains("ana, ben"), "{said}");
+    let (_, said) = printed(&ruled, "client-config cursor --as ana");
+    assert!(!said.contains("ana, ben"), "{said}");
 }
 
 /// What is printed for a client, read by a parser of its file's format, and where the entry stands.

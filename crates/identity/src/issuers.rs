@@ -194,6 +194,7 @@ impl Issuers {
             }
             let (issuer, before) = (&*options.name, keys.state().version);
             match &outcome {
+                Ok(set) if set.len() == 0 => tracing::warn!(issuer, "{NO_KEYS}"),
                 Ok(set) => tracing::debug!(issuer, keys = set.len(), "the keys were fetched"),
                 Err(error) => tracing::warn!(issuer, error, "the keys could not be fetched"),
             }
@@ -271,12 +272,17 @@ impl Issuers {
     pub fn health(&self, now: SystemTime) -> Vec<IssuerHealth> {
         let health = |issuer: &Issuer| {
             let state = issuer.keys.state();
+            let usable = state.usable(&issuer.options, now);
+            let is_empty = usable.is_some_and(|set| set.len() == 0);
             IssuerHealth {
                 name: Arc::clone(&issuer.options.name),
-                ok: state.usable(&issuer.options, now).is_some(),
+                ok: usable.is_some() && !is_empty,
                 keys: state.set.as_ref().map_or(0, |set| set.len()),
                 fetched: state.fetched,
-                failure: state.failure.clone(),
+                failure: match &state.failure {
+                    None if is_empty => Some(NO_KEYS.to_owned()),
+                    failure => failure.clone(),
+                },
             }
         };
         self.issuers.iter().map(health).collect()
@@ -353,6 +359,10 @@ impl Issuers {
         Ok(Ok((index, state.version, identity)))
     }
 }
+
+/// An answer without keys takes back those before it, as a failure to answer does not.
+const NO_KEYS: &str = "the issuer publishes no key that tokens could be verified with: all its tokens are \
+                       refused";
 
 const UNAVAILABLE: Rejection = Rejection::Unavailable {
     why: "the keys of the token's issuer cannot be had at present",

@@ -5,9 +5,9 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::{
-    fs::{self, File, Metadata, OpenOptions, Permissions},
+    fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions},
     io::{self, Read, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -225,7 +225,9 @@ impl KeyFile {
             source,
         };
         if may_be_missing && let Some(directory) = path.parent() {
-            fs::create_dir_all(directory).map_err(failed)?;
+            let mut builder = DirBuilder::new();
+            let made = builder.recursive(true).mode(0o700).create(directory);
+            made.map_err(failed)?;
         }
         let lock = open_lock(&path)?;
         lock.lock().map_err(failed)?;

@@ -9,6 +9,7 @@ use mcp_protocol::{
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
+    time::{SystemTime, UNIX_EPOCH},
 };
 use tokio::sync::oneshot;
 
@@ -41,12 +42,27 @@ type Answered = Result<RawJson, ErrorObject>;
 #[derive(Debug, Default)]
 pub(crate) struct Questions(Mutex<Open>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Open {
+    /// The id of the question asked last. The first is the time in microseconds: an answer to a question
+    /// of an earlier process, on a connection that outlives processes, must not be one to this one's.
     last: i64,
     waiting: HashMap<Id, oneshot::Sender<Answered>>,
     /// Nobody answers any more.
     closed: bool,
+}
+
+impl Default for Open {
+    fn default() -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |now| now.as_micros());
+        Self {
+            // Less than 2^53, so that every client can echo it.
+            last: i64::try_from(now).unwrap_or(0),
+            waiting: HashMap::new(),
+            closed: false,
+        }
+    }
 }
 
 impl Questions {

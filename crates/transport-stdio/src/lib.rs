@@ -7,9 +7,18 @@
 
 mod lines;
 mod refuse;
+#[cfg(unix)]
+mod relay;
 mod serve;
+#[cfg(unix)]
+mod share;
 mod streams;
 
+#[cfg(unix)]
+pub use crate::{
+    relay::{RelayError, RelayOptions, relay},
+    share::{Guest, GuestInput, JoinError, Joined, Ownership, PATIENCE, SharedSocket},
+};
 pub use crate::{
     refuse::refuse,
     serve::{End, ServeError, StdioOptions, serve},

@@ -28,14 +28,18 @@ pub struct StdioOptions {
     /// How many bytes may wait for the peer to read them. Beyond that nothing more is read from it,
     /// and what it asked for before stands still: one answer at most is made that goes beyond.
     pub max_unsent: usize,
+    /// Whether a last line counts that has no end. A peer that may have been cut off in the middle of a
+    /// line must know that it does not.
+    pub accept_unfinished: bool,
 }
 
 impl Default for StdioOptions {
-    /// Four seconds, and 4 MiB.
+    /// Four seconds, 4 MiB, and the last line counts.
     fn default() -> Self {
         Self {
             drain: Duration::from_secs(4),
             max_unsent: 4 * 1024 * 1024,
+            accept_unfinished: true,
         }
     }
 }
@@ -92,6 +96,7 @@ where
         exchanges: FuturesUnordered::new(),
         unsent: BytesMut::new(),
         max_unsent: options.max_unsent,
+        accept_unfinished: options.accept_unfinished,
     };
     let (mut input, mut output, mut stop) = (pin!(input), pin!(output), pin!(stop));
     let mut draining: Option<(End, Pin<Box<Sleep>>)> = None;
@@ -156,6 +161,7 @@ struct Peer<'a, S> {
     exchanges: FuturesUnordered<Exchange>,
     unsent: BytesMut,
     max_unsent: usize,
+    accept_unfinished: bool,
 }
 
 impl<S> Peer<'_, S>
@@ -212,7 +218,10 @@ where
             }
         };
         self.accept_lines(cx);
-        if !more && let Some(line) = self.lines.rest() {
+        if !more
+            && self.accept_unfinished
+            && let Some(line) = self.lines.rest()
+        {
             self.accept(line, cx);
         }
         Poll::Ready(more)

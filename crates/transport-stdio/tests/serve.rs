@@ -128,6 +128,7 @@ fn start(room: usize, drain: Duration) -> Peer {
     let serving = {
         let engine = Arc::clone(&engine);
         let options = StdioOptions {
+            accept_unfinished: true,
             drain,
             max_unsent: 20_000,
         };

@@ -77,7 +77,10 @@ def transaction() -> Iterator[sqlite3.Connection]:
     Each call opens its own connection. A connection must not be carried over a
     ``fork()``, and a server may well fork the process that imported us.
     """
-    connection = sqlite3.connect(_path(), timeout=10.0, isolation_level=None)
+    try:
+        connection = sqlite3.connect(_path(), timeout=10.0, isolation_level=None)
+    except sqlite3.OperationalError as error:
+        raise RuntimeError(f"{_path()}: {error}; RETAIL_DB names another place") from error
     connection.row_factory = sqlite3.Row
     try:
         # IMMEDIATE: two processes that open a new file together must not both fill it.

@@ -83,6 +83,9 @@ fn failure(message: String, code: &Value, data: &Value) -> String {
     for violation in data["violations"].as_array().into_iter().flatten() {
         lines.push(format!("  {}", printable(&violation_text(violation))));
     }
+    if let Some(hint) = data["hint"].as_str() {
+        lines.push(format!("hint: {}", printable(hint)));
+    }
     if let Some(how) = data["approval"]["how"].as_str() {
         lines.push(format!("hint: {}", printable(how)));
     }

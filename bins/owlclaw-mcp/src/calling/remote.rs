@@ -52,8 +52,10 @@ fn request(url: &str, call: &ToolCall, message: &Value) -> Result<Request<Bytes>
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::ACCEPT, "application/json, text/event-stream")
         .header("mcp-protocol-version", REVISION)
-        .header("mcp-method", "tools/call")
-        .header("mcp-name", value(&call.tool, "the tool's name")?);
+        .header("mcp-method", message["method"].as_str().unwrap_or_default());
+    if let Some(name) = message["params"]["name"].as_str() {
+        request = request.header("mcp-name", value(name, "the tool's name")?);
+    }
     if let Some(client) = &call.client {
         let name = HeaderName::from_static("x-mcp-client-id");
         request = request.header(name, value(client, "--as")?);

@@ -39,7 +39,9 @@ impl Leaf {
     pub(super) fn describe(&self) -> String {
         match self {
             Leaf::Boolean => "`true` or `false`".into(),
-            Leaf::Integer { min, max } => format!("an integer from {min} to {max}"),
+            Leaf::Integer { min, max } | Leaf::Measure { min, max, .. } => {
+                format!("an integer from {min} to {max}")
+            }
             Leaf::Amount { .. } => "an amount such as 12.50".into(),
             Leaf::Share => "a share from 0 to 1, such as 0.1".into(),
             Leaf::Choice(names) => match names.as_slice() {
@@ -83,6 +85,21 @@ impl Leaf {
                     None => Err(misfit()),
                 }
             }
+            Leaf::Measure { unit, min, max } => {
+                match unit.read(text).filter(|it| (min..=max).contains(&it)) {
+                    Some(number) => Ok(number.into()),
+                    None if text == "0" => Err(misfit().hint("leave the key out for its default")),
+                    None if text.bytes().all(|byte| byte.is_ascii_digit()) => Err(misfit()),
+                    None => {
+                        let names = unit.suffixes().iter().map(|(name, _)| *name);
+                        let names = names.collect::<Vec<_>>().join(", ");
+                        let name = unit.name();
+                        Err(misfit().hint(format!(
+                            "write a whole number of {name}, or one with its unit: {names}"
+                        )))
+                    }
+                }
+            }
             Leaf::Amount { is_zero_allowed } => match Micros::parse(text) {
                 Ok(amount) if amount.get() == 0 && !is_zero_allowed => {
                     Err(Misfit::new("must be more than zero")
@@ -105,6 +122,15 @@ impl Leaf {
                 Some(name) => Ok(name.clone().into()),
                 None if text == "stdout" && names.iter().any(|name| name == "stderr") => {
                     Err(misfit().hint("standard output belongs to the protocol"))
+                }
+                None if names.iter().any(|name| name == "RS256")
+                    && (text.to_ascii_uppercase().starts_with("HS")
+                        || text.eq_ignore_ascii_case("none")) =>
+                {
+                    Err(misfit().hint(
+                        "tokens must be signed with a key whose public half is published: whoever can \
+                         verify an HS token can make one, and `none` is no signature",
+                    ))
                 }
                 None => Err(match nearest(text, names.iter().map(String::as_str)) {
                     Some(name) if names.len() > 1 => {
@@ -363,5 +389,48 @@ mod tests {
         ] {
             assert!(!is_fit(text), "{text:?}");
         }
+    }
+
+    #[test]
+    fn numbers_may_have_the_unit_of_their_key() {
+        use super::super::shape::Unit;
+        let rows = [
+            (Unit::Seconds, "60", Some(60)),
+            (Unit::Seconds, "60s", Some(60)),
+            (Unit::Seconds, "1 h", Some(3_600)),
+            (Unit::Seconds, "2min", Some(120)),
+            (Unit::Seconds, "5000ms", Some(5)),
+            (Unit::Seconds, "1500ms", None),
+            (Unit::Milliseconds, "2s", Some(2_000)),
+            (Unit::Minutes, "1h", Some(60)),
+            (Unit::Minutes, "90s", None),
+            (Unit::Bytes, "4MB", Some(4_000_000)),
+            (Unit::Bytes, "4MiB", Some(4 * 1024 * 1024)),
+            (Unit::Bytes, "16 kb", Some(16_000)),
+            (Unit::Bytes, "1s", None),
+            (Unit::Seconds, "1x", None),
+            (Unit::Seconds, "s", None),
+            (Unit::Seconds, "-1s", None),
+            (Unit::Seconds, "1.5h", None),
+            (Unit::Seconds, "99999999999999999999d", None),
+            (Unit::Seconds, "9999999999999999999d", None),
+        ];
+        for (unit, text, expected) in rows {
+            assert_eq!(unit.read(text), expected, "{text}");
+        }
+        let leaf = Leaf::Measure {
+            unit: Unit::Seconds,
+            min: 1,
+            max: 60,
+        };
+        let read = |text| leaf.coerce(text, Path::new("/"));
+        assert!(read("1min").is_ok() && read("61s").is_err() && read("0s").is_err());
+        assert!(
+            read("61x")
+                .unwrap_err()
+                .hint
+                .unwrap()
+                .contains("ms, s, min")
+        );
     }
 }

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::shape::file_schema;
+use super::shape::{Unit, file_schema};
 
 /// What stands for something that is elsewhere.
 const REFERENCE: &str = r"\$\{[^}]+\}";
@@ -25,7 +25,14 @@ fn lighten(schema: &mut Value) {
     members.retain(|name, _| !name.starts_with("x-") && name != "format");
     for name in ["properties", "patternProperties", "$defs"] {
         if let Some(Value::Object(inner)) = members.get_mut(name) {
-            inner.values_mut().for_each(lighten);
+            for (key, inner) in inner {
+                lighten(inner);
+                let unit = Unit::of_key(key);
+                let text = inner.pointer_mut("/anyOf/1/pattern");
+                if let (Some(unit), Some(text)) = (unit, text) {
+                    *text = json!(format!("{REFERENCE}|{}", measures(unit)));
+                }
+            }
         }
     }
     for name in ["additionalProperties", "items"] {
@@ -42,6 +49,20 @@ fn lighten(schema: &mut Value) {
     if wants_no_text(members) {
         *schema = or_reference(std::mem::take(members));
     }
+}
+
+/// Numbers with a unit, in either case.
+fn measures(unit: Unit) -> String {
+    let either = |letter: char| {
+        format!(
+            "[{}{}]",
+            letter.to_ascii_uppercase(),
+            letter.to_ascii_lowercase()
+        )
+    };
+    let names = unit.suffixes().iter();
+    let names = names.map(|(name, _)| name.chars().map(either).collect::<String>());
+    format!("^[0-9]+ ?({})$", names.collect::<Vec<_>>().join("|"))
 }
 
 fn is_section(members: &Map<String, Value>) -> bool {

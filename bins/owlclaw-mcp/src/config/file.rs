@@ -170,6 +170,13 @@ impl<'a> Walk<'a> {
                 let found = other.describe();
                 let message = format!("`{path}` must be a list, found {found}");
                 let hint = match other {
+                    Value::Scalar(text) if matches!(shape, Shape::Groups(_)) => {
+                        let words: Vec<&str> = text.split_whitespace().collect();
+                        let words = super::document::shorten(&words.join(", "));
+                        format!(
+                            "write the program and its arguments as a list, `[{words}]`: no shell is asked"
+                        )
+                    }
                     Value::Scalar(text) => format!("write `[{}]`", super::document::shorten(text)),
                     _ => format!("each element is {}", leaf.describe()),
                 };

@@ -159,6 +159,15 @@ impl Config {
         }
     }
 
+    /// Every setting that decides how a client is served, by its key: two processes that share a server
+    /// have the same. Secrets look alike.
+    pub(crate) fn of_serving(&self) -> BTreeMap<String, Value> {
+        let mut settings = flat(self);
+        // Each process has a log of its own.
+        settings.retain(|key, _| !key.starts_with("logging."));
+        settings
+    }
+
     /// This configuration with what can change while the server runs taken from `new`.
     #[must_use]
     pub fn with_live_settings_of(&self, new: &Config) -> Config {

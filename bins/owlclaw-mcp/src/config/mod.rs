@@ -69,6 +69,7 @@ pub use model::{
     Logging, Resources, Tools, Transport,
 };
 pub use money::{Micros, ParseMicrosError};
+pub(crate) use nearest::nearest;
 pub use needs::Needs;
 pub use overrides::Overrides;
 pub(crate) use problem::printable;
@@ -245,7 +246,19 @@ fn read(name: &Path, path: &Path, is_named: bool, problems: &mut Vec<Problem>) -
         Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => return None,
         Err(error) => {
             let message = format!("the configuration file cannot be read: {error}");
-            problems.push(Problem::error(origin(), message));
+            let hint = match error.kind() {
+                io::ErrorKind::NotFound => {
+                    let name = name.display();
+                    Some(format!(
+                        "name the file that is there, or write one: owlclaw-mcp config init --output {name}"
+                    ))
+                }
+                io::ErrorKind::PermissionDenied => {
+                    Some("let the user who runs this read it and its directory".to_owned())
+                }
+                _ => None,
+            };
+            problems.push(Problem::error(origin(), message).hint_if(hint));
             return None;
         }
     }

@@ -8,7 +8,7 @@ const PART_SIMILARITY: f64 = 0.6;
 const MIN_PART_BYTES: usize = 4;
 
 /// The candidate most like `word`, if any is like it at all; letter case does not count.
-pub(super) fn nearest<'a>(
+pub(crate) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {

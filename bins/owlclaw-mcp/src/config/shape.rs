@@ -41,6 +41,12 @@ pub(super) enum Leaf {
         min: u64,
         max: u64,
     },
+    /// An integer that may be written with a unit, as in `60s`.
+    Measure {
+        unit: Unit,
+        min: u64,
+        max: u64,
+    },
     /// An amount of money; zero is one unless it says otherwise.
     Amount {
         is_zero_allowed: bool,
@@ -49,6 +55,88 @@ pub(super) enum Leaf {
     Share,
     Choice(Vec<String>),
     Text(Format),
+}
+
+/// What a number counts, by the end of its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unit {
+    Milliseconds,
+    Seconds,
+    Minutes,
+    Bytes,
+}
+
+const TIMES: [(&str, u64); 6] = [
+    ("ms", 1),
+    ("s", 1_000),
+    ("min", 60_000),
+    ("m", 60_000),
+    ("h", 3_600_000),
+    ("d", 86_400_000),
+];
+const SIZES: [(&str, u64); 7] = [
+    ("B", 1),
+    ("kB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+];
+
+impl Unit {
+    pub(super) fn of_key(key: &str) -> Option<Self> {
+        Some(match key.rsplit_once('_').map_or(key, |(_, last)| last) {
+            "milliseconds" => Self::Milliseconds,
+            "seconds" => Self::Seconds,
+            "minutes" => Self::Minutes,
+            "bytes" => Self::Bytes,
+            // That of a header, which is in seconds.
+            _ if key == "max_age" => Self::Seconds,
+            _ => return None,
+        })
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Milliseconds => "milliseconds",
+            Self::Seconds => "seconds",
+            Self::Minutes => "minutes",
+            Self::Bytes => "bytes",
+        }
+    }
+
+    /// The units that a number may be written with, and how many of the smallest they are.
+    pub(super) fn suffixes(self) -> &'static [(&'static str, u64)] {
+        match self {
+            Self::Bytes => &SIZES,
+            _ => &TIMES,
+        }
+    }
+
+    fn smallest(self) -> u64 {
+        match self {
+            Self::Milliseconds | Self::Bytes => 1,
+            Self::Seconds => 1_000,
+            Self::Minutes => 60_000,
+        }
+    }
+
+    /// How many of this unit `text` stands for, which may be a number alone; `None` if it is no whole
+    /// number of them.
+    pub(super) fn read(self, text: &str) -> Option<u64> {
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, suffix) = text.split_at(digits);
+        let number: u64 = number.parse().ok()?;
+        if suffix.is_empty() {
+            return Some(number);
+        }
+        let suffix = suffix.strip_prefix(' ').unwrap_or(suffix);
+        let mut known = self.suffixes().iter();
+        let (_, factor) = known.find(|(known, _)| known.eq_ignore_ascii_case(suffix))?;
+        let smallest = number.checked_mul(*factor)?;
+        (smallest % self.smallest() == 0).then(|| smallest / self.smallest())
+    }
 }
 
 /// What a text has to look like.
@@ -124,7 +212,15 @@ pub(super) fn root() -> &'static Keys {
 }
 
 fn keys(properties: &Value) -> Keys {
-    let entry = |(name, schema): (&String, &Value)| (name.clone(), shape(schema));
+    let entry = |(name, schema): (&String, &Value)| {
+        let shape = match (shape(schema), Unit::of_key(name)) {
+            (Shape::Single(Leaf::Integer { min, max }), Some(unit)) => {
+                Shape::Single(Leaf::Measure { unit, min, max })
+            }
+            (shape, _) => shape,
+        };
+        (name.clone(), shape)
+    };
     properties
         .as_object()
         .into_iter()
@@ -276,7 +372,8 @@ mod tests {
             ),
             (
                 "commands.x.timeout_seconds",
-                Shape::Single(Leaf::Integer {
+                Shape::Single(Leaf::Measure {
+                    unit: Unit::Seconds,
                     min: 1,
                     max: 86_400,
                 }),

@@ -68,7 +68,7 @@ fn in_file(config: &Config) -> Vec<Finding> {
         });
         return findings;
     }
-    findings.extend(private(AREA, path));
+    findings.extend(exposed(config));
     match open_reader(config) {
         Ok(mut reader) => {
             findings.push(Finding::ok(AREA, format!("{place} can be read")));
@@ -118,6 +118,32 @@ fn writable(area: &'static str, directory: &Path) -> Option<Finding> {
 fn can_be_made(area: &'static str, directory: &Path) -> Option<Finding> {
     let above = directory.ancestors().find(|it| it.exists())?;
     writable(area, above)
+}
+
+/// What others can read or replace of what is recorded.
+pub(super) fn exposed(config: &Config) -> Vec<Finding> {
+    const AREA: &str = "ledger";
+    if config.ledger.url.is_some() {
+        return Vec::new();
+    }
+    let path = &config.ledger.path;
+    let directory = path.parent().and_then(|it| replaceable(AREA, it));
+    private(AREA, path).into_iter().chain(directory).collect()
+}
+
+/// Whoever can write to a directory can put another file in the place of one that is private.
+fn replaceable(area: &'static str, directory: &Path) -> Option<Finding> {
+    use std::os::unix::fs::PermissionsExt;
+    const STICKY: u32 = 0o1000;
+    let mode = fs::metadata(directory).ok()?.permissions().mode();
+    (mode & 0o022 != 0 && mode & STICKY == 0).then(|| {
+        let (place, mode) = (directory.display(), mode & 0o777);
+        Finding::warning(
+            area,
+            format!("others can replace the files in {place} (mode {mode:03o})"),
+        )
+        .hint(format!("chmod go-w {place}"))
+    })
 }
 
 /// What the ledger holds is for its owner alone.

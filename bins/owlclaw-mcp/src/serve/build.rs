@@ -79,6 +79,10 @@ impl Server {
 
         let policy = policy::policy(&config.governance, &catalog)?;
         let Stores { recorder, quotas } = store::open(&config, &policy).await?;
+        for found in crate::doctor::exposed(&config) {
+            let (problem, hint) = (found.message, found.hint);
+            tracing::warn!(problem, hint, "the ledger is not for its owner alone");
+        }
         let quotas = Arc::new(quotas);
         // After the ledger, which makes the directory for its owner alone.
         let redactor = redaction::redactor(&config.redaction, &config.ledger.path)?;
@@ -256,13 +260,14 @@ pub(super) async fn start_app(config: &Config) -> Result<Option<Arc<PythonApp>>,
     options.grace = Duration::from_secs(config.workers.grace_seconds);
     options.worker_memory = config.workers.max_memory_bytes;
     let app = PythonApp::start(options).await.map_err(|error| {
-        let details = error.details();
-        let text = if details.is_empty() {
-            error.to_string()
-        } else {
-            format!("{error}\n{details}")
+        let (text, details) = (error.to_string(), error.details());
+        // A traceback ends with what the error says itself.
+        let details = details.trim_end();
+        let details = match details.rsplit_once('\n') {
+            Some((before, last)) if text.ends_with(last.trim()) => before,
+            _ => details,
         };
-        Failure::from(text)
+        Failure::from(format!("{text}\n{details}").trim_end().to_owned())
     })?;
     let info = app.info();
     tracing::info!(
@@ -310,6 +315,13 @@ pub(super) fn offer(config: &Config, sources: &Sources, catalog: &Arc<SkillCatal
         config::IncludeSkill::Link => IncludeSkill::Link,
         config::IncludeSkill::None => IncludeSkill::None,
     };
+    if tools.iter().next().is_none() && catalog.iter().next().is_none() {
+        tracing::warn!(
+            hint = "set `app`, `commands` or `services`, or --app, and put skills into \
+                    `resources.skills_dir`",
+            "there is nothing on offer: no tool and no skill"
+        );
+    }
     let ttl_ms = config.resources.cache_ttl_seconds * 1_000;
     let skills = Arc::new(SkillResources::new(Arc::clone(catalog), ttl_ms));
     let resources: Arc<dyn Resources> = match &sources.app {

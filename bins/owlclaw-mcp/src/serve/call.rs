@@ -14,7 +14,8 @@ use crate::Failure;
 use crate::config::{Loaded, LogLevel, Source};
 use crate::logging::Log;
 
-/// Builds a server, hands it one request of `client`, and closes it when that is answered.
+/// Builds a server, hands it one request of `client`, and another one if `again` makes one of the
+/// response, and closes it when that is answered.
 ///
 /// # Errors
 ///
@@ -24,7 +25,8 @@ pub(crate) fn call(
     mut loaded: Loaded,
     client: Option<&str>,
     frame: &Bytes,
-) -> Result<Value, Failure> {
+    again: impl FnOnce(&Value) -> Option<Bytes>,
+) -> Result<(Value, Option<Value>), Failure> {
     let principal = match client {
         Some(client) => named(client)?,
         None => stdio::principal()?,
@@ -33,11 +35,9 @@ pub(crate) fn call(
     loaded.config.tasks.enabled = false;
     // What is told to webhooks is told by servers.
     loaded.config.alerts = crate::config::Alerts::default();
-    // The answer is what is asked for; what is worth knowing besides is what went wrong.
+    // The answer is what is asked for, and it says what went wrong with the call.
     let logging = &mut loaded.config.logging;
-    if matches!(logging.level, LogLevel::Debug | LogLevel::Info) {
-        logging.level = LogLevel::Warning;
-    }
+    logging.level = LogLevel::Error;
     let (log, level) = Log::start_adjustable(logging);
     let lifecycle = Lifecycle::watch(loaded.config.shutdown)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -51,27 +51,35 @@ pub(crate) fn call(
         lifecycle.serving();
         let outbox = Outbox::default();
         let connection = Connection::new(principal, TransportKind::Stdio, None, outbox.clone());
-        let accepted = server.gateway.engine().accept(&connection, frame, &outbox);
-        let reply = match accepted {
-            Accepted::Done(reply) => reply,
-            Accepted::Pending(exchange) => tokio::select! {
-                reply = exchange => reply,
-                // Dropping the exchange cancels the call, and the ledger says so.
-                () = lifecycle.asked() => Reply::Nothing,
-            },
+        let ask = async |frame: &Bytes| {
+            let accepted = server.gateway.engine().accept(&connection, frame, &outbox);
+            let reply = match accepted {
+                Accepted::Done(reply) => reply,
+                Accepted::Pending(exchange) => tokio::select! {
+                    reply = exchange => reply,
+                    // Dropping the exchange cancels the call, and the ledger says so.
+                    () = lifecycle.asked() => Reply::Nothing,
+                },
+            };
+            match reply {
+                Reply::One(answer) => {
+                    let mut text = BytesMut::new();
+                    encode(&Message::Response(answer.response), &mut text);
+                    Ok(serde_json::from_slice(&text)?)
+                }
+                Reply::Nothing | Reply::Batch(_) => Err(Failure::from("the call was cancelled")),
+            }
+        };
+        let response = ask(frame).await;
+        let second = match response.as_ref().ok().and_then(again) {
+            Some(frame) => ask(&frame).await.ok(),
+            None => None,
         };
         connection.close();
         lifecycle.begin();
         // Whether all of it is closed cleanly is in the log.
         server.close().await;
-        match reply {
-            Reply::One(answer) => {
-                let mut text = BytesMut::new();
-                encode(&Message::Response(answer.response), &mut text);
-                Ok(serde_json::from_slice(&text)?)
-            }
-            Reply::Nothing | Reply::Batch(_) => Err("the call was cancelled".into()),
-        }
+        Ok((response?, second))
     });
     runtime.shutdown_background();
     log.flush();

@@ -466,22 +466,31 @@ pub(super) struct StdioKey {
 }
 
 impl StdioKey {
-    /// The key in the environment, if there is one and keys are configured.
+    /// The key in the environment, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// If it is no text.
+    pub(super) fn of_environment() -> Result<Option<String>, Failure> {
+        match std::env::var(STDIO_KEY) {
+            Ok(key) if !key.trim().is_empty() => Ok(Some(key.trim().to_owned())),
+            Ok(_) | Err(std::env::VarError::NotPresent) => Ok(None),
+            Err(std::env::VarError::NotUnicode(_)) => {
+                Err(format!("{STDIO_KEY} is not an API key").into())
+            }
+        }
+    }
+
+    /// A client's key, if it has one and keys are configured.
     ///
     /// # Errors
     ///
     /// If it is not good, or there is none and there must be one.
     pub(super) fn of(
+        key: Option<String>,
         config: &Config,
         identification: Option<&Arc<Identification>>,
     ) -> Result<Option<Self>, Failure> {
-        let key = match std::env::var(STDIO_KEY) {
-            Ok(key) if !key.trim().is_empty() => Some(key.trim().to_owned()),
-            Ok(_) | Err(std::env::VarError::NotPresent) => None,
-            Err(std::env::VarError::NotUnicode(_)) => {
-                return Err(format!("{STDIO_KEY} is not an API key").into());
-            }
-        };
         let keys = identification.and_then(|it| it.keys.clone());
         let (key, keys) = match (key, keys) {
             (Some(key), Some(keys)) => (key, keys),

@@ -133,6 +133,19 @@ impl Lifecycle {
         }
     }
 
+    /// Resolves when it has begun to stop.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub(super) async fn begun(&self) {
+        let mut deadline = self.0.deadline.subscribe();
+        if deadline.wait_for(Option::is_some).await.is_err() {
+            // The sender is in `self`, so this cannot be.
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Whether it has begun to stop: it is not ready then, whatever else works.
     pub(super) fn has_begun(&self) -> bool {
         self.0.deadline.borrow().is_some()
@@ -141,6 +154,15 @@ impl Lifecycle {
     /// How long what was asked before may go on.
     pub(super) fn drain(&self) -> Duration {
         Duration::from_secs(self.0.options.drain_seconds)
+    }
+
+    /// The same for what begins now, which may be after stopping has begun.
+    pub(super) fn drain_left(&self) -> Duration {
+        let left = self.0.deadline.borrow().map(|deadline| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            left.saturating_sub(CLOSING)
+        });
+        left.map_or(self.drain(), |left| left.min(self.drain()))
     }
 
     /// After how long it is over in any case.

@@ -2,7 +2,7 @@
 //! servers share.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gateway::{Component, ComponentState, Gateway, system_clock};
 use governance::{Calendar, Kind, MemoryQuota, Micros, Policy, Seed, Timestamp};
@@ -19,6 +19,9 @@ use crate::config::{self, Config, Environment};
 
 /// What this program serves with.
 pub(super) type ServedGateway = Gateway<Quotas>;
+
+/// How long a process that was killed may still hold its ledger.
+const UNLOCKING: Duration = Duration::from_millis(500);
 
 /// The record and the counters.
 #[derive(Debug)]
@@ -134,7 +137,15 @@ async fn open_database(config: &Config, url: &str) -> Result<Stores, Failure> {
 
 fn open_file(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<Recorder, Failure> {
     let path = &config.ledger.path;
-    let store = SqliteLedger::open(path, durability(config)).map_err(|error| match error {
+    let mut opened = SqliteLedger::open(path, durability(config));
+    let until = Instant::now() + UNLOCKING;
+    while let Err(OpenError::Locked { .. }) = opened
+        && Instant::now() < until
+    {
+        std::thread::sleep(UNLOCKING / 20);
+        opened = SqliteLedger::open(path, durability(config));
+    }
+    let store = opened.map_err(|error| match error {
         OpenError::Locked { .. } => Failure::from(LedgerInUse {
             why: error.to_string(),
         }),

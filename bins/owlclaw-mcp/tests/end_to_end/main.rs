@@ -34,6 +34,7 @@ mod restart;
 mod rules;
 mod services;
 mod shared_ledger;
+mod shared_stdio;
 mod shutdown;
 mod shutdown_ways;
 mod skills;

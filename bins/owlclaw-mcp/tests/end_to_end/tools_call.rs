@@ -85,6 +85,41 @@ async fn rules_and_schemas_hold_for_operators_too() {
 }
 
 #[tokio::test]
+async fn a_tool_that_is_not_there_may_be_one_that_is() {
+    let site = shop();
+    let server = site.http().await;
+    let url = format!("http://{}/mcp", server.address());
+    let elsewhere = Site::new(json!({"governance": {
+        "clients": {"reader": {"tools": {"hide": ["append"]}}},
+    }}));
+    let rows: [(&Site, &[&str], &str); 4] = [
+        (
+            &site,
+            &["ehco", "--url", &url],
+            "hint: did you mean `echo`?",
+        ),
+        (&elsewhere, &["apend"], "hint: did you mean `append`?"),
+        // What a client may not see is nothing that it may have meant.
+        (
+            &elsewhere,
+            &["apend", "--as", "reader"],
+            "hint: did you mean `spend`?",
+        ),
+        (&elsewhere, &["quite-another-thing"], "tools list"),
+    ];
+    for (site, words, hint) in rows {
+        let said = call(site, words).await;
+        assert_eq!(said.code, Some(1));
+        assert!(said.messages.contains(hint), "{}", said.messages);
+        assert!(
+            said.messages.starts_with("error: unknown tool"),
+            "{}",
+            said.messages
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_running_server_is_called_where_it_is() {
     let site = shop();
     let server = site.http().await;

@@ -194,6 +194,36 @@ async fn a_key_that_is_taken_back_takes_its_tokens_along() {
     assert!(issuers.verify(&token, clock()).unwrap().is_ok());
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_issuer_without_keys_takes_all_its_tokens_along() {
+    clock!(CLOCK);
+    let clock = || at(&CLOCK);
+    let pair = Pair::p256();
+    let mut lasting = claims();
+    lasting["exp"] = json!(NOW + 100_000);
+    let token = pair.token(&json!({"alg": "ES256", "kid": "a"}), &lasting);
+    let unusable = json!({"kty": "oct", "kid": "a", "k": "AAAA"});
+    let source = Source::of(&[pair.jwk("a")]);
+    let issuers = kept(options(), &source, clock).await;
+    for none in [vec![], vec![unusable]] {
+        source.say(&[pair.jwk("a")]);
+        CLOCK.fetch_add(900, Ordering::SeqCst);
+        until(|| issuers.health(clock())[0].ok).await;
+        assert!(issuers.verify_later(&token, clock).await.is_ok());
+        source.say(&none);
+        CLOCK.fetch_add(900, Ordering::SeqCst);
+        until(|| !issuers.health(clock())[0].ok).await;
+        let outcome = issuers.verify_later(&token, clock).await;
+        assert!(
+            matches!(outcome, Err(Rejection::Invalid { .. })),
+            "{outcome:?}"
+        );
+        let health = &issuers.health(clock())[0];
+        assert_eq!(health.keys, 0);
+        assert!(health.failure.as_ref().unwrap().contains("no key"));
+    }
+}
+
 #[tokio::test]
 async fn what_is_no_set_of_keys_replaces_none() {
     let pair = Pair::p256();
