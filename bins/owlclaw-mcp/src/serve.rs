@@ -24,6 +24,7 @@ mod rules;
 mod services;
 mod sessions;
 mod sources;
+mod standing;
 mod states;
 mod stdio;
 mod store;
@@ -42,10 +43,10 @@ use build::Server;
 use lifecycle::{Lifecycle, UNCLEAN};
 use rules::Rules;
 
-pub(crate) use build::{interpreter, scan_options};
+pub(crate) use build::interpreter;
 pub(crate) use call::call;
-pub(crate) use explain::explain;
-pub(crate) use list::{resources_list, tools_list};
+pub(crate) use explain::{Callee, Explained, explain};
+pub(crate) use list::{Survey, resources_list, survey};
 pub(crate) use store::{database, database_options, open_reader};
 
 /// Serves until the client goes or a signal comes. `level` changes that of the log. The codes to exit

@@ -17,6 +17,7 @@ use super::commands::Command;
 use super::governance::Governance;
 use super::identity::Identity;
 use super::limits::Limits;
+use super::owlclaw::Switches;
 use super::record::{Ledger, Redaction};
 use super::services::Services;
 use super::shutdown::Shutdown;
@@ -72,6 +73,9 @@ pub struct Config {
     pub alerts: Alerts,
     /// Stack traces in error answers. Never where clients are strangers.
     pub development: bool,
+    /// What the application's own `owlclaw.yaml` says of single tools.
+    #[serde(skip)]
+    pub switches: Switches,
 }
 
 /// How clients reach the server.
@@ -258,6 +262,8 @@ pub struct Tools {
     pub include_skill: IncludeSkill,
     /// How a client hears of arguments that do not fit, and of handlers that fail.
     pub error_style: ErrorStyle,
+    /// What becomes of calls of a tool whose `SKILL.md` cannot be used.
+    pub broken_skill: BrokenSkill,
 }
 
 impl Default for Tools {
@@ -269,6 +275,7 @@ impl Default for Tools {
             page_size: 100,
             include_skill: IncludeSkill::default(),
             error_style: ErrorStyle::default(),
+            broken_skill: BrokenSkill::default(),
         }
     }
 }
@@ -342,6 +349,17 @@ pub enum IncludeSkill {
     None,
 }
 
+/// What becomes of calls of a tool whose `SKILL.md` cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BrokenSkill {
+    /// They are refused.
+    #[default]
+    Refuse,
+    /// An operator must confirm each.
+    Confirm,
+}
+
 /// How a client hears of arguments that do not fit, and of handlers that fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -359,9 +377,13 @@ pub enum ErrorStyle {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Resources {
-    /// The directory that is searched for `SKILL.md`.
+    /// The directory that is searched for `SKILL.md`. Without one, that which the application mounts;
+    /// without an application, `capabilities` beside the configuration file.
     #[schemars(extend("format" = "path"))]
-    pub skills_dir: PathBuf,
+    pub skills_dir: Option<PathBuf>,
+    /// The directory of the configuration file.
+    #[serde(skip)]
+    pub base: PathBuf,
     /// How long a client may keep the list of resources.
     #[schemars(range(max = 86_400))]
     pub cache_ttl_seconds: u64,
@@ -376,11 +398,19 @@ pub struct Resources {
 impl Default for Resources {
     fn default() -> Self {
         Self {
-            skills_dir: "./capabilities".into(),
+            skills_dir: None,
+            base: PathBuf::new(),
             cache_ttl_seconds: 600,
             page_size: 50,
             root_category: None,
         }
+    }
+}
+
+impl Resources {
+    /// Where skills are if neither the configuration nor an application says so.
+    pub fn default_dir(&self) -> PathBuf {
+        self.base.join("capabilities")
     }
 }
 

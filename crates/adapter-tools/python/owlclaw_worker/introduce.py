@@ -39,6 +39,7 @@ def ready(application, root, started, cannot_fork=()):
         "import_ms": int((time.monotonic() - started) * 1000),
         "tools": tools,
         "states": _states(application.states()),
+        "skills": application.skills(),
         "warnings": warnings,
         "cannot_fork": list(cannot_fork),
         "files": files(root),
