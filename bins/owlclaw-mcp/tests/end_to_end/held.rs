@@ -98,7 +98,7 @@ async fn offer_health(server: &HttpServer) -> Value {
 async fn a_skill_that_breaks_frees_its_tool_at_no_time() {
     let site = Site::new(json!({}));
     site.skill("shop", "echo", CRITICAL);
-    let mut server = site.http().await;
+    let server = site.http().await;
     let mut client = server.client();
     client.open(MODERN).await;
     becomes(&mut client, "confirmation", "at first").await;
@@ -166,7 +166,16 @@ async fn what_is_held_back_is_told_with_its_place() {
     );
     let doctor = run(site.command(&["doctor"])).await;
     let list = run(site.command(&["tools", "list"])).await;
-    let explain = ["governance", "explain", "--as", "ana", "--tool", "echo"];
+    let explain = [
+        "governance",
+        "explain",
+        "--as",
+        "ana",
+        "--tool",
+        "echo",
+        "--format",
+        "json",
+    ];
     let explained = run(site.command(&explain)).await;
     for said in [&doctor.output, &list.messages, &explained.output] {
         // A narrow table breaks lines.
@@ -437,6 +446,7 @@ async fn what_owlclaw_switches_off_is_off_and_its_limits_are_no_secret() {
     for (tool, expected) in rows {
         let arguments = match tool {
             "fail" => json!({"why": "so"}),
+            "spend" => json!({"usd": "1"}),
             _ => json!({"text": "x"}),
         };
         let answer = server.request("tools/call", call(tool, arguments)).await;
