@@ -227,4 +227,23 @@ mod tests {
             assert_eq!(facts(block).confirmation, confirmation, "{block}");
         }
     }
+
+    #[test]
+    fn what_is_left_to_a_tool_is_what_its_skill_says() {
+        let rows = [
+            ("{migration_weight: 0}", true, None),
+            ("{migration_weight: 1}", false, Some(Confirmation::Operator)),
+            (
+                "{migration_weight: 99, requires_confirmation: true}",
+                false,
+                Some(Confirmation::Operator),
+            ),
+            ("{migration_weight: 100}", false, None),
+        ];
+        for (block, is_held, confirmation) in rows {
+            let facts = facts(block);
+            assert_eq!(facts.held.is_some(), is_held, "{block}");
+            assert_eq!(facts.confirmation, confirmation, "{block}");
+        }
+    }
 }

@@ -86,7 +86,7 @@ pub struct Remaining {
 
 impl Reason {
     /// Every reason there is.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::NotVisible,
         Self::Permission,
         Self::Held,

@@ -122,7 +122,7 @@ async fn counters(config: &Config, policy: &Policy) -> Result<Quotas, Failure> {
         let quotas = PostgresQuota::open(&url, QuotaOptions::default()).await?;
         return Ok(Quotas::postgres(quotas));
     }
-    let quota = MemoryQuota::default();
+    let quota = MemoryQuota::new(config.governance.max_clients);
     // Without a ledger nothing has been used yet.
     if config.ledger.path.exists() {
         let mut reader = store::open_reader(config)?;
