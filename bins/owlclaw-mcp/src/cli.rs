@@ -174,6 +174,9 @@ pub(crate) enum ConfigCommand {
     Validate {
         #[command(flatten)]
         settings: Settings,
+        /// Import the application too, which runs its code, and say which rules match nothing on offer
+        #[arg(long)]
+        import: bool,
         /// How to print
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
@@ -258,7 +261,7 @@ pub(crate) struct Settings {
     /// The port to listen on [default: 8080]
     #[arg(long, value_name = "N")]
     port: Option<u16>,
-    /// The directory with the skills [default: ./capabilities]
+    /// The directory with the skills [default: that of the application, or ./capabilities]
     #[arg(long, value_name = "PATH")]
     skills_dir: Option<String>,
     /// The Python application: module[:attribute] or path.py[:attribute]

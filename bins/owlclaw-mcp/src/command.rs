@@ -142,11 +142,12 @@ fn carry_out(program: Program, command: Command) -> Result<ExitCode, Stop> {
         Command::Tools(ToolsCommand::List { settings, view }) => {
             let loaded = load_for(settings, TOOLS)?;
             let log = Log::start(&loaded.config.logging);
-            let rows = serve::tools_list(loaded.config, view.client).map_err(Stop::Failed)?;
+            let survey = serve::survey(&loaded, view.client.as_deref()).map_err(Stop::Failed)?;
             log.flush();
+            complain(&survey.problems.tools);
             match view.format {
-                ListFormat::Json => print_json(&rows),
-                ListFormat::Table => print(&listing::tools_table(&rows)),
+                ListFormat::Json => print_json(&survey.tools),
+                ListFormat::Table => print(&listing::tools_table(&survey.tools)),
             }
         }
         Command::Resources(ResourcesCommand::List {

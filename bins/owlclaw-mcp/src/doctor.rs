@@ -128,7 +128,7 @@ pub(crate) fn examine(source: &Source, imports: bool) -> Report {
     let mut findings = Vec::new();
     if let Some(loaded) = configuration(source, &mut findings) {
         findings.extend(system::files(&loaded));
-        findings.extend(application::findings(&loaded.config, imports));
+        findings.extend(application::findings(&loaded, imports));
         findings.extend(storage::findings(&loaded.config));
         findings.extend(network::findings(&loaded.config));
         findings.extend(system::findings(&loaded.config));
@@ -177,7 +177,7 @@ fn configuration(source: &Source, findings: &mut Vec<Finding>) -> Option<Loaded>
     loaded
 }
 
-fn of_problem(area: &'static str, problem: &Problem) -> Finding {
+pub(super) fn of_problem(area: &'static str, problem: &Problem) -> Finding {
     let state = match problem.severity {
         Severity::Error => State::Error,
         Severity::Warning => State::Warning,

@@ -15,6 +15,12 @@ const MAX_DESCRIPTION_CHARACTERS: usize = 80;
 pub struct ToolRow {
     /// What it is called by.
     pub name: String,
+    /// What people call it, if that is not its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Why its calls are refused, whoever makes them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<String>,
     /// What carries it out: `native`, `python`, `command`, `http`, …
     pub kind: String,
     /// All of its description.
@@ -95,7 +101,10 @@ pub fn tools_table(rows: &[ToolRow]) -> String {
                     row.name.clone(),
                     row.kind.clone(),
                     row.risk.clone().unwrap_or_else(dash),
-                    row.confirmation.clone().unwrap_or_else(dash),
+                    match &row.held {
+                        Some(_) => "held back".to_owned(),
+                        None => row.confirmation.clone().unwrap_or_else(dash),
+                    },
                     row.estimated_cost
                         .map_or_else(dash, |cost| cost.to_string()),
                     row.max_calls_per_minute
@@ -169,6 +178,8 @@ mod tests {
     fn tool(name: &str, description: &str) -> ToolRow {
         ToolRow {
             name: name.into(),
+            title: None,
+            held: None,
             kind: "python".into(),
             description: description.into(),
             risk: Some("high".into()),

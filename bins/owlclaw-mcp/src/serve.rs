@@ -24,6 +24,7 @@ mod rules;
 mod services;
 mod sessions;
 mod sources;
+mod standing;
 mod states;
 mod stdio;
 mod store;
@@ -42,11 +43,11 @@ use build::Server;
 use lifecycle::{Lifecycle, UNCLEAN};
 use rules::Rules;
 
-pub(crate) use build::{interpreter, scan_options};
+pub(crate) use build::interpreter;
 pub(crate) use call::call;
-pub(crate) use explain::explain;
+pub(crate) use explain::{Callee, Explained, explain};
 pub(crate) use identity::STDIO_KEY;
-pub(crate) use list::{resources_list, tools_list};
+pub(crate) use list::{Survey, resources_list, survey};
 pub(crate) use stdio::tell_client;
 pub(crate) use store::{database, database_options, open_reader};
 

@@ -278,7 +278,7 @@ fn rules_are_checked_as_strictly_as_anything() {
 
 #[test]
 fn files_that_are_no_configuration_say_so() {
-    let rows: [(&str, &[&str]); 8] = [
+    let rows: [(&str, &[&str]); 12] = [
         ("", &[]),
         ("# nothing yet\n", &[]),
         ("mcp_server:\n", &[]),
@@ -286,6 +286,30 @@ fn files_that_are_no_configuration_say_so() {
             "mcp_server:\n  http: [1\n",
             &[
                 "2:9: this is not valid YAML: unclosed bracket '[' | look for brackets, quotes and indentation at this place and before it",
+            ],
+        ),
+        (
+            "mcp_server:\n  governance: {confirm: [*]}\n",
+            &[
+                "2:26: `*` without quotes is a reference in YAML, and refers to nothing | put quotes around it: `[\"*\"]`",
+            ],
+        ),
+        (
+            "mcp_server:\n  governance: {confirm: [a, *-b]}\n",
+            &[
+                "2:29: `*-b` without quotes is a reference in YAML, and refers to nothing | put quotes around it: `[\"*\"]`",
+            ],
+        ),
+        (
+            "mcp_server: &a [*a]\n",
+            &[
+                "1:17: a reference stands inside of what it refers to | no configuration needs that; look for references (`*name`) here",
+            ],
+        ),
+        (
+            "mcp_server:\n governance:\n  conditions:\n    a: {tool: x, when: args.amount + 1}\n",
+            &[
+                "4:24: `governance.conditions.a.when`: it is neither true nor false, whatever a call is like; compare it with something | write an expression such as `args.amount > 1000`",
             ],
         ),
         (
@@ -646,7 +670,7 @@ fn paths_begin_where_they_were_written() {
             .config
     };
     let config = load(Environment::default());
-    assert_eq!(config.resources.skills_dir, etc.join("skills"));
+    assert_eq!(config.resources.skills_dir, Some(etc.join("skills")));
     assert_eq!(config.ledger.path, etc.join("data/ledger.db"));
     assert_eq!(
         config.python.as_deref().map(Path::new),
@@ -655,7 +679,10 @@ fn paths_begin_where_they_were_written() {
     let app = directory.path().join("src/app.py:app");
     assert_eq!(config.app.as_deref().map(Path::new), Some(&*app));
     let config = load(Environment::from([("MCP_SERVER_SKILLS_DIR", "here")]));
-    assert_eq!(config.resources.skills_dir, directory.path().join("here"));
+    assert_eq!(
+        config.resources.skills_dir,
+        Some(directory.path().join("here"))
+    );
 }
 
 #[test]

@@ -1,12 +1,17 @@
 //! All skills of one directory at one time.
 
-use std::{collections::HashMap, sync::Arc, time::SystemTime};
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::PathBuf,
+    sync::Arc,
+    time::SystemTime,
+};
 
 use crate::{
     content::{Content, ReadError},
     filter::SkillFilter,
     problem::Problem,
-    scan::{self, ScanOptions},
+    scan::{self, ScanOptions, Scanned, tools_of},
     skill::{Skill, SkillFile},
     uri::{SkillUri, SkillUriError},
 };
@@ -19,6 +24,38 @@ pub struct SkillCatalog {
     by_name: HashMap<String, usize>,
     /// Every URI that can be read, in canonical form.
     by_uri: HashMap<String, Target>,
+    /// The skill that governs a tool, by the tool's name: those that are there, and those that were.
+    rules: BTreeMap<String, Arc<Skill>>,
+    /// Tools that a file says it is about which cannot be used.
+    holds: BTreeMap<String, Hold>,
+    /// Tools that such a file is about if it has the name of its directory.
+    holds_by_directory: BTreeMap<String, Hold>,
+    /// By the directory of each skill that is named otherwise, its name.
+    misnamed: BTreeMap<String, (String, Hold)>,
+    /// What cannot be used, by its path.
+    unfit: BTreeMap<PathBuf, Hold>,
+    /// Why there may be skills that nothing is known of.
+    incomplete: Option<Hold>,
+    /// Tools whose skill was here and is not any more.
+    gone: BTreeMap<String, PathBuf>,
+}
+
+/// Why a tool is held back: what was to govern it cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The problem, with the path and the line. For operators.
+    pub problem: String,
+    /// What to do about it, in one sentence.
+    pub hint: &'static str,
+}
+
+impl Hold {
+    pub(crate) fn new(problem: &Problem) -> Self {
+        Self {
+            problem: problem.to_string(),
+            hint: problem.hint(),
+        }
+    }
 }
 
 /// What a URI leads to, by index.
@@ -34,10 +71,16 @@ enum Target {
     },
 }
 
-/// Two catalogues are equal when clients could not tell them apart.
+/// Two catalogues are equal when neither clients nor operators could tell them apart.
 impl PartialEq for SkillCatalog {
     fn eq(&self, other: &Self) -> bool {
         self.skills == other.skills
+            && self.rules == other.rules
+            && self.holds == other.holds
+            && self.holds_by_directory == other.holds_by_directory
+            && self.misnamed == other.misnamed
+            && self.incomplete == other.incomplete
+            && self.gone == other.gone
     }
 }
 
@@ -68,11 +111,16 @@ impl SkillCatalog {
     #[must_use]
     pub fn scan(options: &ScanOptions) -> (Self, Vec<Problem>) {
         let mut problems = Vec::new();
-        let skills = scan::scan(options, &mut problems);
-        (Self::of(skills), problems)
+        let scanned = scan::scan(options, &mut problems);
+        (Self::of(scanned), problems)
     }
 
-    fn of(mut skills: Vec<Skill>) -> Self {
+    fn of(scanned: Scanned) -> Self {
+        let Scanned {
+            mut skills,
+            unfit,
+            incomplete,
+        } = scanned;
         skills.sort_by(|a, b| a.uri.cmp(&b.uri));
         let mut by_uri = HashMap::new();
         // Skills come before files: a file can have the URI of a skill where a category and a
@@ -105,11 +153,106 @@ impl SkillCatalog {
             .enumerate()
             .map(|(index, skill)| (skill.name().to_owned(), index))
             .collect();
-        Self {
-            skills: skills.into_iter().map(Arc::new).collect(),
+        let skills: Vec<_> = skills.into_iter().map(Arc::new).collect();
+        let mut catalog = Self {
+            skills,
             by_name,
             by_uri,
+            incomplete,
+            ..Self::default()
+        };
+        for skill in &catalog.skills {
+            catalog
+                .rules
+                .insert(skill.name().to_owned(), Arc::clone(skill));
         }
+        for skill in &catalog.skills {
+            for tool in tools_of(skill.frontmatter()) {
+                let of_tool = catalog.rules.entry(tool.to_owned());
+                of_tool.or_insert_with(|| Arc::clone(skill));
+            }
+            let directory = skill.path().parent().and_then(|it| it.file_name());
+            let directory = directory.unwrap_or_default().to_string_lossy();
+            if directory != skill.name() {
+                let problem = format!(
+                    "{}: the skill is named `{}`, which no tool is, and its directory is named as a \
+                     tool",
+                    skill.path().display(),
+                    skill.name()
+                );
+                let hint = "give the skill the name of the tool that it is about";
+                let misnamed = (skill.name().to_owned(), Hold { problem, hint });
+                catalog.misnamed.insert(directory.into_owned(), misnamed);
+            }
+        }
+        for unfit in unfit {
+            for name in unfit.names {
+                let of_tool = catalog.holds.entry(name);
+                of_tool.or_insert_with(|| unfit.hold.clone());
+            }
+            if let Some(directory) = unfit.directory {
+                let of_tool = catalog.holds_by_directory.entry(directory);
+                of_tool.or_insert_with(|| unfit.hold.clone());
+            }
+            catalog.unfit.entry(unfit.path).or_insert(unfit.hold);
+        }
+        catalog
+    }
+
+    /// This catalogue as the one that follows `before`: the rules of skills that were there stay those
+    /// of their tools. With `forgets`, those of files that are gone do not; those of files that cannot
+    /// be used any more always do.
+    #[must_use]
+    pub fn following(mut self, before: &Self, forgets: bool) -> Self {
+        for (tool, skill) in &before.rules {
+            if let Some(hold) = self.unfit.get(skill.path()) {
+                let of_tool = self.holds.entry(tool.clone());
+                of_tool.or_insert_with(|| hold.clone());
+            } else if forgets {
+                continue;
+            }
+            if !self.rules.contains_key(tool) {
+                self.rules.insert(tool.clone(), Arc::clone(skill));
+                if !self.unfit.contains_key(skill.path()) {
+                    self.gone.insert(tool.clone(), skill.path().to_owned());
+                }
+            }
+        }
+        self
+    }
+
+    /// The skill that governs each tool, by the tool's name: the one of that name, or one that binds
+    /// it. Where there is none any more, the one that was there last.
+    pub fn rules(&self) -> impl Iterator<Item = (&str, &Arc<Skill>)> {
+        self.rules
+            .iter()
+            .map(|(tool, skill)| (tool.as_str(), skill))
+    }
+
+    /// Why `tool` must not be called as if nothing governed it, where something was meant to that
+    /// cannot be used. `is_tool` knows which names are those of tools.
+    pub fn hold_of(&self, tool: &str, is_tool: impl Fn(&str) -> bool) -> Option<&Hold> {
+        let said = self.holds.get(tool);
+        if said.is_some() || self.by_name.contains_key(tool) {
+            return said;
+        }
+        let misnamed = || {
+            let (name, hold) = self.misnamed.get(tool)?;
+            (!is_tool(name)).then_some(hold)
+        };
+        self.holds_by_directory
+            .get(tool)
+            .or_else(misnamed)
+            .or_else(|| {
+                // A skill that is there may bind it.
+                let is_governed = self.rules.contains_key(tool);
+                self.incomplete.as_ref().filter(|_| !is_governed)
+            })
+    }
+
+    /// Tools whose skill is not there any more, with where it was; its rules are still in force.
+    pub fn gone(&self) -> impl Iterator<Item = (&str, &PathBuf)> {
+        self.gone.iter().map(|(tool, path)| (tool.as_str(), path))
     }
 
     /// The skills, in the order of their URIs.
@@ -134,10 +277,14 @@ impl SkillCatalog {
         self.skills.is_empty()
     }
 
-    /// The skill of this name in its front matter, and so that of the tool of this name.
+    /// The skill of this name in its front matter, and so that of the tool of this name. Where there
+    /// is none any more, the one that was there last.
     #[must_use]
     pub fn by_name(&self, name: &str) -> Option<&Arc<Skill>> {
-        self.by_name.get(name).map(|index| &self.skills[*index])
+        match self.by_name.get(name) {
+            Some(index) => Some(&self.skills[*index]),
+            None => self.rules.get(name).filter(|skill| skill.name() == name),
+        }
     }
 
     /// What a URI leads to: a skill (`skill://category/name`, or with `/SKILL.md` after it), or

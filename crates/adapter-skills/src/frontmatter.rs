@@ -160,7 +160,11 @@ impl Frontmatter {
                 line: line_of("name", document.frontmatter),
             });
         }
-        Ok(Self::read(raw, name, description))
+        let (frontmatter, mut complaints) = Self::read(raw, name, description);
+        for complaint in &mut complaints {
+            complaint.line = line_of_path(&complaint.field, document.frontmatter);
+        }
+        Ok((frontmatter, complaints))
     }
 
     fn read(raw: Map<String, Value>, name: String, description: String) -> (Self, Vec<BadField>) {
@@ -224,6 +228,62 @@ fn line_of(field: &str, source: &str) -> Option<u64> {
     };
     let line = source.lines().position(starts)?;
     u64::try_from(line).ok().map(|line| line + 2)
+}
+
+/// The line in the file of a field below others, or of the last of those above it that has a line of
+/// its own.
+fn line_of_path(path: &str, source: &str) -> Option<u64> {
+    let starts = |line: &str, field: &str| {
+        let rest = line.trim_start().strip_prefix(field);
+        rest.is_some_and(|rest| rest.trim_start().starts_with(':'))
+    };
+    let mut from = 0;
+    let mut found = None;
+    for field in path.split('.') {
+        let below = source.lines().enumerate().skip(from);
+        let Some((line, _)) = below.into_iter().find(|(_, line)| starts(line, field)) else {
+            break;
+        };
+        found = Some(line);
+        from = line;
+    }
+    found
+        .and_then(|line| u64::try_from(line).ok())
+        .map(|line| line + 2)
+}
+
+/// Every text that a `SKILL.md` which cannot be read may have meant as its name, or as that of a tool
+/// that it binds: what stands behind a `name:`, wherever that is.
+pub(crate) fn names_in(text: &str) -> Vec<String> {
+    const MAX_LOOKED_AT: usize = 64 * 1024;
+    const MAX_NAMES: usize = 64;
+    const KEY: &str = "name";
+    let mut end = text.len().min(MAX_LOOKED_AT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    // Only what YAML could be: the Markdown below is prose.
+    let text = &text[..end];
+    let text = Document::split(text).map_or(text, |document| document.frontmatter);
+    let mut names = Vec::new();
+    let lower = text.to_ascii_lowercase();
+    for (at, _) in lower.match_indices(KEY) {
+        let before = text[..at].chars().next_back();
+        if before.is_some_and(|before| before.is_alphanumeric() || "_-".contains(before)) {
+            continue;
+        }
+        let after = text[at + KEY.len()..].trim_start_matches(['"', '\'', ' ', '\t']);
+        let Some(value) = after.strip_prefix([':', '=']) else {
+            continue;
+        };
+        let value = value.lines().next().unwrap_or_default();
+        let value = value.split([',', '}', '#']).next().unwrap_or_default();
+        let value = value.trim().trim_matches(['"', '\'', '[', ']']).trim();
+        if !value.is_empty() && value.len() <= MAX_NAME_BYTES && names.len() < MAX_NAMES {
+            names.push(value.to_owned());
+        }
+    }
+    names
 }
 
 fn without_repetitions(tags: Vec<String>) -> Vec<String> {

@@ -47,9 +47,11 @@
 //!   and digests as of its scan; a [`Content`] has its own.
 //! * **A scan is total.** One bad file is a [`Problem`] with a place and a hint, and the others are
 //!   served. Everything is bounded ([`Limits`]).
-//! * **A value that governs and cannot be read is taken as the strictest** ([`OwlclawBlock`]).
-//!   A whole file that cannot be read is no skill, so nothing is known then of what it was to
-//!   forbid; that is for the caller to decide.
+//! * **A file that cannot be used never frees its tool.** [`SkillCatalog::hold_of`] says which tools
+//!   such a file was about: by its `name:`, by its directory, and by what it was before. What was
+//!   known of a tool stays known ([`SkillCatalog::rules`]), also when its file is deleted, until
+//!   [`WatchGuard::forget`]. A value that governs and cannot be read is taken as the strictest
+//!   ([`OwlclawBlock`]), and holds the tool back.
 //!
 //! Reading and scanning block on the disk. [`watch`](fn@watch) has a thread of its own for it.
 //!
@@ -69,7 +71,7 @@ mod walk;
 mod watch;
 
 pub use crate::{
-    catalog::{ResolveError, Resolved, SkillCatalog},
+    catalog::{Hold, ResolveError, Resolved, SkillCatalog},
     content::{ByteRange, Content, Part, RangeError, ReadError},
     filter::{SkillFilter, SkillPattern},
     frontmatter::{

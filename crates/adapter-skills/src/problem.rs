@@ -54,6 +54,9 @@ pub enum ProblemKind {
     /// A directory, a pipe, a socket or a device named `SKILL.md`.
     #[error("not served, because it is not a regular file")]
     NotAFile,
+    /// A file that is nearly called `SKILL.md`.
+    #[error("not served, because a skill's file is called `SKILL.md`, in these letters")]
+    Misspelt,
     /// A symbolic link that leads outside of the skills directory, or nowhere.
     #[error("not followed, because the link does not lead to a place in the skills directory")]
     LinkOutside,
@@ -135,6 +138,7 @@ impl Problem {
     pub(crate) fn new(path: impl Into<PathBuf>, kind: ProblemKind) -> Self {
         let position = match &kind {
             ProblemKind::Frontmatter(error) => error.position(),
+            ProblemKind::Field(field) => field.line.map(|line| (line, None)),
             _ => None,
         };
         Self {
@@ -145,7 +149,7 @@ impl Problem {
         }
     }
 
-    /// Whether a skill is lost.
+    /// Whether a skill is lost, or a tool is held back.
     #[must_use]
     pub fn severity(&self) -> Severity {
         let is_skill = self
@@ -161,7 +165,9 @@ impl Problem {
             | ProblemKind::DuplicateName { .. }
             | ProblemKind::DuplicateUri { .. }
             | ProblemKind::TooManyEntries { .. }
+            | ProblemKind::Misspelt
             | ProblemKind::TooManySkills { .. } => Severity::Error,
+            ProblemKind::Field(ref field) if field.holds() => Severity::Error,
             ProblemKind::Unreadable(_) | ProblemKind::NoUri(_) | ProblemKind::NotAFile
                 if is_skill =>
             {
@@ -193,6 +199,7 @@ impl Problem {
             }
             ProblemKind::Unreadable(_) => "it changed during the scan; the next one decides",
             ProblemKind::NotUtf8 { .. } => "save the file as UTF-8",
+            ProblemKind::Misspelt => "rename it to `SKILL.md`",
             ProblemKind::NotAFile => "`SKILL.md` must be a regular file",
             ProblemKind::LinkOutside => "copy what it leads to into the skills directory",
             ProblemKind::SkillInRoot => {
@@ -219,6 +226,19 @@ impl Problem {
                 "split the skill, or move large files out of it"
             }
         }
+    }
+}
+
+impl Problem {
+    /// Whether skills may be missing that nothing is known of, not even their names.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        matches!(
+            self.kind,
+            ProblemKind::Unlistable(_)
+                | ProblemKind::TooDeep { .. }
+                | ProblemKind::TooManyEntries { .. }
+                | ProblemKind::TooManySkills { .. }
+        )
     }
 }
 

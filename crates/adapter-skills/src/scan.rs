@@ -2,14 +2,16 @@
 
 use std::{
     collections::HashMap,
+    ffi::OsStr,
     fs,
     ops::Bound,
     path::{Path, PathBuf},
 };
 
 use crate::{
+    catalog::Hold,
     content::{Place, ReadError},
-    frontmatter::{BadField, Document, Frontmatter, excerpt_at_line},
+    frontmatter::{BadField, Document, Frontmatter, excerpt_at_line, names_in},
     host::Host,
     media,
     problem::{Problem, ProblemKind},
@@ -109,8 +111,47 @@ impl ScanOptions {
     }
 }
 
-/// Skills in the order of their paths.
-pub(crate) fn scan(options: &ScanOptions, problems: &mut Vec<Problem>) -> Vec<Skill> {
+/// What a scan has found.
+#[derive(Default)]
+pub(crate) struct Scanned {
+    /// In the order of their paths.
+    pub(crate) skills: Vec<Skill>,
+    pub(crate) unfit: Vec<Unfit>,
+    /// Why there may be skills that nothing is known of.
+    pub(crate) incomplete: Option<Hold>,
+}
+
+/// What cannot be used as the skill that it was meant to be.
+pub(crate) struct Unfit {
+    pub(crate) path: PathBuf,
+    /// The tools that it says it is about.
+    pub(crate) names: Vec<String>,
+    /// The tool that it is about if it has the name of its directory.
+    pub(crate) directory: Option<String>,
+    pub(crate) hold: Hold,
+}
+
+impl Unfit {
+    fn new(problem: &Problem, names: Vec<String>) -> Self {
+        let is_document = problem.path.file_name().is_some_and(is_nearly_document);
+        let directory = match is_document {
+            true => problem.path.parent().and_then(Path::file_name),
+            false => problem.path.file_name(),
+        };
+        Self {
+            directory: directory.map(|it| it.to_string_lossy().into_owned()),
+            path: problem.path.clone(),
+            names,
+            hold: Hold::new(problem),
+        }
+    }
+}
+
+fn is_nearly_document(name: &OsStr) -> bool {
+    name.eq_ignore_ascii_case(SKILL_FILE_NAME)
+}
+
+pub(crate) fn scan(options: &ScanOptions, problems: &mut Vec<Problem>) -> Scanned {
     let listing = walk::list(&options.root, &options.limits, problems);
     let mut scan = Scan {
         options,
@@ -118,13 +159,23 @@ pub(crate) fn scan(options: &ScanOptions, problems: &mut Vec<Problem>) -> Vec<Sk
         listing: &listing,
         facts: HashMap::new(),
         problems,
+        unfit: Vec::new(),
     };
+    for problem in scan.problems.iter() {
+        // A skill may be behind each, under the name that can be seen.
+        if matches!(
+            problem.kind,
+            ProblemKind::LinkOutside | ProblemKind::NotAFile | ProblemKind::Unlistable(_)
+        ) {
+            scan.unfit.push(Unfit::new(problem, Vec::new()));
+        }
+    }
     let mut skills: Vec<Skill> = Vec::new();
-    let mut names: HashMap<String, PathBuf> = HashMap::new();
+    let mut names: HashMap<String, usize> = HashMap::new();
     let mut uris: HashMap<SkillUri, PathBuf> = HashMap::new();
     let documents = listing
         .keys()
-        .filter(|path| path.file_name().is_some_and(|it| it == SKILL_FILE_NAME));
+        .filter(|path| path.file_name().is_some_and(is_nearly_document));
     for document in documents {
         let path = options.root.join(document);
         if skills.len() >= options.limits.max_skills {
@@ -134,25 +185,61 @@ pub(crate) fn scan(options: &ScanOptions, problems: &mut Vec<Problem>) -> Vec<Sk
         }
         let (skill, complaints) = match scan.skill(document) {
             Ok(read) => read,
-            Err(kind) => {
-                scan.report(path, kind);
+            Err(BadSkill { kind, names }) => {
+                scan.unfit(path, kind, names);
                 continue;
             }
         };
+        let claimed = || tools_of(&skill.frontmatter).map(str::to_owned).collect();
         if let Some(kept) = names.get(skill.name()) {
-            let (name, kept) = (skill.name().to_owned(), kept.clone());
-            scan.report(path, ProblemKind::DuplicateName { name, kept });
+            let kept = &skills[*kept];
+            let (name, kept_path) = (skill.name().to_owned(), kept.path().to_owned());
+            let kind = ProblemKind::DuplicateName {
+                name,
+                kept: kept_path,
+            };
+            // Which of the two governs is not known; if they say the same, that does not matter.
+            match kept.frontmatter.owlclaw == skill.frontmatter.owlclaw {
+                true => scan.report(path, kind),
+                false => scan.unfit(path, kind, claimed()),
+            }
         } else if let Some(kept) = uris.get(&skill.uri) {
-            let (uri, kept) = (skill.uri, kept.clone());
-            scan.report(path, ProblemKind::DuplicateUri { uri, kept });
+            let (uri, kept) = (skill.uri.clone(), kept.clone());
+            scan.unfit(path, ProblemKind::DuplicateUri { uri, kept }, claimed());
         } else {
-            names.insert(skill.name().to_owned(), path.clone());
+            names.insert(skill.name().to_owned(), skills.len());
             uris.insert(skill.uri.clone(), path);
             scan.warn(&skill, complaints);
             skills.push(scan.with_files(skill, document));
         }
     }
-    skills
+    let unfit = scan.unfit;
+    let incomplete = problems.iter().find(|problem| problem.is_incomplete());
+    Scanned {
+        skills,
+        unfit,
+        incomplete: incomplete.map(Hold::new),
+    }
+}
+
+/// The tools that a skill is about: that of its name, and those that it binds.
+pub(crate) fn tools_of(frontmatter: &Frontmatter) -> impl Iterator<Item = &str> {
+    let bound = frontmatter.tools.iter();
+    let bound = bound.filter(|(_, declaration)| declaration.binding.is_some());
+    std::iter::once(frontmatter.name.as_str()).chain(bound.map(|(name, _)| name.as_str()))
+}
+
+/// Why a `SKILL.md` is no skill, and which tools it says it is about.
+struct BadSkill {
+    kind: ProblemKind,
+    names: Vec<String>,
+}
+
+impl From<ProblemKind> for BadSkill {
+    fn from(kind: ProblemKind) -> Self {
+        let names = Vec::new();
+        Self { kind, names }
+    }
 }
 
 struct Scan<'a> {
@@ -163,9 +250,17 @@ struct Scan<'a> {
     /// above it too, and are read once.
     facts: HashMap<&'a Path, Facts>,
     problems: &'a mut Vec<Problem>,
+    unfit: Vec<Unfit>,
 }
 
 impl<'a> Scan<'a> {
+    /// Reports why something cannot be the skill that is about the tools called `names`.
+    fn unfit(&mut self, path: PathBuf, kind: ProblemKind, names: Vec<String>) {
+        let problem = Problem::new(path, kind);
+        self.unfit.push(Unfit::new(&problem, names));
+        self.problems.push(problem);
+    }
+
     fn report(&mut self, path: impl Into<PathBuf>, kind: ProblemKind) {
         self.problems.push(Problem::new(path, kind));
     }
@@ -180,28 +275,43 @@ impl<'a> Scan<'a> {
     }
 
     /// The skill of a `SKILL.md`, without its other files, and what is odd about it.
-    fn skill(&self, document: &Path) -> Result<(Skill, Vec<BadField>), ProblemKind> {
-        let directory = document.parent().unwrap_or(Path::new(""));
-        if directory.as_os_str().is_empty() {
-            return Err(ProblemKind::SkillInRoot);
-        }
-        let uri = SkillUri::from_relative_directory(directory, &self.flat_category)
-            .map_err(ProblemKind::NoUri)?;
-        uri.join(Path::new(SKILL_FILE_NAME))
-            .map_err(ProblemKind::NoUri)?;
+    fn skill(&self, document: &Path) -> Result<(Skill, Vec<BadField>), BadSkill> {
         let place = self
             .place(document, self.options.limits.max_document_bytes)
             .map_err(ProblemKind::Unreadable)?;
         let raw = place.read().map_err(ProblemKind::Unreadable)?;
-        let text = std::str::from_utf8(&raw.bytes).map_err(|error| ProblemKind::NotUtf8 {
-            valid_up_to: error.valid_up_to(),
+        let bad = |kind| BadSkill {
+            kind,
+            names: names_in(&String::from_utf8_lossy(&raw.bytes)),
+        };
+        let directory = document.parent().unwrap_or(Path::new(""));
+        if directory.as_os_str().is_empty() {
+            return Err(bad(ProblemKind::SkillInRoot));
+        }
+        if document
+            .file_name()
+            .is_none_or(|name| name != SKILL_FILE_NAME)
+        {
+            return Err(bad(ProblemKind::Misspelt));
+        }
+        let uri = SkillUri::from_relative_directory(directory, &self.flat_category)
+            .and_then(|uri| uri.join(Path::new(SKILL_FILE_NAME)).map(|_| uri))
+            .map_err(|error| bad(ProblemKind::NoUri(error)))?;
+        let text = std::str::from_utf8(&raw.bytes).map_err(|error| {
+            bad(ProblemKind::NotUtf8 {
+                valid_up_to: error.valid_up_to(),
+            })
         })?;
-        let parts = Document::split(text).map_err(|it| ProblemKind::Frontmatter(it.into()))?;
-        let (frontmatter, complaints) =
-            Frontmatter::parse_document(&parts).map_err(ProblemKind::Frontmatter)?;
+        let parts = Document::split(text);
+        let parts = parts.map_err(|error| bad(ProblemKind::Frontmatter(error.into())))?;
+        let (frontmatter, complaints) = Frontmatter::parse_document(&parts)
+            .map_err(|error| bad(ProblemKind::Frontmatter(error)))?;
         let unmet = self.options.host.unmet(&frontmatter.owlclaw.prerequisites);
         if !unmet.is_empty() {
-            return Err(ProblemKind::Unmet { unmet });
+            return Err(BadSkill {
+                kind: ProblemKind::Unmet { unmet },
+                names: tools_of(&frontmatter).map(str::to_owned).collect(),
+            });
         }
         let body = excerpt_at_line(
             parts.body.trim_start_matches(['\r', '\n']),
@@ -221,7 +331,14 @@ impl<'a> Scan<'a> {
 
     fn warn(&mut self, skill: &Skill, complaints: Vec<BadField>) {
         for complaint in complaints {
-            self.report(skill.path(), ProblemKind::Field(complaint));
+            match complaint.holds() {
+                true => {
+                    let names = tools_of(&skill.frontmatter).map(str::to_owned).collect();
+                    let path = skill.path().to_owned();
+                    self.unfit(path, ProblemKind::Field(complaint), names);
+                }
+                false => self.report(skill.path(), ProblemKind::Field(complaint)),
+            }
         }
         if skill.uri.name() != skill.name() {
             let name = skill.name().to_owned();

@@ -80,7 +80,16 @@ pub enum WatchError {
 #[must_use = "watching ends when this is dropped"]
 pub struct WatchGuard {
     stop: Arc<AtomicBool>,
+    forgets: Arc<AtomicBool>,
     signals: SyncSender<()>,
+}
+
+impl WatchGuard {
+    /// Looks again, and no longer keeps the rules of skills whose files are gone.
+    pub fn forget(&self) {
+        self.forgets.store(true, Ordering::Release);
+        let _ = self.signals.try_send(());
+    }
 }
 
 impl Drop for WatchGuard {
@@ -96,7 +105,8 @@ impl Drop for WatchGuard {
 /// scan. A catalogue is published only if it differs from the one before.
 ///
 /// The directory need not exist, now or later: without one there are no skills. Problems are logged
-/// when they first appear.
+/// when they first appear. What a skill says of its tool stays known when its file is broken, moved
+/// away or deleted: see [`SkillCatalog::following`].
 ///
 /// # Errors
 ///
@@ -109,12 +119,14 @@ pub fn watch(
     let stop = Arc::new(AtomicBool::new(false));
     let guard = WatchGuard {
         stop: Arc::clone(&stop),
+        forgets: Arc::default(),
         signals: signals.clone(),
     };
     let mut follower = Follower {
         options,
         publisher,
         signals,
+        forgets: Arc::clone(&guard.forgets),
         trouble: Arc::default(),
         attached: None,
         seen: Listing::new(),
@@ -151,6 +163,8 @@ struct Follower {
     options: WatchOptions,
     publisher: watch::Sender<Arc<SkillCatalog>>,
     signals: SyncSender<()>,
+    /// Set when skills that are gone are to be forgotten.
+    forgets: Arc<AtomicBool>,
     /// Set by the watcher when it may have missed something, or its directory is gone.
     trouble: Arc<AtomicBool>,
     attached: Option<Attached>,
@@ -282,7 +296,9 @@ impl Follower {
     fn rescan(&mut self) {
         // Before the scan, so that a change between the two is seen at the next comparison.
         self.seen = self.listing();
+        let forgets = self.forgets.swap(false, Ordering::AcqRel);
         let (catalog, problems) = SkillCatalog::scan(&self.options.scan);
+        let catalog = catalog.following(&self.publisher.borrow(), forgets);
         let mut known_problems = BTreeSet::new();
         for problem in problems {
             let text = problem.to_string();

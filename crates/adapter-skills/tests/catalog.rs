@@ -446,7 +446,9 @@ fn warnings_do_not_cost_the_skill() {
     let skill = catalog.by_name("other").unwrap();
     assert!(skill.frontmatter().owlclaw.requires_confirmation);
     assert_eq!(problems.len(), 2);
-    assert!(problems.iter().all(|it| it.severity() == Severity::Warning));
+    // One costs the tool, and none the skill.
+    let severities: Vec<_> = problems.iter().map(|it| it.severity()).collect();
+    assert_eq!(severities, [Severity::Error, Severity::Warning]);
     assert!(problems.iter().all(|it| !it.hint().is_empty()));
 }
 
@@ -524,4 +526,131 @@ proptest! {
         prop_assert_eq!(content.is_text, found.file.unwrap().is_text());
         prop_assert_eq!(content.bytes, asset);
     }
+}
+
+fn hold(catalog: &SkillCatalog, tool: &str) -> Option<String> {
+    let hold = catalog.hold_of(tool, |name| name == "refund" || name == "other");
+    hold.map(|hold| hold.problem.rsplit('/').next().unwrap().to_owned())
+}
+
+#[test]
+fn what_cannot_be_used_holds_the_tools_that_it_may_be_about() {
+    let torn = "---\nname: refund\ndescription: [\n---\n";
+    let rows: [(&str, &str, &[&str]); 9] = [
+        // By its name, whatever its directory is.
+        ("v2/SKILL.md", torn, &["refund", "v2"]),
+        // By its directory.
+        ("refund/SKILL.md", "", &["refund"]),
+        (
+            "refund/skill.md",
+            "---\nname: x\ndescription: X.\n---\n",
+            &["refund", "x"],
+        ),
+        // A skill of a name that no tool has, in the directory of one that is a tool.
+        (
+            "refund/SKILL.md",
+            "---\nname: refnud\ndescription: X.\n---\n",
+            &["refund"],
+        ),
+        // Of a name that a tool has: it is about that one.
+        (
+            "refund/SKILL.md",
+            "---\nname: other\ndescription: X.\n---\n",
+            &[],
+        ),
+        // With everything that it binds.
+        (
+            "refund/SKILL.md",
+            "---\nname: refund\ndescription: X.\nowlclaw: {risk_level: hihg}\ntools: {pay: {binding: {}}}\n---\n",
+            &["refund", "pay"],
+        ),
+        // In the directory itself.
+        (
+            "SKILL.md",
+            "---\nname: refund\ndescription: X.\n---\n",
+            &["refund"],
+        ),
+        (
+            "a/SKILL.md",
+            "---\nname: refund\ndescription: X.\ntags: 3\n---\n",
+            &[],
+        ),
+        ("refund/notes.md", "no skill", &[]),
+    ];
+    for (path, text, expected) in rows {
+        let tree = Tree::new();
+        tree.write(path, text);
+        let (catalog, _) = tree.scan();
+        for tool in ["refund", "other", "v2", "x", "pay"] {
+            let held = catalog.hold_of(tool, |name| name == "refund" || name == "other");
+            assert_eq!(held.is_some(), expected.contains(&tool), "{path}: {tool}");
+        }
+    }
+}
+
+#[test]
+fn two_skills_of_one_name_hold_its_tool_unless_they_say_the_same() {
+    for (second, is_held) in [("", true), ("owlclaw: {risk_level: high}\n", false)] {
+        let tree = Tree::new();
+        tree.skill("a/refund", "owlclaw: {risk_level: high}\n");
+        tree.skill("b/refund", second);
+        assert_eq!(
+            hold(&tree.scan().0, "refund").is_some(),
+            is_held,
+            "{second}"
+        );
+    }
+}
+
+#[test]
+fn a_directory_that_is_not_read_to_its_end_holds_all_tools_without_a_skill() {
+    let tree = Tree::new();
+    tree.skill("a/refund", "");
+    tree.skill("b/other", "");
+    let mut options = tree.options();
+    options.limits.max_skills = 1;
+    let (catalog, _) = SkillCatalog::scan(&options);
+    assert!(hold(&catalog, "refund").is_none());
+    assert!(hold(&catalog, "other").is_some() && hold(&catalog, "third").is_some());
+}
+
+#[test]
+fn rules_outlive_their_files() {
+    let tree = Tree::new();
+    let path = tree.skill("a/refund", "tools: {pay: {binding: {}}}\n");
+    let governed = |catalog: &SkillCatalog| {
+        let rules = catalog.rules();
+        rules.map(|(tool, _)| tool.to_owned()).collect::<Vec<_>>()
+    };
+    let first = tree.clean_scan();
+    assert_eq!(governed(&first), ["pay", "refund"]);
+    // Broken beyond recognition: all that it was about is held, also if it is forgotten.
+    fs::write(&path, "").unwrap();
+    for forgets in [false, true] {
+        let broken = tree.scan().0.following(&first, forgets);
+        assert_eq!(governed(&broken), ["pay", "refund"]);
+        assert!(hold(&broken, "refund").is_some() && hold(&broken, "pay").is_some());
+        assert_eq!(broken.gone().count(), 0);
+        // For as long as it is.
+        let still = tree.scan().0.following(&broken, forgets);
+        assert!(hold(&still, "pay").is_some());
+    }
+    // Gone: its rules are known, and so is that it is gone.
+    fs::remove_file(&path).unwrap();
+    let gone = tree.scan().0.following(&first, false);
+    assert_eq!(governed(&gone), ["pay", "refund"]);
+    assert!(hold(&gone, "refund").is_none());
+    assert_eq!(gone.by_name("refund").unwrap().path(), path);
+    assert_eq!(gone.gone().count(), 2);
+    assert!(gone.is_empty() && gone.resolve("skill://a/refund").is_err());
+    assert_ne!(gone, tree.scan().0);
+    assert_eq!(governed(&tree.scan().0.following(&gone, true)), [""; 0]);
+    // Moved: the new file is what counts.
+    tree.skill("b/refund", "");
+    let moved = tree.scan().0.following(&gone, false);
+    assert_eq!(governed(&moved), ["pay", "refund"]);
+    assert_eq!(
+        moved.gone().map(|(tool, _)| tool).collect::<Vec<_>>(),
+        ["pay"]
+    );
 }

@@ -1,5 +1,6 @@
 use crate::{SchemaError, Tool, tool::SchemaProblem};
-use std::{collections::HashMap, sync::Arc};
+use sha2::{Digest, Sha256};
+use std::{collections::HashMap, fmt::Write, sync::Arc};
 
 /// An immutable set of tools with distinct, legal names and usable schemas. A change of the tools on
 /// offer is a new set. Cheap to clone.
@@ -68,17 +69,28 @@ impl ToolSet {
 
     /// Makes a set of those of `tools` that can be offered, in the order given, and tells why the
     /// others cannot. Of two with the same name the first one is offered.
+    ///
+    /// A name that is not 1 to 128 of `A-Z a-z 0-9 _ . -` is replaced by one that is made of it alone,
+    /// whatever else is on offer: its letters in ASCII, and eight digits of its SHA-256.
+    /// [`Tool::own_name`] still has it.
     pub fn collect(tools: impl IntoIterator<Item = Tool>) -> (Self, Vec<ToolProblem>) {
         let mut set = Inner::default();
         let mut problems = Vec::new();
         for tool in tools {
+            let tool = match is_legal(tool.name()) || tool.name().trim().is_empty() {
+                true => tool,
+                false => {
+                    let name = derived_name(tool.name());
+                    tool.offered_as(name)
+                }
+            };
             match problem(&set, &tool) {
                 None => {
                     set.by_name.insert(tool.name().to_owned(), set.tools.len());
                     set.tools.push(tool);
                 }
                 Some(reason) => problems.push(ToolProblem {
-                    name: tool.name().to_owned(),
+                    name: tool.own_name().to_owned(),
                     tool_source: tool.source().map(ToOwned::to_owned),
                     reason,
                 }),
@@ -110,8 +122,7 @@ impl ToolSet {
 
 fn problem(set: &Inner, tool: &Tool) -> Option<ToolProblemReason> {
     let name = tool.name();
-    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-    if name.is_empty() || ToolSet::MAX_NAME < name.len() || !name.bytes().all(legal) {
+    if !is_legal(name) {
         return Some(ToolProblemReason::IllegalName);
     }
     if set.by_name.contains_key(name) {
@@ -124,6 +135,40 @@ fn problem(set: &Inner, tool: &Tool) -> Option<ToolProblemReason> {
         SchemaProblem::Input(error) => ToolProblemReason::InputSchema(error),
         SchemaProblem::Output(error) => ToolProblemReason::OutputSchema(error),
     })
+}
+
+fn is_legal(name: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    !name.is_empty() && name.len() <= ToolSet::MAX_NAME && name.bytes().all(legal)
+}
+
+/// A legal name for what is called `name`. The digits are always there: without them, a tool that
+/// comes later could take the name away, and with it what rules say of it.
+fn derived_name(name: &str) -> String {
+    // Some clients take no more than 64 characters.
+    const MAX_LETTERS: usize = 48;
+    let mut letters = String::new();
+    for word in deunicode::deunicode_with_tofu(name, "-")
+        .to_ascii_lowercase()
+        .split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
+        .filter(|word| !word.is_empty())
+    {
+        if !letters.is_empty() {
+            letters.push('-');
+        }
+        letters.push_str(word);
+    }
+    letters.truncate(MAX_LETTERS);
+    let letters = letters.trim_end_matches('-');
+    let mut derived = match letters.is_empty() {
+        true => "tool".to_owned(),
+        false => letters.to_owned(),
+    };
+    derived.push('-');
+    for byte in &Sha256::digest(name)[..4] {
+        let _ = write!(derived, "{byte:02x}");
+    }
+    derived
 }
 
 #[cfg(test)]
@@ -149,17 +194,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_offered_is_told_and_the_others_are_offered() {
-        let long = "x".repeat(ToolSet::MAX_NAME + 1);
         let broken = tool("broken").with_output_schema(json!({"type": "object", "$ref": "#/no"}));
-        let tools = [
-            tool("a"),
-            tool(""),
-            tool("ä"),
-            tool("a b"),
-            tool(&long),
-            tool("a"),
-            broken,
-        ];
+        let tools = [tool("a"), tool(""), tool("a"), broken];
         let (set, problems) = ToolSet::collect(tools.into_iter().chain([tool("z")]));
         let names: Vec<_> = set.iter().map(Tool::name).collect();
         assert_eq!(names, ["a", "z"]);
@@ -167,12 +203,47 @@ mod tests {
             .iter()
             .map(|problem| problem.name.as_str())
             .collect();
-        assert_eq!(named, ["", "ä", "a b", long.as_str(), "a", "broken"]);
-        assert_eq!(problems[4].reason, ToolProblemReason::Duplicate);
+        assert_eq!(named, ["", "a", "broken"]);
+        assert_eq!(problems[1].reason, ToolProblemReason::Duplicate);
         assert!(matches!(
-            problems[5].reason,
+            problems[2].reason,
             ToolProblemReason::OutputSchema(_)
         ));
         assert!(ToolSet::new([tool("a"), tool("a")]).is_err());
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_offered_has_one_that_depends_on_nothing_else() {
+        let long = "x".repeat(ToolSet::MAX_NAME + 1);
+        let rows = [
+            ("退款", "tui-kuan-"),
+            ("Überweisung (neu)", "uberweisung-neu-"),
+            ("a b", "a-b-"),
+            ("a/b", "a-b-"),
+            ("🦉", "owl-"),
+            ("\u{e000}", "tool-"),
+            (long.as_str(), "xxxx"),
+        ];
+        let alone: Vec<String> = rows
+            .iter()
+            .map(|(name, begins)| {
+                let set = ToolSet::new([tool(name)]).unwrap();
+                let offered = set.iter().next().unwrap();
+                assert!(offered.name().starts_with(begins), "{}", offered.name());
+                assert!(offered.name().len() <= 64, "{}", offered.name());
+                assert_eq!((offered.own_name(), offered.title()), (*name, Some(*name)));
+                offered.name().to_owned()
+            })
+            .collect();
+        let distinct: std::collections::BTreeSet<_> = alone.iter().collect();
+        assert_eq!(distinct.len(), rows.len(), "{alone:?}");
+        let others = ["a-b", "tui-kuan"].map(tool).into_iter();
+        let (set, problems) = ToolSet::collect(others.chain(rows.map(|(name, _)| tool(name))));
+        assert!(problems.is_empty(), "{problems:?}");
+        let names: Vec<&str> = set.iter().skip(2).map(Tool::name).collect();
+        assert_eq!(names, alone);
+        // A set of tools that have such names already leaves them as they are.
+        let again = ToolSet::new(set.iter().cloned()).unwrap();
+        assert_eq!(again.get(&alone[0]).unwrap().own_name(), "退款");
     }
 }

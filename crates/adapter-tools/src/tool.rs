@@ -29,6 +29,8 @@ pub trait Executor: Send + Sync {
 #[derive(Clone)]
 pub struct Tool {
     name: Cow<'static, str>,
+    /// What it is called where it comes from, if that is not its name.
+    own_name: Option<Cow<'static, str>>,
     title: Option<Cow<'static, str>>,
     description: Cow<'static, str>,
     input: Arc<Schema>,
@@ -150,6 +152,7 @@ impl Tool {
     ) -> Self {
         Self {
             name: name.into(),
+            own_name: None,
             title: None,
             description: Cow::Borrowed(""),
             input: Schema::new(input_schema),
@@ -309,6 +312,20 @@ impl Tool {
     /// What programs call it.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What it is called where it comes from: by its handler, and by its skill. Its
+    /// [`name`](Self::name), unless that one could not be offered.
+    pub fn own_name(&self) -> &str {
+        self.own_name.as_deref().unwrap_or(&self.name)
+    }
+
+    /// The same tool under a name that can be offered. People still see the one that it had.
+    pub(crate) fn offered_as(mut self, name: String) -> Self {
+        let own = std::mem::replace(&mut self.name, Cow::Owned(name));
+        self.title.get_or_insert_with(|| own.clone());
+        self.own_name.get_or_insert(own);
+        self
     }
 
     /// What people call it.

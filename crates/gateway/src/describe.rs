@@ -48,7 +48,7 @@ impl Described {
         include: IncludeSkill,
         default_timeout: Duration,
     ) -> Self {
-        let skill = skills.and_then(|skills| skills.by_name(tool.name()));
+        let skill = skills.and_then(|skills| skills.by_name(tool.own_name()));
         let mut description = tool.description().to_owned();
         if description.is_empty()
             && let Some(skill) = skill

@@ -1,7 +1,8 @@
-use adapter_skills::{OwlclawBlock, RiskLevel, SkillCatalog, ToolHints};
+use adapter_skills::{Hold, OwlclawBlock, RiskLevel, SkillCatalog, ToolHints};
+use adapter_tools::{Tool, ToolSet};
 use governance::{Caller, CapabilityFacts, Confirmation, RateLimits, Risk, TimeWindows};
 use mcp_service::Principal;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// How policies and the ledger name a tool.
 pub fn tool_capability(name: &str) -> String {
@@ -26,37 +27,96 @@ pub fn caller_of(principal: &Principal) -> Caller<'_> {
     }
 }
 
-/// What `SKILL.md` documents say about the tools of the same name. What an operator has configured
-/// wins over it.
+/// What becomes of calls of a tool whose skill cannot be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BrokenSkill {
+    /// They are refused.
+    #[default]
+    Refuse,
+    /// An operator has to confirm each, besides what is still known of the tool.
+    Confirm,
+}
+
+/// What `SKILL.md` documents say about the tools that they are about: those of the same name, and
+/// those that they bind. What an operator has configured wins over it.
 ///
 /// | in the document | here |
 /// |---|---|
 /// | `estimated_cost`, `max_daily_calls`, `cooldown_seconds` | the same |
 /// | `trading_hours_only` | `trading_hours` |
 /// | `requires_confirmation`, or a `risk_level` of `critical` | its user has to confirm each call |
+/// | `migration_weight: 0` | it is held back |
+/// | `migration_weight` from 1 to 99 | an operator has to confirm each call |
 /// | `read_only: true` | it is read-only, unless it is `destructive` |
 /// | `read_only: false`, `destructive: true` | it changes something |
 /// | `open_world: true` | it reaches other people's systems |
 ///
 /// A hint that is not given says nothing: what may or may not change something is not known to.
+/// Which tools a document holds back because it cannot be used is for [`hold_back`] to say.
 pub fn capability_facts(
     skills: &SkillCatalog,
+    tools: &ToolSet,
     trading_hours: &TimeWindows,
 ) -> BTreeMap<String, CapabilityFacts> {
-    let facts = skills.iter().filter_map(|skill| {
+    let offered = tools.iter().filter(|tool| tool.name() != tool.own_name());
+    let offered: HashMap<_, _> = offered.map(|it| (it.own_name(), it.name())).collect();
+    let facts = skills.rules().filter_map(|(tool, skill)| {
         let facts = facts_of(&skill.frontmatter().owlclaw, trading_hours);
-        (facts != CapabilityFacts::default()).then(|| (tool_capability(skill.name()), facts))
+        let name = offered.get(tool).copied().unwrap_or(tool);
+        (facts != CapabilityFacts::default()).then(|| (tool_capability(name), facts))
     });
     facts.collect()
 }
 
+/// Holds back every tool whose skill cannot be used, whatever else `facts` say of it. To be called
+/// last: nothing that is configured frees a tool of rules that cannot be read.
+pub fn hold_back(
+    facts: &mut BTreeMap<String, CapabilityFacts>,
+    skills: &SkillCatalog,
+    tools: &ToolSet,
+    broken: BrokenSkill,
+) {
+    for (tool, hold) in held(skills, tools) {
+        let facts = facts.entry(tool_capability(tool.name())).or_default();
+        match broken {
+            BrokenSkill::Refuse => facts.held = Some(hold.problem.as_str().into()),
+            BrokenSkill::Confirm => facts.confirmation = Some(Confirmation::Operator),
+        }
+    }
+}
+
+/// The tools whose skill cannot be used, and why.
+pub fn held<'a>(
+    skills: &'a SkillCatalog,
+    tools: &'a ToolSet,
+) -> impl Iterator<Item = (&'a Tool, &'a Hold)> {
+    let names: HashSet<&str> = tools.iter().map(Tool::own_name).collect();
+    tools.iter().filter_map(move |tool| {
+        let hold = skills.hold_of(tool.own_name(), |name| names.contains(name))?;
+        Some((tool, hold))
+    })
+}
+
 fn facts_of(block: &OwlclawBlock, trading_hours: &TimeWindows) -> CapabilityFacts {
     let constraints = &block.constraints;
+    let (estimated_cost, held) = match constraints.estimated_cost.as_deref().map(str::parse) {
+        Some(Ok(cost)) => (Some(cost), None),
+        // The skill's reader lets none through.
+        Some(Err(_)) => (None, Some("its `estimated_cost` cannot be read".into())),
+        None => (None, None),
+    };
+    let (held, in_part) = match block.migration_weight {
+        Some(0) => {
+            let why = "its skill says `migration_weight: 0`, so it only observes";
+            (Some(why.into()), None)
+        }
+        Some(1..=99) => (held, Some(Confirmation::Operator)),
+        _ => (held, None),
+    };
+    let confirmed = block.requires_confirmation || block.risk_level == RiskLevel::Critical;
     CapabilityFacts {
-        estimated_cost: constraints
-            .estimated_cost
-            .as_deref()
-            .and_then(|cost| cost.parse().ok()),
+        held,
+        estimated_cost,
         limits: RateLimits {
             per_minute: None,
             per_day: constraints
@@ -64,8 +124,7 @@ fn facts_of(block: &OwlclawBlock, trading_hours: &TimeWindows) -> CapabilityFact
                 .map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
         },
         risk: risk_of(block.hints),
-        confirmation: (block.requires_confirmation || block.risk_level == RiskLevel::Critical)
-            .then_some(Confirmation::User),
+        confirmation: in_part.or(confirmed.then_some(Confirmation::User)),
         cooldown: constraints.cooldown,
         windows: constraints
             .trading_hours_only
@@ -100,7 +159,8 @@ mod tests {
             format!("---\nname: refund\ndescription: Refunds.\nowlclaw: {block}\n---\n# How\n");
         std::fs::write(skill.join("SKILL.md"), text).unwrap();
         let (catalog, _) = SkillCatalog::scan(&ScanOptions::new(directory.path()));
-        let mut facts = capability_facts(&catalog, &TimeWindows::trading_hours());
+        let mut facts =
+            capability_facts(&catalog, &ToolSet::default(), &TimeWindows::trading_hours());
         facts.remove("tool/refund").unwrap_or_default()
     }
 
@@ -165,6 +225,25 @@ mod tests {
         ];
         for (block, confirmation) in rows {
             assert_eq!(facts(block).confirmation, confirmation, "{block}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_to_a_tool_is_what_its_skill_says() {
+        let rows = [
+            ("{migration_weight: 0}", true, None),
+            ("{migration_weight: 1}", false, Some(Confirmation::Operator)),
+            (
+                "{migration_weight: 99, requires_confirmation: true}",
+                false,
+                Some(Confirmation::Operator),
+            ),
+            ("{migration_weight: 100}", false, None),
+        ];
+        for (block, is_held, confirmation) in rows {
+            let facts = facts(block);
+            assert_eq!(facts.held.is_some(), is_held, "{block}");
+            assert_eq!(facts.confirmation, confirmation, "{block}");
         }
     }
 }

@@ -62,7 +62,10 @@ pub use crate::{
     cost::Tally,
     describe::IncludeSkill,
     error::{AnswerOptions, ErrorStyle, InvocationError},
-    facts::{caller_of, capability_facts, prompt_capability, resource_capability, tool_capability},
+    facts::{
+        BrokenSkill, caller_of, capability_facts, held, hold_back, prompt_capability,
+        resource_capability, tool_capability,
+    },
     gateway::{Gateway, GatewayEngine, Options, Parts},
     governed::{Admitted, Governed},
     health::{Component, ComponentState, Health},

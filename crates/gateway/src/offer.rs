@@ -115,7 +115,7 @@ impl Offer {
 /// The same tools, with what skills say of them.
 fn with_hints(tools: &ToolSet, skills: &SkillCatalog) -> ToolSet {
     let tools = tools.iter().map(|tool| {
-        let skill = skills.by_name(tool.name());
+        let skill = skills.by_name(tool.own_name());
         let hints = skill.map(|skill| skill.frontmatter().owlclaw.hints);
         hints.map_or_else(|| tool.clone(), |hints| with_hint(tool.clone(), hints))
     });

@@ -8,6 +8,8 @@ pub enum Reason {
     NotVisible,
     /// It exists, but not for this principal to use.
     Permission,
+    /// It is held back from everybody, because what governs it cannot be used.
+    Held,
     /// The month's budget is spent.
     Budget,
     /// One call is expected to cost more than any may.
@@ -84,9 +86,10 @@ pub struct Remaining {
 
 impl Reason {
     /// Every reason there is.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::NotVisible,
         Self::Permission,
+        Self::Held,
         Self::Budget,
         Self::CostPerCall,
         Self::RateMinute,
@@ -107,6 +110,7 @@ impl Reason {
         match self {
             Self::NotVisible => "not_visible",
             Self::Permission => "permission",
+            Self::Held => "held",
             Self::Budget => "budget",
             Self::CostPerCall => "cost_per_call",
             Self::RateMinute => "rate_minute",
@@ -165,6 +169,7 @@ impl Denial {
         match self.reason {
             Reason::NotVisible
             | Reason::Permission
+            | Reason::Held
             | Reason::CostPerCall
             | Reason::Confirmation => false,
             // A call that costs more than a whole month's budget can never be admitted, nor can one
@@ -192,6 +197,10 @@ impl fmt::Display for Denial {
                 Some(name) => write!(f, "the condition {name:?} does not permit this call")?,
                 None => f.write_str("permission is missing for this capability")?,
             },
+            Reason::Held => f.write_str(
+                "it is held back, because the rules that its skill states cannot be applied; an \
+                 operator can see why with `doctor`",
+            )?,
             Reason::Budget => {
                 f.write_str("the monthly budget does not cover this call")?;
                 if let (Some(rest), Some(limit)) = (left.budget, left.budget_limit) {

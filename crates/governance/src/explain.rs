@@ -28,6 +28,8 @@ pub enum Check {
     Visible,
     /// Whether patterns permit it.
     Permitted,
+    /// Whether it is held back from everybody.
+    Held,
     /// What a condition says; once for each that is about it.
     Condition,
     /// Whether one call may cost as much.
@@ -101,6 +103,7 @@ impl Check {
         match self {
             Self::Visible => "visible",
             Self::Permitted => "permitted",
+            Self::Held => "held",
             Self::Condition => "condition",
             Self::CostPerCall => "cost_per_call",
             Self::TimeWindow => "time_window",
@@ -170,6 +173,9 @@ impl Policy {
                 first(&all, ask.capability, "allow", |it| it.allow),
             ),
         ];
+        if let Some(why) = &self.facts(ask.capability).held {
+            steps.push(Step::new(Check::Held, Some(Reason::Held), why.to_string()));
+        }
         self.explain_conditions(&ask, &mut steps);
         self.explain_facts(&ask, &mut steps);
         steps

@@ -3,7 +3,7 @@
 use crate::values;
 use cel::{
     Context, Value,
-    common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, operators},
+    common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators},
     parser::{ParseError, PrattParser},
 };
 
@@ -92,6 +92,9 @@ pub enum ExpressionError {
     /// `map`, which makes values that can be larger than what a caller has sent.
     #[error("`map` could take too much room; use `all`, `exists` or `filter`")]
     Map,
+    /// It never is a condition.
+    #[error("it is neither true nor false, whatever a call is like; compare it with something")]
+    NotBoolean,
     /// It makes values of a kind that nobody has declared.
     #[error("there are no types with fields here")]
     Message,
@@ -123,7 +126,10 @@ impl Expression {
                 .map_or(ExpressionError::TooDeep, syntax_error)
         })?;
         Walk::default().expression(&parsed, 0)?;
-        Ok(Self { parsed })
+        match may_be_boolean(&parsed) {
+            true => Ok(Self { parsed }),
+            false => Err(ExpressionError::NotBoolean),
+        }
     }
 
     /// `None` where it fails, or is neither true nor false.
@@ -132,6 +138,38 @@ impl Expression {
             Ok(Value::Bool(truth)) => Some(truth),
             _ => None,
         }
+    }
+}
+
+/// Whether it can be true or false, as far as can be told without a call: what arguments hold is not
+/// known. Bounded, since what [`Walk`] lets through is.
+fn may_be_boolean(part: &IdedExpr) -> bool {
+    match &part.expr {
+        Expr::Literal(literal) => matches!(literal, LiteralValue::Boolean(_)),
+        Expr::Ident(name) => !values::VARIABLES.contains(&name.as_str()),
+        Expr::Call(call) => match (call.func_name.as_str(), call.args.as_slice()) {
+            (operators::CONDITIONAL, [_, yes, no]) => may_be_boolean(yes) && may_be_boolean(no),
+            (
+                operators::ADD
+                | operators::SUBSTRACT
+                | operators::MULTIPLY
+                | operators::DIVIDE
+                | operators::MODULO
+                | operators::NEGATE
+                | "double"
+                | "int"
+                | "size"
+                | "string"
+                | "type"
+                | "uint",
+                _,
+            ) => false,
+            _ => true,
+        },
+        // `filter` begins with a list, `all` and `exists` with one of the two.
+        Expr::Comprehension(comprehension) => may_be_boolean(&comprehension.accu_init),
+        Expr::List(_) | Expr::Map(_) | Expr::Struct(_) => false,
+        Expr::Select(_) | Expr::Unspecified => true,
     }
 }
 
@@ -319,6 +357,43 @@ mod tests {
             refused("my_function(args.a)"),
             ExpressionError::UnknownFunction("my_function".to_owned())
         );
+    }
+
+    #[test]
+    fn what_is_no_condition_is_refused() {
+        for text in [
+            "1",
+            "'yes'",
+            "null",
+            "[args.a]",
+            "{'a': true}",
+            "args",
+            "principal",
+            "roles",
+            "args.a + 1",
+            "-args.a",
+            "size(args.a)",
+            "string(args.a)",
+            "args.a ? 1 : true",
+            "args.a.filter(x, x > 1)",
+        ] {
+            assert_eq!(refused(text), ExpressionError::NotBoolean, "{text}");
+        }
+        for text in [
+            "true",
+            "args.a",
+            "args['a']",
+            "has(args.a)",
+            "!args.a",
+            "args.a in [1, 2]",
+            "args.a ? args.b : false",
+            "args.a.exists(x, x > 1)",
+            "args.a.all(x, x > 1)",
+            "principal.startsWith('a')",
+            "bool(args.a)",
+        ] {
+            assert!(Expression::new(text).is_ok(), "{text}");
+        }
     }
 
     #[test]

@@ -105,7 +105,7 @@ pub use crate::{
     governor::{Governor, Permit, Settlement},
     memory::{Crowd, DEFAULT_MAX_PRINCIPALS, MemoryQuota, MemoryReservation, Seed},
     money::{Micros, ParseMicrosError},
-    pattern::PatternError,
+    pattern::{PatternError, pattern_matches},
     policy::{Ask, ConfirmationRule, Hints, Policy, PolicyError, RulesOf, Verdict, ViewId},
     quota::{
         Charges, QuotaStore, ReservationName, ReserveError, UnavailableError, Usage, fits_budget,

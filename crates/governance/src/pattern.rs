@@ -74,6 +74,12 @@ impl PatternSet {
     }
 }
 
+/// Whether a pattern of a policy, in which `*` stands for any text, matches a name.
+#[must_use]
+pub fn pattern_matches(pattern: &str, name: &str) -> bool {
+    PatternSet::new([&pattern.to_owned()]).is_ok_and(|set| set.matches(name))
+}
+
 /// Most names differ in their lengths already, and hardly ever in their first letters.
 fn compare(one: &str, other: &str) -> Ordering {
     let lengths = one.len().cmp(&other.len());

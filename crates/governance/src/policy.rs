@@ -262,6 +262,12 @@ impl Policy {
         rules.shows(capability) && rules.allows(capability)
     }
 
+    /// Why nobody may use `capability` at present, if that is so, in words for operators.
+    #[must_use]
+    pub fn held(&self, capability: &str) -> Option<&str> {
+        self.facts(capability).held.as_deref()
+    }
+
     /// The limits on `capability` that `caller` should be told of.
     #[must_use]
     pub fn hints<'c>(&self, caller: impl Into<Caller<'c>>, capability: &str, kind: Kind) -> Hints {
@@ -299,7 +305,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// The first applicable [`Denial`], in the order visible, permitted by patterns, permitted by
+    /// The first applicable [`Denial`], in the order visible, permitted by patterns, not held, permitted by
     /// conditions, cost of one call, hours of the day.
     pub fn check<'a>(&'a self, ask: Ask<'a>) -> Result<Verdict<'a>, Denial> {
         let rules = self.rules_of(ask.caller());
@@ -310,6 +316,9 @@ impl Policy {
             return Err(Denial::new(Reason::Permission));
         }
         let facts = self.facts(ask.capability);
+        if facts.held.is_some() {
+            return Err(Denial::new(Reason::Held));
+        }
         let confirmed_by = condition::decide(&rules, &ask)?;
         let charges = self.charges(&rules, facts, ask);
         if rules

@@ -1,5 +1,5 @@
 use crate::{Calendar, Micros, TimeWindows};
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 /// What is asked for: running something or reading something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -166,6 +166,8 @@ pub struct RateLimits {
 /// What is known of one capability.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CapabilityFacts {
+    /// Why nobody may use it at present, in words for operators. `None`: it may be used.
+    pub held: Option<Arc<str>>,
     /// What one use is expected to cost; `None` means the policy's default for tools, and nothing
     /// for resources.
     pub estimated_cost: Option<Micros>,

@@ -17,6 +17,9 @@ const DEFAULT_LIMITS: u64 = u64::MAX;
 /// Stands before what counts beside roles that are brought along, in the same way.
 const BESIDE_ROLES: u64 = u64::MAX - 1;
 
+/// Stands behind facts of what is held back, in the same way.
+const HELD: u64 = u64::MAX - 2;
+
 /// Bits of a version. A number has 53 in JSON wherever that is read; with these it has twelve digits at
 /// the most besides, so that redaction takes none for the number of a payment card.
 const BITS: u32 = 39;
@@ -200,6 +203,7 @@ impl Form {
 
     fn facts(&mut self, facts: &CapabilityFacts) {
         let CapabilityFacts {
+            held,
             estimated_cost,
             limits,
             risk,
@@ -228,6 +232,9 @@ impl Form {
         self.optional(max_running.map(u64::from));
         self.0.update([u8::from(breaker.is_some())]);
         self.breaker(breaker.unwrap_or(BreakerSpec::OFF));
+        if held.is_some() {
+            self.number(HELD);
+        }
     }
 
     fn windows(&mut self, windows: Option<&TimeWindows>) {

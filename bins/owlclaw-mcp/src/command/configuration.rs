@@ -9,12 +9,17 @@ use serde_json::json;
 
 use super::{Stop, UNUSABLE, complain, load, print, print_json, try_load};
 use crate::cli::{ConfigCommand, ReportFormat, Settings};
-use crate::config::{self, Needs};
+use crate::config::{self, Loaded, Needs, Rejected, Severity};
+use crate::serve;
 use crate::terminal::remark;
 
 pub(super) fn carry_out(command: ConfigCommand) -> Result<ExitCode, Stop> {
     match command {
-        ConfigCommand::Validate { settings, format } => validate(settings, format),
+        ConfigCommand::Validate {
+            settings,
+            import,
+            format,
+        } => validate(settings, import, format),
         ConfigCommand::Show { settings, format } => show(settings, format),
         ConfigCommand::Schema => print_json(&config::schema()),
         ConfigCommand::Reference => print(config::reference().trim_end()),
@@ -22,8 +27,11 @@ pub(super) fn carry_out(command: ConfigCommand) -> Result<ExitCode, Stop> {
     }
 }
 
-fn validate(settings: Settings, format: ReportFormat) -> Result<ExitCode, Stop> {
-    let result = try_load(settings, Needs::Everything)?;
+fn validate(settings: Settings, import: bool, format: ReportFormat) -> Result<ExitCode, Stop> {
+    let result = match try_load(settings, Needs::Everything)? {
+        Ok(loaded) if import => with_offer(loaded)?,
+        result => result,
+    };
     match format {
         ReportFormat::Json => {
             let is_ok = result.is_ok();
@@ -49,6 +57,23 @@ fn validate(settings: Settings, format: ReportFormat) -> Result<ExitCode, Stop> 
             print(&format!("ok\n{}", loaded.summary().join("\n")))
         }
     }
+}
+
+/// The same with what only what is on offer can show.
+fn with_offer(mut loaded: Loaded) -> Result<Result<Loaded, Rejected>, Stop> {
+    let found = serve::survey(&loaded, None).map_err(Stop::Failed)?.problems;
+    let mut problems = std::mem::take(&mut loaded.warnings);
+    problems.extend(found.skills);
+    problems.extend(found.tools);
+    problems.extend(found.rules);
+    let mut severities = problems.iter().map(|problem| problem.severity);
+    Ok(match severities.any(|it| it == Severity::Error) {
+        true => Err(Rejected { problems }),
+        false => {
+            loaded.warnings = problems;
+            Ok(loaded)
+        }
+    })
 }
 
 fn show(settings: Settings, format: ReportFormat) -> Result<ExitCode, Stop> {

@@ -15,8 +15,6 @@ use crate::terminal::remark;
 
 /// The part of the configuration that says where the ledger is.
 const NEEDED: &[&str] = &["ledger"];
-/// What decides of a call.
-const TO_EXPLAIN: &[&str] = &["ledger", "governance", "resources"];
 
 pub(super) fn ledger(command: LedgerCommand) -> Result<ExitCode, Stop> {
     match command {
@@ -113,7 +111,7 @@ pub(super) fn governance(command: GovernanceCommand) -> Result<ExitCode, Stop> {
             args,
             format,
         } => {
-            let config = load_for(settings, TO_EXPLAIN)?.config;
+            let config = load_for(settings, super::CALL)?.config;
             let caller = Caller {
                 principal: &client,
                 roles: &roles,

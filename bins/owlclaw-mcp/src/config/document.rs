@@ -131,7 +131,11 @@ impl<'a> Document<'a> {
             column: 0,
             length: 0,
         });
-        let problem = describe(&error, origin(name, text, at));
+        let problem = match unquoted(&error, text, at) {
+            Some(message) => Problem::error(origin(name, text, at), message)
+                .hint("put quotes around it: `[\"*\"]`"),
+            None => describe(&error, origin(name, text, at)),
+        };
         // Which hands over all of them, to be told apart here.
         let rest = match error {
             serde_saphyr::Error::DuplicateMappingKey { .. } => {
@@ -201,6 +205,21 @@ fn described_twice(origin: Origin, key: &str) -> Problem {
     Problem::error(origin, message).hint("keep one of the two")
 }
 
+/// What to say where a pattern begins with `*` and has no quotes, which is an alias to YAML.
+fn unquoted(error: &serde_saphyr::Error, text: &str, at: Place) -> Option<String> {
+    let line = text.lines().nth(at.line.checked_sub(1)?)?;
+    let from: String = line.chars().skip(at.column.checked_sub(1)?).collect();
+    let word = from.split([',', ']', '}', ' ']).next()?;
+    // Where the name is missing, the place is that of what stands in its stead.
+    let before = line.chars().nth(at.column.checked_sub(2)?);
+    let is_alias = word.starts_with('*') || before == Some('*');
+    let is_unknown = error.to_string().contains("alias");
+    (is_alias && is_unknown).then(|| {
+        let word = if word.starts_with('*') { word } else { "*" };
+        format!("`{word}` without quotes is a reference in YAML, and refers to nothing")
+    })
+}
+
 /// The parser's sentence, without its place, which the origin holds, and without advice meant for
 /// whoever calls the parser.
 fn describe(error: &serde_saphyr::Error, origin: Origin) -> Problem {
@@ -214,6 +233,22 @@ fn describe(error: &serde_saphyr::Error, origin: Origin) -> Problem {
         }
         other => {
             let message = other.to_string();
+            let too_much = if message.contains("budget breached") {
+                Some(format!(
+                    "the file holds more than {MAX_NODES} values, those behind references counted \
+                     each time, or nests them deeper than {MAX_DEPTH}"
+                ))
+            } else if message.contains("recursion limit") {
+                Some(format!("the file nests values deeper than {MAX_DEPTH}"))
+            } else if message.contains("recursive references") {
+                Some("a reference stands inside of what it refers to".to_owned())
+            } else {
+                None
+            };
+            if let Some(message) = too_much {
+                let hint = "no configuration needs that; look for references (`*name`) here";
+                return Problem::error(origin, message).hint(hint);
+            }
             let message = message.split(" at line ").next().unwrap_or(&message);
             Problem::error(origin, format!("this is not valid YAML: {message}"))
                 .hint("look for brackets, quotes and indentation at this place and before it")

@@ -15,6 +15,8 @@ use super::window::Window;
 pub struct Governance {
     /// Apply the rules. Calls are recorded either way.
     pub enabled: bool,
+    /// What becomes of rules that are about no tool and no resource on offer.
+    pub unmatched_rules: UnmatchedRules,
     /// The currency of every amount, as three capital letters.
     #[schemars(extend("format" = "currency"))]
     pub currency: String,
@@ -52,6 +54,7 @@ impl Default for Governance {
     fn default() -> Self {
         Self {
             enabled: true,
+            unmatched_rules: UnmatchedRules::default(),
             currency: "USD".to_owned(),
             default_quota: Quota::default(),
             default: Access::default(),
@@ -72,6 +75,18 @@ impl Default for Governance {
             max_clients: governance::DEFAULT_MAX_PRINCIPALS,
         }
     }
+}
+
+/// What becomes of rules that are about nothing on offer, as they are when a name is misspelt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UnmatchedRules {
+    /// They are told.
+    #[default]
+    Warn,
+    /// The server does not start with them, and does not take them over while it runs. Nor does it
+    /// start with a skill that has unknown keys where others limit calls.
+    Error,
 }
 
 /// The limits of one client.

@@ -30,6 +30,7 @@ mod money;
 mod nearest;
 mod needs;
 mod overrides;
+mod owlclaw;
 mod problem;
 mod record;
 mod reference;
@@ -43,6 +44,7 @@ mod shutdown;
 mod summary;
 mod telemetry;
 mod tls;
+mod unmatched;
 mod websocket;
 mod window;
 
@@ -60,18 +62,21 @@ pub use application::{States, WorkerStart, Workers};
 pub use commands::{Command, Output, Stdin, Words};
 pub use editor::schema;
 pub use environment::Environment;
-pub use governance::{Access, AccessRules, Client, Governance, PartialQuota, Quota};
+pub use governance::{
+    Access, AccessRules, Client, Governance, PartialQuota, Quota, UnmatchedRules,
+};
 pub use identity::{Algorithm, ApiKeys, ClientCertificates, Identity, Jwt, NameIn, StdioIdentity};
 pub use limits::Limits;
 pub use live::{Change, Changes, Source};
 pub use model::{
-    Config, Cors, ErrorStyle, Http, IncludeSkill, LogFormat, LogLevel, LogOutput, LogRequests,
-    Logging, Resources, Tools, Transport,
+    BrokenSkill, Config, Cors, ErrorStyle, Http, IncludeSkill, LogFormat, LogLevel, LogOutput,
+    LogRequests, Logging, Resources, Tools, Transport,
 };
 pub use money::{Micros, ParseMicrosError};
-pub(crate) use nearest::nearest;
+pub(crate) use nearest::{nearest, nearest_of};
 pub use needs::Needs;
 pub use overrides::Overrides;
+pub use owlclaw::Switches;
 pub(crate) use problem::printable;
 pub use problem::{Origin, Position, Problem, Severity};
 pub use record::{Checkpoint, Detectors, Durability, Ledger, Redaction};
@@ -86,6 +91,7 @@ pub use show::Setting;
 pub use shutdown::Shutdown;
 pub use telemetry::{Capture, Otlp, Telemetry};
 pub use tls::{ForwardedHeader, Tls};
+pub use unmatched::OnOffer;
 pub use websocket::WebSocket;
 pub use window::{ParseWindowError, Window};
 
@@ -191,8 +197,9 @@ pub fn load_for(
     }
     match figment.extract::<Config>() {
         Ok(mut config) => {
-            let paths = [&mut config.resources.skills_dir, &mut config.ledger.path];
-            for path in paths.into_iter().chain(&mut config.tasks.path) {
+            let paths = [&mut config.ledger.path].into_iter();
+            let paths = paths.chain(&mut config.resources.skills_dir);
+            for path in paths.chain(&mut config.tasks.path) {
                 *path = coerce::absolute(base, &path);
             }
             if let Some(keys) = &mut config.identity.api_keys {
@@ -202,6 +209,9 @@ pub fn load_for(
                 command.begin_at(base);
             }
             config.workers.begin_at(base, config.app.as_deref());
+            config.resources.base = base.to_owned();
+            config.switches =
+                owlclaw::switches(&config, environment, directory, &origins, &mut problems);
             check::check(&config, &origins, &mut problems);
             check::owlclaw_token(&config, environment, &mut problems);
             for problem in &mut problems {

@@ -17,6 +17,7 @@ use super::commands::Command;
 use super::governance::Governance;
 use super::identity::Identity;
 use super::limits::Limits;
+use super::owlclaw::Switches;
 use super::record::{Ledger, Redaction};
 use super::services::Services;
 use super::shutdown::Shutdown;
@@ -72,6 +73,9 @@ pub struct Config {
     pub alerts: Alerts,
     /// Stack traces in error answers. Never where clients are strangers.
     pub development: bool,
+    /// What the application's own `owlclaw.yaml` says of single tools.
+    #[serde(skip)]
+    pub switches: Switches,
 }
 
 /// How clients reach the server.
@@ -260,6 +264,8 @@ pub struct Tools {
     pub error_style: ErrorStyle,
     /// Whether results of tools say in `_meta` what is left of quotas; headers of HTTP always do.
     pub quota_meta: bool,
+    /// What becomes of calls of a tool whose `SKILL.md` cannot be used.
+    pub broken_skill: BrokenSkill,
 }
 
 impl Default for Tools {
@@ -272,6 +278,7 @@ impl Default for Tools {
             include_skill: IncludeSkill::default(),
             error_style: ErrorStyle::default(),
             quota_meta: true,
+            broken_skill: BrokenSkill::default(),
         }
     }
 }
@@ -345,6 +352,17 @@ pub enum IncludeSkill {
     None,
 }
 
+/// What becomes of calls of a tool whose `SKILL.md` cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BrokenSkill {
+    /// They are refused.
+    #[default]
+    Refuse,
+    /// An operator must confirm each.
+    Confirm,
+}
+
 /// How a client hears of arguments that do not fit, and of handlers that fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -362,9 +380,13 @@ pub enum ErrorStyle {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Resources {
-    /// The directory that is searched for `SKILL.md`.
+    /// The directory that is searched for `SKILL.md`. Without one, that which the application mounts;
+    /// without an application, `capabilities` beside the configuration file.
     #[schemars(extend("format" = "path"))]
-    pub skills_dir: PathBuf,
+    pub skills_dir: Option<PathBuf>,
+    /// The directory of the configuration file.
+    #[serde(skip)]
+    pub base: PathBuf,
     /// How long a client may keep the list of resources.
     #[schemars(range(max = 86_400))]
     pub cache_ttl_seconds: u64,
@@ -379,11 +401,19 @@ pub struct Resources {
 impl Default for Resources {
     fn default() -> Self {
         Self {
-            skills_dir: "./capabilities".into(),
+            skills_dir: None,
+            base: PathBuf::new(),
             cache_ttl_seconds: 600,
             page_size: 50,
             root_category: None,
         }
+    }
+}
+
+impl Resources {
+    /// Where skills are if neither the configuration nor an application says so.
+    pub fn default_dir(&self) -> PathBuf {
+        self.base.join("capabilities")
     }
 }
 

@@ -32,6 +32,14 @@ pub(crate) fn nearest<'a>(
         .map(|(_, candidate)| candidate)
 }
 
+/// The same, to keep.
+pub(crate) fn nearest_of<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<String> {
+    nearest(word, candidates).map(str::to_owned)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

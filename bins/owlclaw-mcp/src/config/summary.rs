@@ -50,7 +50,11 @@ impl Config {
         }
         lines.push(line(
             "skills",
-            self.resources.skills_dir.display().to_string(),
+            match &self.resources.skills_dir {
+                Some(directory) => directory.display().to_string(),
+                None if self.app.is_some() => "those of the application".to_owned(),
+                None => self.resources.default_dir().display().to_string(),
+            },
         ));
         lines.push(line("tools", self.tools_summary()));
         lines.push(line("governance", self.governance.summary()));

@@ -1,13 +1,12 @@
 //! What answers calls: Python, the application, programs, services, skills.
 
-use adapter_skills::SkillCatalog;
-
 use super::Finding;
-use crate::config::Config;
-use crate::serve;
+use crate::config::{Config, Loaded, Problem, Severity};
+use crate::serve::{self, Survey};
 
-pub(super) fn findings(config: &Config, imports: bool) -> Vec<Finding> {
-    let mut findings = vec![skills(config)];
+pub(super) fn findings(loaded: &Loaded, imports: bool) -> Vec<Finding> {
+    let config = &loaded.config;
+    let mut findings = Vec::new();
     if let Some(app) = &config.app {
         findings.push(python(config));
         if !imports {
@@ -15,38 +14,58 @@ pub(super) fn findings(config: &Config, imports: bool) -> Vec<Finding> {
                 "application",
                 format!("{app} was not imported, as asked"),
             ));
+            // Which tools there are, and perhaps where the skills are, is for the application to say.
+            if config.resources.skills_dir.is_some() {
+                let mut alone = loaded.clone();
+                alone.config.app = None;
+                if let Ok(survey) = serve::survey(&alone, None) {
+                    findings.push(skills(&survey));
+                }
+            }
             return findings;
         }
     }
-    findings.push(tools(config));
+    const AREA: &str = "application";
+    let survey = match serve::survey(loaded, None) {
+        Ok(survey) => survey,
+        Err(failure) => {
+            let finding = Finding::error(AREA, crate::command::explain(&*failure));
+            let hint = "mend what it says; `owlclaw-mcp tools list` tries again";
+            findings.push(finding.hint(hint));
+            return findings;
+        }
+    };
+    findings.push(skills(&survey));
+    findings.push(tools(&survey));
+    let told = |area| move |problem: &Problem| super::of_problem(area, problem);
+    findings.extend(survey.problems.tools.iter().map(told("tools")));
+    findings.extend(survey.problems.rules.iter().map(told("rules")));
     findings
 }
 
-fn skills(config: &Config) -> Finding {
+fn skills(survey: &Survey) -> Finding {
     const AREA: &str = "skills";
-    let directory = &config.resources.skills_dir;
-    let place = directory.display();
-    if !directory.is_dir() {
+    let place = survey.skills_dir.display();
+    if !survey.skills_dir.is_dir() {
         return Finding::warning(AREA, format!("there is no directory {place}"))
             .hint("make it, or name another one: resources.skills_dir, --skills-dir");
     }
-    let options = match serve::scan_options(config) {
-        Ok(options) => options,
-        Err(error) => return Finding::error(AREA, error.to_string()),
-    };
-    let (catalog, problems) = SkillCatalog::scan(&options);
-    let count = catalog
-        .matching(&adapter_skills::SkillFilter::default())
-        .count();
+    let (count, problems) = (survey.skills, &survey.problems.skills);
     if problems.is_empty() {
         return Finding::ok(AREA, format!("{count} skills in {place}"));
     }
-    let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    Finding::warning(
-        AREA,
-        format!("{count} skills in {place}\n{}", problems.join("\n")),
-    )
-    .hint("mend what is listed; a skill that cannot be read is not offered")
+    let is_error = problems.iter().any(|it| it.severity == Severity::Error);
+    let lines = problems.iter().map(|problem| match &problem.hint {
+        Some(hint) => format!("{} ({hint})", problem.message),
+        None => problem.message.clone(),
+    });
+    let lines: Vec<String> = lines.collect();
+    let message = format!("{count} skills in {place}\n{}", lines.join("\n"));
+    let finding = match is_error {
+        true => Finding::error(AREA, message),
+        false => Finding::warning(AREA, message),
+    };
+    finding.hint("mend what is listed; the tool of a skill that cannot be used is held back")
 }
 
 fn python(config: &Config) -> Finding {
@@ -76,23 +95,21 @@ fn python(config: &Config) -> Finding {
     Finding::ok(AREA, format!("{place} is Python {version}"))
 }
 
-/// Everything is asked for its tools, as at the start of a server.
-fn tools(config: &Config) -> Finding {
+/// Everything was asked for its tools, as at the start of a server.
+fn tools(survey: &Survey) -> Finding {
     const AREA: &str = "application";
-    match serve::tools_list(config.clone(), None) {
-        Ok(rows) if rows.is_empty() => Finding::warning(AREA, "there are no tools to offer")
-            .hint("name an application (`app:`), programs (`commands:`) or services (`services:`)"),
-        Ok(rows) => {
-            let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).take(8).collect();
-            let more = if names.len() < rows.len() {
-                ", …"
-            } else {
-                ""
-            };
-            let count = rows.len();
-            Finding::ok(AREA, format!("{count} tools: {}{more}", names.join(", ")))
-        }
-        Err(failure) => Finding::error(AREA, crate::command::explain(&*failure))
-            .hint("mend what it says; `owlclaw-mcp tools list` tries again"),
+    let rows = &survey.tools;
+    if rows.is_empty() {
+        return Finding::warning(AREA, "there are no tools to offer").hint(
+            "name an application (`app:`), programs (`commands:`) or services (`services:`)",
+        );
     }
+    let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).take(8).collect();
+    let more = if names.len() < rows.len() {
+        ", …"
+    } else {
+        ""
+    };
+    let count = rows.len();
+    Finding::ok(AREA, format!("{count} tools: {}{more}", names.join(", ")))
 }

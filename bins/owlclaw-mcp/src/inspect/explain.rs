@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use gateway::{resource_capability, tool_capability};
-use governance::{Caller, Explanation, Kind, Remaining};
+use governance::{Caller, Explanation, Remaining};
 use serde_json::{Value, json};
 
 use super::lookup::pretty;
@@ -11,7 +10,7 @@ use super::sheet::Sheet;
 use crate::Failure;
 use crate::cli::{ListFormat, RowsFormat, What};
 use crate::config::Config;
-use crate::serve;
+use crate::serve::{self, Callee, Explained};
 
 /// `governance explain`.
 pub(crate) fn explain(
@@ -28,28 +27,58 @@ pub(crate) fn explain(
             return Err("--args must be a JSON object".into());
         }
     }
-    let (kind, capability) = match (&what.tool, &what.resource) {
-        (Some(tool), _) => (Kind::Tool, tool_capability(tool)),
-        (None, Some(uri)) => (Kind::Resource, resource_capability(uri)),
+    let (callee, name) = match (&what.tool, &what.resource) {
+        (Some(tool), _) => (Callee::Tool(tool), tool),
+        (None, Some(uri)) => (Callee::Resource(uri), uri),
         (None, None) => return Err("name a tool or a resource".into()),
     };
-    let explanation = serve::explain(config, caller, &capability, kind, arguments)?;
-    match format {
-        ListFormat::Json => Ok(pretty(&object(&explanation))),
-        ListFormat::Table => table(caller, &capability, &explanation),
+    match (serve::explain(config, caller, callee, arguments)?, format) {
+        (Explained::Unknown(meant), ListFormat::Json) => Ok(pretty(&json!({
+            "verdict": "unknown",
+            "reason": "unknown",
+            "meant": meant,
+        }))),
+        (Explained::Unknown(meant), ListFormat::Table) => {
+            let meant = meant.map(|meant| format!("; did you mean `{meant}`?"));
+            let meant = meant.unwrap_or_default();
+            Ok(format!(
+                "{name} is unknown: nothing on offer is called so{meant}"
+            ))
+        }
+        (
+            Explained::Known {
+                capability,
+                explanation,
+                violations,
+            },
+            format,
+        ) => match format {
+            ListFormat::Json => Ok(pretty(&object(&explanation, &violations))),
+            ListFormat::Table => table(caller, &capability, &explanation, &violations),
+        },
     }
 }
 
+/// The reason of a call whose arguments do not fit.
+const ARGUMENTS: &str = "arguments";
+
 /// `allowed`, `to be confirmed` or `refused`.
-fn verdict(explanation: &Explanation) -> &'static str {
+fn verdict(explanation: &Explanation, violations: &[String]) -> &'static str {
     match (explanation.reason(), explanation.confirmation()) {
         (Some(_), _) => "refused",
+        (None, _) if !violations.is_empty() => "refused",
         (None, Some(_)) => "to_be_confirmed",
         (None, None) => "allowed",
     }
 }
 
-fn object(explanation: &Explanation) -> Value {
+/// Why the call is refused. Rules come before arguments, as they do when a call is made.
+fn reason(explanation: &Explanation, violations: &[String]) -> Option<&'static str> {
+    let by_rule = explanation.reason().map(|reason| reason.as_str());
+    by_rule.or((!violations.is_empty()).then_some(ARGUMENTS))
+}
+
+fn object(explanation: &Explanation, violations: &[String]) -> Value {
     let steps = explanation.steps.iter().map(|step| {
         json!({
             "check": step.check.as_str(),
@@ -58,8 +87,9 @@ fn object(explanation: &Explanation) -> Value {
         })
     });
     json!({
-        "verdict": verdict(explanation),
-        "reason": explanation.reason().map(|reason| reason.as_str()),
+        "verdict": verdict(explanation, violations),
+        "reason": reason(explanation, violations),
+        "violations": violations,
         "confirmation": explanation.confirmation().map(|who| who.as_str()),
         "policy_version": explanation.policy_version,
         "steps": steps.collect::<Vec<_>>(),
@@ -86,6 +116,7 @@ fn table(
     caller: Caller<'_>,
     capability: &str,
     explanation: &Explanation,
+    violations: &[String],
 ) -> Result<String, Failure> {
     let client = match caller.roles {
         [] => caller.principal.to_owned(),
@@ -98,6 +129,10 @@ fn table(
             json!(step.rule),
         ]
     });
+    let wrong = violations
+        .iter()
+        .map(|it| vec![json!(ARGUMENTS), json!("refused (arguments)"), json!(it)]);
+    let steps = steps.chain(wrong);
     let steps = Sheet {
         columns: &["check", "outcome", "rule"],
         shown: &[("check", "CHECK"), ("outcome", "OUTCOME"), ("rule", "RULE")],
@@ -110,7 +145,7 @@ fn table(
     };
     let count = |number: Option<u32>| number.map(|it| it.to_string());
     let amount = |amount: Option<governance::Micros>| amount.map(|it| it.to_string());
-    let verdict = match (explanation.reason(), explanation.confirmation()) {
+    let verdict = match (reason(explanation, violations), explanation.confirmation()) {
         (Some(reason), _) => format!("refused: {reason}"),
         (None, Some(who)) => format!("to be confirmed by: {who}"),
         (None, None) => "allowed".to_owned(),

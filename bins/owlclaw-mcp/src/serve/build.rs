@@ -26,13 +26,14 @@ use super::metrics::{Numbers, read_identity};
 use super::quotas::Quotas;
 use super::rules::Rules;
 use super::sessions::{self, KeptSessions, LiveSessions};
-use super::sources::Sources;
+use super::sources::{NotOffered, Sources};
+use super::standing::{self, Standing};
 use super::states;
 use super::store::{self, ServedGateway, Stores};
 use super::tls::Certificates;
 use super::{notes, policy, redaction};
 use crate::Failure;
-use crate::config::{self, Config};
+use crate::config::{self, Config, OnOffer};
 use crate::logging::{self, LevelHandle};
 
 /// How long an application may take to load. Some import half of an ecosystem.
@@ -60,7 +61,9 @@ pub(super) struct Server {
     /// What sends traces, if anybody wants them.
     telemetry: Option<Arc<telemetry::Telemetry>>,
     pub(super) certificates: Option<Arc<Certificates>>,
-    _watching: WatchGuard,
+    /// What is wrong with what is on offer, and with rules for it.
+    pub(super) standing: Arc<Standing>,
+    pub(super) watching: WatchGuard,
 }
 
 impl Server {
@@ -73,11 +76,27 @@ impl Server {
         let config = rules.config().clone();
         let identification = Identification::open(&config)?;
         let certificates = Certificates::load(&config)?;
-        let (skills, watching) = adapter_skills::watch(WatchOptions::new(scan_options(&config)?))?;
+        // The application says where its skills are.
+        let app = start_app(&config).await?;
+        let scan = scan_options(&config, mounted(&app).as_deref())?;
+        if config.governance.unmatched_rules == config::UnmatchedRules::Error {
+            let (_, problems) = SkillCatalog::scan(&scan);
+            standing::refuse(&super::list::told(&problems, true))?;
+        }
+        let (skills, watching) = adapter_skills::watch(WatchOptions::new(scan))?;
         let catalog = Arc::clone(&skills.borrow());
-        let sources = Sources::start(&config, &catalog).await?;
+        let sources = Sources::prepare(&config, &catalog, app)?;
+        let (offer, lost) = offer(&config, &sources, &catalog);
+        for (tool, place) in &config.switches.off {
+            tracing::info!(tool, place, "a tool is switched off");
+        }
+        let standing = Arc::new(Standing::default());
+        standing.offered(&config, &catalog, offer.tools(), lost);
+        let unmatched = rules.loaded().unmatched(&on_offer(&offer));
+        standing::refuse(&unmatched)?;
+        standing.rules(unmatched);
 
-        let policy = policy::policy(&config.governance, &catalog)?;
+        let policy = policy::policy(&config, &catalog, offer.tools())?;
         let Stores { recorder, quotas } = store::open(&config, &policy).await?;
         for found in crate::doctor::exposed(&config) {
             let (problem, hint) = (found.message, found.hint);
@@ -93,6 +112,7 @@ impl Server {
 
         let mut components = vec![
             rules.component(),
+            Standing::component(&standing),
             store::quota_component(Arc::clone(&quotas)),
         ];
         components.extend(store::crowd_component(Arc::clone(&quotas)));
@@ -123,7 +143,7 @@ impl Server {
                  Resources (skill://) say how and when to use them: read before you act."
                     .to_owned(),
             ),
-            offer: offer(&config, &sources, &catalog),
+            offer,
             governor: Arc::new(Governor::new(policy, Arc::clone(&quotas))),
             recorder,
             redactor,
@@ -163,7 +183,8 @@ impl Server {
             identification,
             _keeping: keeping,
             certificates,
-            _watching: watching,
+            standing,
+            watching,
         })
     }
 
@@ -226,8 +247,48 @@ impl Server {
     }
 }
 
-pub(crate) fn scan_options(config: &Config) -> Result<ScanOptions, Failure> {
-    let options = ScanOptions::new(&config.resources.skills_dir);
+/// The directory of skills that the application has mounted.
+pub(super) fn mounted(app: &Option<Arc<PythonApp>>) -> Option<PathBuf> {
+    app.as_ref().and_then(|app| app.info().skills)
+}
+
+/// The directory with the skills: the configured one, or the one that the application has `mounted`.
+///
+/// # Errors
+///
+/// When they are two, or the configured one is not there: rules that somebody has written would not be
+/// in force, and nothing would show it.
+fn skills_dir(config: &Config, mounted: Option<&Path>) -> Result<PathBuf, Failure> {
+    let Some(configured) = &config.resources.skills_dir else {
+        return Ok(match mounted {
+            Some(mounted) => mounted.to_owned(),
+            None => config.resources.default_dir(),
+        });
+    };
+    let place = configured.display();
+    let Ok(resolved) = configured.canonicalize() else {
+        return Err(format!(
+            "resources.skills_dir: there is no directory {place}, so that no rule in a SKILL.md would \
+             be in force; make it, or correct the key (--skills-dir)"
+        )
+        .into());
+    };
+    match mounted.and_then(|mounted| mounted.canonicalize().ok()) {
+        Some(mounted) if mounted != resolved => Err(format!(
+            "resources.skills_dir is {place}, and the application mounts {}: the rules in one of the \
+             two would not be in force; leave the key out (--skills-dir), or mount the same directory",
+            mounted.display()
+        )
+        .into()),
+        _ => Ok(configured.clone()),
+    }
+}
+
+pub(crate) fn scan_options(
+    config: &Config,
+    mounted: Option<&Path>,
+) -> Result<ScanOptions, Failure> {
+    let options = ScanOptions::new(skills_dir(config, mounted)?);
     match &config.resources.root_category {
         Some(category) => options
             .with_flat_category(category)
@@ -299,16 +360,31 @@ pub(crate) fn interpreter(configured: Option<&str>) -> PathBuf {
     }
 }
 
-/// What is on offer: tools and skills.
-pub(super) fn offer(config: &Config, sources: &Sources, catalog: &Arc<SkillCatalog>) -> Offer {
-    let (tools, problems) = ToolSet::collect(sources.tools(catalog));
-    for problem in problems {
-        tracing::warn!(
-            error = &problem as &dyn std::error::Error,
-            tool = problem.name,
-            "a tool cannot be offered"
-        );
+/// What rules can be about.
+pub(super) fn on_offer(offer: &Offer) -> OnOffer {
+    let tools = offer.tools().iter();
+    let resources = offer.resources().entries();
+    OnOffer {
+        tools: tools
+            .map(|tool| (tool.name().to_owned(), tool.own_name().to_owned()))
+            .collect(),
+        resources: resources.iter().map(|it| it.resource.uri.clone()).collect(),
     }
+}
+
+/// What is on offer, tools and skills, and which tools are not.
+pub(super) fn offer(
+    config: &Config,
+    sources: &Sources,
+    catalog: &Arc<SkillCatalog>,
+) -> (Offer, Vec<NotOffered>) {
+    let mut lost = Vec::new();
+    let (tools, problems) = ToolSet::collect(sources.tools(catalog, &mut lost));
+    lost.extend(problems.into_iter().map(|problem| NotOffered {
+        why: crate::command::explain(&problem.reason),
+        place: problem.tool_source,
+        tool: problem.name,
+    }));
     let include = match config.tools.include_skill {
         config::IncludeSkill::Full => IncludeSkill::Full,
         config::IncludeSkill::Excerpt => IncludeSkill::Excerpt,
@@ -331,7 +407,8 @@ pub(super) fn offer(config: &Config, sources: &Sources, catalog: &Arc<SkillCatal
         _ => skills,
     };
     let timeout = Duration::from_secs(config.tools.default_timeout_seconds);
-    Offer::new(tools, resources, Some(catalog), include, timeout)
+    let offer = Offer::new(tools, resources, Some(catalog), include, timeout);
+    (offer, lost)
 }
 
 async fn open_tasks(config: &Config) -> Result<Option<Arc<Tasks>>, Failure> {

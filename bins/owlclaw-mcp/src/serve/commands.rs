@@ -9,6 +9,7 @@ use adapter_tools::command::{Command, CommandOptions, Input, Output};
 use adapter_tools::{Annotations, Tool, ToolSet};
 use serde_json::{Value, json};
 
+use super::sources::NotOffered;
 use crate::Failure;
 use crate::command::{GUARD, explain};
 use crate::config::{self, Config, Environment};
@@ -42,17 +43,17 @@ impl Commands {
     }
 
     /// The tools. One whose skill has come to describe other arguments than its command line asks for
-    /// is not among them, which is logged.
-    pub(super) fn tools(&self, catalog: &SkillCatalog) -> Vec<Tool> {
+    /// is not among them, and is added to `lost`.
+    pub(super) fn tools(&self, catalog: &SkillCatalog, lost: &mut Vec<NotOffered>) -> Vec<Tool> {
         let tool = |prepared: &Prepared| match prepared.tool(catalog) {
             Ok(tool) => Some(tool),
             Err(error) => {
-                let tool = &prepared.command.options().name;
-                tracing::warn!(
-                    error = explain(&*error),
+                let tool = prepared.command.options().name.clone();
+                lost.push(NotOffered {
+                    place: Some(format!("commands.{tool}")),
                     tool,
-                    "a command cannot be offered"
-                );
+                    why: explain(&*error),
+                });
                 None
             }
         };

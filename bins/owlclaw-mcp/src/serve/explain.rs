@@ -1,41 +1,132 @@
-//! What rules would say of a call, without a server.
+//! What a server would say of a call, without one.
 
 use std::sync::Arc;
 
-use gateway::system_clock;
-use governance::{Ask, Caller, Explanation, Governor, Kind, MemoryQuota, Timestamp};
+use adapter_tools::Tool;
+use bytes::Bytes;
+use gateway::{resource_capability, system_clock, tool_capability};
+use governance::{
+    Ask, Caller, Explanation, Governor, Kind, MemoryQuota, Micros, Policy, Timestamp,
+};
+use quota_postgres::{PostgresQuota, QuotaOptions};
 
-use super::{list, store};
+use super::list::Bench;
+use super::quotas::Quotas;
+use super::store;
 use crate::Failure;
 use crate::config::Config;
 
-/// Judges a call by the rules of `config` and by what the ledger says was used, as a server that
-/// starts now would. Counts nothing. What only a running server knows is not in it: calls that run,
-/// and tools that rest.
+/// What a call is of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Callee<'a> {
+    /// The tool of this name.
+    Tool(&'a str),
+    /// The resource at this address.
+    Resource(&'a str),
+}
+
+/// What would become of a call.
+#[derive(Debug)]
+pub(crate) enum Explained {
+    /// There is nothing of this name; perhaps one of this was meant.
+    Unknown(Option<String>),
+    /// The rules say this of it.
+    Known {
+        /// What the rules and the ledger call it.
+        capability: String,
+        explanation: Explanation,
+        /// What is wrong with the arguments, if there are any.
+        violations: Vec<String>,
+    },
+}
+
+/// Judges a call by the tools, the rules and the counters of a server that starts now with `config`;
+/// with a database, by the counters of the servers that share it. Counts nothing. What only a running
+/// server knows is not in it: tools that rest, and without a database calls that run.
 pub(crate) fn explain(
     config: &Config,
     caller: Caller<'_>,
-    capability: &str,
-    kind: Kind,
+    callee: Callee<'_>,
     arguments: Option<&str>,
-) -> Result<Explanation, Failure> {
-    let (_, policy) = list::catalog_and_policy(config)?;
-    let quota = MemoryQuota::default();
-    // Without a ledger nothing has been used yet.
-    if config.ledger.url.is_some() || config.ledger.path.exists() {
-        let mut reader = store::open_reader(config)?;
-        store::seed(reader.as_mut(), &policy, &quota)?;
-    }
-    let governor = Governor::new(policy, Arc::new(quota));
+) -> Result<Explained, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let bench = Bench::prepare(config).await?;
+        let judged = judge(config, &bench, caller, callee, arguments).await;
+        bench.close().await;
+        judged
+    })
+}
+
+async fn judge(
+    config: &Config,
+    bench: &Bench,
+    caller: Caller<'_>,
+    callee: Callee<'_>,
+    arguments: Option<&str>,
+) -> Result<Explained, Failure> {
+    let tools = bench.offer.tools();
+    let resources = bench.offer.resources();
+    let (tool, kind, capability) = match callee {
+        Callee::Tool(name) => match tools.get(name) {
+            Some(tool) => (Some(tool), Kind::Tool, tool_capability(name)),
+            None => {
+                let own = tools.iter().find(|tool| tool.own_name() == name);
+                let meant = own.map(|tool| tool.name().to_owned());
+                let names = || tools.iter().map(Tool::name);
+                let meant = meant.or_else(|| crate::config::nearest_of(name, names()));
+                return Ok(Explained::Unknown(meant));
+            }
+        },
+        Callee::Resource(uri) => match resources.governed_by(uri) {
+            Some(uri) => (None, Kind::Resource, resource_capability(&uri)),
+            None => {
+                let entries = resources.entries();
+                let uris = entries.iter().map(|it| it.resource.uri.as_str());
+                return Ok(Explained::Unknown(crate::config::nearest_of(uri, uris)));
+            }
+        },
+    };
+    let quotas = Arc::new(counters(config, &bench.policy).await?);
+    let policy = super::policy::policy(config, &bench.catalog, tools)?;
+    let governor = Governor::new(policy, Arc::clone(&quotas));
     let ask = Ask {
         principal: caller.principal,
         roles: caller.roles,
-        capability,
+        capability: &capability,
         kind,
-        estimate: None,
+        estimate: tool.and_then(Tool::estimated_cost_micros).map(Micros),
         now: Timestamp(system_clock() / 1_000),
         arguments,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    Ok(runtime.block_on(governor.explain(ask))?)
+    let explanation = governor.explain(ask).await;
+    quotas.close().await;
+    let checked = tool.zip(arguments).map(|(tool, arguments)| {
+        let raw = Bytes::copy_from_slice(arguments.as_bytes());
+        tool.check(raw).err()
+    });
+    let invalid = checked.flatten();
+    let violations = invalid.iter().flat_map(|it| it.violations());
+    Ok(Explained::Known {
+        explanation: explanation?,
+        violations: violations.map(ToString::to_string).collect(),
+        capability,
+    })
+}
+
+/// The counters of a server with this configuration.
+async fn counters(config: &Config, policy: &Policy) -> Result<Quotas, Failure> {
+    if let Some(url) = store::database(config)? {
+        let quotas = PostgresQuota::open(&url, QuotaOptions::default()).await?;
+        return Ok(Quotas::postgres(quotas));
+    }
+    let quota = MemoryQuota::new(config.governance.max_clients);
+    // Without a ledger nothing has been used yet.
+    if config.ledger.path.exists() {
+        let mut reader = store::open_reader(config)?;
+        store::seed(reader.as_mut(), policy, &quota)?;
+    }
+    Ok(Quotas::memory(quota))
 }

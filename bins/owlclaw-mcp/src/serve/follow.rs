@@ -8,7 +8,7 @@ use super::build::{self, Server};
 use super::notes::{self, PolicyChange};
 use super::policy;
 use super::rules::{Cause, Found, Rules};
-use crate::config::{Change, Config, Origin, Problem};
+use crate::config::{Change, Config, Origin, Problem, Severity};
 
 impl Server {
     /// Puts what has changed on offer, until nothing can change any more: skills on disk, and an
@@ -44,13 +44,22 @@ impl Server {
 
     /// Puts rules in force that have changed, all at once.
     async fn reload(&self, rules: &mut Rules, cause: Cause) {
+        if cause == Cause::Signal {
+            // Somebody has looked, and means it.
+            self.watching.forget();
+        }
         let changed = match rules.look().await {
             Found::Same => return rules.same(cause),
             Found::Wrong(problems) => return self.reject(rules, cause, &problems),
             Found::Changed(changed) => changed,
         };
         let catalog = Arc::clone(&self.skills.borrow());
-        let policy = match policy::policy(&changed.config.governance, &catalog) {
+        let offer = self.gateway.offer();
+        let unmatched = changed.loaded().unmatched(&build::on_offer(&offer));
+        if unmatched.iter().any(|it| it.severity == Severity::Error) {
+            return self.reject(rules, cause, &unmatched);
+        }
+        let policy = match policy::policy(&changed.config, &catalog, offer.tools()) {
             Ok(policy) => policy,
             Err(error) => {
                 let message = crate::command::explain(&error);
@@ -85,6 +94,7 @@ impl Server {
             "the rules have changed"
         );
         rules.accept(*changed);
+        self.standing.rules(unmatched);
     }
 
     fn reject(&self, rules: &Rules, cause: Cause, problems: &[Problem]) {
@@ -96,8 +106,11 @@ impl Server {
 
     fn refresh(&self, catalog: &Arc<SkillCatalog>, rules: &Rules) {
         let config: &Config = rules.config();
-        let offer = build::offer(config, &self.sources, catalog);
-        match policy::policy(&config.governance, catalog) {
+        let (offer, lost) = build::offer(config, &self.sources, catalog);
+        self.standing.offered(config, catalog, offer.tools(), lost);
+        self.standing
+            .rules(rules.loaded().unmatched(&build::on_offer(&offer)));
+        match policy::policy(config, catalog, offer.tools()) {
             Ok(policy) => {
                 let versions = (self.policy_version(), policy.version());
                 if versions.0 != versions.1 {

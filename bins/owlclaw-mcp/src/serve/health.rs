@@ -6,13 +6,14 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 use transport_http::PlainResponse;
 
-use super::{identity, rules, sessions, store, tls};
+use super::{identity, rules, sessions, standing, store, tls};
 
 /// Parts without which every request is served as well.
-const SPARED: [&str; 5] = [
+const SPARED: [&str; 6] = [
     identity::COMPONENT,
     rules::COMPONENT,
     sessions::COMPONENT,
+    standing::COMPONENT,
     store::CLIENTS,
     tls::COMPONENT,
 ];

@@ -1,30 +1,103 @@
 //! What the command line lists: the same offer and the same rules as clients get, without serving.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use adapter_skills::{SkillCatalog, SkillFilter};
-use gateway::{resource_capability, tool_capability};
+use adapter_tools::ToolSet;
+use gateway::{Offer, resource_capability, tool_capability};
 use governance::{Kind, Policy};
 
-use super::sources::Sources;
-use super::{build, policy};
+use super::sources::{NotOffered, Sources};
+use super::{build, policy, standing};
 use crate::Failure;
-use crate::config::{Config, Micros};
+use crate::config::{Config, Loaded, Micros, Origin, Problem, Severity, UnmatchedRules};
 use crate::listing::{ResourceFilter, ResourceRow, ToolRow, estimated_tokens};
 
-/// The tools that `client` may see; all of them without one.
-pub(crate) fn tools_list(config: Config, client: Option<String>) -> Result<Vec<ToolRow>, Failure> {
+/// What a server would offer, and what is wrong with it.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    /// The tools.
+    pub(crate) tools: Vec<ToolRow>,
+    /// How many skills there are.
+    pub(crate) skills: usize,
+    /// Where they are.
+    pub(crate) skills_dir: PathBuf,
+    /// What is wrong with skills, with tools, and with rules that are about neither.
+    pub(crate) problems: Problems,
+}
+
+/// By what they are about.
+#[derive(Debug, Default)]
+pub(crate) struct Problems {
+    pub(crate) skills: Vec<Problem>,
+    pub(crate) tools: Vec<Problem>,
+    pub(crate) rules: Vec<Problem>,
+}
+
+/// All that a server has to judge calls by, made as a server makes it.
+pub(super) struct Bench {
+    pub(super) catalog: Arc<SkillCatalog>,
+    pub(super) offer: Offer,
+    pub(super) policy: Policy,
+    sources: Sources,
+    skills_dir: PathBuf,
+    skill_problems: Vec<adapter_skills::Problem>,
+    lost: Vec<NotOffered>,
+}
+
+impl Bench {
+    pub(super) async fn prepare(config: &Config) -> Result<Self, Failure> {
+        let app = build::start_app(config).await?;
+        let scan = build::scan_options(config, build::mounted(&app).as_deref())?;
+        let (catalog, skill_problems) = SkillCatalog::scan(&scan);
+        let catalog = Arc::new(catalog);
+        let sources = Sources::prepare(config, &catalog, app)?;
+        let (offer, lost) = build::offer(config, &sources, &catalog);
+        let policy = policy::policy(config, &catalog, offer.tools())?;
+        Ok(Self {
+            catalog,
+            offer,
+            policy,
+            sources,
+            skills_dir: scan.root().to_owned(),
+            skill_problems,
+            lost,
+        })
+    }
+
+    pub(super) async fn close(self) {
+        if let Some(app) = self.sources.app {
+            app.shutdown().await;
+        }
+    }
+}
+
+/// Everything on offer to `client`, or to anybody, without serving it.
+pub(crate) fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
+    let config = &loaded.config;
     runtime.block_on(async {
-        let (catalog, policy) = catalog_and_policy(&config)?;
-        let sources = Sources::start(&config, &catalog).await?;
-        let offer = build::offer(&config, &sources, &catalog);
-        let principal = client.as_deref().unwrap_or_default();
+        let mut bench = Bench::prepare(config).await?;
+        let lost = std::mem::take(&mut bench.lost);
+        let Bench {
+            catalog,
+            offer,
+            policy,
+            ..
+        } = &bench;
+        let is_strict = config.governance.unmatched_rules == UnmatchedRules::Error;
+        let problems = Problems {
+            skills: told(&bench.skill_problems, is_strict),
+            tools: standing::problems(catalog, offer.tools(), lost),
+            rules: loaded.unmatched(&build::on_offer(offer)),
+        };
+        let principal = client.unwrap_or_default();
         let default_timeout = Duration::from_secs(config.tools.default_timeout_seconds);
-        let rows = offer
+        let tools = offer
             .tools()
             .iter()
             .filter(|tool| {
@@ -33,7 +106,7 @@ pub(crate) fn tools_list(config: Config, client: Option<String>) -> Result<Vec<T
             .map(|tool| {
                 let capability = tool_capability(tool.name());
                 let hints = policy.hints(principal, &capability, Kind::Tool);
-                let skill = catalog.by_name(tool.name());
+                let skill = catalog.by_name(tool.own_name());
                 let owlclaw = skill.map(|skill| &skill.frontmatter().owlclaw);
                 let description = match tool.description() {
                     "" => skill.map_or("", |skill| skill.description()),
@@ -42,9 +115,11 @@ pub(crate) fn tools_list(config: Config, client: Option<String>) -> Result<Vec<T
                 let model_text = offer.model_text(tool.name()).unwrap_or_default();
                 ToolRow {
                     name: tool.name().to_owned(),
+                    title: tool.title().map(str::to_owned),
                     kind: tool.kind().as_str().to_owned(),
                     estimated_tokens: estimated_tokens(&model_text),
                     description: description.to_owned(),
+                    held: policy.held(&capability).map(str::to_owned),
                     risk: owlclaw.map(|block| block.risk_level.as_str().to_owned()),
                     requires_confirmation: hints.confirmation.is_some(),
                     confirmation: hints.confirmation.map(|who| who.as_str().to_owned()),
@@ -58,11 +133,34 @@ pub(crate) fn tools_list(config: Config, client: Option<String>) -> Result<Vec<T
                 }
             })
             .collect();
-        if let Some(app) = sources.app {
-            app.shutdown().await;
-        }
-        Ok(rows)
+        let survey = Survey {
+            tools,
+            skills: catalog.len(),
+            skills_dir: bench.skills_dir.clone(),
+            problems,
+        };
+        bench.close().await;
+        Ok(survey)
     })
+}
+
+/// What is wrong with skills. `is_strict` makes errors of keys that nothing reads.
+pub(super) fn told(problems: &[adapter_skills::Problem], is_strict: bool) -> Vec<Problem> {
+    let told = problems.iter().map(|problem| {
+        let is_unknown = matches!(
+            &problem.kind,
+            adapter_skills::ProblemKind::Field(field) if field.is_unknown()
+        );
+        let told = Problem::warning(Origin::Default, problem.to_string()).hint(problem.hint());
+        match is_strict && is_unknown {
+            true => Problem {
+                severity: Severity::Error,
+                ..told
+            },
+            false => told,
+        }
+    });
+    told.collect()
 }
 
 /// The resources that `client` may see and `filter` lets through; all of them without either.
@@ -71,7 +169,23 @@ pub(crate) fn resources_list(
     client: Option<String>,
     filter: ResourceFilter,
 ) -> Result<Vec<ResourceRow>, Failure> {
-    let (catalog, policy) = catalog_and_policy(&config)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    // An application says where its skills are, if nothing else does.
+    let app = match &config.resources.skills_dir {
+        Some(_) => None,
+        None => runtime.block_on(build::start_app(&config))?,
+    };
+    let scan = build::scan_options(&config, build::mounted(&app).as_deref())?;
+    if let Some(app) = app {
+        runtime.block_on(app.shutdown());
+    }
+    let (catalog, problems) = SkillCatalog::scan(&scan);
+    for problem in problems {
+        tracing::warn!(%problem, "a skill is not as it should be");
+    }
+    let policy = policy::policy(&config, &catalog, &ToolSet::default())?;
     let filter = SkillFilter {
         category: filter.category,
         tag: filter.tag,
@@ -94,15 +208,6 @@ pub(crate) fn resources_list(
             tags: skill.tags().to_vec(),
         });
     Ok(rows.collect())
-}
-
-pub(super) fn catalog_and_policy(config: &Config) -> Result<(Arc<SkillCatalog>, Policy), Failure> {
-    let (catalog, problems) = SkillCatalog::scan(&build::scan_options(config)?);
-    for problem in problems {
-        tracing::warn!(%problem, "a skill is not as it should be");
-    }
-    let policy = policy::policy(&config.governance, &catalog)?;
-    Ok((Arc::new(catalog), policy))
 }
 
 fn rfc3339(time: SystemTime) -> String {

@@ -4,34 +4,70 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use adapter_skills::SkillCatalog;
-use gateway::{capability_facts, resource_capability, tool_capability};
+use adapter_tools::ToolSet;
+use gateway::{BrokenSkill, capability_facts, hold_back, resource_capability, tool_capability};
 use governance::{
     Access as Opened, BreakerSpec, CapabilityFacts, Condition, Confirmation, Days, Effect, Micros,
     Policy, PolicyError, PolicySpec, Quota, RateLimits, Risk, RoleRules, Rules, TimeOfDay,
     TimeWindow, TimeWindows, Zone,
 };
 
-use crate::config::{self, Access, AccessRules, Governance, PartialQuota, ToolRule, Window};
+use crate::config::{
+    self, Access, AccessRules, Config, Governance, PartialQuota, ToolRule, Window,
+};
 
-/// Builds the policy in force.
+/// Builds the policy in force for these tools.
 ///
 /// # Errors
 ///
 /// A pattern, a role or a condition that cannot be used.
-pub(super) fn policy(config: &Governance, skills: &SkillCatalog) -> Result<Policy, PolicyError> {
-    Policy::new(spec(config, skills))
+pub(super) fn policy(
+    config: &Config,
+    skills: &SkillCatalog,
+    tools: &ToolSet,
+) -> Result<Policy, PolicyError> {
+    let broken = match config.tools.broken_skill {
+        config::BrokenSkill::Refuse => BrokenSkill::Refuse,
+        config::BrokenSkill::Confirm => BrokenSkill::Confirm,
+    };
+    let mut spec = spec(&config.governance, skills, tools, broken);
+    if config.governance.enabled {
+        weigh(&mut spec, &config.switches, tools);
+    }
+    Policy::new(spec)
 }
 
-fn spec(config: &Governance, skills: &SkillCatalog) -> PolicySpec {
+/// Leaves to a tool what the application's own configuration leaves to it: nothing, or what an operator
+/// confirms.
+fn weigh(spec: &mut PolicySpec, switches: &config::Switches, tools: &ToolSet) {
+    for tool in tools.iter() {
+        let Some((weight @ ..=99, place)) = switches.weights.get(tool.own_name()) else {
+            continue;
+        };
+        let facts = spec.capabilities.entry(tool_capability(tool.name()));
+        let facts = facts.or_default();
+        match weight {
+            0 => facts.held = Some(format!("{place}: its `migration_weight` is 0").into()),
+            _ => facts.confirmation = Some(Confirmation::Operator),
+        }
+    }
+}
+
+fn spec(
+    config: &Governance,
+    skills: &SkillCatalog,
+    tools: &ToolSet,
+    broken: BrokenSkill,
+) -> PolicySpec {
     let trading_hours = hours(&config.trading_hours).unwrap_or_else(TimeWindows::trading_hours);
-    let mut capabilities = capability_facts(skills, &trading_hours);
-    super::services::inherit_facts(&mut capabilities, skills);
+    let mut capabilities = capability_facts(skills, tools, &trading_hours);
     for (name, rule) in &config.tools {
         let facts = capabilities.entry(tool_capability(name)).or_default();
         *facts = over(rule, std::mem::take(facts));
     }
+    hold_back(&mut capabilities, skills, tools, broken);
     let everybody = |own: Rules| Rules {
-        confirm: [tools(&config.confirm), own.confirm].concat(),
+        confirm: [all_of(&config.confirm), own.confirm].concat(),
         conditions: [conditions(&config.conditions), own.conditions].concat(),
         ..own
     };
@@ -50,7 +86,7 @@ fn spec(config: &Governance, skills: &SkillCatalog) -> PolicySpec {
             false => besides_roles(client),
         };
         let own = Rules {
-            confirm: tools(&client.confirm),
+            confirm: all_of(&client.confirm),
             conditions: conditions(&client.conditions),
             ..own
         };
@@ -80,6 +116,7 @@ fn spec(config: &Governance, skills: &SkillCatalog) -> PolicySpec {
 /// What an operator has configured wins over what a skill says of itself.
 fn over(rule: &ToolRule, skill: CapabilityFacts) -> CapabilityFacts {
     CapabilityFacts {
+        held: skill.held,
         estimated_cost: rule.estimated_cost.map(micros).or(skill.estimated_cost),
         limits: RateLimits {
             per_minute: rule.max_calls_per_minute.or(skill.limits.per_minute),
@@ -182,7 +219,7 @@ fn role(role: &config::Role) -> RoleRules {
         hidden: lists.hidden,
         allow: lists.allow,
         deny: lists.deny,
-        confirm: tools(&role.confirm),
+        confirm: all_of(&role.confirm),
         conditions: conditions(&role.conditions),
         quota: limits,
         reads: reads(limits),
@@ -230,7 +267,7 @@ impl From<Lists> for Opened {
     }
 }
 
-fn tools(patterns: &[String]) -> Vec<String> {
+fn all_of(patterns: &[String]) -> Vec<String> {
     patterns.iter().map(|it| tool_capability(it)).collect()
 }
 
@@ -295,7 +332,11 @@ mod tests {
     }
 
     fn policy_of(config: &Governance) -> Policy {
-        policy(config, &SkillCatalog::default()).unwrap()
+        let config = Config {
+            governance: config.clone(),
+            ..Config::default()
+        };
+        policy(&config, &SkillCatalog::default(), &ToolSet::default()).unwrap()
     }
 
     #[test]

@@ -91,6 +91,11 @@ impl Rules {
         &self.running.config
     }
 
+    /// What is in force, with where it was said.
+    pub(super) fn loaded(&self) -> &Loaded {
+        &self.running
+    }
+
     /// The file.
     pub(super) fn path(&self) -> PathBuf {
         self.source.path()
@@ -174,6 +179,13 @@ impl Rules {
             problem,
             at_restart,
         };
+    }
+}
+
+impl Changed {
+    /// What the file says, with where it says so.
+    pub(super) fn loaded(&self) -> &Loaded {
+        &self.loaded
     }
 }
 

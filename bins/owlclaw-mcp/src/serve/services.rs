@@ -1,6 +1,6 @@
 //! HTTP services as tools: those that skills bind, and those that OpenAPI documents describe.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -13,9 +13,8 @@ use adapter_http::{
 };
 use adapter_skills::{Skill, SkillCatalog, ToolDeclaration};
 use adapter_tools::{Tool, ToolSet};
-use gateway::tool_capability;
-use governance::CapabilityFacts;
 
+use super::sources::NotOffered;
 use crate::Failure;
 use crate::command::explain;
 use crate::config::{self, Config, Environment};
@@ -34,6 +33,8 @@ pub(super) struct Services {
     client: OnceLock<HttpClient>,
     /// Of the documents, in the order of the services' names.
     described: Vec<Tool>,
+    /// What of the documents cannot be offered.
+    lost: Vec<NotOffered>,
 }
 
 impl Services {
@@ -59,11 +60,14 @@ impl Services {
             options,
             client: OnceLock::new(),
             described: Vec::new(),
+            lost: Vec::new(),
         };
         if has_authorities || !services.settings.openapi.is_empty() {
             let client = services.client();
             let client = client.map_err(|error| format!("services: {}", explain(&*error)))?;
-            services.described = services.describe(client)?;
+            let mut lost = Vec::new();
+            services.described = services.describe(client, &mut lost)?;
+            services.lost = lost;
         }
         Ok(services)
     }
@@ -73,10 +77,20 @@ impl Services {
         &self.described
     }
 
+    /// What of the documents cannot be offered.
+    pub(super) fn lost(&self) -> &[NotOffered] {
+        &self.lost
+    }
+
     /// The tools that skills bind and whose names are not `taken`: a handler of the same name, or
     /// whatever the operator has configured, takes the place of a binding, as in OwlClaw. What
-    /// cannot be offered is logged.
-    pub(super) fn bound(&self, catalog: &SkillCatalog, taken: &[Tool]) -> Vec<Tool> {
+    /// cannot be offered is added to `lost`.
+    pub(super) fn bound(
+        &self,
+        catalog: &SkillCatalog,
+        taken: &[Tool],
+        lost: &mut Vec<NotOffered>,
+    ) -> Vec<Tool> {
         if !self.settings.bindings {
             return Vec::new();
         }
@@ -88,22 +102,20 @@ impl Services {
             }
             if let Some(first) = bound.iter().find(|tool| tool.name() == name) {
                 let first = first.meta().get(SKILL_META).and_then(|it| it.as_str());
-                tracing::warn!(
-                    tool = name,
-                    skill = %skill.uri(),
-                    first,
-                    "a second skill binds the same tool and is ignored"
-                );
+                lost.push(NotOffered {
+                    tool: name.to_owned(),
+                    place: Some(skill.path().display().to_string()),
+                    why: format!("{} binds it too", first.unwrap_or("another skill")),
+                });
                 continue;
             }
             match self.bind(skill, name, declaration) {
                 Ok(tool) => bound.push(tool),
-                Err(error) => tracing::warn!(
-                    error = explain(&*error),
-                    tool = name,
-                    skill = %skill.uri(),
-                    "a binding cannot be offered"
-                ),
+                Err(error) => lost.push(NotOffered {
+                    tool: name.to_owned(),
+                    place: Some(skill.path().display().to_string()),
+                    why: explain(&*error),
+                }),
             }
         }
         bound
@@ -145,7 +157,11 @@ impl Services {
         Ok(tool.with_meta(SKILL_META, skill.uri().to_string()))
     }
 
-    fn describe(&self, client: &HttpClient) -> Result<Vec<Tool>, Failure> {
+    fn describe(
+        &self,
+        client: &HttpClient,
+        lost: &mut Vec<NotOffered>,
+    ) -> Result<Vec<Tool>, Failure> {
         let mut tools: Vec<Tool> = Vec::new();
         let mut owners: HashMap<String, &str> = HashMap::new();
         let mut problems = Vec::new();
@@ -162,12 +178,11 @@ impl Services {
             }
             let (made, unusable) = ToolSet::collect(made);
             for problem in unusable {
-                tracing::warn!(
-                    error = explain(&problem),
-                    tool = problem.name,
-                    service = name,
-                    "an operation cannot be offered"
-                );
+                lost.push(NotOffered {
+                    tool: problem.name.clone(),
+                    place: Some(format!("services.openapi.{name}")),
+                    why: explain(&problem.reason),
+                });
             }
             for tool in made.iter() {
                 match owners.insert(tool.name().to_owned(), name) {
@@ -253,16 +268,6 @@ fn bindings(catalog: &SkillCatalog) -> impl Iterator<Item = (&Arc<Skill>, &str, 
             .filter(|(_, declaration)| declaration.binding.is_some())
             .map(move |(name, declaration)| (skill, name.as_str(), declaration))
     })
-}
-
-/// The tools that a skill binds are governed as the skill says, whatever they are called.
-pub(super) fn inherit_facts(facts: &mut BTreeMap<String, CapabilityFacts>, catalog: &SkillCatalog) {
-    for (skill, name, _) in bindings(catalog) {
-        let of_skill = facts.get(&tool_capability(skill.name())).cloned();
-        if let Some(of_skill) = of_skill {
-            facts.entry(tool_capability(name)).or_insert(of_skill);
-        }
-    }
 }
 
 fn selection(operations: &config::Operations) -> Selection {

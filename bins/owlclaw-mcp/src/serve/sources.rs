@@ -1,17 +1,34 @@
 //! Where tools come from.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use adapter_skills::SkillCatalog;
+use adapter_tools::Tool;
 use adapter_tools::python::PythonApp;
-use adapter_tools::{Tool, ToolSet};
 
-use super::build;
 use super::commands::Commands;
 use super::services::Services;
 use crate::Failure;
 use crate::config::Config;
+
+/// A tool that somebody has written or configured, and that is not on offer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NotOffered {
+    /// What it is called.
+    pub(super) tool: String,
+    /// Where it comes from.
+    pub(super) place: Option<String>,
+    /// Why it is not.
+    pub(super) why: String,
+}
+
+impl NotOffered {
+    /// Whether somebody has wanted it so.
+    pub(super) fn is_meant(&self, config: &Config) -> bool {
+        config.switches.off.contains_key(&self.tool)
+    }
+}
 
 /// Everything that tools come from, ready to be called.
 pub(super) struct Sources {
@@ -20,36 +37,55 @@ pub(super) struct Sources {
     commands: Commands,
     services: Services,
     has_state_tool: bool,
+    /// Tools that the application's own configuration switches off, and where.
+    off: BTreeMap<String, String>,
 }
 
 impl Sources {
-    /// Looks at what the configuration names, and starts the application.
-    pub(super) async fn start(config: &Config, catalog: &SkillCatalog) -> Result<Self, Failure> {
-        // First what takes no time.
+    /// Looks at what the configuration names. The application runs already, and may have said where
+    /// the skills of `catalog` are.
+    pub(super) fn prepare(
+        config: &Config,
+        catalog: &SkillCatalog,
+        app: Option<Arc<PythonApp>>,
+    ) -> Result<Self, Failure> {
         let commands = Commands::prepare(config, catalog)?;
         let services = Services::prepare(config)?;
-        let app = build::start_app(config).await?;
         let sources = Self {
             app,
             commands,
             services,
             has_state_tool: config.states.tool,
+            off: config.switches.off.clone(),
         };
         sources.check(catalog)?;
         Ok(sources)
     }
 
     /// All tools, source by source. Of two with the same name the first one can be offered.
-    pub(super) fn tools(&self, catalog: &SkillCatalog) -> Vec<Tool> {
-        let mut tools = self.configured(catalog);
+    /// What cannot be among them is added to `lost`.
+    pub(super) fn tools(&self, catalog: &SkillCatalog, lost: &mut Vec<NotOffered>) -> Vec<Tool> {
+        let mut tools = self.configured(catalog, lost);
+        lost.extend_from_slice(self.services.lost());
         // What skills bind gives way to all others.
-        let bound = self.services.bound(catalog, &tools);
+        let bound = self.services.bound(catalog, &tools, lost);
         tools.extend(bound);
+        tools.retain(|tool| match self.off.get(tool.name()) {
+            Some(place) => {
+                lost.push(NotOffered {
+                    tool: tool.name().to_owned(),
+                    place: Some(place.clone()),
+                    why: "it is switched off".to_owned(),
+                });
+                false
+            }
+            None => true,
+        });
         tools
     }
 
     /// Those that somebody has configured or written a handler for.
-    fn configured(&self, catalog: &SkillCatalog) -> Vec<Tool> {
+    fn configured(&self, catalog: &SkillCatalog, lost: &mut Vec<NotOffered>) -> Vec<Tool> {
         let handlers = self.app.as_deref().map(PythonApp::tools);
         let handlers = handlers.unwrap_or_default();
         let app = self.app.as_deref().filter(|_| self.has_state_tool);
@@ -57,7 +93,7 @@ impl Sources {
             .into_iter()
             .map(|handler| described_by_its_skill(handler, catalog))
             .chain(app.and_then(PythonApp::query_state_tool))
-            .chain(self.commands.tools(catalog))
+            .chain(self.commands.tools(catalog, lost))
             .chain(self.services.described().iter().cloned())
             .collect()
     }
@@ -66,7 +102,7 @@ impl Sources {
     fn check(&self, catalog: &SkillCatalog) -> Result<(), Failure> {
         let mut seen: HashMap<String, Tool> = HashMap::new();
         let mut problems = Vec::new();
-        for tool in self.configured(catalog) {
+        for tool in self.configured(catalog, &mut Vec::new()) {
             match seen.get(tool.name()) {
                 // Two of one source are the source's own affair.
                 Some(first) if first.kind() != tool.kind() => problems.push(format!(
@@ -98,18 +134,9 @@ fn described_by_its_skill(handler: Tool, catalog: &SkillCatalog) -> Tool {
     let Some(declared) = declared else {
         return handler;
     };
-    let described = handler.clone().with_input_schema(declared);
-    match ToolSet::new([described.clone()]) {
-        Ok(_) => described,
-        Err(error) => {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                tool = handler.name(),
-                "the arguments that a skill declares cannot be used; those of the code are"
-            );
-            handler
-        }
-    }
+    // If nothing can be made of it, the tool cannot be offered: what its code only hints at may let
+    // through what its skill forbids.
+    handler.with_input_schema(declared)
 }
 
 fn place(tool: &Tool) -> String {

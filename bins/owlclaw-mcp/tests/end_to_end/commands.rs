@@ -391,7 +391,9 @@ async fn a_skill_can_say_what_a_command_takes() {
         "tools_schema:\n  count: {parameters: {depot: string}}\n",
     );
     wait_until("the operator is told", GENEROUS, || {
-        server.stderr().contains("a command cannot be offered")
+        server
+            .stderr()
+            .contains("(commands.count) cannot be offered")
     })
     .await;
     let gone = async {

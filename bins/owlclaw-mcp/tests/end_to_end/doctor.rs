@@ -59,7 +59,7 @@ async fn what_is_wrong_is_found_with_what_to_do() {
         (json!({"app": "no_such_module"}), "error application: "),
         (
             json!({"resources": {"skills_dir": "nowhere"}}),
-            "warning skills: there is no directory ",
+            "error application: resources.skills_dir: there is no directory ",
         ),
         (
             json!({"ledger": {"path": "/proc/owlclaw/ledger.db"}}),

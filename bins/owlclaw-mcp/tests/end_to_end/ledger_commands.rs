@@ -449,7 +449,14 @@ async fn use_is_summed_up_and_rules_are_explained() {
             "refused",
             json!("permission"),
         ),
-        ("rich", "spend", "{}", "to_be_confirmed", Value::Null),
+        (
+            "rich",
+            "spend",
+            r#"{"usd":"1"}"#,
+            "to_be_confirmed",
+            Value::Null,
+        ),
+        ("rich", "spend", "{}", "refused", json!("arguments")),
     ];
     for (client, tool, arguments, verdict, reason) in cases {
         let told = explain(client, tool, arguments).await;

@@ -18,6 +18,7 @@ mod crashes;
 mod doctor;
 mod governed;
 mod health;
+mod held;
 mod hostile;
 mod hostile_network;
 mod http;

@@ -258,6 +258,7 @@ async fn a_mounted_volume_that_is_swapped_is_followed() {
     // As Kubernetes does: mcp-server.yaml -> ..data/mcp-server.yaml, and ..data is another link.
     for (version, allowed) in [("..1", "echo"), ("..2", "append")] {
         let text = rules(&[allowed], 1).replace("\"app.py\"", "\"../app.py\"");
+        let text = text.replace("\"skills\"", "\"../skills\"");
         site.write(&format!("mounted/{version}/mcp-server.yaml"), text);
     }
     symlink("..1", site.path("mounted/..data")).unwrap();

@@ -280,9 +280,10 @@ async fn what_cannot_be_bound_is_logged_and_a_handler_comes_first() {
     let error = |name: &str| {
         let line = lines
             .iter()
-            .find(|it| it["tool"] == name && !it["error"].is_null());
-        let line = line.unwrap_or_else(|| panic!("{name} is not in the log: {lines:?}"));
-        line["error"].as_str().unwrap().to_owned()
+            .filter_map(|it| it["problem"].as_str())
+            .find(|it| it.starts_with(&format!("the tool `{name}` (")));
+        line.unwrap_or_else(|| panic!("{name} is not in the log: {lines:?}"))
+            .to_owned()
     };
     // That is how it is meant to be, and nothing to warn about.
     let is_warned = |it: &Value| it["tool"] == "echo" && it["level"] == "WARN";

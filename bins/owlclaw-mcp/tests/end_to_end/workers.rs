@@ -126,7 +126,7 @@ async fn what_a_skill_declares_takes_the_place_of_what_code_hints_at() {
          parameters:\n        type: object\n        additionalProperties: false\n        \
          required: [grams]\n        properties: {grams: {type: integer, minimum: 1}}\n---\n",
     );
-    // What nothing can be made of leaves the handler as it is.
+    // What nothing can be made of leaves nothing to check arguments by.
     site.write(
         "skills/stock/count/SKILL.md",
         "---\nname: count\ndescription: Counts.\nmetadata:\n  tools_schema:\n    count:\n      \
@@ -135,11 +135,8 @@ async fn what_a_skill_declares_takes_the_place_of_what_code_hints_at() {
     let mut server = site.stdio();
     server.open("2025-11-25").await;
     let list = server.request("tools/list", Value::Null).await;
-    assert_eq!(
-        names(list.result(), "tools", "name"),
-        ["count", "wait", "weigh"]
-    );
-    let weigh = &list.result()["tools"][2]["inputSchema"];
+    assert_eq!(names(list.result(), "tools", "name"), ["wait", "weigh"]);
+    let weigh = &list.result()["tools"][1]["inputSchema"];
     assert_eq!(weigh["required"], json!(["grams"]), "{weigh}");
     let refused = server
         .request("tools/call", call("weigh", json!({"grams": 0})))
@@ -149,9 +146,10 @@ async fn what_a_skill_declares_takes_the_place_of_what_code_hints_at() {
         .request("tools/call", call("weigh", json!({"grams": 5})))
         .await;
     assert_eq!(weighed.result()["structuredContent"], json!({"grams": 5}));
-    server.process().wait_stderr("those of the code are").await;
-    let counted = server.request("tools/call", call("count", json!({}))).await;
-    assert_eq!(counted.result()["structuredContent"]["counted"], 1);
+    server
+        .process()
+        .wait_stderr("cannot be offered: the schema of its arguments")
+        .await;
 }
 
 #[tokio::test]

@@ -1,24 +1,64 @@
 //! Reading fields that may not be what they should.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
-/// A field whose value is not what it should be. The skill is served all the same.
+/// A field whose value is not what it should be, or a key that is not known. The skill is served all
+/// the same.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}` should be {expected}; {consequence}")]
 pub struct BadField {
     /// From the top, joined by dots.
     pub field: String,
     /// What it should have been.
-    pub expected: &'static str,
+    pub expected: Cow<'static, str>,
     /// What is done instead.
     pub consequence: &'static str,
+    /// The line in the file, counted from 1, where known.
+    pub line: Option<u64>,
+}
+
+impl BadField {
+    /// Whether the skill's tool is held back, because what the field should have said governs it.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.consequence == HELD
+    }
+
+    /// Whether it is a key that nothing reads, in a place where all others limit calls.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.consequence == UNKNOWN
+    }
 }
 
 /// Consequence of a field that only describes.
 pub(super) const IGNORED: &str = "it is ignored";
 
 /// Consequence of a field that governs: what cannot be read is never read as permission.
-pub(super) const CONFIRMATION: &str = "calls need confirmation until it is";
+pub(super) const HELD: &str = "its tool is held back until it is";
+
+/// Consequence of a key that would govern if it were another one.
+pub(super) const UNKNOWN: &str = "it is not known, and limits nothing";
+
+/// Below this, two keys are different keys.
+const MIN_SIMILARITY: f64 = 0.7;
+
+/// The known key that `key` probably is a misspelling of.
+pub(super) fn nearest(key: &str, known: &[&'static str]) -> Option<&'static str> {
+    const MAX_COMPARED_BYTES: usize = 100;
+    if key.len() > MAX_COMPARED_BYTES {
+        return None;
+    }
+    let key = key.to_lowercase().replace('-', "_");
+    let similarity = |known: &str| strsim::normalized_damerau_levenshtein(&key, known);
+    let alike = known.iter().map(|known| (similarity(known), *known));
+    alike
+        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, known)| known)
+}
 
 /// One map, and where complaints about it go.
 #[derive(Debug)]
@@ -33,14 +73,31 @@ impl Fields<'_, '_> {
     pub(super) fn complain(
         &mut self,
         field: &str,
-        expected: &'static str,
+        expected: impl Into<Cow<'static, str>>,
         consequence: &'static str,
     ) {
         self.complaints.push(BadField {
             field: format!("{}{field}", self.prefix),
-            expected,
+            expected: expected.into(),
             consequence,
+            line: None,
         });
+    }
+
+    /// Complains about every key that is not among `known`; with `only_typos`, of those alone that
+    /// are like one of them.
+    pub(super) fn only(&mut self, known: &[&'static str], only_typos: bool) {
+        let unknown = self.map.keys().filter(|key| !known.contains(&key.as_str()));
+        for key in unknown.cloned().collect::<Vec<_>>() {
+            match nearest(&key, known) {
+                Some(meant) => self.complain(&key, format!("`{meant}`"), UNKNOWN),
+                None if only_typos => {}
+                None => {
+                    let all = known.join("`, `");
+                    self.complain(&key, format!("one of `{all}`"), UNKNOWN);
+                }
+            }
+        }
     }
 
     /// The value, unless it is absent or null.
@@ -59,6 +116,11 @@ impl Fields<'_, '_> {
 
     /// A list of texts. One text alone is a list too, separated by commas.
     pub(super) fn texts(&mut self, field: &str) -> Vec<String> {
+        self.texts_or(field, "what is not is ignored")
+    }
+
+    /// The same, with this consequence of what is no text.
+    pub(super) fn texts_or(&mut self, field: &str, consequence: &'static str) -> Vec<String> {
         let Some(value) = self.get(field) else {
             return Vec::new();
         };
@@ -79,7 +141,7 @@ impl Fields<'_, '_> {
             _ => is_bad = true,
         }
         if is_bad {
-            self.complain(field, "a list of texts", "what is not is ignored");
+            self.complain(field, "a list of texts", consequence);
         }
         texts.retain(|text| !text.is_empty());
         texts
@@ -92,17 +154,17 @@ impl Fields<'_, '_> {
         };
         let boolean = boolean_of(value);
         if boolean.is_none() {
-            self.complain(field, "true or false", CONFIRMATION);
+            self.complain(field, "true or false", HELD);
             return Err(());
         }
         Ok(boolean)
     }
 
-    /// A boolean that only describes.
-    pub(super) fn hint(&mut self, field: &str) -> Option<bool> {
+    /// A boolean that describes, and has this consequence if it is none.
+    pub(super) fn hint(&mut self, field: &str, consequence: &'static str) -> Option<bool> {
         let boolean = boolean_of(self.get(field)?);
         if boolean.is_none() {
-            self.complain(field, "true or false", IGNORED);
+            self.complain(field, "true or false", consequence);
         }
         boolean
     }
@@ -118,7 +180,7 @@ impl Fields<'_, '_> {
             _ => None,
         };
         if number.is_none() {
-            self.complain(field, "a whole number, not negative", CONFIRMATION);
+            self.complain(field, "a whole number, not negative", HELD);
             return Err(());
         }
         Ok(number)
@@ -143,7 +205,11 @@ impl Fields<'_, '_> {
         match text.filter(|text| is_decimal(text)) {
             Some(text) => Ok(Some(text)),
             None => {
-                self.complain(field, "a decimal amount, not negative", CONFIRMATION);
+                self.complain(
+                    field,
+                    "a decimal amount, not negative, of at most 6 decimals",
+                    HELD,
+                );
                 Err(())
             }
         }
@@ -189,5 +255,7 @@ fn scalar_text(value: &Value) -> Option<String> {
 fn is_decimal(text: &str) -> bool {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    text.len() <= 40 && digits(whole) && digits(fraction)
+    // Amounts are counted in millionths.
+    let decimals = fraction.trim_end_matches('0').len();
+    whole.len() <= 12 && decimals <= 6 && text.len() <= 40 && digits(whole) && digits(fraction)
 }

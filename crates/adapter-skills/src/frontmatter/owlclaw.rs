@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::fields::{BadField, CONFIRMATION, Fields, IGNORED};
+use super::fields::{BadField, Fields, HELD, IGNORED, UNKNOWN, nearest};
 
 /// What an `owlclaw:` block says. Without such a block, the default.
 ///
-/// A value that governs and cannot be read is reported, and then taken as the strictest it could
-/// have been: [`requires_confirmation`](Self::requires_confirmation) is set, and an unknown
-/// `risk_level` is [`RiskLevel::Critical`].
+/// A value that governs and cannot be read is reported with [`BadField::holds`], so that its tool is
+/// held back, and is taken as the strictest it could have been:
+/// [`requires_confirmation`](Self::requires_confirmation) is set, and an unknown `risk_level` is
+/// [`RiskLevel::Critical`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OwlclawBlock {
     /// `spec_version`.
@@ -24,6 +25,8 @@ pub struct OwlclawBlock {
     /// `requires_confirmation`, here or under `constraints` (where examples have it). If neither is
     /// given, true from [`RiskLevel::High`] on; if both are, true when either is.
     pub requires_confirmation: bool,
+    /// `migration_weight`: how much of the work is left to the tool, from 0, which is none, to 100.
+    pub migration_weight: Option<u8>,
     /// What the skill says that calls of the tool of its name do.
     pub hints: ToolHints,
     /// `focus`, one text or a list.
@@ -50,7 +53,8 @@ pub struct Constraints {
 }
 
 /// `owlclaw.idempotent`, `read_only`, `destructive`, `open_world`, `task` and `timeout_seconds`: what
-/// a skill says of the tool of its name. What cannot be read is as good as not said.
+/// a skill says of the tool of its name. What cannot be read of `idempotent` and `task` is as good as
+/// not said; the others hold the tool back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToolHints {
     /// Calling it twice does no more than calling it once.
@@ -84,10 +88,10 @@ const MAX_TIMEOUT_SECONDS: u64 = 24 * 60 * 60;
 impl ToolHints {
     fn read(fields: &mut Fields<'_, '_>) -> Self {
         Self {
-            idempotent: fields.hint("idempotent"),
-            read_only: fields.hint("read_only"),
-            destructive: fields.hint("destructive"),
-            open_world: fields.hint("open_world"),
+            idempotent: fields.hint("idempotent", IGNORED),
+            read_only: fields.hint("read_only", HELD),
+            destructive: fields.hint("destructive", HELD),
+            open_world: fields.hint("open_world", HELD),
             task: read_task(fields),
             timeout: read_timeout(fields),
         }
@@ -117,9 +121,91 @@ fn read_timeout(fields: &mut Fields<'_, '_>) -> Option<Duration> {
     };
     let seconds = seconds.filter(|seconds| (1..=MAX_TIMEOUT_SECONDS).contains(seconds));
     if seconds.is_none() {
-        fields.complain("timeout_seconds", "a whole number from 1 to 86400", IGNORED);
+        fields.complain("timeout_seconds", "a whole number from 1 to 86400", HELD);
     }
     seconds.map(Duration::from_secs)
+}
+
+/// The keys of an `owlclaw:` block that something here or in OwlClaw reads.
+const KEYS: [&str; 19] = [
+    "spec_version",
+    "task_type",
+    "constraints",
+    "risk_level",
+    "risk",
+    "requires_confirmation",
+    "migration_weight",
+    "idempotent",
+    "read_only",
+    "destructive",
+    "open_world",
+    "task",
+    "timeout_seconds",
+    "focus",
+    "trigger",
+    "prerequisites",
+    "env",
+    "binding",
+    "tools",
+];
+
+/// Of those, what would be missed if it stood at the top of the front matter.
+const GOVERNING: [&str; 5] = [
+    "constraints",
+    "risk_level",
+    "requires_confirmation",
+    "migration_weight",
+    "trading_hours_only",
+];
+
+/// The keys of `owlclaw.constraints`.
+const CONSTRAINTS: [&str; 5] = [
+    "trading_hours_only",
+    "max_daily_calls",
+    "cooldown_seconds",
+    "estimated_cost",
+    "requires_confirmation",
+];
+
+/// Complains about keys at the top that would govern in the block, and about a block that is not
+/// called `owlclaw`.
+fn look_at_top(top: &mut Fields<'_, '_>) {
+    // Without a block it is the block that was not indented.
+    let has_block = top.get("owlclaw").is_some();
+    let consequence = if has_block { UNKNOWN } else { HELD };
+    for key in GOVERNING {
+        if top.map.contains_key(key) {
+            top.complain(
+                key,
+                format!("under `owlclaw`, as `owlclaw.{key}`"),
+                consequence,
+            );
+        }
+    }
+    if !top.map.contains_key("owlclaw") {
+        let block = top
+            .map
+            .keys()
+            .find(|key| nearest(key, &["owlclaw"]).is_some());
+        if let Some(block) = block.cloned() {
+            top.complain(&block, "`owlclaw`", HELD);
+        }
+    }
+}
+
+fn read_weight(fields: &mut Fields<'_, '_>) -> Option<u8> {
+    let value = fields.get("migration_weight")?;
+    let weight = match value {
+        Value::Number(number) => number.as_u64(),
+        Value::String(digits) => digits.trim().parse().ok(),
+        _ => None,
+    };
+    let weight = weight.and_then(|weight| u8::try_from(weight).ok());
+    let weight = weight.filter(|weight| *weight <= 100);
+    if weight.is_none() {
+        fields.complain("migration_weight", "a whole number from 0 to 100", HELD);
+    }
+    weight
 }
 
 /// How much harm a call can do.
@@ -178,8 +264,9 @@ impl OwlclawBlock {
             prefix: "",
             complaints,
         };
-        let block = top.map("owlclaw", CONFIRMATION);
-        let top_prerequisites = top.map("prerequisites", IGNORED);
+        look_at_top(&mut top);
+        let block = top.map("owlclaw", HELD);
+        let top_prerequisites = top.map("prerequisites", HELD);
         let Some(block) = block else {
             // Absent, or no map at all: then nothing is known of what it was to forbid.
             let is_unreadable =
@@ -195,6 +282,7 @@ impl OwlclawBlock {
             prefix: "owlclaw.",
             complaints,
         };
+        fields.only(&KEYS, true);
         let (risk_level, risk_is_unreadable) = read_risk(&mut fields);
         let asked_for = fields.boolean("requires_confirmation");
         let read = Self {
@@ -202,14 +290,15 @@ impl OwlclawBlock {
             task_type: fields.text("task_type"),
             risk_level,
             focus: fields.texts("focus"),
+            migration_weight: read_weight(&mut fields),
             hints: ToolHints::read(&mut fields),
             trigger: fields.text("trigger"),
             binding: fields.get("binding").cloned(),
             ..Self::default()
         };
-        let constraints = fields.map("constraints", CONFIRMATION);
+        let constraints = fields.map("constraints", HELD);
         let constraints_are_missing = constraints.is_none() && fields.get("constraints").is_some();
-        let prerequisites = fields.map("prerequisites", IGNORED).or(top_prerequisites);
+        let prerequisites = fields.map("prerequisites", HELD).or(top_prerequisites);
         let prerequisites = Prerequisites::read(prerequisites.as_ref(), complaints);
         let (constraints, asked_for_there) =
             Constraints::read(&constraints.unwrap_or_default(), complaints);
@@ -237,8 +326,7 @@ fn read_risk(fields: &mut Fields<'_, '_>) -> (RiskLevel, bool) {
     match value.as_str().map(str::trim).and_then(RiskLevel::from_word) {
         Some(level) => (level, false),
         None => {
-            let expected = "low, medium, high or critical";
-            fields.complain("risk_level", expected, "it is taken as critical");
+            fields.complain("risk_level", "low, medium, high or critical", HELD);
             (RiskLevel::Critical, true)
         }
     }
@@ -255,6 +343,7 @@ impl Constraints {
             prefix: "owlclaw.constraints.",
             complaints,
         };
+        fields.only(&CONSTRAINTS, false);
         let trading_hours_only = fields.boolean("trading_hours_only");
         let max_daily_calls = fields.whole_number("max_daily_calls");
         let cooldown = fields.whole_number("cooldown_seconds");
@@ -286,9 +375,9 @@ impl Prerequisites {
             complaints,
         };
         Self {
-            env: fields.texts("env"),
-            bins: fields.texts("bins"),
-            os: fields.texts("os"),
+            env: fields.texts_or("env", HELD),
+            bins: fields.texts_or("bins", HELD),
+            os: fields.texts_or("os", HELD),
             python_packages: fields.texts("python_packages"),
             config: fields.texts("config"),
         }

@@ -289,8 +289,79 @@ fn what_is_said_of_a_tool_and_cannot_be_read_is_not_said() {
         let (read, complaints) = parse(&with(&format!("owlclaw: {{{field}}}")));
         assert_eq!(read.owlclaw.hints, ToolHints::default(), "{field}");
         assert_eq!(complaints.len(), 1, "{field}: {complaints:?}");
-        assert!(complaints[0].ends_with("it is ignored"), "{complaints:?}");
-        assert!(!read.owlclaw.requires_confirmation, "{field}");
+        let is_told_only = field.starts_with("idempotent") || field.starts_with("task");
+        let consequence = match is_told_only {
+            true => "it is ignored",
+            false => "its tool is held back until it is",
+        };
+        assert!(complaints[0].ends_with(consequence), "{complaints:?}");
+    }
+}
+
+#[test]
+fn keys_that_nothing_reads_are_told_with_the_one_that_was_meant() {
+    let rows = [
+        (
+            "owlclaw:\n  constraints:\n    max_daily_call: 3",
+            "`owlclaw.constraints.max_daily_call` should be `max_daily_calls`; it is not known, and limits nothing",
+            Some(6),
+        ),
+        (
+            "owlclaw:\n  constraints: {budget: 3}",
+            "`owlclaw.constraints.budget` should be one of `trading_hours_only`, `max_daily_calls`, `cooldown_seconds`, `estimated_cost`, `requires_confirmation`; it is not known, and limits nothing",
+            Some(5),
+        ),
+        (
+            "owlclaw:\n  require_confirmation: true",
+            "`owlclaw.require_confirmation` should be `requires_confirmation`; it is not known, and limits nothing",
+            Some(5),
+        ),
+        (
+            "owlclaw:\nrisk_level: critical",
+            "`risk_level` should be under `owlclaw`, as `owlclaw.risk_level`; its tool is held back until it is",
+            Some(5),
+        ),
+        (
+            "owclaw: {risk_level: critical}",
+            "`owclaw` should be `owlclaw`; its tool is held back until it is",
+            Some(4),
+        ),
+    ];
+    for (text, expected, line) in rows {
+        let text = format!("---\nname: x\ndescription: X.\n{text}\n---\n");
+        let (_, complaints) = Frontmatter::parse(&text).unwrap();
+        let [complaint] = complaints.as_slice() else {
+            panic!("{complaints:?}")
+        };
+        assert_eq!(
+            (complaint.to_string().as_str(), complaint.line),
+            (expected, line)
+        );
+    }
+    for known in [
+        "owlclaw: {env: [A], spec_version: 1}",
+        "metadata: {openclaw: {}}",
+        "openclaw: 1",
+    ] {
+        let (_, complaints) = parse(&with(known));
+        assert!(complaints.is_empty(), "{known}: {complaints:?}");
+    }
+}
+
+#[test]
+fn names_are_found_in_what_cannot_be_read() {
+    let rows = [
+        ("---\nname: refund\ndescription: [\n---\n", vec!["refund"]),
+        ("---\n  Name : \"refund\" # so\n", vec!["refund"]),
+        ("---\n{name: refund, description: x\n---\n", vec!["refund"]),
+        ("name: refund\n\nBody", vec!["refund"]),
+        (
+            "---\nfilename: x\nname_of: y\nname:\n---\nname: body\n",
+            vec![],
+        ),
+    ];
+    for (text, expected) in rows {
+        assert_eq!(super::names_in(text), expected, "{text:?}");
     }
 }
 
@@ -298,7 +369,7 @@ fn what_is_said_of_a_tool_and_cannot_be_read_is_not_said() {
 fn costs_are_decimal_digits() {
     for (written, expected) in [
         ("0.05", "0.05"),
-        ("1e-7", "0.0000001"),
+        ("1e-6", "0.000001"),
         ("3", "3"),
         ("'0.10'", "0.10"),
         ("123456789.123", "123456789.123"),

@@ -78,8 +78,9 @@ fn declarations(
     let mut complain = |name: &str| {
         complaints.push(BadField {
             field: format!("{place}{name}"),
-            expected: "a map of tools",
+            expected: "a map of tools".into(),
             consequence: IGNORED,
+            line: None,
         });
     };
     match value {

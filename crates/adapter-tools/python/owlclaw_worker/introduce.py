@@ -41,6 +41,7 @@ def ready(application, root, started, cannot_fork=()):
         "import_ms": int((time.monotonic() - started) * 1000),
         "tools": tools,
         "states": _states(application.states()),
+        "skills": application.skills(),
         "warnings": warnings,
         "changed_names": module_state.changed_names([handler.function for handler in handlers.values()], root),
         "cannot_fork": list(cannot_fork),

@@ -55,6 +55,16 @@ class Application:
         """The registered state providers by name."""
         return _registered(self.app, "states")
 
+    def skills(self):
+        """The absolute path of the directory of skills that it has mounted, or None."""
+        path = getattr(getattr(self.app, "skills_loader", None), "base_path", None)
+        if path is None:
+            path = getattr(self.app, "_skills_path", None)
+        try:
+            return None if path is None else os.path.abspath(os.fspath(path))
+        except TypeError:
+            return None
+
 
 def load(spec, root, await_it):
     """Load the application that `spec` names. `await_it` runs a coroutine to its end."""

@@ -141,6 +141,9 @@ pub(super) struct Ready {
     pub(super) tools: Vec<ToolFrame>,
     #[serde(default)]
     pub(super) states: Vec<StateFrame>,
+    /// The directory of skills that it has mounted, absolute.
+    #[serde(default)]
+    pub(super) skills: Option<PathBuf>,
     #[serde(default)]
     pub(super) warnings: Vec<String>,
     /// Signs that handlers keep state in memory.

@@ -99,6 +99,8 @@ pub struct AppInfo {
     pub import: Duration,
     /// The names of its state providers.
     pub states: Vec<String>,
+    /// The directory of skills that it has mounted, absolute.
+    pub skills: Option<std::path::PathBuf>,
     /// What an operator should know about it.
     pub warnings: Vec<String>,
 }
@@ -173,6 +175,7 @@ impl PythonApp {
             has_real_owlclaw: ready.owlclaw == "real",
             import: Duration::try_from_secs_f64(ready.import_ms / 1000.0).unwrap_or_default(),
             states: names(&ready),
+            skills: ready.skills.clone(),
             warnings: ready.warnings.clone(),
         }
     }

@@ -222,6 +222,10 @@ fn ways() -> Vec<Way> {
             confirmation: Some(Confirmation::Operator),
             ..no_facts()
         }),
+        way("held back", open, || CapabilityFacts {
+            held: Some("its skill is broken".into()),
+            ..no_facts()
+        }),
         way("closed", open, || CapabilityFacts {
             // It is a Tuesday, 08:00 UTC: afternoon there, after the exchange has closed.
             windows: Some(TimeWindows::trading_hours()),

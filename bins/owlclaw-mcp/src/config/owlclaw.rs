@@ -1,0 +1,165 @@
+//! What an application's own `owlclaw.yaml` switches off, and limits that it states.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::document::{Document, Node, Value};
+use super::layer::{Origins, child};
+use super::problem::Problem;
+use super::{Config, Environment, read};
+
+/// The variable that names the file, for OwlClaw as for this program.
+const VARIABLE: &str = "OWLCLAW_CONFIG";
+/// Its name beside the application.
+const FILE: &str = "owlclaw.yaml";
+
+/// What `skills.entries` says of single tools.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Switches {
+    /// Tools that are switched off, and where.
+    pub off: BTreeMap<String, String>,
+    /// How much of the work is left to a tool, in hundredths, and where that is said.
+    pub weights: BTreeMap<String, (u8, String)>,
+}
+
+/// Reads the file of the application, if it has one. What it says that would have to be honoured and
+/// cannot be is a problem.
+pub(super) fn switches(
+    config: &Config,
+    environment: &Environment,
+    directory: &Path,
+    origins: &Origins,
+    problems: &mut Vec<Problem>,
+) -> Switches {
+    let mut switches = Switches::default();
+    let Some(app) = &config.app else {
+        return switches;
+    };
+    let named = environment.resolve(&format!("${{{VARIABLE}}}"));
+    let named = named.filter(|name| !name.is_empty()).map(PathBuf::from);
+    let is_named = named.is_some();
+    let path = directory.join(named.unwrap_or_else(|| beside(app)));
+    let Some(text) = read(&path, &path, is_named, problems) else {
+        return switches;
+    };
+    let name = path.display().to_string();
+    let Some(document) = Document::parse(&name, &text, problems) else {
+        return switches;
+    };
+    let entries = below(&document.root, "skills").and_then(|skills| below(skills, "entries"));
+    if let Some(Value::Mapping(entries)) = entries.map(|it| &it.value) {
+        for (tool, entry) in entries {
+            let key = child("skills.entries", &tool.name);
+            let place = |node: &Node| format!("{}: {key}", document.origin(node.at));
+            let mut unfit = |node: &Node, key: &str, expected: &str| {
+                let found = node.value.describe();
+                let message = format!("`{key}` must be {expected}, found {found}");
+                problems.push(Problem::error(document.origin(node.at), message));
+            };
+            let enabled = match &entry.value {
+                Value::Mapping(_) => below(entry, "enabled"),
+                Value::Nothing => None,
+                _ => Some(entry),
+            };
+            if let Some(enabled) = enabled {
+                match truth(enabled) {
+                    Some(true) => {}
+                    Some(false) => drop(switches.off.insert(tool.name.clone(), place(enabled))),
+                    None => unfit(enabled, &key, "true or false"),
+                }
+            }
+            if let Some(weight) = below(entry, "migration_weight") {
+                match hundredths(weight) {
+                    Some(number) => {
+                        let said = (number, place(weight));
+                        switches.weights.insert(tool.name.clone(), said);
+                    }
+                    None => unfit(weight, &key, "a whole number from 0 to 100"),
+                }
+            }
+        }
+    }
+    if let Some(governance) = below(&document.root, "governance") {
+        limits(&document, governance, "governance", origins, problems);
+    }
+    switches
+}
+
+/// Complains about limits that hold in OwlClaw, unless the configuration says them too.
+fn limits(
+    document: &Document<'_>,
+    node: &Node,
+    path: &str,
+    origins: &Origins,
+    problems: &mut Vec<Problem>,
+) {
+    let Value::Mapping(entries) = &node.value else {
+        return;
+    };
+    for (key, node) in entries {
+        let path = child(path, &key.name);
+        let own = match key.name.as_str() {
+            "max_calls_per_minute" => Some("governance.default_quota.max_calls_per_minute"),
+            "max_calls_per_day" | "max_daily_calls" => {
+                Some("governance.default_quota.max_calls_per_day")
+            }
+            "budget_limits" => Some("governance.clients"),
+            name if name.ends_with("budget") && matches!(node.value, Value::Scalar(_)) => {
+                Some("governance.default_quota.monthly_budget")
+            }
+            _ => None,
+        };
+        let Some(own) = own else {
+            limits(document, node, &path, origins, problems);
+            continue;
+        };
+        if !origins.contains_key(own) {
+            let message = format!("`{path}` is not read here, so that it limits nothing");
+            let hint = format!("say it as `{own}` in the configuration of this server");
+            let problem = Problem::error(document.origin(node.at), message);
+            problems.push(problem.key(own).hint(hint));
+        }
+    }
+}
+
+fn beside(app: &str) -> PathBuf {
+    let file = match app.find(".py:") {
+        Some(at) => &app[..at + 3],
+        None => app,
+    };
+    let file = Path::new(file);
+    let is_file = file.extension().is_some_and(|extension| extension == "py");
+    match file.parent().filter(|_| is_file) {
+        Some(directory) => directory.join(FILE),
+        None => PathBuf::from(FILE),
+    }
+}
+
+fn below<'a>(node: &'a Node, name: &str) -> Option<&'a Node> {
+    match &node.value {
+        Value::Mapping(entries) => {
+            let found = entries.iter().find(|(key, _)| key.name == name);
+            found.map(|(_, node)| node)
+        }
+        _ => None,
+    }
+}
+
+/// Also in the words of YAML 1.1, which is what Python reads.
+fn truth(node: &Node) -> Option<bool> {
+    let Value::Scalar(text) = &node.value else {
+        return None;
+    };
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "y" => Some(true),
+        "false" | "no" | "off" | "n" => Some(false),
+        _ => None,
+    }
+}
+
+fn hundredths(node: &Node) -> Option<u8> {
+    let Value::Scalar(text) = &node.value else {
+        return None;
+    };
+    text.parse().ok().filter(|weight| *weight <= 100)
+}

@@ -1,0 +1,158 @@
+//! Rules that are about nothing on offer: a misspelt name forbids nothing, and nobody sees it.
+
+use super::governance::{AccessRules, UnmatchedRules};
+use super::layer::{child, origin_near};
+use super::nearest::nearest;
+use super::problem::{Problem, Severity};
+use super::rules_check::all_conditions;
+use super::{Governance, Loaded, Redaction};
+
+/// What rules can be about.
+#[derive(Debug, Clone, Default)]
+pub struct OnOffer {
+    /// The tools: the name of each, and what it is called where it comes from.
+    pub tools: Vec<(String, String)>,
+    /// The addresses of the resources.
+    pub resources: Vec<String>,
+}
+
+/// A name or a pattern in the rules.
+struct Rule<'a> {
+    key: String,
+    pattern: &'a str,
+    is_resource: bool,
+}
+
+impl Loaded {
+    /// The rules that match nothing of what is `offered`, as errors if the configuration has it so.
+    pub fn unmatched(&self, offered: &OnOffer) -> Vec<Problem> {
+        let config = &self.config;
+        let severity = match config.governance.unmatched_rules {
+            UnmatchedRules::Warn => Severity::Warning,
+            UnmatchedRules::Error => Severity::Error,
+        };
+        let rules = rules(&config.governance, &config.redaction);
+        let unmatched = rules.into_iter().filter_map(|rule| {
+            let (severity, message, hint) = match rule.is_resource {
+                true => {
+                    let names = offered.resources.iter().map(String::as_str);
+                    if !matches_none(rule.pattern, names.clone()) {
+                        return None;
+                    }
+                    (severity, says_nothing(&rule), meant(rule.pattern, names))
+                }
+                false => {
+                    let names = offered.tools.iter().map(|(name, _)| name.as_str());
+                    if !matches_none(rule.pattern, names.clone()) {
+                        return None;
+                    }
+                    let own = offered
+                        .tools
+                        .iter()
+                        .find(|(_, own)| governance::pattern_matches(rule.pattern, own));
+                    match own {
+                        // It forbids what it says, and would be taken to do so.
+                        Some((name, own)) => (
+                            Severity::Error,
+                            format!("`{}`: `{own}` is offered as `{name}`", rule.key),
+                            format!("write `{name}`: rules name tools as clients see them"),
+                        ),
+                        None => (severity, says_nothing(&rule), meant(rule.pattern, names)),
+                    }
+                }
+            };
+            let origin = origin_near(&self.origins, &rule.key);
+            let problem = Problem::warning(origin, message).key(rule.key).hint(hint);
+            Some(Problem {
+                severity,
+                ..problem
+            })
+        });
+        unmatched.collect()
+    }
+}
+
+fn matches_none<'a>(pattern: &str, mut names: impl Iterator<Item = &'a str>) -> bool {
+    // Everything is no misspelling, also where there is nothing.
+    !pattern.bytes().all(|byte| byte == b'*')
+        && !names.any(|name| governance::pattern_matches(pattern, name))
+}
+
+fn says_nothing(rule: &Rule<'_>) -> String {
+    let kind = if rule.is_resource { "resource" } else { "tool" };
+    format!("`{}`: `{}` matches no {kind}", rule.key, rule.pattern)
+}
+
+fn meant<'a>(pattern: &str, names: impl Iterator<Item = &'a str> + Clone) -> String {
+    let word: String = pattern.split('*').collect();
+    match nearest(&word, names) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => "`tools list` and `resources list` show what there is".to_owned(),
+    }
+}
+
+fn rules<'a>(governance: &'a Governance, redaction: &'a Redaction) -> Vec<Rule<'a>> {
+    let mut rules = Vec::new();
+    let mut list = |section: String, patterns: &'a [String], is_resource| {
+        rules.extend(patterns.iter().enumerate().map(|(index, pattern)| Rule {
+            key: format!("{section}[{index}]"),
+            pattern,
+            is_resource,
+        }));
+    };
+    let mut access = |section: &str, tools: Option<&'a AccessRules>, resources| {
+        for (name, rules, is_resource) in [("tools", tools, false), ("resources", resources, true)]
+        {
+            let Some(AccessRules { allow, deny, hide }) = rules else {
+                continue;
+            };
+            for (list_name, patterns) in [("allow", allow), ("deny", deny), ("hide", hide)] {
+                list(
+                    format!("{section}.{name}.{list_name}"),
+                    patterns,
+                    is_resource,
+                );
+            }
+        }
+    };
+    let default = &governance.default;
+    access(
+        "governance.default",
+        Some(&default.tools),
+        Some(&default.resources),
+    );
+    for (name, role) in &governance.roles {
+        let section = child("governance.roles", name);
+        access(&section, role.tools.as_ref(), role.resources.as_ref());
+    }
+    for (name, client) in &governance.clients {
+        let section = child("governance.clients", name);
+        access(&section, client.tools.as_ref(), client.resources.as_ref());
+    }
+    list("governance.confirm".to_owned(), &governance.confirm, false);
+    for (name, role) in &governance.roles {
+        let section = child("governance.roles", name);
+        list(format!("{section}.confirm"), &role.confirm, false);
+    }
+    for (name, client) in &governance.clients {
+        let section = child("governance.clients", name);
+        list(format!("{section}.confirm"), &client.confirm, false);
+    }
+    for (section, conditions) in all_conditions(governance) {
+        rules.extend(conditions.iter().map(|(name, condition)| Rule {
+            key: child(&child(&section, name), "tool"),
+            pattern: &condition.tool,
+            is_resource: false,
+        }));
+    }
+    let of_tools = governance.tools.keys();
+    let of_tools = of_tools.map(|name| (child("governance.tools", name), name));
+    let pointers = redaction.pointers.keys();
+    let pointers = pointers.map(|name| (child("redaction.pointers", name), name));
+    rules.extend(of_tools.chain(pointers).map(|(key, pattern)| Rule {
+        key,
+        pattern,
+        is_resource: false,
+    }));
+    rules
+}

@@ -1,0 +1,488 @@
+//! What governs and cannot be used frees nothing: broken skills, misspelt rules, names that cannot be
+//! offered.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::{Conversation, GENEROUS, HttpClient, HttpRequest, HttpServer, MODERN};
+use tokio::time::{Instant, sleep};
+
+use crate::support::{Said, Site, call, run};
+
+const SKILL: &str = "skills/shop/echo/SKILL.md";
+
+/// The rules that a skill states, which each call of `echo` meets as long as they are known.
+const CRITICAL: &str = "owlclaw: {risk_level: critical}\n";
+
+/// Everything that makes a skill unfit for use, by what its file is then.
+const UNFIT: [(&str, &str); 11] = [
+    ("a typing error", "---\nname: echo\ndescription: [\n---\n"),
+    ("no description", "---\nname: echo\n---\n"),
+    ("no name", "---\ndescription: Echoes.\n---\n"),
+    (
+        "no tool of its name",
+        "---\nname: ecko\ndescription: Echoes.\n---\n",
+    ),
+    ("not ended", "---\nname: echo\ndescription: Echoes.\n"),
+    ("no front matter", "# Echo\n"),
+    ("empty", ""),
+    (
+        "unmet prerequisites",
+        "---\nname: echo\ndescription: Echoes.\nowlclaw: {prerequisites: {env: [NOBODY_SETS_IT]}}\n---\n",
+    ),
+    (
+        "a limit that is no number",
+        "---\nname: echo\ndescription: Echoes.\nowlclaw: {constraints: {max_daily_calls: ten}}\n---\n",
+    ),
+    (
+        "a negative limit",
+        "---\nname: echo\ndescription: Echoes.\nowlclaw: {constraints: {cooldown_seconds: -1}}\n---\n",
+    ),
+    (
+        "perhaps",
+        "---\nname: echo\ndescription: Echoes.\nowlclaw: {requires_confirmation: maybe}\n---\n",
+    ),
+];
+
+/// Why a call was refused; `ran` if it was not. However refusals are told.
+fn reason(answer: &Value) -> &str {
+    let error = &answer["error"]["data"];
+    let meta = &answer["result"]["_meta"]["io.owlclaw/error"];
+    let told = [error, meta, &meta["data"]].map(|it| it["reason"].as_str());
+    let unknown = answer["error"]["message"].as_str();
+    let unknown = unknown.filter(|it| it.starts_with("unknown tool"));
+    told.into_iter()
+        .flatten()
+        .next()
+        .or(unknown.map(|_| "unknown"))
+        .unwrap_or(match answer["result"]["isError"] == true {
+            true => "failed",
+            false => "ran",
+        })
+}
+
+async fn fate(client: &mut impl Conversation, tool: &str) -> String {
+    let params = call(tool, json!({"text": "x"}));
+    let answer = client.request("tools/call", params).await;
+    reason(&answer.response).to_owned()
+}
+
+async fn becomes(client: &mut HttpClient, expected: &str, about: &str) {
+    let end = Instant::now() + GENEROUS;
+    loop {
+        let fate = fate(client, "echo").await;
+        if fate == expected {
+            return;
+        }
+        // Whatever the file is on its way there, the call is never free.
+        assert!(expected == "ran" || fate != "ran", "{about}");
+        assert!(Instant::now() < end, "{about}: {fate}, never {expected}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn offer_health(server: &HttpServer) -> Value {
+    let health = server.client().exchange(&HttpRequest::get("/health")).await;
+    assert_eq!(health.status, 200);
+    let body = health.json();
+    let parts = body["components"].as_array().unwrap();
+    parts
+        .iter()
+        .find(|it| it["name"] == "offer")
+        .unwrap()
+        .clone()
+}
+
+#[tokio::test]
+async fn a_skill_that_breaks_frees_its_tool_at_no_time() {
+    let site = Site::new(json!({}));
+    site.skill("shop", "echo", CRITICAL);
+    let server = site.http().await;
+    let mut client = server.client();
+    client.open(MODERN).await;
+    becomes(&mut client, "confirmation", "at first").await;
+    assert_eq!(offer_health(&server).await["ok"], true);
+    for (about, text) in UNFIT {
+        site.write(SKILL, text);
+        becomes(&mut client, "held", about).await;
+        let health = offer_health(&server).await;
+        assert_eq!(health["ok"], false, "{about}");
+        let detail = health["detail"].as_str().unwrap();
+        assert!(
+            detail.contains("`echo`") && detail.contains(SKILL),
+            "{detail}"
+        );
+        site.skill("shop", "echo", CRITICAL);
+        becomes(&mut client, "confirmation", about).await;
+    }
+    // Its rules stay, until somebody says that they shall not.
+    fs::remove_dir_all(site.path("skills/shop")).unwrap();
+    let end = Instant::now() + GENEROUS;
+    while offer_health(&server).await["ok"] == true {
+        assert_eq!(fate(&mut client, "echo").await, "confirmation");
+        assert!(Instant::now() < end, "nobody is told");
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(fate(&mut client, "echo").await, "confirmation");
+    // Nor are they forgotten with the next change.
+    site.skill("shop", "other", "");
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(fate(&mut client, "echo").await, "confirmation");
+    server.process().signal("HUP").await;
+    becomes(&mut client, "ran", "forgotten").await;
+}
+
+#[tokio::test]
+async fn a_skill_that_is_broken_at_start_holds_its_tool_back() {
+    for (about, text) in UNFIT {
+        let site = Site::new(json!({}));
+        site.write(SKILL, text);
+        let mut server = site.stdio();
+        server.open("2025-06-18").await;
+        assert_eq!(fate(&mut server, "echo").await, "held", "{about}");
+    }
+}
+
+#[tokio::test]
+async fn an_operator_may_confirm_calls_of_what_is_broken() {
+    let site = Site::new(json!({
+        "tools": {"broken_skill": "confirm"},
+        "governance": {"tools": {"echo": {"confirmation": "none"}}},
+    }));
+    site.write(SKILL, UNFIT[0].1);
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    assert_eq!(fate(&mut server, "echo").await, "confirmation");
+}
+
+#[tokio::test]
+async fn what_is_held_back_is_told_with_its_place() {
+    let site = Site::new(json!({}));
+    site.write(SKILL, UNFIT[8].1);
+    site.write(
+        "skills/shop/append/SKILL.md",
+        "---\nname: append\ndescription: A.\nowlclaw:\n  constraints:\n    max_daily_call: 3\n---\n",
+    );
+    let doctor = run(site.command(&["doctor"])).await;
+    let list = run(site.command(&["tools", "list"])).await;
+    let explain = [
+        "governance",
+        "explain",
+        "--as",
+        "ana",
+        "--tool",
+        "echo",
+        "--format",
+        "json",
+    ];
+    let explained = run(site.command(&explain)).await;
+    for said in [&doctor.output, &list.messages, &explained.output] {
+        // A narrow table breaks lines.
+        let said: String = said.split_whitespace().collect();
+        assert!(said.contains("echo/SKILL.md:4"), "{said}");
+        assert!(said.contains("max_daily_calls"), "{said}");
+    }
+    assert!(list.output.contains("held back"), "{}", list.output);
+    let unknown =
+        "append/SKILL.md:6: `owlclaw.constraints.max_daily_call` should be `max_daily_calls`";
+    assert!(doctor.output.contains(unknown), "{}", doctor.output);
+    // By a setting, a key that limits nothing is a mistake.
+    let strict = Site::new(json!({"governance": {"unmatched_rules": "error"}}));
+    strict.write(
+        "skills/shop/append/SKILL.md",
+        site.read("skills/shop/append/SKILL.md"),
+    );
+    let Said { messages, code, .. } = run(strict.command(&["start"])).await;
+    assert_eq!(code, Some(1), "{messages}");
+    assert!(messages.contains("max_daily_call`"), "{messages}");
+}
+
+/// Rules with a misspelt name in each place where there can be one.
+fn misspelt() -> Value {
+    json!({"governance": {
+        "default": {"tools": {"deny": ["appennd"], "hide": ["linger*r"]}, "resources": {"deny": ["skill://shop/eco"]}},
+        "roles": {"teller": {"tools": {"allow": ["ecoh"]}}},
+        "clients": {"ana": {"confirm": ["ehco"]}},
+        "confirm": ["nois"],
+        "conditions": {"large": {"tool": "lrage", "when": "args.megabytes > 1"}},
+        "tools": {"spned": {"risk": ["financial"]}},
+    }, "redaction": {"pointers": {"looc-up": ["/what"]}}})
+}
+
+const MISSPELT: [(&str, &str); 9] = [
+    ("governance.default.tools.deny[0]", "append"),
+    ("governance.default.tools.hide[0]", "linger"),
+    ("governance.default.resources.deny[0]", "skill://shop/echo"),
+    ("governance.roles.teller.tools.allow[0]", "echo"),
+    ("governance.clients.ana.confirm[0]", "echo"),
+    ("governance.confirm[0]", "noisy"),
+    ("governance.conditions.large.tool", "large"),
+    ("governance.tools.spned", "spend"),
+    ("redaction.pointers.looc-up", "look-up"),
+];
+
+#[tokio::test]
+async fn a_rule_that_matches_nothing_is_told_with_the_nearest_name() {
+    let site = Site::new(misspelt());
+    site.skill("shop", "echo", "");
+    let validated = run(site.command(&["config", "validate", "--import"])).await;
+    assert_eq!(validated.code, Some(0), "{}", validated.messages);
+    let doctor = run(site.command(&["doctor"])).await;
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    server.process().wait_stderr("looc-up").await;
+    let started = server.stderr();
+    for (key, meant) in MISSPELT {
+        for said in [&validated.messages, &doctor.output, &started] {
+            assert!(said.contains(&format!("`{key}`")), "{key}: {said}");
+            assert!(
+                said.contains(&format!("did you mean `{meant}`?")),
+                "{meant}: {said}"
+            );
+        }
+    }
+    // The file has one line.
+    assert!(
+        validated.messages.contains("mcp-server.yaml:1:"),
+        "{}",
+        validated.messages
+    );
+    // What is right is not among it.
+    assert_eq!(
+        started.matches("did you mean").count(),
+        MISSPELT.len(),
+        "{started}"
+    );
+}
+
+#[tokio::test]
+async fn by_a_setting_a_rule_that_matches_nothing_is_an_error() {
+    let mut settings = misspelt();
+    settings["governance"]["unmatched_rules"] = json!("error");
+    let site = Site::new(settings);
+    site.skill("shop", "echo", "");
+    for words in [
+        &["start"][..],
+        &["config", "validate", "--import"],
+        &["doctor"],
+    ] {
+        let said = run(site.command(words)).await;
+        assert_ne!(said.code, Some(0), "{words:?}");
+        let all = said.output + &said.messages;
+        for (key, _) in MISSPELT {
+            assert!(all.contains(key), "{words:?}: {key}: {all}");
+        }
+    }
+    // While it runs, such rules are not taken over.
+    let right = Site::new(json!({"governance": {"unmatched_rules": "error", "confirm": ["echo"]}}));
+    let server = right.http().await;
+    let mut client = server.client();
+    client.open(MODERN).await;
+    assert_eq!(fate(&mut client, "echo").await, "confirmation");
+    let wrong = right
+        .read("mcp-server.yaml")
+        .replace("[\"echo\"]", "[\"ecko\"]");
+    right.write("mcp-server.yaml", wrong);
+    server.process().wait_stderr("did you mean `echo`?").await;
+    assert_eq!(fate(&mut client, "echo").await, "confirmation");
+}
+
+#[tokio::test]
+async fn skills_are_where_the_application_says() {
+    let site = Site::new(json!({"resources": null}));
+    site.skill("shop", "echo", CRITICAL);
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    assert_eq!(fate(&mut server, "echo").await, "confirmation");
+    drop(server);
+    // Two directories are a mistake, and so is one that is not there.
+    for (other, expected) in [
+        ("others", "the application mounts "),
+        ("nowhere", "there is no directory "),
+    ] {
+        let site = Site::new(json!({"resources": {"skills_dir": other}}));
+        fs::create_dir(site.path("others")).unwrap();
+        for words in [&["start"][..], &["tools", "list"], &["doctor"]] {
+            let said = run(site.command(words)).await;
+            assert_eq!(said.code, Some(1), "{words:?}");
+            let all = said.output + &said.messages;
+            assert!(
+                all.contains(expected) && all.contains(other),
+                "{words:?}: {all}"
+            );
+        }
+    }
+}
+
+const CHINESE: &str = r#"
+from owlclaw import OwlClaw
+
+app = OwlClaw("shop")
+app.mount_skills("skills")
+
+
+@app.handler("退款")
+def refund(text: str):
+    return text
+
+
+@app.handler("unusable")
+def unusable():
+    return 1
+"#;
+
+#[tokio::test]
+async fn a_tool_whose_name_cannot_be_offered_is_offered_and_governed_under_another() {
+    let site = Site::with_app(CHINESE);
+    site.write(
+        "skills/shop/refund/SKILL.md",
+        "---\nname: 退款\ndescription: Pays back.\nowlclaw: {risk_level: critical}\n---\n",
+    );
+    site.write(
+        "skills/shop/unusable/SKILL.md",
+        "---\nname: unusable\ndescription: U.\nmetadata:\n  tools_schema:\n    unusable:\n      \
+         parameters: {type: object, properties: {x: {$ref: 'https://example.com/x'}}}\n---\n",
+    );
+    let mut server = site.stdio();
+    server.open("2025-11-25").await;
+    let list = server.request("tools/list", Value::Null).await;
+    let tools = list.result()["tools"].as_array().unwrap().clone();
+    let [tool] = tools.as_slice() else {
+        panic!("{tools:?}")
+    };
+    let name = tool["name"].as_str().unwrap();
+    assert!(name.starts_with("tui-kuan-"), "{name}");
+    assert_eq!(tool["title"], "退款");
+    assert!(tool["description"].as_str().unwrap().contains("Pays back."));
+    assert_eq!(fate(&mut server, name).await, "confirmation");
+    drop(server);
+    for words in [&["tools", "list"][..], &["doctor"]] {
+        let said = run(site.command(words)).await;
+        let all = said.output + &said.messages;
+        assert!(all.contains("the tool `unusable` (app.py:"), "{all}");
+        assert!(all.contains("cannot be offered: "), "{all}");
+    }
+    // A rule that names it as its author does would forbid nothing.
+    let config = site.read("mcp-server.yaml");
+    let config: Value = serde_json::from_str(&config).unwrap();
+    let mut config = config.clone();
+    config["mcp_server"]["governance"]["default"] = json!({"tools": {"deny": ["退款"]}});
+    site.write("mcp-server.yaml", config.to_string());
+    let said = run(site.command(&["start"])).await;
+    assert_eq!(said.code, Some(1), "{}", said.messages);
+    assert!(
+        said.messages.contains(&format!("is offered as `{name}`")),
+        "{}",
+        said.messages
+    );
+}
+
+#[tokio::test]
+async fn explaining_says_what_the_server_does() {
+    let site = Site::new(json!({"governance": {"conditions": {
+        "long": {"tool": "echo", "when": "size(args.text) > 3", "effect": "deny"},
+    }}}));
+    let explain = async |tool: &str, args: Value| {
+        let args = args.to_string();
+        let words = [
+            "governance",
+            "explain",
+            "--as",
+            "ana",
+            "--tool",
+            tool,
+            "--args",
+            &args,
+            "--format",
+            "json",
+        ];
+        let said = run(site.command(&words)).await;
+        serde_json::from_str::<Value>(&said.output)
+            .unwrap_or_else(|error| panic!("{error}: {}{}", said.output, said.messages))
+    };
+    let rows = [
+        ("echo", json!({"text": "x"}), "allowed", Value::Null),
+        (
+            "echo",
+            json!({"text": "xxxx"}),
+            "refused",
+            json!("permission"),
+        ),
+        ("echo", json!({"text": 1}), "refused", json!("permission")),
+        ("append", json!({"mark": 1}), "refused", json!("arguments")),
+        ("append", json!({}), "refused", json!("arguments")),
+        ("eco", json!({}), "unknown", json!("unknown")),
+    ];
+    for (tool, args, verdict, reason) in rows {
+        let explained = explain(tool, args.clone()).await;
+        assert_eq!(explained["verdict"], verdict, "{tool} {args}: {explained}");
+        assert_eq!(explained["reason"], reason, "{tool} {args}: {explained}");
+    }
+    assert_eq!(explain("eco", json!({})).await["meant"], "echo");
+}
+
+#[tokio::test]
+async fn what_owlclaw_switches_off_is_off_and_its_limits_are_no_secret() {
+    let site = Site::new(json!({}));
+    site.write(
+        "owlclaw.yaml",
+        "skills:\n  entries:\n    echo: false\n    append: {enabled: no}\n    linger: {migration_weight: 0}\n    \
+         spend: {migration_weight: 40}\n    fail: {enabled: true, migration_weight: 100}\n",
+    );
+    site.skill("shop", "nan", "owlclaw: {migration_weight: 0}\n");
+    site.skill("shop", "die", "owlclaw: {migration_weight: 250}\n");
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    let rows = [
+        ("echo", "unknown"),
+        ("append", "unknown"),
+        ("linger", "held"),
+        ("nan", "held"),
+        ("die", "held"),
+        ("spend", "confirmation"),
+        ("fail", "failed"),
+    ];
+    for (tool, expected) in rows {
+        let arguments = match tool {
+            "fail" => json!({"why": "so"}),
+            "spend" => json!({"usd": "1"}),
+            _ => json!({"text": "x"}),
+        };
+        let answer = server.request("tools/call", call(tool, arguments)).await;
+        assert_eq!(reason(&answer.response), expected, "{tool}: {answer:?}");
+    }
+    drop(server);
+    let list = run(site.command(&["tools", "list"])).await;
+    assert!(
+        list.messages.contains("skills.entries.echo"),
+        "{}",
+        list.messages
+    );
+    // Limits that nothing would keep.
+    let budget = "governance:\n  monthly_budget: 100\n  rate_limit: {max_calls_per_minute: 7}\n";
+    site.write("owlclaw.yaml", budget);
+    for words in [&["start"][..], &["config", "validate"], &["doctor"]] {
+        let said = run(site.command(words)).await;
+        assert_ne!(said.code, Some(0), "{words:?}");
+        let all = said.output + &said.messages;
+        assert!(
+            all.contains("owlclaw.yaml:2:")
+                && all.contains("governance.default_quota.monthly_budget"),
+            "{all}"
+        );
+        assert!(
+            !all.contains("`governance.rate_limit.max_calls_per_minute`"),
+            "{all}"
+        );
+    }
+    for wrong in [
+        "skills: {entries: {echo: perhaps}}",
+        "skills: {entries: {echo: {enabled: 3}}}",
+        "skills: [",
+    ] {
+        site.write("owlclaw.yaml", wrong);
+        let said = run(site.command(&["start"])).await;
+        assert_eq!(said.code, Some(2), "{wrong}: {}", said.messages);
+    }
+}
