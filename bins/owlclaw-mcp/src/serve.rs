@@ -46,7 +46,9 @@ pub(crate) use build::{interpreter, scan_options};
 pub(crate) use call::call;
 pub(crate) use explain::explain;
 pub(crate) use list::{resources_list, tools_list};
-pub(crate) use store::{database, database_options, open_reader};
+pub(crate) use store::{
+    accept_rollback, continuity, database, database_options, open_reader, sealed_every,
+};
 
 /// Serves until the client goes or a signal comes. `level` changes that of the log. The codes to exit
 /// with are those of `docs/operations.md`.

@@ -184,6 +184,9 @@ pub trait ReadLedger {
     }
 }
 
+/// What [`Filter::outcome`] says of calls that have not ended.
+pub const OPEN_CALLS: &str = "open";
+
 /// The most bytes of groups in a page of [`ReadLedger::groups`], unless one alone is larger.
 pub const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
@@ -199,7 +202,7 @@ pub struct Filter<'a> {
     pub capability: Option<&'a str>,
     /// Of this kind.
     pub kind: Option<Kind>,
-    /// That ended like this, as [`crate::Outcome::as_str`] names it.
+    /// That ended like this, as [`crate::Outcome::as_str`] names it, or [`OPEN_CALLS`].
     pub outcome: Option<&'a str>,
     /// That were refused for this reason, as governance names it.
     pub reason: Option<&'a str>,
