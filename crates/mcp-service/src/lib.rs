@@ -19,6 +19,7 @@ mod context;
 mod engine;
 mod error;
 mod exchange;
+mod giving_up;
 mod observe;
 mod outbox;
 mod principal;
@@ -34,6 +35,7 @@ pub use crate::{
     engine::{Engine, EngineLimits, ServerIdentity, panic_text},
     error::McpError,
     exchange::{Accepted, Answer, Exchange, Reply},
+    giving_up::{GivingUp, LAST_ANSWERS},
     observe::{Answered, Observe},
     outbox::{Outbox, OutboxError},
     principal::{Kept, Principal},

@@ -37,8 +37,7 @@ impl WebSocketUpgrade {
                 max_open_per_principal: config.max_open_per_client,
                 ping: Duration::from_secs(config.ping_seconds),
                 max_unfinished: config.max_unfinished_bytes,
-                // The rest is for taking leave.
-                drain: drain * 9 / 10,
+                drain,
             }),
         }))
     }
