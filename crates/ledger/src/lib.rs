@@ -96,8 +96,8 @@ pub use crate::{
     },
     query::{
         ApprovalFilter, ApprovalRow, CallRecord, Counts, Cursor, Extent, Filter, IndexedCall,
-        IndexedEnd, IndexedNote, MAX_PAGE_BYTES, MAX_PAGE_ROWS, NoteFilter, NoteRecord, OPEN_CALLS,
-        ParseCursorError, Place, QueryError, ReadLedger, StoredGroup, Usage,
+        IndexedEnd, IndexedNote, KeyHeld, MAX_PAGE_BYTES, MAX_PAGE_ROWS, NoteFilter, NoteRecord,
+        OPEN_CALLS, ParseCursorError, Place, QueryError, ReadLedger, StoredGroup, Usage,
     },
     queue::{COMMIT_BUCKETS, CommitTimes, Health},
     reader::LedgerReader,

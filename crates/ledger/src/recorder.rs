@@ -343,7 +343,7 @@ impl Recorder {
         self.takes_charges
     }
 
-        fn open(&self, start: &Start<'_>, holds_key: bool, is_durable: bool) -> OpenCall {
+    fn open(&self, start: &Start<'_>, holds_key: bool, is_durable: bool) -> OpenCall {
         OpenCall {
             shared: Arc::clone(&self.shared),
             call: start.call,

@@ -10,6 +10,7 @@
 
 mod approvals;
 mod index;
+mod keys;
 mod seals;
 
 use self::{approvals::Missing, index::IndexCheck, seals::Seals};
@@ -312,6 +313,7 @@ impl Verification {
         self.seals.finish(ledger, &self.tail, self.groups)?;
         self.index.finish(ledger)?;
         approvals::check(ledger)?;
+        keys::check(ledger)?;
         self.missing.finish()?;
         if let Some(table) = ledger.differing_sums()? {
             return Err(Stop::Wrong(Wrong {

@@ -4,9 +4,9 @@
 use ledger::{
     Approval, ApprovalDesk, ApprovalFilter, ApprovalId, ApprovalState, Approver, CallId,
     CheckpointOptions, Checkpoints, Claim, ContinuityError, Decision, Digest, Durability, End,
-    Fault, Kind, LedgerReader, NewApproval, Note, NoteKind, Outcome, PublicKey, ReadLedger,
-    Recorder, RecorderOptions, Report, SealedEvery, SignatureError, SigningKey, SqliteLedger,
-    Start, Tail, Trust, VerifyError, check_continuity, verify, verify_telling,
+    Fault, KeyClaim, Kind, LedgerReader, NewApproval, Note, NoteKind, Outcome, PublicKey,
+    ReadLedger, Recorder, RecorderOptions, Report, SealedEvery, SignatureError, SigningKey,
+    SqliteLedger, Start, Tail, Trust, VerifyError, check_continuity, verify, verify_telling,
 };
 use rusqlite::{Connection, params};
 use std::{
@@ -219,6 +219,24 @@ fn made() -> Files {
                 }
             }
             files.used = used.id;
+            for (key, outcome) in [("done", Outcome::Succeeded), ("failed", Outcome::Failed)] {
+                let start = Start {
+                    idempotency_key: Some(key),
+                    ..start(CALLS, "{}")
+                };
+                let claim = Claim::Key(KeyClaim {
+                    principal: "alice".to_owned(),
+                    key: key.to_owned(),
+                    capability: "tool/pay".to_owned(),
+                    digest: BINDING,
+                    call: start.call,
+                    at_us: NOW_US,
+                    until_us: u64::MAX,
+                });
+                let call = recorder.begin_claiming(&start, &[claim]).await.unwrap();
+                let ended = call.finish_keeping(&End::new(outcome), Some("42"));
+                ended.await.unwrap();
+            }
             approve(
                 &recorder,
                 NewApproval {
@@ -381,6 +399,27 @@ type Tampering = (
 );
 
 const TAMPERINGS: &[Tampering] = &[
+    ("a call that succeeded is said to run", ALONE, |_, it| {
+        key_differs(it, "state = 'running'")
+    }),
+    ("a key is said to have failed", ALONE, |_, it| {
+        key_differs(it, "state = 'failed'")
+    }),
+    ("a key has another owner", ALONE, |_, it| {
+        key_differs(it, "principal = 'eve'")
+    }),
+    ("a key is of another tool", ALONE, |_, it| {
+        key_differs(it, "capability = 'tool/x'")
+    }),
+    ("a key has another name", ALONE, |_, it| {
+        key_differs(it, "key = 'other'")
+    }),
+    ("a key is of a call that never was", ALONE, |_, it| {
+        key_differs(it, "call = zeroblob(16)")
+    }),
+    ("a key is of no call at all", ALONE, |_, it| {
+        key_differs(it, "call = zeroblob(3)")
+    }),
     ("a byte of a body is changed", ALONE, |_, connection| {
         let mut groups = groups(connection);
         let at = change_arguments(&mut groups);
@@ -994,6 +1033,15 @@ fn sums_differ(connection: &Connection, sql: &str) -> (Option<u64>, fn(&Fault) -
     assert_ne!(connection.execute(sql, []).unwrap(), 0);
     (None, |fault| {
         *fault == Fault::TableDiffers { table: "usage_day" }
+    })
+}
+
+fn key_differs(connection: &Connection, set: &str) -> (Option<u64>, fn(&Fault) -> bool) {
+    let sql = format!("UPDATE idempotency_key SET {set} WHERE key = 'done'");
+    assert_eq!(connection.execute(&sql, []).unwrap(), 1);
+    (None, |fault| {
+        let table = "idempotency_key";
+        *fault == Fault::TableDiffers { table }
     })
 }
 
