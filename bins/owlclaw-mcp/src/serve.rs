@@ -49,7 +49,9 @@ pub(crate) use explain::{Callee, Explained, explain};
 pub(crate) use identity::STDIO_KEY;
 pub(crate) use list::{Survey, resources_list, survey};
 pub(crate) use stdio::tell_client;
-pub(crate) use store::{database, database_options, open_reader};
+pub(crate) use store::{
+    accept_rollback, continuity, database, database_options, open_reader, sealed_every,
+};
 
 /// Serves until the client goes or a signal comes. `level` changes that of the log. The codes to exit
 /// with are those of `docs/operations.md`.

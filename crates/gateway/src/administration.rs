@@ -4,7 +4,7 @@ use crate::{Gateway, clock::timestamp, tasks::rfc3339_millis};
 use governance::{BreakerPhase, Micros, QuotaStore, UnavailableError};
 use ledger::{
     Approval, ApprovalError, ApprovalFilter, ApprovalId, Decision, QueryError, ReadLedger,
-    StatisticsQuery,
+    StatisticsQuery, statistics,
 };
 use serde_json::{Value, json};
 
@@ -93,7 +93,7 @@ pub fn statistics_json(
     ledger: &mut dyn ReadLedger,
     query: StatisticsQuery<'_>,
 ) -> Result<Value, QueryError> {
-    let rows = ledger.statistics(query)?.into_iter().map(|row| {
+    let rows = statistics(ledger, query)?.into_iter().map(|row| {
         let tally = &row.tally;
         let seconds = |percent| {
             let duration = tally.durations.percentile(percent);

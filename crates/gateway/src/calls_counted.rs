@@ -69,6 +69,7 @@ impl Outcome {
             InvocationError::TimedOut(_) | InvocationError::Tool(ToolError::TimedOut) => {
                 Self::TimedOut
             }
+            InvocationError::Stopped(_) => Self::Cancelled,
             InvocationError::Tool(ToolError::Failed(_))
             | InvocationError::Read(ReadFailure::NotFound) => Self::Error,
             InvocationError::Tool(ToolError::Crashed { .. }) => Self::Crashed,

@@ -9,7 +9,7 @@ use crate::{
 use adapter_tools::{InvalidArguments, ToolError};
 use governance::{Denial, Reason};
 use jsonrpc_core::ErrorCode;
-use ledger::{ApprovalState, Outcome, RecordError, UNKNOWN_CAPABILITY};
+use ledger::{ApprovalState, CallId, Outcome, RecordError, UNKNOWN_CAPABILITY};
 use mcp_protocol::{
     Era, ProtocolVersion,
     model::{CallToolResult, Content, ResultMeta},
@@ -47,6 +47,10 @@ pub enum InvocationError {
     /// It was not done by its deadline.
     #[error("not done within {} s", .0.as_secs_f64())]
     TimedOut(Duration),
+    /// The server stopped before it was done, and nobody knows how far it came. The ledger has it by
+    /// this name, unless it runs without a record.
+    #[error("the server stopped before the call had ended")]
+    Stopped(Option<CallId>),
     /// The tool failed, or could not run.
     #[error("the tool did not answer")]
     Tool(#[source] ToolError),
@@ -139,7 +143,7 @@ impl InvocationError {
             Self::BadKey(_) | Self::Invalid(_) | Self::Tool(ToolError::Rejected(_)) => {
                 INVALID_PARAMS
             }
-            Self::TimedOut(_) | Self::Tool(ToolError::TimedOut) => TIMED_OUT,
+            Self::TimedOut(_) | Self::Stopped(_) | Self::Tool(ToolError::TimedOut) => TIMED_OUT,
             Self::Tool(ToolError::Broken(_)) => INTERNAL,
             Self::Tool(_) => FAILED,
             Self::Read(ReadFailure::Range(_)) | Self::Prompt(PromptFailure::Arguments(_)) => {
@@ -175,6 +179,7 @@ impl InvocationError {
             },
             Self::Invalid(_) | Self::Tool(ToolError::Rejected(_)) => Outcome::Invalid,
             Self::TimedOut(_) | Self::Tool(ToolError::TimedOut) => Outcome::TimedOut,
+            Self::Stopped(_) => Outcome::Cancelled,
             Self::Prompt(PromptFailure::Arguments(_)) => Outcome::Invalid,
             Self::Tool(_) | Self::Read(_) | Self::Prompt(_) => Outcome::Failed,
         }
@@ -253,6 +258,14 @@ impl InvocationError {
             Self::TimedOut(_) | Self::Tool(ToolError::TimedOut) => {
                 let data = json!({ "details": self.to_string(), "retryable": true });
                 Told::new(TIMED_OUT, "the tool did not answer in time", data).for_models()
+            }
+            Self::Stopped(call) => {
+                let data = json!({
+                    "details": "it may have been done: its entry in the ledger says how far it came",
+                    "retryable": false,
+                    "call": call.map(|it| it.to_string()),
+                });
+                Told::new(TIMED_OUT, self.to_string(), data).for_models()
             }
             Self::Tool(ToolError::Failed(failure)) => {
                 let details = failure.details.clone();

@@ -22,7 +22,9 @@ use mcp_protocol::{
         TasksCapability,
     },
 };
-use mcp_service::{Change, Engine, EngineLimits, Principal, ServerIdentity, Subscriptions};
+use mcp_service::{
+    Change, Engine, EngineLimits, GivingUp, Principal, ServerIdentity, Subscriptions,
+};
 use redaction::Redactor;
 use serde_json::{Value, json};
 use std::{
@@ -154,6 +156,7 @@ impl<Q: QuotaStore> Gateway<Q> {
         let has_prompts = !offer.prompts().entries().is_empty();
         let extensions = extensions(&offer);
         let offer = Arc::new(ArcSwap::from_pointee(offer));
+        let giving_up = Arc::new(GivingUp::default());
         let server = Server {
             invocations: Arc::new(invocations(
                 Arc::clone(&governor),
@@ -162,6 +165,7 @@ impl<Q: QuotaStore> Gateway<Q> {
                 observer.clone(),
                 tracer.clone(),
                 &options,
+                Arc::clone(&giving_up),
             )),
             governor: Arc::clone(&governor),
             offer: Arc::clone(&offer),
@@ -222,6 +226,7 @@ impl<Q: QuotaStore> Gateway<Q> {
             Arc::clone(&subscriptions),
         );
         engine.observe(Arc::new(ObservedEngine(observer.clone())));
+        engine.give_up_by(giving_up);
         if let Some(tasks) = &tasks {
             tasks.attach(subscriptions);
         }

@@ -16,7 +16,8 @@ use governance::{
     ReservationName, Risk, Settlement, Timestamp,
 };
 use ledger::{
-    ApprovalId, CallId, Digest, End, KeyClaim, Outcome, Recorder, Start, UNKNOWN_CAPABILITY,
+    ApprovalId, CallId, Digest, End, HIDDEN_CAPABILITY, KeyClaim, Outcome, Recorder, Start,
+    UNKNOWN_CAPABILITY,
 };
 use mcp_service::{RequestCx, Service};
 use redaction::Redactor;
@@ -173,11 +174,8 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         // Both are looked up in every case: which of the two failed must not show in the time.
         let exists = invocation.exists();
         let visible = self.governor.visible(caller, &invocation.capability);
-        if !exists {
-            return Err(Refusal::Unknown);
-        }
-        if !visible {
-            return Err(Refusal::Denied(Denial::new(Reason::NotVisible)));
+        if !visible || !exists {
+            return Err(Refusal::Unknown { is_hidden: exists });
         }
         // Before anything is counted: a refusal uses nothing up, and this one can last for hours.
         if !self.recorder.is_ok()
@@ -216,6 +214,10 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         }
         match self.governor.admit(ask).await {
             Ok(permit) => Ok((permit, key)),
+            // Other rules are in force by now.
+            Err(denial) if denial.reason == Reason::NotVisible => {
+                Err(Refusal::Unknown { is_hidden: true })
+            }
             Err(denial) => Err(Refusal::Denied(denial)),
         }
     }
@@ -260,7 +262,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         refusal: Refusal,
     ) -> Result<Invoked, InvocationError> {
         match refusal {
-            Refusal::Unknown => Err(InvocationError::Unknown),
+            Refusal::Unknown { .. } => Err(InvocationError::Unknown),
             Refusal::Denied(denial) => {
                 quota_report::hint_denied(cx, &denial);
                 Err(InvocationError::Denied(denial))
@@ -304,11 +306,15 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
     ) -> CallId {
         let at_us = (self.clock)();
         let call = CallId::new(at_us);
-        let labels = Labels::of(cx, invocation, &self.redactor);
-        let capability = match refusal {
+        let is_unknown = matches!(refusal, Refusal::Unknown { .. });
+        let labels = match is_unknown {
+            true => Labels::of_anything(cx, invocation, &self.redactor),
+            false => Labels::of(cx, invocation, &self.redactor),
+        };
+        let capability = match is_unknown {
             // Anything that a client likes to say.
-            Refusal::Unknown => self.redactor.text(&invocation.capability),
-            Refusal::Denied(_) | Refusal::Failed(_) => invocation.capability.as_str().into(),
+            true => self.redactor.text(&invocation.capability),
+            false => invocation.capability.as_str().into(),
         };
         let start = Start {
             capability: &capability,
@@ -317,8 +323,8 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
             ..start_of(cx, invocation, &labels, call, at_us)
         };
         let (outcome, message) = match refusal {
-            Refusal::Unknown => {
-                let reason = UNKNOWN_CAPABILITY;
+            Refusal::Unknown { .. } => {
+                let reason = refusal.reason();
                 (
                     Outcome::Denied { reason },
                     "there is no such capability".to_owned(),
@@ -350,7 +356,12 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
 }
 
 enum Refusal {
-    Unknown,
+    /// There is no such thing, as far as its caller may know. Everything that the caller can observe,
+    /// the time that it takes included, is the same for what does not exist and for what is hidden;
+    /// the ledger and the log say which.
+    Unknown {
+        is_hidden: bool,
+    },
     Denied(Denial),
     /// For something else, before it was admitted or after.
     Failed(InvocationError),
@@ -379,7 +390,7 @@ impl Refusal {
     /// What is told of it to operators; `call` is what the ledger calls it.
     fn told(&self, call: Option<CallId>) -> Refused {
         let (fault, outcome, remaining) = match self {
-            Self::Unknown => (Fault::unknown(), calls_counted::Outcome::Refused, None),
+            Self::Unknown { .. } => (Fault::unknown(), calls_counted::Outcome::Refused, None),
             Self::Denied(denial) => {
                 let remaining = Some(*denial.remaining);
                 let outcome = calls_counted::Outcome::Refused;
@@ -398,11 +409,7 @@ impl Refusal {
                 remaining,
                 call,
             },
-            is_hidden: match self {
-                Self::Unknown => true,
-                Self::Denied(denial) => denial.reason == Reason::NotVisible,
-                Self::Failed(_) => false,
-            },
+            is_unknown: matches!(self, Self::Unknown { .. }),
             fault: (!is_replay).then_some(fault),
             outcome: match is_replay {
                 true => calls_counted::Outcome::Ok,
@@ -413,7 +420,8 @@ impl Refusal {
 
     fn reason(&self) -> &'static str {
         match self {
-            Self::Unknown => UNKNOWN_CAPABILITY,
+            Self::Unknown { is_hidden: true } => HIDDEN_CAPABILITY,
+            Self::Unknown { is_hidden: false } => UNKNOWN_CAPABILITY,
             Self::Denied(denial) => denial.reason.as_str(),
             Self::Failed(error) => match error.outcome() {
                 Outcome::Denied { reason } => reason,
@@ -425,7 +433,7 @@ impl Refusal {
     /// The code of the founding table, as the record has it of every other failure.
     fn founding_code(&self, target: &Target) -> i32 {
         match self {
-            Self::Denied(denial) if denial.reason != Reason::NotVisible => error::DENIED,
+            Self::Denied(_) => error::DENIED,
             Self::Failed(error) => error.founding_code(),
             _ => match target {
                 Target::Tool(_) => error::TOOL_NOT_FOUND,
@@ -618,5 +626,6 @@ fn ending_of(outcome: &Result<Invoked, InvocationError>) -> Ending {
             | InvocationError::Read(_)
             | InvocationError::Prompt(_),
         ) => Ending::NotRun,
+        Err(InvocationError::Stopped(_)) => Ending::GivenUp,
     }
 }

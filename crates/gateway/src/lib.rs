@@ -96,6 +96,7 @@ pub use crate::{
 
 use governance::{Governor, QuotaStore};
 use ledger::Recorder;
+use mcp_service::GivingUp;
 use redaction::Redactor;
 use std::sync::Arc;
 
@@ -110,10 +111,11 @@ pub(crate) fn invocations<Q: QuotaStore>(
     observer: observer::Observer,
     tracer: Option<traced::Tracer>,
     options: &Options,
+    giving_up: Arc<GivingUp>,
 ) -> Invocations<Q> {
     let clock = options.clock;
     let runner = Runner::new(options.progress_after);
-    let timed = Timed::new(runner, options.default_timeout);
+    let timed = Timed::new(runner, options.default_timeout, giving_up);
     let recorded = Recorded::new(timed, recorder.clone(), Arc::clone(&redactor), clock);
     let confirmed = Confirmed::new(
         recorded,

@@ -9,7 +9,7 @@ use crate::{
     invocation::{Invocation, Invoked, Target},
 };
 use governance::{Micros, Remaining};
-use ledger::CallId;
+use ledger::{CallId, UNKNOWN_CAPABILITY};
 use mcp_service::RequestCx;
 use redaction::Redactor;
 use std::{
@@ -62,8 +62,8 @@ pub(crate) struct Verdict {
 /// Why a call is not made.
 pub(crate) struct Refused {
     pub(crate) verdict: Verdict,
-    /// Whether its caller may not know of what it called.
-    pub(crate) is_hidden: bool,
+    /// Whether there is no such thing, as far as its caller may know.
+    pub(crate) is_unknown: bool,
     /// What is wrong with it; nothing, if it is answered as before.
     pub(crate) fault: Option<Fault>,
     pub(crate) outcome: Outcome,
@@ -188,20 +188,23 @@ impl Called<'_> {
     pub(crate) fn refused(mut self, invocation: &Invocation, policy_version: u64, why: Refused) {
         let Refused {
             verdict,
-            is_hidden,
+            is_unknown,
             fault,
             outcome,
         } = why;
-        if !is_hidden {
+        if !is_unknown {
             self.counts_for(invocation);
         }
         let severity = fault
             .as_ref()
             .map_or(Severity::Info, |fault| fault.severity);
         if fault.is_some() {
-            self.observer
-                .metrics
-                .denied(verdict.reason.unwrap_or("none"));
+            // Metrics may be open to those who call.
+            let reason = match is_unknown {
+                true => UNKNOWN_CAPABILITY,
+                false => verdict.reason.unwrap_or("none"),
+            };
+            self.observer.metrics.denied(reason);
         }
         if self.observer.wants(severity) {
             let redactor = &self.observer.redactor;

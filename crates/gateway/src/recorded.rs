@@ -98,12 +98,27 @@ pub(crate) struct Labels<'a> {
 
 impl<'a> Labels<'a> {
     pub(crate) fn of(cx: &RequestCx, invocation: &'a Invocation, redactor: &Redactor) -> Self {
+        let kept = redactor.json(&invocation.capability, invocation.arguments.as_str());
+        Self::keeping(cx, invocation, redactor, kept)
+    }
+
+    /// Of what does not exist, or must not be told from that: what is secret in any tool is taken out.
+    pub(crate) fn of_anything(
+        cx: &RequestCx,
+        invocation: &'a Invocation,
+        redactor: &Redactor,
+    ) -> Self {
+        let kept = redactor.json_for_any(invocation.arguments.as_str());
+        Self::keeping(cx, invocation, redactor, kept)
+    }
+
+    fn keeping(
+        cx: &RequestCx,
+        invocation: &Invocation,
+        redactor: &Redactor,
+        arguments: Cow<'a, str>,
+    ) -> Self {
         let sent = invocation.arguments.as_str();
-        let arguments = if invocation.exists() {
-            redactor.json(&invocation.capability, sent)
-        } else {
-            redactor.json_for_any(sent)
-        };
         Self {
             request_id: cx.id.to_string(),
             trace_id: cx.trace().map(TraceContext::trace_id_text),

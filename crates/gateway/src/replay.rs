@@ -210,6 +210,7 @@ impl KeyEnd {
             }),
             Err(
                 InvocationError::TimedOut(_)
+                | InvocationError::Stopped(_)
                 | InvocationError::Tool(
                     ToolError::TimedOut | ToolError::Crashed { .. } | ToolError::Broken(_),
                 ),

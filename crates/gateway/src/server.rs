@@ -438,11 +438,11 @@ impl<Q: QuotaStore> Server<Q> {
     /// Only what can be read can be listened to.
     fn may_subscribe(&self, cx: &RequestCx, uri: &str) -> Result<ServerResult, McpError> {
         let known = self.offer.load().resources().governed_by(uri);
-        let readable = known.is_some_and(|uri| {
-            let policy = self.governor.policy();
-            policy.permitted(caller_of(&cx.principal), &resource_capability(&uri))
-        });
-        if readable {
+        // Asked in every case: which of the two it was must not show in the time.
+        let capability = resource_capability(known.as_deref().unwrap_or(uri));
+        let policy = self.governor.policy();
+        let may_read = policy.permitted(caller_of(&cx.principal), &capability);
+        if may_read && known.is_some() {
             Ok(ServerResult::Empty)
         } else {
             Err(InvocationError::Unknown.to_reader(uri, cx.version))

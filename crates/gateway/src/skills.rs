@@ -141,8 +141,14 @@ impl SkillIndex {
 
     /// The skill whose `SKILL.md` is at `uri`, however that is spelled, if it is `visible`.
     pub(crate) fn get(&self, uri: &str, visible: impl Fn(&str) -> bool) -> Option<SkillEntry> {
-        let index = *self.by_uri.get(&canonical(uri)?)?;
-        visible(&self.skills[index].governed_by).then(|| self.entry(index, visible))
+        let uri = canonical(uri)?;
+        let index = self.by_uri.get(&uri).copied();
+        // Asked in every case: which of the two it was must not show in the time.
+        let governed_by = index.map_or(uri.as_str(), |index| &self.skills[index].governed_by);
+        let is_visible = visible(governed_by);
+        index
+            .filter(|_| is_visible)
+            .map(|index| self.entry(index, visible))
     }
 
     /// What is directly in the directory at `uri`, however that is spelled, as far as it is

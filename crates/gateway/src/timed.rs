@@ -1,20 +1,26 @@
 use crate::{Admitted, Invocation, InvocationError, Target};
 use adapter_tools::ToolError;
-use mcp_service::{RequestCx, Service};
-use std::time::{Duration, Instant};
+use mcp_service::{GivingUp, RequestCx, Service};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-/// Gives up on what is not done by its deadline (R5.10, R9.6).
+/// Gives up on what is not done by its deadline (R5.10, R9.6), or when the server stops and what still
+/// runs has had its time.
 #[derive(Debug)]
 pub struct Timed<S> {
     inner: S,
     default_timeout: Duration,
+    giving_up: Arc<GivingUp>,
 }
 
 impl<S> Timed<S> {
-    pub(crate) fn new(inner: S, default_timeout: Duration) -> Self {
+    pub(crate) fn new(inner: S, default_timeout: Duration, giving_up: Arc<GivingUp>) -> Self {
         Self {
             inner,
             default_timeout,
+            giving_up,
         }
     }
 }
@@ -48,7 +54,24 @@ where
         }
         // The handler is told as well: it may be a process that outlives the future.
         let admitted = admitted.until(Instant::now() + timeout);
-        match tokio::time::timeout(timeout, self.inner.call(cx, admitted)).await {
+        let tally = Arc::clone(&admitted.inner().tally);
+        let handover = admitted.inner().handover.clone();
+        let was_task = admitted.inner().task.is_some();
+        let stopped = async {
+            self.giving_up.given_up().await;
+            // Nobody waits for a task: it ends with the server, and may be begun again.
+            if was_task || handover.is_some_and(|it| it.task().is_some()) {
+                std::future::pending::<()>().await;
+            }
+        };
+        let called = tokio::time::timeout(timeout, self.inner.call(cx, admitted));
+        let called = tokio::select! {
+            // What is ready at once costs no look at the other.
+            biased;
+            called = called => called,
+            () = stopped => return Err(InvocationError::Stopped(tally.call())),
+        };
+        match called {
             // A handler that noticed first says the same with less to show.
             Ok(Err(InvocationError::Tool(ToolError::TimedOut))) => {
                 Err(InvocationError::TimedOut(timeout))

@@ -7,12 +7,14 @@
 //! there is another one, so that leaving out its successors shows; the last one of a server that
 //! closed in order says that the next entry is one.
 
+mod continuity;
 mod file;
 mod key;
 mod schedule;
 
-pub(crate) use self::file::Lines;
+pub(crate) use self::file::{Lines, last};
 pub use self::{
+    continuity::{Continuity, ContinuityError, check_continuity},
     key::{KeyError, PublicKey, SigningKey},
     schedule::{
         CheckpointOptions, Checkpoints, DEFAULT_CHECKPOINT_ENTRIES, DEFAULT_CHECKPOINT_INTERVAL,
@@ -20,11 +22,13 @@ pub use self::{
 };
 use crate::Digest;
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// Where a ledger ended at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// The sequence of the last entry then; 0 in an empty ledger.
+    /// The sequence of the last entry then. Servers make none of an empty ledger, which would seal
+    /// nothing; an early version did, with 0.
     pub sequence: u64,
     /// Its hash, which covers all before it.
     pub hash: Digest,
@@ -57,6 +61,46 @@ pub enum SignatureError {
     /// It belongs to something else.
     #[error("the checkpoint's signature is wrong")]
     Wrong,
+}
+
+/// What a ledger notes beside a checkpoint: the last line that is known to be in the file of
+/// checkpoints. With it, a file that is emptied or cut off shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Filed {
+    /// The absolute path of the file.
+    pub(crate) file: String,
+    /// What the line seals.
+    pub(crate) sequence: u64,
+}
+
+impl Filed {
+    pub(crate) fn new(file: &Path, sequence: u64) -> Self {
+        let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        Self {
+            file: file.to_string_lossy().into_owned(),
+            sequence,
+        }
+    }
+
+    /// Reads it from the detail of a checkpoint's note.
+    pub(crate) fn of(detail: &str) -> Option<Self> {
+        let detail: Value = serde_json::from_str(detail).ok()?;
+        Some(Self {
+            file: detail["filed"]["file"].as_str()?.to_owned(),
+            sequence: detail["filed"]["sequence"].as_u64()?,
+        })
+    }
+
+    fn is_in(&self, file: &Path) -> bool {
+        Self::new(file, self.sequence) == *self
+    }
+
+    /// The detail of a checkpoint's note.
+    fn beside(&self, checkpoint: &Checkpoint) -> String {
+        let mut detail = checkpoint.as_value();
+        detail["filed"] = json!({ "file": self.file, "sequence": self.sequence });
+        detail.to_string()
+    }
 }
 
 /// What is signed begins with this, so that it can be nothing else.
@@ -99,9 +143,13 @@ impl Checkpoint {
         }
     }
 
-    /// As one line of JSON: the detail of a note, and a line of the file.
+    /// As one line of JSON: a line of the file, and most of the detail of a note.
     #[must_use]
     pub fn to_json(&self) -> String {
+        self.as_value().to_string()
+    }
+
+    fn as_value(&self) -> Value {
         let mut value = json!({
             "sequence": self.sequence,
             "hash": hex(&self.hash),
@@ -112,7 +160,7 @@ impl Checkpoint {
             value["key"] = hex(&signature.key).into();
             value["signature"] = hex(&signature.bytes).into();
         }
-        value.to_string()
+        value
     }
 
     /// Reads what [`Checkpoint::to_json`] wrote; `None` for anything else.

@@ -51,6 +51,7 @@ impl NoteKind {
     pub const APPROVAL_EXPIRED: Self = Self::constant("approval_expired");
     pub const REFUSALS_AGGREGATED: Self = Self::constant("refusals_aggregated");
     pub const CHECKPOINT: Self = Self::constant("checkpoint");
+    pub const ROLLBACK_ACCEPTED: Self = Self::constant("rollback_accepted");
     pub const RETENTION: Self = Self::constant("retention");
 
     const fn constant(name: &'static str) -> Self {

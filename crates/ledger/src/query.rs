@@ -173,6 +173,17 @@ pub trait ReadLedger {
     /// [`QueryError`] when the ledger cannot be read.
     fn approval_rows(&mut self, after: Option<ApprovalId>) -> Result<Vec<ApprovalRow>, QueryError>;
 
+    /// A page of the idempotency keys, in the order of the names of the calls that hold them, of those
+    /// after `after`; [`MAX_PAGE_ROWS`] at most. Empty at the end, and in ledgers that have none.
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the ledger cannot be read.
+    fn keys_held(&mut self, after: Option<CallId>) -> Result<Vec<KeyHeld>, QueryError> {
+        let _ = after;
+        Ok(Vec::new())
+    }
+
     /// Compares what is summed up beside the index with the index; tells the name of a table that
     /// differs. Ledgers without such tables have nothing to compare.
     ///
@@ -183,6 +194,9 @@ pub trait ReadLedger {
         Ok(None)
     }
 }
+
+/// What [`Filter::outcome`] says of calls that have not ended.
+pub const OPEN_CALLS: &str = "open";
 
 /// The most bytes of groups in a page of [`ReadLedger::groups`], unless one alone is larger.
 pub const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
@@ -199,7 +213,7 @@ pub struct Filter<'a> {
     pub capability: Option<&'a str>,
     /// Of this kind.
     pub kind: Option<Kind>,
-    /// That ended like this, as [`crate::Outcome::as_str`] names it.
+    /// That ended like this, as [`crate::Outcome::as_str`] names it, or [`OPEN_CALLS`].
     pub outcome: Option<&'a str>,
     /// That were refused for this reason, as governance names it.
     pub reason: Option<&'a str>,
@@ -268,6 +282,21 @@ pub struct Cursor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this is not where a page ended")]
 pub struct ParseCursorError;
+
+/// An idempotency key, and the call that holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyHeld {
+    /// Whose key it is.
+    pub principal: String,
+    /// The key.
+    pub key: String,
+    /// What is called with it, as `kind/name`.
+    pub capability: String,
+    /// The call.
+    pub call: CallId,
+    /// How far the call has come: `running`, `succeeded`, `failed` or `unknown`.
+    pub state: String,
+}
 
 /// A call, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]

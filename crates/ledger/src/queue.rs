@@ -307,17 +307,19 @@ impl Shared {
 
     /// Hands over the end of an open call, and its room with it. Never refuses: that is what the
     /// room was for. `keep` is what is to be done for a call that holds a key, `charge` what is to be
-    /// told of its cost.
+    /// told of its cost, and `durable` says that it is waited for until it is on disk.
     pub(crate) fn push_end(
         &self,
         call: CallId,
         end: &End<'_>,
         keep: Option<Operation>,
         charge: Option<Charge>,
+        durable: bool,
     ) -> u64 {
         let mut queue = self.lock();
         queue.end(call, end, keep);
         queue.filling.charges.extend(charge);
+        queue.filling.durable |= durable;
         if queue.health.stopped {
             tracing::error!(call = %call, outcome = end.outcome.as_str(), "the end of a call is lost: the ledger has stopped");
         }

@@ -33,7 +33,8 @@ pub enum Durability {
     #[default]
     Strict,
     /// Waiting for an entry means that it is in the queue: a crash of the process loses what was
-    /// called in the last few milliseconds, a crash of the machine perhaps more.
+    /// called in the last few milliseconds, a crash of the machine perhaps more. Calls that began
+    /// with [`Recorder::begin_durably`] or [`Recorder::begin_claiming`] are as with `Strict`.
     Relaxed,
 }
 
@@ -95,6 +96,8 @@ pub struct OpenCall {
     holds_key: bool,
     /// Where what it costs is told beside its end, if that is not what was expected.
     account: Option<Account>,
+    /// Whether its start was waited for, so that its end is, too.
+    is_durable: bool,
     ended: bool,
 }
 
@@ -247,8 +250,9 @@ impl Recorder {
         self.begin_and_wait(start, waits).await
     }
 
-    /// As [`Recorder::begin`], but waits until the start is on disk although durability is relaxed:
-    /// for calls whose effects must not be without a record after a crash.
+    /// As [`Recorder::begin`], but waits until the start is on disk although durability is relaxed,
+    /// and [`OpenCall::finish`] until the end is: for calls whose effects must not be without a record
+    /// after a crash.
     ///
     /// # Errors
     ///
@@ -269,7 +273,7 @@ impl Recorder {
         let (open, number) = self
             .hand_over(|shared| {
                 let pushed = shared.push_start(start, waits)?;
-                Ok(pushed.map(|number| (self.open(start, false), number)))
+                Ok(pushed.map(|number| (self.open(start, false, waits), number)))
             })
             .await?;
         if waits && let Err(error) = self.committed(number).await {
@@ -309,7 +313,7 @@ impl Recorder {
             .hand_over(|shared| {
                 let pushed = shared.push_claiming(start, claim(), &slot)?;
                 Ok(pushed.map(|number| {
-                    let open = self.open(start, holds_key);
+                    let open = self.open(start, holds_key, true);
                     (AwaitedClaim::new(open, Arc::clone(&slot)), number)
                 }))
             })
@@ -339,7 +343,7 @@ impl Recorder {
         self.takes_charges
     }
 
-    fn open(&self, start: &Start<'_>, holds_key: bool) -> OpenCall {
+    fn open(&self, start: &Start<'_>, holds_key: bool, is_durable: bool) -> OpenCall {
         OpenCall {
             shared: Arc::clone(&self.shared),
             call: start.call,
@@ -347,6 +351,7 @@ impl Recorder {
             estimated_cost_micros: start.estimated_cost_micros,
             holds_key,
             account: None,
+            is_durable,
             ended: false,
         }
     }
@@ -661,7 +666,7 @@ impl OpenCall {
     fn finish_as(mut self, end: &End<'_>, kept: Outcome<()>, result: Option<&str>) -> Finished {
         let charge = self.charge(end);
         // Whoever is told of the end may count on what it cost being counted, on every server.
-        let waits = charge.is_some() || self.shared.options.durability == Durability::Strict;
+        let waits = charge.is_some() || self.is_durable;
         let number = self.record(end, kept, result, charge);
         Finished(waits.then(|| Committed {
             shared: Arc::clone(&self.shared),
@@ -700,7 +705,8 @@ impl OpenCall {
                 .filter(|text| text.len() <= MAX_KEPT_BYTES)
                 .map(str::to_owned),
         });
-        self.shared.push_end(self.call, end, keep, charge)
+        self.shared
+            .push_end(self.call, end, keep, charge, self.is_durable)
     }
 
     fn age_us(&self) -> u64 {

@@ -18,6 +18,10 @@ pub const DEFAULT_MAX_REFUSALS: u32 = 20;
 /// reason are of the same kind whatever that is.
 pub const UNKNOWN_CAPABILITY: &str = "unknown";
 
+/// The reason of refusing what the caller may not know of. Such refusals are of the same kind as those
+/// of what does not exist, so that callers cannot tell the two apart by what is written and when.
+pub const HIDDEN_CAPABILITY: &str = "not_visible";
+
 /// For how long refusals of the same kind are counted together.
 pub const REFUSAL_WINDOW: Duration = Duration::from_secs(10);
 
@@ -49,6 +53,8 @@ struct Flood {
     written: u32,
     /// Those that were only counted.
     counted: u64,
+    /// Those of them that were of something hidden.
+    hidden: u64,
     first_us: u64,
     last_us: u64,
     policy_version: u64,
@@ -69,13 +75,15 @@ impl Refusals {
         };
         // As much of each as an entry keeps: callers choose how long the names are that they make up.
         let kept = |text| codec::cut(text, MAX_TEXT_BYTES).to_owned();
+        let is_hidden = reason == HIDDEN_CAPABILITY;
+        let (capability, kind) = match is_hidden || reason == UNKNOWN_CAPABILITY {
+            true => (ANY, UNKNOWN_CAPABILITY),
+            false => (start.capability, reason),
+        };
         let mut sort = Sort {
             principal: kept(start.principal),
-            capability: match reason {
-                UNKNOWN_CAPABILITY => ANY.to_owned(),
-                _ => kept(start.capability),
-            },
-            reason: kept(reason),
+            capability: kept(capability),
+            reason: kept(kind),
         };
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         if MAX_KINDS <= kinds.len() && !kinds.contains_key(&sort) {
@@ -87,6 +95,7 @@ impl Refusals {
             since_us: start.at_us,
             written: 0,
             counted: 0,
+            hidden: 0,
             first_us: start.at_us,
             last_us: start.at_us,
             policy_version: 0,
@@ -102,6 +111,7 @@ impl Refusals {
             flood.first_us = start.at_us;
         }
         flood.counted += 1;
+        flood.hidden += u64::from(is_hidden);
         flood.last_us = start.at_us.max(flood.last_us);
         flood.policy_version = start.policy_version;
         false
@@ -134,12 +144,16 @@ fn is_over(flood: &Flood, now_us: u64) -> bool {
 }
 
 fn aggregated(sort: &Sort, flood: &Flood, now_us: u64, write: impl Fn(&Note<'_>) -> bool) -> bool {
-    let detail = json!({
+    let mut detail = json!({
         "reason": sort.reason,
         "count": flood.counted,
         "first_us": flood.first_us,
         "last_us": flood.last_us,
     });
+    if sort.reason == UNKNOWN_CAPABILITY {
+        // Of the count.
+        detail[HIDDEN_CAPABILITY] = flood.hidden.into();
+    }
     write(&Note {
         actor: &sort.principal,
         subject: &sort.capability,

@@ -1,6 +1,9 @@
 //! Calls in numbers: how many, how they ended, what they cost, how long they took.
 
-use crate::{Kind, Outcome};
+use crate::{
+    HIDDEN_CAPABILITY, Kind, NoteFilter, NoteKind, Noted, Outcome, QueryError, ReadLedger,
+};
+use serde_json::Value;
 use std::{collections::BTreeMap, time::Duration};
 
 /// The length of a day in microseconds.
@@ -82,6 +85,96 @@ pub struct Durations(
     /// Buckets and how many calls are in them, in order: few, and read much more often than made.
     Vec<(u16, u64)>,
 );
+
+/// Notes that are read together.
+const PAGE: usize = 1_000;
+
+/// Calls in numbers as [`ReadLedger::statistics`] has them, and with them the refusals that were counted
+/// together instead of written one by one: those of a flood are of its beginning.
+///
+/// # Errors
+///
+/// [`QueryError`] when the ledger cannot be read.
+pub fn statistics(
+    ledger: &mut dyn ReadLedger,
+    query: StatisticsQuery<'_>,
+) -> Result<Vec<Statistics>, QueryError> {
+    let mut rows = ledger.statistics(query)?;
+    let kind = NoteKind::REFUSALS_AGGREGATED;
+    let mut filter = NoteFilter {
+        kind: Some(kind.as_str()),
+        actor: query.principal,
+        subject: query.capability,
+        since_us: Some(query.since_us),
+        ..NoteFilter::default()
+    };
+    loop {
+        let notes = ledger.notes(PAGE, filter)?;
+        for note in &notes {
+            add_counted(&mut rows, &query, &note.noted);
+        }
+        match notes.last() {
+            Some(last) if notes.len() == PAGE => filter.before = Some(last.cursor()),
+            _ => break,
+        }
+    }
+    rows.sort_by(|a, b| order(a).cmp(&order(b)));
+    Ok(rows)
+}
+
+fn order(row: &Statistics) -> (&str, &str, &str, u64) {
+    (
+        &row.principal,
+        row.kind.as_str(),
+        &row.capability,
+        row.since_us,
+    )
+}
+
+/// Adds what a note says of refusals that were counted together.
+fn add_counted(rows: &mut Vec<Statistics>, query: &StatisticsQuery<'_>, noted: &Noted) {
+    let detail: Value = serde_json::from_str(&noted.detail.text).unwrap_or_default();
+    let number = |name| detail[name].as_u64().unwrap_or_default();
+    let at_us = number("first_us");
+    if !(query.since_us..query.until_us).contains(&at_us) {
+        return;
+    }
+    let since_us = match query.bucket {
+        Bucket::Day => (at_us - at_us % DAY_US).max(query.since_us),
+        Bucket::Whole => rows.first().map_or(query.since_us, |row| row.since_us),
+    };
+    let same = |row: &Statistics| {
+        (
+            row.principal.as_str(),
+            row.capability.as_str(),
+            row.since_us,
+        ) == (noted.actor.as_str(), noted.subject.as_str(), since_us)
+    };
+    let index = rows.iter().position(same).unwrap_or_else(|| {
+        rows.push(Statistics {
+            principal: noted.actor.clone(),
+            kind: match noted.subject.split_once('/') {
+                Some(("tool", _)) => Kind::Tool,
+                Some(("resource", _)) => Kind::Resource,
+                _ => Kind::Other,
+            },
+            capability: noted.subject.clone(),
+            since_us,
+            tally: Tally::default(),
+        });
+        rows.len() - 1
+    });
+    let hidden = number(HIDDEN_CAPABILITY);
+    let reason = detail["reason"].as_str().unwrap_or_default();
+    let others = number("count").saturating_sub(hidden);
+    for (reason, count) in [(reason, others), (HIDDEN_CAPABILITY, hidden)] {
+        if count != 0 {
+            let refused = &mut rows[index].tally.refused;
+            let sum = refused.entry(reason.to_owned()).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
+}
 
 /// Durations below this many microseconds have a bucket each.
 const EXACT_US: u64 = 32;

@@ -10,6 +10,7 @@
 
 mod approvals;
 mod index;
+mod keys;
 mod seals;
 
 use self::{approvals::Missing, index::IndexCheck, seals::Seals};
@@ -20,6 +21,7 @@ use crate::{
 use std::{
     fmt, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// What a ledger is held against.
@@ -30,6 +32,18 @@ pub struct Trust<'a> {
     pub keys: &'a [PublicKey],
     /// A file of checkpoints that was written beside the ledger, or far away from it.
     pub checkpoints: Option<&'a Path>,
+    /// How often the ledger is sealed, if one server at a time writes to it: an end that is sealed
+    /// later than that is wrong. With none, it may be as long as the last checkpoint allows.
+    pub every: Option<SealedEvery>,
+}
+
+/// How often a ledger is sealed: see [`crate::CheckpointOptions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SealedEvery {
+    /// After so many entries.
+    pub entries: u64,
+    /// After so much time, if anything has been written since.
+    pub interval: Duration,
 }
 
 /// What verification found.
@@ -46,6 +60,11 @@ pub struct Report {
     /// The entry through which the ledger is sealed by checkpoints that are believed. Entries after
     /// it prove themselves by nothing but the chain.
     pub sealed_through: u64,
+    /// How many there are of those, without checkpoints that are believed.
+    pub unsealed: u64,
+    /// The entry that the ledger says was sealed in a file of checkpoints, if the file that it was
+    /// held against ends before that, or there was none.
+    pub file_lacks: Option<u64>,
     /// Lines of the file that are no checkpoints: what a crash left of a line, or an edit.
     pub unreadable_lines: u64,
 }
@@ -103,6 +122,11 @@ pub enum Fault {
     /// A checkpoint promised another one by here, and there is none.
     #[error("there is no checkpoint where there must be one")]
     NoCheckpoint,
+    /// A checkpoint is due by what the server has been told, and there is none.
+    #[error(
+        "the entries from this one on are not sealed, although a checkpoint was due among them"
+    )]
+    Unsealed,
     /// The ledger ends before an entry that was sealed.
     #[error("the ledger ends before this entry; it once went on to entry {through} at least")]
     Truncated {
@@ -179,6 +203,13 @@ impl Report {
     pub fn is_ok(&self) -> bool {
         self.first_wrong.is_none()
     }
+
+    /// Whether, besides, nothing but checkpoints comes after what is sealed, and the file of
+    /// checkpoints has all that it had. Beside a server that writes it seldom is so.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.is_ok() && self.unsealed == 0 && self.file_lacks.is_none()
+    }
 }
 
 impl fmt::Display for Wrong {
@@ -219,14 +250,18 @@ pub fn verify_telling(
         index: IndexCheck::new(extent),
         missing: Missing::new(system_now_us()),
         last: extent.last_sequence,
+        groups: 0,
     };
     let first_wrong = match verification.run(ledger, tell) {
         Ok(()) => None,
         Err(Stop::Wrong(wrong)) => Some(wrong),
         Err(Stop::Error(error)) => return Err(error),
     };
+    let entries = verification.tail.next_sequence - 1;
     Ok(Report {
-        entries: verification.tail.next_sequence - 1,
+        entries,
+        unsealed: verification.seals.unsealed(entries),
+        file_lacks: verification.seals.file_lacks(),
         head: verification.tail.hash,
         first_wrong,
         checkpoints_checked: verification.seals.checked,
@@ -243,6 +278,8 @@ struct Verification {
     missing: Missing,
     /// The last entry that is looked at.
     last: u64,
+    /// Groups that have gone by.
+    groups: u64,
 }
 
 impl Verification {
@@ -273,9 +310,10 @@ impl Verification {
                 Fault::Truncated { through },
             ));
         }
-        self.seals.finish(ledger, &self.tail)?;
+        self.seals.finish(ledger, &self.tail, self.groups)?;
         self.index.finish(ledger)?;
         approvals::check(ledger)?;
+        keys::check(ledger)?;
         self.missing.finish()?;
         if let Some(table) = ledger.differing_sums()? {
             return Err(Stop::Wrong(Wrong {
@@ -328,6 +366,8 @@ impl Verification {
             self.index.entry(ledger, sequence, place, call, &event)?;
             self.missing.entry(ledger, sequence, &event)?;
         }
+        self.seals.group_ended(&after);
+        self.groups += 1;
         self.tail = after;
         Ok(())
     }

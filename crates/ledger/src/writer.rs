@@ -264,8 +264,16 @@ impl<S: LedgerStore> Writer<'_, S> {
     }
 
     async fn tidy(&mut self) -> bool {
-        match self.store.tidy((self.shared.options.now)()).await {
+        let now_us = (self.shared.options.now)();
+        let before = self.store.tail();
+        match self.store.tidy(now_us).await {
             Ok(more) => {
+                let tail = self.store.tail();
+                if tail != before
+                    && let Some(witness) = &mut self.witness
+                {
+                    self.shared.push_noted(witness.stored(tail, now_us));
+                }
                 if self.shared.tidied(None) {
                     tracing::info!("the ledger can be tidied again");
                 }

@@ -21,6 +21,7 @@ use std::{
 };
 
 const PATH_VARIABLE: &str = "LEDGER_CRASH_TEST_PATH";
+const RELAXED_VARIABLE: &str = "LEDGER_CRASH_TEST_RELAXED";
 const CALLERS: usize = 16;
 /// Those of the callers that need approvals and have keys.
 const CLAIMERS: usize = 4;
@@ -33,8 +34,16 @@ fn child() {
     let Some(path) = std::env::var_os(PATH_VARIABLE) else {
         return;
     };
-    let store = SqliteLedger::open(path, Durability::Strict).unwrap();
-    let recorder = Recorder::spawn(store, RecorderOptions::default()).unwrap();
+    let durability = match std::env::var_os(RELAXED_VARIABLE) {
+        Some(_) => Durability::Relaxed,
+        None => Durability::Strict,
+    };
+    let store = SqliteLedger::open(path, durability).unwrap();
+    let options = RecorderOptions {
+        durability,
+        ..RecorderOptions::default()
+    };
+    let recorder = Recorder::spawn(store, options).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -66,7 +75,8 @@ async fn call_for_ever(recorder: &Recorder, number: usize) {
     loop {
         let at_us = system_now_us();
         let start = Start::new(CallId::new(at_us), at_us, "alice", Kind::Tool, "tool/x");
-        let open = recorder.begin(&start).await.unwrap();
+        // As calls that change something begin, whatever the durability.
+        let open = recorder.begin_durably(&start).await.unwrap();
         say("begun", start.call);
         if number == 0 {
             // One that is always open for longer than the others.
@@ -198,8 +208,12 @@ fn check_claims(path: &Path, records: &[CallRecord]) -> usize {
 }
 
 /// Runs the child until enough has been acknowledged, kills it, and tells what was acknowledged.
-fn run_and_kill(path: &Path) -> (HashSet<CallId>, HashSet<CallId>) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+fn run_and_kill(path: &Path, durability: Durability) -> (HashSet<CallId>, HashSet<CallId>) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    if durability == Durability::Relaxed {
+        command.env(RELAXED_VARIABLE, "1");
+    }
+    let mut child = command
         .args(["--exact", "child", "--nocapture"])
         .env(PATH_VARIABLE, path)
         .stdout(Stdio::piped())
@@ -239,12 +253,21 @@ fn run_and_kill(path: &Path) -> (HashSet<CallId>, HashSet<CallId>) {
 
 #[test]
 fn whatever_was_acknowledged_survives_a_kill() {
+    survives_a_kill(Durability::Strict);
+}
+
+#[test]
+fn calls_that_began_durably_survive_a_kill_of_a_relaxed_server_with_their_ends() {
+    survives_a_kill(Durability::Relaxed);
+}
+
+fn survives_a_kill(durability: Durability) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ledger.sqlite");
     let (mut begun, mut ended) = (HashSet::new(), HashSet::new());
     let (mut unknown, mut used) = (0, 0);
     for _ in 0..ROUNDS {
-        let (more_begun, more_ended) = run_and_kill(&path);
+        let (more_begun, more_ended) = run_and_kill(&path, durability);
         begun.extend(more_begun);
         ended.extend(more_ended);
 

@@ -4,8 +4,8 @@
 mod support;
 
 use ledger::{
-    CallId, End, Kind, MemoryLedger, NoteKind, Noted, Outcome, Recorder, RecorderOptions, Start,
-    UNKNOWN_CAPABILITY,
+    CallId, End, HIDDEN_CAPABILITY, Kind, MemoryLedger, NoteKind, Noted, Outcome, Recorder,
+    RecorderOptions, Start, UNKNOWN_CAPABILITY,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use support::{ends, notes, soon, starts, until};
@@ -75,7 +75,33 @@ async fn what_does_not_exist_is_counted_together_whatever_it_is_called() {
     let notes = notes(&entries);
     assert_eq!(notes.len(), 1);
     let detail = serde_json::json!({
-        "reason": "unknown", "count": 7, "first_us": 3, "last_us": 9
+        "reason": "unknown", "count": 7, "not_visible": 0, "first_us": 3, "last_us": 9
+    });
+    let expected = ("alice".to_owned(), "*".to_owned(), detail);
+    assert_eq!(aggregated(&notes[0]), expected);
+}
+
+/// Otherwise each probe of something hidden would be written, and would take as long as that takes.
+#[tokio::test]
+async fn what_is_hidden_is_counted_with_what_does_not_exist() {
+    let ledger = MemoryLedger::default();
+    let recorder = record(&ledger, || 9 * SECOND_US);
+    for at_us in 0..10 {
+        let tool = format!("tool/{at_us}");
+        let reason = match at_us % 2 {
+            0 => UNKNOWN_CAPABILITY,
+            _ => HIDDEN_CAPABILITY,
+        };
+        refuse(&recorder, at_us, "alice", &tool, reason).await;
+    }
+    soon(recorder.close()).await.unwrap();
+    let entries = ledger.entries();
+    assert_eq!(starts(&entries).len(), 3);
+    let notes = notes(&entries);
+    assert_eq!(notes.len(), 1);
+    // Operators are told how many were which.
+    let detail = serde_json::json!({
+        "reason": "unknown", "count": 7, "not_visible": 4, "first_us": 3, "last_us": 9
     });
     let expected = ("alice".to_owned(), "*".to_owned(), detail);
     assert_eq!(aggregated(&notes[0]), expected);

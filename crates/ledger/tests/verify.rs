@@ -3,10 +3,10 @@
 
 use ledger::{
     Approval, ApprovalDesk, ApprovalFilter, ApprovalId, ApprovalState, Approver, CallId,
-    CheckpointOptions, Checkpoints, Claim, Decision, Digest, Durability, End, Fault, Kind,
-    LedgerReader, NewApproval, Note, NoteKind, Outcome, PublicKey, ReadLedger, Recorder,
-    RecorderOptions, Report, SignatureError, SigningKey, SqliteLedger, Start, Tail, Trust,
-    VerifyError, verify, verify_telling,
+    CheckpointOptions, Checkpoints, Claim, ContinuityError, Decision, Digest, Durability, End,
+    Fault, KeyClaim, Kind, LedgerReader, NewApproval, Note, NoteKind, Outcome, PublicKey,
+    ReadLedger, Recorder, RecorderOptions, Report, SealedEvery, SignatureError, SigningKey,
+    SqliteLedger, Start, Tail, Trust, VerifyError, check_continuity, verify, verify_telling,
 };
 use rusqlite::{Connection, params};
 use std::{
@@ -77,6 +77,7 @@ impl Files {
         let trust = Trust {
             keys,
             checkpoints: file.then_some(&*checkpoints),
+            ..Trust::default()
         };
         verify(&mut reader, trust).unwrap()
     }
@@ -218,6 +219,24 @@ fn made() -> Files {
                 }
             }
             files.used = used.id;
+            for (key, outcome) in [("done", Outcome::Succeeded), ("failed", Outcome::Failed)] {
+                let start = Start {
+                    idempotency_key: Some(key),
+                    ..start(CALLS, "{}")
+                };
+                let claim = Claim::Key(KeyClaim {
+                    principal: "alice".to_owned(),
+                    key: key.to_owned(),
+                    capability: "tool/pay".to_owned(),
+                    digest: BINDING,
+                    call: start.call,
+                    at_us: NOW_US,
+                    until_us: u64::MAX,
+                });
+                let call = recorder.begin_claiming(&start, &[claim]).await.unwrap();
+                let ended = call.finish_keeping(&End::new(outcome), Some("42"));
+                ended.await.unwrap();
+            }
             approve(
                 &recorder,
                 NewApproval {
@@ -380,6 +399,27 @@ type Tampering = (
 );
 
 const TAMPERINGS: &[Tampering] = &[
+    ("a call that succeeded is said to run", ALONE, |_, it| {
+        key_differs(it, "state = 'running'")
+    }),
+    ("a key is said to have failed", ALONE, |_, it| {
+        key_differs(it, "state = 'failed'")
+    }),
+    ("a key has another owner", ALONE, |_, it| {
+        key_differs(it, "principal = 'eve'")
+    }),
+    ("a key is of another tool", ALONE, |_, it| {
+        key_differs(it, "capability = 'tool/x'")
+    }),
+    ("a key has another name", ALONE, |_, it| {
+        key_differs(it, "key = 'other'")
+    }),
+    ("a key is of a call that never was", ALONE, |_, it| {
+        key_differs(it, "call = zeroblob(16)")
+    }),
+    ("a key is of no call at all", ALONE, |_, it| {
+        key_differs(it, "call = zeroblob(3)")
+    }),
     ("a byte of a body is changed", ALONE, |_, connection| {
         let mut groups = groups(connection);
         let at = change_arguments(&mut groups);
@@ -996,6 +1036,15 @@ fn sums_differ(connection: &Connection, sql: &str) -> (Option<u64>, fn(&Fault) -
     })
 }
 
+fn key_differs(connection: &Connection, set: &str) -> (Option<u64>, fn(&Fault) -> bool) {
+    let sql = format!("UPDATE idempotency_key SET {set} WHERE key = 'done'");
+    assert_eq!(connection.execute(&sql, []).unwrap(), 1);
+    (None, |fault| {
+        let table = "idempotency_key";
+        *fault == Fault::TableDiffers { table }
+    })
+}
+
 fn approval_differs(
     connection: &Connection,
     state: &str,
@@ -1067,10 +1116,210 @@ fn what_comes_after_the_last_checkpoint_is_said_to_be_unsealed() {
     // As it is in the middle of its work, or when it crashes.
     let report = files.verify(true, true);
     assert_eq!(report.first_wrong, None);
+    // The checkpoint at its beginning proves itself.
     assert_eq!(report.entries - report.sealed_through, 9);
+    assert_eq!((report.unsealed, report.is_sealed()), (8, false));
     files.close(&runtime, &recorder);
     let report = files.verify(true, true);
     assert_eq!(report.entries - report.sealed_through, 1);
+    assert_eq!((report.unsealed, report.is_sealed()), (0, true));
+}
+
+/// Writes `groups` groups of one call each behind what is there, as somebody who has the file and not
+/// the key can.
+fn forge(files: &Files, groups: usize, step_us: u64) {
+    let store = SqliteLedger::open(files.path(), Durability::Strict).unwrap();
+    let recorder = Recorder::spawn(store, RecorderOptions::default()).unwrap();
+    let runtime = runtime();
+    runtime.block_on(async {
+        for number in 0..groups as u64 {
+            let at_us = NOW_US + number * step_us;
+            let forged = Start::new(CallId::new(at_us), at_us, "eve", Kind::Tool, "tool/pay");
+            // Of the same kind, only so many are written one by one.
+            let reason = format!("budget {number}");
+            let refused = End::new(Outcome::Denied { reason: &reason });
+            recorder.refuse(&forged, &refused).await.unwrap();
+        }
+        recorder.close().await.unwrap();
+    });
+}
+
+fn begun(files: &Files) -> Recorder {
+    let recorder = files.serve();
+    // The first checkpoint seals the first entry.
+    runtime().block_on(async {
+        recorder
+            .note(&Note::new(NOW_US, NoteKind::SERVER_STARTED))
+            .await
+            .unwrap();
+        recorder
+            .note(&Note::new(NOW_US, NoteKind::POLICY_CHANGED))
+            .await
+            .unwrap();
+    });
+    recorder
+}
+
+/// Files with a key and nothing else.
+fn empty() -> Files {
+    let directory = tempfile::tempdir().unwrap();
+    let key = SigningKey::generate(&directory.path().join("key")).unwrap();
+    Files {
+        public: key.public().clone(),
+        directory,
+        used: ApprovalId::random(),
+    }
+}
+
+#[test]
+fn nothing_is_never_sealed() {
+    let files = empty();
+    let recorder = files.serve();
+    files.close(&runtime(), &recorder);
+    assert!(!files.checkpoints().exists());
+    let recorder = begun(&files);
+    files.close(&runtime(), &recorder);
+    let text = fs::read_to_string(files.checkpoints()).unwrap();
+    assert!(!text.contains("\"sequence\":0,"), "{text}");
+    let report = files.verify(true, true);
+    assert!(report.is_sealed(), "{report:?}");
+}
+
+/// A checkpoint promises the next one with room for what may be on its way. That room is no leave
+/// for a forger, who cannot make the next one.
+#[test]
+fn an_end_that_is_sealed_later_than_a_server_would_is_refused() {
+    for (forged, step_us, every, expected) in [
+        // Fewer than are sealed together: nobody can tell.
+        (20, 0, (1_000, 3_600), None),
+        (40, 0, (20, 3_600), Some(Fault::Unsealed)),
+        // A checkpoint was due by the time that passed.
+        (20, 1_000_000, (1_000, 3_600), None),
+        (20, 3_600 * 1_000_000, (1_000, 3_600), Some(Fault::Unsealed)),
+    ] {
+        let files = empty();
+        let recorder = begun(&files);
+        files.close(&runtime(), &recorder);
+        // As a crash leaves it: without the last checkpoint, which lets nothing come after it.
+        let connection = files.connection();
+        let last = groups(&connection).pop().unwrap();
+        connection
+            .execute(
+                "DELETE FROM entry_group WHERE first_sequence = ?1",
+                [last.0],
+            )
+            .unwrap();
+        cut_index(&connection, last.0);
+        drop(connection);
+        let lines = fs::read_to_string(files.checkpoints()).unwrap();
+        let (kept, _) = lines.trim_end().rsplit_once('\n').unwrap();
+        fs::write(files.checkpoints(), format!("{kept}\n")).unwrap();
+        assert_eq!(files.verify(true, true).first_wrong, None);
+        forge(&files, forged, step_us);
+        let mut reader = LedgerReader::open(files.path()).unwrap();
+        let trust = Trust {
+            keys: std::slice::from_ref(&files.public),
+            every: Some(SealedEvery {
+                entries: every.0,
+                interval: Duration::from_secs(every.1),
+            }),
+            ..Trust::default()
+        };
+        let report = verify(&mut reader, trust).unwrap();
+        let what = report.first_wrong.clone().map(|wrong| wrong.what);
+        assert_eq!(what, expected, "{forged} {step_us} {every:?}: {report:?}");
+        // It is never said to be proved.
+        assert!(!report.is_sealed() && 2 * forged as u64 <= report.unsealed);
+    }
+}
+
+#[test]
+fn a_file_of_checkpoints_that_lost_lines_is_noticed() {
+    // Not a copy: the ledger names the file by its path.
+    let files = made();
+    let whole = fs::read_to_string(files.checkpoints()).unwrap();
+    assert_eq!(files.verify(true, true).file_lacks, None);
+    let last = whole.trim_end().rfind('\n').unwrap();
+    let last_but_one = whole[..last].rfind('\n').unwrap();
+    for left in [&whole[..=last_but_one], &whole[..0]] {
+        fs::write(files.checkpoints(), left).unwrap();
+        let report = files.verify(true, true);
+        assert_eq!(report.first_wrong, None);
+        assert!(
+            report.file_lacks.is_some() && !report.is_sealed(),
+            "{report:?}"
+        );
+        let mut reader = LedgerReader::open(files.path()).unwrap();
+        let error = check_continuity(Some(&mut reader), &files.checkpoints()).unwrap_err();
+        assert!(matches!(error, ContinuityError::FileCut { .. }), "{error}");
+    }
+    // The last line may be missing: the crash came before it was written.
+    fs::write(files.checkpoints(), &whole[..=last]).unwrap();
+    assert_eq!(files.verify(true, true).file_lacks, None);
+    fs::remove_file(files.checkpoints()).unwrap();
+    assert!(files.verify(true, false).file_lacks.is_some());
+    let mut reader = LedgerReader::open(files.path()).unwrap();
+    let error = check_continuity(Some(&mut reader), &files.checkpoints()).unwrap_err();
+    assert!(
+        matches!(error, ContinuityError::FileCut { found: 0, .. }),
+        "{error}"
+    );
+    // Another file than before begins anew.
+    let elsewhere = files.directory.path().join("elsewhere");
+    let checked = check_continuity(Some(&mut reader), &elsewhere).unwrap();
+    assert_eq!(checked.moved_from, Some(files.checkpoints()));
+}
+
+#[test]
+fn a_ledger_that_is_not_the_one_of_its_checkpoints_is_not_gone_on_with() {
+    let files = ledger();
+    let check = |files: &Files| {
+        let mut reader = LedgerReader::open(files.path()).unwrap();
+        check_continuity(Some(&mut reader), &files.checkpoints())
+    };
+    assert!(check(&files).is_ok());
+    let error = check_continuity(None, &files.checkpoints()).unwrap_err();
+    assert!(
+        matches!(error, ContinuityError::RolledBack { last: 0, .. }),
+        "{error}"
+    );
+
+    // Nothing but the last line says more than the ledger has.
+    let connection = files.connection();
+    let sealed = check(&files).unwrap().last.unwrap().sequence;
+    let before: Vec<_> = groups(&connection)
+        .into_iter()
+        .filter(|it| (it.0 as u64) < sealed)
+        .collect();
+    let first_gone = before.last().unwrap().0;
+    connection
+        .execute(
+            "DELETE FROM entry_group WHERE first_sequence >= ?1",
+            [first_gone],
+        )
+        .unwrap();
+    cut_index(&connection, first_gone);
+    drop(connection);
+    let error = check(&files).unwrap_err();
+    assert!(
+        matches!(error, ContinuityError::RolledBack { sealed: found, .. } if found == sealed),
+        "{error}"
+    );
+
+    // Grown beyond it again, it is another one.
+    forge(&files, 30, 0);
+    let error = check(&files).unwrap_err();
+    assert!(matches!(error, ContinuityError::Differs { .. }), "{error}");
+
+    // A new one in its place.
+    let other = empty();
+    fs::copy(files.checkpoints(), other.checkpoints()).unwrap();
+    drop(SqliteLedger::open(other.path(), Durability::Strict).unwrap());
+    let error = check(&other).unwrap_err();
+    assert!(
+        matches!(error, ContinuityError::RolledBack { last: 0, .. }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -1214,14 +1463,14 @@ fn a_key_that_others_have_signed_with_is_not_trusted() {
     let mut reader = LedgerReader::open(files.path()).unwrap();
     let trust = Trust {
         keys: std::slice::from_ref(other.public()),
-        checkpoints: None,
+        ..Trust::default()
     };
     let wrong = verify(&mut reader, trust).unwrap().first_wrong.unwrap();
     assert_eq!(wrong.what, Fault::Signature(SignatureError::Untrusted));
     let missing = files.directory.path().join("no such file");
     let trust = Trust {
-        keys: &[],
         checkpoints: Some(&missing),
+        ..Trust::default()
     };
     let error = verify(&mut reader, trust).unwrap_err();
     assert!(matches!(error, VerifyError::Checkpoints { path, .. } if path == missing));

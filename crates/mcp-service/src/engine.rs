@@ -6,9 +6,9 @@ pub use self::handle::panic_text;
 
 use self::place::Place;
 use crate::{
-    Accepted, Answer, Answered, Change, Connection, Exchange, McpError, Observe, Outbox, Principal,
-    Reply, RequestCx, Service, Slots, SubscriptionLimits, Subscriptions, TooManySubscriptions,
-    TransportKind, context::Origin,
+    Accepted, Answer, Answered, Change, Connection, Exchange, GivingUp, McpError, Observe, Outbox,
+    Principal, Reply, RequestCx, Service, Slots, SubscriptionLimits, Subscriptions,
+    TooManySubscriptions, TransportKind, context::Origin,
 };
 use bytes::Bytes;
 use futures_util::future::{AbortHandle, Abortable, join_all};
@@ -96,6 +96,7 @@ pub struct Engine<S> {
     subscriptions: Arc<Subscriptions>,
     observer: Observer,
     closing: watch::Sender<bool>,
+    giving_up: OnceLock<Arc<GivingUp>>,
 }
 
 /// Who hears of what is answered here, if anybody does.
@@ -156,7 +157,21 @@ where
             subscriptions,
             observer: Observer::default(),
             closing: watch::Sender::new(false),
+            giving_up: OnceLock::new(),
         })
+    }
+
+    /// Has [`Engine::give_up`] tell the service by way of this. The first one stays.
+    pub fn give_up_by(&self, giving_up: Arc<GivingUp>) {
+        let _ = self.giving_up.set(giving_up);
+    }
+
+    /// Has the service answer now what still runs. Transports call it when the time is over that they
+    /// give to what runs when they stop, and go on for [`crate::LAST_ANSWERS`].
+    pub fn give_up(&self) {
+        if let Some(giving_up) = self.giving_up.get() {
+            giving_up.give_up();
+        }
     }
 
     /// Has `observer` told of what is answered without the service. The first one stays.

@@ -20,6 +20,7 @@ mod engine;
 mod error;
 mod exchange;
 mod flood;
+mod giving_up;
 mod observe;
 mod outbox;
 mod principal;
@@ -36,6 +37,7 @@ pub use crate::{
     error::McpError,
     exchange::{Accepted, Answer, Exchange, Reply},
     flood::{Allowance, Floods},
+    giving_up::{GivingUp, LAST_ANSWERS},
     observe::{Answered, Observe},
     outbox::{Outbox, OutboxError},
     principal::{Kept, Principal},

@@ -14,7 +14,7 @@ use crate::{
 };
 use http::HeaderValue;
 use mcp_protocol::model::{ClientRequest, ServerResult};
-use mcp_service::{Engine, McpError, Service};
+use mcp_service::{Engine, LAST_ANSWERS, McpError, Service};
 use std::{
     net::{IpAddr, Ipv4Addr},
     pin::pin,
@@ -189,11 +189,19 @@ where
         endpoint.engine.close();
         endpoint.sessions.end_streams();
         closing.send_replace(());
-        let drained = tokio::time::timeout(endpoint.options.drain, async {
-            while connections.join_next().await.is_some() {}
-            leftovers.drain().await;
-        });
-        if drained.await.is_err() {
+        let mut is_drained = false;
+        for time in [endpoint.options.drain, LAST_ANSWERS] {
+            let drained = tokio::time::timeout(time, async {
+                while connections.join_next().await.is_some() {}
+                leftovers.drain().await;
+            });
+            is_drained = drained.await.is_ok();
+            if is_drained {
+                break;
+            }
+            endpoint.engine.give_up();
+        }
+        if !is_drained {
             tracing::warn!(
                 connections = connections.len(),
                 "requests were dropped that did not end in time"

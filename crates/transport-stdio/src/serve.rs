@@ -4,8 +4,8 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use jsonrpc_core::DecodeError;
 use mcp_protocol::model::{ClientRequest, ServerResult};
 use mcp_service::{
-    Accepted, Answer, Connection, Engine, Exchange, McpError, Outbox, Principal, Reply, Service,
-    TransportKind,
+    Accepted, Answer, Connection, Engine, Exchange, LAST_ANSWERS, McpError, Outbox, Principal,
+    Reply, Service, TransportKind,
 };
 use std::{
     io,
@@ -16,7 +16,7 @@ use std::{
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite},
-    time::Sleep,
+    time::{Instant, Sleep},
 };
 
 /// How to serve a pair of byte streams.
@@ -100,6 +100,7 @@ where
     };
     let (mut input, mut output, mut stop) = (pin!(input), pin!(output), pin!(stop));
     let mut draining: Option<(End, Pin<Box<Sleep>>)> = None;
+    let mut has_given_up = false;
     let end = std::future::poll_fn(|cx| {
         loop {
             let mut idle = !peer.poll_exchanges(cx);
@@ -136,6 +137,11 @@ where
             if let Some((_, deadline)) = &mut draining
                 && deadline.as_mut().poll(cx).is_ready()
             {
+                if !std::mem::replace(&mut has_given_up, true) {
+                    engine.give_up();
+                    deadline.as_mut().reset(Instant::now() + LAST_ANSWERS);
+                    continue;
+                }
                 let given_up = peer.exchanges.len();
                 return Poll::Ready(Ok(End::DrainTimedOut { given_up }));
             }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use futures_util::{Sink, Stream, StreamExt, stream::FuturesUnordered};
 use mcp_protocol::model::{ClientRequest, ServerResult};
 use mcp_service::{
-    Accepted, Connection, Engine, Exchange, McpError, Outbox, Principal, Reply, Service,
-    TransportKind,
+    Accepted, Connection, Engine, Exchange, LAST_ANSWERS, McpError, Outbox, Principal, Reply,
+    Service, TransportKind,
 };
 use std::{
     error::Error as _,
@@ -189,24 +189,31 @@ where
         self.connection.wind_down();
         // Nobody is asked who it is any more; what waits for that is not begun.
         self.identifying = None;
-        let answered = poll_fn(|cx| {
-            loop {
-                match self.turn(cx, false) {
-                    Turn::Again => {}
-                    Turn::Idle if self.exchanges.is_empty() && !self.is_unsent => {
-                        return Poll::Ready(End::Stopped);
+        let engine = Arc::clone(self.engine);
+        let end = {
+            let mut answered = pin!(poll_fn(|cx| {
+                loop {
+                    match self.turn(cx, false) {
+                        Turn::Again => {}
+                        Turn::Idle if self.exchanges.is_empty() && !self.is_unsent => {
+                            return Poll::Ready(End::Stopped);
+                        }
+                        Turn::Idle => return Poll::Pending,
+                        Turn::End(end) => return Poll::Ready(end),
                     }
-                    Turn::Idle => return Poll::Pending,
-                    Turn::End(end) => return Poll::Ready(end),
+                }
+            }));
+            match tokio::time::timeout(drain, &mut answered).await {
+                Ok(end) => Ok(end),
+                Err(_) => {
+                    engine.give_up();
+                    tokio::time::timeout(LAST_ANSWERS / 2, answered).await
                 }
             }
-        });
-        let end = match tokio::time::timeout(drain, answered).await {
-            Ok(end) => end,
-            Err(_) => End::DrainTimedOut {
-                given_up: self.exchanges.len(),
-            },
         };
+        let end = end.unwrap_or_else(|_| End::DrainTimedOut {
+            given_up: self.exchanges.len(),
+        });
         if end != End::Left {
             self.leave(CloseCode::Away, "the server stops").await;
         }

@@ -12,9 +12,11 @@ use crate::inspect::When;
 
 const VERIFY_CODES: &str = "\
 Exit codes:
-  0  the ledger is sound
+  0  the ledger is sound, and sealed by checkpoints to its end
   1  it is damaged: the first wrong entry is named
-  2  it cannot be read, or wrong usage, or a configuration that is not valid";
+  2  it cannot be read, or wrong usage, or a configuration that is not valid
+  3  it is sound, but its last entries are not sealed yet, as beside a server that runs or after a
+     crash, or the file of checkpoints is not there or lacks lines";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LedgerCommand {
@@ -93,6 +95,19 @@ pub(crate) enum LedgerCommand {
         settings: Settings,
         #[command(flatten)]
         page: Page,
+    },
+    /// Goes on with a ledger that ends before its own checkpoints, which a server refuses to: says so
+    /// in the ledger, and sets the file of checkpoints aside
+    #[command(after_help = super::EXIT_CODES)]
+    AcceptRollback {
+        #[command(flatten)]
+        settings: Settings,
+        /// Who says so; it goes on record
+        #[arg(long, value_name = "NAME")]
+        by: String,
+        /// Why; it goes on record
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
     },
     /// Makes a key that signs checkpoints, in two files: the private one, and its public one (.pub)
     #[command(after_help = super::EXIT_CODES)]
@@ -237,7 +252,7 @@ pub(crate) struct What {
 pub(crate) struct CallFilter {
     #[command(flatten)]
     pub(crate) who: Whose,
-    /// Only those that ended like this
+    /// Only those that ended like this, or are open
     #[arg(long, value_name = "OUTCOME", value_parser = PossibleValuesParser::new(OUTCOMES))]
     pub(crate) outcome: Option<String>,
     /// Only those that were refused for this reason
@@ -264,7 +279,7 @@ pub(crate) struct CallFilter {
 }
 
 /// How calls end; the names are the ledger's.
-const OUTCOMES: [&str; 8] = [
+const OUTCOMES: [&str; 9] = [
     "succeeded",
     "failed",
     "denied",
@@ -273,6 +288,7 @@ const OUTCOMES: [&str; 8] = [
     "cancelled",
     "abandoned",
     "unknown",
+    ledger::OPEN_CALLS,
 ];
 
 /// How many calls, from where on, and how to print them.

@@ -13,6 +13,8 @@ use crate::cli::{ApprovalsCommand, Deciding, GovernanceCommand, LedgerCommand};
 use crate::inspect::{self, Verified};
 use crate::terminal::remark;
 
+/// The ledger is sound as far as it goes, and not sealed to its end.
+const UNSEALED: u8 = 3;
 /// The part of the configuration that says where the ledger is.
 const NEEDED: &[&str] = &["ledger"];
 
@@ -57,12 +59,16 @@ pub(super) fn ledger(command: LedgerCommand) -> Result<ExitCode, Stop> {
         } => {
             let config = load_for(settings, NEEDED)?.config;
             match inspect::verify(&config, &keys, checkpoints.as_deref(), format) {
-                Ok(Verified { is_sound, text }) => {
+                Ok(Verified {
+                    is_sound,
+                    is_sealed,
+                    text,
+                }) => {
                     print(&text)?;
-                    Ok(if is_sound {
-                        ExitCode::SUCCESS
-                    } else {
-                        FAILED.into()
+                    Ok(match (is_sound, is_sealed) {
+                        (true, true) => ExitCode::SUCCESS,
+                        (true, false) => UNSEALED.into(),
+                        (false, _) => FAILED.into(),
                     })
                 }
                 // That it cannot be read says nothing about it.
@@ -81,6 +87,14 @@ pub(super) fn ledger(command: LedgerCommand) -> Result<ExitCode, Stop> {
             let config = load_for(settings, NEEDED)?.config;
             inspect::export(&config, filter, output.as_deref(), format)?;
             Ok(ExitCode::SUCCESS)
+        }
+        LedgerCommand::AcceptRollback {
+            settings,
+            by,
+            reason,
+        } => {
+            let config = load_for(settings, NEEDED)?.config;
+            print(&inspect::accept_rollback(&config, &by, &reason).map_err(Stop::Failed)?)
         }
         LedgerCommand::Keygen { output } => {
             SigningKey::generate(&output).map_err(|error| Stop::Failed(error.into()))?;

@@ -59,10 +59,12 @@ impl Config {
         lines.push(line("tools", self.tools_summary()));
         lines.push(line("governance", self.governance.summary()));
         let durability = spelled(&self.ledger.durability);
-        lines.push(line(
-            "ledger",
-            format!("{} ({durability})", self.ledger.path.display()),
-        ));
+        let ledger = match self.ledger.url {
+            // The address may hold a password.
+            Some(_) => "PostgreSQL, by ledger.url".to_owned(),
+            None => self.ledger.path.display().to_string(),
+        };
+        lines.push(line("ledger", format!("{ledger} ({durability})")));
         let (level, format) = (spelled(&self.logging.level), spelled(&self.logging.format));
         let output = spelled(&self.logging.output);
         lines.push(line("logging", format!("{level} as {format} to {output}")));

@@ -9,7 +9,7 @@ use ledger::{Filter, system_now_us};
 
 use super::Finding;
 use crate::config::Config;
-use crate::serve::{database, open_reader};
+use crate::serve::{continuity, database, open_reader};
 
 const MINUTE_US: u64 = 60_000_000;
 /// What a file is tried with: where this finds no room, the disk is full.
@@ -33,6 +33,7 @@ fn in_database(config: &Config) -> Vec<Finding> {
         Ok(mut reader) => {
             let took = began.elapsed().as_millis();
             let mut findings = vec![Finding::ok(AREA, format!("it answers ({took} ms)"))];
+            findings.extend(continued(AREA, config));
             findings.extend(clock(&mut *reader));
             findings
         }
@@ -54,24 +55,15 @@ fn in_file(config: &Config) -> Vec<Finding> {
         None => {}
     }
     if !path.exists() {
-        let checkpoints = config.ledger.checkpoints_file();
-        findings.push(match checkpoints.exists() {
-            true => Finding::error(
-                AREA,
-                format!(
-                    "{place} is not there, though {} is: it was taken away",
-                    checkpoints.display()
-                ),
-            )
-            .hint("put it back; a server that starts without it begins a new ledger"),
-            false => Finding::ok(AREA, format!("{place} will be made at the first start")),
-        });
+        let begins = || Finding::ok(AREA, format!("{place} will be made at the first start"));
+        findings.push(continued(AREA, config).unwrap_or_else(begins));
         return findings;
     }
     findings.extend(exposed(config));
     match open_reader(config) {
         Ok(mut reader) => {
             findings.push(Finding::ok(AREA, format!("{place} can be read")));
+            findings.extend(continued(AREA, config));
             findings.extend(clock(&mut *reader));
         }
         Err(failure) => findings.push(
@@ -81,6 +73,12 @@ fn in_file(config: &Config) -> Vec<Finding> {
         ),
     }
     findings
+}
+
+/// Whether a server would refuse to go on with this ledger.
+fn continued(area: &'static str, config: &Config) -> Option<Finding> {
+    let failure = continuity(config).err()?;
+    Some(Finding::error(area, crate::command::explain(&*failure)))
 }
 
 /// Whether a file can be made in `directory` and has room, by making one.

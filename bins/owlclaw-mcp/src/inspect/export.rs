@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use ledger::{CallId, Event, Started};
+use ledger::{CallId, Ended, Event, Outcome, Started};
 use serde_json::json;
 
 use super::entries::Entries;
@@ -40,7 +40,7 @@ pub(crate) fn export(
     let mut lines = Lines::new(BufWriter::new(output), format)?;
     let bar = bar(last, "entries");
     let mut entries = Entries::from(reader, 1);
-    let mut open: HashMap<CallId, (u64, Started)> = HashMap::new();
+    let mut open: HashMap<CallId, Open> = HashMap::new();
     while let Some(entry) = entries.next()? {
         if last < entry.sequence {
             break;
@@ -50,10 +50,24 @@ pub(crate) fn export(
         }
         match entry.event {
             Event::Started(started) => {
-                open.insert(entry.call, (entry.sequence, started));
+                let call = Open {
+                    sequence: entry.sequence,
+                    started,
+                    ended: None,
+                };
+                open.insert(entry.call, call);
+            }
+            Event::Ended(ended) if ended.outcome.plain() == Outcome::Unknown => {
+                // A server that was taken for dead may live, and its word counts more.
+                if let Some(call) = open.get_mut(&entry.call) {
+                    call.ended.get_or_insert(ended);
+                }
             }
             Event::Ended(ended) => {
-                let Some((sequence, started)) = open.remove(&entry.call) else {
+                let Some(Open {
+                    sequence, started, ..
+                }) = open.remove(&entry.call)
+                else {
                     continue;
                 };
                 if wanted.takes(&started, Some(&ended)) {
@@ -67,15 +81,23 @@ pub(crate) fn export(
         }
     }
     let mut open: Vec<_> = open.into_iter().collect();
-    open.sort_by_key(|(_, (sequence, _))| *sequence);
-    for (call, (sequence, started)) in open {
-        if wanted.takes(&started, None) {
-            lines.call(&rows::parts(call, sequence, &started, None))?;
+    open.sort_by_key(|(_, call)| call.sequence);
+    for (id, call) in open {
+        let ended = call.ended.as_ref();
+        if wanted.takes(&call.started, ended) {
+            lines.call(&rows::parts(id, call.sequence, &call.started, ended))?;
         }
     }
     lines.finish()?;
     bar.finish_and_clear();
     Ok(())
+}
+
+/// A call that has not ended, or of which nobody knows how.
+struct Open {
+    sequence: u64,
+    started: Started,
+    ended: Option<Ended>,
 }
 
 /// What was recorded is for its owner alone, and nothing is written over.

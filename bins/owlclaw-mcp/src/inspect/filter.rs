@@ -1,7 +1,7 @@
 //! Which calls are asked for.
 
 use gateway::{resource_capability, tool_capability};
-use ledger::{Cursor, Ended, Filter, Outcome, Started};
+use ledger::{Cursor, Ended, Filter, OPEN_CALLS, Outcome, Started};
 
 use crate::cli::{CallFilter, Whose};
 
@@ -83,7 +83,10 @@ impl Wanted {
         let duration = ended.map_or(0, |ended| ended.duration_us);
         is(query.principal, Some(&started.principal))
             && is(query.capability, Some(&started.capability))
-            && is(query.outcome, ended.map(|ended| ended.outcome.as_str()))
+            && is(
+                query.outcome,
+                Some(ended.map_or(OPEN_CALLS, |ended| ended.outcome.as_str())),
+            )
             && is(query.reason, reason)
             && is(query.request_id, Some(&started.request_id))
             && is(query.trace_id, started.trace_id.as_deref())

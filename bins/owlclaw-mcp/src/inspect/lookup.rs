@@ -34,11 +34,24 @@ pub(crate) fn unresolved(
     sheet(&records, page)
 }
 
+/// The columns of a call, and where the next page begins if it is the last of one.
+const LISTED: [&str; rows::CALL.len() + 1] = {
+    let mut columns = ["cursor"; rows::CALL.len() + 1];
+    let (all, _) = columns.split_at_mut(rows::CALL.len());
+    all.copy_from_slice(&rows::CALL);
+    columns
+};
+
 fn sheet(records: &[ledger::CallRecord], page: &Page) -> Result<(String, Option<Cursor>), Failure> {
+    let row = |record: &ledger::CallRecord| {
+        let mut row = rows::call(record);
+        row.push(record.cursor().to_string().into());
+        row
+    };
     let sheet = Sheet {
-        columns: &rows::CALL,
+        columns: &LISTED,
         shown: &rows::CALL_SHOWN,
-        rows: records.iter().map(rows::call).collect(),
+        rows: records.iter().map(row).collect(),
     };
     let is_full = records.len() == page.limit && page.format == RowsFormat::Table;
     let next = records.last().filter(|_| is_full);

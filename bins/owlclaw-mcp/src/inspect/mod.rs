@@ -27,7 +27,7 @@ pub(crate) use keys::{Lifetime, list_keys, made_key};
 pub(crate) use lookup::{query, show, unresolved};
 pub(crate) use stats::stats;
 pub(crate) use tail::tail;
-pub(crate) use verify::{Verified, verify};
+pub(crate) use verify::{Verified, accept_rollback, verify};
 pub(crate) use when::When;
 
 /// Why a command that prints as it goes ends early.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ledger::{Bucket, Statistics, StatisticsQuery, system_now_us};
+use ledger::{Bucket, Statistics, StatisticsQuery, statistics, system_now_us};
 use serde_json::{Value, json};
 
 use super::rows::{amount, milliseconds};
@@ -74,7 +74,7 @@ pub(crate) fn stats(
             Stretch::Day => Bucket::Day,
         },
     };
-    let rows = open_reader(config)?.statistics(query)?;
+    let rows = statistics(&mut *open_reader(config)?, query)?;
     let sheet = Sheet {
         columns: &COLUMNS,
         shown: &SHOWN,

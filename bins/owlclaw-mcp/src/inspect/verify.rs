@@ -11,11 +11,13 @@ use super::rows::hex;
 use crate::Failure;
 use crate::cli::ReportFormat;
 use crate::config::Config;
-use crate::serve::open_reader;
+use crate::serve::{self, open_reader, sealed_every};
 
 /// What was found, to be printed.
 pub(crate) struct Verified {
     pub(crate) is_sound: bool,
+    /// Whether it is proved to its end, too.
+    pub(crate) is_sealed: bool,
     pub(crate) text: String,
 }
 
@@ -40,6 +42,7 @@ pub(crate) fn verify(
     let trust = Trust {
         keys: &keys,
         checkpoints: file,
+        every: sealed_every(config),
     };
     let report = verify_telling(reader.as_mut(), trust, &mut |done, all| {
         bar.set_length(all);
@@ -48,6 +51,7 @@ pub(crate) fn verify(
     bar.finish_and_clear();
     Ok(Verified {
         is_sound: report.is_ok(),
+        is_sealed: report.is_sealed(),
         text: match format {
             ReportFormat::Text => text(&report, keys.len(), file),
             ReportFormat::Json => pretty(&json!({
@@ -57,7 +61,10 @@ pub(crate) fn verify(
                 "keys": keys.len(),
                 "checkpoints": file,
                 "checkpoints_checked": report.checkpoints_checked,
+                "sealed": report.is_sealed(),
                 "sealed_through": report.sealed_through,
+                "unsealed": report.unsealed,
+                "file_lacks": report.file_lacks,
                 "unreadable_lines": report.unreadable_lines,
                 "wrong": report.first_wrong.as_ref().map(|wrong| json!({
                     "sequence": wrong.sequence,
@@ -66,6 +73,25 @@ pub(crate) fn verify(
             })),
         },
     })
+}
+
+/// `ledger accept-rollback`.
+pub(crate) fn accept_rollback(config: &Config, by: &str, reason: &str) -> Result<String, Failure> {
+    for (flag, text) in [("--by", by), ("--reason", reason)] {
+        if text.trim().is_empty() || text.chars().any(char::is_control) {
+            return Err(format!("{flag} must be one line of text").into());
+        }
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let accepted = serve::accept_rollback(config, by.trim(), reason.trim());
+    let (what, aside) = runtime.block_on(accepted)?;
+    let mut lines = vec![format!("accepted     {what}")];
+    if let Some(aside) = aside {
+        lines.push(format!("set aside    {}", aside.display()));
+    }
+    Ok(lines.join("\n"))
 }
 
 fn text(report: &Report, keys: usize, file: Option<&Path>) -> String {
@@ -89,8 +115,26 @@ fn text(report: &Report, keys: usize, file: Option<&Path>) -> String {
         let count = report.unreadable_lines;
         lines.push(format!("unreadable   {count} lines of the file"));
     }
+    if report.unsealed != 0 {
+        lines.push(format!(
+            "unsealed     {} entries after entry {} are proved by nothing but the chain",
+            report.unsealed, report.sealed_through
+        ));
+    }
+    if let Some(through) = report.file_lacks {
+        lines.push(match file {
+            Some(_) => format!("lacking      the file once sealed entry {through}: lines are gone"),
+            None => {
+                format!("lacking      a file that seals entry {through}: name it (--checkpoints)")
+            }
+        });
+    }
     lines.push(match &report.first_wrong {
-        None => "sound".to_owned(),
+        None if report.is_sealed() => "sound".to_owned(),
+        None => format!(
+            "sound, but sealed through {} of {} only",
+            report.sealed_through, report.entries
+        ),
         Some(wrong) => format!("damaged      {wrong}"),
     });
     lines.join("\n")

@@ -1,17 +1,19 @@
 //! Where calls are recorded and counted: in a file of this server, or in a database that several
 //! servers share.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gateway::{Component, ComponentState, Gateway, system_clock};
 use governance::{Calendar, Kind, MemoryQuota, Micros, Policy, Seed, Timestamp};
 use ledger::{
-    CheckpointOptions, Checkpoints, Durability, LedgerReader, LedgerStore, OpenError,
-    PostgresLedger, PostgresOptions, PostgresReader, ReadLedger, Recorder, RecorderOptions,
-    SigningKey, SqliteLedger,
+    CheckpointOptions, Checkpoints, Continuity, ContinuityError, Durability, LedgerReader,
+    LedgerStore, Note, NoteKind, OpenError, PostgresLedger, PostgresOptions, PostgresReader,
+    ReadLedger, Recorder, RecorderOptions, SealedEvery, SigningKey, SqliteLedger, check_continuity,
 };
 use quota_postgres::{PostgresQuota, QuotaOptions};
+use serde_json::json;
 
 use super::quotas::Quotas;
 use crate::Failure;
@@ -39,6 +41,15 @@ pub(super) struct Stores {
 pub(super) struct LedgerInUse {
     pub(super) why: String,
 }
+
+/// The ledger is not the one that the file of checkpoints is of.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0}. Put back the ledger and the checkpoints that belong together; if this ledger is to be gone \
+     on with all the same: `owlclaw-mcp ledger accept-rollback --by NAME --reason TEXT`, which is \
+     put on record"
+)]
+struct NotContinued(ContinuityError);
 
 /// Opens both. `policy` says what is worth counting of what the ledger remembers.
 pub(super) async fn open(config: &Config, policy: &Policy) -> Result<Stores, Failure> {
@@ -122,11 +133,137 @@ pub(super) fn crowd_component(quotas: Arc<Quotas>) -> Option<Component> {
     }))
 }
 
+/// Whether the ledger goes on from where its file of checkpoints says that it was; `None` where
+/// there is no such file.
+///
+/// # Errors
+///
+/// When a server must not go on with it.
+pub(crate) fn continuity(config: &Config) -> Result<Option<Continuity>, Failure> {
+    let Some(file) = checkpoints_file(config) else {
+        return Ok(None);
+    };
+    let mut reader = match config.ledger.url.is_none() && !config.ledger.path.exists() {
+        true => None,
+        false => Some(open_reader(config)?),
+    };
+    let ledger = reader.as_mut().map(|it| it.as_mut() as &mut dyn ReadLedger);
+    let checked = check_continuity(ledger, &file).map_err(|error| match error {
+        // These say nothing of what was done to it.
+        ContinuityError::File { .. } | ContinuityError::Ledger(_) => Failure::from(error),
+        error => NotContinued(error).into(),
+    })?;
+    if let Some(from) = &checked.moved_from {
+        tracing::warn!(
+            from = %from.display(),
+            to = %file.display(),
+            "checkpoints of the ledger go into another file than before: keep both"
+        );
+    }
+    Ok(Some(checked))
+}
+
+/// The file that checkpoints are written to; a database has no place beside it.
+pub(crate) fn checkpoints_file(config: &Config) -> Option<PathBuf> {
+    match config.ledger.url {
+        Some(_) => config.ledger.checkpoint.file.clone(),
+        None => Some(config.ledger.checkpoints_file()),
+    }
+}
+
+/// Goes on with a ledger that is not the one that its file of checkpoints is of: puts on record who
+/// says so and why, and sets the file aside. Tells what was wrong, and where the file is now.
+///
+/// # Errors
+///
+/// When nothing is wrong, a server has the ledger, or it cannot be written.
+pub(crate) async fn accept_rollback(
+    config: &Config,
+    by: &str,
+    reason: &str,
+) -> Result<(String, Option<PathBuf>), Failure> {
+    let checked = match checkpoints_file(config) {
+        Some(file) => continuity_error(config, file).await?,
+        None => None,
+    };
+    let Some((file, error)) = checked else {
+        return Err(
+            "the ledger goes on from where its checkpoints say that it was: there is \
+                    nothing to accept"
+                .into(),
+        );
+    };
+    let recorder = match database(config)? {
+        Some(url) => {
+            let database = database_options(config, &url)?;
+            let store =
+                tokio::task::spawn_blocking(move || PostgresLedger::open(&database)).await??;
+            let checkpoints = Checkpoints::new(unfiled(config, true)?);
+            Recorder::spawn_witnessed(store, options(config), checkpoints)?
+        }
+        None => {
+            let store = SqliteLedger::open(&config.ledger.path, durability(config))?;
+            let checkpoints = Checkpoints::new(unfiled(config, false)?);
+            Recorder::spawn_witnessed(store, options(config), checkpoints)?
+        }
+    };
+    let now_us = system_clock();
+    let aside = file.exists().then(|| {
+        let mut name = file.as_os_str().to_owned();
+        name.push(format!(".{}", now_us / 1_000_000));
+        PathBuf::from(name)
+    });
+    let what = error.to_string();
+    let detail = json!({ "reason": reason, "what": what, "file": file, "set_aside": aside });
+    let note = Note {
+        actor: by,
+        detail: &detail.to_string(),
+        ..Note::new(now_us, NoteKind::ROLLBACK_ACCEPTED)
+    };
+    recorder.note(&note).await?;
+    recorder.close().await?;
+    // Last: as long as it is there, nobody goes on without a word.
+    if let Some(aside) = &aside {
+        std::fs::rename(&file, aside)
+            .map_err(|error| format!("{} cannot be set aside: {error}", file.display()))?;
+    }
+    Ok((what, aside))
+}
+
+/// What is wrong between a ledger and this file of its checkpoints, if anything is.
+async fn continuity_error(
+    config: &Config,
+    file: PathBuf,
+) -> Result<Option<(PathBuf, ContinuityError)>, Failure> {
+    let config = config.clone();
+    let checked = tokio::task::spawn_blocking(move || continuity(&config)).await?;
+    match checked.map_err(|failure| failure.downcast::<NotContinued>()) {
+        Ok(_) => Ok(None),
+        Err(Ok(wrong)) => Ok(Some((file, wrong.0))),
+        Err(Err(failure)) => Err(failure),
+    }
+}
+
+/// How often one server seals its ledger; several that share one do so each for itself.
+pub(crate) fn sealed_every(config: &Config) -> Option<SealedEvery> {
+    let checkpoint = &config.ledger.checkpoint;
+    config.ledger.url.is_none().then(|| SealedEvery {
+        entries: entries_between(checkpoint),
+        interval: time_between(checkpoint),
+    })
+}
+
 async fn open_database(config: &Config, url: &str) -> Result<Stores, Failure> {
     // What calls have cost is settled with their ends, in one transaction.
     let database = database_options(config, url)?.with_charges(quota_postgres::SETTLEMENTS);
+    let whole = config.clone();
     // It blocks, and what it waits for is elsewhere.
-    let store = tokio::task::spawn_blocking(move || PostgresLedger::open(&database)).await??;
+    let store = tokio::task::spawn_blocking(move || {
+        let store = PostgresLedger::open(&database)?;
+        continuity(&whole)?;
+        Ok::<_, Failure>(store)
+    })
+    .await??;
     let quotas = PostgresQuota::open(url, QuotaOptions::default()).await?;
     let recorder = Recorder::spawn_witnessed(store, options(config), checkpoints(config, true)?)?;
     Ok(Stores {
@@ -137,6 +274,9 @@ async fn open_database(config: &Config, url: &str) -> Result<Stores, Failure> {
 
 fn open_file(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<Recorder, Failure> {
     let path = &config.ledger.path;
+    if !path.exists() {
+        continuity(config)?;
+    }
     let mut opened = SqliteLedger::open(path, durability(config));
     let until = Instant::now() + UNLOCKING;
     while let Err(OpenError::Locked { .. }) = opened
@@ -151,6 +291,7 @@ fn open_file(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<Re
         }),
         error => error.into(),
     })?;
+    continuity(config)?;
     let interrupted = store.interrupted().len();
     if 0 < interrupted {
         tracing::warn!(
@@ -169,33 +310,43 @@ fn open_file(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<Re
 
 /// When the ledger is sealed, and with what. `shared` says that other servers append to it.
 fn checkpoints(config: &Config, shared: bool) -> Result<Checkpoints, Failure> {
+    Ok(Checkpoints::new(CheckpointOptions {
+        file: checkpoints_file(config),
+        ..unfiled(config, shared)?
+    }))
+}
+
+/// The same, in the ledger alone.
+fn unfiled(config: &Config, shared: bool) -> Result<CheckpointOptions, Failure> {
     let checkpoint = &config.ledger.checkpoint;
     let key = match &checkpoint.key {
         Some(path) => Some(Arc::new(SigningKey::load(path)?)),
         None => None,
     };
-    // Zero is never.
-    let interval = match checkpoint.minutes {
-        0 => Duration::MAX,
-        minutes => Duration::from_secs(minutes * 60),
-    };
-    let entries = match checkpoint.entries {
-        0 => u64::MAX,
-        entries => entries,
-    };
-    // A database has no place beside it.
-    let file = match shared {
-        true => checkpoint.file.clone(),
-        false => Some(config.ledger.checkpoints_file()),
-    };
-    Ok(Checkpoints::new(CheckpointOptions {
-        entries,
-        interval,
-        file,
+    Ok(CheckpointOptions {
+        entries: entries_between(checkpoint),
+        interval: time_between(checkpoint),
+        file: None,
         key,
         shared,
         max_unwritten: options(config).max_unwritten,
-    }))
+    })
+}
+
+/// Zero is never.
+fn entries_between(checkpoint: &config::Checkpoint) -> u64 {
+    match checkpoint.entries {
+        0 => u64::MAX,
+        entries => entries,
+    }
+}
+
+/// Zero is never.
+fn time_between(checkpoint: &config::Checkpoint) -> Duration {
+    match checkpoint.minutes {
+        0 => Duration::MAX,
+        minutes => Duration::from_secs(minutes * 60),
+    }
 }
 
 fn durability(config: &Config) -> Durability {

@@ -39,8 +39,7 @@ impl WebSocketUpgrade {
                 ping: Duration::from_secs(config.ping_seconds),
                 max_unfinished: config.max_unfinished_bytes,
                 max_control_frames_per_second,
-                // The rest is for taking leave.
-                drain: drain * 9 / 10,
+                drain,
             }),
         }))
     }

@@ -233,7 +233,13 @@ async fn crash_and_check(site: &Site, open: impl Fn() -> Box<dyn ReadLedger>) {
         }
     }
     let verified = run(site.command(&["ledger", "verify"])).await;
-    assert_eq!(verified.code, Some(0), "{}", verified.messages);
+    // After a kill the end is not sealed.
+    assert!(
+        matches!(verified.code, Some(0 | 3)),
+        "{}{}",
+        verified.output,
+        verified.messages
+    );
 }
 
 fn all_calls(reader: &mut dyn ReadLedger) -> Vec<CallRecord> {

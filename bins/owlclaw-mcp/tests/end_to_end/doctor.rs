@@ -120,7 +120,7 @@ async fn a_ledger_that_was_taken_away_is_no_new_one() {
     let gone = odd.iter().find(|it| it.starts_with("error ledger: "));
     let gone = gone.unwrap_or_else(|| panic!("{odd:#?}"));
     assert!(
-        gone.contains("was taken away") && gone.contains("put it back"),
+        gone.contains("was taken away") && gone.contains("Put back"),
         "{gone}"
     );
 }

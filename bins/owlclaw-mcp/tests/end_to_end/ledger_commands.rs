@@ -123,6 +123,10 @@ async fn calls_are_found_by_what_is_known_of_them() {
     );
     assert!(!table.output.contains('\u{1b}'));
 
+    // In what programs read, each row says where the next page would begin.
+    let page = rows(&site, &[query.as_slice(), &["--limit", "2"]].concat()).await;
+    assert_eq!(page[1]["cursor"], cursor);
+
     let csv = say(&site, &["ledger", "query", "--format", "csv"]).await;
     let mut records = csv::Reader::from_reader(csv.output.as_bytes());
     assert_eq!(&records.headers().unwrap()[0], "call");
@@ -169,7 +173,10 @@ async fn what_a_killed_server_left_is_listed_as_unresolved() {
     server.process().signal("KILL").await;
     let _ = server.wait_exit(END).await;
     assert!(napping.await.is_err());
+    let open = ["ledger", "query", "--outcome", "open", "--format", "json"];
+    assert_eq!(rows(&site, &open).await.len(), 1);
     let mut server = site.http().await;
+    assert_eq!(rows(&site, &open).await.len(), 0);
     let left = rows(&site, &["ledger", "unresolved", "--format", "json"]).await;
     assert_eq!(left.len(), 1, "{left:?}");
     assert_eq!(
@@ -281,8 +288,14 @@ async fn verification_says_sound_damaged_or_unreadable() {
     assert_eq!(nothing.code, Some(2), "{}", nothing.messages);
     let mut server = site.http().await;
     trade(&server).await;
+    // Beside a server that runs, the last entries are not sealed yet.
     let beside = say(&site, &["ledger", "verify"]).await;
-    assert_eq!(beside.code, Some(0), "{}{}", beside.output, beside.messages);
+    assert_eq!(beside.code, Some(3), "{}{}", beside.output, beside.messages);
+    assert!(
+        beside.output.contains("sound, but sealed through"),
+        "{}",
+        beside.output
+    );
     server.process().signal("TERM").await;
     assert!(server.wait_exit(END).await.success());
     let sound = say(&site, &["ledger", "verify", "--format", "json"]).await;
@@ -392,6 +405,66 @@ async fn a_ledger_that_is_cut_short_is_found_out_by_its_checkpoints() {
     );
     let what = report["wrong"]["what"].as_str().unwrap();
     assert!(what.contains("ends before this entry"), "{what}");
+
+    // Nobody serves with it, and nobody with none, until a person says so.
+    let refused = async |why: &str| {
+        let start = site.command(&["start", "--transport", "http"]);
+        let said = run(start).await;
+        assert_eq!(said.code, Some(1), "{}", said.messages);
+        assert!(
+            said.messages.contains(why) && said.messages.contains("ledger accept-rollback"),
+            "{}",
+            said.messages
+        );
+        let doctor = say(&site, &["doctor", "--no-import"]).await;
+        assert!(doctor.output.contains(why), "{}", doctor.output);
+    };
+    refused("elsewhere seals entry").await;
+    let rolled_back = std::fs::read(site.path("ledger.db")).unwrap();
+    for name in ["ledger.db", "ledger.db-wal", "ledger.db-shm"] {
+        let _ = std::fs::remove_file(site.path(name));
+    }
+    refused("the ledger has no entries").await;
+    assert!(!site.path("ledger.db").exists(), "it is not made anew");
+    std::fs::write(site.path("ledger.db"), rolled_back).unwrap();
+
+    let accept = ["ledger", "accept-rollback", "--by", "ana", "--reason"];
+    let empty = say(&site, &[accept.as_slice(), &[" "]].concat()).await;
+    assert_eq!(empty.code, Some(1), "{}", empty.output);
+    let accept = [accept.as_slice(), &["the disk was replaced"]].concat();
+    let accepted = say(&site, &accept).await;
+    assert_eq!(accepted.code, Some(0), "{}", accepted.messages);
+    assert!(accepted.output.contains("set aside"), "{}", accepted.output);
+    assert!(!site.path("elsewhere").exists());
+    let again = say(&site, &accept).await;
+    assert_eq!(again.code, Some(1), "{}", again.output);
+    assert!(
+        again.messages.contains("nothing to accept"),
+        "{}",
+        again.messages
+    );
+
+    let server = site.http().await;
+    trade(&server).await;
+    stop(server).await;
+    let sound = say(&site, &verify).await;
+    assert_eq!(sound.code, Some(0), "{}", sound.output);
+    let all = say(&site, &["ledger", "export"]).await;
+    let noted = all
+        .output
+        .lines()
+        .find(|it| it.contains("rollback_accepted"));
+    let noted: Value = serde_json::from_str(noted.unwrap()).unwrap();
+    assert_eq!(noted["actor"], "ana");
+    assert_eq!(noted["detail"]["reason"], "the disk was replaced");
+
+    // A file of checkpoints that is emptied takes away what a ledger is held against.
+    std::fs::write(site.path("elsewhere"), "").unwrap();
+    let lacking = say(&site, &verify).await;
+    let report: Value = serde_json::from_str(&lacking.output).unwrap();
+    assert_eq!((lacking.code, &report["sound"]), (Some(3), &json!(true)));
+    assert!(report["file_lacks"].is_u64(), "{report}");
+    refused("was emptied").await;
 }
 
 #[tokio::test]
@@ -420,6 +493,40 @@ async fn use_is_summed_up_and_rules_are_explained() {
     assert_eq!(refused["refused_by_reason"], json!({"permission": 1}));
     let table = say(&site, &["governance", "stats", "--client", "poor"]).await;
     assert_eq!(table.output.lines().count(), 3, "{}", table.output);
+
+    // Of a flood most are counted and not written one by one.
+    let mut flooding = server.client().with_header("x-mcp-client-id", "poor");
+    flooding.open(MODERN).await;
+    for _ in 0..49 {
+        let refused = call("append", json!({"mark": "z"}));
+        let _ = flooding.request("tools/call", refused).await;
+    }
+    testkit::wait_until("they are noted", testkit::GENEROUS, || {
+        let notes = site.notes();
+        notes.iter().any(|it| it == "refusals_aggregated")
+    })
+    .await;
+    let sums = rows(
+        &site,
+        &[
+            "governance",
+            "stats",
+            "--format",
+            "json",
+            "--client",
+            "poor",
+        ],
+    )
+    .await;
+    let refused = sums
+        .iter()
+        .find(|it| it["capability"] == "tool/append")
+        .unwrap();
+    assert_eq!(
+        refused["refused_by_reason"],
+        json!({"permission": 50}),
+        "{sums:?}"
+    );
 
     let explain = async |client: &str, tool: &str, arguments: &str| {
         let words = [

@@ -140,7 +140,7 @@ async fn what_is_refused_or_fails_says_why_and_how_much_that_matters() {
         ("WARN", "error", "invalid_arguments", "-"),
         ("WARN", "error", "handler", "-"),
         ("WARN", "refused", "denied", "permission"),
-        ("WARN", "refused", "denied", "not_visible"),
+        ("WARN", "refused", "unknown", "not_visible"),
         ("ERROR", "error", "crashed", "-"),
     ];
     let seen: Vec<_> = seen

@@ -245,14 +245,12 @@ async fn who_probes_a_hidden_tool_learns_nothing_from_metrics() {
     let text = metrics(&server).await;
     assert!(!text.contains("\"meet\""), "{text}");
     assert!(!text.contains("no-such"), "{text}");
+    // One that exists and is hidden, and one that does not exist.
     assert!(
-        text.contains("owlclaw_mcp_denials_total{reason=\"not_visible\"} 1\n"),
+        text.contains("owlclaw_mcp_denials_total{reason=\"unknown\"} 2\n"),
         "{text}"
     );
-    assert!(
-        text.contains("owlclaw_mcp_denials_total{reason=\"unknown\"} 1\n"),
-        "{text}"
-    );
+    assert!(!text.contains("not_visible"), "{text}");
     assert!(
         text.contains("owlclaw_mcp_tool_calls_total{outcome=\"refused\",tool=\"spin\"} 1\n"),
         "{text}"

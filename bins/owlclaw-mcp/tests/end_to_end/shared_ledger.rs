@@ -200,7 +200,13 @@ impl Spending {
 
     async fn verify(&self) {
         let verified = run(self.sites[0].command(&["ledger", "verify"])).await;
-        assert_eq!(verified.code, Some(0), "{}", verified.messages);
+        // Beside servers that run, or after one was killed, the end is not sealed.
+        assert!(
+            matches!(verified.code, Some(0 | 3)),
+            "{}{}",
+            verified.output,
+            verified.messages
+        );
     }
 }
 

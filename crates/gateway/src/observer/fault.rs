@@ -86,6 +86,7 @@ fn kind(error: &InvocationError) -> &'static str {
         | InvocationError::Tool(ToolError::Rejected(_))
         | InvocationError::Prompt(PromptFailure::Arguments(_)) => "invalid_arguments",
         InvocationError::TimedOut(_) | InvocationError::Tool(ToolError::TimedOut) => "timed_out",
+        InvocationError::Stopped(_) => "stopped",
         InvocationError::Tool(ToolError::Failed(_)) => "handler",
         InvocationError::Tool(ToolError::Crashed { .. }) => "crashed",
         InvocationError::Tool(ToolError::Busy { .. }) => "busy",

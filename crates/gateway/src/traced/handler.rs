@@ -175,6 +175,7 @@ fn task_id(task: &str) -> KeyValue {
 fn kind_of(error: &InvocationError) -> &'static str {
     match error {
         InvocationError::TimedOut(_) => "timeout",
+        InvocationError::Stopped(_) => "stopped",
         InvocationError::Tool(error) => match error {
             ToolError::Failed(_) => "tool_error",
             ToolError::Rejected(_) => "invalid_arguments",

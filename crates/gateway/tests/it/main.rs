@@ -10,6 +10,7 @@ mod confirmation;
 mod endings;
 mod errors;
 mod handshake;
+mod hidden;
 mod interleavings;
 mod lists;
 mod never_reached;

@@ -29,6 +29,17 @@ pub(super) fn append(path: &Path, checkpoint: &Checkpoint) -> io::Result<()> {
     file.sync_data()
 }
 
+/// The last checkpoint of a file.
+pub(crate) fn last(path: &Path) -> io::Result<Option<Checkpoint>> {
+    let mut lines = Lines::open(path)?;
+    let mut last = None;
+    while let Some(checkpoint) = lines.next.take() {
+        last = Some(checkpoint);
+        lines.advance()?;
+    }
+    Ok(last)
+}
+
 /// The checkpoints of a file.
 #[derive(Debug)]
 pub(crate) struct Lines {

@@ -1,6 +1,6 @@
 //! When a ledger is sealed.
 
-use super::{Checkpoint, SigningKey, file};
+use super::{Checkpoint, Filed, SigningKey, file};
 use crate::{Clipped, DEFAULT_MAX_UNWRITTEN, NoteKind, Noted, Tail, Witness};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -40,6 +40,8 @@ pub struct Checkpoints {
     last: Option<(u64, u64)>,
     /// What has not been written to the file yet.
     unfiled: Option<Checkpoint>,
+    /// The last line that is known to be in the file.
+    filed: Option<Filed>,
 }
 
 impl Default for CheckpointOptions {
@@ -56,13 +58,14 @@ impl Default for CheckpointOptions {
 }
 
 impl Checkpoints {
-    /// Seals as these say. The first checkpoint is due at once.
+    /// Seals as these say. The first checkpoint is due as soon as there is an entry.
     #[must_use]
     pub fn new(options: CheckpointOptions) -> Self {
         Self {
             options,
             last: None,
             unfiled: None,
+            filed: None,
         }
     }
 
@@ -70,7 +73,8 @@ impl Checkpoints {
     #[must_use]
     pub fn due(&self, tail: &Tail, now_us: u64) -> Option<Checkpoint> {
         let is_due = match self.last {
-            None => true,
+            // A seal of nothing would fit any beginning.
+            None => 1 < tail.next_sequence,
             Some((next_sequence, at_us)) => {
                 let entries = tail.next_sequence.saturating_sub(next_sequence);
                 self.options.entries <= entries
@@ -80,16 +84,16 @@ impl Checkpoints {
         is_due.then(|| self.checkpoint(tail, now_us, self.next_by(tail)))
     }
 
-    /// The checkpoint at the end, when nothing comes any more.
+    /// The checkpoint at the end, when nothing comes any more; none of an empty ledger.
     #[must_use]
-    pub fn at_close(&self, tail: &Tail, now_us: u64) -> Checkpoint {
+    pub fn at_close(&self, tail: &Tail, now_us: u64) -> Option<Checkpoint> {
         let next_by = if self.options.shared {
             self.next_by(tail)
         } else {
             // Its own place is the next, and the one after that is another server's checkpoint.
             tail.next_sequence.saturating_add(1)
         };
-        self.checkpoint(tail, now_us, next_by)
+        (1 < tail.next_sequence).then(|| self.checkpoint(tail, now_us, next_by))
     }
 
     /// Makes a checkpoint a note.
@@ -97,17 +101,19 @@ impl Checkpoints {
         // The note has the next place, unless others come in between.
         let after = checkpoint.sequence.saturating_add(2);
         self.last = Some((after, checkpoint.at_us));
-        self.unfiled = Some(checkpoint.clone());
+        let text = match &self.filed {
+            Some(filed) => filed.beside(&checkpoint),
+            None => checkpoint.to_json(),
+        };
+        let at_us = checkpoint.at_us;
+        self.unfiled = Some(checkpoint);
         Noted {
-            at_us: checkpoint.at_us,
+            at_us,
             kind: NoteKind::CHECKPOINT,
             actor: "system".to_owned(),
             subject: String::new(),
             policy_version: 0,
-            detail: Clipped {
-                text: checkpoint.to_json(),
-                cut: None,
-            },
+            detail: Clipped { text, cut: None },
         }
     }
 
@@ -118,12 +124,25 @@ impl Checkpoints {
         let is_stored = |it: &mut Checkpoint| it.sequence.saturating_add(2) <= tail.next_sequence;
         if let Some(checkpoint) = self.unfiled.take_if(is_stored)
             && let Some(path) = &self.options.file
-            && let Err(error) = file::append(path, &checkpoint)
         {
-            // The next line covers what this one would have.
-            let path = path.display();
-            tracing::error!(%error, %path, "a checkpoint of the ledger could not be written to its file");
+            match file::append(path, &checkpoint) {
+                Ok(()) => self.is_filed(checkpoint.sequence),
+                // The next line covers what this one would have.
+                Err(error) => {
+                    let path = path.display();
+                    tracing::error!(%error, %path, "a checkpoint of the ledger could not be written to its file");
+                }
+            }
         }
+    }
+
+    /// The file has a line that seals the ledger through this entry. Of servers that share a ledger
+    /// each has a file of its own, of which the others know nothing.
+    fn is_filed(&mut self, sequence: u64) {
+        let path = self.options.file.as_deref();
+        self.filed = path
+            .filter(|_| !self.options.shared)
+            .map(|path| Filed::new(path, sequence));
     }
 
     /// The entry by which another checkpoint is on record: it is due after so many entries, and
@@ -157,6 +176,10 @@ impl Checkpoints {
 
 impl Witness for Checkpoints {
     fn opening(&mut self, tail: Tail, now_us: u64) -> Option<Noted> {
+        let path = self.options.file.as_deref();
+        if let Some(Ok(Some(line))) = path.map(file::last) {
+            self.is_filed(line.sequence);
+        }
         self.stored(tail, now_us)
     }
 
@@ -167,7 +190,7 @@ impl Witness for Checkpoints {
     }
 
     fn closing(&mut self, tail: Tail, now_us: u64) -> Option<Noted> {
-        let last = self.at_close(&tail, now_us);
+        let last = self.at_close(&tail, now_us)?;
         Some(self.seal(last))
     }
 }
@@ -191,31 +214,35 @@ mod tests {
             max_unwritten: 1,
             ..CheckpointOptions::default()
         });
-        let first = checkpoints.opening(tail(1), 0).unwrap();
+        assert!(checkpoints.opening(tail(1), 0).is_none());
+        assert!(checkpoints.at_close(&tail(1), 0).is_none());
+        let first = checkpoints.stored(tail(2), 0).unwrap();
         let first = Checkpoint::from_json(&first.detail.text).unwrap();
-        assert_eq!((first.sequence, first.next_by), (0, 26_389));
+        assert_eq!((first.sequence, first.next_by), (1, 26_390));
         for (next_sequence, at_us, expected) in [
-            (2, 0, None),
-            (2, 9 * HOUR_US, None), // nothing has come but the checkpoint itself
-            (3, HOUR_US - 1, None),
-            (3, HOUR_US, Some(2)),
-            (10_001, 0, None),
-            (10_002, 0, Some(10_001)),
+            (3, 0, None),
+            (3, 9 * HOUR_US, None), // nothing has come but the checkpoint itself
+            (4, HOUR_US - 1, None),
+            (4, HOUR_US, Some(3)),
+            (10_002, 0, None),
+            (10_003, 0, Some(10_002)),
         ] {
             let due = checkpoints.due(&tail(next_sequence), at_us);
             assert_eq!(due.map(|it| it.sequence), expected, "{next_sequence}");
         }
-        assert!(checkpoints.stored(tail(10_002), 5).is_some());
-        assert!(checkpoints.stored(tail(10_003), 5).is_none());
+        assert!(checkpoints.stored(tail(10_003), 5).is_some());
+        assert!(checkpoints.stored(tail(10_004), 5).is_none());
     }
 
     #[test]
     fn nothing_but_a_checkpoint_comes_after_the_last_unless_the_ledger_is_shared() {
         let mut options = CheckpointOptions::default();
-        let alone = Checkpoints::new(options.clone()).at_close(&tail(8), 5);
+        let alone = Checkpoints::new(options.clone())
+            .at_close(&tail(8), 5)
+            .unwrap();
         assert_eq!((alone.sequence, alone.next_by), (7, 9));
         options.shared = true;
-        let shared = Checkpoints::new(options).at_close(&tail(8), 5);
+        let shared = Checkpoints::new(options).at_close(&tail(8), 5).unwrap();
         assert!(10_000 < shared.next_by);
     }
 }

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     Approval, ApprovalFilter, ApprovalId, ApprovalRow, CallId, CallRecord, Counts, Digest, Extent,
-    Filter, IndexedCall, IndexedNote, NoteFilter, NoteRecord, QueryError, ReadLedger, Statistics,
-    StatisticsQuery, StoredGroup, Usage,
+    Filter, IndexedCall, IndexedNote, KeyHeld, NoteFilter, NoteRecord, QueryError, ReadLedger,
+    Statistics, StatisticsQuery, StoredGroup, Usage,
 };
 use std::{ops::Range, time::Duration};
 use tokio_postgres::{Error, config::TargetSessionAttrs, error::SqlState};
@@ -191,6 +191,10 @@ impl ReadLedger for PostgresReader {
     }
     fn indexed_notes(&mut self, from: u64) -> Result<Vec<IndexedNote>, QueryError> {
         self.ask_as_it_is(async |session| whole::indexed_notes(session, from).await)
+    }
+
+    fn keys_held(&mut self, after: Option<CallId>) -> Result<Vec<KeyHeld>, QueryError> {
+        self.ask_as_it_is(async |session| whole::keys_held(session, after).await)
     }
 
     fn approval_rows(&mut self, after: Option<ApprovalId>) -> Result<Vec<ApprovalRow>, QueryError> {

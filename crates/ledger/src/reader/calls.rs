@@ -1,5 +1,7 @@
 use super::signed;
-use crate::{CallId, CallRecord, DecodeError, Event, Filter, Outcome, QueryError, codec};
+use crate::{
+    CallId, CallRecord, DecodeError, Event, Filter, OPEN_CALLS, Outcome, QueryError, codec,
+};
 use rusqlite::{Row, ToSql, Transaction, params_from_iter};
 use std::collections::VecDeque;
 use uuid::Uuid;
@@ -83,7 +85,10 @@ fn condition(filter: &Filter<'_>) -> Option<Condition> {
             by.map(&mut choose);
         }
     }
-    if let Some(outcome) = filter.outcome {
+    if filter.outcome == Some(OPEN_CALLS) {
+        sql.push_str(" AND outcome IS NULL");
+        choose("call_open");
+    } else if let Some(outcome) = filter.outcome {
         let known = OUTCOMES.iter().map(Outcome::as_str);
         let outcome = known.into_iter().find(|name| *name == outcome)?;
         sql.push_str(&format!(" AND outcome = '{outcome}'"));

@@ -8,8 +8,8 @@ mod whole;
 
 use crate::{
     Approval, ApprovalFilter, ApprovalId, ApprovalRow, CallId, CallRecord, Counts, Digest, Extent,
-    Filter, IndexedCall, IndexedNote, NoteFilter, NoteRecord, OpenError, QueryError, ReadLedger,
-    Statistics, StatisticsQuery, StoredGroup, Usage,
+    Filter, IndexedCall, IndexedNote, KeyHeld, NoteFilter, NoteRecord, OpenError, QueryError,
+    ReadLedger, Statistics, StatisticsQuery, StoredGroup, Usage,
     schema::{explain, open_to_read},
 };
 use rusqlite::{Connection, Transaction};
@@ -164,6 +164,13 @@ impl ReadLedger for LedgerReader {
             return Ok(Vec::new());
         }
         whole::approval_rows(&self.connection, after)
+    }
+
+    fn keys_held(&mut self, after: Option<CallId>) -> Result<Vec<KeyHeld>, QueryError> {
+        if !self.has_approvals {
+            return Ok(Vec::new());
+        }
+        whole::keys_held(&self.connection, after)
     }
 
     fn differing_sums(&mut self) -> Result<Option<&'static str>, QueryError> {

@@ -5,7 +5,7 @@
 
 use super::{signed, tail::Tail};
 use crate::{
-    ApprovalId, ApprovalRow, CallId, Digest, Extent, IndexedCall, IndexedEnd, IndexedNote,
+    ApprovalId, ApprovalRow, CallId, Digest, Extent, IndexedCall, IndexedEnd, IndexedNote, KeyHeld,
     MAX_PAGE_BYTES, MAX_PAGE_ROWS, Place, QueryError, StoredGroup, rows,
 };
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -174,6 +174,29 @@ pub(super) fn approval_rows(
         Ok(ApprovalRow {
             approval: rows::approval(row)?,
             noted: row.get("noted")?,
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+pub(super) fn keys_held(
+    connection: &Connection,
+    after: Option<CallId>,
+) -> Result<Vec<KeyHeld>, QueryError> {
+    let mut select = connection.prepare_cached(
+        "SELECT principal, key, capability, call, state FROM idempotency_key
+         WHERE call > ?1 ORDER BY call LIMIT ?2",
+    )?;
+    let after = after.map(|after| after.0.as_bytes().to_vec());
+    let rows = select.query_map((after.unwrap_or_default(), MAX_PAGE_ROWS as i64), |row| {
+        // Bytes that are no UUID name no call.
+        let call: Vec<u8> = row.get(3)?;
+        Ok(KeyHeld {
+            principal: row.get(0)?,
+            key: row.get(1)?,
+            capability: row.get(2)?,
+            call: CallId(Uuid::from_slice(&call).unwrap_or(Uuid::max())),
+            state: row.get(4)?,
         })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)

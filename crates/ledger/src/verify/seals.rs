@@ -1,6 +1,13 @@
 use super::{Fault, Stop, Trust, VerifyError, Wrong};
-use crate::{Checkpoint, Event, PublicKey, ReadLedger, SignatureError, Tail, checkpoint::Lines};
-use std::path::PathBuf;
+use crate::{
+    Checkpoint, Event, PublicKey, ReadLedger, SealedEvery, SignatureError, Tail,
+    checkpoint::{self, Filed, Lines},
+};
+use std::{io, path::PathBuf};
+
+/// Groups that may come between the moment that a checkpoint is due and the group it is in. There is
+/// one at most, but for those that a server stores while it tidies.
+const MAX_LATE_GROUPS: u64 = 16;
 
 /// Checks checkpoints, those of the ledger and those of a file, as the entries go by.
 pub(super) struct Seals {
@@ -14,6 +21,17 @@ pub(super) struct Seals {
     signed: bool,
     /// The entry by which the last checkpoint promises another one.
     next_by: Option<u64>,
+    /// The last checkpoint among the entries: what it seals, and when it was made.
+    last: Option<(u64, u64)>,
+    /// Where the checkpoints among the entries are that are believed and not sealed themselves.
+    unsealed_checkpoints: Vec<u64>,
+    /// The latest time of an entry, and the groups that have come since a checkpoint was due.
+    latest_us: u64,
+    late_groups: u64,
+    every: Option<SealedEvery>,
+    /// What the ledger says that the file had, and the last that it has.
+    filed: u64,
+    found: u64,
 }
 
 impl Seals {
@@ -36,6 +54,13 @@ impl Seals {
             sealed_through: 0,
             signed: false,
             next_by: None,
+            last: None,
+            unsealed_checkpoints: Vec::new(),
+            latest_us: 0,
+            late_groups: 0,
+            every: trust.every,
+            filed: 0,
+            found: 0,
         })
     }
 
@@ -56,9 +81,40 @@ impl Seals {
             }
             let line = line.clone();
             self.check(ledger, line.sequence, &line)?;
+            self.found = line.sequence;
             self.advance()?;
         }
         Ok(())
+    }
+
+    /// A group has gone by, its entries too.
+    pub(super) fn group_ended(&mut self, tail: &Tail) {
+        if self.is_due(tail.next_sequence - 1) {
+            self.late_groups += 1;
+        }
+    }
+
+    /// Whether a server would make a checkpoint of a ledger that ends here; the checkpoint's own
+    /// entry counts for nothing.
+    fn is_due(&self, last: u64) -> bool {
+        let (Some(every), Some((sealed, at_us))) = (&self.every, self.last) else {
+            return false;
+        };
+        let entries = last.saturating_sub(sealed.saturating_add(1));
+        let passed_us = u128::from(self.latest_us.saturating_sub(at_us));
+        every.entries <= entries || (0 < entries && every.interval.as_micros() <= passed_us)
+    }
+
+    /// Entries that are sealed by nothing that is believed; a checkpoint proves itself.
+    pub(super) fn unsealed(&self, entries: u64) -> u64 {
+        let checkpoints = self.unsealed_checkpoints.iter();
+        let proved = checkpoints.filter(|it| self.sealed_through < **it).count() as u64;
+        entries.saturating_sub(self.sealed_through.saturating_add(proved))
+    }
+
+    /// The entry through which the file sealed the ledger once, if it does not any more.
+    pub(super) fn file_lacks(&self) -> Option<u64> {
+        (self.found < self.filed).then_some(self.filed)
     }
 
     /// An entry goes by, of the group that begins at `first`.
@@ -69,40 +125,70 @@ impl Seals {
         sequence: u64,
         event: &Event,
     ) -> Result<(), Stop> {
-        if let Some(checkpoint) = checkpoint(event) {
+        if let Some((checkpoint, filed)) = sealed_by(event) {
             // It seals groups before its own.
             let checkpoint = checkpoint
                 .filter(|it| it.sequence < first && sequence < it.next_by)
                 .ok_or_else(|| Wrong::at(sequence, Fault::BadCheckpoint))?;
-            self.check(ledger, sequence, &checkpoint)?;
+            if self.check(ledger, sequence, &checkpoint)? && checkpoint.sequence != 0 {
+                let sealed = self.sealed_through;
+                self.unsealed_checkpoints.retain(|it| sealed < *it);
+                self.unsealed_checkpoints.push(sequence);
+            }
             self.next_by = Some(checkpoint.next_by);
+            self.last = Some((checkpoint.sequence, checkpoint.at_us));
+            self.filed = filed.map_or(0, |filed| filed.sequence);
+            self.late_groups = 0;
         } else if self.next_by.is_some_and(|next_by| next_by <= sequence) {
             return Err(Wrong::at(sequence, Fault::NoCheckpoint));
         }
+        let at_us = match event {
+            Event::Started(started) => started.at_us,
+            Event::Noted(noted) => noted.at_us,
+            Event::Ended(_) => 0,
+        };
+        self.latest_us = self.latest_us.max(at_us);
         Ok(())
     }
 
     /// All has gone by.
-    pub(super) fn finish(&mut self, ledger: &mut dyn ReadLedger, tail: &Tail) -> Result<(), Stop> {
+    pub(super) fn finish(
+        &mut self,
+        ledger: &mut dyn ReadLedger,
+        tail: &Tail,
+        groups: u64,
+    ) -> Result<(), Stop> {
         self.group_ends(ledger, tail)?;
         if let Some(line) = self.lines.as_ref().and_then(Lines::peek) {
             let through = line.sequence;
             return Err(Wrong::at(tail.next_sequence, Fault::Truncated { through }));
         }
-        if !self.keys.is_empty() && !self.signed && tail.next_sequence != 1 {
+        if self.found < self.filed && self.lines.is_some() {
+            // A server may have written that line since the file was opened.
+            let last = checkpoint::last(&self.path);
+            let last = last.map_err(|source| self.unreadable(source))?;
+            self.found = last.map_or(0, |line| line.sequence);
+        }
+        // Of a ledger that begins there may be no checkpoint yet.
+        let begins = self.last.is_none() && groups <= MAX_LATE_GROUPS;
+        if !self.keys.is_empty() && !self.signed && tail.next_sequence != 1 && !begins {
             // Keys are given because there are signatures, and they are all gone.
             return Err(Wrong::at(1, Fault::Signature(SignatureError::Missing)));
+        }
+        if MAX_LATE_GROUPS < self.late_groups {
+            let sequence = self.sealed_through.saturating_add(1);
+            return Err(Wrong::at(sequence, Fault::Unsealed));
         }
         Ok(())
     }
 
-    /// Checks a checkpoint, which `sequence` has or which is about it.
+    /// Checks a checkpoint, which `sequence` has or which is about it. Tells whether it is believed.
     fn check(
         &mut self,
         ledger: &mut dyn ReadLedger,
         sequence: u64,
         checkpoint: &Checkpoint,
-    ) -> Result<(), Stop> {
+    ) -> Result<bool, Stop> {
         let is_signed = match checkpoint.check_signature(&self.keys) {
             Ok(()) => true,
             Err(_) if self.keys.is_empty() => false,
@@ -121,28 +207,33 @@ impl Seals {
         }
         self.checked += 1;
         self.signed |= is_signed;
-        if is_signed || self.keys.is_empty() {
+        let is_believed = is_signed || self.keys.is_empty();
+        if is_believed {
             self.sealed_through = self.sealed_through.max(checkpoint.sequence);
         }
-        Ok(())
+        Ok(is_believed)
     }
 
     fn advance(&mut self) -> Result<(), VerifyError> {
         let Some(lines) = &mut self.lines else {
             return Ok(());
         };
-        lines.advance().map_err(|source| VerifyError::Checkpoints {
-            path: self.path.clone(),
-            source,
-        })
+        let advanced = lines.advance();
+        advanced.map_err(|source| self.unreadable(source))
+    }
+
+    fn unreadable(&self, source: io::Error) -> VerifyError {
+        let path = self.path.clone();
+        VerifyError::Checkpoints { path, source }
     }
 }
 
-/// The checkpoint that an entry is; `Some(None)` if it is one that cannot be read.
-fn checkpoint(event: &Event) -> Option<Option<Checkpoint>> {
+/// The checkpoint that an entry is, `None` inside if it cannot be read, and what it says of the file.
+fn sealed_by(event: &Event) -> Option<(Option<Checkpoint>, Option<Filed>)> {
     match event {
         Event::Noted(noted) if noted.kind == crate::NoteKind::CHECKPOINT => {
-            Some(Checkpoint::from_json(&noted.detail.text))
+            let detail = &noted.detail.text;
+            Some((Checkpoint::from_json(detail), Filed::of(detail)))
         }
         Event::Noted(_) | Event::Started(_) | Event::Ended(_) => None,
     }

@@ -1,5 +1,5 @@
 use super::super::{rows::signed, session::Session, text::stored};
-use crate::{CallId, CallRecord, DecodeError, Event, Filter, QueryError, codec};
+use crate::{CallId, CallRecord, DecodeError, Event, Filter, OPEN_CALLS, QueryError, codec};
 use tokio_postgres::{Row, types::ToSql};
 
 /// The columns of a call with the bytes of its two entries, of the calls that are selected.
@@ -48,7 +48,7 @@ fn condition(filter: &Filter<'_>) -> (String, Values) {
         ("principal", filter.principal),
         ("capability", filter.capability),
         ("kind", filter.kind.map(crate::Kind::as_str)),
-        ("outcome", filter.outcome),
+        ("outcome", filter.outcome.filter(|it| *it != OPEN_CALLS)),
         ("reason", filter.reason),
         ("request_id", filter.request_id),
         ("trace_id", filter.trace_id),
@@ -59,7 +59,9 @@ fn condition(filter: &Filter<'_>) -> (String, Values) {
             sql.push_str(&format!(" AND {column} = ${}", values.len()));
         }
     }
-    if filter.outcome.is_some_and(|outcome| outcome != "succeeded") {
+    if filter.outcome == Some(OPEN_CALLS) {
+        sql.push_str(" AND outcome IS NULL");
+    } else if filter.outcome.is_some_and(|outcome| outcome != "succeeded") {
         // For the database to see that an index has them.
         sql.push_str(" AND outcome <> 'succeeded'");
     }

@@ -6,7 +6,7 @@ use super::super::{
     text::restored,
 };
 use crate::{
-    ApprovalId, ApprovalRow, CallId, Digest, Extent, IndexedCall, IndexedEnd, IndexedNote,
+    ApprovalId, ApprovalRow, CallId, Digest, Extent, IndexedCall, IndexedEnd, IndexedNote, KeyHeld,
     MAX_PAGE_BYTES, MAX_PAGE_ROWS, Place, QueryError, StoredGroup,
 };
 use tokio_postgres::{Error, Row};
@@ -155,6 +155,31 @@ pub(super) async fn approval_rows(
         })
     };
     rows.iter().map(approval).collect()
+}
+
+pub(super) async fn keys_held(
+    session: &mut Session,
+    after: Option<CallId>,
+) -> Result<Vec<KeyHeld>, QueryError> {
+    let max_rows = i64::try_from(MAX_PAGE_ROWS).unwrap_or(i64::MAX);
+    let rows = session
+        .query(
+            "SELECT principal, key, capability, call, state FROM owlclaw_ledger.idempotency_key
+             WHERE $1::uuid IS NULL OR call > $1 ORDER BY call LIMIT $2",
+            &[&after.map(|after| after.0), &max_rows],
+        )
+        .await?;
+    let held = |row: &Row| {
+        let text = |name| row.try_get(name).map(restored);
+        Ok(KeyHeld {
+            principal: text("principal")?,
+            key: text("key")?,
+            capability: text("capability")?,
+            call: CallId(row.try_get("call")?),
+            state: text("state")?,
+        })
+    };
+    rows.iter().map(held).collect()
 }
 
 fn call(row: &Row) -> Result<IndexedCall, Error> {

@@ -1,0 +1,154 @@
+//! Whether a ledger goes on from where the file of its checkpoints says that it was.
+//!
+//! A ledger that an earlier copy has replaced is sound, only shorter; so is a new one in place of one
+//! that was taken away. Whoever serves with it would forget budgets that are used up, approvals that
+//! are used and keys that have run. The file of checkpoints remembers.
+
+use super::{Checkpoint, Filed, file};
+use crate::{NoteFilter, NoteKind, QueryError, ReadLedger};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+/// Why a ledger must not be gone on with unless an operator says so.
+#[derive(Debug, thiserror::Error)]
+pub enum ContinuityError {
+    /// It ends too early, or is not there at all.
+    #[error(
+        "{}, and {} seals entry {sealed}: the ledger was taken away, or an earlier copy has replaced it",
+        ends_with(*last), file.display()
+    )]
+    RolledBack {
+        /// The file of checkpoints.
+        file: PathBuf,
+        /// The last entry of the ledger; 0 when there is none.
+        last: u64,
+        /// The last entry that the file seals; 0 when the file has no line.
+        sealed: u64,
+    },
+    /// It has another entry where the file seals one.
+    #[error(
+        "entry {sealed} of the ledger is not the one that {} seals: another ledger has replaced it, or it was rewritten",
+        file.display()
+    )]
+    Differs {
+        /// The file of checkpoints.
+        file: PathBuf,
+        /// The last entry that the file seals.
+        sealed: u64,
+    },
+    /// The file has fewer lines than it had.
+    #[error(
+        "{} seals entry {found} last, and the ledger says that it sealed entry {filed} there: the file was emptied, cut off or taken away",
+        file.display()
+    )]
+    FileCut {
+        /// The file of checkpoints.
+        file: PathBuf,
+        /// The last entry that the file seals; 0 when it seals none.
+        found: u64,
+        /// The entry that the ledger says was sealed there.
+        filed: u64,
+    },
+    /// The file of checkpoints cannot be read.
+    #[error("the checkpoints {} cannot be read", file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The ledger cannot be read.
+    #[error("the ledger cannot be held against its checkpoints")]
+    Ledger(#[from] QueryError),
+}
+
+/// What [`check_continuity`] compares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Continuity {
+    /// The last checkpoint in the file.
+    pub last: Option<Checkpoint>,
+    /// Where the ledger says that its last checkpoints were filed, if that is another file.
+    pub moved_from: Option<PathBuf>,
+}
+
+fn ends_with(last: u64) -> String {
+    match last {
+        0 => "the ledger has no entries".to_owned(),
+        last => format!("the ledger ends with entry {last}"),
+    }
+}
+
+/// Holds a ledger against the file of its checkpoints before it is gone on with. `ledger` is `None`
+/// where there is none yet.
+///
+/// # Errors
+///
+/// [`ContinuityError`] when it must not be gone on with.
+pub fn check_continuity(
+    ledger: Option<&mut dyn ReadLedger>,
+    file: &Path,
+) -> Result<Continuity, ContinuityError> {
+    let found = match file::last(file) {
+        Ok(found) => Some(found),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(source) => {
+            let file = file.to_owned();
+            return Err(ContinuityError::File { file, source });
+        }
+    };
+    let is_there = found.is_some();
+    let line = found.flatten();
+    let sealed = line.as_ref().map_or(0, |line| line.sequence);
+    let (last, hash, filed) = match ledger {
+        None => (0, None, None),
+        Some(ledger) => {
+            let last = ledger.extent()?.last_sequence;
+            let hash = ledger.hash_after(sealed)?;
+            (last, hash, last_filed(ledger)?)
+        }
+    };
+    // The file is made after the first entry has been stored.
+    if last < sealed || (last == 0 && is_there) {
+        let file = file.to_owned();
+        return Err(ContinuityError::RolledBack { file, last, sealed });
+    }
+    if let Some(line) = line.as_ref().filter(|line| line.sequence != 0)
+        && hash != Some(line.hash)
+    {
+        let file = file.to_owned();
+        return Err(ContinuityError::Differs { file, sealed });
+    }
+    match filed {
+        Some(filed) if filed.is_in(file) => match sealed < filed.sequence {
+            true => Err(ContinuityError::FileCut {
+                file: file.to_owned(),
+                found: sealed,
+                filed: filed.sequence,
+            }),
+            false => Ok(Continuity {
+                last: line,
+                moved_from: None,
+            }),
+        },
+        filed => Ok(Continuity {
+            last: line,
+            moved_from: filed.map(|it| it.file.into()),
+        }),
+    }
+}
+
+/// What the last checkpoint among the entries says of the file.
+fn last_filed(ledger: &mut dyn ReadLedger) -> Result<Option<Filed>, QueryError> {
+    let kind = NoteKind::CHECKPOINT;
+    let filter = NoteFilter {
+        kind: Some(kind.as_str()),
+        ..NoteFilter::default()
+    };
+    let notes = ledger.notes(1, filter)?;
+    Ok(notes
+        .first()
+        .and_then(|note| Filed::of(&note.noted.detail.text)))
+}

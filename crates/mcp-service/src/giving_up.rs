@@ -1,0 +1,34 @@
+use std::{
+    pin::pin,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+use tokio::sync::Notify;
+
+/// How long transports go on after [`crate::Engine::give_up`], for the answers that say so.
+pub const LAST_ANSWERS: Duration = Duration::from_millis(500);
+
+/// Tells services that what still runs is to be answered now, because the server stops: its time to end
+/// is over, and whoever waits must hear what became of it.
+#[derive(Debug, Default)]
+pub struct GivingUp {
+    is_over: AtomicBool,
+    bell: Notify,
+}
+
+impl GivingUp {
+    pub(crate) fn give_up(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.bell.notify_waiters();
+    }
+
+    /// Resolves when that is so.
+    pub async fn given_up(&self) {
+        let mut rung = pin!(self.bell.notified());
+        rung.as_mut().enable();
+        // The bell may have been rung before it was listened to.
+        if !self.is_over.load(Ordering::Acquire) {
+            rung.await;
+        }
+    }
+}
