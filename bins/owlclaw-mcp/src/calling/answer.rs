@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::Failure;
 use crate::config::printable;
+use crate::terminal::json_text;
 
 /// The answer to a call.
 #[derive(Debug, PartialEq)]
@@ -49,7 +50,8 @@ impl Answer {
         let structured = &result["structuredContent"];
         // Most tools say the same twice, for clients that know only text.
         if !structured.is_null() && content.iter().all(|part| says_the_same(part, structured)) {
-            return serde_json::to_string_pretty(structured).unwrap_or_default();
+            let text = serde_json::to_string_pretty(structured).unwrap_or_default();
+            return json_text(&text);
         }
         let parts = content.iter().map(shown);
         parts.collect::<Vec<_>>().join("\n")

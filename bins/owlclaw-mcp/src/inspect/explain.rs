@@ -6,8 +6,7 @@ use gateway::{resource_capability, tool_capability};
 use governance::{Caller, Explanation, Kind, Remaining};
 use serde_json::{Value, json};
 
-use super::lookup::pretty;
-use super::sheet::Sheet;
+use super::sheet::{Sheet, pretty, row};
 use crate::Failure;
 use crate::cli::{ListFormat, RowsFormat, What};
 use crate::config::Config;
@@ -92,7 +91,7 @@ fn table(
         roles => format!("{} with {}", caller.principal, roles.join(", ")),
     };
     let steps = explanation.steps.iter().map(|step| {
-        vec![
+        row![
             json!(step.check.as_str()),
             json!(step.outcome.to_string()),
             json!(step.rule),
