@@ -275,7 +275,7 @@ fn what_nobody_touched_is_right() {
         assert_eq!(Some(report.head), reader.last_hash().unwrap());
     }
     let mut reader = LedgerReader::open(files.path()).unwrap();
-    let states = ["approved", "expired", "pending", "used"];
+    let states = ["approved", "expired", "pending", "revoked", "used"];
     let mut found: Vec<_> = reader.approvals(9, Default::default()).unwrap();
     found.sort_by_key(|approval| approval.state.as_str());
     let found: Vec<_> = found
