@@ -167,7 +167,7 @@ class Bank:
         listed, decided = clerks.get("listed", {}), clerks.get("decided", {})
         right = listed.get("id") == names["first"] and listed.get("arguments") == ten and listed.get("state") == "pending"
         part.check("the operator sees it", right and listed["capability"] == "tool/wire", said["clerk"])
-        right = decided.get("state") == "approved" and decided.get("decided_by") == "alice: asked him"
+        right = decided.get("state") == "approved" and (decided.get("decided_by"), decided.get("decided_reason")) == ("alice", "asked him")
         part.check("the operator approves it", right, said["clerk"])
         part.check("approved: it is done", (said["approved"].get("structured") or {}).get("paid") == 10, said["approved"])
         part.check("key: it is done", (said["key"].get("structured") or {}).get("noted") == "mine", said["key"])

@@ -16,7 +16,7 @@ use crate::config::{Environment, Loaded, Needs, Problem, Rejected, Severity, Sou
 use crate::inspect::Interrupted;
 use crate::listing::{self, ResourceFilter};
 use crate::logging::Log;
-use crate::terminal::{self, remark, tell};
+use crate::terminal::{self, json_text, remark, tell};
 use crate::{Failure, doctor, serve};
 
 mod configuration;
@@ -379,7 +379,7 @@ fn print_bytes(bytes: &[u8]) -> Result<ExitCode, Stop> {
 
 fn print_json(value: &impl serde::Serialize) -> Result<ExitCode, Stop> {
     let text = serde_json::to_string_pretty(value).expect("rows and reports are plain data");
-    print(&text)
+    print(&json_text(&text))
 }
 
 /// What is no error is told to those who want to know.

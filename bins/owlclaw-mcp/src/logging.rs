@@ -10,21 +10,25 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::fmt::Write as _;
+use std::error::Error;
+use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use redaction::Redactor;
+use redaction::{OpenKey, Redactor};
 use serde_json::json;
-use tracing::Dispatch;
+use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
+use tracing::{Dispatch, Event};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
-use tracing_subscriber::fmt::{MakeWriter, Subscriber};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter, Subscriber};
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::config::{LogFormat, LogLevel, LogOutput, Logging};
+use crate::terminal::json_text;
 
 /// What may wait to be written, in bytes, the lines' own overhead included.
 const MAX_QUEUED_BYTES: usize = 4 * 1024 * 1024;
@@ -118,7 +122,8 @@ impl Log {
         // The two differ in type, and so do their handles. That a log is gone is no failure.
         match self.format {
             LogFormat::Json => {
-                let lines = lines.json().flatten_event(true).with_filter_reloading();
+                let lines = lines.json().flatten_event(true);
+                let lines = lines.map_event_format(WithSources).with_filter_reloading();
                 let handle = lines.reload_handle();
                 let set = move |level| drop(handle.reload(filter(level)));
                 (lines.finish().into(), LevelHandle(Arc::new(set)))
@@ -182,6 +187,59 @@ fn filter(level: LogLevel) -> EnvFilter {
     EnvFilter::default().add_directive(level.into())
 }
 
+/// JSON lines that have the causes of errors, as lines of text do: beside a member with an error, such as
+/// `error`, there is `error.sources`, the nearest cause first.
+struct WithSources<F>(F);
+
+impl<F, S, N> FormatEvent<S, N> for WithSources<F>
+where
+    F: FormatEvent<S, N>,
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        cx: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut sources = Sources::default();
+        event.record(&mut sources);
+        if sources.0.is_empty() {
+            return self.0.format_event(cx, writer, event);
+        }
+        let mut line = String::new();
+        self.0.format_event(cx, Writer::new(&mut line), event)?;
+        let members = line.trim_end().strip_suffix('}').unwrap_or_default();
+        writer.write_str(members)?;
+        for (field, causes) in sources.0 {
+            let name = json!(format!("{field}.sources"));
+            write!(writer, ",{name}:{}", json!(causes))?;
+        }
+        writer.write_str("}\n")
+    }
+}
+
+/// The causes of the errors among the fields of an event.
+#[derive(Default)]
+struct Sources(Vec<(&'static str, Vec<String>)>);
+
+impl Visit for Sources {
+    fn record_debug(&mut self, _: &Field, _: &dyn fmt::Debug) {}
+
+    fn record_error(&mut self, field: &Field, error: &(dyn Error + 'static)) {
+        let mut causes = Vec::new();
+        let mut next = error.source();
+        while let Some(cause) = next {
+            causes.push(cause.to_string());
+            next = cause.source();
+        }
+        if !causes.is_empty() {
+            self.0.push((field.name(), causes));
+        }
+    }
+}
+
 /// Lines that wait to be written.
 #[derive(Debug, Clone, Default)]
 struct Queue(Arc<Shared>);
@@ -232,6 +290,7 @@ impl Queue {
 
     fn write_to(&self, mut output: Box<dyn Write + Send>, format: LogFormat) {
         let default = gateway::redactor_of_this_process();
+        let mut open_key = OpenKey::default();
         loop {
             let mut waiting = self.lock();
             while waiting.lines.is_empty() && waiting.dropped == 0 {
@@ -252,7 +311,7 @@ impl Queue {
             let mut text = Vec::with_capacity(cost);
             let redactor = REDACTOR.get().unwrap_or(&default);
             for line in lines {
-                text.extend_from_slice(redacted(redactor, &line, format).as_bytes());
+                text.extend_from_slice(redacted(redactor, &mut open_key, &line, format).as_bytes());
             }
             if dropped > 0 {
                 text.extend(drop_notice(dropped, format));
@@ -283,21 +342,37 @@ impl Queue {
     }
 }
 
-/// A line without secrets, and still one line.
-fn redacted<'a>(redactor: &Redactor, line: &'a [u8], format: LogFormat) -> Cow<'a, str> {
+/// A line without secrets and without what a terminal obeys, and still one line.
+fn redacted<'a>(
+    redactor: &Redactor,
+    open_key: &mut OpenKey,
+    line: &'a [u8],
+    format: LogFormat,
+) -> Cow<'a, str> {
     let (line, end) = match line.strip_suffix(b"\n") {
         Some(line) => (line, "\n"),
         None => (line, ""),
     };
     // What is no UTF-8 was not written by us; nothing in it is lost that could be read.
     let line = String::from_utf8_lossy(line);
-    let mut line = match format {
+    let without_secrets = match format {
         LogFormat::Json => redactor.json("log", &line),
         LogFormat::Text => redactor.text(&line),
-    }
-    .into_owned();
+    };
+    let without_secrets = open_key.go_on(redactor, &line, without_secrets);
+    let mut line = match format {
+        _ if !without_secrets.contains(is_obeyed) => without_secrets.into_owned(),
+        LogFormat::Json => json_text(&without_secrets),
+        LogFormat::Text => without_secrets.replace(is_obeyed, "\u{fffd}"),
+    };
     line.push_str(end);
     line.into()
+}
+
+/// Whether a terminal obeys it, or whoever reads a line takes it for another one. Line ends and tabs
+/// stay.
+fn is_obeyed(character: char) -> bool {
+    !matches!(character, '\n' | '\t') && redaction::is_misleading(character)
 }
 
 fn drop_notice(dropped: u64, format: LogFormat) -> Vec<u8> {
@@ -453,6 +528,101 @@ mod tests {
                 format == LogFormat::Text || text.lines().count() == 2,
                 "{text}"
             );
+        }
+    }
+
+    /// The text that a log of this format has of what `tell` logs.
+    fn logged(format: LogFormat, tell: impl FnOnce()) -> String {
+        let (log, release, texts) = stuck(format);
+        drop(release);
+        let (dispatch, _level) = log.dispatch(LogLevel::Info);
+        tracing::dispatcher::with_default(&dispatch, tell);
+        assert!(log.queue.wait_until_written(Duration::from_secs(60)));
+        let text: Vec<u8> = texts.try_iter().flatten().collect();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the ledger cannot be opened")]
+    struct Outer(#[source] Middle);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the file \"x\" cannot be read")]
+    struct Middle(#[source] io::Error);
+
+    #[test]
+    fn both_formats_tell_all_causes_of_an_error_and_no_secret_in_them() {
+        let tell = || {
+            let cause = io::Error::other("no space left, password=hunter2");
+            let error = Outer(Middle(cause));
+            tracing::error!(error = &error as &dyn Error, count = 3, "it failed");
+            tracing::error!(error = &io::Error::other("alone") as &dyn Error, "again");
+        };
+        let text = logged(LogFormat::Text, tell);
+        let json = logged(LogFormat::Json, tell);
+        for said in [
+            "the ledger cannot be opened",
+            "cannot be read",
+            "no space left",
+            "alone",
+        ] {
+            assert!(text.contains(said), "{said} in {text}");
+            assert!(json.contains(said), "{said} in {json}");
+        }
+        for text in [&text, &json] {
+            assert!(
+                text.contains("[redacted secret") && !text.contains("hunter2"),
+                "{text}"
+            );
+        }
+        let lines: Vec<serde_json::Value> = json
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(lines.len(), 2, "{json}");
+        assert_eq!(lines[0]["error"], "the ledger cannot be opened");
+        assert_eq!(
+            (&lines[0]["count"], &lines[0]["message"]),
+            (&json!(3), &json!("it failed"))
+        );
+        let sources = lines[0]["error.sources"].as_array().unwrap();
+        assert_eq!(sources[0], "the file \"x\" cannot be read");
+        assert!(sources[1].as_str().unwrap().starts_with("no space left"));
+        assert_eq!(
+            (sources.len(), &lines[1]["error.sources"]),
+            (2, &json!(null))
+        );
+    }
+
+    #[test]
+    fn nothing_in_a_line_is_obeyed_by_a_terminal() {
+        let tell = || {
+            let strange = "a\u{9b}2J\u{202e}b";
+            tracing::info!(line = strange, other = %strange, "said {strange}");
+        };
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let text = logged(format, tell);
+            assert!(!text.contains(['\u{9b}', '\u{202e}', '\u{1b}']), "{text:?}");
+        }
+        let json: serde_json::Value = serde_json::from_str(&logged(LogFormat::Json, tell)).unwrap();
+        assert_eq!(json["line"], "a\u{9b}2J\u{202e}b");
+    }
+
+    #[test]
+    fn a_private_key_in_lines_does_not_reach_the_log() {
+        let body = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj";
+        let tell = || {
+            let (begin, end) = ("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----");
+            for line in [begin, body, body, end] {
+                tracing::info!(line, "a handler says");
+                tracing::info!("something else");
+            }
+        };
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let text = logged(format, tell);
+            assert!(!text.contains("MIIEvQ"), "{text}");
+            assert_eq!(text.matches("something else").count(), 4, "{text}");
+            assert_eq!(text.lines().count(), 8, "{text}");
         }
     }
 }

@@ -4,6 +4,7 @@
 //! on elsewhere, and `--color` decides against all of them.
 
 use std::env;
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -67,6 +68,29 @@ pub(crate) fn width() -> Option<usize> {
     }
     let (_, columns) = console::Term::stdout().size_checked()?;
     Some(usize::from(columns)).filter(|columns| *columns != 0)
+}
+
+/// Whether somebody reads standard output on a terminal, which obeys control characters.
+pub(crate) fn is_read() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// JSON with characters that mislead whoever reads it as escapes, which say the same. Line ends between
+/// values stay.
+pub(crate) fn json_text(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for character in json.chars() {
+        match character {
+            character if character.is_ascii() && character != '\u{7f}' => text.push(character),
+            character if redaction::is_misleading(character) => {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    let _ = fmt::Write::write_fmt(&mut text, format_args!("\\u{unit:04x}"));
+                }
+            }
+            character => text.push(character),
+        }
+    }
+    text
 }
 
 /// What a text is, for its colour.
@@ -173,6 +197,18 @@ mod tests {
             let found = is_colored(when, is_terminal, variable);
             assert_eq!(found, expected, "{when:?} {is_terminal} {variables:?}");
         }
+    }
+
+    #[test]
+    fn json_says_the_same_without_what_misleads() {
+        let json = "{\n  \"a\u{9b}2J\u{7f}\": \"\u{202e}é😀\u{e0041}\"\n}";
+        let text = json_text(json);
+        assert_eq!(
+            text,
+            "{\n  \"a\\u009b2J\\u007f\": \"\\u202eé😀\\udb40\\udc41\"\n}"
+        );
+        let value = |text| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(value(&text), value(json));
     }
 
     #[test]

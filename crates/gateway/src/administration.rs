@@ -3,10 +3,12 @@
 use crate::{Gateway, clock::timestamp, tasks::rfc3339_millis};
 use governance::{BreakerPhase, Micros, QuotaStore, UnavailableError};
 use ledger::{
-    Approval, ApprovalError, ApprovalFilter, ApprovalId, Decision, QueryError, ReadLedger,
-    StatisticsQuery, statistics,
+    Approval, ApprovalError, ApprovalFilter, ApprovalId, QueryError, ReadLedger, StatisticsQuery,
+    Verdict, statistics,
 };
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{Value, json, value::RawValue, value::to_raw_value};
+use std::collections::BTreeMap;
 
 /// The most approvals that are told at once.
 pub const MAX_APPROVALS: usize = 1_000;
@@ -64,7 +66,8 @@ impl<Q: QuotaStore> Gateway<Q> {
         }))
     }
 
-    /// Decides a pending approval as an operator, who is on record as `by`; what it is then.
+    /// Decides an approval, or takes a decision back, as an operator, who is on record as
+    /// `operator:` and what `verdict` says; what it is then.
     ///
     /// # Errors
     ///
@@ -72,14 +75,16 @@ impl<Q: QuotaStore> Gateway<Q> {
     pub async fn decide_approval(
         &self,
         approval: ApprovalId,
-        decision: Decision,
-        by: &str,
-    ) -> Result<Value, ApprovalError> {
+        verdict: Verdict,
+    ) -> Result<Box<RawValue>, ApprovalError> {
         let now_us = self.now_us();
-        // Whatever they call themselves, they are not the user at a client.
-        let by = format!("operator:{by}");
-        let recorder = self.recorder();
-        let decided = recorder.decide_approval(approval, decision, &by, now_us);
+        let verdict = Verdict {
+            // Whatever they call themselves, they are not the user at a client.
+            by: format!("operator:{}", verdict.by),
+            at_us: now_us,
+            ..verdict
+        };
+        let decided = self.recorder().decide_approval(approval, verdict);
         Ok(approval_json(&decided.await?, now_us))
     }
 }
@@ -129,33 +134,48 @@ pub fn approvals_json(
     ledger: &mut dyn ReadLedger,
     filter: ApprovalFilter<'_>,
     now_us: u64,
-) -> Result<Value, QueryError> {
+) -> Result<Box<RawValue>, QueryError> {
     let approvals = ledger.approvals(MAX_APPROVALS, filter)?;
-    Ok(approvals
-        .iter()
-        .map(|approval| approval_json(approval, now_us))
-        .collect())
+    let approvals = approvals.iter().map(|it| approval_json(it, now_us));
+    Ok(raw(&approvals.collect::<Vec<_>>()))
 }
 
-/// One approval, as it is at `now_us`: microseconds since the epoch, UTC.
+/// One approval, as it is at `now_us`: microseconds since the epoch, UTC. Numbers in its arguments
+/// are as they are kept.
 #[must_use]
-pub fn approval_json(approval: &Approval, now_us: u64) -> Value {
-    // What is shown of them was JSON when it was kept, or the beginning of some.
-    let arguments = serde_json::from_str(&approval.arguments);
-    let arguments = arguments.unwrap_or_else(|_| json!(approval.arguments));
-    json!({
-        "id": approval.id.to_string(),
-        "state": approval.state_at(now_us).as_str(),
-        "principal": approval.principal,
-        "capability": approval.capability,
-        "arguments": arguments,
-        "reason": approval.reason,
-        "needs": approval.needs.as_str(),
-        "policy_version": approval.policy_version,
-        "requested_at": rfc3339_millis(approval.requested_us),
-        "expires_at": rfc3339_millis(approval.expires_us),
-        "decided_by": approval.decided_by,
-        "decided_at": approval.decided_us.map(rfc3339_millis),
-        "used_by": approval.used_by.map(|call| call.to_string()),
-    })
+pub fn approval_json(approval: &Approval, now_us: u64) -> Box<RawValue> {
+    let arguments = RawValue::from_string(approval.arguments.clone());
+    let arguments = arguments.unwrap_or_else(|_| raw(&approval.arguments));
+    let (decided, revoked) = (approval.decided.as_ref(), approval.revoked.as_ref());
+    let at = |verdict: &Verdict| rfc3339_millis(verdict.at_us);
+    raw(&[
+        ("id", raw(&approval.id.to_string())),
+        ("state", raw(approval.state_at(now_us).as_str())),
+        ("principal", raw(&approval.principal)),
+        ("capability", raw(&approval.capability)),
+        ("arguments", arguments),
+        ("reason", raw(&approval.reason)),
+        ("needs", raw(approval.needs.as_str())),
+        ("policy_version", raw(&approval.policy_version)),
+        ("requested_at", raw(&rfc3339_millis(approval.requested_us))),
+        ("expires_at", raw(&rfc3339_millis(approval.expires_us))),
+        ("decided_by", raw(&decided.map(|it| &it.by))),
+        ("decided_at", raw(&decided.map(at))),
+        ("decided_proof", raw(&decided.map(|it| &it.proof))),
+        ("decided_reason", raw(&decided.map(|it| &it.reason))),
+        ("revoked_by", raw(&revoked.map(|it| &it.by))),
+        ("revoked_at", raw(&revoked.map(at))),
+        ("revoked_proof", raw(&revoked.map(|it| &it.proof))),
+        ("revoked_reason", raw(&revoked.map(|it| &it.reason))),
+        (
+            "used_by",
+            raw(&approval.used_by.map(|call| call.to_string())),
+        ),
+    ]
+    .into_iter()
+    .collect::<BTreeMap<_, _>>())
+}
+
+fn raw(value: &(impl Serialize + ?Sized)) -> Box<RawValue> {
+    to_raw_value(value).expect("plain data serializes")
 }

@@ -95,8 +95,7 @@ pub(crate) fn sealed(
     requests: BTreeMap<String, InputRequest>,
     state: Option<Value>,
 ) -> InputRequired {
-    let parameters = canonical(repeated.parameters);
-    let state = state.map(|state| sealer.seal(bound(cx, repeated, &parameters), &state, now_us));
+    let state = state.map(|state| sealer.seal(bound(cx, repeated), &state, now_us));
     InputRequired { requests, state }
 }
 
@@ -121,8 +120,7 @@ pub(crate) fn opened(
     let state = match &retry.state {
         None => None,
         Some(sealed) => {
-            let parameters = canonical(repeated.parameters);
-            let opened = sealer.open(bound(cx, repeated, &parameters), sealed, now_us);
+            let opened = sealer.open(bound(cx, repeated), sealed, now_us);
             Some(opened.map_err(|error| {
                 McpError::new(
                     ErrorCode::INVALID_PARAMS,
@@ -147,18 +145,14 @@ pub(crate) fn boxed(raw: &RawJson) -> Option<Box<RawValue>> {
     RawValue::from_string(raw.as_str().to_owned()).ok()
 }
 
-fn bound<'a>(cx: &'a RequestCx, repeated: &'a Repeated<'_>, parameters: &'a Value) -> Bound<'a> {
+fn bound<'a>(cx: &'a RequestCx, repeated: &'a Repeated<'_>) -> Bound<'a> {
     Bound {
         principal: cx.principal.as_str(),
         method: repeated.method,
         name: repeated.name,
-        parameters,
+        // A client may write the same parameters in another order when it asks again.
+        parameters: redaction::digest(repeated.parameters.as_str()),
     }
-}
-
-/// A client may write the same parameters in another order when it asks again.
-fn canonical(parameters: &RawJson) -> Value {
-    parameters.parse().unwrap_or(Value::Null)
 }
 
 /// The questions as the protocol has them, if the client has declared that it can be asked all of

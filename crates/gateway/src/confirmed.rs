@@ -14,12 +14,16 @@ use adapter_tools::Needed;
 use governance::{Confirmation, Micros};
 use ledger::{
     Approval, ApprovalError, ApprovalId, ApprovalProblem, ApprovalState, Approver, Binding,
-    Decision, Digest, NewApproval, Recorder,
+    Decision, Digest, MAX_ARGUMENTS_BYTES, NewApproval, Recorder, Verdict,
 };
 use mcp_service::{RequestCx, Service};
-use redaction::Redactor;
+use redaction::{Redactor, TooLong};
 use sha2::{Digest as _, Sha256};
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
+
+/// The most bytes of a call's arguments that the client's user is shown. Of longer ones, long values
+/// are folded; what is longer even so, an operator has to confirm.
+const MAX_QUESTION_BYTES: usize = 2_000;
 
 /// Has those calls confirmed that governance wants confirmed, each for itself.
 ///
@@ -60,17 +64,38 @@ pub struct PendingApproval {
 }
 
 /// See [`Unconfirmed`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WhyUnconfirmed {
     /// Nobody has decided yet.
     #[error("this call needs a confirmation, which is pending")]
     Pending,
+    /// Nobody has decided yet, and the client's user cannot be asked.
+    #[error(
+        "this call needs a confirmation, and its arguments are too long to be shown to the user \
+         ({0}); the confirmation is pending"
+    )]
+    TooLongForUser(TooLong),
+    /// Nobody can be shown what they would confirm.
+    #[error(
+        "this call needs a confirmation, and its arguments are too long to be shown to anybody \
+         ({0}): make several smaller calls, or send what is long as one text"
+    )]
+    TooLong(TooLong),
+    /// Nobody can say what they would confirm: this name is in an object twice.
+    #[error(
+        "this call needs a confirmation, and its arguments have {0:?} twice in one object: send each \
+         name once"
+    )]
+    Repeated(Box<str>),
     /// The client's user was asked and said no.
     #[error("the user has declined this call")]
     Declined,
     /// The client's user was asked and did not say.
     #[error("the user was asked to confirm this call, and did not answer")]
     Dismissed,
+    /// The client's user was asked and sent the form without saying yes.
+    #[error("the user was asked to confirm this call, and sent the form without allowing it")]
+    NotAllowed,
     /// The ledger says that it cannot be had, or used.
     #[error("this call needs a confirmation: {0}")]
     Approval(ApprovalProblem),
@@ -132,18 +157,22 @@ impl<S> Confirmed<S> {
         let approval = self.request(cx, admitted, needs, binding).await?;
         match approval.state {
             ApprovalState::Approved => Ok(Found::Approved(approval.id, binding)),
-            ApprovalState::Pending if needs == Confirmation::User && askable(cx).form => {
-                let needed = self.question(admitted);
-                let asked = Confirming::new(approval.id, binding, Stage::Asked);
-                Ok(Found::Ask(pack(needed, Some(asked))))
-            }
+            ApprovalState::Pending if needs == Confirmation::User && askable(cx).form => match self
+                .question(admitted)
+            {
+                Ok(needed) => {
+                    let asked = Confirming::new(approval.id, binding, Stage::Asked);
+                    Ok(Found::Ask(pack(needed, Some(asked))))
+                }
+                Err(too_long) => Err(refused(WhyUnconfirmed::TooLongForUser(too_long), &approval)),
+            },
             ApprovalState::Pending => Err(refused(WhyUnconfirmed::Pending, &approval)),
             ApprovalState::Denied => {
                 let why = WhyUnconfirmed::Approval(ApprovalProblem::Denied);
                 Err(refused(why, &approval))
             }
             // Not what is given to whoever asks for one.
-            ApprovalState::Used | ApprovalState::Expired => {
+            ApprovalState::Used | ApprovalState::Expired | ApprovalState::Revoked => {
                 let why = WhyUnconfirmed::Approval(ApprovalProblem::Expired);
                 Err(refused(why, &approval))
             }
@@ -162,12 +191,15 @@ impl<S> Confirmed<S> {
         let decision = match said {
             Said::Yes => Decision::Approve,
             Said::No => Decision::Deny,
+            // Neither decides anything: the same call, made again, asks again.
             Said::Nothing => return Err(unconfirmed(WhyUnconfirmed::Dismissed, None)),
+            Said::NotYes => return Err(unconfirmed(WhyUnconfirmed::NotAllowed, None)),
         };
-        let by = format!("user:{}", cx.principal);
-        let decided = self
-            .recorder
-            .decide_approval(asked, decision, &by, (self.clock)());
+        let verdict = Verdict {
+            proof: Some("the client's user, by elicitation".to_owned()),
+            ..Verdict::new(decision, format!("user:{}", cx.principal), (self.clock)())
+        };
+        let decided = self.recorder.decide_approval(asked, verdict);
         match (decided.await, said) {
             (Ok(approval), Said::Yes) => Ok(Some(Found::Approved(approval.id, binding))),
             (Ok(approval), _) => Err(refused(WhyUnconfirmed::Declined, &approval)),
@@ -196,7 +228,7 @@ impl<S> Confirmed<S> {
         binding: Digest,
     ) -> Result<Approval, InvocationError> {
         let reason = admitted.confirmation_rule().unwrap_or_default().to_owned();
-        let new = self.new_approval(cx, admitted, needs, binding, reason);
+        let new = self.new_approval(cx, admitted, needs, binding, reason)?;
         let approval = self.recorder.request_approval(&new).await;
         approval.map_err(not_had)
     }
@@ -208,16 +240,19 @@ impl<S> Confirmed<S> {
         needs: Confirmation,
         binding: Digest,
         reason: String,
-    ) -> NewApproval {
+    ) -> Result<NewApproval, InvocationError> {
         let now_us = (self.clock)();
         let expire_us = u64::try_from(self.expire.as_micros()).unwrap_or(u64::MAX);
         let invocation = admitted.inner();
-        NewApproval {
+        let arguments = self
+            .shown_arguments(invocation, MAX_ARGUMENTS_BYTES)
+            .map_err(|too_long| unconfirmed(WhyUnconfirmed::TooLong(too_long), None))?;
+        Ok(NewApproval {
             id: ApprovalId::random(),
             binding,
             principal: cx.principal.as_str().to_owned(),
             capability: invocation.capability.clone(),
-            arguments: self.shown_arguments(invocation).into_owned(),
+            arguments,
             policy_version: admitted.policy_version(),
             reason,
             needs: match needs {
@@ -229,26 +264,28 @@ impl<S> Confirmed<S> {
             expires_us: now_us
                 .saturating_add(expire_us)
                 .min(i64::MAX.unsigned_abs()),
-        }
+        })
     }
 
-    /// The arguments for people to see, in the ledger and in questions.
-    fn shown_arguments<'a>(&self, invocation: &'a Invocation) -> Cow<'a, str> {
-        self.redactor
-            .json(&invocation.capability, invocation.arguments.as_str())
+    /// The arguments for people to see, in the ledger and in questions: without secrets, and whole, but
+    /// for long values that are folded.
+    fn shown_arguments(&self, invocation: &Invocation, max: usize) -> Result<String, TooLong> {
+        let arguments = invocation.arguments.as_str();
+        let redacted = self.redactor.json(&invocation.capability, arguments);
+        redaction::folded(&redacted, max)
     }
 
-    fn question(&self, admitted: &Admitted<Invocation>) -> Needed {
+    fn question(&self, admitted: &Admitted<Invocation>) -> Result<Needed, TooLong> {
         let invocation = admitted.inner();
         let estimate = admitted.estimate();
         let risks: Vec<_> = admitted.risk().names().collect();
-        Question {
+        let question = Question {
             capability: &invocation.capability,
-            arguments: &self.shown_arguments(invocation),
+            arguments: &self.shown_arguments(invocation, MAX_QUESTION_BYTES)?,
             cost: (estimate != Micros::ZERO).then(|| estimate.to_string()),
             risks: &risks,
-        }
-        .form()
+        };
+        Ok(question.form())
     }
 
     /// Makes an approval for the rest of a call that was confirmed, has begun, and has asked
@@ -260,10 +297,11 @@ impl<S> Confirmed<S> {
         let decided = match requested {
             Ok(_) => {
                 let by = format!("confirmed:{after}");
-                let decide = Decision::Approve;
-                self.recorder
-                    .decide_approval(id, decide, &by, (self.clock)())
-                    .await
+                let verdict = Verdict {
+                    proof: Some("goes on with a call that was confirmed".to_owned()),
+                    ..Verdict::new(Decision::Approve, by, (self.clock)())
+                };
+                self.recorder.decide_approval(id, verdict).await
             }
             Err(error) => Err(error),
         };
@@ -334,6 +372,10 @@ where
         needs: Confirmation,
         carried: Option<Confirming>,
     ) -> Result<Invoked, InvocationError> {
+        let arguments = admitted.inner().arguments.as_str();
+        if let Some(name) = redaction::repeated_name(arguments) {
+            return Err(unconfirmed(WhyUnconfirmed::Repeated(name.into()), None));
+        }
         let binding = binding_of(cx, &admitted);
         let (approval, used) = match self.find(cx, &admitted, needs, binding, carried).await? {
             Found::Approved(approval, used) => (approval, used),
@@ -341,7 +383,7 @@ where
         };
         let reason = format!("goes on with what {approval} was for, which has asked something");
         let rest = going_on(binding, &approval.to_string());
-        let rest = self.new_approval(cx, &admitted, needs, rest, reason);
+        let rest = self.new_approval(cx, &admitted, needs, rest, reason)?;
         let admitted = admitted.with_approval(approval, used);
         match self.inner.call(cx, admitted).await? {
             Invoked::NeedsInput(needed) => {

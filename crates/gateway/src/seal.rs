@@ -7,6 +7,7 @@ use chacha20poly1305::{
     XChaCha20Poly1305, XNonce,
     aead::{Aead, KeyInit, Payload},
 };
+use ledger::Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
@@ -30,8 +31,8 @@ pub(crate) struct Bound<'a> {
     pub(crate) principal: &'a str,
     pub(crate) method: &'a str,
     pub(crate) name: &'a str,
-    /// The parameters, apart from what a retry adds, in canonical form.
-    pub(crate) parameters: &'a Value,
+    /// A digest of the parameters, apart from what a retry adds, in canonical form.
+    pub(crate) parameters: Digest,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -105,9 +106,8 @@ impl Sealer {
 }
 
 impl Bound<'_> {
-    /// Objects are kept sorted by name, so equal parameters are equal text.
     fn context(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("a tree of values serializes")
+        serde_json::to_vec(self).expect("texts and a digest serialize")
     }
 }
 
@@ -126,23 +126,23 @@ mod tests {
     #[test]
     fn a_state_opens_for_its_own_request_alone() {
         let sealer = Sealer::new();
-        let parameters = json!({ "b": 1, "a": [2] });
+        let parameters = redaction::digest(r#"{"b":1,"a":[9007199254740993]}"#);
         let bound = Bound {
             principal: "alice",
             method: "tools/call",
             name: "transfer",
-            parameters: &parameters,
+            parameters,
         };
         let state = json!({ "step": 2 });
         let sealed = sealer.seal(bound, &state, 1_000);
         assert!(!sealed.contains("step"));
         assert_eq!(sealer.open(bound, &sealed, 1_000), Ok(state));
-        let same: Value = serde_json::from_str(r#"{"a":[2],"b":1}"#).unwrap();
+        let same = redaction::digest(r#"{ "a": [9007199254740993], "b": 1 }"#);
         assert!(
             sealer
                 .open(
                     Bound {
-                        parameters: &same,
+                        parameters: same,
                         ..bound
                     },
                     &sealed,
@@ -151,7 +151,8 @@ mod tests {
                 .is_ok()
         );
 
-        let other = json!({ "b": 2, "a": [2] });
+        // Numbers beyond the precision of a double are told apart.
+        let other = redaction::digest(r#"{"b":1,"a":[9007199254740992]}"#);
         for stranger in [
             Bound {
                 principal: "bob",
@@ -166,7 +167,7 @@ mod tests {
                 ..bound
             },
             Bound {
-                parameters: &other,
+                parameters: other,
                 ..bound
             },
         ] {

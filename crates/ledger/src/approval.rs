@@ -1,7 +1,7 @@
 //! What a person must agree to before it runs.
 
 use crate::{CallId, Digest, MAX_TEXT_BYTES, Note, NoteKind, checkpoint::hex, codec};
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::{fmt, str::FromStr};
 use uuid::Uuid;
@@ -112,9 +112,34 @@ pub enum Decision {
     Approve,
     /// It may not.
     Deny,
+    /// An earlier decision is taken back, if no call has used it: whoever calls again asks anew.
+    Revoke,
 }
 
-/// How far an approval has come. Only the first two can change.
+/// A decision, and who made it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// What was decided.
+    pub decision: Decision,
+    /// Who decided: `user:` and a principal for the person at a client, who may decide what they
+    /// asked for unless an operator must; any other word for an operator.
+    pub by: String,
+    /// The way in which they proved who they are, or that they did not; `None` where that is not
+    /// known. At most [`MAX_PROOF_BYTES`] are kept.
+    pub proof: Option<String>,
+    /// The reason that they gave. At most [`MAX_REASON_BYTES`] are kept.
+    pub reason: Option<String>,
+    /// When: microseconds since the epoch, UTC.
+    pub at_us: u64,
+}
+
+/// The most bytes of [`Verdict::proof`] that are kept.
+pub const MAX_PROOF_BYTES: usize = 256;
+
+/// The most bytes of [`Verdict::reason`] that are kept.
+pub const MAX_REASON_BYTES: usize = 512;
+
+/// How far an approval has come. Only the first three can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ApprovalState {
     /// Nobody has decided.
@@ -127,6 +152,8 @@ pub enum ApprovalState {
     Used,
     /// Its time ran out before it was used.
     Expired,
+    /// The decision was taken back before it was used.
+    Revoked,
 }
 
 /// An approval that is asked for.
@@ -140,8 +167,8 @@ pub struct NewApproval {
     pub principal: String,
     /// What, as `kind/name`.
     pub capability: String,
-    /// The arguments as JSON text, already redacted: they are shown to whoever decides. Longer ones
-    /// than [`crate::MAX_ARGUMENTS_BYTES`] are cut, and say so.
+    /// The arguments as JSON text, already redacted: they are shown to whoever decides. No approval
+    /// is made of longer ones than [`crate::MAX_ARGUMENTS_BYTES`]: nobody approves what is cut.
     pub arguments: String,
     /// The version of the rules that ask for it.
     pub policy_version: u64,
@@ -171,10 +198,10 @@ pub struct Approval {
     pub expires_us: u64,
     /// How far it has come.
     pub state: ApprovalState,
-    /// Who decided, `user:…` or another word of the kind, once somebody has.
-    pub decided_by: Option<String>,
-    /// When: microseconds since the epoch, UTC.
-    pub decided_us: Option<u64>,
+    /// What was decided, once somebody has.
+    pub decided: Option<Verdict>,
+    /// Who took that back, if somebody has.
+    pub revoked: Option<Verdict>,
     /// The call that used it.
     pub used_by: Option<CallId>,
     /// When: microseconds since the epoch, UTC.
@@ -211,6 +238,12 @@ pub enum ApprovalProblem {
     /// Too many wait for a decision already.
     #[error("too many approvals are pending")]
     TooManyPending,
+    /// It was taken back.
+    #[error("the approval was taken back")]
+    Revoked,
+    /// What is to be approved is too long to be shown as a whole.
+    #[error("what is to be approved is too large to be shown")]
+    TooLarge,
 }
 
 /// How many approvals may wait for a decision at once.
@@ -249,8 +282,8 @@ impl From<NewApproval> for Approval {
             requested_us: new.requested_us,
             expires_us: new.expires_us,
             state: ApprovalState::Pending,
-            decided_by: None,
-            decided_us: None,
+            decided: None,
+            revoked: None,
             used_by: None,
             used_us: None,
         }
@@ -268,39 +301,55 @@ impl Approval {
         }
     }
 
-    /// Decides, if that is still possible and `by` may.
-    pub(crate) fn decide(
-        &mut self,
-        decision: Decision,
-        by: &str,
-        at_us: u64,
-    ) -> Result<(), ApprovalProblem> {
-        match self.state_at(at_us) {
-            ApprovalState::Pending => {}
-            ApprovalState::Expired => return Err(ApprovalProblem::Expired),
-            ApprovalState::Approved | ApprovalState::Denied | ApprovalState::Used => {
+    /// Decides, or takes a decision back, if that is still possible and whoever decides may.
+    pub(crate) fn decide(&mut self, verdict: &Verdict) -> Result<(), ApprovalProblem> {
+        let is_revoked = verdict.decision == Decision::Revoke;
+        match (self.state_at(verdict.at_us), is_revoked) {
+            (ApprovalState::Pending, false) | (ApprovalState::Approved, true) => {}
+            (ApprovalState::Denied, true) if verdict.at_us < self.expires_us => {}
+            (ApprovalState::Denied, true) | (ApprovalState::Expired, _) => {
+                return Err(ApprovalProblem::Expired);
+            }
+            (ApprovalState::Pending, true) => return Err(ApprovalProblem::Pending),
+            (ApprovalState::Used, true) => return Err(ApprovalProblem::Used),
+            (ApprovalState::Revoked, _) => return Err(ApprovalProblem::Revoked),
+            (ApprovalState::Approved | ApprovalState::Denied | ApprovalState::Used, false) => {
                 return Err(ApprovalProblem::Decided);
             }
         }
-        if let Some(user) = by.strip_prefix(USER_PREFIX)
-            && (self.needs == Approver::Operator
+        if let Some(user) = verdict.by.strip_prefix(USER_PREFIX)
+            && (is_revoked
+                || self.needs == Approver::Operator
                 || codec::cut(user, MAX_TEXT_BYTES) != self.principal)
         {
             return Err(ApprovalProblem::NotEntitled);
         }
-        self.state = match decision {
+        let verdict = verdict.shortened();
+        self.state = match verdict.decision {
             Decision::Approve => ApprovalState::Approved,
             Decision::Deny => ApprovalState::Denied,
+            Decision::Revoke => ApprovalState::Revoked,
         };
-        self.decided_by = Some(by.to_owned());
-        self.decided_us = Some(at_us);
+        match is_revoked {
+            false => self.decided = Some(verdict),
+            true => self.revoked = Some(verdict),
+        }
         Ok(())
     }
 
     /// Whether whoever asked for it has turned it down.
     pub(crate) fn was_declined(&self) -> bool {
-        let by = self.decided_by.as_deref().unwrap_or_default();
-        self.state == ApprovalState::Denied && by.starts_with(USER_PREFIX)
+        let by = self.decided.as_ref().map(|decided| decided.by.as_str());
+        self.state == ApprovalState::Denied && by.is_some_and(|by| by.starts_with(USER_PREFIX))
+    }
+
+    /// What was done to it last by somebody, if it was decided: what the ledger calls that, and when
+    /// it was.
+    pub(crate) fn last_verdict(&self) -> Option<(NoteKind, &Verdict)> {
+        let revoked = self.revoked.as_ref();
+        let revoked = revoked.map(|it| (NoteKind::APPROVAL_REVOKED, it));
+        let decided = self.decided.as_ref();
+        revoked.or_else(|| decided.map(|it| (NoteKind::APPROVAL_DECIDED, it)))
     }
 
     /// Whether a call with this binding may use it now.
@@ -314,6 +363,7 @@ impl Approval {
             ApprovalState::Denied => Err(ApprovalProblem::Denied),
             ApprovalState::Used => Err(ApprovalProblem::Used),
             ApprovalState::Expired => Err(ApprovalProblem::Expired),
+            ApprovalState::Revoked => Err(ApprovalProblem::Revoked),
         }
     }
 
@@ -323,7 +373,7 @@ impl Approval {
         self.used_us = Some(at_us);
     }
 
-    /// What the ledger says of its being asked for, decided or expired, at this time.
+    /// What the ledger says of its being asked for, decided, taken back or expired, at this time.
     pub(crate) fn with_note<T>(
         &self,
         kind: NoteKind,
@@ -332,11 +382,12 @@ impl Approval {
     ) -> T {
         let actor = if kind == NoteKind::APPROVAL_REQUESTED {
             &self.principal
-        } else if kind == NoteKind::APPROVAL_DECIDED {
-            self.decided_by.as_deref().unwrap_or_default()
-        } else {
+        } else if kind == NoteKind::APPROVAL_EXPIRED {
             "system"
+        } else {
+            self.last_verdict().map_or("", |(_, verdict)| &verdict.by)
         };
+        let decided = self.decided.as_ref();
         let detail = json!({
             "principal": self.principal,
             "capability": self.capability,
@@ -348,7 +399,11 @@ impl Approval {
             "state": self.state.as_str(),
             "requested_us": self.requested_us,
             "expires_us": self.expires_us,
-            "decided_us": self.decided_us,
+            "decided_us": decided.map(|decided| decided.at_us),
+            // A decision that is taken back is told again: it may have been both decided and taken
+            // back beside the server, between two looks.
+            "decided": decided.map(Verdict::to_json),
+            "revoked": self.revoked.as_ref().map(Verdict::to_json),
         });
         then(&Note {
             at_us,
@@ -358,6 +413,75 @@ impl Approval {
             policy_version: self.policy_version,
             detail: &detail.to_string(),
         })
+    }
+}
+
+impl Verdict {
+    /// A decision of which neither reason nor proof is known.
+    #[must_use]
+    pub fn new(decision: Decision, by: impl Into<String>, at_us: u64) -> Self {
+        Self {
+            decision,
+            by: by.into(),
+            proof: None,
+            reason: None,
+            at_us,
+        }
+    }
+
+    /// As it is kept.
+    fn shortened(&self) -> Self {
+        let short = |text: &Option<String>, max| {
+            let text = text.as_deref().map(|text| codec::cut(text, max));
+            let text = text.map(|text| text.replace(char::is_control, " "));
+            text.filter(|text| !text.trim().is_empty())
+        };
+        Self {
+            proof: short(&self.proof, MAX_PROOF_BYTES),
+            reason: short(&self.reason, MAX_REASON_BYTES),
+            ..self.clone()
+        }
+    }
+
+    /// As the ledger says it.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "decision": self.decision.as_str(),
+            "by": codec::cut(&self.by, MAX_TEXT_BYTES),
+            "proof": self.proof,
+            "reason": self.reason,
+            "at_us": self.at_us.min(i64::MAX.unsigned_abs()),
+        })
+    }
+}
+
+impl Decision {
+    /// Its name, the same in the store and in every format.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Approve => "approve",
+            Self::Deny => "deny",
+            Self::Revoke => "revoke",
+        }
+    }
+
+    /// The decision of this name in a store. Older versions did not store it: what is denied now was
+    /// denied then, and nothing could be taken back.
+    pub(crate) fn stored(name: Option<&str>, state: ApprovalState) -> Self {
+        let named = name.and_then(Self::named);
+        named.unwrap_or(match state {
+            ApprovalState::Denied => Self::Deny,
+            _ => Self::Approve,
+        })
+    }
+
+    /// The decision of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Approve, Self::Deny, Self::Revoke]
+            .into_iter()
+            .find(|decision| decision.as_str() == name)
     }
 }
 
@@ -371,6 +495,7 @@ impl ApprovalState {
             Self::Denied => "denied",
             Self::Used => "used",
             Self::Expired => "expired",
+            Self::Revoked => "revoked",
         }
     }
 
@@ -383,6 +508,7 @@ impl ApprovalState {
             Self::Denied,
             Self::Used,
             Self::Expired,
+            Self::Revoked,
         ]
         .into_iter()
         .find(|state| state.as_str() == name)
@@ -414,7 +540,7 @@ impl Approver {
 }
 
 impl ApprovalProblem {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Missing,
         Self::AnotherCall,
         Self::Pending,
@@ -424,6 +550,8 @@ impl ApprovalProblem {
         Self::Expired,
         Self::NotEntitled,
         Self::TooManyPending,
+        Self::Revoked,
+        Self::TooLarge,
     ];
 
     /// Its name, the same in every format.
@@ -439,6 +567,8 @@ impl ApprovalProblem {
             Self::Expired => "expired",
             Self::NotEntitled => "not_entitled",
             Self::TooManyPending => "too_many_pending",
+            Self::Revoked => "revoked",
+            Self::TooLarge => "too_large",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Deciding approvals beside a running server.
 
 use crate::{
-    Approval, ApprovalId, ApprovalProblem, Decision, OpenError,
+    Approval, ApprovalId, ApprovalProblem, OpenError, Verdict,
     rows::Rows,
     schema::open_to_decide,
     shelf::{Shelf, at_once},
@@ -44,8 +44,7 @@ impl ApprovalDesk {
         open_to_decide(path.as_ref()).map(|connection| Self { connection })
     }
 
-    /// Decides a pending approval. `by` says who does, and does not begin with `user:` unless it is
-    /// the person at the client. `at_us` is in microseconds since the epoch, UTC.
+    /// Decides a pending approval, or takes a decision back.
     ///
     /// # Errors
     ///
@@ -53,9 +52,7 @@ impl ApprovalDesk {
     pub fn decide(
         &mut self,
         approval: ApprovalId,
-        decision: Decision,
-        by: &str,
-        at_us: u64,
+        verdict: &Verdict,
     ) -> Result<Approval, DeskError> {
         let transaction = self
             .connection
@@ -63,9 +60,7 @@ impl ApprovalDesk {
         let mut rows = Rows::new(&transaction);
         let mut found = at_once(rows.approval(approval))?
             .ok_or(DeskError::Refused(ApprovalProblem::Missing))?;
-        found
-            .decide(decision, by, at_us)
-            .map_err(DeskError::Refused)?;
+        found.decide(verdict).map_err(DeskError::Refused)?;
         at_once(rows.put_approval(&found, false))?;
         transaction.commit()?;
         Ok(found)

@@ -73,7 +73,8 @@ mod writer;
 pub use crate::{
     approval::{
         Approval, ApprovalId, ApprovalProblem, ApprovalState, Approver, Binding, Decision,
-        NewApproval, ParseApprovalIdError, PendingBounds,
+        MAX_PROOF_BYTES, MAX_REASON_BYTES, NewApproval, ParseApprovalIdError, PendingBounds,
+        Verdict,
     },
     checkpoint::{
         Checkpoint, CheckpointOptions, Checkpoints, Continuity, ContinuityError,

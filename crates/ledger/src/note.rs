@@ -48,6 +48,7 @@ impl NoteKind {
     pub const KEY_CHANGED: Self = Self::constant("key_changed");
     pub const APPROVAL_REQUESTED: Self = Self::constant("approval_requested");
     pub const APPROVAL_DECIDED: Self = Self::constant("approval_decided");
+    pub const APPROVAL_REVOKED: Self = Self::constant("approval_revoked");
     pub const APPROVAL_EXPIRED: Self = Self::constant("approval_expired");
     pub const REFUSALS_AGGREGATED: Self = Self::constant("refusals_aggregated");
     pub const CHECKPOINT: Self = Self::constant("checkpoint");

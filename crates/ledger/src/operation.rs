@@ -6,7 +6,7 @@
 
 use crate::{
     Approval, ApprovalId, ApprovalProblem, ApprovalState, Approver, CallId, Decision, DecodeError,
-    Digest, NewApproval, Outcome, PendingBounds,
+    Digest, NewApproval, Outcome, PendingBounds, Verdict,
     codec::{Input, put_option, put_text, put_u64},
 };
 
@@ -24,17 +24,12 @@ pub enum Operation {
         /// How many may be pending.
         bounds: PendingBounds,
     },
-    /// Decides a pending approval.
+    /// Decides a pending approval, or takes a decision back.
     DecideApproval {
         /// Which.
         approval: ApprovalId,
-        /// What is decided.
-        decision: Decision,
-        /// Who decides: `user:` and a principal for the person at a client, any other word for an
-        /// operator.
-        by: String,
-        /// When: microseconds since the epoch, UTC.
-        at_us: u64,
+        /// What is decided, and who decides.
+        verdict: Verdict,
     },
     /// Claims what a call needs before it may run, all or nothing. If it is refused, the store
     /// ends the call as denied in the same transaction.
@@ -252,8 +247,8 @@ fn put_approval(out: &mut Vec<u8>, approval: &Approval) {
     }
     put_whole(out, approval.needs.as_str());
     put_whole(out, approval.state.as_str());
-    put_option(out, approval.decided_by.as_deref(), put_whole);
-    put_option(out, approval.decided_us, put_u64);
+    put_option(out, approval.decided.as_ref(), put_verdict);
+    put_option(out, approval.revoked.as_ref(), put_verdict);
     put_option(out, approval.used_by, put_call);
     put_option(out, approval.used_us, put_u64);
 }
@@ -272,10 +267,28 @@ fn approval(input: &mut Input<'_>) -> Result<Approval, DecodeError> {
         expires_us: input.u64()?,
         needs: Approver::named(&input.text()?),
         state: ApprovalState::named(&input.text()?).ok_or(DecodeError::Unknown)?,
-        decided_by: input.option(Input::text)?,
-        decided_us: input.option(Input::u64)?,
+        decided: input.option(verdict)?,
+        revoked: input.option(verdict)?,
         used_by: input.option(call)?,
         used_us: input.option(Input::u64)?,
+    })
+}
+
+fn put_verdict(out: &mut Vec<u8>, verdict: &Verdict) {
+    put_whole(out, verdict.decision.as_str());
+    put_whole(out, &verdict.by);
+    put_option(out, verdict.proof.as_deref(), put_whole);
+    put_option(out, verdict.reason.as_deref(), put_whole);
+    put_u64(out, verdict.at_us);
+}
+
+fn verdict(input: &mut Input<'_>) -> Result<Verdict, DecodeError> {
+    Ok(Verdict {
+        decision: Decision::named(&input.text()?).ok_or(DecodeError::Unknown)?,
+        by: input.text()?,
+        proof: input.option(Input::text)?,
+        reason: input.option(Input::text)?,
+        at_us: input.u64()?,
     })
 }
 

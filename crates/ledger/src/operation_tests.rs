@@ -5,7 +5,8 @@ use crate::{
     Appended, Approval, ApprovalDesk, ApprovalId, ApprovalState, Approver, CallId, Claim,
     ClaimRefusal, Decision, Digest, Durability, End, Entry, Event, Group, KeyClaim, Kind,
     LedgerReader, LedgerStore, MemoryLedger, NewApproval, NoteKind, Operation, OperationOutcome,
-    Outcome, PendingBounds, ReadLedger, SqliteLedger, Start, codec, shelf::at_once, store::entries,
+    Outcome, PendingBounds, ReadLedger, SqliteLedger, Start, Verdict, codec, shelf::at_once,
+    store::entries,
 };
 use proptest::prelude::*;
 use rusqlite::Connection;
@@ -24,9 +25,9 @@ const BOUNDS: PendingBounds = PendingBounds {
 #[derive(Clone, Debug)]
 enum Step {
     Request(u8),
-    Decide(usize, bool),
+    Decide(usize, Decision),
     /// By another process.
-    DecideBeside(usize, bool),
+    DecideBeside(usize, Decision),
     Claim {
         approval: Option<usize>,
         binding: u8,
@@ -50,6 +51,14 @@ enum Trouble {
     After,
 }
 
+fn decision() -> impl Strategy<Value = Decision> {
+    prop_oneof![
+        6 => Just(Decision::Approve),
+        2 => Just(Decision::Deny),
+        3 => Just(Decision::Revoke),
+    ]
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let outcome = prop_oneof![
         Just(Outcome::Succeeded),
@@ -59,9 +68,9 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     prop_oneof![
         3 => (0..3_u8).prop_map(Step::Request),
-        3 => (any::<usize>(), prop::bool::weighted(0.8)).prop_map(|(it, yes)| Step::Decide(it, yes)),
-        2 => (any::<usize>(), prop::bool::weighted(0.8))
-            .prop_map(|(it, yes)| Step::DecideBeside(it, yes)),
+        3 => (any::<usize>(), decision()).prop_map(|(it, decision)| Step::Decide(it, decision)),
+        2 => (any::<usize>(), decision())
+            .prop_map(|(it, decision)| Step::DecideBeside(it, decision)),
         6 => (
             prop::option::weighted(0.7, any::<usize>()),
             0..3_u8,
@@ -230,6 +239,7 @@ struct Model {
     open: Vec<(CallId, Option<u8>)>,
     claimed_by: HashMap<ApprovalId, CallId>,
     decided: HashSet<ApprovalId>,
+    revoked: HashSet<ApprovalId>,
 }
 
 impl Model {
@@ -289,7 +299,8 @@ async fn carry_out(mut store: Store, steps: Vec<(Step, Trouble)>) {
                     expires_us: model.now_us + 50,
                 };
                 let lasting = |it: &&(ApprovalId, u8, u64, ApprovalState)| {
-                    model.now_us < it.2 && it.3 != ApprovalState::Used
+                    let is_over = matches!(it.3, ApprovalState::Used | ApprovalState::Revoked);
+                    model.now_us < it.2 && !is_over
                 };
                 let lasting: Vec<_> = model.approvals.iter().filter(lasting).collect();
                 let pending = lasting
@@ -323,28 +334,28 @@ async fn carry_out(mut store: Store, steps: Vec<(Step, Trouble)>) {
                     other => panic!("{other:?}"),
                 }
             }
-            Step::Decide(index, yes) | Step::DecideBeside(index, yes)
+            Step::Decide(index, decision) | Step::DecideBeside(index, decision)
                 if !model.approvals.is_empty() =>
             {
                 let index = index % model.approvals.len();
-                let possible =
-                    model.is_live(index) && model.approvals[index].3 == ApprovalState::Pending;
-                let id = model.approvals[index].0;
-                let decision = match yes {
-                    true => Decision::Approve,
-                    false => Decision::Deny,
-                };
+                let (id, _, expires_us, state) = model.approvals[index];
+                let possible = model.now_us < expires_us
+                    && match decision {
+                        Decision::Revoke => {
+                            matches!(state, ApprovalState::Approved | ApprovalState::Denied)
+                        }
+                        Decision::Approve | Decision::Deny => state == ApprovalState::Pending,
+                    };
+                let verdict = Verdict::new(decision, "bob", model.now_us);
                 let decided = match (&mut store, &step) {
                     (Store::Sqlite(_, path, _), Step::DecideBeside(..)) => {
                         let mut desk = ApprovalDesk::open(path).unwrap();
-                        desk.decide(id, decision, "bob", model.now_us).is_ok()
+                        desk.decide(id, &verdict).is_ok()
                     }
                     _ => {
                         let decide = Operation::DecideApproval {
                             approval: id,
-                            decision,
-                            by: "bob".to_owned(),
-                            at_us: model.now_us,
+                            verdict,
                         };
                         let outcome = store.append(&[], 0, decide, trouble).await;
                         matches!(outcome, OperationOutcome::Approval(_))
@@ -352,10 +363,14 @@ async fn carry_out(mut store: Store, steps: Vec<(Step, Trouble)>) {
                 };
                 assert_eq!(decided, possible);
                 if decided {
-                    model.decided.insert(id);
-                    model.approvals[index].3 = match yes {
-                        true => ApprovalState::Approved,
-                        false => ApprovalState::Denied,
+                    model.approvals[index].3 = match decision {
+                        Decision::Approve => ApprovalState::Approved,
+                        Decision::Deny => ApprovalState::Denied,
+                        Decision::Revoke => ApprovalState::Revoked,
+                    };
+                    match decision {
+                        Decision::Revoke => model.revoked.insert(id),
+                        _ => model.decided.insert(id),
                     };
                 }
             }
@@ -496,6 +511,7 @@ fn compare(store: &Store, model: &Model) {
     }
     assert_eq!(rows.len(), model.approvals.len());
     let (mut starts, mut ends, mut decided) = (HashMap::new(), HashMap::new(), Vec::new());
+    let (mut revoked, mut told_with) = (Vec::new(), HashSet::new());
     for (sequence, entry) in (1..).zip(store.entries()) {
         assert_eq!(entry.sequence, sequence);
         match entry.event {
@@ -509,12 +525,25 @@ fn compare(store: &Store, model: &Model) {
             Event::Noted(noted) if noted.kind == NoteKind::APPROVAL_DECIDED => {
                 decided.push(noted.subject.parse::<ApprovalId>().unwrap());
             }
+            Event::Noted(noted) if noted.kind == NoteKind::APPROVAL_REVOKED => {
+                let id = noted.subject.parse::<ApprovalId>().unwrap();
+                let detail: serde_json::Value = serde_json::from_str(&noted.detail.text).unwrap();
+                assert_eq!(detail["decided"]["by"], "bob");
+                told_with.insert(id);
+                revoked.push(id);
+            }
             Event::Noted(_) => {}
         }
     }
-    // Each decision is noted once, whoever has made it.
+    // Each decision is noted once, whoever has made it, or with its being taken back, if both happened
+    // beside the server between two looks.
     let noted: HashSet<_> = decided.iter().copied().collect();
-    assert_eq!((noted.len(), noted), (decided.len(), model.decided.clone()));
+    assert_eq!(noted.len(), decided.len());
+    assert!(noted.is_subset(&model.decided));
+    let noted: HashSet<_> = noted.union(&told_with).copied().collect();
+    assert_eq!(noted, model.decided);
+    let noted: HashSet<_> = revoked.iter().copied().collect();
+    assert_eq!((noted.len(), noted), (revoked.len(), model.revoked.clone()));
     let mut users = HashMap::new();
     for (call, started) in &starts {
         let denied = ends

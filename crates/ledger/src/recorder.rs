@@ -1,7 +1,7 @@
 use crate::{
     Account, Approval, ApprovalId, ApprovalProblem, CallId, Charge, Claim, ClaimRefusal,
-    DEFAULT_MAX_REFUSALS, Decision, End, Health, KeyClaim, LedgerStore, MAX_KEPT_BYTES,
-    NewApproval, Note, Operation, OperationOutcome, Outcome, PendingBounds, Start, Witness,
+    DEFAULT_MAX_REFUSALS, End, Health, KeyClaim, LedgerStore, MAX_KEPT_BYTES, NewApproval, Note,
+    Operation, OperationOutcome, Outcome, PendingBounds, Start, Verdict, Witness,
     queue::{Shared, Slot, Unclaimed},
     writer::{self, Ending},
 };
@@ -387,9 +387,7 @@ impl Recorder {
         approval_of(self.operate(operation).await)
     }
 
-    /// Decides a pending approval, on record. `by` is `user:` and a principal for the person at a
-    /// client, who may decide what they asked for unless an operator must; or any other word for an
-    /// operator.
+    /// Decides a pending approval, or takes a decision back, on record.
     ///
     /// # Errors
     ///
@@ -397,15 +395,11 @@ impl Recorder {
     pub async fn decide_approval(
         &self,
         approval: ApprovalId,
-        decision: Decision,
-        by: &str,
-        at_us: u64,
+        verdict: Verdict,
     ) -> Result<Approval, ApprovalError> {
         let operation = || Operation::DecideApproval {
             approval,
-            decision,
-            by: by.to_owned(),
-            at_us,
+            verdict: verdict.clone(),
         };
         approval_of(self.operate(operation).await)
     }

@@ -1,7 +1,8 @@
 //! Approvals and keys in `SQLite`.
 
 use crate::{
-    Approval, ApprovalId, ApprovalState, Approver, CallId, Kept, KeyClaim, NewApproval,
+    Approval, ApprovalId, ApprovalState, Approver, CallId, Decision, Kept, KeyClaim, NewApproval,
+    Verdict,
     shelf::{KeyRow, KeyState, Shelf},
 };
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
@@ -128,11 +129,14 @@ impl Shelf for Rows<'_> {
         it: &Approval,
         noted: bool,
     ) -> impl Future<Output = rusqlite::Result<()>> + Send {
+        let (decided, revoked) = (it.decided.as_ref(), it.revoked.as_ref());
         ready(self.execute(
             "INSERT OR REPLACE INTO approval (id, binding, principal, capability, arguments,
                 policy_version, reason, needs, requested_us, expires_us, state, decided_by,
-                decided_us, used_by, used_us, noted)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+                decided_us, used_by, used_us, noted, decision, decided_proof, decided_reason,
+                revoked_by, revoked_us, revoked_proof, revoked_reason)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
+                ?19, ?20, ?21, ?22, ?23)",
             params![
                 it.id.0.as_bytes(),
                 it.binding,
@@ -145,11 +149,18 @@ impl Shelf for Rows<'_> {
                 signed(it.requested_us),
                 signed(it.expires_us),
                 it.state.as_str(),
-                it.decided_by,
-                it.decided_us.map(signed),
+                decided.map(|it| &it.by),
+                decided.map(|it| signed(it.at_us)),
                 it.used_by.map(|call| *call.0.as_bytes()),
                 it.used_us.map(signed),
                 noted,
+                decided.map(|it| it.decision.as_str()),
+                decided.and_then(|it| it.proof.as_deref()),
+                decided.and_then(|it| it.reason.as_deref()),
+                revoked.map(|it| &it.by),
+                revoked.map(|it| signed(it.at_us)),
+                revoked.and_then(|it| it.proof.as_deref()),
+                revoked.and_then(|it| it.reason.as_deref()),
             ],
         ))
     }
@@ -251,6 +262,10 @@ impl Shelf for Rows<'_> {
 /// An approval from its row.
 pub(crate) fn approval(row: &Row<'_>) -> rusqlite::Result<Approval> {
     let state: String = row.get("state")?;
+    // What nobody knows may not be used.
+    let state = ApprovalState::named(&state).unwrap_or(ApprovalState::Expired);
+    let decision: Option<String> = newer(row.get("decision"))?;
+    let decision = Decision::stored(decision.as_deref(), state);
     Ok(Approval {
         id: ApprovalId(Uuid::from_bytes(row.get("id")?)),
         binding: row.get("binding")?,
@@ -262,15 +277,39 @@ pub(crate) fn approval(row: &Row<'_>) -> rusqlite::Result<Approval> {
         needs: Approver::named(row.get_ref("needs")?.as_str()?),
         requested_us: row.get::<_, i64>("requested_us")?.unsigned_abs(),
         expires_us: row.get::<_, i64>("expires_us")?.unsigned_abs(),
-        // What nobody knows may not be used.
-        state: ApprovalState::named(&state).unwrap_or(ApprovalState::Expired),
-        decided_by: row.get("decided_by")?,
-        decided_us: unsigned(row.get("decided_us")?),
+        state,
+        decided: verdict(row, "decided", decision)?,
+        revoked: verdict(row, "revoked", Decision::Revoke)?,
         used_by: row
             .get::<_, Option<[u8; 16]>>("used_by")?
             .map(|call| CallId(Uuid::from_bytes(call))),
         used_us: unsigned(row.get("used_us")?),
     })
+}
+
+/// A decision, in the columns that begin with this word.
+fn verdict(row: &Row<'_>, of: &str, decision: Decision) -> rusqlite::Result<Option<Verdict>> {
+    let column = |name: &str| format!("{of}_{name}");
+    let by: Option<String> = newer(row.get(&*column("by")))?;
+    let at_us: Option<i64> = newer(row.get(&*column("us")))?;
+    let (Some(by), Some(at_us)) = (by, at_us) else {
+        return Ok(None);
+    };
+    Ok(Some(Verdict {
+        decision,
+        by,
+        proof: newer(row.get(&*column("proof")))?,
+        reason: newer(row.get(&*column("reason")))?,
+        at_us: at_us.unsigned_abs(),
+    }))
+}
+
+/// A value of a column that files of older versions do not have.
+fn newer<T>(value: rusqlite::Result<Option<T>>) -> rusqlite::Result<Option<T>> {
+    match value {
+        Err(rusqlite::Error::InvalidColumnName(_)) => Ok(None),
+        value => value,
+    }
 }
 
 fn key(row: &Row<'_>) -> rusqlite::Result<KeyRow> {

@@ -12,7 +12,7 @@ use std::{
 /// Marks a `SQLite` file as one of ours, "OWLL", with the version of the tables below.
 const LEDGER: Format = Format {
     application_id: 0x4F57_4C4C,
-    version: 2,
+    version: 3,
 };
 
 /// The most of a ledger that a reader keeps in memory, in KiB, and the most that whoever appends does.
@@ -79,6 +79,18 @@ const TABLES_2: &str = "
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX idempotency_key_by_call ON idempotency_key (call);
     CREATE INDEX idempotency_key_by_expiry ON idempotency_key (until_us);
+";
+
+/// Version 3. A decision and its being taken back are kept with how whoever decided proved who they
+/// are, and why; `decision` is what was decided, whatever has become of it.
+const TABLES_3: &str = "
+    ALTER TABLE approval ADD COLUMN decision TEXT;
+    ALTER TABLE approval ADD COLUMN decided_proof TEXT;
+    ALTER TABLE approval ADD COLUMN decided_reason TEXT;
+    ALTER TABLE approval ADD COLUMN revoked_by TEXT;
+    ALTER TABLE approval ADD COLUMN revoked_us INTEGER;
+    ALTER TABLE approval ADD COLUMN revoked_proof TEXT;
+    ALTER TABLE approval ADD COLUMN revoked_reason TEXT;
 ";
 
 /// Why a ledger could not be opened.
@@ -168,10 +180,10 @@ pub(crate) fn open_to_decide(path: &Path) -> Result<Connection, OpenError> {
         return Err(OpenError::Missing(path.to_owned()));
     }
     let connection = open(path, Access::Share)?;
-    let has_approvals = connection
-        .table_exists(None, "approval")
+    let is_current = connection
+        .column_exists(None, "approval", "revoked_by")
         .map_err(|error| explain(path, error))?;
-    if !has_approvals {
+    if !is_current {
         return Err(OpenError::Older(path.to_owned()));
     }
     connection
@@ -232,6 +244,9 @@ fn prepare(connection: &mut Connection, synchronous: &str) -> rusqlite::Result<(
     }
     if found < 2 {
         transaction.execute_batch(TABLES_2)?;
+    }
+    if found < 3 {
+        transaction.execute_batch(TABLES_3)?;
     }
     if found < LEDGER.version {
         LEDGER.mark(&transaction)?;

@@ -28,7 +28,7 @@ pub(crate) trait Shelf {
 
     /// An approval for this that is pending, approved or denied, needs the same approver, and expires
     /// after `now_us`; an approved one before others. What was denied stays so until it expires:
-    /// asking again and again must not wear anybody down.
+    /// asking again and again must not wear anybody down. What was revoked is not live.
     fn live_approval(
         &mut self,
         new: &crate::NewApproval,
@@ -129,6 +129,13 @@ impl Applied {
         self.count += 1;
     }
 
+    /// Says what was decided last.
+    fn note_last_verdict(&mut self, approval: &Approval) {
+        if let Some((kind, verdict)) = approval.last_verdict() {
+            self.note(approval, kind, verdict.at_us);
+        }
+    }
+
     fn denied(&mut self, call: CallId, refusal: &ClaimRefusal, error_code: Option<i32>) {
         let end = End {
             error_code,
@@ -198,8 +205,7 @@ async fn note_decisions<S: Shelf>(shelf: &mut S, applied: &mut Applied) -> Resul
     let unnoted = shelf.unnoted(MAX_TIDY_ROWS).await?;
     for approval in &unnoted {
         shelf.put_approval(approval, true).await?;
-        let at_us = approval.decided_us.unwrap_or(approval.requested_us);
-        applied.note(approval, NoteKind::APPROVAL_DECIDED, at_us);
+        applied.note_last_verdict(approval);
     }
     Ok(unnoted.len() == MAX_TIDY_ROWS)
 }
@@ -215,6 +221,10 @@ async fn one<S: Shelf>(
             if let Some(live) = shelf.live_approval(approval, now_us).await? {
                 return Ok(OperationOutcome::Approval(Box::new(live)));
             }
+            if MAX_ARGUMENTS_BYTES < approval.arguments.len() {
+                let problem = ApprovalProblem::TooLarge;
+                return Ok(OperationOutcome::ApprovalRefused(problem));
+            }
             let (of_principal, of_all) = shelf.pending(&approval.principal, now_us).await?;
             if bounds.per_principal <= of_principal || bounds.total <= of_all {
                 let problem = ApprovalProblem::TooManyPending;
@@ -226,20 +236,15 @@ async fn one<S: Shelf>(
             applied.note(&made, NoteKind::APPROVAL_REQUESTED, now_us);
             Ok(OperationOutcome::Approval(Box::new(made)))
         }
-        Operation::DecideApproval {
-            approval,
-            decision,
-            by,
-            at_us,
-        } => {
+        Operation::DecideApproval { approval, verdict } => {
             let Some(mut found) = shelf.approval(*approval).await? else {
                 return Ok(OperationOutcome::ApprovalRefused(ApprovalProblem::Missing));
             };
-            if let Err(problem) = found.decide(*decision, by, *at_us) {
+            if let Err(problem) = found.decide(verdict) {
                 return Ok(OperationOutcome::ApprovalRefused(problem));
             }
             shelf.put_approval(&found, true).await?;
-            applied.note(&found, NoteKind::APPROVAL_DECIDED, *at_us);
+            applied.note_last_verdict(&found);
             Ok(OperationOutcome::Approval(Box::new(found)))
         }
         Operation::Claim {
@@ -272,7 +277,7 @@ async fn one<S: Shelf>(
 }
 
 /// Callers choose how long their texts are. What is noted of an approval is kept whole, so that it
-/// can be compared, and whoever decides sees that there is more than what is shown.
+/// can be compared.
 fn shorten(approval: &mut Approval) {
     for text in [
         &mut approval.principal,
@@ -280,14 +285,6 @@ fn shorten(approval: &mut Approval) {
         &mut approval.reason,
     ] {
         text.truncate(codec::cut(text, MAX_TEXT_BYTES).len());
-    }
-    let whole = approval.arguments.len();
-    if MAX_ARGUMENTS_BYTES < whole {
-        let kept = codec::cut(&approval.arguments, MAX_ARGUMENTS_BYTES).len();
-        approval.arguments.truncate(kept);
-        approval
-            .arguments
-            .push_str(&format!("… ({whole} bytes in all)"));
     }
 }
 

@@ -6,8 +6,8 @@ mod support;
 use ledger::{
     ApprovalDesk, ApprovalError, ApprovalId, ApprovalProblem, ApprovalState, Approver, BeginError,
     Binding, Claim, ClaimRefusal, Decision, DeskError, Durability, End, Entry, LedgerReader,
-    LedgerStore, MemoryLedger, NewApproval, NoteKind, Outcome, PendingBounds, ReadLedger,
-    RecordError, Recorder, RecorderOptions, SqliteLedger, Start,
+    LedgerStore, MAX_ARGUMENTS_BYTES, MemoryLedger, NewApproval, NoteKind, Outcome, PendingBounds,
+    ReadLedger, RecordError, Recorder, RecorderOptions, SqliteLedger, Start, Verdict,
 };
 use rusqlite::Connection;
 use std::{
@@ -39,7 +39,7 @@ fn record(ledger: &MemoryLedger) -> Recorder {
 async fn approved(recorder: &Recorder, binding: u8) -> ledger::Approval {
     let new = new_approval(binding, 100);
     let pending = soon(recorder.request_approval(&new)).await.unwrap();
-    let decided = recorder.decide_approval(pending.id, Decision::Approve, "bob", 101);
+    let decided = recorder.decide_approval(pending.id, Verdict::new(Decision::Approve, "bob", 101));
     soon(decided).await.unwrap()
 }
 
@@ -55,13 +55,11 @@ async fn an_approval_is_asked_for_decided_and_used_once_all_on_record() {
     );
     let again = soon(recorder.request_approval(&new_approval(1, 105))).await;
     assert_eq!(again.unwrap(), pending, "another one for the same");
-    let decided = recorder.decide_approval(new.id, Decision::Approve, "bob", 110);
+    let decided = recorder.decide_approval(new.id, Verdict::new(Decision::Approve, "bob", 110));
     let decided = soon(decided).await.unwrap();
     assert_eq!(decided.state, ApprovalState::Approved);
-    assert_eq!(
-        (decided.decided_by.as_deref(), decided.decided_us),
-        (Some("bob"), Some(110))
-    );
+    let by_bob = Verdict::new(Decision::Approve, "bob", 110);
+    assert_eq!(decided.decided, Some(by_bob));
     let again = soon(recorder.request_approval(&new_approval(1, 115))).await;
     assert_eq!(again.unwrap(), decided, "what is approved is told");
 
@@ -129,7 +127,7 @@ async fn what_is_not_exactly_approved_is_refused() {
     let denied = soon(recorder.request_approval(&new_approval(3, 100)))
         .await
         .unwrap();
-    soon(recorder.decide_approval(denied.id, Decision::Deny, "bob", 101))
+    soon(recorder.decide_approval(denied.id, Verdict::new(Decision::Deny, "bob", 101)))
         .await
         .unwrap();
     let used = approved(&recorder, 4).await;
@@ -216,21 +214,26 @@ async fn nobody_decides_who_may_not_and_nothing_twice() {
         (ApprovalId::random(), "bob", 110, ApprovalProblem::Missing),
     ];
     for (id, by, at_us, problem) in rows {
-        let refused = soon(recorder.decide_approval(id, Decision::Approve, by, at_us)).await;
+        let refused =
+            soon(recorder.decide_approval(id, Verdict::new(Decision::Approve, by, at_us))).await;
         assert_eq!(
             refused.unwrap_err(),
             ApprovalError::Refused(problem),
             "{by}"
         );
     }
-    soon(recorder.decide_approval(for_user.id, Decision::Approve, "user:alice", 110))
-        .await
-        .unwrap();
-    soon(recorder.decide_approval(for_operator.id, Decision::Deny, "bob", 110))
+    soon(recorder.decide_approval(
+        for_user.id,
+        Verdict::new(Decision::Approve, "user:alice", 110),
+    ))
+    .await
+    .unwrap();
+    soon(recorder.decide_approval(for_operator.id, Verdict::new(Decision::Deny, "bob", 110)))
         .await
         .unwrap();
     for id in [for_user.id, for_operator.id] {
-        let refused = soon(recorder.decide_approval(id, Decision::Approve, "bob", 111)).await;
+        let refused =
+            soon(recorder.decide_approval(id, Verdict::new(Decision::Approve, "bob", 111))).await;
         let expected = ApprovalError::Refused(ApprovalProblem::Decided);
         assert_eq!(refused.unwrap_err(), expected);
     }
@@ -247,7 +250,7 @@ async fn what_an_operator_must_decide_is_not_settled_by_what_a_user_has() {
         ..new_approval(1, 100)
     };
     soon(recorder.request_approval(&easy)).await.unwrap();
-    soon(recorder.decide_approval(easy.id, Decision::Approve, "user:alice", 101))
+    soon(recorder.decide_approval(easy.id, Verdict::new(Decision::Approve, "user:alice", 101)))
         .await
         .unwrap();
     let hard = new_approval(1, 102);
@@ -279,7 +282,7 @@ async fn what_is_pending_is_bounded_for_each_and_for_all() {
     assert_eq!(ask(3, "alice", 100).await, too_many);
     ask(4, "carol", 100).await.unwrap();
     assert_eq!(ask(5, "dave", 100).await, too_many);
-    soon(recorder.decide_approval(first.id, Decision::Deny, "bob", 100))
+    soon(recorder.decide_approval(first.id, Verdict::new(Decision::Deny, "bob", 100)))
         .await
         .unwrap();
     ask(6, "alice", 100).await.unwrap();
@@ -300,7 +303,7 @@ async fn a_claim_given_up_before_its_answer_is_ended_once_it_is_known() {
         } else {
             Decision::Deny
         };
-        soon(recorder.decide_approval(new.id, decision, "bob", 101))
+        soon(recorder.decide_approval(new.id, Verdict::new(decision, "bob", 101)))
             .await
             .unwrap();
         let (started, claims) = (
@@ -450,6 +453,114 @@ fn entries(path: &Path) -> Vec<Entry> {
     entries
 }
 
+#[tokio::test]
+async fn a_decision_is_taken_back_until_it_is_used_and_the_ledger_says_who_and_how() {
+    let ledger = MemoryLedger::default();
+    let recorder = record(&ledger);
+    let of = |decision, by: &str, at_us| Verdict {
+        proof: Some("token".to_owned()),
+        reason: Some("a\nreason".to_owned()),
+        ..Verdict::new(decision, by, at_us)
+    };
+    let revoke = |at_us| of(Decision::Revoke, "carla", at_us);
+    let ask = async |binding| {
+        let new = NewApproval {
+            needs: Approver::User,
+            ..new_approval(binding, 100)
+        };
+        soon(recorder.request_approval(&new)).await.unwrap().id
+    };
+    let decide = async |id, verdict| soon(recorder.decide_approval(id, verdict)).await;
+    let refused = |outcome: Result<_, _>| match outcome {
+        Err(ApprovalError::Refused(problem)) => problem,
+        other => panic!("{other:?}"),
+    };
+
+    let id = ask(1).await;
+    let why = refused(decide(id, revoke(101)).await);
+    assert_eq!(why, ApprovalProblem::Pending);
+    decide(id, of(Decision::Approve, "bob", 102)).await.unwrap();
+    let by_user = of(Decision::Revoke, "user:alice", 103);
+    assert_eq!(
+        refused(decide(id, by_user).await),
+        ApprovalProblem::NotEntitled
+    );
+    let taken = decide(id, revoke(104)).await.unwrap();
+    assert_eq!(taken.state, ApprovalState::Revoked);
+    assert_eq!(taken.decided.as_ref().unwrap().by, "bob");
+    assert_eq!(taken.revoked.as_ref().unwrap().by, "carla");
+    let start = Start {
+        approval: Some(id),
+        ..start(105)
+    };
+    let begun = soon(recorder.begin_claiming(&start, &[of_approval(&taken)])).await;
+    let Err(BeginError::Refused(refusal)) = begun else {
+        panic!("it began");
+    };
+    assert_eq!(refusal, ClaimRefusal::Approval(ApprovalProblem::Revoked));
+    for verdict in [revoke(106), of(Decision::Approve, "bob", 106)] {
+        assert_eq!(refused(decide(id, verdict).await), ApprovalProblem::Revoked);
+    }
+    assert_ne!(ask(1).await, id, "whoever calls again asks anew");
+
+    // A user's no can be taken back as well, and does not count any more.
+    let declined = ask(2).await;
+    decide(declined, of(Decision::Deny, "user:alice", 102))
+        .await
+        .unwrap();
+    assert_eq!(ask(2).await, declined, "it stays until it is taken back");
+    decide(declined, revoke(103)).await.unwrap();
+    assert_ne!(ask(2).await, declined);
+
+    let late = ask(3).await;
+    decide(late, of(Decision::Deny, "bob", 102)).await.unwrap();
+    assert_eq!(
+        refused(decide(late, revoke(1_000_000)).await),
+        ApprovalProblem::Expired
+    );
+
+    soon(recorder.close()).await.unwrap();
+    let told: Vec<_> = notes(&ledger.entries())
+        .into_iter()
+        .filter(|it| it.subject == id.to_string())
+        .map(|it| {
+            let detail: serde_json::Value = serde_json::from_str(&it.detail.text).unwrap();
+            (it.kind, it.actor, detail)
+        })
+        .collect();
+    let [_, (decided, bob, how), (revoked, carla, why)] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!((decided, &**bob), (&NoteKind::APPROVAL_DECIDED, "bob"));
+    assert_eq!(
+        (&how["decided"]["proof"], &how["revoked"]),
+        (&"token".into(), &().into())
+    );
+    assert_eq!((revoked, &**carla), (&NoteKind::APPROVAL_REVOKED, "carla"));
+    assert_eq!(why["revoked"]["reason"], "a reason", "{why}");
+    assert_eq!(why["decided"], how["decided"]);
+    assert_eq!(why["state"], "revoked");
+}
+
+#[tokio::test]
+async fn what_cannot_be_shown_as_a_whole_cannot_be_approved() {
+    let recorder = record(&MemoryLedger::default());
+    let of = |length| NewApproval {
+        arguments: "x".repeat(length),
+        ..new_approval(1, 100)
+    };
+    let refused = soon(recorder.request_approval(&of(MAX_ARGUMENTS_BYTES + 1))).await;
+    assert!(matches!(
+        refused,
+        Err(ApprovalError::Refused(ApprovalProblem::TooLarge))
+    ));
+    let made = soon(recorder.request_approval(&of(MAX_ARGUMENTS_BYTES)))
+        .await
+        .unwrap();
+    assert_eq!(made.arguments.len(), MAX_ARGUMENTS_BYTES);
+    soon(recorder.close()).await.unwrap();
+}
+
 /// The time of the test below.
 static NOW_US: AtomicU64 = AtomicU64::new(100);
 
@@ -470,14 +581,17 @@ async fn what_is_decided_beside_a_running_server_is_seen_and_put_on_record() {
         let new = new_approval(binding, 100);
         ask.push(soon(recorder.request_approval(&new)).await.unwrap());
     }
-    desk.decide(ask[0].id, Decision::Approve, "bob", 110)
+    desk.decide(ask[0].id, &Verdict::new(Decision::Approve, "bob", 110))
         .unwrap();
-    let again = desk.decide(ask[0].id, Decision::Deny, "bob", 110);
+    let again = desk.decide(ask[0].id, &Verdict::new(Decision::Deny, "bob", 110));
     assert!(matches!(
         again,
         Err(DeskError::Refused(ApprovalProblem::Decided))
     ));
-    let missing = desk.decide(ApprovalId::random(), Decision::Deny, "bob", 110);
+    let missing = desk.decide(
+        ApprovalId::random(),
+        &Verdict::new(Decision::Deny, "bob", 110),
+    );
     assert!(matches!(
         missing,
         Err(DeskError::Refused(ApprovalProblem::Missing))
@@ -502,7 +616,7 @@ async fn what_is_decided_beside_a_running_server_is_seen_and_put_on_record() {
     assert_eq!(decided(&entries(&path)), std::slice::from_ref(&first));
 
     // From time to time, without any use; and what expires as well.
-    desk.decide(ask[1].id, Decision::Deny, "carol", 130)
+    desk.decide(ask[1].id, &Verdict::new(Decision::Deny, "carol", 130))
         .unwrap();
     let second = (ask[1].id.to_string(), "carol".to_owned(), 130);
     until(|| decided(&entries(&path)) == [first.clone(), second.clone()]).await;

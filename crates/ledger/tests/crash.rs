@@ -9,7 +9,7 @@
 use ledger::{
     Approval, ApprovalId, Approver, BeginError, CallId, CallRecord, Claim, Decision, Durability,
     End, Filter, KeyClaim, Kind, LedgerReader, NewApproval, OpenCall, Outcome, ReadLedger,
-    Recorder, RecorderOptions, SqliteLedger, Start, system_now_us,
+    Recorder, RecorderOptions, SqliteLedger, Start, Verdict, system_now_us,
 };
 use rusqlite::Connection;
 use std::{
@@ -107,7 +107,7 @@ async fn claim_for_ever(recorder: &Recorder) {
             expires_us: u64::MAX,
         };
         recorder.request_approval(&new).await.unwrap();
-        let decided = recorder.decide_approval(id, Decision::Approve, "bob", at_us);
+        let decided = recorder.decide_approval(id, Verdict::new(Decision::Approve, "bob", at_us));
         let approval = decided.await.unwrap();
         let (one, other) = tokio::join!(claim(recorder, &approval), claim(recorder, &approval));
         let open = match (one, other) {

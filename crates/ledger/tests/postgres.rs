@@ -4,10 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use ledger::{
-    ApprovalId, ApprovalProblem, Approver, BeginError, CallId, Claim, ClaimRefusal, Decision, End,
-    Event, Filter, Group, Kind, NewApproval, Outcome, PostgresAddressError, PostgresDesk,
-    PostgresLedger, PostgresOpenError, PostgresOptions, PostgresReader, ReadLedger, RecordError,
-    Recorder, RecorderOptions, Start, Tail, system_now_us,
+    ApprovalId, ApprovalProblem, ApprovalState, Approver, BeginError, CallId, Claim, ClaimRefusal,
+    Decision, End, Event, Filter, Group, Kind, NewApproval, Outcome, PostgresAddressError,
+    PostgresDesk, PostgresLedger, PostgresOpenError, PostgresOptions, PostgresReader, ReadLedger,
+    RecordError, Recorder, RecorderOptions, Start, Tail, Verdict, system_now_us,
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -546,10 +546,31 @@ fn an_approval_is_used_by_one_of_two_nodes() {
             let asked = nodes[0].request_approval(&approval()).await.unwrap();
             // Decided from outside, as by an operator at the command line.
             let mut desk = PostgresDesk::open(&options).unwrap();
-            desk.decide(asked.id, Decision::Approve, "olga", system_now_us())
-                .unwrap();
-            let again = desk.decide(asked.id, Decision::Deny, "olga", system_now_us());
+            desk.decide(
+                asked.id,
+                &Verdict::new(Decision::Approve, "olga", system_now_us()),
+            )
+            .unwrap();
+            let again = desk.decide(
+                asked.id,
+                &Verdict::new(Decision::Deny, "olga", system_now_us()),
+            );
             assert!(again.unwrap_err().to_string().contains("decided already"));
+            let other = NewApproval {
+                binding: [8; 32],
+                ..approval()
+            };
+            let other = nodes[0].request_approval(&other).await.unwrap().id;
+            let verdict = |decision| Verdict {
+                proof: Some("at the desk".to_owned()),
+                reason: Some("a \0 reason".to_owned()),
+                ..Verdict::new(decision, "olga", system_now_us())
+            };
+            desk.decide(other, &verdict(Decision::Deny)).unwrap();
+            let revoked = desk.decide(other, &verdict(Decision::Revoke)).unwrap();
+            assert_eq!(revoked.state, ApprovalState::Revoked);
+            let mut reader = PostgresReader::open(&options).unwrap();
+            assert_eq!(reader.approval(other).unwrap(), Some(revoked));
             let (id, binding) = (asked.id, asked.binding);
             let tries: Vec<_> = nodes
                 .iter()

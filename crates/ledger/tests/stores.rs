@@ -6,7 +6,7 @@ use ledger::{
     ClaimRefusal, Decision, Durability, End, Entry, Event, Group, KeyClaim, Kind, LedgerReader,
     LedgerStore, MAX_KEPT_BYTES, MemoryLedger, NewApproval, Note, NoteKind, Operation,
     OperationOutcome, Outcome, PendingBounds, PostgresLedger, PostgresOptions, PostgresReader,
-    ReadLedger, Recorder, RecorderOptions, SqliteLedger, Start, StoreError, Tail,
+    ReadLedger, Recorder, RecorderOptions, SqliteLedger, Start, StoreError, Tail, Verdict,
 };
 use std::{
     path::PathBuf,
@@ -350,11 +350,11 @@ async fn an_approval_is_asked_for_decided_and_used_once(place: &impl Place) {
     let pending = ClaimRefusal::Approval(ApprovalProblem::Pending);
     assert_eq!(refusal(early), pending);
     let decided = recorder
-        .decide_approval(asked.id, Decision::Approve, "olga", 4)
+        .decide_approval(asked.id, Verdict::new(Decision::Approve, "olga", 4))
         .await
         .unwrap();
     assert_eq!(decided.state, ApprovalState::Approved);
-    assert_eq!(decided.decided_by.as_deref(), Some("olga"));
+    assert_eq!(decided.decided.unwrap().by, "olga");
     let begun = start("alice", 5);
     let call = recorder
         .begin_claiming(&begun, &uses(asked.id, "alice"))
@@ -409,15 +409,15 @@ async fn approvals_that_do_not_fit_are_refused(place: &impl Place) {
         .await
         .unwrap();
     let user = recorder
-        .decide_approval(asked.id, Decision::Approve, "user:mallory", 2)
+        .decide_approval(asked.id, Verdict::new(Decision::Approve, "user:mallory", 2))
         .await;
     assert_eq!(problem(user), ApprovalProblem::NotEntitled);
     recorder
-        .decide_approval(asked.id, Decision::Approve, "user:alice", 2)
+        .decide_approval(asked.id, Verdict::new(Decision::Approve, "user:alice", 2))
         .await
         .unwrap();
     let twice = recorder
-        .decide_approval(asked.id, Decision::Deny, "olga", 3)
+        .decide_approval(asked.id, Verdict::new(Decision::Deny, "olga", 3))
         .await;
     assert_eq!(problem(twice), ApprovalProblem::Decided);
     let other = claim(asked.id, "mallory");
@@ -430,7 +430,7 @@ async fn approvals_that_do_not_fit_are_refused(place: &impl Place) {
         .await
         .unwrap();
     recorder
-        .decide_approval(denied.id, Decision::Deny, "olga", 2)
+        .decide_approval(denied.id, Verdict::new(Decision::Deny, "olga", 2))
         .await
         .unwrap();
     let denied = claim(denied.id, "bob");
@@ -483,9 +483,7 @@ async fn what_waits_for_a_decision_is_bounded(place: &impl Place) {
         };
         Operation::DecideApproval {
             approval: it.id,
-            decision: Decision::Deny,
-            by: by.to_owned(),
-            at_us: 2,
+            verdict: Verdict::new(Decision::Deny, by, 2),
         }
     };
     let mut later = approval("alice", 1_000_000_000);

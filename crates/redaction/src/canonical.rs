@@ -79,7 +79,7 @@ pub(crate) fn canonical(json: &str) -> Result<String, NotJson> {
 }
 
 /// Where a canonical form goes.
-trait Sink {
+pub(crate) trait Sink {
     fn put(&mut self, bytes: &[u8]);
 }
 
@@ -354,7 +354,7 @@ impl PartialOrd for Utf16Order {
 }
 
 /// Writes a string that says this, in WTF-8 (RFC 8785, 3.2.2.2).
-fn write_string(said: &[u8], sink: &mut impl Sink) {
+pub(crate) fn write_string(said: &[u8], sink: &mut impl Sink) {
     sink.put(b"\"");
     let mut encoded = String::with_capacity(said.len());
     let mut rest = said;

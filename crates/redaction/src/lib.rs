@@ -11,6 +11,8 @@
 //!
 //! [`canonical_digest`] is a digest of what a text of JSON says, not of how it is written.
 //!
+//! [`readable`] and [`folded`] are a text of JSON as a person who judges it should see it.
+//!
 //! Deliberately absent: files, clocks and randomness. Who uses this brings the key.
 //!
 //! ```
@@ -26,9 +28,11 @@
 
 mod canonical;
 mod detect;
+mod lines;
 mod names;
 mod placeholder;
 mod pointers;
+mod readable;
 mod redactor;
 mod scan;
 mod spec;
@@ -36,6 +40,8 @@ mod string;
 
 pub use crate::{
     canonical::{Malformed, canonical_digest, digest},
+    lines::OpenKey,
+    readable::{TooLong, folded, is_misleading, readable, repeated_name},
     redactor::Redactor,
     spec::{BadSpec, Detectors, Spec},
 };

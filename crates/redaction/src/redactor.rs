@@ -22,6 +22,7 @@ pub struct Redactor {
     pointers: Pointers,
     detect: Detect,
     placeholders: Placeholders,
+    finds_private_keys: bool,
 }
 
 /// Without the key.
@@ -46,6 +47,7 @@ impl Redactor {
             pointers: Pointers::new(&spec.pointers)?,
             detect: Detect::new(spec.detectors),
             placeholders: Placeholders::new(&key),
+            finds_private_keys: spec.detectors.private_keys,
         })
     }
 
@@ -200,6 +202,14 @@ impl Redactor {
             }
         }
         Ok(splice.finish())
+    }
+
+    pub(crate) fn finds_private_keys(&self) -> bool {
+        self.finds_private_keys
+    }
+
+    pub(crate) fn write_placeholder(&self, label: Label, secret: &str, into: &mut String) {
+        self.placeholders.write(label, secret, into);
     }
 
     fn label_of(&self, json: &str, name: Text) -> Option<Label> {

@@ -154,6 +154,9 @@ const SECRETS: &[(&str, &str)] = &[
     ("secret", "password2=«hunter2»"),
     ("secret", "密码：x 密码=«abc»"),
     ("secret", "password: '«never closed"),
+    ("secret", "password: «the1»"),
+    ("secret", "password=«the» end"),
+    ("secret", "password:«is»"),
 ];
 
 /// What looks like a secret, or nearly, and is none.
@@ -211,6 +214,12 @@ const HARMLESS: &[&str] = &[
     "next_page_token=abc",
     "\"progressToken\": 7",
     "unexpected token: }",
+    "OWLCLAW_API_KEY: the API key is not known",
+    "OWLCLAW_API_KEY: no API key",
+    "`governance.approvals.http_token`: it refers to a variable that is not set",
+    "identity.jwt.corp.secret: must have 32 bytes",
+    "password: missing, expected a text",
+    "token: Unknown.",
     "password: null",
     "password=None, token=***",
     "password=''",
@@ -284,6 +293,135 @@ fn what_looks_like_a_secret_gives_way() {
             "{text:?}"
         );
     }
+}
+
+/// Letters and digits that a key may have, in the order of no key.
+struct Letters(u64);
+
+impl Letters {
+    fn next(&mut self, alphabet: &[u8], length: usize) -> String {
+        let mut letter = || {
+            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            char::from(alphabet[(mixed >> 33) as usize % alphabet.len()])
+        };
+        (0..length).map(|_| letter()).collect()
+    }
+}
+
+/// Thousands of keys as services make them, in the places where they are found: none stays.
+#[test]
+fn keys_of_services_are_found_wherever_they_stand() {
+    const BASE64: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+    const SMALL: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+    const CAPITALS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+    const DIGITS: &[u8] = b"0123456789";
+    const HEXADECIMAL: &[u8] = b"0123456789abcdef";
+    /// What a key is made of, piece by piece: a text, and what follows it.
+    type Kind = [(&'static str, &'static [u8], usize)];
+    const KINDS: &[&Kind] = &[
+        &[("sk-", LETTERS, 20), ("T3BlbkFJ", LETTERS, 20)],
+        &[("sk-", LETTERS, 48)],
+        &[("sk-", LETTERS, 20)],
+        &[("sk-", SMALL, 32)],
+        &[("sk-proj-", BASE64, 48)],
+        &[("sk-proj-", BASE64, 156)],
+        &[("sk-svcacct-", BASE64, 74)],
+        &[("sk-ant-api03-", BASE64, 93), ("AA", b"A", 0)],
+        &[("sk-ant-admin01-", BASE64, 93)],
+        &[("sk-or-v1-", HEXADECIMAL, 64)],
+        &[("ghp_", LETTERS, 36)],
+        &[("ghs_", LETTERS, 36)],
+        &[("github_pat_", LETTERS, 22), ("_", LETTERS, 59)],
+        &[("glpat-", BASE64, 20)],
+        &[("glptt-", SMALL, 40)],
+        &[("xoxb-", DIGITS, 12), ("-", DIGITS, 12), ("-", LETTERS, 24)],
+        &[
+            ("xoxp-", DIGITS, 11),
+            ("-", DIGITS, 11),
+            ("-", DIGITS, 12),
+            ("-", HEXADECIMAL, 32),
+        ],
+        &[
+            ("xapp-1-A", CAPITALS, 10),
+            ("-", DIGITS, 13),
+            ("-", HEXADECIMAL, 64),
+        ],
+        &[("AKIA", CAPITALS, 16)],
+        &[("ASIA", CAPITALS, 16)],
+        &[("AIza", BASE64, 35)],
+        &[("ya29.", BASE64, 100)],
+        &[("GOCSPX-", BASE64, 28)],
+        &[("sk_live_", LETTERS, 24)],
+        &[("rk_live_", LETTERS, 99)],
+        &[("whsec_", LETTERS, 32)],
+        &[("hf_", LETTERS, 34)],
+        &[("gsk_", LETTERS, 52)],
+        &[("xai-", LETTERS, 80)],
+        &[("pplx-", LETTERS, 48)],
+        &[("r8_", LETTERS, 37)],
+        &[("ATATT3xFfGF0", BASE64, 150), ("=", HEXADECIMAL, 8)],
+        &[("SG.", BASE64, 22), (".", BASE64, 43)],
+        &[("npm_", LETTERS, 36)],
+        &[("pypi-AgEIcHlwaS5vcmc", BASE64, 100)],
+        &[("hvs.", BASE64, 24)],
+        &[("dckr_pat_", BASE64, 27)],
+        &[("shpat_", HEXADECIMAL, 32)],
+        &[("LTAI", LETTERS, 20)],
+        &[("LTAI", LETTERS, 12)],
+        &[("AKID", LETTERS, 32)],
+        &[("eyJhbGciOiJIUzI1NiJ9.eyJ", BASE64, 40), (".", BASE64, 43)],
+        &[("owl_", HEXADECIMAL, 12), ("_", BASE64, 43)],
+    ];
+    const PLACES: &[(&str, &str)] = &[
+        ("", ""),
+        ("it is ", "."),
+        ("\"", "\""),
+        ("'", "'"),
+        ("(", ")"),
+        ("<", ">"),
+        ("x=", "&y=1"),
+        ("/", "/"),
+        (",", ","),
+        ("\n", "\n"),
+        ("\u{e9}", "\u{e9}"),
+        // Escapes of a text that is quoted in another one.
+        ("said\\n", "\\n"),
+        ("said\\t", "\\"),
+        ("\\u0022", "\\u0022"),
+        ("\\x22", "\\x22"),
+        ("q=a%20", "%20b"),
+        ("q%3D", "%26"),
+        ("\u{1b}[31m", "\u{1b}[0m"),
+        ("\\u001b[1;31m", "\\u001b[0m"),
+    ];
+    const EACH: usize = 40;
+    let redactor = redactor();
+    let mut letters = Letters(1);
+    let (mut left, mut all) = (Vec::new(), 0);
+    for kind in KINDS {
+        for place in PLACES {
+            for _ in 0..EACH {
+                let pieces = kind.iter().map(|(text, alphabet, length)| {
+                    format!("{text}{}", letters.next(alphabet, *length))
+                });
+                let key: String = pieces.collect();
+                let text = format!("{}{key}{}", place.0, place.1);
+                all += 1;
+                let kept = &key[key.len() - 10..];
+                let as_json = json!({ "note": text }).to_string();
+                if redactor.text(&text).contains(kept)
+                    || redactor.json("tool/a", &as_json).contains(kept)
+                {
+                    left.push(text);
+                }
+            }
+        }
+    }
+    let some = &left[..left.len().min(20)];
+    assert!(left.is_empty(), "{} of {all} stay: {some:#?}", left.len());
 }
 
 #[test]

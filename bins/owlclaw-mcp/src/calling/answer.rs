@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::Failure;
 use crate::config::printable;
+use crate::terminal::json_text;
 
 /// Where results say that a call was refused, and why.
 const TOLD: &str = "io.owlclaw/error";
@@ -65,7 +66,7 @@ fn said(result: &Value) -> String {
     let structured = &result["structuredContent"];
     // Most tools say the same twice, for clients that know only text.
     if !structured.is_null() && content.iter().all(|part| says_the_same(part, structured)) {
-        return serde_json::to_string_pretty(structured).unwrap_or_default();
+        return json_text(&serde_json::to_string_pretty(structured).unwrap_or_default());
     }
     let parts = content.iter().map(shown);
     parts.collect::<Vec<_>>().join("\n")

@@ -200,6 +200,9 @@ pub(crate) enum ApprovalsCommand {
     /// Refuses the call
     #[command(after_help = super::EXIT_CODES)]
     Deny(Deciding),
+    /// Takes a decision back that no call has used; the same call then asks anew
+    #[command(after_help = super::EXIT_CODES)]
+    Revoke(Deciding),
 }
 
 /// What a decision takes.
@@ -356,6 +359,8 @@ pub(crate) enum StateName {
     Used,
     /// Its time has run out
     Expired,
+    /// The decision was taken back
+    Revoked,
     /// All of these
     All,
 }

@@ -158,6 +158,7 @@ pub(super) fn approvals(command: ApprovalsCommand) -> Result<ExitCode, Stop> {
         }
         ApprovalsCommand::Approve(deciding) => decide(deciding, Decision::Approve)?,
         ApprovalsCommand::Deny(deciding) => decide(deciding, Decision::Deny)?,
+        ApprovalsCommand::Revoke(deciding) => decide(deciding, Decision::Revoke)?,
     };
     print(&text.map_err(Stop::Failed)?)
 }

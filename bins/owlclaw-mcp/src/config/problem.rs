@@ -209,18 +209,14 @@ impl Snippet {
 }
 
 /// Control characters would let a file paint over the terminal that shows the message, and line
-/// ends would let it invent messages.
+/// ends would let it invent messages. As many characters as before, so that marks stay in place.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if is_misleading(c) { ' ' } else { c })
-        .collect()
-}
-
-/// What a terminal obeys, and what makes the rest of a line be read in another order or not at all.
-fn is_misleading(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    let shown = |c| match c {
+        '\t' | '\n' | '\r' => ' ',
+        c if redaction::is_misleading(c) => '\u{fffd}',
+        c => c,
+    };
+    text.chars().map(shown).collect()
 }
 
 #[cfg(test)]
@@ -229,8 +225,11 @@ mod tests {
 
     #[test]
     fn nothing_is_shown_in_another_order_than_it_has() {
-        let text = "to \u{202e}ecila\u{202c} and \u{2066}x\u{2069}\u{200f}\u{9b}2J é 漢";
-        assert_eq!(printable(text), "to  ecila  and  x   2J é 漢");
+        let text = "to\n\u{202e}ecila\u{202c} and \u{2066}x\u{9b}2J\u{1b} é 漢";
+        assert_eq!(
+            printable(text),
+            "to \u{fffd}ecila\u{fffd} and \u{fffd}x\u{fffd}2J\u{fffd} é 漢"
+        );
     }
 
     #[test]

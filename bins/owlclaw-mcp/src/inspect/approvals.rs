@@ -1,6 +1,10 @@
 //! Calls that wait until somebody decides.
 
-use ledger::{ApprovalFilter, ApprovalId, ApprovalState, Decision, system_now_us};
+use std::fs;
+
+use ledger::{
+    ApprovalFilter, ApprovalId, ApprovalState, Decision, MAX_REASON_BYTES, Verdict, system_now_us,
+};
 
 use super::lookup::told;
 use super::sheet::Sheet;
@@ -10,8 +14,8 @@ use crate::cli::{ReportFormat, RowsFormat, StateName, Whose};
 use crate::config::Config;
 use crate::serve::open_reader;
 
-/// The longest that a name and a reason together may be.
-const MAX_BY_BYTES: usize = 512;
+/// The longest that a name may be.
+const MAX_BY_BYTES: usize = 256;
 /// Approvals that are looked through for those of a state.
 const MAX_LOOKED_THROUGH: usize = 100_000;
 
@@ -61,7 +65,7 @@ pub(crate) fn show(
     Ok(told(&rows::APPROVAL, &row, format))
 }
 
-/// `approvals approve` and `approvals deny`.
+/// `approvals approve`, `approvals deny` and `approvals revoke`.
 pub(crate) fn decide(
     config: &Config,
     id: ApprovalId,
@@ -70,30 +74,49 @@ pub(crate) fn decide(
     reason: Option<&str>,
     format: ReportFormat,
 ) -> Result<String, Failure> {
-    let by = who_and_why(by, reason)?;
-    let decided = desk::decide(config, id, decision, &by)?;
+    let (by, reason) = who_and_why(by, reason)?;
+    let verdict = Verdict {
+        proof: Some(proof()),
+        reason,
+        ..Verdict::new(decision, by, system_now_us())
+    };
+    let decided = desk::decide(config, id, &verdict)?;
     let row = rows::approval(&decided, system_now_us());
     Ok(told(&rows::APPROVAL, &row, format))
 }
 
-/// `NAME`, or `NAME: REASON`.
-fn who_and_why(by: &str, reason: Option<&str>) -> Result<String, Failure> {
+/// What is known of who runs this command: `--by` proves nothing.
+fn proof() -> String {
+    let user = rustix::process::getuid().as_raw();
+    let names = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = names.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(user)).then_some(name)
+    });
+    let name = name.map(|name| format!("{name}, ")).unwrap_or_default();
+    format!("command line, name unproven; OS user {name}uid {user}")
+}
+
+/// A name, and a reason of one line.
+fn who_and_why(by: &str, reason: Option<&str>) -> Result<(String, Option<String>), Failure> {
     let has_control = |text: &str| text.chars().any(char::is_control);
     if by.trim().is_empty() || by.contains(':') || has_control(by) {
-        // A colon ends the name, and `user:` is how the ledger calls persons at clients.
+        // `user:` is how the ledger calls persons at clients.
         return Err("--by must be a name without a colon".into());
     }
     if by == "user" {
         return Err("--by must be the name of a person".into());
     }
-    let by = match reason {
-        Some(reason) if has_control(reason) => return Err("--reason must be one line".into()),
-        Some(reason) => format!("{}: {}", by.trim(), reason.trim()),
-        None => by.trim().to_owned(),
-    };
-    match by.len() <= MAX_BY_BYTES {
-        true => Ok(by),
-        false => Err(format!("--by and --reason have more than {MAX_BY_BYTES} bytes").into()),
+    if MAX_BY_BYTES < by.len() {
+        return Err(format!("--by has more than {MAX_BY_BYTES} bytes").into());
+    }
+    match reason.map(str::trim) {
+        Some(reason) if has_control(reason) => Err("--reason must be one line".into()),
+        Some(reason) if MAX_REASON_BYTES < reason.len() => {
+            Err(format!("--reason has more than {MAX_REASON_BYTES} bytes").into())
+        }
+        reason => Ok((by.trim().to_owned(), reason.map(str::to_owned))),
     }
 }
 
@@ -105,6 +128,7 @@ impl StateName {
             Self::Denied => ApprovalState::Denied,
             Self::Used => ApprovalState::Used,
             Self::Expired => ApprovalState::Expired,
+            Self::Revoked => ApprovalState::Revoked,
             Self::All => return None,
         })
     }
@@ -117,8 +141,12 @@ mod tests {
     #[test]
     fn who_decides_is_a_name_and_nobody_at_a_client() {
         let rows = [
-            ("ana", None, Some("ana")),
-            (" ana ", Some(" called back "), Some("ana: called back")),
+            ("ana", None, Some(("ana", None))),
+            (
+                " ana ",
+                Some(" called: back "),
+                Some(("ana", Some("called: back"))),
+            ),
             ("user", Some("x"), None),
             ("user:bob", None, None),
             ("", None, None),
@@ -127,8 +155,19 @@ mod tests {
         ];
         for (by, reason, expected) in rows {
             let found = who_and_why(by, reason).ok();
-            assert_eq!(found.as_deref(), expected, "{by:?} {reason:?}");
+            let found = found
+                .as_ref()
+                .map(|(by, why)| (by.as_str(), why.as_deref()));
+            assert_eq!(found, expected, "{by:?} {reason:?}");
         }
-        assert!(who_and_why("ana", Some(&"x".repeat(MAX_BY_BYTES))).is_err());
+        assert!(who_and_why("ana", Some(&"x".repeat(MAX_REASON_BYTES + 1))).is_err());
+        assert!(who_and_why(&"x".repeat(MAX_BY_BYTES + 1), None).is_err());
+    }
+
+    #[test]
+    fn who_runs_the_command_is_told_by_the_system() {
+        let user = rustix::process::getuid().as_raw();
+        assert!(proof().ends_with(&format!("uid {user}")), "{}", proof());
+        assert!(proof().contains("unproven"));
     }
 }

@@ -1,27 +1,25 @@
 //! Where approvals are decided.
 
-use ledger::{Approval, ApprovalDesk, ApprovalId, Decision, PostgresDesk, system_now_us};
+use ledger::{Approval, ApprovalDesk, ApprovalId, PostgresDesk, Verdict};
 
 use crate::Failure;
 use crate::config::Config;
 use crate::serve::{database, database_options};
 
-/// Decides an approval, in the file of a running server or in the database of several.
+/// Decides an approval, or takes a decision back, in the file of a running server or in the database of several.
 pub(super) fn decide(
     config: &Config,
     approval: ApprovalId,
-    decision: Decision,
-    by: &str,
+    verdict: &Verdict,
 ) -> Result<Approval, Failure> {
-    let now_us = system_now_us();
     Ok(match database(config)? {
         Some(url) => {
             let options = database_options(config, &url)?;
-            PostgresDesk::open(&options)?.decide(approval, decision, by, now_us)?
+            PostgresDesk::open(&options)?.decide(approval, verdict)?
         }
         None => {
             let mut desk = ApprovalDesk::open(&config.ledger.path)?;
-            desk.decide(approval, decision, by, now_us)?
+            desk.decide(approval, verdict)?
         }
     })
 }

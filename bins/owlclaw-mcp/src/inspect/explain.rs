@@ -5,8 +5,7 @@ use std::time::Duration;
 use governance::{Caller, Explanation, Remaining};
 use serde_json::{Value, json};
 
-use super::lookup::pretty;
-use super::sheet::Sheet;
+use super::sheet::{Sheet, pretty, row};
 use crate::Failure;
 use crate::cli::{ListFormat, RowsFormat, What};
 use crate::config::Config;
@@ -123,7 +122,7 @@ fn table(
         roles => format!("{} with {}", caller.principal, roles.join(", ")),
     };
     let steps = explanation.steps.iter().map(|step| {
-        vec![
+        row![
             json!(step.check.as_str()),
             json!(step.outcome.to_string()),
             json!(step.rule),

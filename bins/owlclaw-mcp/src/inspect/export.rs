@@ -12,12 +12,13 @@ use serde_json::json;
 
 use super::entries::Entries;
 use super::filter::Wanted;
-use super::sheet::{CsvSheet, Row, object};
+use super::sheet::{self, CsvSheet, Row, object};
 use super::{Interrupted, rows};
 use crate::Failure;
 use crate::cli::{CallFilter, ExportFormat};
 use crate::config::Config;
 use crate::serve::open_reader;
+use crate::terminal;
 
 /// How often the bar is moved, in entries.
 const STEP: u64 = 1_000;
@@ -38,6 +39,9 @@ pub(crate) fn export(
         None => Box::new(io::stdout().lock()),
     };
     let mut lines = Lines::new(BufWriter::new(output), format)?;
+    if let Lines::Csv(sheet) = &mut lines {
+        sheet.is_read = path.is_none() && terminal::is_read();
+    }
     let bar = bar(last, "entries");
     let mut entries = Entries::from(reader, 1);
     let mut open: HashMap<CallId, Open> = HashMap::new();
@@ -162,6 +166,6 @@ fn write_object(
     row: &Row,
 ) -> Result<(), Interrupted> {
     let mut line = object(columns, row);
-    line["type"] = json!(is);
-    Ok(writeln!(output, "{line}")?)
+    line.insert("type", json!(is).into());
+    Ok(writeln!(output, "{}", sheet::line(&line))?)
 }

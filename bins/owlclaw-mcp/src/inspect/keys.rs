@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use identity::{KeyFile, KeyFileError, KeyRecord, MadeKey};
 use serde_json::{Value, json};
 
-use super::sheet::{Row, Sheet};
+use super::sheet::{Row, Sheet, row};
 use crate::Failure;
 use crate::cli::{ReportFormat, RowsFormat};
 
@@ -80,15 +80,15 @@ pub(crate) fn made_key(made: &MadeKey, format: ReportFormat) -> String {
         ReportFormat::Json => {
             let row = row(&made.record, SystemTime::now());
             let mut object = super::sheet::object(&COLUMNS, &row);
-            object["key"] = json!(made.key.reveal());
-            serde_json::to_string_pretty(&object).expect("rows are plain data")
+            object.insert("key", json!(made.key.reveal()).into());
+            super::sheet::pretty(&object)
         }
     }
 }
 
 fn row(key: &KeyRecord, now: SystemTime) -> Row {
     let text = |text: &Option<String>| text.as_ref().map_or(Value::Null, |text| json!(text));
-    vec![
+    row![
         json!(key.id),
         json!(key.principal),
         json!(key.roles.join(" ")),

@@ -1,12 +1,11 @@
 //! Calls by what is known of them.
 
 use ledger::{ApprovalId, CallId, Cursor, ReadLedger, system_now_us};
-use serde_json::Value;
 
 use super::entries::Entries;
 use super::filter::Wanted;
 use super::rows;
-use super::sheet::{Row, Sheet, card, object};
+use super::sheet::{Row, Sheet, card, object, pretty};
 use crate::Failure;
 use crate::cli::{CallFilter, Page, ReportFormat, RowsFormat};
 use crate::config::Config;
@@ -102,8 +101,4 @@ pub(super) fn told(columns: &[&str], row: &Row, format: ReportFormat) -> String 
         ReportFormat::Text => card(columns, row),
         ReportFormat::Json => pretty(&object(columns, row)),
     }
-}
-
-pub(super) fn pretty(value: &Value) -> String {
-    serde_json::to_string_pretty(value).expect("rows are plain data")
 }

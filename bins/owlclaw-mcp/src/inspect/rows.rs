@@ -4,7 +4,7 @@ use governance::Micros;
 use ledger::{Approval, CallId, CallRecord, Clipped, Digest, Ended, Noted, Outcome, Started};
 use serde_json::{Value, json};
 
-use super::sheet::Row;
+use super::sheet::{Cell, Row, row};
 use super::when::shown;
 
 pub(super) const CALL: [&str; 30] = [
@@ -61,7 +61,7 @@ pub(super) const NOTE: [&str; 7] = [
     "detail",
 ];
 
-pub(super) const APPROVAL: [&str; 15] = [
+pub(super) const APPROVAL: [&str; 21] = [
     "id",
     "state",
     "client",
@@ -73,13 +73,19 @@ pub(super) const APPROVAL: [&str; 15] = [
     "requested",
     "expires",
     "decided_by",
+    "decided_proof",
+    "decided_reason",
     "decided",
+    "revoked_by",
+    "revoked_proof",
+    "revoked_reason",
+    "revoked",
     "used_by",
     "used",
     "binding",
 ];
 
-pub(super) const APPROVAL_SHOWN: [(&str, &str); 8] = [
+pub(super) const APPROVAL_SHOWN: [(&str, &str); 9] = [
     ("id", "ID"),
     ("state", "STATE"),
     ("client", "CLIENT"),
@@ -87,6 +93,7 @@ pub(super) const APPROVAL_SHOWN: [(&str, &str); 8] = [
     ("needs", "NEEDS"),
     ("expires", "EXPIRES"),
     ("decided_by", "DECIDED BY"),
+    ("decided_proof", "PROVED BY"),
     ("arguments", "ARGUMENTS"),
 ];
 
@@ -102,7 +109,7 @@ pub(super) fn call(record: &CallRecord) -> Row {
 /// The same of the parts of a record.
 pub(super) fn parts(call: CallId, sequence: u64, it: &Started, ended: Option<&Ended>) -> Row {
     let of_end = |value: fn(&Ended) -> Value| ended.map_or(Value::Null, value);
-    vec![
+    row![
         json!(call.to_string()),
         json!(sequence),
         json!(shown(it.at_us)),
@@ -134,13 +141,13 @@ pub(super) fn parts(call: CallId, sequence: u64, it: &Started, ended: Option<&En
         json!(it.replay_of.map(|call| call.to_string())),
         content(&it.arguments),
         json!(it.arguments_digest.as_ref().map(hex)),
-        of_end(|ended| content(&ended.result)),
+        ended.map_or(Value::Null.into(), |ended| content(&ended.result)),
         of_end(|ended| json!(ended.message)),
     ]
 }
 
 pub(super) fn note(sequence: u64, noted: &Noted) -> Row {
-    vec![
+    row![
         json!(sequence),
         json!(shown(noted.at_us)),
         json!(noted.kind.as_str()),
@@ -154,19 +161,26 @@ pub(super) fn note(sequence: u64, noted: &Noted) -> Row {
 /// As it is at `now_us`.
 pub(super) fn approval(approval: &Approval, now_us: u64) -> Row {
     let time = |us: Option<u64>| json!(us.map(shown));
-    vec![
+    let (decided, revoked) = (approval.decided.as_ref(), approval.revoked.as_ref());
+    row![
         json!(approval.id.to_string()),
         json!(approval.state_at(now_us).as_str()),
         json!(approval.principal),
         json!(approval.capability),
         json!(approval.needs.as_str()),
         text(&approval.reason),
-        json_or_text(&approval.arguments),
+        Cell::of_json(&approval.arguments),
         json!(approval.policy_version),
         json!(shown(approval.requested_us)),
         json!(shown(approval.expires_us)),
-        json!(approval.decided_by),
-        time(approval.decided_us),
+        json!(decided.map(|it| &it.by)),
+        json!(decided.map(|it| &it.proof)),
+        json!(decided.map(|it| &it.reason)),
+        time(decided.map(|it| it.at_us)),
+        json!(revoked.map(|it| &it.by)),
+        json!(revoked.map(|it| &it.proof)),
+        json!(revoked.map(|it| &it.reason)),
+        time(revoked.map(|it| it.at_us)),
         json!(approval.used_by.map(|call| call.to_string())),
         time(approval.used_us),
         json!(hex(&approval.binding)),
@@ -194,16 +208,12 @@ fn text(text: &str) -> Value {
 }
 
 /// What was kept of a text of JSON: as JSON, if it is the whole.
-fn content(clipped: &Clipped) -> Value {
+fn content(clipped: &Clipped) -> Cell {
     match clipped.cut {
-        None => json_or_text(&clipped.text),
-        Some(cut) => json!(format!(
+        None => Cell::of_json(&clipped.text),
+        Some(cut) => Cell::Plain(json!(format!(
             "{}… ({} bytes in all)",
             clipped.text, cut.whole_bytes
-        )),
+        ))),
     }
-}
-
-fn json_or_text(json: &str) -> Value {
-    serde_json::from_str(json).unwrap_or_else(|_| text(json))
 }

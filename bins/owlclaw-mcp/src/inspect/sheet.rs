@@ -1,18 +1,69 @@
 //! Rows in each of the formats that the command line prints.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use serde_json::Value;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, value::RawValue};
 
 use crate::cli::RowsFormat;
 use crate::config::printable;
 use crate::table::table;
+use crate::terminal::{self, json_text};
 
 /// A table shows at most this many characters of a value.
 const MAX_CELL_CHARACTERS: usize = 80;
 
 /// One row: a value for each column.
-pub(super) type Row = Vec<Value>;
+pub(super) type Row = Vec<Cell>;
+
+/// What a row has in a column.
+#[derive(Debug, Clone)]
+pub(super) enum Cell {
+    /// A value of ours.
+    Plain(Value),
+    /// JSON of somebody else's, in one line: numbers in it have all of their digits.
+    Json(Box<RawValue>),
+}
+
+impl From<Value> for Cell {
+    fn from(value: Value) -> Self {
+        Self::Plain(value)
+    }
+}
+
+/// A row of values of ours, and of cells.
+macro_rules! row {
+    ($($value:expr),* $(,)?) => { vec![$(crate::inspect::sheet::Cell::from($value)),*] };
+}
+pub(super) use row;
+
+impl Cell {
+    /// A text of JSON; what is not JSON is a text, and nothing is null.
+    pub(super) fn of_json(json: &str) -> Self {
+        match redaction::readable(json).map(RawValue::from_string) {
+            Ok(Ok(json)) => Self::Json(json),
+            _ if json.is_empty() => Self::Plain(Value::Null),
+            _ => Self::Plain(Value::from(json)),
+        }
+    }
+
+    fn is_null(&self) -> bool {
+        matches!(self, Self::Plain(Value::Null))
+    }
+}
+
+impl Serialize for Cell {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Plain(value) => value.serialize(serializer),
+            Self::Json(json) => json.serialize(serializer),
+        }
+    }
+}
+
+/// A row with the names of its columns.
+pub(super) type Object<'a> = BTreeMap<&'a str, Cell>;
 
 /// Rows of the same columns.
 pub(super) struct Sheet {
@@ -30,12 +81,12 @@ impl Sheet {
             RowsFormat::Table => self.table(),
             RowsFormat::Json => {
                 let objects = self.rows.iter().map(|row| object(self.columns, row));
-                let objects = Value::Array(objects.collect());
-                serde_json::to_string_pretty(&objects).expect("rows are plain data")
+                pretty(&objects.collect::<Vec<_>>())
             }
             RowsFormat::Csv => {
                 let mut text = Vec::new();
                 let mut sheet = CsvSheet::new(&mut text, self.columns)?;
+                sheet.is_read = terminal::is_read();
                 self.rows.iter().try_for_each(|row| sheet.write(row))?;
                 sheet.finish()?;
                 String::from_utf8_lossy(&text).trim_end().to_owned()
@@ -57,11 +108,18 @@ impl Sheet {
 }
 
 /// A row as an object.
-pub(super) fn object(columns: &[&str], row: &Row) -> Value {
-    let members = columns.iter().zip(row);
-    members
-        .map(|(name, value)| ((*name).to_owned(), value.clone()))
-        .collect()
+pub(super) fn object<'a>(columns: &[&'a str], row: &Row) -> Object<'a> {
+    columns.iter().copied().zip(row.iter().cloned()).collect()
+}
+
+/// JSON in several lines.
+pub(super) fn pretty(value: &impl Serialize) -> String {
+    json_text(&serde_json::to_string_pretty(value).expect("rows are plain data"))
+}
+
+/// JSON in one line.
+pub(super) fn line(value: &impl Serialize) -> String {
+    json_text(&serde_json::to_string(value).expect("rows are plain data"))
 }
 
 /// A row as lines of names and values; what is empty is left out. No newline at the end.
@@ -74,53 +132,72 @@ pub(super) fn card(columns: &[&str], row: &Row) -> String {
 }
 
 /// Rows as they come.
-pub(super) struct CsvSheet<W: Write>(csv::Writer<W>);
+pub(super) struct CsvSheet<W: Write> {
+    writer: csv::Writer<W>,
+    /// Whether they go to a terminal, which obeys control characters; elsewhere they are data.
+    pub(super) is_read: bool,
+}
 
 impl<W: Write> CsvSheet<W> {
     pub(super) fn new(output: W, columns: &[&str]) -> Result<Self, csv::Error> {
         let mut writer = csv::Writer::from_writer(output);
         writer.write_record(columns)?;
-        Ok(Self(writer))
+        let is_read = false;
+        Ok(Self { writer, is_read })
     }
 
     pub(super) fn write(&mut self, row: &Row) -> Result<(), csv::Error> {
-        self.0.write_record(row.iter().map(harmless))
+        let is_read = self.is_read;
+        self.writer
+            .write_record(row.iter().map(|cell| match is_read {
+                true => printable(&harmless(cell)),
+                false => harmless(cell),
+            }))
     }
 
     pub(super) fn finish(mut self) -> io::Result<()> {
-        self.0.flush()
+        self.writer.flush()
     }
 }
 
 /// Texts of strangers: a spreadsheet takes what begins like this for a formula, and carries it out.
 /// An apostrophe before it says that it is a text.
-fn harmless(value: &Value) -> String {
+fn harmless(value: &Cell) -> String {
     let plain = text(value);
     match value {
-        Value::String(_) if plain.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) => {
+        Cell::Plain(Value::String(_))
+            if plain.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) =>
+        {
             format!("'{plain}")
         }
         _ => plain,
     }
 }
 
-/// Texts of strangers: a terminal obeys control characters.
-fn cell(value: &Value) -> String {
+/// Texts of strangers: a terminal obeys control characters. JSON is shown as a whole or not at all: who
+/// decides by its beginning decides about something else.
+fn cell(value: &Cell) -> String {
     let text = match value {
-        Value::Null => return "-".to_owned(),
+        Cell::Plain(Value::Null) => return "-".to_owned(),
         value => printable(&text(value)),
     };
+    if let Cell::Json(json) = value
+        && MAX_CELL_CHARACTERS < text.chars().count()
+    {
+        return format!("({} bytes: see `show`)", json.get().len());
+    }
     match text.char_indices().nth(MAX_CELL_CHARACTERS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
 }
 
-fn text(value: &Value) -> String {
+fn text(value: &Cell) -> String {
     match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        value => value.to_string(),
+        Cell::Plain(Value::Null) => String::new(),
+        Cell::Plain(Value::String(text)) => text.clone(),
+        Cell::Plain(value) => value.to_string(),
+        Cell::Json(json) => json.get().to_owned(),
     }
 }
 
@@ -129,13 +206,16 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// A number that no double and no integer of 64 bits is.
+    const EXACT: &str = r#"{ "x" : 1, "n": 18446744073709551617.10 }"#;
+
     fn sheet() -> Sheet {
         Sheet {
             columns: &["name", "more"],
             shown: &[("name", "NAME")],
             rows: vec![
-                vec![json!("a,\"b\"\n\u{1b}[2J"), json!({"x": 1})],
-                vec![json!("é".repeat(200)), Value::Null],
+                vec![json!("a,\"b\"\n\u{1b}[2J").into(), Cell::of_json(EXACT)],
+                vec![json!("é".repeat(200)).into(), Value::Null.into()],
             ],
         }
     }
@@ -150,13 +230,38 @@ mod tests {
         );
         let json: Value = serde_json::from_str(&sheet().print(RowsFormat::Json).unwrap()).unwrap();
         assert_eq!(json[0]["more"]["x"], 1);
+        let exact = r#"{"x":1,"n":18446744073709551617.10}"#;
+        assert!(sheet().print(RowsFormat::Json).unwrap().contains(exact));
         assert_eq!(json[1]["more"], Value::Null);
         let csv = sheet().print(RowsFormat::Csv).unwrap();
         let mut reader = csv::Reader::from_reader(csv.as_bytes());
         let records: Vec<_> = reader.records().map(Result::unwrap).collect();
         assert_eq!(&records[0][0], "a,\"b\"\n\u{1b}[2J");
-        assert_eq!(&records[0][1], "{\"x\":1}");
+        assert_eq!(&records[0][1], exact);
         assert_eq!(&records[1][1], "");
+    }
+
+    #[test]
+    fn csv_is_data_and_on_a_terminal_without_what_terminals_obey() {
+        let rows = sheet().rows;
+        for (is_read, first) in [(false, "a,\"b\"\n\u{1b}[2J"), (true, "a,\"b\" \u{fffd}[2J")] {
+            let mut text = Vec::new();
+            let mut sheet = CsvSheet::new(&mut text, &["name", "more"]).unwrap();
+            sheet.is_read = is_read;
+            sheet.write(&rows[0]).unwrap();
+            sheet.finish().unwrap();
+            let mut reader = csv::Reader::from_reader(&*text);
+            assert_eq!(&reader.records().next().unwrap().unwrap()[0], first);
+        }
+    }
+
+    #[test]
+    fn json_in_a_table_is_whole_or_left_out() {
+        let long = format!(r#"{{"note":"{}","amount":1}}"#, "x".repeat(100));
+        assert_eq!(cell(&Cell::of_json(&long)), "(122 bytes: see `show`)");
+        assert_eq!(cell(&Cell::of_json("{ }")), "{}");
+        assert_eq!(cell(&Cell::of_json("no JSON")), "no JSON");
+        assert_eq!(cell(&Cell::of_json("")), "-");
     }
 
     #[test]
@@ -165,7 +270,7 @@ mod tests {
         let sheet = |value| Sheet {
             columns: &["name"],
             shown: &[],
-            rows: vec![vec![value]],
+            rows: vec![vec![Cell::from(value)]],
         };
         for text in texts {
             let csv = sheet(json!(text)).print(RowsFormat::Csv).unwrap();

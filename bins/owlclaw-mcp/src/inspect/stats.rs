@@ -6,7 +6,7 @@ use ledger::{Bucket, Statistics, StatisticsQuery, statistics, system_now_us};
 use serde_json::{Value, json};
 
 use super::rows::{amount, milliseconds};
-use super::sheet::{Row, Sheet};
+use super::sheet::{Row, Sheet, row};
 use super::when::shown;
 use crate::Failure;
 use crate::cli::{RowsFormat, Stretch, Whose};
@@ -90,7 +90,7 @@ fn row(it: &Statistics) -> Row {
         let us = duration.and_then(|it| u64::try_from(it.as_micros()).ok());
         us.map_or(Value::Null, milliseconds)
     };
-    vec![
+    row![
         json!(it.principal),
         json!(it.capability),
         json!(shown(it.since_us)),

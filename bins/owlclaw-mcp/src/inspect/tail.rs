@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use ledger::{CallId, Entry, Event, Started};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::entries::Entries;
 use super::filter::Wanted;
-use super::sheet::object;
+use super::sheet::{self, object};
 use super::when::shown;
 use super::{Interrupted, rows};
 use crate::Failure;
@@ -90,8 +90,8 @@ fn line(
         LinesFormat::Json => {
             let row = rows::parts(call, entry.sequence, &started, ended);
             let mut line = object(&rows::CALL, &row);
-            line["event"] = json!(event);
-            line.to_string()
+            line.insert("event", json!(event).into());
+            sheet::line(&line)
         }
         LinesFormat::Text => {
             let time = ended.map_or(started.at_us, |ended| {
@@ -114,9 +114,9 @@ fn line(
 fn note(sequence: u64, noted: &ledger::Noted, format: LinesFormat) -> String {
     match format {
         LinesFormat::Json => {
-            let mut line: Value = object(&rows::NOTE, &rows::note(sequence, noted));
-            line["event"] = json!("noted");
-            line.to_string()
+            let mut line = object(&rows::NOTE, &rows::note(sequence, noted));
+            line.insert("event", json!("noted").into());
+            sheet::line(&line)
         }
         LinesFormat::Text => {
             let (time, kind) = (shown(noted.at_us), &noted.kind);

@@ -6,8 +6,8 @@ use ledger::{PublicKey, Report, SigningKey, Trust, verify_telling};
 use serde_json::json;
 
 use super::export::bar;
-use super::lookup::pretty;
 use super::rows::hex;
+use super::sheet::pretty;
 use crate::Failure;
 use crate::cli::ReportFormat;
 use crate::config::Config;

@@ -1,6 +1,7 @@
 //! What operators ask and decide over HTTP: with the token of the configuration, or as who they have
 //! proved to be, with a role that operators have.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,10 +11,11 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
 use identity::FailedAttempts;
 use ledger::{
     ApprovalError, ApprovalFilter, ApprovalId, ApprovalProblem, ApprovalState, Bucket, Decision,
-    ReadLedger, StatisticsQuery,
+    MAX_REASON_BYTES, ReadLedger, StatisticsQuery, Verdict,
 };
 use percent_encoding::percent_decode_str;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 use transport_http::{PlainResponse, SideRequest};
@@ -54,7 +56,11 @@ enum Operator {
     /// Somebody who has the token.
     HasToken,
     /// Somebody with a role that operators have.
-    Named(Arc<str>),
+    Named {
+        name: Arc<str>,
+        /// How they proved who they are, and the role.
+        proof: String,
+    },
 }
 
 impl Operator {
@@ -182,8 +188,11 @@ impl Administration {
         let principal = request.principal().await;
         let principal = principal.map_err(|response| self.refused(request, response))?;
         let mut roles = principal.roles().iter();
-        if roles.any(|role| self.roles.iter().any(|it| **it == **role)) {
-            return Ok(Operator::Named(Arc::clone(principal.name())));
+        if let Some(role) = roles.find(|role| self.roles.iter().any(|it| **it == ***role)) {
+            let name = Arc::clone(principal.name());
+            let kind = super::identity::kind_of_proof(request.parts());
+            let proof = format!("{kind} of {name}, role {role}, over HTTP");
+            return Ok(Operator::Named { name, proof });
         }
         tracing::warn!(%principal, path = request.parts().uri.path(), "somebody is no operator");
         let why = "only operators may do this, which takes a role";
@@ -299,7 +308,7 @@ impl Administration {
             })
             .await;
         match found {
-            Ok(approvals) => answer(StatusCode::OK, &json!({ "approvals": approvals })),
+            Ok(approvals) => answer(StatusCode::OK, &BTreeMap::from([("approvals", approvals)])),
             Err(error) => unavailable(&*error),
         }
     }
@@ -311,31 +320,49 @@ impl Administration {
         let decision = match query.get("decision").as_deref() {
             Some("approve") => Decision::Approve,
             Some("deny") => Decision::Deny,
+            Some("revoke") => Decision::Revoke,
             _ => {
-                let why = "`decision` is `approve` or `deny`, in the query of the URL";
+                let why = "`decision` is `approve`, `deny` or `revoke`, in the query of the URL";
                 return problem(StatusCode::BAD_REQUEST, why);
             }
         };
-        if let (Operator::Named(name), Decision::Approve) = (operator, decision) {
+        if let Operator::Named { name, .. } = operator
+            && decision != Decision::Deny
+        {
             match self.is_for(id, Arc::clone(name)).await {
                 Ok(false) => {}
                 Ok(true) => {
-                    let why = "somebody else has to approve what you have called";
+                    let why =
+                        "somebody else has to approve what you have called, or take that back";
                     return problem(StatusCode::FORBIDDEN, why);
                 }
                 Err(error) => return unavailable(&*error),
             }
         }
-        let by: String = match operator {
+        let (by, proof): (String, _) = match operator {
             // Who has proved who it is decides as nobody else.
-            Operator::Named(name) => (**name).to_owned(),
+            Operator::Named { name, proof } => ((**name).to_owned(), proof.clone()),
             Operator::HasToken => {
                 let by = query.get("by").unwrap_or_else(|| "http".to_owned());
                 let by = by.chars().filter(|it| !it.is_control());
-                by.take(MAX_NAME_CHARS).collect()
+                let proof = "the token of operators, over HTTP; name unproven".to_owned();
+                (by.take(MAX_NAME_CHARS).collect(), proof)
             }
         };
-        match self.gateway.decide_approval(id, decision, &by).await {
+        let reason = query.get("reason");
+        if reason
+            .as_ref()
+            .is_some_and(|it| MAX_REASON_BYTES < it.len())
+        {
+            let why = format!("`reason` has more than {MAX_REASON_BYTES} bytes");
+            return problem(StatusCode::BAD_REQUEST, &why);
+        }
+        let verdict = Verdict {
+            proof: Some(proof),
+            reason,
+            ..Verdict::new(decision, by, system_clock())
+        };
+        match self.gateway.decide_approval(id, verdict).await {
             Ok(approval) => answer(StatusCode::OK, &approval),
             Err(ApprovalError::Refused(why)) => {
                 let status = match why {
@@ -477,8 +504,9 @@ impl Query {
     }
 }
 
-fn answer(status: StatusCode, value: &Value) -> PlainResponse {
-    let mut response = Response::new(Bytes::from(value.to_string()));
+fn answer(status: StatusCode, value: &impl Serialize) -> PlainResponse {
+    let text = serde_json::to_string(value).expect("plain data serializes");
+    let mut response = Response::new(Bytes::from(text));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     let json = HeaderValue::from_static("application/json");

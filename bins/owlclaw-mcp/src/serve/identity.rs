@@ -400,6 +400,15 @@ impl Authenticate for Identification {
     }
 }
 
+/// The kind of proof that a request carries, for the record of what its sender decides.
+pub(super) fn kind_of_proof(request: &Parts) -> &'static str {
+    match Credentials::of(request) {
+        Ok(found) if found.token.is_some() => "token",
+        Ok(found) if !found.are_none() => "API key",
+        _ => "client certificate",
+    }
+}
+
 /// The principal of proofs that agree, of which there is one at least. It lasts as long as the proof
 /// that ends first.
 fn principal(proofs: &[Arc<Proved>]) -> Principal {
@@ -507,7 +516,8 @@ impl StdioKey {
             (None, _) => return Ok(None),
         };
         let proved = keys.verify(&key, SystemTime::now());
-        let proved = proved.map_err(|rejection| format!("{STDIO_KEY}: {rejection}"))?;
+        let proved = proved
+            .map_err(|rejection| format!("the key in {STDIO_KEY} is refused: {rejection}"))?;
         let principal = principal(&[proved]);
         Ok(Some(Self {
             keys,

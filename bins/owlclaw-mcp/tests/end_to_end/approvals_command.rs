@@ -85,9 +85,15 @@ async fn what_somebody_approves_runs_once() {
     ];
     let decided = told(&site, &words).await;
     assert_eq!(
-        (&decided["state"], &decided["decided_by"]),
-        (&json!("approved"), &json!("carla: called her"))
+        (
+            &decided["state"],
+            &decided["decided_by"],
+            &decided["decided_reason"]
+        ),
+        (&json!("approved"), &json!("carla"), &json!("called her"))
     );
+    let proof = decided["decided_proof"].as_str().unwrap();
+    assert!(proof.starts_with("command line, name unproven; OS user"));
     // Nobody decides twice.
     let again = say(&site, &["approvals", "deny", &id, "--by", "carla"]).await;
     assert_eq!(again.code, Some(1));
@@ -156,6 +162,61 @@ async fn what_somebody_denies_does_not_run_and_is_on_record() {
             .any(|note| note.noted.subject == id && note.noted.actor == "carla")
     })
     .await;
+}
+
+#[tokio::test]
+async fn what_somebody_approved_can_be_taken_back_until_it_is_used() {
+    let site = bank();
+    let server = site.http().await;
+    let mut client = server.client().with_header("x-mcp-client-id", "ana");
+    client.open(MODERN).await;
+    let id = approval(&pay(&mut client, "rent").await);
+    let revoke = [
+        "approvals",
+        "revoke",
+        &id,
+        "--by",
+        "dora",
+        "--reason",
+        "wrong sum",
+    ];
+    let early = say(&site, &revoke).await;
+    assert_eq!(early.code, Some(1));
+    assert!(
+        early.messages.contains("still pending"),
+        "{}",
+        early.messages
+    );
+    told(&site, &["approvals", "approve", &id, "--by", "carla"]).await;
+    let revoked = told(&site, &revoke).await;
+    assert_eq!(
+        (
+            &revoked["state"],
+            &revoked["decided_by"],
+            &revoked["revoked_by"],
+            &revoked["revoked_reason"]
+        ),
+        (
+            &json!("revoked"),
+            &json!("carla"),
+            &json!("dora"),
+            &json!("wrong sum")
+        )
+    );
+    assert_ne!(approval(&pay(&mut client, "rent").await), id, "asked anew");
+    assert!(!site.read("executed").contains("rent"));
+    let listed = told(&site, &["approvals", "list", "--state", "revoked"]).await;
+    assert_eq!(listed[0]["id"], id.as_str(), "{listed}");
+    drop(server);
+    // Both are in the ledger, and what the table says is what the entries say.
+    let verified = say(&site, &["ledger", "verify"]).await;
+    assert_eq!(
+        verified.code,
+        Some(0),
+        "{}{}",
+        verified.output,
+        verified.messages
+    );
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ fn careful() -> Site {
         "tools": {
             "append": {"risk": ["financial"]},
             "linger": {"confirmation": "operator"},
+            "nap": {"confirmation": "operator"},
         },
         "approvals": {"http_token": "${APPROVALS_TOKEN}"},
     }}))
@@ -173,6 +174,74 @@ async fn an_operator_decides_over_http_with_the_token_alone() {
     assert_eq!(row["refused"]["confirmation"], 2, "{row}");
     let (_, all) = operators(&server, "GET", "/approvals?state=used", Some(TOKEN)).await;
     assert_eq!(all["approvals"][0]["decided_by"], "operator:boss", "{all}");
+    let proof = all["approvals"][0]["decided_proof"].as_str().unwrap();
+    assert!(proof.starts_with("the token of operators"), "{proof}");
+}
+
+#[tokio::test]
+async fn numbers_are_shown_to_whoever_decides_with_all_of_their_digits() {
+    let site = careful();
+    let server = serve(&site).await;
+    let arguments = r#"{"seconds":18446744073709551617.1234567890123456789}"#;
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"nap","arguments":{arguments},"_meta":{{"io.modelcontextprotocol/protocolVersion":"{MODERN}","io.modelcontextprotocol/clientInfo":{{"name":"t","version":"1"}},"io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
+    );
+    let request = HttpRequest::new("POST", "/mcp")
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream")
+        .header("mcp-protocol-version", MODERN)
+        .header("mcp-method", "tools/call")
+        .header("mcp-name", "nap")
+        .header("x-mcp-client-id", "anna")
+        .body(body);
+    let response = server.client().exchange(&request).await;
+    let refused: Value = serde_json::from_str(response.text()).unwrap();
+    let id = pending(&refused["error"]);
+    let get =
+        HttpRequest::new("GET", "/approvals").header("authorization", &format!("Bearer {TOKEN}"));
+    let listed = server.client().exchange(&get).await;
+    assert!(listed.text().contains(arguments), "{}", listed.text());
+    for words in [
+        &["approvals", "show", &id][..],
+        &["approvals", "show", &id, "--format", "json"],
+        &["approvals", "list", "--format", "csv"],
+        &["ledger", "query", "--format", "json"],
+        &["ledger", "export"],
+    ] {
+        let said = run(site.command(words)).await;
+        let output = said.output.replace("\"\"", "\"");
+        assert!(
+            output.contains("18446744073709551617"),
+            "{words:?}: {output}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_operator_takes_a_decision_back_over_http() {
+    let site = careful();
+    let server = serve(&site).await;
+    let mut anna = client(&server, "2025-03-26", false).await;
+    let params = call("append", json!({"mark": "one"}));
+    let refused = anna.request("tools/call", params.clone()).await;
+    let id = pending(refused.error());
+    let decide = |how: &str| format!("/approvals/{id}?decision={how}&by=boss&reason=too+much");
+    let post = async |how: &str| operators(&server, "POST", &decide(how), Some(TOKEN)).await;
+    assert_eq!(post("revoke").await.0, 409, "nobody has decided");
+    assert_eq!(post("deny").await.0, 200);
+    let again = anna.request("tools/call", params.clone()).await;
+    assert_eq!(again.error()["data"]["approval"]["state"], "denied");
+    let (status, revoked) = post("revoke").await;
+    assert_eq!(status, 200, "{revoked}");
+    assert_eq!(revoked["state"], "revoked");
+    for whose in ["decided", "revoked"] {
+        assert_eq!(revoked[format!("{whose}_by")], "operator:boss", "{revoked}");
+        assert_eq!(revoked[format!("{whose}_reason")], "too much", "{revoked}");
+        let proof = revoked[format!("{whose}_proof")].as_str().unwrap();
+        assert!(proof.starts_with("the token of operators"), "{proof}");
+    }
+    let again = anna.request("tools/call", params).await;
+    assert_ne!(pending(again.error()), id);
 }
 
 #[tokio::test]

@@ -8,14 +8,11 @@ use std::fmt::Write;
 /// would ask after the confirmation, and so never at the same time.
 pub(crate) const KEY: &str = "io.owlclaw/confirm";
 
-/// The most characters of a call's arguments that are shown.
-const MAX_ARGUMENT_CHARS: usize = 1_000;
-
 /// What somebody is asked to confirm.
 pub(crate) struct Question<'a> {
     /// As `tool/NAME`.
     pub(crate) capability: &'a str,
-    /// JSON text, redacted.
+    /// JSON text for people, whole ([`redaction::folded`]).
     pub(crate) arguments: &'a str,
     /// What it is expected to cost, in words; `None` if nothing.
     pub(crate) cost: Option<String>,
@@ -30,6 +27,8 @@ pub(crate) enum Said {
     Yes,
     /// No.
     No,
+    /// The form was sent, and its field does not say yes.
+    NotYes,
     /// It was closed without an answer.
     Nothing,
 }
@@ -42,8 +41,8 @@ impl Question<'_> {
             .split_once('/')
             .unwrap_or(("", self.capability));
         let mut message = format!("Allow this call of the {kind} `{}`?", shown(name));
-        // Nothing in it may look like a line of ours.
-        let _ = write!(message, "\nArguments: {}", shown(self.arguments));
+        // Nothing in it looks like a line of ours: it is one line, whatever is in it.
+        let _ = write!(message, "\nArguments: {}", self.arguments);
         if let Some(cost) = &self.cost {
             let _ = write!(message, "\nExpected cost: {cost}");
         }
@@ -74,38 +73,16 @@ pub(crate) fn said(answers: &Answers) -> Option<Said> {
         // Accepting a form is sending it; what it says is in its one field.
         Elicited::Accepted(content) => match content.get("confirm") {
             Some(Value::Bool(true)) => Said::Yes,
-            _ => Said::No,
+            _ => Said::NotYes,
         },
         Elicited::Declined => Said::No,
         Elicited::Cancelled => Said::Nothing,
     })
 }
 
-/// Text of a caller's, shown to somebody who is to judge it: cut, and with nothing in it that is not
-/// seen or changes how the rest is seen.
-fn shown(text: &str) -> String {
-    let mut shown: String = text
-        .chars()
-        .take(MAX_ARGUMENT_CHARS)
-        .map(|it| match it {
-            // Between the members of an object; within texts JSON has no line breaks.
-            '\n' | '\r' | '\t' => ' ',
-            it if misleads(it) => '\u{fffd}',
-            it => it,
-        })
-        .collect();
-    let left = text.chars().count().saturating_sub(MAX_ARGUMENT_CHARS);
-    if 0 < left {
-        let _ = write!(shown, "… ({left} more characters)");
-    }
-    shown
-}
-
-/// Control characters, and those that order or hide text (Unicode 16, 23.2 and 23.3).
-fn misleads(it: char) -> bool {
-    it.is_control()
-        || matches!(it, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+/// A name, with nothing in it that is not seen or changes how the rest is seen.
+fn shown(name: &str) -> String {
+    name.replace(redaction::is_misleading, "\u{fffd}")
 }
 
 #[cfg(test)]
@@ -129,19 +106,12 @@ mod tests {
             "Allow this call of the tool `transfer`?\nArguments: {\"to\":\"anna\"}\n\
              Expected cost: 5\nRisk: mutating, financial"
         );
-        let tricky = "{\"a\":\"\u{202e}x\u{200b}\n\u{7f}\u{e0041}\"}";
-        let message = question(tricky).message();
-        assert!(
-            message.contains("{\"a\":\"\u{fffd}x\u{fffd} \u{fffd}\u{fffd}\"}"),
-            "{message}"
-        );
-        let long = format!(
-            "{{\"a\":\"{}\"}}",
-            "\u{4f1a}".repeat(2 * MAX_ARGUMENT_CHARS)
-        );
-        let message = question(&long).message();
-        assert!(message.contains("… (1008 more characters)"), "{message}");
-        assert!(message.chars().count() < MAX_ARGUMENT_CHARS + 200);
+        let tricky = Question {
+            capability: "tool/x\u{202e}\ny",
+            ..question("{}")
+        };
+        let message = tricky.message();
+        assert!(message.starts_with("Allow this call of the tool `x\u{fffd}\u{fffd}y`?\nArg"));
     }
 
     #[test]
@@ -161,18 +131,18 @@ mod tests {
             ),
             (
                 r#"{"action":"accept","content":{"confirm":"true"}}"#,
-                Some(Said::No),
+                Some(Said::NotYes),
             ),
             (
                 r#"{"action":"accept","content":{"confirm":1}}"#,
-                Some(Said::No),
+                Some(Said::NotYes),
             ),
             (
                 r#"{"action":"accept","content":{"confirm":false}}"#,
-                Some(Said::No),
+                Some(Said::NotYes),
             ),
-            (r#"{"action":"accept","content":{}}"#, Some(Said::No)),
-            (r#"{"action":"accept"}"#, Some(Said::No)),
+            (r#"{"action":"accept","content":{}}"#, Some(Said::NotYes)),
+            (r#"{"action":"accept"}"#, Some(Said::NotYes)),
             (
                 r#"{"action":"decline","content":{"confirm":true}}"#,
                 Some(Said::No),

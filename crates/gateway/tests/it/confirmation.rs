@@ -8,7 +8,7 @@ use crate::{
 use adapter_tools::{Elicited, Needed, Question, Tool, ToolCx, ToolError};
 use gateway::{NoResources, StaticResources};
 use governance::{CapabilityFacts, Confirmation, Micros, Policy, PolicySpec, Quota, Risk, Rules};
-use ledger::{ApprovalId, Decision, Event, NoteKind, Outcome};
+use ledger::{ApprovalId, Decision, Event, NoteKind, Outcome, Verdict};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use testkit::{MODERN, failure_of};
@@ -148,7 +148,8 @@ fn pending(answer: &Value) -> ApprovalId {
 
 async fn decide(house: &House, approval: ApprovalId, decision: Decision) {
     let recorder = house.gateway.recorder();
-    let decided = recorder.decide_approval(approval, decision, "operator:boss", now_us());
+    let decided =
+        recorder.decide_approval(approval, Verdict::new(decision, "operator:boss", now_us()));
     decided.await.expect("it can be decided");
 }
 
@@ -235,6 +236,146 @@ async fn a_legacy_client_is_asked_by_a_request() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn whoever_confirms_sees_every_member_and_nothing_is_cut() {
+    let house = bank();
+    let mut client = asked(&house, "anna", MODERN).await;
+    let message = |answer: &Value| {
+        let question = &answer["result"]["inputRequests"][KEY];
+        question["params"]["message"].as_str().unwrap().to_owned()
+    };
+    // Short texts are shown whole, long ones by size and digest: the amount is seen after both.
+    for length in [1_200, 20_000] {
+        let whom = format!("\u{202e}{}", "x".repeat(length));
+        let text = json!(whom).to_string();
+        let arguments = json!({ "a_to": 1, "to": whom, "z_amount": 7 });
+        let refused = client.call("transfer", arguments).await;
+        assert_eq!(
+            refused["result"]["isError"], true,
+            "they do not fit: {refused}"
+        );
+        let message = message(&client.call("transfer", to(&whom)).await);
+        assert!(message.contains(r#""amount":7"#), "{message}");
+        match length {
+            1_200 => assert!(message.contains(&format!("\\u202e{}\"", "x".repeat(length)))),
+            _ => {
+                let digest = redaction::canonical_digest(&text).unwrap();
+                let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+                assert!(message.contains("[folded string of 20"), "{message}");
+                assert!(message.contains(&digest), "{message}");
+            }
+        }
+        assert!(!message.contains('\u{202e}'), "{message}");
+    }
+    let kept = house.ledger.approvals();
+    assert!(
+        kept.iter().all(|it| it.arguments.contains(r#""amount":7"#)),
+        "{kept:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_shown_is_confirmed_by_an_operator_or_by_nobody() {
+    let bench = Bench::new();
+    let more = json!({ "more": { "type": "object" } });
+    let open = bench.tool("transfer", more, &[], |_, _| async { Ok("done".into()) });
+    let house = Setup {
+        policy: rules(),
+        more_tools: vec![open],
+        bench,
+        ..Setup::default()
+    }
+    .build();
+    let mut client = asked(&house, "anna", MODERN).await;
+    let members = |count: usize| {
+        let members = (0..count).map(|it| (format!("member-{it}"), json!(it)));
+        json!({ "more": Value::Object(members.collect()) })
+    };
+    let arguments = members(300);
+    let answer = client.call("transfer", arguments.clone()).await;
+    let id = pending(&answer);
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("too long to be shown to the user"),
+        "{message}"
+    );
+    decide(&house, id, Decision::Approve).await;
+    assert!(is_done(&client.call("transfer", arguments).await));
+
+    let asked_for = notes(&house, &NoteKind::APPROVAL_REQUESTED).len();
+    let answer = client.call("transfer", members(3_000)).await;
+    assert_eq!(
+        answer["error"]["data"]["reason"], "confirmation",
+        "{answer}"
+    );
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("too long to be shown to anybody"),
+        "{message}"
+    );
+    assert_eq!(answer["error"]["data"]["approval"], Value::Null);
+    assert_eq!(
+        notes(&house, &NoteKind::APPROVAL_REQUESTED).len(),
+        asked_for
+    );
+    assert_eq!(house.bench.runs(), 1);
+}
+
+#[tokio::test]
+async fn a_form_without_a_yes_refuses_this_call_and_decides_nothing() {
+    let house = bank();
+    let mut client = asked(&house, "anna", MODERN).await;
+    let arguments = to("bob");
+    for content in [json!({ "confirm": false }), json!({})] {
+        let state = state_of(&client.call("transfer", arguments.clone()).await);
+        let sent = json!({ "action": "accept", "content": content });
+        let params = answered("transfer", &arguments, &state, KEY, sent);
+        let refused = client.ask("tools/call", params).await;
+        assert_eq!(
+            refused["error"]["data"]["reason"], "confirmation",
+            "{refused}"
+        );
+    }
+    assert!(notes(&house, &NoteKind::APPROVAL_DECIDED).is_empty());
+    // Another session of the same principal is asked, and may say yes.
+    let mut other = asked(&house, "anna", MODERN).await;
+    let state = state_of(&other.call("transfer", arguments.clone()).await);
+    assert!(is_done(
+        &confirm(&mut other, "transfer", &arguments, &state).await
+    ));
+    assert_eq!(house.bench.runs(), 1);
+}
+
+#[tokio::test]
+async fn a_users_no_can_be_taken_back_by_an_operator() {
+    let house = bank();
+    let mut client = asked(&house, "anna", MODERN).await;
+    let arguments = to("bob");
+    let state = state_of(&client.call("transfer", arguments.clone()).await);
+    let no = json!({ "action": "decline" });
+    let params = answered("transfer", &arguments, &state, KEY, no);
+    let refused = client.ask("tools/call", params).await;
+    assert_eq!(
+        refused["error"]["data"]["approval"]["state"], "denied",
+        "{refused}"
+    );
+    let again = client.call("transfer", arguments.clone()).await;
+    assert_eq!(
+        again["error"]["data"]["approval"]["state"], "denied",
+        "{again}"
+    );
+    let kept = house.ledger.approvals();
+    let proof = kept[0].decided.as_ref().unwrap().proof.as_deref();
+    assert_eq!(proof, Some("the client's user, by elicitation"));
+
+    decide(&house, kept[0].id, Decision::Revoke).await;
+    let state = state_of(&client.call("transfer", arguments.clone()).await);
+    assert!(is_done(
+        &confirm(&mut client, "transfer", &arguments, &state).await
+    ));
+    assert_eq!(notes(&house, &NoteKind::APPROVAL_REVOKED).len(), 1);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use super::{
     session::{Session, SessionError, within},
 };
 use crate::{
-    Approval, ApprovalId, Decision, DeskError, Operation, OperationOutcome,
+    Approval, ApprovalId, DeskError, Operation, OperationOutcome, Verdict,
     shelf::{self, Applied},
 };
 use uuid::Uuid;
@@ -44,8 +44,7 @@ impl PostgresDesk {
         })
     }
 
-    /// Decides a pending approval. `by` says who does, and does not begin with `user:` unless it is
-    /// the person at the client. `at_us` is in microseconds since the epoch, UTC.
+    /// Decides a pending approval, or takes a decision back.
     ///
     /// # Errors
     ///
@@ -53,15 +52,11 @@ impl PostgresDesk {
     pub fn decide(
         &mut self,
         approval: ApprovalId,
-        decision: Decision,
-        by: &str,
-        at_us: u64,
+        verdict: &Verdict,
     ) -> Result<Approval, DeskError> {
         let operation = Operation::DecideApproval {
             approval,
-            decision,
-            by: by.to_owned(),
-            at_us,
+            verdict: verdict.clone(),
         };
         let Self {
             blocking,

@@ -7,7 +7,7 @@ use super::{
 
 /// What makes each version of the tables from the one before; the first from nothing. What has been
 /// released is never changed.
-const MIGRATIONS: &[&str] = &[include_str!("1.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("1.sql"), include_str!("2.sql")];
 
 /// Lets servers that start together take turns: "OWLLEDGR".
 const LOCK: i64 = 0x4F57_4C4C_4544_4752;

@@ -5,7 +5,8 @@ use super::{
     text::{restored, stored},
 };
 use crate::{
-    Approval, ApprovalId, ApprovalState, Approver, CallId, Kept, KeyClaim, NewApproval,
+    Approval, ApprovalId, ApprovalState, Approver, CallId, Decision, Kept, KeyClaim, NewApproval,
+    Verdict,
     shelf::{KEEP_APPROVALS_US, KeyRow, KeyState, Shelf},
 };
 use tokio_postgres::{Error, Row};
@@ -87,14 +88,22 @@ impl Shelf for Rows<'_> {
     }
 
     async fn put_approval(&mut self, it: &Approval, noted: bool) -> Result<(), Error> {
+        let (decided, revoked) = (it.decided.as_ref(), it.revoked.as_ref());
+        let text = |text: Option<&String>| text.map(|text| stored(text).into_owned());
         self.0
             .execute(
                 "INSERT INTO owlclaw_ledger.approval (id, binding, principal, capability,
                     arguments, policy_version, reason, needs, requested_us, expires_us, state,
-                    decided_by, decided_us, used_by, used_us, noted)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+                    decided_by, decided_us, used_by, used_us, noted, decision, decided_proof,
+                    decided_reason, revoked_by, revoked_us, revoked_proof, revoked_reason)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
+                    $18, $19, $20, $21, $22, $23)
                  ON CONFLICT (id) DO UPDATE SET state = excluded.state,
                     decided_by = excluded.decided_by, decided_us = excluded.decided_us,
+                    decision = excluded.decision, decided_proof = excluded.decided_proof,
+                    decided_reason = excluded.decided_reason, revoked_by = excluded.revoked_by,
+                    revoked_us = excluded.revoked_us, revoked_proof = excluded.revoked_proof,
+                    revoked_reason = excluded.revoked_reason,
                     used_by = excluded.used_by, used_us = excluded.used_us,
                     noted = excluded.noted",
                 &[
@@ -109,11 +118,18 @@ impl Shelf for Rows<'_> {
                     &signed(it.requested_us),
                     &signed(it.expires_us),
                     &it.state.as_str(),
-                    &it.decided_by.as_deref().map(stored),
-                    &it.decided_us.map(signed),
+                    &text(decided.map(|it| &it.by)),
+                    &decided.map(|it| signed(it.at_us)),
                     &it.used_by.map(|call| call.0),
                     &it.used_us.map(signed),
                     &noted,
+                    &decided.map(|it| it.decision.as_str()),
+                    &text(decided.and_then(|it| it.proof.as_ref())),
+                    &text(decided.and_then(|it| it.reason.as_ref())),
+                    &text(revoked.map(|it| &it.by)),
+                    &revoked.map(|it| signed(it.at_us)),
+                    &text(revoked.and_then(|it| it.proof.as_ref())),
+                    &text(revoked.and_then(|it| it.reason.as_ref())),
                 ],
             )
             .await?;
@@ -214,7 +230,28 @@ impl Shelf for Rows<'_> {
 pub(super) fn approval(row: &Row) -> Result<Approval, Error> {
     let text = |name| row.try_get(name).map(restored);
     let time = |name| row.try_get(name).map(i64::unsigned_abs);
-    let later = |name| Ok::<_, Error>(row.try_get::<_, Option<i64>>(name)?.map(i64::unsigned_abs));
+    let later =
+        |name: &str| Ok::<_, Error>(row.try_get::<_, Option<i64>>(name)?.map(i64::unsigned_abs));
+    // What nobody knows may not be used.
+    let state = ApprovalState::named(row.try_get("state")?).unwrap_or(ApprovalState::Expired);
+    let decision = Decision::stored(row.try_get("decision")?, state);
+    let verdict = |of: &str, decision| {
+        let column = |name: &str| format!("{of}_{name}");
+        let text = |name| {
+            let text: Option<String> = row.try_get(&*column(name))?;
+            Ok::<_, Error>(text.map(restored))
+        };
+        let (Some(by), Some(at_us)) = (text("by")?, later(&column("us"))?) else {
+            return Ok(None);
+        };
+        Ok::<_, Error>(Some(Verdict {
+            decision,
+            by,
+            proof: text("proof")?,
+            reason: text("reason")?,
+            at_us,
+        }))
+    };
     Ok(Approval {
         id: ApprovalId(row.try_get("id")?),
         binding: digest(row.try_get("binding")?),
@@ -226,12 +263,9 @@ pub(super) fn approval(row: &Row) -> Result<Approval, Error> {
         needs: Approver::named(row.try_get("needs")?),
         requested_us: time("requested_us")?,
         expires_us: time("expires_us")?,
-        // What nobody knows may not be used.
-        state: ApprovalState::named(row.try_get("state")?).unwrap_or(ApprovalState::Expired),
-        decided_by: row
-            .try_get::<_, Option<String>>("decided_by")?
-            .map(restored),
-        decided_us: later("decided_us")?,
+        state,
+        decided: verdict("decided", decision)?,
+        revoked: verdict("revoked", Decision::Revoke)?,
         used_by: row.try_get::<_, Option<Uuid>>("used_by")?.map(CallId),
         used_us: later("used_us")?,
     })

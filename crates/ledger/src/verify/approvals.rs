@@ -1,8 +1,8 @@
 use super::{Fault, Stop, Wrong};
 use crate::{
-    Approval, ApprovalId, ApprovalRow, ApprovalState, Event, Filter, MAX_TEXT_BYTES, NoteFilter,
-    NoteKind, NoteRecord, Noted, Outcome, QueryError, ReadLedger, checkpoint::hex, codec,
-    shelf::KEEP_APPROVALS_US,
+    Approval, ApprovalId, ApprovalRow, ApprovalState, Decision, Event, Filter, MAX_TEXT_BYTES,
+    NoteFilter, NoteKind, NoteRecord, Noted, Outcome, QueryError, ReadLedger, Verdict,
+    checkpoint::hex, codec, shelf::KEEP_APPROVALS_US,
 };
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -168,15 +168,16 @@ fn has_come_so_far(
 ) -> Result<bool, QueryError> {
     let approval = &row.approval;
     let decided = note(notes, &NoteKind::APPROVAL_DECIDED).map(|note| &note.noted);
+    let revoked = note(notes, &NoteKind::APPROVAL_REVOKED).map(|note| &note.noted);
     let is_decided_as = |state: ApprovalState| {
-        decided.is_some_and(|noted| {
-            let detail = serde_json::from_str::<Value>(&noted.detail.text).unwrap_or_default();
-            detail["state"] == state.as_str()
-                && approval
-                    .decided_by
-                    .as_deref()
-                    .is_some_and(|by| codec::cut(by, MAX_TEXT_BYTES) == noted.actor)
-                && approval.decided_us == Some(noted.at_us.min(i64::MAX as u64))
+        decided.is_some_and(|noted| says(noted, state, "decided", approval.decided.as_ref()))
+    };
+    // What was decided last: that, if the ledger says it.
+    let is_decided = || {
+        let state = approval.decided.as_ref().map(|it| it.decision);
+        is_decided_as(match state {
+            Some(Decision::Deny) => ApprovalState::Denied,
+            _ => ApprovalState::Approved,
         })
     };
     let is_undecided = decided.is_none();
@@ -184,8 +185,27 @@ fn has_come_so_far(
     let unused = approval.used_by.is_none() && approval.used_us.is_none();
     Ok(match approval.state {
         ApprovalState::Pending => {
-            is_undecided && !has_expired && unused && approval.decided_by.is_none()
+            is_undecided
+                && !has_expired
+                && unused
+                && approval.decided.is_none()
+                && approval.revoked.is_none()
         }
+        ApprovalState::Revoked => {
+            let is_revoked = match (row.noted, revoked) {
+                (false, revoked) => revoked.is_none(),
+                (true, None) => false,
+                (true, Some(noted)) => {
+                    let state = ApprovalState::Revoked;
+                    let decided = approval.decided.as_ref().map(Verdict::to_json);
+                    says(noted, state, "revoked", approval.revoked.as_ref())
+                        && detail(noted)["decided"] == decided.unwrap_or_default()
+                }
+            };
+            is_revoked && (is_undecided || is_decided()) && unused && !is_used(ledger, approval)?
+        }
+        // Nobody has taken it back.
+        _ if approval.revoked.is_some() || revoked.is_some() => false,
         // Decided beside a server, which has not put it on record yet.
         ApprovalState::Approved | ApprovalState::Denied if !row.noted => {
             is_undecided && unused && !is_used(ledger, approval)?
@@ -209,6 +229,27 @@ fn has_come_so_far(
                 }
         }
     })
+}
+
+fn detail(noted: &Noted) -> Value {
+    serde_json::from_str(&noted.detail.text).unwrap_or_default()
+}
+
+/// Whether a note says that this was decided, in its member of this name, and what followed.
+fn says(noted: &Noted, state: ApprovalState, member: &str, verdict: Option<&Verdict>) -> bool {
+    let detail = detail(noted);
+    let Some(verdict) = verdict else {
+        return false;
+    };
+    // Older versions told neither proof nor reason, and kept neither.
+    let is_same = match &detail[member] {
+        Value::Null => verdict.proof.is_none() && verdict.reason.is_none(),
+        told => *told == verdict.to_json(),
+    };
+    is_same
+        && detail["state"] == state.as_str()
+        && codec::cut(&verdict.by, MAX_TEXT_BYTES) == noted.actor
+        && verdict.at_us == noted.at_us.min(i64::MAX as u64)
 }
 
 /// Whether a call was let through with this approval.

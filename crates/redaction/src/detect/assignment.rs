@@ -120,7 +120,9 @@ fn value(text: &str, sign: usize, meaning: Meaning) -> Option<(usize, usize)> {
                 Meaning::SecretLine => line_end(bytes, start),
                 _ => word_end(bytes, start),
             };
-            let is_secret = start < end && !is_nothing(&bytes[start..end]);
+            // `OWLCLAW_API_KEY: the key is not known` is about a secret, and none.
+            let is_prose = bytes[sign] == b':' && 0 < spaces && is_of_prose(&bytes[start..end]);
+            let is_secret = start < end && !is_prose && !is_nothing(&bytes[start..end]);
             is_secret.then_some((start, end))
         }
     }
@@ -215,6 +217,24 @@ fn ends_here(rest: &[u8]) -> bool {
         Some(b'=' | b':') => 0 < name,
         _ => false,
     }
+}
+
+/// Words that say something about a secret, and are none: a sentence begins or goes on with them.
+fn is_of_prose(word: &[u8]) -> bool {
+    const WORDS: [&str; 57] = [
+        "a", "all", "an", "and", "are", "as", "at", "be", "but", "by", "can", "cannot", "could",
+        "does", "each", "expected", "expired", "for", "from", "has", "have", "if", "in", "invalid",
+        "is", "it", "its", "may", "missing", "must", "need", "needed", "needs", "neither", "no",
+        "nobody", "not", "nothing", "of", "on", "one", "only", "or", "required", "set", "should",
+        "that", "the", "there", "this", "to", "unknown", "unset", "was", "with", "without",
+        "wrong",
+    ];
+    let signs = word.iter().rev();
+    let signs = signs.take_while(|it| matches!(it, b'.' | b',' | b';' | b':' | b'!'));
+    let word = &word[..word.len() - signs.count()];
+    WORDS
+        .iter()
+        .any(|it| word.eq_ignore_ascii_case(it.as_bytes()))
 }
 
 /// What programs write where there is no value, or where others have taken it out.

@@ -11,13 +11,19 @@ pub(super) struct KeyShape {
     fewest: usize,
     most: usize,
     characters: fn(u8) -> bool,
-    /// Whether there must be a digit among the first; for prefixes that words of prose have too.
-    needs_digit: bool,
+    /// Whether what follows must not read like words; for prefixes that words of prose have too.
+    is_wordy: bool,
     /// Whether the prefix is harmless by itself, such as an address.
     keeps_prefix: bool,
 }
 
 const ANY: usize = usize::MAX;
+
+/// How much of a key is looked at to tell it from words.
+const LOOKED_AT: usize = 64;
+
+/// A word without capitals inside and without digits is no longer than this.
+const LONGEST_WORD: usize = 23;
 
 const fn shape(
     prefix: &'static str,
@@ -30,7 +36,7 @@ const fn shape(
         fewest,
         most,
         characters,
-        needs_digit: false,
+        is_wordy: false,
         keeps_prefix: false,
     }
 }
@@ -46,7 +52,7 @@ const fn wordy(
         fewest,
         most,
         characters,
-        needs_digit: true,
+        is_wordy: true,
         keeps_prefix: false,
     }
 }
@@ -57,7 +63,7 @@ const fn after(prefix: &'static str, fewest: usize) -> KeyShape {
         fewest,
         most: ANY,
         characters: path,
-        needs_digit: true,
+        is_wordy: true,
         keeps_prefix: true,
     }
 }
@@ -82,6 +88,9 @@ pub(super) const SHAPES: &[KeyShape] = &[
     shape("glpat-", 20, ANY, dashed),
     shape("gldt-", 20, ANY, dashed),
     shape("glrt-", 20, ANY, dashed),
+    shape("glptt-", 20, ANY, dashed),
+    // Atlassian.
+    shape("ATATT3", 60, ANY, signed),
     // Slack.
     wordy("xoxa-", 10, ANY, dashed),
     wordy("xoxb-", 10, ANY, dashed),
@@ -110,6 +119,10 @@ pub(super) const SHAPES: &[KeyShape] = &[
     // Model providers.
     wordy("sk-", 20, ANY, dashed),
     shape("hf_", 30, ANY, letter),
+    shape("gsk_", 40, ANY, letter),
+    shape("xai-", 60, ANY, letter),
+    shape("pplx-", 40, ANY, letter),
+    shape("r8_", 30, ANY, letter),
     // Mail.
     shape("SG.", 60, ANY, dotted),
     wordy("key-", 32, 32, lower_hexadecimal),
@@ -131,21 +144,29 @@ pub(super) const SHAPES: &[KeyShape] = &[
 ];
 
 impl KeyShape {
+    /// Whether nothing of a word may stand before it. Long prefixes that end in a sign are no ends of
+    /// words, and what follows them is judged by its length.
+    fn needs_boundary(&self) -> bool {
+        !self.keeps_prefix
+            && (self.is_wordy || self.prefix.len() < 4 || !self.prefix.ends_with(['_', '-', '.']))
+    }
+
     /// The key that begins at `start`, if it is one.
     pub(super) fn key(&self, text: &[u8], start: usize) -> Option<Span> {
-        if start
-            .checked_sub(1)
-            .is_some_and(|it| text[it].is_ascii_alphanumeric() && !self.keeps_prefix)
-        {
+        if self.needs_boundary() && !is_boundary(text, start) {
             return None;
         }
         let secret = start + self.prefix.len();
         // Judged by no more than the fewest, so that what fails has cost little.
         let beginning = text.get(secret..secret + self.fewest)?;
-        if !beginning.iter().all(|it| (self.characters)(*it))
-            || self.needs_digit && !beginning.iter().any(u8::is_ascii_digit)
-        {
+        if !beginning.iter().all(|it| (self.characters)(*it)) {
             return None;
+        }
+        if self.is_wordy {
+            let looked_at = &text[..text.len().min(secret + LOOKED_AT)];
+            if reads_like_words(&text[secret..run_end(looked_at, secret, self.characters)]) {
+                return None;
+            }
         }
         let end = if self.most == ANY {
             run_end(text, secret, self.characters)
@@ -163,6 +184,36 @@ impl KeyShape {
             end,
             label: Label::ApiKey,
         })
+    }
+}
+
+/// Whether there are but words: parts of small letters, perhaps with a capital in front or all of
+/// capitals, none of them longer than words are. One random key of 20 characters in a million is such.
+fn reads_like_words(text: &[u8]) -> bool {
+    text.split(|it| !it.is_ascii_alphanumeric()).all(|word| {
+        let has_capital_inside = word
+            .windows(2)
+            .any(|it| it[0].is_ascii_lowercase() && it[1].is_ascii_uppercase());
+        word.len() <= LONGEST_WORD && !word.iter().any(u8::is_ascii_digit) && !has_capital_inside
+    })
+}
+
+/// Whether a word may begin at `start`: nothing of one stands before, or an escape does, as in a text
+/// of JSON in a text (`\nsk-…`, `\u0022sk-…`), a URL (`%20sk-…`) or colours (`␛[31msk-…`).
+pub(super) fn is_boundary(text: &[u8], start: usize) -> bool {
+    let hexadecimal = |it: &[u8]| it.iter().all(u8::is_ascii_hexdigit);
+    match &text[..start] {
+        [] => true,
+        [.., last] if !last.is_ascii_alphanumeric() => true,
+        [.., b'\\', b'n' | b'r' | b't' | b'b' | b'f'] => true,
+        [.., b'%', a, b] | [.., b'\\', b'x', a, b] => hexadecimal(&[*a, *b]),
+        [.., b'\\', b'u', a, b, c, d] => hexadecimal(&[*a, *b, *c, *d]),
+        before @ [.., b'm'] => {
+            let code = before[..start - 1].iter().rev().take(16);
+            let code = code.take_while(|it| it.is_ascii_digit() || **it == b';');
+            before[..start - 1 - code.count()].ends_with(b"[")
+        }
+        _ => false,
     }
 }
 
@@ -192,6 +243,10 @@ fn dotted(byte: u8) -> bool {
 
 fn base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
+}
+
+fn signed(byte: u8) -> bool {
+    dashed(byte) || byte == b'='
 }
 
 fn path(byte: u8) -> bool {

@@ -1,6 +1,6 @@
 //! Tokens after the name of a scheme, and JSON web tokens.
 
-use super::Span;
+use super::{Span, key_shape::is_boundary};
 use crate::placeholder::Label;
 
 /// The shortest token that is told from a word of prose.
@@ -13,10 +13,7 @@ const LONG: usize = 24;
 /// found (`earer`, `asic`), and `end` where they end, the space after them included.
 pub(super) fn after_scheme(text: &[u8], at: usize, end: usize) -> Option<Span> {
     let b = at.checked_sub(1)?;
-    if !text[b].eq_ignore_ascii_case(&b'b')
-        || b.checked_sub(1)
-            .is_some_and(|it| text[it].is_ascii_alphanumeric())
-    {
+    if !text[b].eq_ignore_ascii_case(&b'b') || !is_boundary(text, b) {
         return None;
     }
     let spaces = text[end..]
@@ -100,10 +97,8 @@ fn sextet(digit: u8) -> Option<u32> {
 /// A JSON web token: base64 of something that begins like an object, and at least two parts more
 /// after dots, which may be empty but for the first of them.
 pub(super) fn json_web(text: &[u8], start: usize) -> Option<Span> {
-    if start
-        .checked_sub(1)
-        .is_some_and(|it| is_base64url(text[it]))
-    {
+    let is_inside = matches!(start.checked_sub(1).map(|it| text[it]), Some(b'-' | b'_'));
+    if is_inside || !is_boundary(text, start) {
         return None;
     }
     let header = run_end(text, start, is_base64url);
