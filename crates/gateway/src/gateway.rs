@@ -1,5 +1,5 @@
 use crate::{
-    Clock, Component, ComponentState, AnswerOptions, HeaderDiffers, Health, Metrics, Observed,
+    AnswerOptions, Clock, Component, ComponentState, HeaderDiffers, Health, Metrics, Observed,
     Offer, Server, Tasks, TracedRequests, Tracing,
     facts::{caller_of, resource_capability, tool_capability},
     invocations,

@@ -1,5 +1,5 @@
 use crate::{
-    Clock, AnswerOptions, Invocation, InvocationError, Invocations, Invoked, Offer, Tally,
+    AnswerOptions, Clock, Invocation, InvocationError, Invocations, Invoked, Offer, Tally,
     asking::{Progressed, Repeated, call_with_input},
     cursor::Asked,
     facts::{caller_of, prompt_capability, resource_capability, tool_capability},

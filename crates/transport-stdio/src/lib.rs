@@ -14,13 +14,13 @@ mod serve;
 mod share;
 mod streams;
 
-#[cfg(unix)]
-pub use crate::{
-    relay::{RelayError, RelayOptions, relay},
-    share::{Guest, GuestInput, JoinError, Joined, Ownership, PATIENCE, SharedSocket},
-};
 pub use crate::{
     refuse::refuse,
     serve::{End, ServeError, StdioOptions, serve},
     streams::{StandardInput, StandardOutput, standard_streams},
+};
+#[cfg(unix)]
+pub use crate::{
+    relay::{RelayError, RelayOptions, relay},
+    share::{Guest, GuestInput, JoinError, Joined, Ownership, PATIENCE, SharedSocket},
 };

@@ -130,7 +130,7 @@ fn table(
     });
     let wrong = violations
         .iter()
-        .map(|it| vec![json!(ARGUMENTS), json!("refused (arguments)"), json!(it)]);
+        .map(|it| row![json!(ARGUMENTS), json!("refused (arguments)"), json!(it)]);
     let steps = steps.chain(wrong);
     let steps = Sheet {
         columns: &["check", "outcome", "rule"],

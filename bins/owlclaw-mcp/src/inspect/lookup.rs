@@ -44,7 +44,7 @@ const LISTED: [&str; rows::CALL.len() + 1] = {
 fn sheet(records: &[ledger::CallRecord], page: &Page) -> Result<(String, Option<Cursor>), Failure> {
     let row = |record: &ledger::CallRecord| {
         let mut row = rows::call(record);
-        row.push(record.cursor().to_string().into());
+        row.push(serde_json::Value::from(record.cursor().to_string()).into());
         row
     };
     let sheet = Sheet {

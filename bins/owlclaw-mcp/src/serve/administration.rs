@@ -68,7 +68,7 @@ impl Operator {
     fn name(&self) -> &str {
         match self {
             Self::HasToken => "http",
-            Self::Named(name) => name,
+            Self::Named { name, .. } => name,
         }
     }
 }

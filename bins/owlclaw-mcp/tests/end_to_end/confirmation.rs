@@ -59,7 +59,10 @@ async fn operators(
 
 /// The approval that a refusal names.
 fn pending(refused: &Reply) -> String {
-    let error = refused.failure();
+    approval_of(&refused.failure())
+}
+
+fn approval_of(error: &Value) -> String {
     assert_eq!(error["code"], -32003, "{error}");
     assert_eq!(error["data"]["reason"], "confirmation", "{error}");
     let id = error["data"]["approval"]["id"].as_str();
@@ -196,7 +199,7 @@ async fn numbers_are_shown_to_whoever_decides_with_all_of_their_digits() {
         .body(body);
     let response = server.client().exchange(&request).await;
     let refused: Value = serde_json::from_str(response.text()).unwrap();
-    let id = pending(&refused["error"]);
+    let id = approval_of(&testkit::failure_of(&refused));
     let get =
         HttpRequest::new("GET", "/approvals").header("authorization", &format!("Bearer {TOKEN}"));
     let listed = server.client().exchange(&get).await;
@@ -224,13 +227,13 @@ async fn an_operator_takes_a_decision_back_over_http() {
     let mut anna = client(&server, "2025-03-26", false).await;
     let params = call("append", json!({"mark": "one"}));
     let refused = anna.request("tools/call", params.clone()).await;
-    let id = pending(refused.error());
+    let id = pending(&refused);
     let decide = |how: &str| format!("/approvals/{id}?decision={how}&by=boss&reason=too+much");
     let post = async |how: &str| operators(&server, "POST", &decide(how), Some(TOKEN)).await;
     assert_eq!(post("revoke").await.0, 409, "nobody has decided");
     assert_eq!(post("deny").await.0, 200);
     let again = anna.request("tools/call", params.clone()).await;
-    assert_eq!(again.error()["data"]["approval"]["state"], "denied");
+    assert_eq!(again.failure()["data"]["approval"]["state"], "denied");
     let (status, revoked) = post("revoke").await;
     assert_eq!(status, 200, "{revoked}");
     assert_eq!(revoked["state"], "revoked");
@@ -241,7 +244,7 @@ async fn an_operator_takes_a_decision_back_over_http() {
         assert!(proof.starts_with("the token of operators"), "{proof}");
     }
     let again = anna.request("tools/call", params).await;
-    assert_ne!(pending(again.error()), id);
+    assert_ne!(pending(&again), id);
 }
 
 #[tokio::test]

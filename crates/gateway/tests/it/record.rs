@@ -275,11 +275,7 @@ async fn tool_results_tell_what_is_left() {
         for (tool, arguments) in [("fail", json!({ "micros": 250_000 })), ("add", json!({}))] {
             let answer = client.call(tool, arguments).await;
             if answer.get("result").is_some() {
-                assert_eq!(
-                    quota(&answer)["budget"],
-                    "0.5",
-                    "{version}: {answer}"
-                );
+                assert_eq!(quota(&answer)["budget"], "0.5", "{version}: {answer}");
             } else {
                 assert!(!crate::house::has_error_results(version));
             }
