@@ -73,7 +73,7 @@ const MAX_PATTERN_BYTES: usize = 1024 * 1024;
 /// that takes far longer than to find out that something does not.
 const MAX_STEPS_TOLD: u64 = 50_000;
 
-const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
+pub(crate) const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 /// A schema, ready to check with.
 #[derive(Debug)]

@@ -135,6 +135,17 @@ impl Schema {
         })
     }
 
+    /// Leaves out the name of the default dialect: clients that compile output schemas as draft 7
+    /// refuse a dialect that they do not know, and list no tool at all.
+    fn of_output(mut value: Value) -> Arc<Self> {
+        if value.get("$schema").and_then(Value::as_str) == Some(schema::DIALECT)
+            && let Value::Object(root) = &mut value
+        {
+            root.remove("$schema");
+        }
+        Self::new(value)
+    }
+
     fn compiled(&self) -> Result<&Arc<CheckedSchema>, &SchemaError> {
         let compile = || schema::compile(&self.value).map(Arc::new);
         self.compiled.get_or_init(compile).as_ref()
@@ -235,13 +246,13 @@ impl Tool {
     /// [`ToolError::Failed`], since clients may rely on it.
     #[must_use]
     pub fn with_output_schema(mut self, schema: Value) -> Self {
-        self.output = Some(Schema::new(schema));
+        self.output = Some(Schema::of_output(schema));
         self.output_is_sure = false;
         self
     }
 
     pub(crate) fn with_sure_output_schema(mut self, schema: Option<Value>) -> Self {
-        self.output = schema.map(Schema::new);
+        self.output = schema.map(Schema::of_output);
         self.output_is_sure = true;
         self
     }

@@ -142,7 +142,7 @@ impl<'de> Visitor<'de> for Reading<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::expression::Expression;
+    use crate::{ExpressionError, expression::Expression};
 
     fn evaluate(expression: &str, arguments: &str) -> Option<bool> {
         let expression = Expression::new(expression).expect(expression);
@@ -213,7 +213,7 @@ mod tests {
             ("args.n / 0 > 0", r#"{"n": 1}"#, None),
             ("args.n", r#"{"n": true}"#, Some(true)),
             ("args.n", r#"{"n": 1}"#, None),
-            ("args", "{}", None),
+            ("args.n", r#"{"n": {}}"#, None),
         ];
         for (expression, arguments, expected) in rows {
             assert_eq!(
@@ -296,7 +296,14 @@ mod tests {
             "args.x.all(it, it == args.y)",
         ];
         for expression in on_one.into_iter().chain(two).chain(more) {
-            let expression = Expression::new(expression).expect(expression);
+            // What is no condition by itself is part of one.
+            let expression = match Expression::new(expression) {
+                Err(ExpressionError::NotBoolean) => {
+                    Expression::new(&format!("({expression}) == 0"))
+                }
+                other => other,
+            }
+            .expect(expression);
             for x in values {
                 for y in values {
                     let arguments = format!(r#"{{"x": {x}, "y": {y}}}"#);

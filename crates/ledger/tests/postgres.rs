@@ -317,9 +317,11 @@ fn node() {
     runtime().block_on(async {
         let recorder = open(&options);
         for number in 0..3 {
-            let start = start("alice");
+            let mut start = start("alice");
             let claim = Claim::Key(key(&start));
             let claims = if number == 0 { &[claim][..] } else { &[] };
+            // Verification holds the key against what the entry says.
+            start.idempotency_key = (number == 0).then_some("k");
             let open = recorder.begin_claiming(&start, claims).await.unwrap();
             writeln!(std::io::stdout(), "\nbegun {}", start.call).unwrap();
             std::mem::forget(open);
@@ -379,7 +381,8 @@ fn calls_of_a_killed_node_become_unknown_while_others_run() {
         // What lives is not touched.
         assert_eq!(reader.open_calls().unwrap()[0].call, mine.call);
         // Nobody may run it again, since nobody knows.
-        let again = start("alice");
+        let mut again = start("alice");
+        again.idempotency_key = Some("k");
         let claim = Claim::Key(key(&again));
         match other.begin_claiming(&again, &[claim]).await {
             Err(BeginError::Refused(ClaimRefusal::Unknown { call })) => {

@@ -432,6 +432,18 @@ const TAMPERINGS: &[Tampering] = &[
     ("a key is of no call at all", ALONE, |_, it| {
         key_differs(it, "call = zeroblob(3)")
     }),
+    ("a key is of an empty call", ALONE, |_, it| {
+        key_differs(it, "call = zeroblob(0)")
+    }),
+    ("a call holds a key of somebody else too", ALONE, |_, it| {
+        let sql = "INSERT INTO idempotency_key SELECT 'eve', key, capability, digest, call, at_us,
+            until_us, state, result FROM idempotency_key WHERE key = 'done'";
+        assert_eq!(it.execute(sql, []).unwrap(), 1);
+        (None, |fault| {
+            let table = "idempotency_key";
+            *fault == Fault::TableDiffers { table }
+        })
+    }),
     ("a byte of a body is changed", ALONE, |_, connection| {
         let mut groups = groups(connection);
         let at = change_arguments(&mut groups);

@@ -21,7 +21,10 @@ impl Answer {
     pub(crate) fn of(response: Value) -> Result<Self, Failure> {
         match response.get("result").or_else(|| response.get("error")) {
             Some(_) => Ok(Self { response }),
-            None => Err(format!("this is no answer to a call: {response}").into()),
+            None => {
+                let shown = json_text(&response.to_string());
+                Err(format!("this is no answer to a call: {shown}").into())
+            }
         }
     }
 
@@ -74,7 +77,7 @@ fn said(result: &Value) -> String {
 
 /// A failure with its code and what else is to be known of it.
 fn failure(message: String, code: &Value, data: &Value) -> String {
-    let mut lines = vec![format!("{message} ({code})")];
+    let mut lines = vec![format!("{message} ({})", json_text(&code.to_string()))];
     if let Some(reason) = data["reason"].as_str() {
         lines.push(format!("reason: {}", printable(reason)));
     }
@@ -82,7 +85,7 @@ fn failure(message: String, code: &Value, data: &Value) -> String {
         lines.push(format!("hint: try again in {seconds} s"));
     }
     for violation in data["violations"].as_array().into_iter().flatten() {
-        lines.push(format!("  {}", printable(&violation_text(violation))));
+        lines.push(format!("  {}", violation_text(violation)));
     }
     if let Some(hint) = data["hint"].as_str() {
         lines.push(format!("hint: {}", printable(hint)));
@@ -100,8 +103,8 @@ fn is_question(result: &Value) -> bool {
 
 fn violation_text(violation: &Value) -> String {
     match violation.as_str() {
-        Some(text) => text.to_owned(),
-        None => violation.to_string(),
+        Some(text) => printable(text),
+        None => json_text(&violation.to_string()),
     }
 }
 
@@ -143,7 +146,23 @@ mod tests {
             {"type": "text", "text": "one\n\u{1b}[2Jtwo"},
             {"type": "image", "mimeType": "image/png", "data": "AAAA"},
         ]}));
-        assert_eq!(parts.text(), "one\n [2Jtwo\n(image image/png)");
+        assert_eq!(parts.text(), "one\n\u{fffd}[2Jtwo\n(image image/png)");
+        // JSON can say the same without the characters themselves.
+        let structured = answer(json!({
+            "content": [],
+            "structuredContent": {"a": "\u{1b}[2J\u{202e}b"},
+        }));
+        assert_eq!(structured.text(), "{\n  \"a\": \"\\u001b[2J\\u202eb\"\n}");
+        let error = Answer::of(json!({"error": {
+            "code": "\u{9b}2J",
+            "message": "no\u{1b}[2J",
+            "data": {"violations": ["\u{202e}a", {"at": "\u{202e}b"}]},
+        }}))
+        .unwrap();
+        assert_eq!(
+            error.text(),
+            "no\u{fffd}[2J (\"\\u009b2J\")\n  \u{fffd}a\n  {\"at\":\"\\u202eb\"}"
+        );
         assert!(twice.is_success() && parts.is_success());
     }
 

@@ -143,7 +143,7 @@ mod tests {
         for (status, body, why) in [
             (401, "{\"error\":\"invalid_token\"}", "OWLCLAW_API_KEY"),
             (404, "nothing here", "the endpoint is /mcp"),
-            (502, "<html>\u{1b}[2J", "502 Bad Gateway: <html> [2J"),
+            (502, "<html>\u{1b}[2J", "502 Bad Gateway: <html>\u{fffd}[2J"),
         ] {
             let said = answer("u", &response(status, "text/plain", body));
             let said = said.unwrap_err().to_string();

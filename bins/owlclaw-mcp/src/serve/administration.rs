@@ -465,7 +465,10 @@ fn asked(path: &str) -> Option<Asked> {
         "/sessions" => Some(Asked::Sessions),
         _ => {
             let (of, id) = path.strip_prefix('/')?.split_once('/')?;
-            let id = (!id.is_empty() && !id.contains('/')).then(|| id.to_owned())?;
+            if id.is_empty() || id.contains('/') {
+                return None;
+            }
+            let id = percent_decode_str(id).decode_utf8().ok()?.into_owned();
             match of {
                 "approvals" => Some(Asked::Approval(id)),
                 "sessions" => Some(Asked::Session(id)),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use testkit::{Conversation, HttpClient, MODERN, failure_of};
 
-use crate::support::{Said, Site, call, outcome, run, text};
+use crate::support::{END, Said, Site, call, outcome, run, text};
 
 fn bank() -> Site {
     Site::new(json!({"governance": {
@@ -167,7 +167,7 @@ async fn what_somebody_denies_does_not_run_and_is_on_record() {
 #[tokio::test]
 async fn what_somebody_approved_can_be_taken_back_until_it_is_used() {
     let site = bank();
-    let server = site.http().await;
+    let mut server = site.http().await;
     let mut client = server.client().with_header("x-mcp-client-id", "ana");
     client.open(MODERN).await;
     let id = approval(&pay(&mut client, "rent").await);
@@ -207,7 +207,9 @@ async fn what_somebody_approved_can_be_taken_back_until_it_is_used() {
     assert!(!site.read("executed").contains("rent"));
     let listed = told(&site, &["approvals", "list", "--state", "revoked"]).await;
     assert_eq!(listed[0]["id"], id.as_str(), "{listed}");
-    drop(server);
+    // What ends in order is sealed to its end.
+    server.process().signal("TERM").await;
+    assert!(server.wait_exit(END).await.success());
     // Both are in the ledger, and what the table says is what the entries say.
     let verified = say(&site, &["ledger", "verify"]).await;
     assert_eq!(

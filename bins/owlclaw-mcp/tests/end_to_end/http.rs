@@ -239,9 +239,14 @@ async fn a_port_that_is_taken_is_named() {
         "{}",
         said.messages
     );
+    let address = format!("127.0.0.1:{port}");
+    let mut lines = said.messages.lines();
+    let told = lines.any(|line| line.contains(&address) && line.contains("in use"));
+    assert!(told, "{}", said.messages);
+    // What the doctor makes of it comes last.
     let last = said.messages.lines().last().unwrap();
-    assert!(last.contains(&format!("127.0.0.1:{port}")), "{last}");
-    assert!(last.contains("in use"), "{last}");
+    assert!(last.contains(&address), "{last}");
+    assert!(last.contains("set http.port"), "{last}");
 }
 
 #[tokio::test]
@@ -507,10 +512,8 @@ async fn the_session_idle_longest_makes_room_and_operators_see_it_and_end_others
         server.stderr()
     );
 
-    assert_eq!(
-        asked(&["end", first.session().unwrap()]).await.output,
-        "1 ended\n"
-    );
+    let ended = asked(&["end", first.session().unwrap()]).await;
+    assert_eq!(ended.output, "1 ended\n", "{}", ended.messages);
     let gone = first.dress(HttpRequest::new("DELETE", "/mcp"));
     assert_eq!(first.exchange(&gone).await.status, 404);
     let twice = asked(&["end", first.session().unwrap()]).await;

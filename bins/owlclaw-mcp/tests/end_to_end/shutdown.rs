@@ -11,7 +11,7 @@ use std::{
 use serde_json::{Value, json};
 use testkit::{
     Conversation, GENEROUS, HttpClient, HttpConnection, HttpRequest, HttpServer, MODERN, Port,
-    StdioServer, WebSocketPeer, succeeded, wait_until,
+    StdioServer, WebSocketPeer, failure_of, succeeded, wait_until,
 };
 use tokio::task::JoinSet;
 
@@ -215,7 +215,7 @@ async fn the_drain_is_as_long_as_the_configuration_says() {
 
 /// What `answer` says of a call that the server gave up: its name in the ledger, where it is cancelled.
 fn told_and_recorded(site: &Site, answer: &Value) {
-    let error = &answer["error"];
+    let error = failure_of(answer);
     assert_eq!(error["code"], -32004, "{answer}");
     assert!(
         error["message"]

@@ -1,6 +1,5 @@
 //! Schemas in the words that all validators of clients understand.
 
-use super::DIALECT;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
@@ -103,13 +102,8 @@ const NUMBER_FORMATS: [&str; 4] = ["int32", "int64", "float", "double"];
 const MAX_DEPTH: usize = 128;
 
 /// `schema` without lists of types and without OpenAPI's `nullable`, which some validators refuse: a
-/// choice (`anyOf`) takes their place. Nor does it name the dialect that holds where none is named.
+/// choice (`anyOf`) takes their place.
 pub(crate) fn portable(mut schema: Value) -> Value {
-    if schema.get("$schema").and_then(Value::as_str) == Some(DIALECT)
-        && let Value::Object(root) = &mut schema
-    {
-        root.remove("$schema");
-    }
     let moves = !has_deep_references(&schema, 0);
     rewrite(&mut schema, moves, 0);
     schema

@@ -296,7 +296,8 @@ async fn what_cannot_be_shown_is_confirmed_by_an_operator_or_by_nobody() {
     let arguments = members(300);
     let answer = client.call("transfer", arguments.clone()).await;
     let id = pending(&answer);
-    let message = answer["error"]["message"].as_str().unwrap();
+    let failure = failure_of(&answer);
+    let message = failure["message"].as_str().unwrap();
     assert!(
         message.contains("too long to be shown to the user"),
         "{message}"
@@ -306,16 +307,14 @@ async fn what_cannot_be_shown_is_confirmed_by_an_operator_or_by_nobody() {
 
     let asked_for = notes(&house, &NoteKind::APPROVAL_REQUESTED).len();
     let answer = client.call("transfer", members(3_000)).await;
-    assert_eq!(
-        answer["error"]["data"]["reason"], "confirmation",
-        "{answer}"
-    );
-    let message = answer["error"]["message"].as_str().unwrap();
+    let failure = failure_of(&answer);
+    assert_eq!(failure["data"]["reason"], "confirmation", "{answer}");
+    let message = failure["message"].as_str().unwrap();
     assert!(
         message.contains("too long to be shown to anybody"),
         "{message}"
     );
-    assert_eq!(answer["error"]["data"]["approval"], Value::Null);
+    assert_eq!(failure["data"]["approval"], Value::Null);
     assert_eq!(
         notes(&house, &NoteKind::APPROVAL_REQUESTED).len(),
         asked_for
@@ -333,10 +332,8 @@ async fn a_form_without_a_yes_refuses_this_call_and_decides_nothing() {
         let sent = json!({ "action": "accept", "content": content });
         let params = answered("transfer", &arguments, &state, KEY, sent);
         let refused = client.ask("tools/call", params).await;
-        assert_eq!(
-            refused["error"]["data"]["reason"], "confirmation",
-            "{refused}"
-        );
+        let reason = &failure_of(&refused)["data"]["reason"];
+        assert_eq!(reason, "confirmation", "{refused}");
     }
     assert!(notes(&house, &NoteKind::APPROVAL_DECIDED).is_empty());
     // Another session of the same principal is asked, and may say yes.
@@ -357,15 +354,11 @@ async fn a_users_no_can_be_taken_back_by_an_operator() {
     let no = json!({ "action": "decline" });
     let params = answered("transfer", &arguments, &state, KEY, no);
     let refused = client.ask("tools/call", params).await;
-    assert_eq!(
-        refused["error"]["data"]["approval"]["state"], "denied",
-        "{refused}"
-    );
+    let state = &failure_of(&refused)["data"]["approval"]["state"];
+    assert_eq!(state, "denied", "{refused}");
     let again = client.call("transfer", arguments.clone()).await;
-    assert_eq!(
-        again["error"]["data"]["approval"]["state"], "denied",
-        "{again}"
-    );
+    let state = &failure_of(&again)["data"]["approval"]["state"];
+    assert_eq!(state, "denied", "{again}");
     let kept = house.ledger.approvals();
     let proof = kept[0].decided.as_ref().unwrap().proof.as_deref();
     assert_eq!(proof, Some("the client's user, by elicitation"));

@@ -183,23 +183,38 @@ pub(super) fn keys_held(
     connection: &Connection,
     after: Option<CallId>,
 ) -> Result<Vec<KeyHeld>, QueryError> {
-    let mut select = connection.prepare_cached(
-        "SELECT principal, key, capability, call, state FROM idempotency_key
-         WHERE call > ?1 ORDER BY call LIMIT ?2",
-    )?;
-    let after = after.map(|after| after.0.as_bytes().to_vec());
-    let rows = select.query_map((after.unwrap_or_default(), MAX_PAGE_ROWS as i64), |row| {
-        // Bytes that are no UUID name no call.
+    let held = |row: &Row<'_>| {
         let call: Vec<u8> = row.get(3)?;
         Ok(KeyHeld {
             principal: row.get(0)?,
             key: row.get(1)?,
             capability: row.get(2)?,
-            call: CallId(Uuid::from_slice(&call).unwrap_or(Uuid::max())),
+            call: CallId(Uuid::from_slice(&call).unwrap_or_default()),
             state: row.get(4)?,
         })
-    })?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    };
+    let max_rows = MAX_PAGE_ROWS as i64;
+    let mut page = Vec::new();
+    if after.is_none() {
+        // Bytes that are no UUID name no call. They come first wherever they sort, as the nil one, so
+        // that whoever goes on behind a row passes over none.
+        let mut select = connection.prepare_cached(
+            "SELECT principal, key, capability, call, state FROM idempotency_key
+             WHERE length(call) <> 16 ORDER BY call LIMIT ?1",
+        )?;
+        for row in select.query_map([max_rows], held)? {
+            page.push(row?);
+        }
+    }
+    let mut select = connection.prepare_cached(
+        "SELECT principal, key, capability, call, state FROM idempotency_key
+         WHERE call > ?1 AND length(call) = 16 ORDER BY call LIMIT ?2",
+    )?;
+    let after = after.map(|after| after.0.as_bytes().to_vec());
+    for row in select.query_map((after.unwrap_or_default(), max_rows), held)? {
+        page.push(row?);
+    }
+    Ok(page)
 }
 
 /// Negative numbers, which are in no ledger, become numbers that are in none either.

@@ -28,7 +28,7 @@ fn check_row(ledger: &mut dyn ReadLedger, mut row: KeyHeld) -> Result<(), Stop> 
             return Ok(());
         }
         // It may have been changed between the row and the entries.
-        match again(ledger, call)? {
+        match again(ledger, &row)? {
             Some(now) => row = now,
             None => return Ok(()),
         }
@@ -41,10 +41,13 @@ fn check_row(ledger: &mut dyn ReadLedger, mut row: KeyHeld) -> Result<(), Stop> 
     }))
 }
 
-fn again(ledger: &mut dyn ReadLedger, call: CallId) -> Result<Option<KeyHeld>, QueryError> {
-    let before = call.0.as_u128().checked_sub(1);
+/// The row as it is now. Another one of the same call says nothing for it.
+fn again(ledger: &mut dyn ReadLedger, row: &KeyHeld) -> Result<Option<KeyHeld>, QueryError> {
+    let before = row.call.0.as_u128().checked_sub(1);
     let rows = ledger.keys_held(before.map(|it| CallId(Uuid::from_u128(it))))?;
-    Ok(rows.into_iter().find(|row| row.call == call))
+    let is_it =
+        |it: &KeyHeld| (it.call, &it.principal, &it.key) == (row.call, &row.principal, &row.key);
+    Ok(rows.into_iter().find(is_it))
 }
 
 /// Whether there is such a call, which has come as far as the row says.

@@ -69,7 +69,8 @@ async fn the_end_of_the_input_is_the_end_of_an_idle_server() {
     }
 }
 
-/// A call that ends is answered; one that does not holds nothing up for longer than R2.7 allows.
+/// A call that ends is answered; one that does not is answered with an error, and holds nothing up for
+/// longer than R2.7 allows.
 #[tokio::test]
 async fn the_end_of_the_input_waits_for_what_runs_but_not_for_ever() {
     let mut server = Program::Fixture.stdio();
@@ -92,8 +93,12 @@ async fn the_end_of_the_input_waits_for_what_runs_but_not_for_ever() {
         .iter()
         .map(|it| it["result"]["content"][0]["text"].clone())
         .collect();
-    assert_eq!(answered.len(), 2, "{rest:?}");
+    assert_eq!(answered.len(), 3, "{rest:?}");
     assert!(answered.contains(&json!("It was released.")), "{rest:?}");
+    let given_up = rest.iter().filter(|it| !testkit::succeeded(it));
+    let given_up: Vec<_> = given_up.map(testkit::failure_of).collect();
+    assert_eq!(given_up.len(), 1, "{rest:?}");
+    assert_eq!(given_up[0]["code"], -32004, "{rest:?}");
     server.wait_exit(END).await;
     assert!(began.elapsed() < END, "{:?}", began.elapsed());
 }
