@@ -89,7 +89,7 @@ impl Leaf {
                 match unit.read(text).filter(|it| (min..=max).contains(&it)) {
                     Some(number) => Ok(number.into()),
                     None if text == "0" => Err(misfit().hint("leave the key out for its default")),
-                    None if text.bytes().all(|byte| byte.is_ascii_digit()) => Err(misfit()),
+                    None if text.parse::<i128>().is_ok() => Err(misfit()),
                     None => {
                         let names = unit.suffixes().iter().map(|(name, _)| *name);
                         let names = names.collect::<Vec<_>>().join(", ");
