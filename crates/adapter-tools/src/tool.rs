@@ -135,6 +135,11 @@ impl Schema {
         })
     }
 
+    fn written(raw: &RawValue) -> Arc<Self> {
+        let value = serde_json::from_str(raw.get()).unwrap_or_default();
+        Self::ordered(value, NameOrder::of(raw))
+    }
+
     /// Leaves out the name of the default dialect: clients that compile output schemas as draft 7
     /// refuse a dialect that they do not know, and list no tool at all.
     fn of_output(mut value: Value) -> Arc<Self> {
@@ -224,12 +229,8 @@ impl Tool {
         input: &RawValue,
         output: Option<&RawValue>,
     ) -> Self {
-        let read = |raw: &RawValue| {
-            let value = serde_json::from_str(raw.get()).unwrap_or_default();
-            Schema::ordered(value, NameOrder::of(raw))
-        };
-        self.input = read(input);
-        self.output = output.map(read);
+        self.input = Schema::written(input);
+        self.output = output.map(Schema::written);
         self.output_is_sure = false;
         self
     }

@@ -129,6 +129,7 @@ fn start(room: usize, drain: Duration) -> Peer {
         let engine = Arc::clone(&engine);
         let options = StdioOptions {
             accept_unfinished: true,
+            ends_engine: true,
             drain,
             max_unsent: 20_000,
         };

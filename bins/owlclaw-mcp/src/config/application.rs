@@ -110,7 +110,14 @@ mod tests {
 
     #[test]
     fn where_an_application_runs_and_imports_from_depends_on_its_configuration_alone() {
-        let rows: [(&str, Option<&str>, &[&str], &str, &[&str]); 6] = [
+        type Row = (
+            &'static str,
+            Option<&'static str>,
+            &'static [&'static str],
+            &'static str,
+            &'static [&'static str],
+        );
+        let rows: [Row; 6] = [
             ("/shop/app.py", None, &[], "/shop", &[]),
             (
                 "/shop/sales/app.py:app",

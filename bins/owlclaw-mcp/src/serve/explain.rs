@@ -34,7 +34,7 @@ pub(crate) enum Explained {
     Known {
         /// What the rules and the ledger call it.
         capability: String,
-        explanation: Explanation,
+        explanation: Box<Explanation>,
         /// What is wrong with the arguments, if there are any.
         violations: Vec<String>,
     },
@@ -110,7 +110,7 @@ async fn judge(
     let invalid = checked.flatten();
     let violations = invalid.iter().flat_map(|it| it.violations());
     Ok(Explained::Known {
-        explanation: explanation?,
+        explanation: Box::new(explanation?),
         violations: violations.map(ToString::to_string).collect(),
         capability,
     })

@@ -138,8 +138,8 @@ fn is_done(answer: &Value) -> bool {
 
 /// The approval that a refusal names.
 fn pending(answer: &Value) -> ApprovalId {
-    let data = &failure_of(&answer)["data"];
-    assert_eq!(failure_of(&answer)["code"], -32003, "{answer}");
+    let data = &failure_of(answer)["data"];
+    assert_eq!(failure_of(answer)["code"], -32003, "{answer}");
     assert_eq!(data["reason"], "confirmation", "{answer}");
     assert_eq!(data["approval"]["state"], "pending", "{answer}");
     let id = data["approval"]["id"].as_str().expect("an id");
