@@ -94,7 +94,7 @@ async fn the_user_of_a_modern_client_confirms_each_call_for_itself() {
         sent.spawn(async move { anna.request("tools/call", answered).await.response });
     }
     let answers = sent.join_all().await;
-    let (done, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|it| succeeded(&it));
+    let (done, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|it| succeeded(it));
     assert_eq!(done.len(), 1, "{answers:?}");
     for answer in refused {
         let reason = &failure_of(answer)["data"]["reason"];

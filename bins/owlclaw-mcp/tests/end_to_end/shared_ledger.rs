@@ -360,7 +360,7 @@ async fn an_approval_given_anywhere_is_used_once_on_any_server() {
         ask(&servers[1], arguments.clone()),
     );
     let answers: [Value; 4] = answers.into();
-    let succeeded = answers.iter().filter(|it| succeeded(&it));
+    let succeeded = answers.iter().filter(|it| succeeded(it));
     assert_eq!(succeeded.count(), 1, "{answers:?}");
     let lines = |site: &Site| site.read("executed").lines().count();
     assert_eq!(sites.iter().map(lines).sum::<usize>(), 1);

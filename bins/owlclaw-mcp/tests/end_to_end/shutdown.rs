@@ -127,7 +127,7 @@ async fn under_load_over_stdio_every_call_that_runs_is_answered_and_on_record() 
     let status = server.wait_exit(END).await;
     assert_eq!(status.code(), Some(0), "{}", server.stderr());
     let answered = answers.iter().map(|answer| {
-        assert!(succeeded(&answer), "{answer}");
+        assert!(succeeded(answer), "{answer}");
         marks[&answer["id"].to_string()].clone()
     });
     nothing_is_lost(&site, &answered.collect()).await;
