@@ -1,4 +1,4 @@
-use crate::{Connection, Outbox, Principal, TransportKind};
+use crate::{Connection, HeldAnswer, Outbox, Principal, TransportKind};
 use jsonrpc_core::{Frame, Id, Message, RawJson};
 use mcp_protocol::{
     Era, ProtocolVersion, TraceContext, encode_notification,
@@ -200,6 +200,22 @@ impl RequestCx {
     /// Does [`RequestCx::close_stream`] from elsewhere, such as a thread of the handler's own.
     pub fn stream_release(&self) -> Option<StreamRelease> {
         self.outbox.clone().map(StreamRelease)
+    }
+
+    /// Polls `making` only while few answers to the same peer are made and wait for something else
+    /// than the peer ([`RequestCx::hold_answer`]): less than 4 MiB of them.
+    pub async fn with_room<T>(&self, making: impl Future<Output = T>) -> T {
+        match &self.outbox {
+            Some(outbox) => outbox.with_room(making).await,
+            None => making.await,
+        }
+    }
+
+    /// Counts an answer of about `bytes` as made and waiting, for its record for instance, until the
+    /// returned guard is dropped. What waits without being counted is not bounded: the transport
+    /// counts what it is given, and nothing before.
+    pub fn hold_answer(&self, bytes: usize) -> Option<HeldAnswer> {
+        self.outbox.as_ref().map(|outbox| outbox.hold(bytes))
     }
 
     /// Leaves a remark for the transport to put beside the answer where it can: on HTTP, a header.

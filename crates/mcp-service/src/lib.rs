@@ -39,7 +39,7 @@ pub use crate::{
     flood::{Allowance, Floods},
     giving_up::{GivingUp, LAST_ANSWERS},
     observe::{Answered, Observe},
-    outbox::{Outbox, OutboxError},
+    outbox::{HeldAnswer, Outbox, OutboxError},
     principal::{Kept, Principal},
     resume::SessionState,
     service::Service,

@@ -1,9 +1,19 @@
 use bytes::Bytes;
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    future::poll_fn,
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll, Waker},
 };
+use tokio::sync::Notify;
+
+/// How many bytes of answers may wait for something else than their peer, such as their record,
+/// before no further one to the same peer is made.
+const MAX_HELD: usize = 4 * 1024 * 1024;
 
 /// Messages on their way to a peer that are not answers: a bounded queue between whoever has
 /// something to say and the one place that writes.
@@ -11,7 +21,16 @@ use std::{
 /// Clones are the same queue. Pushing never waits: what does not fit is refused, so that a peer
 /// that does not read can neither hold up a handler nor make memory grow.
 #[derive(Clone, Debug)]
-pub struct Outbox(Arc<Mutex<State>>);
+pub struct Outbox(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    state: Mutex<State>,
+    /// Bytes of answers that are made and not yet handed to the transport.
+    held: AtomicUsize,
+    /// Tells of room for further answers.
+    freed: Notify,
+}
 
 #[derive(Debug)]
 struct State {
@@ -40,14 +59,19 @@ impl Outbox {
 
     /// A queue of at most `max_bytes`. A single message larger than that is never taken.
     pub fn new(max_bytes: usize) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        let state = State {
             frames: VecDeque::new(),
             bytes: 0,
             max_bytes,
             closed: false,
             interrupted: false,
             reader: None,
-        })))
+        };
+        Self(Arc::new(Inner {
+            state: Mutex::new(state),
+            held: AtomicUsize::new(0),
+            freed: Notify::new(),
+        }))
     }
 
     /// Queues one encoded message.
@@ -174,8 +198,58 @@ impl Outbox {
         self.lock().closed
     }
 
+    /// Polls `making` only while there is room for what it makes: [`Outbox::hold`] counts answers
+    /// that are made and wait.
+    pub(crate) async fn with_room<T>(&self, making: impl Future<Output = T>) -> T {
+        let mut making = pin!(making);
+        let mut freed = None;
+        poll_fn(|cx| {
+            while MAX_HELD <= self.0.held.load(Ordering::SeqCst) {
+                let Some(waiting) = &mut freed else {
+                    // Created before `held` is read again, so no freeing is missed.
+                    freed = Some(Box::pin(self.0.freed.notified()));
+                    continue;
+                };
+                if waiting.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                freed = None;
+            }
+            freed = None;
+            making.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// Counts an answer of `bytes` as made and waiting until the returned guard is dropped.
+    pub(crate) fn hold(&self, bytes: usize) -> HeldAnswer {
+        self.0.held.fetch_add(bytes, Ordering::SeqCst);
+        HeldAnswer {
+            outbox: self.clone(),
+            bytes,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An answer that is made and waits for something else than its peer to read it, such as its record.
+#[derive(Debug)]
+#[must_use = "dropping it says that the answer no longer waits"]
+pub struct HeldAnswer {
+    outbox: Outbox,
+    bytes: usize,
+}
+
+impl Drop for HeldAnswer {
+    fn drop(&mut self) {
+        let inner = &self.outbox.0;
+        let before = inner.held.fetch_sub(self.bytes, Ordering::SeqCst);
+        if MAX_HELD <= before && before - self.bytes < MAX_HELD {
+            inner.freed.notify_waiters();
+        }
     }
 }
 
@@ -207,6 +281,31 @@ mod tests {
         assert_eq!(outbox.try_next().unwrap(), "cd");
         assert_eq!(outbox.try_next().unwrap(), "e");
         assert_eq!(outbox.try_next(), None);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_made_while_too_much_waits() {
+        let outbox = Outbox::default();
+        let held = [outbox.hold(MAX_HELD - 1), outbox.hold(1)];
+        let mut polled = false;
+        {
+            let mut making = pin!(outbox.with_room(async {
+                polled = true;
+                7
+            }));
+            let mut cx = Context::from_waker(Waker::noop());
+            for _ in 0..2 {
+                assert_eq!(making.as_mut().poll(&mut cx), Poll::Pending);
+            }
+            let waiting = async { making.await };
+            let freeing = async { drop(held) };
+            assert_eq!(tokio::join!(waiting, freeing).0, 7);
+        }
+        assert!(polled);
+        // One that does not fit by itself is made when little waits.
+        let held = outbox.hold(3 * MAX_HELD);
+        drop(held);
+        assert_eq!(outbox.with_room(async { 8 }).await, 8);
     }
 
     #[test]
