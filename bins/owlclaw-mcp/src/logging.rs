@@ -473,13 +473,10 @@ mod tests {
         let text = String::from_utf8(text).unwrap();
         let (kept, notices): (Vec<&str>, Vec<&str>) =
             text.lines().partition(|line| line.starts_with('x'));
-        assert_eq!(notices.len(), 1, "{notices:?}");
-        let count = notices[0]
-            .rsplit_once("count=")
-            .unwrap()
-            .1
-            .parse::<usize>()
-            .unwrap();
+        // Two if the writer first looks when lines have been dropped already.
+        assert!((1..=2).contains(&notices.len()), "{notices:?}");
+        let counts = notices.iter().map(|it| it.rsplit_once("count=").unwrap().1);
+        let count: usize = counts.map(|it| it.parse::<usize>().unwrap()).sum();
         assert_eq!(kept.len() + count, 10_000);
         assert!(kept.len() >= MAX_QUEUED_BYTES / 1_100, "{}", kept.len());
     }
