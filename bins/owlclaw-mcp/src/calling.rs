@@ -66,7 +66,7 @@ fn list() -> Value {
     json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {"_meta": meta()}})
 }
 
-/// What somebody may have meant who called `tool`, of what the client may see.
+/// The visible tool with the name nearest to `tool`, for "did you mean".
 fn meant(tool: &str, listed: &Value) -> Option<String> {
     let tools = listed["result"]["tools"].as_array()?.iter();
     let names: Vec<&str> = tools.filter_map(|tool| tool["name"].as_str()).collect();

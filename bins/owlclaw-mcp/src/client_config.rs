@@ -234,7 +234,8 @@ fn started(asked: &ClientConfig, program: &Executable, file: &Path) -> (Value, V
     (entry, inputs)
 }
 
-/// What goose wants to know of every extension. Its own time for a call is that of ours.
+/// Adds the members that goose requires of every extension. Its timeout for a call is that of this
+/// server.
 fn goose(name: &str, mut entry: Value) -> Value {
     entry["enabled"] = json!(true);
     entry["name"] = json!(name);

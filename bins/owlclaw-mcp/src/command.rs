@@ -107,7 +107,7 @@ pub fn run(program: Program, arguments: impl IntoIterator<Item = OsString>) -> E
     }
 }
 
-/// Says what is wrong with the configuration; gives the code to exit with.
+/// Prints the problems of the configuration; returns the exit code.
 fn reject(rejected: &Rejected) -> ExitCode {
     complain(&rejected.problems);
     tell(&format!(
@@ -314,7 +314,7 @@ fn first_mistake(problems: &[Problem]) -> String {
     }
 }
 
-/// Somebody who has typed `start` expects something to happen.
+/// Says on a terminal that `start` waits for a client on standard input.
 fn say_that_it_waits(loaded: &Loaded) {
     if loaded.file.is_none() {
         remark(

@@ -139,12 +139,12 @@ pub(crate) fn examine(source: &Source, imports: bool) -> Report {
     }
 }
 
-/// What others can read or replace of what a server records.
+/// Findings about recorded data that other users can read or replace.
 pub(crate) fn exposed(config: &Config) -> Vec<Finding> {
     storage::exposed(config)
 }
 
-/// What is to be done about a server that failed to start, in the words of the whole examination.
+/// Findings that explain a failed start, in the words of `doctor`.
 pub(crate) fn cures(config: &Config) -> Vec<Finding> {
     let mut findings = storage::findings(config);
     findings.extend(network::findings(config));

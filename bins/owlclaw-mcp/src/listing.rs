@@ -15,7 +15,7 @@ const MAX_DESCRIPTION_CHARACTERS: usize = 80;
 pub struct ToolRow {
     /// What it is called by.
     pub name: String,
-    /// What people call it, if that is not its name.
+    /// Name of the handler or skill, if it is not the tool's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// Why its calls are refused, whoever makes them.

@@ -369,7 +369,7 @@ fn redacted<'a>(
     line.into()
 }
 
-/// Whether a terminal obeys it, or whoever reads a line takes it for another one. Line ends and tabs
+/// Tells characters that terminals obey or that make a line look like another one. Line ends and tabs
 /// stay.
 fn is_obeyed(character: char) -> bool {
     !matches!(character, '\n' | '\t') && redaction::is_misleading(character)
@@ -548,7 +548,7 @@ mod tests {
     struct Middle(#[source] io::Error);
 
     #[test]
-    fn both_formats_tell_all_causes_of_an_error_and_no_secret_in_them() {
+    fn both_formats_log_all_causes_of_an_error_redacted() {
         let tell = || {
             let cause = io::Error::other("no space left, password=hunter2");
             let error = Outer(Middle(cause));
@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_line_is_obeyed_by_a_terminal() {
+    fn control_characters_in_a_log_line_are_escaped() {
         let tell = || {
             let strange = "a\u{9b}2J\u{202e}b";
             tracing::info!(line = strange, other = %strange, "said {strange}");

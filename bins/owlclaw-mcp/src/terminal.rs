@@ -70,7 +70,7 @@ pub(crate) fn width() -> Option<usize> {
     Some(usize::from(columns)).filter(|columns| *columns != 0)
 }
 
-/// Whether somebody reads standard output on a terminal, which obeys control characters.
+/// True if standard output is a terminal, which obeys control characters.
 pub(crate) fn is_read() -> bool {
     io::stdout().is_terminal()
 }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn json_says_the_same_without_what_misleads() {
+    fn json_with_escaped_characters_has_the_same_value() {
         let json = "{\n  \"a\u{9b}2J\u{7f}\": \"\u{202e}é😀\u{e0041}\"\n}";
         let text = json_text(json);
         assert_eq!(

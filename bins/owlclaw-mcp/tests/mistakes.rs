@@ -539,12 +539,12 @@ fn references_to_files_are_followed_or_reported() {
 }
 
 #[test]
-fn the_token_of_owlclaws_own_server_is_not_ignored() {
+fn owlclaw_mcp_token_without_identity_is_an_error() {
     let token = || Environment::from([("OWLCLAW_MCP_TOKEN", "s3cret")]);
     let told = |file| problems(file, token(), Overrides::default());
     let open = told("mcp_server: {transport: http}\n");
     assert_eq!(open.len(), 1, "{open:?}");
-    let expected = "OWLCLAW_MCP_TOKEN: OWLCLAW_MCP_TOKEN is set, and this server asks nobody for that token | have clients send a key instead";
+    let expected = "OWLCLAW_MCP_TOKEN: OWLCLAW_MCP_TOKEN is set, and this server does not check that token | have clients send a key instead";
     assert!(open[0].contains(expected), "{open:?}");
     assert!(!open[0].contains("s3cret"));
     let with_keys = told("mcp_server: {transport: http, identity: {api_keys: {}}}\n");

@@ -166,7 +166,7 @@ fn a_file_to_begin_with_is_written_once_and_is_right() {
 }
 
 #[test]
-fn the_command_of_the_file_to_begin_with_stays_in_its_directory() {
+fn the_example_command_of_config_init_reads_only_its_directory() {
     let directory = directory("");
     say(&directory, "config init");
     let path = directory.path().join("mcp-server.yaml");
@@ -204,7 +204,7 @@ fn the_command_of_the_file_to_begin_with_stays_in_its_directory() {
 }
 
 #[test]
-fn directories_that_are_made_are_for_their_owner_alone() {
+fn files_and_directories_made_by_commands_are_for_their_owner_alone() {
     use std::os::unix::fs::PermissionsExt;
     let directory = directory(
         "mcp_server:\n  identity: {api_keys: {file: a/keys.json}}\n  ledger: {path: b/c/ledger.db}\n",
@@ -235,7 +235,7 @@ fn directories_that_are_made_are_for_their_owner_alone() {
 }
 
 #[test]
-fn whoever_types_start_is_told_what_it_waits_for() {
+fn start_on_a_terminal_says_that_it_waits_for_a_client() {
     let directory = tempfile::tempdir().expect("a directory");
     let said = on_a_terminal(&directory, 200, &[("TYPED", "\u{4}")], &["start"]);
     for expected in [
@@ -249,7 +249,7 @@ fn whoever_types_start_is_told_what_it_waits_for() {
 }
 
 #[test]
-fn a_server_that_fails_says_what_doctor_says() {
+fn a_failed_start_prints_the_cure_of_doctor() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("an address").port();
     let directory = directory(&format!(
@@ -274,7 +274,7 @@ fn a_server_that_fails_says_what_doctor_says() {
 }
 
 #[test]
-fn what_an_application_says_that_cannot_be_loaded_is_said_once() {
+fn a_load_error_of_an_application_is_printed_once() {
     let directory = directory("mcp_server: {app: app.py}\n");
     std::fs::write(directory.path().join("app.py"), "import no_such_module\n").expect("writable");
     for words in ["tools list", "start"] {
@@ -577,7 +577,7 @@ fn fed(mut command: Command, input: &str) -> Said {
 }
 
 #[test]
-fn what_is_printed_starts_the_server_from_anywhere() {
+fn commands_printed_by_client_config_start_the_server_from_any_directory() {
     let directory = directory("mcp_server: {ledger: {path: here.db}}\n");
     for client in [
         "claude-code",
@@ -621,7 +621,7 @@ fn what_is_printed_starts_the_server_from_anywhere() {
 }
 
 #[test]
-fn a_client_of_a_server_that_cannot_start_is_told_why() {
+fn a_client_over_stdio_is_told_why_the_server_cannot_start() {
     let unusable = "mcp_server: {toolz: {page_size: 7}}\n";
     let locked = "mcp_server: {ledger: {path: /proc/no/ledger.db}}\n";
     let secret = "mcp_server: {ledger: {url: 'postgres://u:hunter22@127.0.0.1:1/d'}}\n";

@@ -149,7 +149,7 @@ impl Problem {
         }
     }
 
-    /// Whether a skill is lost, or a tool is held back.
+    /// True if a skill is lost or a tool is held back.
     #[must_use]
     pub fn severity(&self) -> Severity {
         let is_skill = self
@@ -230,7 +230,7 @@ impl Problem {
 }
 
 impl Problem {
-    /// Whether skills may be missing that nothing is known of, not even their names.
+    /// True if skills may be missing whose names are not known.
     pub(crate) fn is_incomplete(&self) -> bool {
         matches!(
             self.kind,

@@ -111,17 +111,17 @@ impl ScanOptions {
     }
 }
 
-/// What a scan has found.
+/// Result of a scan.
 #[derive(Default)]
 pub(crate) struct Scanned {
-    /// In the order of their paths.
+    /// Skills, in the order of their paths.
     pub(crate) skills: Vec<Skill>,
     pub(crate) unfit: Vec<Unfit>,
     /// Why there may be skills that nothing is known of.
     pub(crate) incomplete: Option<Hold>,
 }
 
-/// What cannot be used as the skill that it was meant to be.
+/// A file that cannot be used as the skill that its author meant.
 pub(crate) struct Unfit {
     pub(crate) path: PathBuf,
     /// The tools that it says it is about.

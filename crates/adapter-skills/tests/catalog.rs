@@ -534,7 +534,7 @@ fn hold(catalog: &SkillCatalog, tool: &str) -> Option<String> {
 }
 
 #[test]
-fn what_cannot_be_used_holds_the_tools_that_it_may_be_about() {
+fn a_broken_skill_holds_every_tool_that_it_may_govern() {
     let torn = "---\nname: refund\ndescription: [\n---\n";
     let rows: [(&str, &str, &[&str]); 9] = [
         // By its name, whatever its directory is.
@@ -615,7 +615,7 @@ fn a_directory_that_is_not_read_to_its_end_holds_all_tools_without_a_skill() {
 }
 
 #[test]
-fn rules_outlive_their_files() {
+fn rules_stay_in_force_when_their_file_is_deleted() {
     let tree = Tree::new();
     let path = tree.skill("a/refund", "tools: {pay: {binding: {}}}\n");
     let governed = |catalog: &SkillCatalog| {

@@ -372,7 +372,7 @@ mod tests {
         assert!(!format!("{arguments:?}").contains("1234"));
     }
 
-    /// What a tool of `schema` gets of the arguments `raw`, or the first reason why it gets none.
+    /// The arguments that a tool of `schema` gets of `raw`, or the first violation.
     fn taken(schema: &Value, raw: &str) -> String {
         let compiled = Arc::new(crate::schema::compile(schema).unwrap());
         match super::check(Bytes::copy_from_slice(raw.as_bytes()), &compiled, schema) {

@@ -39,7 +39,7 @@ pub enum ToolProblemReason {
     /// Its name is not 1 to 128 of `A-Z a-z 0-9 _ . -`.
     #[error("a tool's name is 1 to 128 of the characters A-Z a-z 0-9 _ . -")]
     IllegalName,
-    /// Whoever made it says that it cannot be offered, and why.
+    /// The source of the tool says why it cannot be offered.
     #[error("{0}")]
     Refused(String),
     /// The schema of its arguments cannot be used.
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_cannot_be_offered_has_one_that_depends_on_nothing_else() {
+    fn a_derived_name_depends_on_the_original_name_alone() {
         let long = "x".repeat(ToolSet::MAX_NAME + 1);
         let rows = [
             ("退款", "tui-kuan-"),

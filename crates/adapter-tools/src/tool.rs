@@ -29,7 +29,7 @@ pub trait Executor: Send + Sync {
 #[derive(Clone)]
 pub struct Tool {
     name: Cow<'static, str>,
-    /// What it is called where it comes from, if that is not its name.
+    /// Name of the handler or skill, if it is not the tool's name.
     own_name: Option<Cow<'static, str>>,
     title: Option<Cow<'static, str>>,
     description: Cow<'static, str>,
@@ -326,8 +326,8 @@ impl Tool {
         &self.name
     }
 
-    /// What it is called where it comes from: by its handler, and by its skill. Its
-    /// [`name`](Self::name), unless that one could not be offered.
+    /// The name of the tool's handler and skill. Equal to [`name`](Self::name), unless that one could
+    /// not be offered.
     pub fn own_name(&self) -> &str {
         self.own_name.as_deref().unwrap_or(&self.name)
     }

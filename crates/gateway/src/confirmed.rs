@@ -69,19 +69,19 @@ pub enum WhyUnconfirmed {
     /// Nobody has decided yet.
     #[error("this call needs a confirmation, which is pending")]
     Pending,
-    /// Nobody has decided yet, and the client's user cannot be asked.
+    /// The approval is pending, and the client's user cannot be asked.
     #[error(
         "this call needs a confirmation, and its arguments are too long to be shown to the user \
          ({0}); the confirmation is pending"
     )]
     TooLongForUser(TooLong),
-    /// Nobody can be shown what they would confirm.
+    /// The arguments are too large to be shown.
     #[error(
         "this call needs a confirmation, and its arguments are too long to be shown to anybody \
          ({0}): make several smaller calls, or send what is long as one text"
     )]
     TooLong(TooLong),
-    /// Nobody can say what they would confirm: this name is in an object twice.
+    /// The arguments cannot be shown unambiguously: this name is in an object twice.
     #[error(
         "this call needs a confirmation, and its arguments have {0:?} twice in one object: send each \
          name once"

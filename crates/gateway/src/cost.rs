@@ -24,7 +24,7 @@ pub struct Tally {
     result_bytes: AtomicUsize,
     /// Whether its arguments have been looked through, and nothing was found.
     is_harmless: AtomicBool,
-    /// Whether its record settles what was reserved for it.
+    /// True if the record of the call's end settles the reservation.
     is_charged_on_record: AtomicBool,
 }
 
@@ -99,7 +99,7 @@ impl Tally {
         self.is_harmless.load(Ordering::Relaxed)
     }
 
-    /// Whether its record settles what was reserved for it, where that is not what it has cost.
+    /// Says that the record of the call's end settles the reservation, where the cost differs from it.
     pub(crate) fn charge_on_record(&self, is_charged: bool) {
         self.is_charged_on_record
             .store(is_charged, Ordering::Relaxed);

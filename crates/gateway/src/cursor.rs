@@ -26,11 +26,11 @@ pub(crate) fn read(cursor: &str) -> Option<String> {
     String::from_utf8(bytes.collect::<Result<_, _>>().ok()?).ok()
 }
 
-/// What a cursor asks for.
+/// Position that a cursor asks for.
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
     cursor: Option<&'a str>,
-    /// Whether the item is gone that the cursor names: nobody was told of such a page.
+    /// Set if the item that the cursor names is gone: no client was told of such a page.
     is_gone: Cell<bool>,
 }
 
@@ -42,14 +42,14 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Whether others may ask for the same page: whoever makes up cursors asks for as many as they like.
+    /// False for a page that must not be cached: clients can make up any number of such cursors.
     pub(crate) fn is_shared(&self) -> bool {
         !self.is_gone.get()
     }
 
-    /// Where the page begins and ends in `keys`, and the cursor of the next one. `None` when the cursor
-    /// is none of ours. One that names an item that has gone goes on where that was: exactly there in a
-    /// list in the order of its keys and after the loss of that item alone.
+    /// The range of the page in `keys`, and the cursor of the next one. `None` for a cursor that this
+    /// server did not make. A cursor whose item is gone continues at the item's place: exactly in a
+    /// list sorted by its keys, and otherwise if no other item is gone.
     pub(crate) fn page<'k>(
         &self,
         keys: impl ExactSizeIterator<Item = &'k str> + Clone,
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_outlives_the_item_that_it_names() {
+    fn a_cursor_stays_valid_when_its_item_is_removed() {
         for all in [["a", "b", "c", "d", "e"], ["d", "e", "b", "a", "c"]] {
             let first = Asked::new(None).page(all.into_iter(), 2).unwrap();
             let cursor = first.1.unwrap();

@@ -62,14 +62,14 @@ pub enum InvocationError {
     Prompt(#[source] PromptFailure),
 }
 
-/// What callers of tools are told beside what tools answer.
+/// Options for the answers to callers of tools.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerOptions {
-    /// Whether failures are errors or results.
+    /// Form of failures: errors or results.
     pub style: ErrorStyle,
     /// Whether they are told tracebacks (R9.5).
     pub development: bool,
-    /// Whether results have what is left of quotas in `_meta`, which some frameworks show models.
+    /// Adds what is left of quotas to `_meta` of results, which some frameworks show to models.
     pub quota_meta: bool,
 }
 
@@ -83,8 +83,8 @@ impl Default for AnswerOptions {
     }
 }
 
-/// Whether what goes wrong with a tool that its caller may see is a JSON-RPC error, or a result that
-/// says `isError` (decisions D3, D4 and D40).
+/// Form of failures and refusals of a visible tool: JSON-RPC errors, or results with `isError`
+/// (decisions D3, D4 and D40).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ErrorStyle {
     /// Wrong arguments are results since 2025-11-25, as SEP-1303 has it; refusals and failures are
@@ -202,8 +202,8 @@ impl InvocationError {
         text
     }
 
-    /// What the client is told that has called the tool `name`, a result or an error. Causes that
-    /// are no business of a client's stay in the log, in the line of the request.
+    /// The answer to the client that called the tool `name`, a result or an error. Causes that are
+    /// internal stay in the log, in the line of the request.
     ///
     /// # Errors
     ///
@@ -338,7 +338,7 @@ impl InvocationError {
     }
 }
 
-/// What is told of a failure.
+/// Code, text and data of a failure.
 struct Told {
     code: i32,
     message: Cow<'static, str>,

@@ -27,18 +27,18 @@ pub fn caller_of(principal: &Principal) -> Caller<'_> {
     }
 }
 
-/// What becomes of calls of a tool whose skill cannot be used.
+/// Treatment of calls of a tool whose skill cannot be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BrokenSkill {
-    /// They are refused.
+    /// Calls are refused.
     #[default]
     Refuse,
     /// An operator has to confirm each, besides what is still known of the tool.
     Confirm,
 }
 
-/// What `SKILL.md` documents say about the tools that they are about: those of the same name, and
-/// those that they bind. What an operator has configured wins over it.
+/// Statements of `SKILL.md` documents about tools: those of the same name, and those that they bind.
+/// Settings of an operator take precedence.
 ///
 /// | in the document | here |
 /// |---|---|
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_to_a_tool_is_what_its_skill_says() {
+    fn migration_weight_of_a_skill_is_honoured() {
         let rows = [
             ("{migration_weight: 0}", true, None),
             ("{migration_weight: 1}", false, Some(Confirmation::Operator)),

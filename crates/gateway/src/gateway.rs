@@ -89,7 +89,7 @@ pub struct Options {
     pub tools_ttl: Duration,
     /// How long clients may keep the list of resources, and what they read.
     pub resources_ttl: Duration,
-    /// What callers of tools are told beside what tools answer.
+    /// Options for the answers to callers of tools.
     pub answering: AnswerOptions,
     /// Bounds of the engine.
     pub limits: EngineLimits,

@@ -60,7 +60,7 @@ impl<T> Admitted<T> {
         self.0.estimate
     }
 
-    /// What was reserved for it, to whoever records its end; `None` where the counters settle it
+    /// The reservation that the record of the call's end settles; `None` where the counters settle it
     /// themselves.
     pub(crate) fn reservation(&self) -> Option<&ReservationName> {
         self.0.reservation.as_ref()

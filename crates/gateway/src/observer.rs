@@ -62,7 +62,7 @@ pub(crate) struct Verdict {
 /// Why a call is not made.
 pub(crate) struct Refused {
     pub(crate) verdict: Verdict,
-    /// Whether there is no such thing, as far as its caller may know.
+    /// True if the capability does not exist as far as its caller may know.
     pub(crate) is_unknown: bool,
     /// What is wrong with it; nothing, if it is answered as before.
     pub(crate) fault: Option<Fault>,

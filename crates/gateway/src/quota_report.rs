@@ -9,9 +9,9 @@ use std::time::Duration;
 /// The `_meta` entry of tool results.
 const META_KEY: &str = "io.owlclaw/quota";
 
-/// What is left, as one JSON object; `None` where nothing is limited. The names are short because
-/// frameworks exist that show it to models with each result. Written by hand for the same reason as
-/// the headers.
+/// What is left, as one JSON object; `None` where nothing is limited. Names are short because some
+/// frameworks show the object to models with each result. Written by hand for the same reason as the
+/// headers.
 pub(crate) fn report(remaining: &Remaining) -> Option<RawJson> {
     let mut json = String::with_capacity(128);
     let mut member = |name: &str, value: &str, quote: &str| {

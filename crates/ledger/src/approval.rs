@@ -119,17 +119,17 @@ pub enum Decision {
 /// A decision, and who made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// What was decided.
+    /// The decision.
     pub decision: Decision,
-    /// Who decided: `user:` and a principal for the person at a client, who may decide what they
-    /// asked for unless an operator must; any other word for an operator.
+    /// Name of the decider: `user:` and a principal for the person at a client, who may decide on the
+    /// client's own calls unless an operator must; any other word for an operator.
     pub by: String,
     /// The way in which they proved who they are, or that they did not; `None` where that is not
     /// known. At most [`MAX_PROOF_BYTES`] are kept.
     pub proof: Option<String>,
     /// The reason that they gave. At most [`MAX_REASON_BYTES`] are kept.
     pub reason: Option<String>,
-    /// When: microseconds since the epoch, UTC.
+    /// Time of the decision: microseconds since the epoch, UTC.
     pub at_us: u64,
 }
 
@@ -139,7 +139,7 @@ pub const MAX_PROOF_BYTES: usize = 256;
 /// The most bytes of [`Verdict::reason`] that are kept.
 pub const MAX_REASON_BYTES: usize = 512;
 
-/// How far an approval has come. Only the first three can change.
+/// State of an approval. Only the first three can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ApprovalState {
     /// Nobody has decided.
@@ -198,9 +198,9 @@ pub struct Approval {
     pub expires_us: u64,
     /// How far it has come.
     pub state: ApprovalState,
-    /// What was decided, once somebody has.
+    /// The decision, once there is one.
     pub decided: Option<Verdict>,
-    /// Who took that back, if somebody has.
+    /// The revocation of that decision, once there is one.
     pub revoked: Option<Verdict>,
     /// The call that used it.
     pub used_by: Option<CallId>,
@@ -238,10 +238,10 @@ pub enum ApprovalProblem {
     /// Too many wait for a decision already.
     #[error("too many approvals are pending")]
     TooManyPending,
-    /// It was taken back.
+    /// The approval was revoked.
     #[error("the approval was taken back")]
     Revoked,
-    /// What is to be approved is too long to be shown as a whole.
+    /// The arguments to approve are too large to be shown as a whole.
     #[error("what is to be approved is too large to be shown")]
     TooLarge,
 }
@@ -343,8 +343,7 @@ impl Approval {
         self.state == ApprovalState::Denied && by.is_some_and(|by| by.starts_with(USER_PREFIX))
     }
 
-    /// What was done to it last by somebody, if it was decided: what the ledger calls that, and when
-    /// it was.
+    /// The last decision or revocation by a person: the kind of its note, and the verdict.
     pub(crate) fn last_verdict(&self) -> Option<(NoteKind, &Verdict)> {
         let revoked = self.revoked.as_ref();
         let revoked = revoked.map(|it| (NoteKind::APPROVAL_REVOKED, it));
@@ -373,7 +372,8 @@ impl Approval {
         self.used_us = Some(at_us);
     }
 
-    /// What the ledger says of its being asked for, decided, taken back or expired, at this time.
+    /// Combines the approval with the note about its request, decision, revocation or expiry at this
+    /// time.
     pub(crate) fn with_note<T>(
         &self,
         kind: NoteKind,
@@ -429,7 +429,7 @@ impl Verdict {
         }
     }
 
-    /// As it is kept.
+    /// The verdict with its texts shortened to what is kept.
     fn shortened(&self) -> Self {
         let short = |text: &Option<String>, max| {
             let text = text.as_deref().map(|text| codec::cut(text, max));
@@ -443,7 +443,7 @@ impl Verdict {
         }
     }
 
-    /// As the ledger says it.
+    /// The verdict as a member of a note.
     pub(crate) fn to_json(&self) -> Value {
         json!({
             "decision": self.decision.as_str(),

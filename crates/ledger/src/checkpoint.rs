@@ -63,13 +63,13 @@ pub enum SignatureError {
     Wrong,
 }
 
-/// What a ledger notes beside a checkpoint: the last line that is known to be in the file of
-/// checkpoints. With it, a file that is emptied or cut off shows.
+/// The last line that is known to be in the file of checkpoints, noted in the ledger beside a
+/// checkpoint. A file that is emptied or cut off is noticed by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Filed {
     /// The absolute path of the file.
     pub(crate) file: String,
-    /// What the line seals.
+    /// Entry that the line seals.
     pub(crate) sequence: u64,
 }
 
@@ -143,7 +143,7 @@ impl Checkpoint {
         }
     }
 
-    /// As one line of JSON: a line of the file, and most of the detail of a note.
+    /// The checkpoint as one line of JSON: a line of the file, and most of the detail of a note.
     #[must_use]
     pub fn to_json(&self) -> String {
         self.as_value().to_string()

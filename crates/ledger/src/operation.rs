@@ -28,7 +28,7 @@ pub enum Operation {
     DecideApproval {
         /// Which.
         approval: ApprovalId,
-        /// What is decided, and who decides.
+        /// The decision and its decider.
         verdict: Verdict,
     },
     /// Claims what a call needs before it may run, all or nothing. If it is refused, the store

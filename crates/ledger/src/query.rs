@@ -195,7 +195,7 @@ pub trait ReadLedger {
     }
 }
 
-/// What [`Filter::outcome`] says of calls that have not ended.
+/// Value of [`Filter::outcome`] for calls that have not ended.
 pub const OPEN_CALLS: &str = "open";
 
 /// The most bytes of groups in a page of [`ReadLedger::groups`], unless one alone is larger.
@@ -213,7 +213,7 @@ pub struct Filter<'a> {
     pub capability: Option<&'a str>,
     /// Of this kind.
     pub kind: Option<Kind>,
-    /// That ended like this, as [`crate::Outcome::as_str`] names it, or [`OPEN_CALLS`].
+    /// Calls with this outcome, as [`crate::Outcome::as_str`] names it, or [`OPEN_CALLS`].
     pub outcome: Option<&'a str>,
     /// That were refused for this reason, as governance names it.
     pub reason: Option<&'a str>,
@@ -286,15 +286,15 @@ pub struct ParseCursorError;
 /// An idempotency key, and the call that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyHeld {
-    /// Whose key it is.
+    /// Principal that sent the key.
     pub principal: String,
     /// The key.
     pub key: String,
-    /// What is called with it, as `kind/name`.
+    /// Capability that was called with it, as `kind/name`.
     pub capability: String,
     /// The call.
     pub call: CallId,
-    /// How far the call has come: `running`, `succeeded`, `failed` or `unknown`.
+    /// State of the call: `running`, `succeeded`, `failed` or `unknown`.
     pub state: String,
 }
 

@@ -96,7 +96,7 @@ pub(crate) struct Batch {
     /// Calls whose last entry is in here: the room they took is free once it is stored.
     pub(crate) completed: usize,
     pub(crate) operations: Vec<Operation>,
-    /// What calls have cost whose ends are in here.
+    /// Costs of the calls whose ends are in the batch.
     pub(crate) charges: Vec<Charge>,
     /// Bytes of results that operations are to keep.
     kept_bytes: usize,

@@ -94,9 +94,9 @@ pub struct OpenCall {
     estimated_cost_micros: u64,
     /// Whether it has claimed an idempotency key, so that its end is kept for whoever repeats it.
     holds_key: bool,
-    /// Where what it costs is told beside its end, if that is not what was expected.
+    /// Account of the call's cost, charged with its end if the cost differs from the estimate.
     account: Option<Account>,
-    /// Whether its start was waited for, so that its end is, too.
+    /// True if the start was written durably, so that the end is written durably, too.
     is_durable: bool,
     ended: bool,
 }
@@ -250,9 +250,8 @@ impl Recorder {
         self.begin_and_wait(start, waits).await
     }
 
-    /// As [`Recorder::begin`], but waits until the start is on disk although durability is relaxed,
-    /// and [`OpenCall::finish`] until the end is: for calls whose effects must not be without a record
-    /// after a crash.
+    /// Like [`Recorder::begin`], but waits until the start is on disk even with relaxed durability, and
+    /// [`OpenCall::finish`] until the end is: for calls whose effects must have a record after a crash.
     ///
     /// # Errors
     ///
@@ -337,7 +336,7 @@ impl Recorder {
         }
     }
 
-    /// Whether what a call costs can be charged with its end ([`OpenCall::charge_to`]).
+    /// True if the cost of a call can be charged with its end ([`OpenCall::charge_to`]).
     #[must_use]
     pub fn takes_charges(&self) -> bool {
         self.takes_charges
@@ -621,14 +620,13 @@ impl OpenCall {
         self.call
     }
 
-    /// Has what the call costs charged to this account with its end, in the same transaction, if it
-    /// is not what was expected. Only for a store that carries that out
-    /// ([`Recorder::takes_charges`]).
+    /// Charges the cost of the call to this account with its end, in the same transaction, if it
+    /// differs from the estimate. Only for stores that take charges ([`Recorder::takes_charges`]).
     pub fn charge_to(&mut self, account: Account) {
         self.account = Some(account);
     }
 
-    /// Has nothing charged with its end: it has not run after all.
+    /// Charges nothing with the end of a call that has not run.
     pub fn charge_nothing(&mut self) {
         self.account = None;
     }
@@ -668,7 +666,7 @@ impl OpenCall {
         }))
     }
 
-    /// What is to be told of the cost, if it is not what was expected.
+    /// The charge for the call, if its cost differs from the estimate.
     fn charge(&mut self, end: &End<'_>) -> Option<Charge> {
         let account = self.account.take()?;
         (end.cost_micros != self.estimated_cost_micros).then_some(Charge {

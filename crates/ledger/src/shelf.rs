@@ -129,7 +129,7 @@ impl Applied {
         self.count += 1;
     }
 
-    /// Says what was decided last.
+    /// Adds a note about the last decision.
     fn note_last_verdict(&mut self, approval: &Approval) {
         if let Some((kind, verdict)) = approval.last_verdict() {
             self.note(approval, kind, verdict.at_us);

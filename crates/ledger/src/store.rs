@@ -21,8 +21,8 @@ pub trait LedgerStore: Send + 'static {
         &[]
     }
 
-    /// Whether the charges of a group are carried out ([`Group::charges`]); otherwise nobody is to
-    /// hand any over.
+    /// True if the store carries out the charges of a group ([`Group::charges`]); otherwise a group
+    /// must not have any.
     fn takes_charges(&self) -> bool {
         false
     }
@@ -93,30 +93,30 @@ pub struct Group<'a> {
     pub body: &'a [u8],
     /// What is done in the same transaction, after the entries and in this order.
     pub operations: &'a [Operation],
-    /// What calls have cost that end with this group, for the accounts that are kept in the same
-    /// store; carried out in the same transaction.
+    /// Costs of the calls that end with this group, for accounts in the same store; carried out in the
+    /// same transaction.
     pub charges: &'a [Charge],
     /// Whether somebody waits for it to survive the machine although durability is relaxed.
     pub durable: bool,
 }
 
-/// What a call is charged to, by the names that its keeper gave.
+/// Account of a call, by the names that the keeper of the accounts gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Whose account.
+    /// Owner of the account.
     pub principal: Arc<str>,
     /// The process that reserved something for the call.
     pub node: i64,
-    /// Which of that process's reservations.
+    /// Number of the reservation within its process.
     pub sequence: i64,
 }
 
-/// What a call has cost in the end.
+/// Final cost of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charge {
-    /// Where it was reserved.
+    /// Account of the reservation.
     pub account: Account,
-    /// In millionths of the currency.
+    /// Cost in millionths of the currency.
     pub cost_micros: u64,
 }
 

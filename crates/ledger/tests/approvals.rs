@@ -454,7 +454,7 @@ fn entries(path: &Path) -> Vec<Entry> {
 }
 
 #[tokio::test]
-async fn a_decision_is_taken_back_until_it_is_used_and_the_ledger_says_who_and_how() {
+async fn a_decision_can_be_revoked_until_it_is_used_and_the_ledger_records_by_whom() {
     let ledger = MemoryLedger::default();
     let recorder = record(&ledger);
     let of = |decision, by: &str, at_us| Verdict {
@@ -543,7 +543,7 @@ async fn a_decision_is_taken_back_until_it_is_used_and_the_ledger_says_who_and_h
 }
 
 #[tokio::test]
-async fn what_cannot_be_shown_as_a_whole_cannot_be_approved() {
+async fn arguments_too_large_to_be_shown_cannot_be_approved() {
     let recorder = record(&MemoryLedger::default());
     let of = |length| NewApproval {
         arguments: "x".repeat(length),

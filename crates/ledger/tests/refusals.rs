@@ -83,7 +83,7 @@ async fn what_does_not_exist_is_counted_together_whatever_it_is_called() {
 
 /// Otherwise each probe of something hidden would be written, and would take as long as that takes.
 #[tokio::test]
-async fn what_is_hidden_is_counted_with_what_does_not_exist() {
+async fn refusals_of_hidden_and_unknown_tools_are_summed_up_together() {
     let ledger = MemoryLedger::default();
     let recorder = record(&ledger, || 9 * SECOND_US);
     for at_us in 0..10 {

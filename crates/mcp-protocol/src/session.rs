@@ -19,7 +19,7 @@ pub enum Session {
     Legacy {
         /// The revision in force.
         version: ProtocolVersion,
-        /// Whether `"1.0"` was asked for, and answered: what is owed to the founding documents alone.
+        /// True for `"1.0"`, which gets the answers of the founding documents.
         is_founding: bool,
         /// What the client said it can do.
         capabilities: ClientCapabilities,
@@ -72,7 +72,7 @@ impl Session {
         }
     }
 
-    /// Whether its requests that name no revision are those of [`FOUNDING`].
+    /// True if requests of the session without a revision are those of [`FOUNDING`].
     pub fn is_founding(&self) -> bool {
         matches!(
             self,

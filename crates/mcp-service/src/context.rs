@@ -102,7 +102,7 @@ impl RequestCx {
         }
     }
 
-    /// Whether it came by a connection that has agreed on [`mcp_protocol::FOUNDING`].
+    /// True if the connection has agreed on [`mcp_protocol::FOUNDING`].
     pub fn is_founding(&self) -> bool {
         let connection = self.connection.as_ref();
         self.version.era() == Era::Legacy && connection.is_some_and(|it| it.session().is_founding())

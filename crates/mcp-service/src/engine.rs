@@ -161,13 +161,13 @@ where
         })
     }
 
-    /// Has [`Engine::give_up`] tell the service by way of this. The first one stays.
+    /// Sets the signal by which [`Engine::give_up`] reaches the service. The first call counts.
     pub fn give_up_by(&self, giving_up: Arc<GivingUp>) {
         let _ = self.giving_up.set(giving_up);
     }
 
-    /// Has the service answer now what still runs. Transports call it when the time is over that they
-    /// give to what runs when they stop, and go on for [`crate::LAST_ANSWERS`].
+    /// Has the service answer all running calls now. Transports call it at the end of the time for
+    /// running calls when they stop, and continue for [`crate::LAST_ANSWERS`].
     pub fn give_up(&self) {
         if let Some(giving_up) = self.giving_up.get() {
             giving_up.give_up();

@@ -7,10 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How many seconds' worth of an [`Allowance`] can be used at once.
+/// Seconds' worth of an [`Allowance`] that can be used at once.
 const BURST_SECONDS: u32 = 10;
 
-/// How often at most the log is told of floods.
+/// Shortest time between two lines of the log about floods.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// A number of things that a peer may do on one connection: so many per second in the long run, and
@@ -23,7 +23,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// Of `per_second`, with all of it left.
+    /// Makes an allowance of `per_second`, with all of it left.
     pub fn new(per_second: u32) -> Self {
         Self {
             per_second,
@@ -88,12 +88,12 @@ impl Floods {
         }
     }
 
-    /// How many connections were ended.
+    /// Number of connections that were ended.
     pub fn count(&self) -> u64 {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// How many connections the log is to be told of, if it is to be told.
+    /// Number of connections for the next line of the log, if one is due.
     fn note(&self, now: Instant) -> Option<u64> {
         let ended = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_told_of_the_first_and_then_every_ten_seconds() {
+    fn floods_are_logged_at_most_every_ten_seconds() {
         let floods = Floods::default();
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);

@@ -5,7 +5,7 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// How long transports go on after [`crate::Engine::give_up`], for the answers that say so.
+/// Time after [`crate::Engine::give_up`] in which transports still send the answers.
 pub const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 /// Tells services that what still runs is to be answered now, because the server stops: its time to end

@@ -16,7 +16,7 @@ use std::{
 pub struct SessionState {
     /// The revision that was agreed on.
     pub version: ProtocolVersion,
-    /// Whether it was agreed on as [`mcp_protocol::FOUNDING`].
+    /// True if the session has agreed on [`mcp_protocol::FOUNDING`].
     pub is_founding: bool,
     /// What the client said it can do.
     pub capabilities: ClientCapabilities,

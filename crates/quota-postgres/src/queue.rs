@@ -39,12 +39,12 @@ pub(crate) struct Ending {
     pub(crate) how: Ended,
 }
 
-/// How a reservation has ended.
+/// End of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// It cost this.
+    /// The call's cost.
     Cost(Micros),
-    /// Nothing is to remain of it.
+    /// The whole reservation is given back.
     Released,
     /// The record of the call's end says what it cost, or will.
     OnRecord,

@@ -24,7 +24,7 @@ pub const SETTLEMENTS: &str = "owlclaw_quota_settlement";
 /// Settles what is on record.
 pub(crate) const SETTLE_ALL: &str = "SELECT owlclaw_quota_settle_all($1)";
 
-/// Of so many principals at once.
+/// Most principals that are settled at once.
 pub(crate) const MAX_SETTLED: i32 = 200;
 
 /// Counters in PostgreSQL, shared with every other node that uses the same database.

@@ -18,7 +18,7 @@ const LONGEST_NAME: usize = 64;
 /// time, and lines of others come between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenKey {
-    /// How many lines may follow.
+    /// Number of lines that may follow.
     left: u32,
 }
 
@@ -64,7 +64,7 @@ impl OpenKey {
         Cow::Owned(out)
     }
 
-    /// Whether a key begins or ends in the line.
+    /// Notes the beginning or the end of a key in the line.
     fn see(&mut self, line: &str) {
         let line = line.as_bytes();
         let latest = |signs: [&str; 2]| {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_private_key_or_not_looked_for_stays() {
+    fn lines_without_a_private_key_stay() {
         let redactor = Redactor::new(&Spec::default(), [1; 32]).unwrap();
         let texts = texts("-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----");
         assert_eq!(lines(&redactor, &texts), texts);

@@ -92,9 +92,9 @@ pub fn repeated_name(json: &str) -> Option<String> {
     None
 }
 
-/// Whether a character is obeyed by terminals, is not seen, or changes how the text around it is
-/// seen: control characters, separators of lines, marks of direction, and what is ignorable by
-/// default (Unicode 16, `Default_Ignorable_Code_Point`).
+/// Tells characters that terminals obey, that are invisible, or that change the look of the text around
+/// them: control characters, separators of lines, marks of direction, and default ignorable ones
+/// (Unicode 16, `Default_Ignorable_Code_Point`).
 #[must_use]
 pub fn is_misleading(character: char) -> bool {
     character.is_control()
@@ -108,9 +108,9 @@ pub fn is_misleading(character: char) -> bool {
 /// An object or array that is being written.
 struct Open {
     is_array: bool,
-    /// Whether there is an object in it.
+    /// True if the value contains an object.
     has_objects: bool,
-    /// Where it begins in the text that is read, and in the one that is written.
+    /// Start of the value in the text that is read, and in the one that is written.
     from: usize,
     to: usize,
 }
@@ -186,7 +186,7 @@ fn rewrite(json: &str, folds: bool) -> Result<String, NotJson> {
     Ok(out)
 }
 
-/// What a string in a text says, in WTF-8.
+/// Content of a string in a JSON text, in WTF-8.
 fn said(json: &str, text: Text) -> Cow<'_, [u8]> {
     let raw = &json[text.range()];
     match text.is_escaped {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_misleads_is_known() {
+    fn invisible_and_direction_characters_are_escaped() {
         for it in [
             '\u{1b}',
             '\u{9b}',

@@ -319,7 +319,7 @@ fn keys_of_services_are_found_wherever_they_stand() {
     const CAPITALS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     const DIGITS: &[u8] = b"0123456789";
     const HEXADECIMAL: &[u8] = b"0123456789abcdef";
-    /// What a key is made of, piece by piece: a text, and what follows it.
+    /// Pieces of a kind of key: a fixed text, and the alphabet and length of what follows it.
     type Kind = [(&'static str, &'static [u8], usize)];
     const KINDS: &[&Kind] = &[
         &[("sk-", LETTERS, 20), ("T3BlbkFJ", LETTERS, 20)],

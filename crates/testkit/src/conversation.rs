@@ -76,7 +76,7 @@ impl Reply {
     }
 }
 
-/// Whether a response has a result, and none that says `isError`.
+/// True if a response has a result without `isError`.
 #[must_use]
 pub fn succeeded(response: &Value) -> bool {
     let result = response.get("result");

@@ -13,7 +13,7 @@ pub(crate) struct Activity {
     busy: AtomicU32,
     /// Beginnings and ends of requests.
     steps: AtomicU32,
-    /// Whether its client has sent too much that carries nothing.
+    /// Set if the client has sent too many frames without payload.
     is_flooded: AtomicBool,
     /// What is held of bodies that it sends.
     pub(crate) held: Held,
@@ -32,7 +32,7 @@ impl Activity {
         Busy(Arc::clone(self))
     }
 
-    /// How many beginnings and ends of requests there were, modulo 2^32.
+    /// Number of beginnings and ends of requests, modulo 2^32.
     pub(crate) fn steps(&self) -> u32 {
         self.steps.load(Ordering::Relaxed)
     }

@@ -52,7 +52,7 @@ const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// left the more generous bound of the library.
 const MAX_RESETS: usize = 64;
 
-/// How long, and of how much, what a client sends is read and forgotten whose request was none.
+/// Time for which the rest of a malformed request is read and discarded, and the most of it.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 1024 * 1024;
 
@@ -202,13 +202,14 @@ impl Life {
     }
 }
 
-/// Whether the library of HTTP/2 has had enough of a client.
+/// True if the HTTP/2 library has ended the connection because of a flood.
 fn has_given_up(error: &hyper::Error) -> bool {
     let error = error.source().and_then(|it| it.downcast_ref::<h2::Error>());
     error.is_some_and(|it| it.is_library() && it.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM))
 }
 
-/// Whether that of TLS has: it bounds changes of keys, renegotiations and warnings by itself.
+/// True if the TLS library has ended the connection: it bounds key changes, renegotiations and warnings
+/// itself.
 fn has_tls_flooded(error: &hyper::Error) -> bool {
     let source = error.source();
     let io = source.and_then(|it| {

@@ -146,7 +146,7 @@ where
     response
 }
 
-/// How long the head of a request of HTTP/2 is, as RFC 9113 §6.5.2 counts.
+/// Length of the head of an HTTP/2 request, as RFC 9113 §6.5.2 counts.
 fn head_length(parts: &Parts) -> usize {
     const OF_EACH: usize = 32;
     let headers = parts.headers.iter();

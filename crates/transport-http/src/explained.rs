@@ -1,5 +1,5 @@
-//! What the library of HTTP/1.1 answers by itself to a head that it cannot read, with a body that says
-//! why: it has none of its own.
+//! Bodies with a reason for the errors that the HTTP/1.1 library sends by itself for heads that it
+//! cannot read; its own have no body.
 
 use crate::refusal::refusal;
 use bytes::{Buf, Bytes};
@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub(crate) struct Explained<T> {
     connection: T,
     max_header_bytes: usize,
-    /// What is left to write of an answer that takes the place of another, and how long that is.
+    /// Rest of the replacement of an answer, and the length of the original.
     instead: Option<(Bytes, usize)>,
 }
 
@@ -34,8 +34,8 @@ impl<T> Explained<T> {
     }
 }
 
-/// What takes the place of `answer`, if that is one of the library's: an error without body, and without
-/// what each of ours says.
+/// The replacement of `answer`, if that is an error of the library's: one without a body and without
+/// the headers of this server.
 fn instead_of(answer: &[u8], max_header_bytes: usize) -> Option<Bytes> {
     let status = answer.strip_prefix(b"HTTP/1.1 4")?;
     let is_whole = answer.ends_with(b"\r\n\r\n");
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_not_ours_is_replaced() {
+    fn only_empty_bodies_of_the_library_are_replaced() {
         let told = |answer: &str| {
             let instead = instead_of(answer.as_bytes(), 4096)?;
             Some(String::from_utf8(instead.to_vec()).unwrap())

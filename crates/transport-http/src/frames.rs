@@ -1,5 +1,5 @@
-//! What the frames of an HTTP/2 connection carry, by their heads (RFC 9113 §4.1). The library answers
-//! SETTINGS and PING by itself, and drops what belongs to no stream, for as long as they come.
+//! Payload of the frames of an HTTP/2 connection, by their heads (RFC 9113 §4.1). The library answers
+//! SETTINGS and PING by itself, and drops frames of unknown streams, without a bound of its own.
 
 use crate::activity::Activity;
 use mcp_service::Allowance;
@@ -11,7 +11,7 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What a connection of HTTP/2 begins with (RFC 9113 §3.4).
+/// Length of the preface of an HTTP/2 connection (RFC 9113 §3.4).
 const PREFACE: u64 = 24;
 
 /// The length of a head.
@@ -24,8 +24,8 @@ const PADDED: u8 = 8;
 /// A piece of a body that carries less than this costs as much as one that carries nothing.
 const LITTLE: u64 = 32;
 
-/// For so many bytes that are written to it, a client may answer with a frame: it says how much more it
-/// takes, as often as it likes.
+/// Bytes written to a client that allow it one more frame: clients answer data with WINDOW_UPDATE as
+/// often as they like.
 const BYTES_PER_FRAME: usize = 32;
 
 /// A connection that ends when its client sends too many frames that carry nothing.
@@ -35,19 +35,19 @@ pub(crate) struct Frames<T> {
     reading: Reading,
     allowance: Allowance,
     activity: Arc<Activity>,
-    /// How far the requests of the connection were when they last earned something.
+    /// Value of the counter of requests when the allowance was last restored.
     steps: u32,
-    /// What was written and has not earned anything yet.
+    /// Bytes written that have not restored any allowance yet.
     written: usize,
 }
 
-/// How far the frames are read.
+/// Position in the current frame.
 #[derive(Debug)]
 struct Reading {
     /// A head, and the length of the padding if there is any.
     head: [u8; HEAD + 1],
     filled: usize,
-    /// What is passed over: the rest of a payload.
+    /// Bytes of payload to skip.
     skip: u64,
 }
 
@@ -97,7 +97,7 @@ impl<T> Frames<T> {
 }
 
 impl Reading {
-    /// What the next frame costs whose head is complete; `None` at the end of `bytes`.
+    /// The cost of the next frame with a complete head; `None` at the end of `bytes`.
     fn next_cost(&mut self, bytes: &mut &[u8]) -> Option<u32> {
         loop {
             if 0 < self.skip {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_costs_what_it_carries_too_little_of() {
+    fn frames_with_little_payload_use_the_allowance_up() {
         let padded = |padding: u8, data: usize| {
             let mut payload = vec![padding];
             payload.resize(1 + data + usize::from(padding), 7);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_and_what_is_written_earn_what_they_take() {
+    fn requests_and_written_bytes_restore_the_allowance() {
         let activity = Arc::new(Activity::default());
         let mut frames = Frames::new((), 1, Arc::clone(&activity));
         frames.reading.skip = 0;

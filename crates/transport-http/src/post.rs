@@ -91,7 +91,7 @@ pub(crate) fn id_of(payload: &Payload) -> Option<Id> {
     }
 }
 
-/// What is posted is JSON as it is. Says so before anything of it is read.
+/// Refuses bodies other than uncompressed JSON, before they are read.
 pub(crate) fn check_type(parts: &Parts, headers: &Headers<'_>) -> Handled<()> {
     let mut codings = parts.headers.get_all(header::CONTENT_ENCODING).iter();
     if codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {

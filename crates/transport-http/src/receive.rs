@@ -13,13 +13,13 @@ use jsonrpc_core::{ErrorCode, ErrorObject};
 use serde_json::json;
 use std::{error::Error, future::poll_fn, pin::pin, task::Poll, time::Duration};
 
-/// How much of a body that is not wanted is read before the answer, and for how long. A client that is
-/// still writing would not read an answer that comes before: some give up when their stream is reset,
-/// and an answer is lost when the connection is closed with something in it that was not read.
+/// Bytes of an unwanted body that are read before the answer, and the time for that. A client that is
+/// still writing may not read an early answer: some give up when their stream is reset, and an answer
+/// is lost when a connection is closed with unread input.
 const FINISH_BYTES: usize = 64 * 1024;
 const FINISH: Duration = Duration::from_secs(1);
 
-/// For how long what is left after that is read and forgotten beside the answer.
+/// Time for which the rest is read and discarded beside the answer.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Reads a body of at most `max` bytes within `limit`. What has come of it is of `share`, unless it

@@ -61,7 +61,7 @@ struct Stream {
     connected: Weak<Connected>,
     /// How often the stream was asked for again. There is one reader: the last.
     readers: u64,
-    /// Whether that one reads still.
+    /// False once the reader has gone.
     is_read: bool,
     /// Answers that it has not read, whether they are kept or not: the bounds are those of what is
     /// kept for others who may come.
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_by_who_waits_for_it_whatever_is_kept() {
+    fn an_answer_reaches_a_waiting_client_whatever_is_kept() {
         for room in [room(9, 1, 9), room(1, 9, 9)] {
             let replay = Replay::after_lives(room, 0);
             let writer = replay.begin();

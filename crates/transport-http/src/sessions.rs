@@ -83,9 +83,9 @@ pub(crate) struct Sessions {
     room: Arc<Room>,
     streams: AtomicU64,
     evicted: AtomicU64,
-    /// How many were refused: of those that exist nothing could be ended.
+    /// Number of sessions refused because no other one could be ended.
     refused: AtomicU64,
-    /// When there was no room last, as [`Sessions::now`] tells it; 0 if there always was.
+    /// Time of the last refusal, as [`Sessions::now`] gives it; 0 if there was none.
     full_at: AtomicU64,
 }
 
@@ -201,7 +201,7 @@ impl Sessions {
         found.map(|(_, session)| session)
     }
 
-    /// For how long a session was not used.
+    /// Time since the last use of a session.
     fn idle(&self, session: &Session) -> Duration {
         let last_used = session.last_used.load(Ordering::Relaxed);
         Duration::from_millis(self.now().saturating_sub(last_used))
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn operators_see_sessions_and_end_them() {
+    async fn operators_list_and_end_sessions() {
         let [a, b] = ["a", "b"].map(Principal::new);
         let sessions = sessions(10, 10);
         let first = sessions.open(SessionKind::Streamable, &a).unwrap();

@@ -448,7 +448,7 @@ async fn what_is_not_kept_is_refused() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_large_to_be_kept_reaches_who_waits_for_it() {
+async fn an_answer_too_large_to_be_kept_reaches_a_waiting_client() {
     let running = start(HttpOptions {
         limits: HttpLimits {
             max_session_replay_bytes: 1024,

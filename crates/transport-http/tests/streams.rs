@@ -352,7 +352,7 @@ async fn a_session_has_one_stream_of_what_it_did_not_ask_for() {
 }
 
 #[tokio::test]
-async fn a_peer_that_vanishes_without_a_word_does_not_keep_its_session_s_stream() {
+async fn a_lost_peer_does_not_block_its_sessions_stream() {
     let running = start(HttpOptions::default()).await;
     for version in ["2025-03-26", "2025-06-18", "2025-11-25"] {
         let mut client = running.client();
@@ -378,7 +378,7 @@ async fn a_peer_that_vanishes_without_a_word_does_not_keep_its_session_s_stream(
 }
 
 #[tokio::test]
-async fn a_session_s_stream_is_taken_over_by_its_principal_alone() {
+async fn a_sessions_stream_is_taken_over_by_its_own_principal_alone() {
     let running = start(HttpOptions::default()).await;
     let named = |name| running.client().with_header("x-mcp-client-id", name);
     let mut client = named("ann");

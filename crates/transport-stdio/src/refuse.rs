@@ -79,7 +79,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(600);
 
-    /// What is said to a client that sends this, and whether it may go on.
+    /// The answer to a message, and whether the client may go on.
     async fn said_to(sent: &str, closes: bool) -> (String, bool) {
         let error = ErrorObject::lasting(ErrorCode::INTERNAL_ERROR, "no ledger");
         let (mut client, input) = tokio::io::duplex(64 * 1024);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_initializes_is_told_and_it_ends() {
+    async fn initialize_is_answered_with_the_reason_and_the_process_ends() {
         let discover = r#"{"jsonrpc":"2.0","id":"a","method":"server/discover"}"#;
         let initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#;
         let told = |id| {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_said_to_whoever_speaks_no_json_rpc_or_nothing() {
+    async fn input_that_is_no_json_rpc_is_not_answered() {
         let many = format!("{}\n", "x".repeat(32 * 1024));
         for sent in ["ls -l\n", "{}\n", "[]\n", "{\"id\":1}\n", "[1,2]\n", &many] {
             assert_eq!(said_to(sent, false).await, (String::new(), false), "{sent}");

@@ -28,15 +28,14 @@ use tokio::{
     sync::mpsc,
 };
 
-/// How to relay.
+/// Options of a relay.
 #[derive(Clone, Copy, Debug)]
 pub struct RelayOptions {
     /// The longest line that is taken from the client.
     pub max_line: usize,
-    /// How many bytes may wait in either direction. Beyond that nothing more is read.
+    /// Most bytes that wait in either direction. Beyond that, nothing more is read.
     pub max_waiting: usize,
-    /// Whether a call that is lost with its owner is answered with a result that says so, which models
-    /// read, and not with an error.
+    /// Answers calls that were lost with their owner by results, which models read, instead of errors.
     pub lost_calls_as_results: bool,
 }
 
@@ -82,8 +81,9 @@ const NOT_RUN: &str = "the server process ended, and the client before there was
 /// Relays one client, first over `stream`, until its input ends or `stop` resolves, and everything is
 /// answered.
 ///
-/// When the owner is lost, `greeting` is asked for anew, and an ownership that this process gets is sent
-/// to `owner`: its receiver must start to serve guests, of whom this relay is then one.
+/// When the owner is lost, `greeting` is called for a new connection. If this process becomes the
+/// owner, the ownership is sent to `owner`: its receiver must start to serve guests, of whom this relay
+/// is then one.
 ///
 /// # Errors
 ///
@@ -223,7 +223,7 @@ async fn join_some<F: Future>(joining: Pin<&mut Option<F>>) -> F::Output {
 struct Queued {
     /// With its end.
     line: Bytes,
-    /// It was sent to another owner before, and its answer was passed on.
+    /// Set for a message that was sent to an earlier owner and whose answer was passed on.
     is_replay: bool,
 }
 
@@ -238,7 +238,7 @@ struct InFlight {
     is_modern: bool,
 }
 
-/// What the client and the server have agreed on, which another owner has to be told.
+/// State that the client and the server have agreed on, which is repeated to another owner.
 #[derive(Debug)]
 struct Agreed {
     what: String,
@@ -249,11 +249,11 @@ struct Agreed {
 #[derive(Debug)]
 struct Relay {
     options: RelayOptions,
-    /// Nothing more is read of the client.
+    /// Set at the end of the client's input.
     ended: bool,
     queue: VecDeque<Queued>,
     queued: usize,
-    /// How much of the first line in the queue the owner has got.
+    /// Bytes of the first queued line that were sent to the owner.
     offset: usize,
     in_flight: HashMap<Id, InFlight>,
     order: u64,
@@ -299,7 +299,7 @@ impl Relay {
         }
     }
 
-    /// What is to be sent next; not empty if the queue is not.
+    /// The next bytes to send; not empty if the queue is not.
     fn front(&self) -> &[u8] {
         let first = self.queue.front().map_or(&[][..], |first| &first.line);
         &first[self.offset..]
@@ -528,7 +528,7 @@ mod tests {
         })
     }
 
-    /// Has the client say something, and the owner get it.
+    /// Sends lines of the client to the owner.
     fn say(relay: &mut Relay, lines: &[&'static str]) {
         for line in lines {
             relay.take(Line::Whole(Bytes::from_static(line.as_bytes())));
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn another_owner_is_told_what_was_agreed_on_and_its_answer_is_kept_back() {
+    fn the_handshake_is_repeated_to_a_new_owner_and_its_answer_swallowed() {
         let mut relay = relay();
         say(&mut relay, &[INITIALIZE]);
         relay.give(&answered("1"));
@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cancelled_is_not_answered() {
+    fn cancelled_calls_are_not_answered() {
         let mut relay = relay();
         let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":12345678901234567890}}"#;
         say(&mut relay, &[CALL, cancel]);
@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn subscriptions_are_agreed_on_until_they_end() {
+    fn subscriptions_are_repeated_to_a_new_owner_until_they_end() {
         let mut relay = relay();
         let subscribe = r#"{"jsonrpc":"2.0","id":5,"method":"resources/subscribe","params":{"uri":"skill://a/b"}}"#;
         let unsubscribe = r#"{"jsonrpc":"2.0","id":6,"method":"resources/unsubscribe","params":{"uri":"skill://a/b"}}"#;

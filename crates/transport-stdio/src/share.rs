@@ -26,9 +26,9 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-/// How long an owner may give no sign of life.
+/// Longest silence of an owner.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// How long an owner that is alive may take to start.
+/// Longest time for an owner to start.
 const STARTING: Duration = Duration::from_secs(180);
 const RETRY: Duration = Duration::from_millis(50);
 /// A longer greeting is refused.
@@ -63,7 +63,7 @@ pub enum JoinError {
     /// The lock file, or its directory, cannot be made or opened.
     #[error("{} cannot be opened", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// Why.
         #[source]
@@ -76,7 +76,7 @@ pub enum JoinError {
         path.display()
     )]
     Silent {
-        /// Who holds the lock.
+        /// Process that holds the lock.
         holder: String,
         /// The socket.
         path: PathBuf,
@@ -231,7 +231,7 @@ enum Reached {
     Serving(UnixStream),
     Refused(String),
     Foreign,
-    /// Nobody listens.
+    /// There is no listener.
     Nobody,
     /// The connection is there, and nothing comes of it.
     Silent,
@@ -240,12 +240,13 @@ enum Reached {
 }
 
 impl Ownership {
-    /// Who wants to be served, from now on; once. What comes before the receiver takes it waits, and
-    /// what comes after the receiver was dropped is turned away, to come again.
+    /// The stream of processes that ask to be served; can be called once. Processes that come before
+    /// the receiver takes them wait; those that come after the receiver was dropped are turned away,
+    /// and try again.
     ///
     /// # Errors
     ///
-    /// When there can be no thread.
+    /// When no thread can be started.
     pub fn guests(&mut self) -> io::Result<mpsc::Receiver<Guest>> {
         let (sender, receiver) = mpsc::channel(16);
         let Some(listener) = self.listener.take() else {
@@ -321,7 +322,7 @@ impl GuestInput {
     }
 }
 
-/// For as long as the process lives.
+/// Greets guests for as long as the process lives.
 async fn greet_all(listener: net::UnixListener, guests: mpsc::Sender<Guest>) {
     let made = listener
         .set_nonblocking(true)

@@ -1,4 +1,4 @@
-//! What the frames of a client carry, by their heads (RFC 6455 §5.2).
+//! Payload of a client's frames, by their heads (RFC 6455 §5.2).
 
 use mcp_service::Allowance;
 
@@ -18,7 +18,7 @@ const CONTINUES: u8 = 0;
 pub(crate) struct Frames {
     head: [u8; MAX_HEAD],
     filled: usize,
-    /// What is to come of the payload.
+    /// Bytes of payload still to come.
     payload: u64,
     allowance: Allowance,
 }
@@ -81,8 +81,7 @@ impl Frames {
             .fold(0, |all, byte| (all << 8) | u64::from(*byte))
     }
 
-    /// Whether a frame may be sent: one of a message that is more than little, or one of those that
-    /// are allowed.
+    /// True if a frame may be sent: one of a message with enough payload, or one within the allowance.
     fn is_paid(&mut self) -> bool {
         let (is_final, opcode) = (self.head[0] & FINAL != 0, self.head[0] & 0x0f);
         let is_piece = !is_final || opcode == CONTINUES;
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_carries_nothing_is_counted_however_the_bytes_come() {
+    fn control_frames_are_counted_however_the_bytes_are_split() {
         // Whole messages, and pieces that are large, are not counted.
         let free = [(0x81, 0), (0x81, 125), (0x01, 70_000), (0x80, 300)];
         let paid = [(0x89, 0), (0x8a, 125), (0x01, 1), (0x00, 0), (0x80, 31)];

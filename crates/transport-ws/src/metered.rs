@@ -31,7 +31,7 @@ pub(crate) struct Metered<'a, T> {
     held: usize,
     has_said_something: bool,
     frames: Frames,
-    /// Whether the last write has to wait for the client to read.
+    /// True while the last write waits for the client to read.
     is_write_waiting: bool,
 }
 
@@ -50,8 +50,7 @@ impl<'a, T> Metered<'a, T> {
         }
     }
 
-    /// Whether the client has not taken what was written last. The library answers pings whether it
-    /// has or not.
+    /// True while the client has not taken the last write. The library answers pings regardless.
     pub(crate) fn is_write_waiting(&self) -> bool {
         self.is_write_waiting
     }

@@ -13,9 +13,9 @@ pub struct WebSocketOptions {
     /// How many bytes of messages that have not come as a whole are held, of all clients together; at
     /// least one message of the size that is accepted fits.
     pub max_unfinished: usize,
-    /// How many frames per second that carry nothing one client may send in the long run, and ten
-    /// times as many at once: pings, pongs, and pieces of messages with fewer than 32 bytes. One that
-    /// sends more is closed.
+    /// Frames per second without payload that one client may send in the long run, and ten times as
+    /// many at once: pings, pongs, and pieces of messages with fewer than 32 bytes. The connection of a
+    /// client that sends more is closed.
     pub max_control_frames_per_second: u32,
     /// How long what runs may go on when the server stops.
     pub drain: Duration,

@@ -29,7 +29,7 @@ pub struct Figures {
     pub open: usize,
     /// How many were refused, because there were too many.
     pub refused: u64,
-    /// How many were closed because their clients sent too many frames that carry nothing.
+    /// Number of connections that were closed because of too many frames without payload.
     pub flooded: u64,
 }
 

@@ -436,7 +436,7 @@ where
         Pin::new(&mut self.socket).start_send(Message::Text(text))
     }
 
-    /// What to tell a client of what it has done.
+    /// The close frame for an error, which tells the client its mistake.
     fn ended_by(&self, error: &tungstenite::Error) -> End {
         let is = |error: &std::io::Error, is: fn(&Cause) -> bool| error.get_ref().is_some_and(is);
         let (code, why) = match error {
@@ -470,5 +470,5 @@ where
     }
 }
 
-/// What an [`std::io::Error`] of ours holds.
+/// Cause within an [`std::io::Error`].
 type Cause = dyn std::error::Error + Send + Sync;

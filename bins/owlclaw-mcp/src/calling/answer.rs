@@ -6,7 +6,7 @@ use crate::Failure;
 use crate::config::printable;
 use crate::terminal::json_text;
 
-/// Where results say that a call was refused, and why.
+/// Member of `_meta` with the code and reason of a refusal.
 const TOLD: &str = "io.owlclaw/error";
 
 /// The answer to a call.
@@ -42,7 +42,7 @@ impl Answer {
         }
     }
 
-    /// What a tool says, or why it has said nothing, as lines.
+    /// The tool's text, or the reason why there is none, as lines.
     pub(crate) fn text(&self) -> String {
         let Some(result) = self.response.get("result") else {
             let error = &self.response["error"];
@@ -63,7 +63,7 @@ impl Answer {
     }
 }
 
-/// What a tool says.
+/// Text blocks of a result.
 fn said(result: &Value) -> String {
     let content = result["content"].as_array().cloned().unwrap_or_default();
     let structured = &result["structuredContent"];

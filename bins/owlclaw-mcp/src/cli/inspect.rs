@@ -102,7 +102,7 @@ pub(crate) enum LedgerCommand {
     AcceptRollback {
         #[command(flatten)]
         settings: Settings,
-        /// Who says so; it goes on record
+        /// Name of the person who accepts it; it goes on record
         #[arg(long, value_name = "NAME")]
         by: String,
         /// Why; it goes on record

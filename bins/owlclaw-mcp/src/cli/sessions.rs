@@ -14,7 +14,7 @@ pub(crate) enum SessionsCommand {
         /// Only those of this client
         #[arg(long, value_name = "CLIENT")]
         client: Option<String>,
-        /// How to print
+        /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: ListFormat,
     },
@@ -34,7 +34,7 @@ pub(crate) enum SessionsCommand {
 pub(crate) struct RunningServer {
     #[command(flatten)]
     pub(crate) settings: Settings,
-    /// Where it is [default: http.host and http.port of the configuration]
+    /// Address of the server [default: http.host and http.port of the configuration]
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
 }

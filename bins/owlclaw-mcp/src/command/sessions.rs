@@ -1,4 +1,4 @@
-//! What operators ask of the sessions of a running server.
+//! The commands `sessions list` and `sessions end`, which ask a running server.
 
 use std::process::ExitCode;
 
@@ -93,7 +93,7 @@ fn shown(rows: &[Value]) -> String {
     table(&heads, rows.collect())
 }
 
-/// What the server answers at `/sessions` and what follows.
+/// The server's answer to a request for `/sessions` and the path `rest`.
 fn ask(server: RunningServer, method: &Method, rest: &str) -> Result<Value, Stop> {
     let config = load_for(server.settings, NEEDED)?.config;
     exchange(&config, server.url, method, rest).map_err(Stop::Failed)

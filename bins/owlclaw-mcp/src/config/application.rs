@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_an_application_runs_and_imports_from_depends_on_its_configuration_alone() {
+    fn working_directory_and_import_path_depend_on_the_configuration_alone() {
         type Row = (
             &'static str,
             Option<&'static str>,

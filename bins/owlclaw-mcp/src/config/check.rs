@@ -10,7 +10,8 @@ use super::problem::{Origin, Problem, Severity};
 /// The variable with the token that OwlClaw's own server asks of everybody.
 const OWLCLAW_TOKEN: &str = "OWLCLAW_MCP_TOKEN";
 
-/// Whoever sets the token of OwlClaw's own server relies on it, and here nothing would ask for it.
+/// Refuses `OWLCLAW_MCP_TOKEN` where no proof is configured: its author expects the token to be
+/// checked.
 pub(super) fn owlclaw_token(
     config: &Config,
     environment: &Environment,
@@ -22,7 +23,7 @@ pub(super) fn owlclaw_token(
     if !is_set || config.transport != Transport::Http {
         return;
     }
-    let message = format!("{OWLCLAW_TOKEN} is set, and this server asks nobody for that token");
+    let message = format!("{OWLCLAW_TOKEN} is set, and this server does not check that token");
     let hint = "have clients send a key instead (`identity: {api_keys: {}}`, `owlclaw-mcp keys create`), \
                 and unset the variable";
     let origin = Origin::Environment(OWLCLAW_TOKEN.to_owned());

@@ -205,7 +205,7 @@ fn described_twice(origin: Origin, key: &str) -> Problem {
     Problem::error(origin, message).hint("keep one of the two")
 }
 
-/// What to say where a pattern begins with `*` and has no quotes, which is an alias to YAML.
+/// The message for a pattern that begins with `*` and has no quotes, which is an alias in YAML.
 fn unquoted(error: &serde_saphyr::Error, text: &str, at: Place) -> Option<String> {
     let line = text.lines().nth(at.line.checked_sub(1)?)?;
     let from: String = line.chars().skip(at.column.checked_sub(1)?).collect();

@@ -15,7 +15,7 @@ use super::window::Window;
 pub struct Governance {
     /// Apply the rules. Calls are recorded either way.
     pub enabled: bool,
-    /// What becomes of rules that are about no tool and no resource on offer.
+    /// Treatment of rules that match no tool and no resource on offer.
     pub unmatched_rules: UnmatchedRules,
     /// The currency of every amount, as three capital letters.
     #[schemars(extend("format" = "currency"))]
@@ -77,11 +77,11 @@ impl Default for Governance {
     }
 }
 
-/// What becomes of rules that are about nothing on offer, as they are when a name is misspelt.
+/// Treatment of rules that match nothing on offer, as a misspelt name does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UnmatchedRules {
-    /// They are told.
+    /// A warning for each.
     #[default]
     Warn,
     /// The server does not start with them, and does not take them over while it runs. Nor does it

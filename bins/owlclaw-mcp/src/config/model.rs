@@ -73,7 +73,7 @@ pub struct Config {
     pub alerts: Alerts,
     /// Stack traces in error answers. Never where clients are strangers.
     pub development: bool,
-    /// What the application's own `owlclaw.yaml` says of single tools.
+    /// Settings for single tools in the application's own `owlclaw.yaml`.
     #[serde(skip)]
     pub switches: Switches,
 }
@@ -260,11 +260,11 @@ pub struct Tools {
     pub page_size: usize,
     /// How much of a linked skill goes into a tool's description.
     pub include_skill: IncludeSkill,
-    /// How a client hears of arguments that do not fit, of refusals and of handlers that fail.
+    /// Form of the answers to arguments that do not fit, to refusals and to failures of handlers.
     pub error_style: ErrorStyle,
-    /// Whether results of tools say in `_meta` what is left of quotas; headers of HTTP always do.
+    /// Add what is left of quotas to results of tools, in `_meta`; headers of HTTP always have it.
     pub quota_meta: bool,
-    /// What becomes of calls of a tool whose `SKILL.md` cannot be used.
+    /// Treatment of calls of a tool whose `SKILL.md` cannot be used.
     pub broken_skill: BrokenSkill,
 }
 
@@ -352,11 +352,11 @@ pub enum IncludeSkill {
     None,
 }
 
-/// What becomes of calls of a tool whose `SKILL.md` cannot be used.
+/// Treatment of calls of a tool whose `SKILL.md` cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BrokenSkill {
-    /// They are refused.
+    /// Calls are refused.
     #[default]
     Refuse,
     /// An operator must confirm each.
@@ -411,7 +411,7 @@ impl Default for Resources {
 }
 
 impl Resources {
-    /// Where skills are if neither the configuration nor an application says so.
+    /// The directory of skills if neither the configuration nor an application names one.
     pub fn default_dir(&self) -> PathBuf {
         self.base.join("capabilities")
     }

@@ -1,4 +1,4 @@
-//! What an application's own `owlclaw.yaml` switches off, and limits that it states.
+//! Tools that an application's own `owlclaw.yaml` switches off, and limits that it states.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ const VARIABLE: &str = "OWLCLAW_CONFIG";
 /// Its name beside the application.
 const FILE: &str = "owlclaw.yaml";
 
-/// What `skills.entries` says of single tools.
+/// Settings of `skills.entries` for single tools.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Switches {
     /// Tools that are switched off, and where.
     pub off: BTreeMap<String, String>,
-    /// How much of the work is left to a tool, in hundredths, and where that is said.
+    /// Migration weight of each tool, in hundredths, and the place that states it.
     pub weights: BTreeMap<String, (u8, String)>,
 }
 

@@ -57,7 +57,7 @@ pub(super) enum Leaf {
     Text(Format),
 }
 
-/// What a number counts, by the end of its key.
+/// Unit of a number, by the end of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     Milliseconds,
@@ -122,8 +122,8 @@ impl Unit {
         }
     }
 
-    /// How many of this unit `text` stands for, which may be a number alone; `None` if it is no whole
-    /// number of them.
+    /// The value of `text` in this unit, with or without a unit of its own; `None` if that is no whole
+    /// number.
     pub(super) fn read(self, text: &str) -> Option<u64> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, suffix) = text.split_at(digits);

@@ -7,7 +7,7 @@ use super::problem::{Problem, Severity};
 use super::rules_check::all_conditions;
 use super::{Governance, Loaded, Redaction};
 
-/// What rules can be about.
+/// Names of the tools and resources that rules can match.
 #[derive(Debug, Clone, Default)]
 pub struct OnOffer {
     /// The tools: the name of each, and what it is called where it comes from.

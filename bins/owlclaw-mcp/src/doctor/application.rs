@@ -95,7 +95,7 @@ fn python(config: &Config) -> Finding {
     Finding::ok(AREA, format!("{place} is Python {version}"))
 }
 
-/// Everything was asked for its tools, as at the start of a server.
+/// The finding about all sources of tools, which are asked as at the start of a server.
 fn tools(survey: &Survey) -> Finding {
     const AREA: &str = "application";
     let rows = &survey.tools;

@@ -75,7 +75,7 @@ fn in_file(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// Whether a server would refuse to go on with this ledger.
+/// A finding if a server would refuse to continue this ledger.
 fn continued(area: &'static str, config: &Config) -> Option<Finding> {
     let failure = continuity(config).err()?;
     Some(Finding::error(area, crate::command::explain(&*failure)))
@@ -118,7 +118,7 @@ fn can_be_made(area: &'static str, directory: &Path) -> Option<Finding> {
     writable(area, above)
 }
 
-/// What others can read or replace of what is recorded.
+/// Findings about recorded data that other users can read or replace.
 pub(super) fn exposed(config: &Config) -> Vec<Finding> {
     const AREA: &str = "ledger";
     if config.ledger.url.is_some() {
@@ -129,7 +129,7 @@ pub(super) fn exposed(config: &Config) -> Vec<Finding> {
     private(AREA, path).into_iter().chain(directory).collect()
 }
 
-/// Whoever can write to a directory can put another file in the place of one that is private.
+/// A finding if others can write to the directory, and so replace a private file.
 fn replaceable(area: &'static str, directory: &Path) -> Option<Finding> {
     use std::os::unix::fs::PermissionsExt;
     const STICKY: u32 = 0o1000;

@@ -85,7 +85,7 @@ pub(crate) fn decide(
     Ok(told(&rows::APPROVAL, &row, format))
 }
 
-/// What is known of who runs this command: `--by` proves nothing.
+/// Name of the system's user that runs this command; `--by` proves nothing.
 fn proof() -> String {
     let user = rustix::process::getuid().as_raw();
     let names = fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_the_command_is_told_by_the_system() {
+    fn the_deciders_user_name_comes_from_the_operating_system() {
         let user = rustix::process::getuid().as_raw();
         assert!(proof().ends_with(&format!("uid {user}")), "{}", proof());
         assert!(proof().contains("unproven"));

@@ -17,7 +17,7 @@ const MAX_CELL_CHARACTERS: usize = 80;
 /// One row: a value for each column.
 pub(super) type Row = Vec<Cell>;
 
-/// What a row has in a column.
+/// Value of a column in a row.
 #[derive(Debug, Clone)]
 pub(super) enum Cell {
     /// A value of ours.
@@ -134,7 +134,7 @@ pub(super) fn card(columns: &[&str], row: &Row) -> String {
 /// Rows as they come.
 pub(super) struct CsvSheet<W: Write> {
     writer: csv::Writer<W>,
-    /// Whether they go to a terminal, which obeys control characters; elsewhere they are data.
+    /// True if the output is a terminal, which obeys control characters.
     pub(super) is_read: bool,
 }
 
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn csv_is_data_and_on_a_terminal_without_what_terminals_obey() {
+    fn csv_keeps_control_characters_in_a_file_and_not_on_a_terminal() {
         let rows = sheet().rows;
         for (is_read, first) in [(false, "a,\"b\"\n\u{1b}[2J"), (true, "a,\"b\" \u{fffd}[2J")] {
             let mut text = Vec::new();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn json_in_a_table_is_whole_or_left_out() {
+    fn json_in_a_table_is_whole_or_replaced_by_its_size() {
         let long = format!(r#"{{"note":"{}","amount":1}}"#, "x".repeat(100));
         assert_eq!(cell(&Cell::of_json(&long)), "(122 bytes: see `show`)");
         assert_eq!(cell(&Cell::of_json("{ }")), "{}");

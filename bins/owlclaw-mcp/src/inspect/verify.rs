@@ -16,7 +16,7 @@ use crate::serve::{self, open_reader, sealed_every};
 /// What was found, to be printed.
 pub(crate) struct Verified {
     pub(crate) is_sound: bool,
-    /// Whether it is proved to its end, too.
+    /// True if checkpoints seal the ledger to its end.
     pub(crate) is_sealed: bool,
     pub(crate) text: String,
 }

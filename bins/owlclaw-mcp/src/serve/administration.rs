@@ -58,13 +58,13 @@ enum Operator {
     /// Somebody with a role that operators have.
     Named {
         name: Arc<str>,
-        /// How they proved who they are, and the role.
+        /// Kind of proof of identity, and the role.
         proof: String,
     },
 }
 
 impl Operator {
-    /// What the log calls one.
+    /// The operator's name in the log.
     fn name(&self) -> &str {
         match self {
             Self::HasToken => "http",
@@ -332,8 +332,7 @@ impl Administration {
             match self.is_for(id, Arc::clone(name)).await {
                 Ok(false) => {}
                 Ok(true) => {
-                    let why =
-                        "somebody else has to approve what you have called, or take that back";
+                    let why = "you made this call: another operator has to decide on it or revoke the decision";
                     return problem(StatusCode::FORBIDDEN, why);
                 }
                 Err(error) => return unavailable(&*error),

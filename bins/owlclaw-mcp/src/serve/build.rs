@@ -61,7 +61,7 @@ pub(super) struct Server {
     /// What sends traces, if anybody wants them.
     telemetry: Option<Arc<telemetry::Telemetry>>,
     pub(super) certificates: Option<Arc<Certificates>>,
-    /// What is wrong with what is on offer, and with rules for it.
+    /// Problems of the offer, and of the rules for it.
     pub(super) standing: Arc<Standing>,
     pub(super) watching: WatchGuard,
 }
@@ -256,8 +256,8 @@ pub(super) fn mounted(app: &Option<Arc<PythonApp>>) -> Option<PathBuf> {
 ///
 /// # Errors
 ///
-/// When they are two, or the configured one is not there: rules that somebody has written would not be
-/// in force, and nothing would show it.
+/// When the configured directory and the mounted one differ, or the configured one is missing: rules of
+/// skills would silently not be in force.
 fn skills_dir(config: &Config, mounted: Option<&Path>) -> Result<PathBuf, Failure> {
     let Some(configured) = &config.resources.skills_dir else {
         return Ok(match mounted {
@@ -341,7 +341,7 @@ pub(super) async fn start_app(config: &Config) -> Result<Option<Arc<PythonApp>>,
     Ok(Some(Arc::new(app)))
 }
 
-/// Where Python is to look for modules besides, if anywhere.
+/// Additional directories for Python modules, if there are any.
 fn search_path(config: &Config) -> Option<OsString> {
     let configured = config.workers.python_path.iter().cloned();
     let inherited = std::env::var_os("PYTHONPATH").filter(|path| !path.is_empty());
@@ -360,7 +360,7 @@ pub(crate) fn interpreter(configured: Option<&str>) -> PathBuf {
     }
 }
 
-/// What rules can be about.
+/// Names of the tools and resources that rules can match.
 pub(super) fn on_offer(offer: &Offer) -> OnOffer {
     let tools = offer.tools().iter();
     let resources = offer.resources().entries();
@@ -372,7 +372,7 @@ pub(super) fn on_offer(offer: &Offer) -> OnOffer {
     }
 }
 
-/// What is on offer, tools and skills, and which tools are not.
+/// The tools and skills on offer, and the tools that cannot be offered.
 pub(super) fn offer(
     config: &Config,
     sources: &Sources,

@@ -1,4 +1,4 @@
-//! What a server would say of a call, without one.
+//! The decision of a server about a call, without the call.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::store;
 use crate::Failure;
 use crate::config::Config;
 
-/// What a call is of.
+/// Tool or resource of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Callee<'a> {
     /// The tool of this name.
@@ -25,17 +25,17 @@ pub(crate) enum Callee<'a> {
     Resource(&'a str),
 }
 
-/// What would become of a call.
+/// Expected outcome of a call.
 #[derive(Debug)]
 pub(crate) enum Explained {
     /// There is nothing of this name; perhaps one of this was meant.
     Unknown(Option<String>),
     /// The rules say this of it.
     Known {
-        /// What the rules and the ledger call it.
+        /// Name of the capability in rules and in the ledger.
         capability: String,
         explanation: Box<Explanation>,
-        /// What is wrong with the arguments, if there are any.
+        /// Violations of the tool's schema by the given arguments.
         violations: Vec<String>,
     },
 }

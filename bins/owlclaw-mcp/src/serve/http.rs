@@ -266,12 +266,12 @@ impl SideRoutes for Routes {
     }
 }
 
-/// Where clients look for an authorization server that they have not been told of.
+/// Paths at which clients look for an authorization server if none is announced.
 const OF_ISSUERS: [&str; 3] = ["/register", "/authorize", "/token"];
 
 impl Routes {
-    /// What a client is told that takes this server for one that issues tokens, in the form that those
-    /// have for errors (RFC 6749 §5.2).
+    /// The answer to a client that takes this server for an issuer of tokens, in the form of an
+    /// issuer's errors (RFC 6749 §5.2).
     fn no_issuer(&self, method: &Method, path: &str) -> Option<PlainResponse> {
         if !OF_ISSUERS.contains(&path) {
             return None;

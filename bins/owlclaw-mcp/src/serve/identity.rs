@@ -46,7 +46,7 @@ pub(super) struct Identification {
     issuers: Option<Arc<Issuers>>,
     certificates: Option<Certificates>,
     challenge: Challenge,
-    /// What who shows nothing is to do about it.
+    /// Advice for clients that show no proof.
     advice: String,
     metadata: Option<Metadata>,
     attempts: FailedAttempts,
@@ -182,7 +182,7 @@ impl Identification {
         })
     }
 
-    /// How to prove who one is here, in words.
+    /// The means of proof that are accepted, in words.
     pub(super) fn advice(&self) -> &str {
         &self.advice
     }
@@ -479,7 +479,7 @@ impl StdioKey {
     ///
     /// # Errors
     ///
-    /// If it is no text.
+    /// If the variable is not UTF-8.
     pub(super) fn of_environment() -> Result<Option<String>, Failure> {
         match std::env::var(STDIO_KEY) {
             Ok(key) if !key.trim().is_empty() => Ok(Some(key.trim().to_owned())),

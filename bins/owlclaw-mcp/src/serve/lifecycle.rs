@@ -137,7 +137,7 @@ impl Lifecycle {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost when the future is dropped.
+    /// The future can be dropped at any time without a loss.
     pub(super) async fn begun(&self) {
         let mut deadline = self.0.deadline.subscribe();
         if deadline.wait_for(Option::is_some).await.is_err() {

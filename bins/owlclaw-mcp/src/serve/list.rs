@@ -15,20 +15,20 @@ use crate::Failure;
 use crate::config::{Config, Loaded, Micros, Origin, Problem, Severity, UnmatchedRules};
 use crate::listing::{ResourceFilter, ResourceRow, ToolRow, estimated_tokens};
 
-/// What a server would offer, and what is wrong with it.
+/// The tools that a server would offer, and their problems.
 #[derive(Debug)]
 pub(crate) struct Survey {
     /// The tools.
     pub(crate) tools: Vec<ToolRow>,
-    /// How many skills there are.
+    /// Number of skills.
     pub(crate) skills: usize,
-    /// Where they are.
+    /// Directory of the skills.
     pub(crate) skills_dir: PathBuf,
-    /// What is wrong with skills, with tools, and with rules that are about neither.
+    /// Problems of skills, of tools and of rules that match neither.
     pub(crate) problems: Problems,
 }
 
-/// By what they are about.
+/// Problems, by their subject.
 #[derive(Debug, Default)]
 pub(crate) struct Problems {
     pub(crate) skills: Vec<Problem>,
@@ -74,7 +74,7 @@ impl Bench {
     }
 }
 
-/// Everything on offer to `client`, or to anybody, without serving it.
+/// Everything on offer to `client`, or to any client, without serving it.
 pub(crate) fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -144,7 +144,7 @@ pub(crate) fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Fa
     })
 }
 
-/// What is wrong with skills. `is_strict` makes errors of keys that nothing reads.
+/// Texts of the problems of skills. `is_strict` makes errors of unknown keys.
 pub(super) fn told(problems: &[adapter_skills::Problem], is_strict: bool) -> Vec<Problem> {
     let told = problems.iter().map(|problem| {
         let is_unknown = matches!(

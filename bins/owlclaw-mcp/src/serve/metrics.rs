@@ -311,7 +311,7 @@ pub(super) fn read_http(
     );
 }
 
-/// How it goes with legacy sessions where there are too many.
+/// Reads the counts of evicted and refused sessions.
 pub(super) fn read_sessions(metrics: &Metrics, desk: SessionDesk) {
     let evicted = desk.clone();
     metrics.read_one(

@@ -62,7 +62,7 @@ impl Quotas {
         }
     }
 
-    /// How full the counters are, where there is a bound.
+    /// Use of the table of counted clients, if it has a bound.
     pub(super) fn crowd(&self) -> Option<Crowd> {
         match &self.counters {
             Counters::Memory(quota) => Some(quota.crowd()),

@@ -91,7 +91,7 @@ impl Rules {
         &self.running.config
     }
 
-    /// What is in force, with where it was said.
+    /// The configuration in force, with its places.
     pub(super) fn loaded(&self) -> &Loaded {
         &self.running
     }
@@ -183,7 +183,7 @@ impl Rules {
 }
 
 impl Changed {
-    /// What the file says, with where it says so.
+    /// The configuration in the file, with its places.
     pub(super) fn loaded(&self) -> &Loaded {
         &self.loaded
     }

@@ -33,7 +33,7 @@ pub(super) struct Services {
     client: OnceLock<HttpClient>,
     /// Of the documents, in the order of the services' names.
     described: Vec<Tool>,
-    /// What of the documents cannot be offered.
+    /// Operations of the documents that cannot be offered.
     lost: Vec<NotOffered>,
 }
 
@@ -77,7 +77,7 @@ impl Services {
         &self.described
     }
 
-    /// What of the documents cannot be offered.
+    /// Operations of the documents that cannot be offered.
     pub(super) fn lost(&self) -> &[NotOffered] {
         &self.lost
     }

@@ -21,7 +21,7 @@ pub(super) const COMPONENT: &str = "sessions";
 /// The sessions of the server as it runs, once it does.
 pub(super) type LiveSessions = OnceLock<SessionDesk>;
 
-/// For how long `/health` says that there was no room for another session.
+/// Time for which `/health` reports that a session was refused.
 const FULL: Duration = Duration::from_secs(5 * 60);
 
 /// How long storing may take at the end. What is missing then is when sessions were last used.
@@ -74,8 +74,8 @@ impl KeptSessions {
     }
 }
 
-/// How sessions are, for `/health`: whether the next process would find them, and whether there was
-/// room for all lately. Does not hold the store open.
+/// The part of `/health` about sessions: problems of their store, and sessions refused lately. Does not
+/// hold the store open.
 pub(super) fn component(kept: Option<&Arc<KeptSessions>>, live: &Arc<LiveSessions>) -> Component {
     let kept = kept.map(Arc::downgrade);
     let live = Arc::clone(live);

@@ -15,16 +15,16 @@ use crate::config::Config;
 /// A tool that somebody has written or configured, and that is not on offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NotOffered {
-    /// What it is called.
+    /// Name of the tool.
     pub(super) tool: String,
-    /// Where it comes from.
+    /// Place of its definition.
     pub(super) place: Option<String>,
     /// Why it is not.
     pub(super) why: String,
 }
 
 impl NotOffered {
-    /// Whether somebody has wanted it so.
+    /// True if the configuration leaves the tool out on purpose.
     pub(super) fn is_meant(&self, config: &Config) -> bool {
         config.switches.off.contains_key(&self.tool)
     }

@@ -34,22 +34,22 @@ use crate::config::{Config, ErrorStyle, Loaded, Source, Transport};
 
 /// What the client is called unless `MCP_CLIENT_ID` says otherwise (decision D7).
 const DEFAULT_CLIENT: &str = "stdio-client";
-/// How long a configuration that has just been changed may be known to one process and not to another.
+/// Time for which two processes may read different versions of a configuration that was just changed.
 const SETTLING: Duration = Duration::from_secs(2);
 /// More keys are not named.
 const MAX_NAMED: usize = 5;
 
-/// What a process says that wants to share the server of another.
+/// Greeting of a process that asks to share the server of another.
 #[derive(Debug, Serialize, Deserialize)]
 struct Greeting {
     version: String,
-    /// What the client is called.
+    /// Name of the client.
     client: String,
     key: Option<String>,
     settings: BTreeMap<String, Value>,
 }
 
-/// What a server on standard input and output has, besides its parts.
+/// State of a server on standard input and output, besides its parts.
 #[derive(Debug, Default)]
 pub(super) struct Seat {
     _ownership: Option<Ownership>,
@@ -292,7 +292,7 @@ async fn serve_admitted(
     Ok(())
 }
 
-/// How long a client has to ask why there is no server.
+/// Time for a client to send `initialize` and be told why there is no server.
 const REFUSING: Duration = Duration::from_secs(5);
 
 /// The most characters of what it is told.
@@ -327,7 +327,7 @@ pub(crate) fn tell_client(why: &str) {
     runtime.shutdown_background();
 }
 
-/// Who is at the other end of a guest that may be served.
+/// Identifies the client of a guest, if it may be served.
 async fn admit(server: &Server, greeting: &[u8]) -> Result<(Principal, Option<StdioKey>), Failure> {
     let holder = format!("process {} has the ledger", std::process::id());
     let greeting: Greeting =

@@ -22,7 +22,7 @@ use crate::config::{self, Config, Environment};
 /// What this program serves with.
 pub(super) type ServedGateway = Gateway<Quotas>;
 
-/// How long a process that was killed may still hold its ledger.
+/// Time for which a killed process may still hold its ledger.
 const UNLOCKING: Duration = Duration::from_millis(500);
 
 /// The record and the counters.
@@ -104,13 +104,13 @@ pub(super) fn quota_component(quotas: Arc<Quotas>) -> Component {
     })
 }
 
-/// What `/health` calls how many clients are counted.
+/// Name in `/health` of the table of counted clients.
 pub(super) const CLIENTS: &str = "clients";
 
-/// How long newcomers' being refused is told of after the last of them.
+/// Time for which `/health` reports refused newcomers after the last one.
 const CROWDED_MS: u64 = 60 * 1_000;
 
-/// What `/health` says of how many clients are counted; `None` where there is no bound.
+/// The part of `/health` about counted clients; `None` where they have no bound.
 pub(super) fn crowd_component(quotas: Arc<Quotas>) -> Option<Component> {
     quotas.crowd()?;
     Some(Component::new(move || {
@@ -133,12 +133,11 @@ pub(super) fn crowd_component(quotas: Arc<Quotas>) -> Option<Component> {
     }))
 }
 
-/// Whether the ledger goes on from where its file of checkpoints says that it was; `None` where
-/// there is no such file.
+/// Compares the ledger with its file of checkpoints; `None` where there is no such file.
 ///
 /// # Errors
 ///
-/// When a server must not go on with it.
+/// When a server must not continue the ledger.
 pub(crate) fn continuity(config: &Config) -> Result<Option<Continuity>, Failure> {
     let Some(file) = checkpoints_file(config) else {
         return Ok(None);
@@ -230,7 +229,7 @@ pub(crate) async fn accept_rollback(
     Ok((what, aside))
 }
 
-/// What is wrong between a ledger and this file of its checkpoints, if anything is.
+/// The contradiction between a ledger and this file of its checkpoints, if there is one.
 async fn continuity_error(
     config: &Config,
     file: PathBuf,
@@ -244,7 +243,8 @@ async fn continuity_error(
     }
 }
 
-/// How often one server seals its ledger; several that share one do so each for itself.
+/// Interval of the checkpoints of one server; several that share a ledger make checkpoints
+/// independently.
 pub(crate) fn sealed_every(config: &Config) -> Option<SealedEvery> {
     let checkpoint = &config.ledger.checkpoint;
     config.ledger.url.is_none().then(|| SealedEvery {

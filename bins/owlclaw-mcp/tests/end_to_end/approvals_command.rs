@@ -165,7 +165,7 @@ async fn what_somebody_denies_does_not_run_and_is_on_record() {
 }
 
 #[tokio::test]
-async fn what_somebody_approved_can_be_taken_back_until_it_is_used() {
+async fn an_approval_can_be_revoked_until_it_is_used() {
     let site = bank();
     let mut server = site.http().await;
     let mut client = server.client().with_header("x-mcp-client-id", "ana");

@@ -182,7 +182,7 @@ async fn an_operator_decides_over_http_with_the_token_alone() {
 }
 
 #[tokio::test]
-async fn numbers_are_shown_to_whoever_decides_with_all_of_their_digits() {
+async fn deciders_see_numbers_with_all_their_digits() {
     let site = careful();
     let server = serve(&site).await;
     let arguments = r#"{"seconds":18446744073709551617.1234567890123456789}"#;
@@ -221,7 +221,7 @@ async fn numbers_are_shown_to_whoever_decides_with_all_of_their_digits() {
 }
 
 #[tokio::test]
-async fn an_operator_takes_a_decision_back_over_http() {
+async fn an_operator_revokes_a_decision_over_http() {
     let site = careful();
     let server = serve(&site).await;
     let mut anna = client(&server, "2025-03-26", false).await;

@@ -64,18 +64,18 @@ async fn a_ledger_in_a_database_tells_the_truth_after_every_kill() {
     crash_and_check(&site, || Box::new(read())).await;
 }
 
-/// What each call costs, in millionths; nobody has said so before.
+/// Cost of each call, in millionths, without an estimate.
 const REAL: u64 = 300_000;
 
 #[tokio::test]
-async fn what_calls_have_cost_is_counted_after_every_kill_of_a_server_with_a_file() {
+async fn costs_are_counted_after_every_kill_of_a_server_with_a_sqlite_ledger() {
     let site = Site::new(json!({"governance": {"default_quota": {"monthly_budget": 1_000_000}}}));
     let read = || LedgerReader::open(site.path("ledger.db")).unwrap();
     crash_and_count(&site, || Box::new(read())).await;
 }
 
 #[tokio::test]
-async fn what_calls_have_cost_is_counted_after_every_kill_of_a_server_with_a_database() {
+async fn costs_are_counted_after_every_kill_of_a_server_with_a_postgresql_ledger() {
     let Some(postgres) = Postgres::start() else {
         return;
     };
@@ -158,7 +158,7 @@ fn spend(usd: &str) -> HttpRequest {
     HttpRequest::post("/mcp", message.to_string())
 }
 
-/// What is left of the budget, in millionths, as a call is told that costs nothing.
+/// Rest of the budget, in millionths, as told to a call that costs nothing.
 async fn budget_left(address: SocketAddr) -> u64 {
     let connection = HttpConnection::connect(address).await.unwrap();
     let (body, _) = exchange(connection, &spend("0")).await.unwrap();

@@ -170,7 +170,7 @@ async fn strangers_are_told_less_and_no_numbers_where_clients_prove_who_they_are
 }
 
 #[tokio::test]
-async fn newcomers_that_nobody_has_room_for_are_told_why_and_so_is_the_operator() {
+async fn clients_refused_for_want_of_counters_and_the_operator_are_told_why() {
     let site = Site::new(json!({"governance": {"max_clients": 2}}));
     let call_as = async |server: &HttpServer, name: &str| {
         let message = json!({

@@ -1,5 +1,4 @@
-//! What governs and cannot be used frees nothing: broken skills, misspelt rules, names that cannot be
-//! offered.
+//! Broken skills, misspelt rules and names that cannot be offered leave no tool without its rules.
 
 use std::fs;
 use std::time::Duration;
@@ -15,7 +14,7 @@ const SKILL: &str = "skills/shop/echo/SKILL.md";
 /// The rules that a skill states, which each call of `echo` meets as long as they are known.
 const CRITICAL: &str = "owlclaw: {risk_level: critical}\n";
 
-/// Everything that makes a skill unfit for use, by what its file is then.
+/// Contents of a skill's file that make it unfit for use, each with its description.
 const UNFIT: [(&str, &str); 11] = [
     ("a typing error", "---\nname: echo\ndescription: [\n---\n"),
     ("no description", "---\nname: echo\n---\n"),
@@ -95,7 +94,7 @@ async fn offer_health(server: &HttpServer) -> Value {
 }
 
 #[tokio::test]
-async fn a_skill_that_breaks_frees_its_tool_at_no_time() {
+async fn a_skill_that_breaks_while_the_server_runs_keeps_its_rules() {
     let site = Site::new(json!({}));
     site.skill("shop", "echo", CRITICAL);
     let server = site.http().await;
@@ -134,7 +133,7 @@ async fn a_skill_that_breaks_frees_its_tool_at_no_time() {
 }
 
 #[tokio::test]
-async fn a_skill_that_is_broken_at_start_holds_its_tool_back() {
+async fn a_tool_whose_skill_is_broken_at_start_is_refused() {
     for (about, text) in UNFIT {
         let site = Site::new(json!({}));
         site.write(SKILL, text);
@@ -145,7 +144,7 @@ async fn a_skill_that_is_broken_at_start_holds_its_tool_back() {
 }
 
 #[tokio::test]
-async fn an_operator_may_confirm_calls_of_what_is_broken() {
+async fn by_a_setting_calls_of_a_tool_with_a_broken_skill_are_confirmed() {
     let site = Site::new(json!({
         "tools": {"broken_skill": "confirm"},
         "governance": {"tools": {"echo": {"confirmation": "none"}}},
@@ -157,7 +156,7 @@ async fn an_operator_may_confirm_calls_of_what_is_broken() {
 }
 
 #[tokio::test]
-async fn what_is_held_back_is_told_with_its_place() {
+async fn tools_held_back_are_reported_with_file_and_line() {
     let site = Site::new(json!({}));
     site.write(SKILL, UNFIT[8].1);
     site.write(
@@ -223,7 +222,7 @@ const MISSPELT: [(&str, &str); 9] = [
 ];
 
 #[tokio::test]
-async fn a_rule_that_matches_nothing_is_told_with_the_nearest_name() {
+async fn a_rule_that_matches_nothing_is_reported_with_the_nearest_name() {
     let site = Site::new(misspelt());
     site.skill("shop", "echo", "");
     let validated = run(site.command(&["config", "validate", "--import"])).await;
@@ -289,7 +288,7 @@ async fn by_a_setting_a_rule_that_matches_nothing_is_an_error() {
 }
 
 #[tokio::test]
-async fn skills_are_where_the_application_says() {
+async fn the_skills_directory_of_the_application_is_the_default() {
     let site = Site::new(json!({"resources": null}));
     site.skill("shop", "echo", CRITICAL);
     let mut server = site.stdio();
@@ -333,7 +332,7 @@ def unusable():
 "#;
 
 #[tokio::test]
-async fn a_tool_whose_name_cannot_be_offered_is_offered_and_governed_under_another() {
+async fn a_tool_with_a_name_that_clients_refuse_is_offered_and_governed_under_a_derived_one() {
     let site = Site::with_app(CHINESE);
     site.write(
         "skills/shop/refund/SKILL.md",
@@ -379,7 +378,7 @@ async fn a_tool_whose_name_cannot_be_offered_is_offered_and_governed_under_anoth
 }
 
 #[tokio::test]
-async fn explaining_says_what_the_server_does() {
+async fn governance_explain_agrees_with_the_server() {
     let site = Site::new(json!({"governance": {"conditions": {
         "long": {"tool": "echo", "when": "size(args.text) > 3", "effect": "deny"},
     }}}));
@@ -423,7 +422,7 @@ async fn explaining_says_what_the_server_does() {
 }
 
 #[tokio::test]
-async fn what_owlclaw_switches_off_is_off_and_its_limits_are_no_secret() {
+async fn switches_of_owlclaw_yaml_are_honoured_and_its_budgets_reported() {
     let site = Site::new(json!({}));
     site.write(
         "owlclaw.yaml",

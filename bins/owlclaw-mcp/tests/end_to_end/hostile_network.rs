@@ -331,7 +331,7 @@ async fn metrics(server: &HttpServer) -> String {
 }
 
 #[tokio::test]
-async fn frames_of_http2_that_carry_nothing_end_the_connection_that_they_come_on() {
+async fn a_flood_of_http2_control_frames_ends_its_connection() {
     let site = Site::new(json!({}));
     let server = site.http().await;
     let resident = server.process().resident_bytes();
@@ -402,7 +402,7 @@ async fn frames_of_http2_that_carry_nothing_end_the_connection_that_they_come_on
 }
 
 #[tokio::test]
-async fn requests_without_end_whose_answers_nobody_reads_are_not_answered_without_end() {
+async fn requests_whose_answers_are_not_read_are_bounded() {
     let site = limited();
     let server = site.http().await;
     let resident = server.process().resident_bytes();

@@ -444,7 +444,7 @@ async fn streams_that_are_hung_up_on_leave_nothing_behind() {
 const TOKEN: &str = "an operator's token of 32 characters";
 
 #[tokio::test]
-async fn the_session_idle_longest_makes_room_and_operators_see_it_and_end_others() {
+async fn the_longest_idle_session_is_evicted_and_operators_list_and_end_sessions() {
     let site = Site::new(json!({
         "http": {"max_sessions": 4, "limits": {"max_sessions_per_client": 2}},
         "governance": {"approvals": {"http_token": TOKEN}},
@@ -530,7 +530,7 @@ async fn the_session_idle_longest_makes_room_and_operators_see_it_and_end_others
 }
 
 #[tokio::test]
-async fn a_refusal_of_a_request_that_was_read_has_its_id() {
+async fn an_http_error_has_the_id_of_the_request_if_it_could_be_read() {
     let site = Site::new(json!({"http": {"max_sessions": 1}}));
     let server = site.http().await;
     let mut client = server.client();

@@ -98,7 +98,7 @@ async fn five_processes_share_one_server_and_one_budget() {
 }
 
 #[tokio::test]
-async fn an_owner_that_ends_answers_what_it_was_asked_and_another_takes_its_place() {
+async fn an_owner_that_ends_answers_its_calls_and_another_process_takes_over() {
     let site = Site::new(json!({}));
     for revision in ["2025-06-18", MODERN] {
         let mut owner = site.stdio_as("first");
@@ -132,7 +132,7 @@ async fn an_owner_that_ends_answers_what_it_was_asked_and_another_takes_its_plac
 }
 
 #[tokio::test]
-async fn an_owner_that_is_killed_leaves_calls_that_are_never_made_again() {
+async fn calls_of_a_killed_owner_are_never_sent_again() {
     let site = Site::new(json!({}));
     for (round, revision) in ["2025-06-18", "2025-11-25", MODERN].into_iter().enumerate() {
         let _ = std::fs::remove_file(site.path("gate"));
@@ -173,7 +173,7 @@ async fn an_owner_that_is_killed_leaves_calls_that_are_never_made_again() {
 }
 
 #[tokio::test]
-async fn a_process_whose_client_goes_ends_in_time_whichever_it_is() {
+async fn owner_and_guests_end_in_time_when_their_client_leaves() {
     let site = Site::new(json!({"shutdown": null, "workers": null}));
     let mut owner = site.stdio_as("first");
     owner.open("2025-11-25").await;
@@ -194,7 +194,7 @@ async fn a_process_whose_client_goes_ends_in_time_whichever_it_is() {
 }
 
 #[tokio::test]
-async fn another_configuration_is_refused_by_what_differs() {
+async fn a_process_with_another_configuration_is_refused_and_told_the_difference() {
     let site = Site::new(json!({}));
     let mut owner = site.stdio();
     owner.open("2025-11-25").await;
@@ -223,7 +223,7 @@ async fn another_configuration_is_refused_by_what_differs() {
 }
 
 #[tokio::test]
-async fn an_owner_that_is_stopped_is_waited_for_and_then_named() {
+async fn a_suspended_owner_is_waited_for_and_then_named() {
     let site = Site::new(json!({}));
     let mut owner = site.stdio();
     owner.open("2025-11-25").await;
@@ -246,7 +246,7 @@ async fn an_owner_that_is_stopped_is_waited_for_and_then_named() {
     );
 }
 
-/// What another user's process gets of the socket, even if the file lets it connect.
+/// A program that reads what the socket sends to a process of another user.
 const STRANGER: &str = r#"
 import os, socket, sys
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
@@ -260,7 +260,7 @@ except OSError as error:
 "#;
 
 #[tokio::test]
-async fn the_socket_is_for_one_user() {
+async fn the_socket_refuses_processes_of_other_users() {
     let site = Site::new(json!({}));
     // What is there and is no socket is left alone, and so is a server without one.
     site.write("ledger.db.sock", "mine");
@@ -314,7 +314,7 @@ async fn a_long_path_is_shared_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_process_proves_by_a_key_of_its_own_who_its_client_is() {
+async fn each_process_authenticates_its_client_with_its_own_key() {
     let site = Site::new(json!({
         "identity": {"api_keys": {"file": "keys.json"}, "stdio": "required"},
     }));

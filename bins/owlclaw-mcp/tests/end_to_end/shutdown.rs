@@ -213,7 +213,7 @@ async fn the_drain_is_as_long_as_the_configuration_says() {
     }
 }
 
-/// What `answer` says of a call that the server gave up: its name in the ledger, where it is cancelled.
+/// Checks that `answer` names a call that the ledger has as cancelled.
 fn told_and_recorded(site: &Site, answer: &Value) {
     let error = failure_of(answer);
     assert_eq!(error["code"], -32004, "{answer}");
@@ -232,7 +232,7 @@ fn told_and_recorded(site: &Site, answer: &Value) {
 }
 
 #[tokio::test]
-async fn what_has_not_ended_when_the_drain_is_over_is_told_so_over_stdio() {
+async fn calls_that_outlast_the_drain_are_answered_over_stdio() {
     let site = Site::new(json!({"shutdown": {"drain_seconds": 1}}));
     for by_signal in [true, false] {
         let mut server = napping(&site).await;
@@ -248,7 +248,7 @@ async fn what_has_not_ended_when_the_drain_is_over_is_told_so_over_stdio() {
 }
 
 #[tokio::test]
-async fn what_has_not_ended_when_the_drain_is_over_is_told_so_over_http() {
+async fn calls_that_outlast_the_drain_are_answered_over_http() {
     let site = Site::new(json!({
         "shutdown": {"drain_seconds": 1},
         "http": {"websocket": {"enabled": true}},

@@ -409,7 +409,7 @@ async fn a_refusal_before_the_body_is_read_reaches_curl_by_either_version() {
 }
 
 #[tokio::test]
-async fn a_head_that_is_too_long_is_refused_with_a_word_by_either_version() {
+async fn a_head_that_is_too_long_is_refused_with_a_reason_by_either_version() {
     let (site, _authority) = site(json!({}));
     let server = site.http().await;
     let url = format!("https://localhost:{}/mcp", server.address().port());
@@ -436,7 +436,7 @@ async fn a_head_that_is_too_long_is_refused_with_a_word_by_either_version() {
 }
 
 #[tokio::test]
-async fn a_client_that_changes_its_keys_without_end_is_hung_up_on() {
+async fn a_flood_of_tls_key_updates_ends_its_connection() {
     let (site, authority) = site(json!({}));
     let server = site.http().await;
     let resident = server.process().resident_bytes();

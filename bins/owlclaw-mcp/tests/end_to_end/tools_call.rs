@@ -85,7 +85,7 @@ async fn rules_and_schemas_hold_for_operators_too() {
 }
 
 #[tokio::test]
-async fn a_tool_that_is_not_there_may_be_one_that_is() {
+async fn an_unknown_tool_is_answered_with_the_nearest_name() {
     let site = shop();
     let server = site.http().await;
     let url = format!("http://{}/mcp", server.address());

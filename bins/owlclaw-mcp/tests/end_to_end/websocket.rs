@@ -162,7 +162,7 @@ async fn flood(stream: TcpStream, piece: &[u8], reads: bool) -> usize {
 }
 
 #[tokio::test]
-async fn a_client_that_pings_without_end_is_hung_up_on_and_costs_no_memory() {
+async fn a_flood_of_pings_ends_its_connection_and_takes_no_memory() {
     let site =
         shop(json!({"http": {"websocket": {"enabled": true}, "limits": {"write_seconds": 2}}}));
     let server = site.http().await;

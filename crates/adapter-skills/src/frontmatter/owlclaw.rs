@@ -149,7 +149,7 @@ const KEYS: [&str; 19] = [
     "tools",
 ];
 
-/// Of those, what would be missed if it stood at the top of the front matter.
+/// Keys of the block that are reported at the top level of the front matter.
 const GOVERNING: [&str; 5] = [
     "constraints",
     "risk_level",

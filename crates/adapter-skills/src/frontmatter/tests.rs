@@ -299,7 +299,7 @@ fn what_is_said_of_a_tool_and_cannot_be_read_is_not_said() {
 }
 
 #[test]
-fn keys_that_nothing_reads_are_told_with_the_one_that_was_meant() {
+fn unknown_constraint_keys_are_reported_with_the_nearest_known_one() {
     let rows = [
         (
             "owlclaw:\n  constraints:\n    max_daily_call: 3",
@@ -349,7 +349,7 @@ fn keys_that_nothing_reads_are_told_with_the_one_that_was_meant() {
 }
 
 #[test]
-fn names_are_found_in_what_cannot_be_read() {
+fn the_name_is_found_in_front_matter_that_is_not_yaml() {
     let rows = [
         ("---\nname: refund\ndescription: [\n---\n", vec!["refund"]),
         ("---\n  Name : \"refund\" # so\n", vec!["refund"]),

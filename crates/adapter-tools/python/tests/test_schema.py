@@ -273,7 +273,7 @@ class Types(Checked):
             with self.subTest(value=value):
                 (self.admit if fits else self.refuse)(made, value)
 
-    def test_optional_admits_null_and_says_so_twice(self):
+    def test_optional_is_a_choice_with_null(self):
         rows = [
             (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}),
             (Union[None, str], {"anyOf": [{"type": "string"}, {"type": "null"}]}),

@@ -327,7 +327,7 @@ class Refusals(unittest.TestCase):
             self.assertIn("its result", refusals(handler))
 
     @needs_pydantic
-    def test_what_pydantic_cannot_do_is_refused(self):
+    def test_validators_that_pydantic_cannot_run_are_refused(self):
         class Odd:
             pass
 
@@ -356,14 +356,14 @@ class Refusals(unittest.TestCase):
         plain = Handler("h", taking("Missing"))
         self.assertEqual((plain.signature.refusals, len(plain.signature.problems)), ([], 1))
 
-    def test_what_a_framework_would_fill_in_is_nothing_for_callers(self):
+    def test_parameters_that_a_framework_fills_in_are_refused(self):
         def by_default(user=Depends(inside)):
             return user
 
         self.assertIn("filled in by Depends()", refusals(by_default))
         self.assertIn("filled in by Depends()", refusals(taking(Annotated[Any, Depends(inside)])))
 
-    def test_other_notes_are_no_validators(self):
+    def test_other_metadata_is_not_run(self):
         def reducer(left, right):
             return left
 

@@ -83,7 +83,7 @@ fn an_option_is_a_choice_and_no_list_of_types() {
 }
 
 #[test]
-fn what_judges_a_call_sees_the_arguments_without_nulls_that_count_as_left_out() {
+fn conditions_see_arguments_without_nulls_that_count_as_left_out() {
     let schema = json!({"type": "object", "properties": {"limit": {"type": "integer"}, "x": {}}});
     let tool = Tool::new("pay", schema, Counting(Arc::default()));
     let rows = [

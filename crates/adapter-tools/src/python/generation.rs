@@ -110,7 +110,7 @@ impl Drop for Generation {
     }
 }
 
-/// What an author may not expect of `workers` processes, where the application looks like it.
+/// Warnings for authors who may not expect several processes.
 fn signs_of_sharing(ready: &Ready, workers: usize) -> Vec<String> {
     let mut signs = Vec::new();
     if workers > 1 && !ready.changed_names.is_empty() {
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn authors_are_warned_where_the_application_looks_like_it() {
+    fn authors_are_warned_of_state_in_memory_and_of_synchronous_handlers() {
         let ready = |names: &[&str], asynchronous: &[bool]| -> Ready {
             let tool = |is_async: &bool| serde_json::json!({"name": "t", "input_schema": {}, "async": is_async});
             let tools: Vec<_> = asynchronous.iter().map(tool).collect();

@@ -4,8 +4,8 @@ use crate::arguments::Members;
 use serde_json::{Value, value::RawValue};
 use std::collections::HashMap;
 
-/// Where each name stands that is somewhere in a schema, by its first place. Members are shown in that order,
-/// which is the author's but where two objects have the same names in different orders.
+/// Position of each name in a schema, by its first occurrence. Members are shown in that order, which
+/// is the author's unless two objects have the same names in different orders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NameOrder(HashMap<String, usize>);
 

@@ -109,7 +109,7 @@ pub(crate) fn portable(mut schema: Value) -> Value {
     schema
 }
 
-/// Whether a reference leads to something that is no definition, and so might be moved away from it.
+/// True if a reference leads to something other than a definition, which must then not be moved.
 fn has_deep_references(value: &Value, depth: usize) -> bool {
     if MAX_DEPTH < depth {
         return false;
@@ -321,8 +321,8 @@ fn is_of(value: &Value, kind: &str) -> bool {
 /// Takes out of `value` every member that is null where `schema` has it as an optional property that
 /// null does not suit. Returns whether there were any.
 ///
-/// Where `schema` has alternatives, a member goes if it would have to under any of them: this is for
-/// values that do not fit as they are, and what is left is checked again.
+/// Removes nulls that count as left out. A member under alternatives is removed if any of them asks for
+/// that: the values did not fit as they were, and are checked again afterwards.
 pub(crate) fn take_out_nulls(value: &mut Value, schema: &Value) -> bool {
     let mut removal = Removal {
         root: schema,
@@ -413,7 +413,7 @@ fn follow<'s>(root: &'s Value, reference: Option<&Value>) -> Option<&'s Value> {
     root.pointer(pointer)
 }
 
-/// Whether null suits `schema`, as far as types, values and choices tell.
+/// True if null fits `schema`, judged by types, values and choices.
 fn admits_null(root: &Value, schema: &Value, depth: usize) -> bool {
     let Some(schema) = schema.as_object() else {
         return schema != &Value::Bool(false);

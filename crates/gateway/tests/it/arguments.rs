@@ -36,7 +36,7 @@ fn wants_result(style: ErrorStyle, version: &str) -> bool {
     }
 }
 
-/// Whether what a tool and governance have to say is a result (decisions D4 and D40).
+/// True if failures and refusals of tools are results (decisions D4 and D40).
 fn tells_models(style: ErrorStyle, version: &str) -> bool {
     match style {
         ErrorStyle::Auto => version != "1.0",
@@ -263,7 +263,7 @@ async fn what_keeps_a_tool_from_answering_is_told_and_what_is_ours_is_an_error_e
 }
 
 #[tokio::test]
-async fn a_refusal_has_the_form_of_its_style_and_the_unknown_is_always_an_error() {
+async fn refusals_have_the_form_of_the_error_style_and_unknown_tools_are_always_errors() {
     for style in STYLES {
         for version in SPOKEN {
             let setup = Setup {

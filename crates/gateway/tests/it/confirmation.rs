@@ -239,7 +239,7 @@ async fn a_legacy_client_is_asked_by_a_request() {
 }
 
 #[tokio::test]
-async fn whoever_confirms_sees_every_member_and_nothing_is_cut() {
+async fn a_confirmation_shows_every_member_and_cuts_nothing() {
     let house = bank();
     let mut client = asked(&house, "anna", MODERN).await;
     let message = |answer: &Value| {
@@ -277,7 +277,7 @@ async fn whoever_confirms_sees_every_member_and_nothing_is_cut() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_shown_is_confirmed_by_an_operator_or_by_nobody() {
+async fn arguments_too_large_for_the_user_go_to_an_operator_or_are_refused() {
     let bench = Bench::new();
     let more = json!({ "more": { "type": "object" } });
     let open = bench.tool("transfer", more, &[], |_, _| async { Ok("done".into()) });
@@ -346,7 +346,7 @@ async fn a_form_without_a_yes_refuses_this_call_and_decides_nothing() {
 }
 
 #[tokio::test]
-async fn a_users_no_can_be_taken_back_by_an_operator() {
+async fn an_operator_can_revoke_a_users_denial() {
     let house = bank();
     let mut client = asked(&house, "anna", MODERN).await;
     let arguments = to("bob");

@@ -1,5 +1,4 @@
-//! What is hidden cannot be told from what does not exist: neither by what is waited for and written,
-//! nor by the time that a refusal takes.
+//! Refusals of hidden and of unknown tools are alike: in their writes and in the time that they take.
 
 use crate::house::{Client, House, Setup, policy};
 use gateway::StaticResources;
@@ -46,7 +45,7 @@ fn house() -> House {
     .build()
 }
 
-/// What a probe asks for: a method, and a request for the name.
+/// Request of a probe: a method, and its parameters for a name.
 #[derive(Clone, Copy, Debug)]
 enum What {
     Tool,
@@ -86,7 +85,7 @@ async fn flooding(house: &House, version: &str) -> Client {
 }
 
 #[tokio::test]
-async fn a_probe_of_what_is_hidden_waits_for_no_write_that_others_do_not_wait_for() {
+async fn refusals_of_hidden_and_unknown_tools_make_the_same_writes() {
     for version in ["2025-06-18", MODERN] {
         for what in [What::Tool, What::Resource] {
             let house = house();
@@ -105,7 +104,7 @@ async fn a_probe_of_what_is_hidden_waits_for_no_write_that_others_do_not_wait_fo
     }
 }
 
-/// How likely it is that one of these took longer than one of those: a half, if nothing differs.
+/// Probability that one of `these` took longer than one of `those`: a half, if nothing differs.
 fn longer(these: &[Duration], those: &[Duration]) -> f64 {
     let wins = |one: &Duration| {
         let (below, equal) =
@@ -125,7 +124,7 @@ fn longer(these: &[Duration], those: &[Duration]) -> f64 {
 /// Each name is asked for once, turn by turn, so that a busy machine is as slow for the one as for the
 /// other. Of 400 of each, chance alone leaves 0.43 to 0.57 once in thousands of times.
 #[tokio::test]
-async fn the_time_of_a_refusal_does_not_say_what_is_hidden() {
+async fn refusals_of_hidden_and_unknown_tools_take_the_same_time() {
     for what in [What::Tool, What::Resource] {
         let house = house();
         let mut client = flooding(&house, MODERN).await;

@@ -46,7 +46,7 @@ pub(crate) fn has_batches(version: &str) -> bool {
     matches!(version, "1.0" | "2024-11-05" | "2025-03-26")
 }
 
-/// Whether arguments that do not fit are results (decision D3).
+/// True if violations of a tool's schema are results (decision D3).
 pub(crate) fn has_error_results(version: &str) -> bool {
     version == "2025-11-25" || version == MODERN
 }

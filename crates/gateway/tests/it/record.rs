@@ -284,7 +284,7 @@ async fn tool_results_tell_what_is_left() {
 }
 
 #[tokio::test]
-async fn results_say_nothing_of_quotas_if_nobody_wants_to_know() {
+async fn results_have_no_quota_members_if_the_setting_is_off() {
     let mut setup = Setup {
         policy: policy(Rules {
             quota: Quota {

@@ -195,7 +195,7 @@ async fn a_key_that_is_taken_back_takes_its_tokens_along() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_issuer_without_keys_takes_all_its_tokens_along() {
+async fn an_empty_key_set_revokes_all_tokens_of_its_issuer() {
     clock!(CLOCK);
     let clock = || at(&CLOCK);
     let pair = Pair::p256();

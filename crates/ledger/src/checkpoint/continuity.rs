@@ -1,4 +1,4 @@
-//! Whether a ledger goes on from where the file of its checkpoints says that it was.
+//! Comparison of a ledger with the file of its checkpoints, before a server continues it.
 //!
 //! A ledger that an earlier copy has replaced is sound, only shorter; so is a new one in place of one
 //! that was taken away. Whoever serves with it would forget budgets that are used up, approvals that
@@ -14,7 +14,7 @@ use std::{
 /// Why a ledger must not be gone on with unless an operator says so.
 #[derive(Debug, thiserror::Error)]
 pub enum ContinuityError {
-    /// It ends too early, or is not there at all.
+    /// The ledger ends before the last line of the file, or is missing.
     #[error(
         "{}, and {} seals entry {sealed}: the ledger was taken away, or an earlier copy has replaced it",
         ends_with(*last), file.display()
@@ -27,7 +27,7 @@ pub enum ContinuityError {
         /// The last entry that the file seals; 0 when the file has no line.
         sealed: u64,
     },
-    /// It has another entry where the file seals one.
+    /// The ledger has another entry than the one that the file seals.
     #[error(
         "entry {sealed} of the ledger is not the one that {} seals: another ledger has replaced it, or it was rewritten",
         file.display()
@@ -54,7 +54,7 @@ pub enum ContinuityError {
     /// The file of checkpoints cannot be read.
     #[error("the checkpoints {} cannot be read", file.display())]
     File {
-        /// Which.
+        /// Path of the file.
         file: PathBuf,
         /// Why.
         #[source]
@@ -65,12 +65,12 @@ pub enum ContinuityError {
     Ledger(#[from] QueryError),
 }
 
-/// What [`check_continuity`] compares.
+/// Result of [`check_continuity`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Continuity {
     /// The last checkpoint in the file.
     pub last: Option<Checkpoint>,
-    /// Where the ledger says that its last checkpoints were filed, if that is another file.
+    /// The file of the last checkpoints according to the ledger, if that is another one.
     pub moved_from: Option<PathBuf>,
 }
 
@@ -140,7 +140,7 @@ pub fn check_continuity(
     }
 }
 
-/// What the last checkpoint among the entries says of the file.
+/// The line of the file that the last checkpoint among the entries names.
 fn last_filed(ledger: &mut dyn ReadLedger) -> Result<Option<Filed>, QueryError> {
     let kind = NoteKind::CHECKPOINT;
     let filter = NoteFilter {

@@ -111,10 +111,10 @@ impl PostgresOptions {
         self
     }
 
-    /// Has what calls have cost put into this table of the same database, in the transaction that
-    /// stores their ends: `principal` (`text`), `node`, `sequence` and `actual` (`bigint`), of which
-    /// the first three are its key. The name goes into statements as it is. Without a table no
-    /// charges are taken ([`LedgerStore::takes_charges`]).
+    /// Stores costs of calls in this table of the same database, in the transaction that stores their
+    /// ends. Its columns are `principal` (`text`), `node`, `sequence` and `actual` (`bigint`); the
+    /// first three are its key. The name goes into statements as it is. Without a table no charges are
+    /// taken ([`LedgerStore::takes_charges`]).
     ///
     /// [`LedgerStore::takes_charges`]: crate::LedgerStore::takes_charges
     #[must_use]

@@ -361,7 +361,7 @@ fn unknown(principal: &str) -> Charges<'_> {
 }
 
 #[test]
-fn what_is_on_record_counts_on_every_node_before_anything_is_decided() {
+fn recorded_costs_count_on_every_node_before_any_admission() {
     let Some(database) = database() else { return };
     run(async {
         let stores = stores(&database.url, 2).await;
@@ -391,7 +391,7 @@ fn what_is_on_record_counts_on_every_node_before_anything_is_decided() {
 }
 
 #[test]
-fn what_is_on_record_of_a_dead_node_counts_whenever_it_comes() {
+fn recorded_costs_of_a_dead_node_count_however_late() {
     let Some(database) = database() else { return };
     run(async {
         let store = open(&database.url).await;

@@ -11,7 +11,7 @@ pub(super) struct KeyShape {
     fewest: usize,
     most: usize,
     characters: fn(u8) -> bool,
-    /// Whether what follows must not read like words; for prefixes that words of prose have too.
+    /// Set if the text after the prefix must not read like words; for prefixes that prose has, too.
     is_wordy: bool,
     /// Whether the prefix is harmless by itself, such as an address.
     keeps_prefix: bool,
@@ -19,7 +19,7 @@ pub(super) struct KeyShape {
 
 const ANY: usize = usize::MAX;
 
-/// How much of a key is looked at to tell it from words.
+/// Bytes of a key that are compared with words.
 const LOOKED_AT: usize = 64;
 
 /// A word without capitals inside and without digits is no longer than this.
@@ -144,8 +144,8 @@ pub(super) const SHAPES: &[KeyShape] = &[
 ];
 
 impl KeyShape {
-    /// Whether nothing of a word may stand before it. Long prefixes that end in a sign are no ends of
-    /// words, and what follows them is judged by its length.
+    /// True if no letter or digit may stand before the prefix. Long prefixes that end in a sign are no
+    /// ends of words, and the text after them is judged by its length.
     fn needs_boundary(&self) -> bool {
         !self.keeps_prefix
             && (self.is_wordy || self.prefix.len() < 4 || !self.prefix.ends_with(['_', '-', '.']))
@@ -187,8 +187,8 @@ impl KeyShape {
     }
 }
 
-/// Whether there are but words: parts of small letters, perhaps with a capital in front or all of
-/// capitals, none of them longer than words are. One random key of 20 characters in a million is such.
+/// True if the text consists of words: parts of small letters, perhaps with a capital in front or all
+/// in capitals, none longer than words are. One random key of 20 characters in a million is such.
 fn reads_like_words(text: &[u8]) -> bool {
     text.split(|it| !it.is_ascii_alphanumeric()).all(|word| {
         let has_capital_inside = word
@@ -198,8 +198,8 @@ fn reads_like_words(text: &[u8]) -> bool {
     })
 }
 
-/// Whether a word may begin at `start`: nothing of one stands before, or an escape does, as in a text
-/// of JSON in a text (`\nsk-…`, `\u0022sk-…`), a URL (`%20sk-…`) or colours (`␛[31msk-…`).
+/// True if a word may begin at `start`: no part of one stands before it, or an escape does, as in JSON
+/// within a text (`\nsk-…`, `\u0022sk-…`), a URL (`%20sk-…`) or colours (`␛[31msk-…`).
 pub(super) fn is_boundary(text: &[u8], start: usize) -> bool {
     let hexadecimal = |it: &[u8]| it.iter().all(u8::is_ascii_hexdigit);
     match &text[..start] {

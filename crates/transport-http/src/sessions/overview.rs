@@ -1,4 +1,4 @@
-//! What operators see of sessions, and do with them.
+//! Operators' view of sessions: listing and ending them.
 
 use super::{SessionKind, Sessions, lock};
 use std::{
@@ -12,37 +12,37 @@ use std::{
 #[derive(Clone)]
 pub struct SessionDesk(Weak<Sessions>);
 
-/// How many sessions there are.
+/// Counts of sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionOverview {
     /// Open ones.
     pub open: usize,
-    /// How many there may be.
+    /// Most sessions at once.
     pub max: usize,
-    /// How many of them one principal may have.
+    /// Most sessions of one principal.
     pub max_per_principal: usize,
-    /// How many were ended to make room for another.
+    /// Number of sessions that were ended to make room for another.
     pub evicted: u64,
-    /// How many were refused, because everything that might have made room was in use.
+    /// Number of sessions that were refused because all others were in use.
     pub refused: u64,
-    /// How long ago there was no room last; `None` if there always was.
+    /// Time since the last refusal; `None` if there was none.
     pub full_since: Option<Duration>,
 }
 
 /// One session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRow {
-    /// What its client and the ledger name it by.
+    /// Id of the session, as its client and the ledger name it.
     pub id: Arc<str>,
-    /// Whose it is.
+    /// Principal that began it.
     pub principal: Arc<str>,
     /// The revision that was agreed on.
     pub version: &'static str,
-    /// Whether it is one of the 2024-11-05 transport, HTTP with SSE.
+    /// True for sessions of the 2024-11-05 transport, HTTP with SSE.
     pub is_old_sse: bool,
-    /// For how long it was not used.
+    /// Time since its last use.
     pub idle: Duration,
-    /// Whether its own stream is open.
+    /// True while the session's own stream is open.
     pub is_streaming: bool,
     /// Requests that are not answered yet.
     pub in_flight: usize,
@@ -53,7 +53,7 @@ impl SessionDesk {
         Self(Arc::downgrade(sessions))
     }
 
-    /// How many there are.
+    /// The counts of sessions.
     pub fn overview(&self) -> SessionOverview {
         let sessions = self.0.upgrade();
         sessions.map(|it| it.overview()).unwrap_or_default()

@@ -59,8 +59,7 @@ pub(super) fn refused(
     Box::new(response)
 }
 
-/// How to prove who one is, where these means are accepted. An authorization server is named only where
-/// there is one.
+/// Advice on the accepted means of proof. An authorization server is named only if one is configured.
 pub(super) fn advice(keys: bool, metadata: bool, issuers: bool, certificates: bool) -> String {
     let key = keys.then_some(
         "send an API key, `Authorization: Bearer owl_…` or `X-API-Key: owl_…`, which an operator of this \
