@@ -37,6 +37,9 @@ pub(crate) struct RunningServer {
     /// Address of the server [default: http.host and http.port of the configuration]
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
+    /// Authorities, PEM, that the server's certificate may come from besides the system's
+    #[arg(long, value_name = "PATH")]
+    pub(crate) ca: Option<std::path::PathBuf>,
 }
 
 /// One session or several.

@@ -1,5 +1,6 @@
 //! The commands `sessions list` and `sessions end`, which ask a running server.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use bytes::Bytes;
@@ -96,12 +97,13 @@ fn shown(rows: &[Value]) -> String {
 /// The server's answer to a request for `/sessions` and the path `rest`.
 fn ask(server: RunningServer, method: &Method, rest: &str) -> Result<Value, Stop> {
     let config = load_for(server.settings, NEEDED)?.config;
-    exchange(&config, server.url, method, rest).map_err(Stop::Failed)
+    exchange(&config, server.url, server.ca.as_deref(), method, rest).map_err(Stop::Failed)
 }
 
 fn exchange(
     config: &Config,
     url: Option<String>,
+    ca: Option<&Path>,
     method: &Method,
     rest: &str,
 ) -> Result<Value, Failure> {
@@ -119,8 +121,12 @@ fn exchange(
         .body(Bytes::new())?;
     let tls = &config.http.tls;
     // The server's own certificate may be one that nobody else vouches for.
-    let own = tls.cert_file.as_ref().filter(|_| tls.enabled);
-    let authorities = own.map_or_else(|| Ok(Vec::new()), std::fs::read)?;
+    let own = tls.cert_file.as_deref().filter(|_| tls.enabled);
+    let authorities = match ca.or(own) {
+        Some(path) => std::fs::read(path)
+            .map_err(|error| format!("`{}` cannot be read: {error}", path.display()))?,
+        None => Vec::new(),
+    };
     let client = Client::new(ClientOptions {
         authorities,
         max_body: MAX_ANSWER,

@@ -515,6 +515,26 @@ async fn certificates_change_and_connections_stay() {
 }
 
 #[tokio::test]
+async fn operators_list_sessions_of_a_server_with_a_certificate_of_their_own_authority() {
+    let settings = json!({"governance": {"approvals": {"http_token": "secret-of-operators"}}});
+    let (site, _authority) = site_of(settings, json!({}));
+    let server = site.http().await;
+    let url = format!("https://localhost:{}", server.address().port());
+    let words = ["sessions", "list", "--url", &url];
+    let unknown = run(site.command(&words)).await;
+    assert_eq!(unknown.code, Some(1), "{}", unknown.messages);
+    let authority = site.path("authority.pem");
+    let words = [&words[..], &["--ca", authority.to_str().unwrap()]].concat();
+    let listed = run(site.command(&words)).await;
+    assert_eq!(listed.code, Some(0), "{}", listed.messages);
+    assert!(
+        listed.messages.contains("0 of at most"),
+        "{}",
+        listed.messages
+    );
+}
+
+#[tokio::test]
 async fn clients_without_a_certificate_are_refused_where_one_is_wanted() {
     let (site, authority) = site(json!({"client_ca_file": "clients.pem", "verify_client": true}));
     let clients = Authority::new();
