@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Gives up on what is not done by its deadline (R5.10, R9.6), or when the server stops and what still
-/// runs has had its time.
+/// Gives up on what is not done by its deadline (R5.10, R9.6), or when the server stops or the client has
+/// left and what still runs has had its time.
 #[derive(Debug)]
 pub struct Timed<S> {
     inner: S,
@@ -58,7 +58,10 @@ where
         let handover = admitted.inner().handover.clone();
         let was_task = admitted.inner().task.is_some();
         let stopped = async {
-            self.giving_up.given_up().await;
+            tokio::select! {
+                () = self.giving_up.given_up() => {}
+                () = cx.given_up() => {}
+            }
             // Nobody waits for a task: it ends with the server, and may be begun again.
             if was_task || handover.is_some_and(|it| it.task().is_some()) {
                 std::future::pending::<()>().await;

@@ -1,4 +1,6 @@
-use crate::{Outbox, Principal, ask::Questions, resume::Watcher, subscriptions::Subscription};
+use crate::{
+    GivingUp, Outbox, Principal, ask::Questions, resume::Watcher, subscriptions::Subscription,
+};
 use futures_util::future::AbortHandle;
 use jsonrpc_core::Id;
 use mcp_protocol::{Session, model::LoggingLevel};
@@ -50,6 +52,7 @@ pub struct Connection {
     questions: Questions,
     log_level: Mutex<LoggingLevel>,
     winding_down: watch::Sender<bool>,
+    pub(crate) giving_up: GivingUp,
     pub(crate) watcher: Watcher,
 }
 
@@ -74,6 +77,7 @@ impl Connection {
             questions: Questions::default(),
             log_level: Mutex::new(LoggingLevel::Info),
             winding_down: watch::Sender::new(false),
+            giving_up: GivingUp::default(),
             watcher: Watcher::default(),
         })
     }
@@ -110,6 +114,13 @@ impl Connection {
     pub(crate) async fn wound_down(&self) {
         // The sender lives as long as `self`.
         let _ = self.winding_down.subscribe().wait_for(|it| *it).await;
+    }
+
+    /// Has the service answer all running calls of this connection now. Transports call it at the end of
+    /// the time for running calls, after the client has left or the server was told to stop, and continue
+    /// for [`crate::LAST_ANSWERS`].
+    pub fn give_up(&self) {
+        self.giving_up.give_up();
     }
 
     /// Cancels every request and says nothing more.

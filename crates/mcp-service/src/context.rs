@@ -202,6 +202,15 @@ impl RequestCx {
         self.outbox.clone().map(StreamRelease)
     }
 
+    /// Resolves when the request is to be answered at once, because the time of its connection is over
+    /// ([`Connection::give_up`]). Never for a request that belongs to no connection.
+    pub async fn given_up(&self) {
+        match &self.connection {
+            Some(connection) => connection.giving_up.given_up().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Polls `making` only while few answers to the same peer are made and wait for something else
     /// than the peer ([`RequestCx::hold_answer`]): less than 4 MiB of them.
     pub async fn with_room<T>(&self, making: impl Future<Output = T>) -> T {

@@ -166,8 +166,9 @@ where
         let _ = self.giving_up.set(giving_up);
     }
 
-    /// Has the service answer all running calls now. Transports call it at the end of the time for
-    /// running calls when they stop, and continue for [`crate::LAST_ANSWERS`].
+    /// Has the service answer all running calls of all clients now. A transport whose requests belong to
+    /// no connection calls it at the end of the time for running calls when it stops, and continues for
+    /// [`crate::LAST_ANSWERS`]; others call [`crate::Connection::give_up`].
     pub fn give_up(&self) {
         if let Some(giving_up) = self.giving_up.get() {
             giving_up.give_up();

@@ -5,11 +5,12 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Time after [`crate::Engine::give_up`] in which transports still send the answers.
+/// Time after [`crate::Engine::give_up`] or [`crate::Connection::give_up`] in which transports still send
+/// the answers.
 pub const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
-/// Tells services that what still runs is to be answered now, because the server stops: its time to end
-/// is over, and whoever waits must hear what became of it.
+/// Tells services that what still runs is to be answered now: the time that it had to end is over, and
+/// its client must hear what became of it.
 #[derive(Debug, Default)]
 pub struct GivingUp {
     is_over: AtomicBool,

@@ -31,9 +31,6 @@ pub struct StdioOptions {
     /// Whether a last line counts that has no end. A peer that may have been cut off in the middle of a
     /// line must know that it does not.
     pub accept_unfinished: bool,
-    /// Whether the end of `drain` ends the calls of every connection of the engine, with answers that say
-    /// so. Only for the connection whose end is that of the server.
-    pub ends_engine: bool,
 }
 
 impl Default for StdioOptions {
@@ -43,7 +40,6 @@ impl Default for StdioOptions {
             drain: Duration::from_secs(4),
             max_unsent: 4 * 1024 * 1024,
             accept_unfinished: true,
-            ends_engine: true,
         }
     }
 }
@@ -141,8 +137,8 @@ where
             if let Some((_, deadline)) = &mut draining
                 && deadline.as_mut().poll(cx).is_ready()
             {
-                if options.ends_engine && !std::mem::replace(&mut has_given_up, true) {
-                    engine.give_up();
+                if !std::mem::replace(&mut has_given_up, true) {
+                    connection.give_up();
                     deadline.as_mut().reset(Instant::now() + LAST_ANSWERS);
                     continue;
                 }

@@ -129,7 +129,6 @@ fn start(room: usize, drain: Duration) -> Peer {
         let engine = Arc::clone(&engine);
         let options = StdioOptions {
             accept_unfinished: true,
-            ends_engine: true,
             drain,
             max_unsent: 20_000,
         };

@@ -189,7 +189,7 @@ where
         self.connection.wind_down();
         // Nobody is asked who it is any more; what waits for that is not begun.
         self.identifying = None;
-        let engine = Arc::clone(self.engine);
+        let connection = Arc::clone(self.connection);
         let end = {
             let mut answered = pin!(poll_fn(|cx| {
                 loop {
@@ -206,7 +206,7 @@ where
             match tokio::time::timeout(drain, &mut answered).await {
                 Ok(end) => Ok(end),
                 Err(_) => {
-                    engine.give_up();
+                    connection.give_up();
                     tokio::time::timeout(LAST_ANSWERS / 2, answered).await
                 }
             }

@@ -271,7 +271,6 @@ async fn serve_admitted(
     let options = StdioOptions {
         drain: lifecycle.drain_left(),
         accept_unfinished: false,
-        ends_engine: false,
         ..StdioOptions::default()
     };
     let engine = server.gateway.engine();

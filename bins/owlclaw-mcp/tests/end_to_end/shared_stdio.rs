@@ -3,7 +3,7 @@
 use std::{os::unix::fs::PermissionsExt, time::Duration};
 
 use serde_json::{Value, json};
-use testkit::{Conversation, GENEROUS, MODERN, REVISIONS, StdioServer, wait_until};
+use testkit::{Conversation, GENEROUS, MODERN, REVISIONS, StdioServer, failure_of, wait_until};
 
 use crate::support::{DEFAULT_END, END, Site, call, names, outcome, run, text};
 
@@ -182,12 +182,17 @@ async fn owner_and_guests_end_in_time_when_their_client_leaves() {
     let mut third = site.stdio_as("third");
     third.open("2025-11-25").await;
     for (name, mut server) in [("relay", second), ("owner", owner), ("new owner", third)] {
+        // Answered once there is an owner again.
+        let _ = server.request("tools/list", Value::Null).await.result();
         // A call that goes on for longer than the process may.
         let request = server
             .voice
             .request("tools/call", call("nap", json!({"seconds": 60.0})));
         server.send(&request).await;
         server.close_input();
+        // The client may still read, whichever process it has started.
+        let answer = server.receive().await;
+        assert_eq!(failure_of(&answer)["code"], -32004, "{name}: {answer}");
         let status = server.wait_exit(DEFAULT_END + Duration::from_secs(5)).await;
         assert!(status.success(), "{name}: {status} {}", server.stderr());
     }

@@ -436,8 +436,6 @@ impl House {
         let engine = Arc::clone(self.gateway.engine());
         let options = StdioOptions {
             drain,
-            // Others may come when it has gone.
-            ends_engine: false,
             ..StdioOptions::default()
         };
         let serving = tokio::spawn(async move {
