@@ -638,3 +638,75 @@ static NOTHING: Rate = Rate {
         total: 0,
     },
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Ask, Policy, PolicySpec};
+
+    fn window(seconds: &[u64]) -> Window {
+        let mut window = Window::default();
+        for second in seconds {
+            window.add(MINUTE, second * 1_000, 1);
+        }
+        window
+    }
+
+    #[test]
+    fn buckets_are_in_order_and_no_second_has_two() {
+        let window = window(&[5, 3, 5, 3, 4, 9]);
+        assert_eq!(window.buckets, [(3, 2), (4, 1), (5, 2), (9, 1)]);
+        assert_eq!(window.total, 6);
+    }
+
+    #[test]
+    fn a_bucket_goes_with_the_last_that_is_taken_back() {
+        let mut window = window(&[5, 5, 7]);
+        window.remove(MINUTE, 5_999);
+        assert_eq!(window.buckets, [(5, 1), (7, 1)]);
+        assert_eq!(window.total, 2);
+        for _ in 0..2 {
+            window.remove(MINUTE, 5_000);
+            assert_eq!(window.total, 1, "what is not there is not taken back");
+            assert_eq!(window.buckets, [(7, 1)]);
+        }
+    }
+
+    #[test]
+    fn a_lowered_limit_is_waited_for_until_enough_has_expired() {
+        let window = window(&[1, 2, 3]);
+        let wait = |limit| {
+            let wait = window.wait(MINUTE, Some(limit), 10_000);
+            wait.map(|it| it.as_secs())
+        };
+        let waits = [4, 3, 2, 1, 0].map(wait);
+        assert_eq!(waits, [Some(0), Some(52), Some(53), Some(54), None]);
+        assert_eq!(window.resets(MINUTE, 10_000), Duration::from_secs(54));
+        assert_eq!(Window::default().resets(MINUTE, 10_000), Duration::ZERO);
+    }
+
+    #[test]
+    fn only_capabilities_with_limits_of_their_own_are_remembered() {
+        let policy = Policy::new(PolicySpec::default()).unwrap();
+        let charges = policy.charges_of(Ask {
+            principal: "a",
+            roles: &[],
+            capability: "tool/x",
+            kind: Kind::Tool,
+            estimate: None,
+            now: Timestamp(0),
+            arguments: None,
+        });
+        let cooling = Charges {
+            capability: "tool/y",
+            cooldown: Some(Duration::from_secs(1)),
+            ..charges
+        };
+        let mut meter = Meter::new(policy.calendar(), Timestamp(0));
+        for charges in [charges, cooling] {
+            meter.reserve(&charges, 0).unwrap();
+        }
+        let known: Vec<_> = meter.capabilities.keys().map(|name| &**name).collect();
+        assert_eq!(known, ["tool/y"]);
+    }
+}

@@ -146,8 +146,10 @@ mod tests {
         ];
         for (pattern, name, expected) in rows {
             assert_eq!(set(&[pattern]).matches(name), expected, "{pattern} {name}");
+            assert_eq!(pattern_matches(pattern, name), expected, "{pattern} {name}");
         }
         assert!(!set(&[]).matches(""));
+        assert!(!pattern_matches("", ""));
         assert_eq!(PatternSet::new(&[String::new()]), Err(PatternError));
     }
 

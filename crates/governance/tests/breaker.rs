@@ -3,18 +3,13 @@
 
 mod common;
 
-use common::{JANUARY, SECOND, admit, ask, governor, ready};
+use common::{JANUARY, SECOND, Shared, admit, ask, governor, ready};
 use governance::{
-    Ask, BreakerPhase, BreakerSpec, BreakerState, Calendar, CapabilityFacts, Charges, Ending,
-    Governor, Kind, MemoryQuota, MemoryReservation, Micros, Permit, Policy, PolicySpec, Quota,
-    QuotaStore, Reason, Remaining, ReserveError, Rules, StepOutcome, Timestamp, UnavailableError,
-    Usage,
+    Ask, BreakerPhase, BreakerSpec, BreakerState, CapabilityFacts, Ending, Governor, Kind,
+    MemoryQuota, Micros, Permit, Policy, PolicySpec, Quota, Reason, Rules, StepOutcome, Timestamp,
 };
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -169,51 +164,10 @@ fn refused_reason(governor: &Governor<MemoryQuota>, who: &str, now: u64) -> Reas
     admit(governor, ask(who, now)).unwrap_err().reason
 }
 
-/// Counters that can be made not to answer.
-#[derive(Default)]
-struct Silent {
-    quota: MemoryQuota,
-    is_silent: AtomicBool,
-}
-
-impl QuotaStore for Silent {
-    type Reservation = MemoryReservation;
-
-    async fn reserve(
-        &self,
-        charges: Charges<'_>,
-    ) -> Result<(MemoryReservation, Remaining), ReserveError> {
-        if self.is_silent.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
-        }
-        self.quota.reserve(charges).await
-    }
-
-    fn settle(&self, reservation: MemoryReservation, actual: Micros) {
-        self.quota.settle(reservation, actual);
-    }
-
-    fn release(&self, reservation: MemoryReservation) {
-        self.quota.release(reservation);
-    }
-
-    async fn remaining(&self, charges: Charges<'_>) -> Result<Remaining, UnavailableError> {
-        self.quota.remaining(charges).await
-    }
-
-    async fn usage(
-        &self,
-        calendar: &Calendar,
-        now: Timestamp,
-    ) -> Result<Vec<Usage>, UnavailableError> {
-        self.quota.usage(calendar, now).await
-    }
-}
-
 #[test]
 fn a_caller_that_gives_up_while_it_is_counted_gives_the_trial_back() {
     let policy = breaking(1).policy();
-    let quota = Arc::new(Silent::default());
+    let quota = Arc::new(Shared::default());
     let spec = PolicySpec {
         default_breaker: policy.check(ask("a", JANUARY)).unwrap().breaker,
         ..PolicySpec::default()

@@ -943,3 +943,250 @@ fn a_restart_cuts_no_cooldown_short_that_began_in_another_month() {
     assert_eq!(millis(denial.retry_after), SECOND);
     assert!(admit(&governor, ask("a", now + SECOND)).is_ok());
 }
+
+fn cooling(cooldown_ms: u64) -> CapabilityFacts {
+    CapabilityFacts {
+        cooldown: Some(Duration::from_millis(cooldown_ms)),
+        ..CapabilityFacts::default()
+    }
+}
+
+#[test]
+fn the_limit_that_takes_longest_is_named_whichever_it_is() {
+    let once = |quota, cooldown_ms, now| {
+        let mut spec = spec(quota);
+        if let Some(cooldown_ms) = cooldown_ms {
+            spec.capabilities
+                .insert("tool/x".to_owned(), cooling(cooldown_ms));
+        }
+        let governor = governor(spec);
+        let _ = admit(&governor, ask("a", now)).unwrap();
+        admit(&governor, ask("a", now)).unwrap_err().reason
+    };
+    // An hour before the month ends its budget comes back sooner than the day's calls.
+    let month_and_day = Quota {
+        monthly_budget: Some(Micros(10)),
+        max_calls_per_day: Some(1),
+        ..Quota::default()
+    };
+    assert_eq!(
+        once(month_and_day, None, FEBRUARY - 60 * MINUTE),
+        Reason::RateDay
+    );
+    assert_eq!(once(month_and_day, None, JANUARY), Reason::Budget);
+    // A call at the beginning of a second counts for 61.
+    let minute = Quota {
+        max_calls_per_minute: Some(1),
+        ..Quota::default()
+    };
+    for (cooldown, reason) in [
+        (60 * SECOND, Reason::RateMinute),
+        (61 * SECOND, Reason::RateMinute),
+        (62 * SECOND, Reason::Cooldown),
+    ] {
+        assert_eq!(once(minute, Some(cooldown), JANUARY), reason, "{cooldown}");
+    }
+}
+
+#[test]
+fn every_use_begins_a_cooldown_and_an_earlier_one_shortens_none() {
+    let mut spec = PolicySpec::default();
+    spec.capabilities
+        .insert("tool/x".to_owned(), cooling(10 * SECOND));
+    let governor = governor(spec);
+    let used = |at| Seed {
+        principal: "b",
+        capability: "tool/x",
+        kind: Kind::Tool,
+        at: Timestamp(at),
+        calls: 1,
+        cost: Micros::ZERO,
+    };
+    let now = JANUARY + 15 * SECOND;
+    let seeds = [used(JANUARY + 10 * SECOND), used(JANUARY)];
+    governor
+        .quota()
+        .seed(&governor.policy(), Timestamp(now), seeds);
+    for at in [JANUARY, JANUARY + 10 * SECOND] {
+        let _ = admit(&governor, ask("a", at)).unwrap();
+    }
+    for principal in ["a", "b"] {
+        let denial = admit(&governor, ask(principal, now)).unwrap_err();
+        assert_eq!(denial.reason, Reason::Cooldown, "{principal}");
+        assert_eq!(millis(denial.retry_after), 5 * SECOND, "{principal}");
+    }
+}
+
+#[test]
+fn of_two_limits_the_one_that_leaves_less_is_told() {
+    // As many calls of another tool, the limit on all tools, and that on this one.
+    let rows = [
+        (0, 10, 3, 2, 3),
+        (0, 3, 10, 2, 3),
+        (8, 10, 3, 1, 10),
+        // Of two that leave the same, that on all tools.
+        (7, 10, 3, 2, 10),
+    ];
+    for (before, all, own, left, limit) in rows {
+        let mut spec = spec(Quota {
+            max_calls_per_minute: Some(all),
+            max_calls_per_day: Some(all),
+            ..Quota::default()
+        });
+        let facts = CapabilityFacts {
+            limits: RateLimits {
+                per_minute: Some(own),
+                per_day: Some(own),
+            },
+            ..CapabilityFacts::default()
+        };
+        spec.capabilities.insert("tool/x".to_owned(), facts);
+        let governor = governor(spec);
+        for _ in 0..before {
+            let other = Ask {
+                capability: "tool/y",
+                ..ask("a", JANUARY)
+            };
+            let _ = admit(&governor, other).unwrap();
+        }
+        let told = admit(&governor, ask("a", JANUARY)).unwrap().remaining();
+        let expected = (Some(left), Some(limit));
+        assert_eq!((told.minute, told.minute_limit), expected);
+        assert_eq!((told.day, told.day_limit), expected);
+        assert_eq!(told.minute_resets, Some(Duration::from_secs(61)));
+        assert_eq!(
+            told.day_resets,
+            Some(Duration::from_millis(DAY + 5 * MINUTE))
+        );
+    }
+}
+
+#[test]
+fn only_what_has_cost_more_than_expected_is_held_for_the_next() {
+    let limited = spec(Quota {
+        monthly_budget: Some(Micros(1_000)),
+        ..Quota::default()
+    });
+    let limited = PolicySpec {
+        default_estimated_cost: Micros(10),
+        ..limited
+    };
+    let held = |governor: &Governor<MemoryQuota>, principal| {
+        let free = Ask {
+            estimate: Some(Micros::ZERO),
+            ..ask(principal, JANUARY)
+        };
+        admit(governor, free).unwrap().remaining().held
+    };
+    let by_dear_calls = governor(limited.clone());
+    let settle = |governor: &Governor<MemoryQuota>, cost| {
+        let permit = admit(governor, ask("a", JANUARY)).unwrap();
+        permit.settle(Micros(cost), Ending::Succeeded, Timestamp(JANUARY));
+    };
+    settle(&by_dear_calls, 10);
+    assert_eq!(held(&by_dear_calls, "a"), Some(Micros::ZERO));
+    settle(&by_dear_calls, 11);
+    assert_eq!(held(&by_dear_calls, "a"), Some(Micros(11)));
+    // The same after a restart.
+    for (cost, expected) in [(20, Micros::ZERO), (21, Micros(11))] {
+        let seed = Seed {
+            principal: "a",
+            capability: "tool/x",
+            kind: Kind::Tool,
+            at: Timestamp(JANUARY),
+            calls: 2,
+            cost: Micros(cost),
+        };
+        let seeded = governor(limited.clone());
+        let policy = seeded.policy();
+        seeded.quota().seed(&policy, Timestamp(JANUARY), [seed]);
+        assert_eq!(held(&seeded, "a"), Some(expected), "{cost}");
+    }
+    // Where no budget limits a call, nothing is remembered of its cost.
+    let unlimited = governor(PolicySpec::default());
+    settle(&unlimited, 30);
+    unlimited.replace_policy(Policy::new(limited).unwrap());
+    assert_eq!(held(&unlimited, "a"), Some(Micros::ZERO));
+}
+
+#[test]
+fn what_is_dated_after_a_clock_that_was_set_back_is_spent() {
+    let governor = governor(spec(Quota {
+        monthly_budget: Some(Micros(100)),
+        ..Quota::default()
+    }));
+    let now = FEBRUARY - 10 * DAY;
+    let spent = || ready(governor.usage(Timestamp(now))).unwrap()[0].spent;
+    drop(admit(&governor, ask("a", FEBRUARY)).unwrap());
+    for (at, expected) in [(now, 10), (now + 1, 30), (FEBRUARY, 50)] {
+        let seed = Seed {
+            principal: "a",
+            capability: "tool/x",
+            kind: Kind::Tool,
+            at: Timestamp(at),
+            calls: 1,
+            cost: Micros(20),
+        };
+        governor
+            .quota()
+            .seed(&governor.policy(), Timestamp(now), [seed]);
+        assert_eq!(spent(), Micros(expected), "{at}");
+    }
+}
+
+#[test]
+fn a_clock_read_five_seconds_early_is_not_one_that_was_set_back() {
+    for (early, is_set_back) in [(5 * SECOND, false), (5 * SECOND + 1, true)] {
+        let governor = governor(spec(Quota {
+            max_calls_per_minute: Some(1),
+            ..Quota::default()
+        }));
+        let _ = admit(&governor, ask("a", JANUARY)).unwrap();
+        assert!(admit(&governor, ask("a", JANUARY - early)).is_err());
+        // Time goes on from where the clock was set to, or when it has caught up.
+        let later = ask("a", JANUARY - early + 61 * SECOND);
+        assert_eq!(admit(&governor, later).is_ok(), is_set_back, "{early}");
+    }
+}
+
+#[test]
+fn a_month_more_than_32_days_ahead_was_begun_by_a_wrong_clock() {
+    let march = FEBRUARY + 28 * DAY;
+    let april = march + 31 * DAY;
+    for (ahead, resets) in [(32 * DAY, april), (32 * DAY + 1, FEBRUARY)] {
+        let governor = governor(spec(Quota {
+            monthly_budget: Some(Micros(15)),
+            ..Quota::default()
+        }));
+        let _ = admit(&governor, ask("a", march)).unwrap();
+        let now = march - ahead;
+        let denial = admit(&governor, ask("a", now)).unwrap_err();
+        assert_eq!(denial.reason, Reason::Budget);
+        assert_eq!(millis(denial.retry_after), resets - now, "{ahead}");
+    }
+}
+
+#[test]
+fn a_principal_is_forgotten_as_soon_as_its_limits_have_room_again_and_no_sooner() {
+    let minute = spec(Quota {
+        max_calls_per_minute: Some(1),
+        ..Quota::default()
+    });
+    let mut cooldown = PolicySpec::default();
+    cooldown
+        .capabilities
+        .insert("tool/x".to_owned(), cooling(2 * SECOND));
+    let rows = [
+        (&minute, 61 * SECOND - 1, false),
+        (&minute, 61 * SECOND, true),
+        (&cooldown, 2 * SECOND - 1, false),
+        (&cooldown, 2 * SECOND, true),
+    ];
+    for (spec, later, is_forgotten) in rows {
+        let policy = Policy::new(spec.clone()).unwrap();
+        let governor = Governor::new(policy, Arc::new(MemoryQuota::new(1)));
+        let _ = admit(&governor, ask("a", JANUARY)).unwrap();
+        let newcomer = admit(&governor, ask("b", JANUARY + later));
+        assert_eq!(newcomer.is_ok(), is_forgotten, "{later}");
+    }
+}

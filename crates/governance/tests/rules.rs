@@ -10,9 +10,9 @@ use common::{
 };
 use governance::{
     Access, Ask, CapabilityFacts, Check, ConditionError, Confirmation, ConfirmationRule,
-    EXTERNAL_PER_MINUTE, Effect, ExpressionError, Kind, Micros, Policy, PolicyError, PolicySpec,
-    Quota, RateLimits, Reason, Risk, RoleRules, Rules, RulesOf, StepOutcome, TimeWindows,
-    Timestamp,
+    EXTERNAL_PER_MINUTE, Effect, ExpressionError, Governor, Kind, Micros, Policy, PolicyError,
+    PolicySpec, Quota, RateLimits, Reason, Risk, RoleRules, Rules, RulesOf, StepOutcome,
+    TimeWindows, Timestamp,
 };
 use proptest::prelude::*;
 use std::time::Duration;
@@ -342,6 +342,67 @@ fn the_strongest_confirmation_counts_and_money_is_always_confirmed() {
         assert_eq!(limitless.confirmation, None, "governance is off");
         assert_eq!(limitless.risk.is_mutating(), facts.risk.financial);
     }
+}
+
+#[test]
+fn a_capability_that_is_held_back_is_refused_to_everybody() {
+    const WHY: &str = "its skill cannot be read";
+    let mut spec = PolicySpec::default();
+    let facts = CapabilityFacts {
+        held: Some(WHY.into()),
+        ..CapabilityFacts::default()
+    };
+    spec.capabilities.insert("tool/x".to_owned(), facts);
+    let governor = governor(spec);
+    let denial = admit(&governor, ask("a", JANUARY)).unwrap_err();
+    assert_eq!((denial.reason, denial.retry_after), (Reason::Held, None));
+    assert!(
+        governor.quota().tracked_principals() == 0,
+        "nothing is counted"
+    );
+    assert!(governor.visible("a", "tool/x"));
+    let policy = governor.policy();
+    assert_eq!(policy.held("tool/x"), Some(WHY));
+    assert_eq!(policy.held("tool/y"), None);
+    let explained = ready(governor.explain(ask("a", JANUARY))).unwrap();
+    assert_eq!(explained.reason(), Some(Reason::Held));
+    assert!(explained.steps.iter().any(|step| step.rule == WHY));
+}
+
+#[test]
+fn a_call_may_cost_as_much_as_its_limit_and_no_more() {
+    let mut spec = PolicySpec::default();
+    spec.default.quota.max_cost_per_call = Some(Micros(10));
+    let policy = policy(spec);
+    let says = |cost| {
+        let ask = Ask {
+            estimate: Some(Micros(cost)),
+            ..ask("a", JANUARY)
+        };
+        policy.check(ask).map(drop).map_err(|denial| denial.reason)
+    };
+    assert_eq!(says(10), Ok(()));
+    assert_eq!(says(11), Err(Reason::CostPerCall));
+}
+
+#[test]
+fn an_estimate_is_the_capabilitys_own_else_the_default_and_reads_cost_nothing() {
+    let calendar = governance::Calendar::posix("CST-8").unwrap();
+    let mut spec = PolicySpec {
+        default_estimated_cost: Micros(5),
+        calendar: calendar.clone(),
+        ..PolicySpec::default()
+    };
+    let facts = CapabilityFacts {
+        estimated_cost: Some(Micros(7)),
+        ..CapabilityFacts::default()
+    };
+    spec.capabilities.insert("tool/x".to_owned(), facts);
+    let policy = policy(spec);
+    assert_eq!(policy.estimate("tool/x", Kind::Tool), Micros(7));
+    assert_eq!(policy.estimate("tool/y", Kind::Tool), Micros(5));
+    assert_eq!(policy.estimate("resource/y", Kind::Resource), Micros::ZERO);
+    assert_eq!(policy.calendar(), &calendar);
 }
 
 #[test]
@@ -756,4 +817,17 @@ fn a_governor_and_its_permits_say_what_the_policy_says() {
     assert_eq!(settled.cost, Micros(6));
     let usage = ready(governor.usage(Timestamp(JANUARY))).unwrap();
     assert_eq!((usage[0].running, usage[0].spent), (0, Micros(6)));
+}
+
+#[test]
+fn what_is_reserved_has_a_name_by_which_a_record_can_settle_it() {
+    let quota = std::sync::Arc::new(common::Shared::default());
+    let governor = Governor::new(policy(PolicySpec::default()), std::sync::Arc::clone(&quota));
+    let permit = ready(governor.admit(ask("a", JANUARY))).unwrap();
+    let name = permit.name().unwrap();
+    assert_eq!((&*name.principal, name.node, name.sequence), ("a", 1, 2));
+    permit.settle_on_record(Micros(6), governance::Ending::Succeeded, Timestamp(JANUARY));
+    let permit = ready(governor.admit(ask("a", JANUARY))).unwrap();
+    permit.settle(Micros(7), governance::Ending::Succeeded, Timestamp(JANUARY));
+    assert_eq!(*quota.on_record.lock().unwrap(), [Micros(6)]);
 }

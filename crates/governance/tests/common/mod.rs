@@ -4,11 +4,15 @@
 pub(crate) mod made;
 
 use governance::{
-    Ask, Denial, Governor, Kind, MemoryQuota, Micros, Permit, Policy, PolicySpec, Quota, Rules,
-    Timestamp,
+    Ask, Calendar, Charges, Denial, Governor, Kind, MemoryQuota, MemoryReservation, Micros, Permit,
+    Policy, PolicySpec, Quota, QuotaStore, Remaining, ReservationName, ReserveError, Rules,
+    Timestamp, UnavailableError, Usage,
 };
 use std::{
-    sync::Arc,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Waker},
 };
 
@@ -62,4 +66,61 @@ pub(crate) fn admit(
     ask: Ask<'_>,
 ) -> Result<Permit<MemoryQuota>, Denial> {
     ready(governor.admit(ask))
+}
+
+/// Counters as other processes share them: they can fail to answer, and a record of calls can settle
+/// what is reserved.
+#[derive(Default)]
+pub(crate) struct Shared {
+    pub(crate) quota: MemoryQuota,
+    pub(crate) is_silent: AtomicBool,
+    /// What was settled on record, in the order of the calls' ends.
+    pub(crate) on_record: Mutex<Vec<Micros>>,
+}
+
+impl QuotaStore for Shared {
+    type Reservation = MemoryReservation;
+
+    async fn reserve(
+        &self,
+        charges: Charges<'_>,
+    ) -> Result<(MemoryReservation, Remaining), ReserveError> {
+        if self.is_silent.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        self.quota.reserve(charges).await
+    }
+
+    fn settle(&self, reservation: MemoryReservation, actual: Micros) {
+        self.quota.settle(reservation, actual);
+    }
+
+    fn name(&self, _: &MemoryReservation) -> Option<ReservationName> {
+        Some(ReservationName {
+            principal: "a".into(),
+            node: 1,
+            sequence: 2,
+        })
+    }
+
+    fn settled_on_record(&self, reservation: MemoryReservation, actual: Micros) {
+        self.on_record.lock().unwrap().push(actual);
+        self.quota.settle(reservation, actual);
+    }
+
+    fn release(&self, reservation: MemoryReservation) {
+        self.quota.release(reservation);
+    }
+
+    async fn remaining(&self, charges: Charges<'_>) -> Result<Remaining, UnavailableError> {
+        self.quota.remaining(charges).await
+    }
+
+    async fn usage(
+        &self,
+        calendar: &Calendar,
+        now: Timestamp,
+    ) -> Result<Vec<Usage>, UnavailableError> {
+        self.quota.usage(calendar, now).await
+    }
 }
