@@ -138,7 +138,7 @@ pub(crate) enum Command {
     /// Sums up what was used, and explains rules
     #[command(subcommand)]
     Governance(GovernanceCommand),
-    /// Decides calls that wait for it
+    /// Shows calls that wait for a decision, decides on them, and takes decisions back
     #[command(subcommand)]
     Approvals(ApprovalsCommand),
     /// Lists the sessions of a running server, and ends them

@@ -59,7 +59,7 @@ pub(crate) enum LedgerCommand {
         #[arg(long, value_enum, default_value_t)]
         format: super::ReportFormat,
     },
-    /// Proves that no entry was changed, taken out, put in or cut off
+    /// Checks that no entry was changed, taken out, put in or cut off, and how far checkpoints prove that
     #[command(after_help = VERIFY_CODES)]
     Verify {
         #[command(flatten)]
@@ -96,8 +96,8 @@ pub(crate) enum LedgerCommand {
         #[command(flatten)]
         page: Page,
     },
-    /// Goes on with a ledger that ends before its own checkpoints, which a server refuses to: says so
-    /// in the ledger, and sets the file of checkpoints aside
+    /// Accepts a ledger that its file of checkpoints contradicts, which a server refuses: records that
+    /// in the ledger, and sets the file aside
     #[command(after_help = super::EXIT_CODES)]
     AcceptRollback {
         #[command(flatten)]
@@ -172,7 +172,7 @@ pub(crate) enum ApprovalsCommand {
         settings: Settings,
         #[command(flatten)]
         who: Whose,
-        /// How far they have come
+        /// Only those in this state
         #[arg(long, value_enum, default_value_t)]
         state: StateName,
         /// The most to list
