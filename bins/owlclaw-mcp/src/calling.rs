@@ -72,7 +72,9 @@ fn meant(tool: &str, listed: &Value) -> Option<String> {
     let names: Vec<&str> = tools.filter_map(|tool| tool["name"].as_str()).collect();
     match nearest(tool, names.iter().copied()) {
         Some(name) => Some(format!("did you mean `{name}`?")),
-        None if names.is_empty() => Some("this client sees no tools: see --as".to_owned()),
+        None if names.is_empty() => {
+            Some("this client may see no tools; name another client with --as".to_owned())
+        }
         None => Some("`owlclaw-mcp tools list` shows what there is".to_owned()),
     }
 }

@@ -87,8 +87,7 @@ fn pretty(json: &Value) -> String {
     serde_json::to_string_pretty(json).unwrap_or_default()
 }
 
-/// A table of TOML, whose strings and lists are written as those of JSON are; objects in it are
-/// tables below it.
+/// A table of TOML. Strings and lists are written as in JSON; objects become tables below it.
 fn toml(name: &str, entry: &Value) -> String {
     let mut text = format!("[{name}]");
     let mut tables = String::new();
@@ -285,7 +284,7 @@ fn place(client: ClientName) -> &'static str {
     }
 }
 
-/// Rules name clients, and a client that is not told its name has those for nobody in particular.
+/// A hint where rules name clients and the entry names none: such a client has the rules for everybody.
 fn whose_rules(asked: &ClientConfig, config: &Config) -> Option<String> {
     let clients: Vec<&str> = config
         .governance

@@ -18,7 +18,7 @@ pub struct ToolRow {
     /// Name of the handler or skill, if it is not the tool's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Why its calls are refused, whoever makes them.
+    /// Reason why all calls of the tool are refused, if they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
     /// What carries it out: `native`, `python`, `command`, `http`, …

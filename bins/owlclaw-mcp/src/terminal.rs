@@ -75,8 +75,8 @@ pub(crate) fn is_read() -> bool {
     io::stdout().is_terminal()
 }
 
-/// JSON with characters that mislead whoever reads it as escapes, which say the same. Line ends between
-/// values stay.
+/// JSON with misleading characters as escapes, which leaves its value as it is. Line ends between values
+/// stay.
 pub(crate) fn json_text(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {

@@ -534,7 +534,7 @@ fn clients_are_told_how_to_start_the_server() {
     assert!(!said.contains("ana, ben"), "{said}");
 }
 
-/// What is printed for a client, read by a parser of its file's format, and where the entry stands.
+/// The printed entry of a client, read by a parser of its file's format, and its place.
 fn parsed(client: &str, text: &str) -> (Value, &'static str) {
     match client {
         "codex" => {

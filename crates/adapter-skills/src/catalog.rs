@@ -26,17 +26,17 @@ pub struct SkillCatalog {
     by_uri: HashMap<String, Target>,
     /// The skill that governs a tool, by the tool's name: those that are there, and those that were.
     rules: BTreeMap<String, Arc<Skill>>,
-    /// Tools that a file says it is about which cannot be used.
+    /// Tools named in files that cannot be used.
     holds: BTreeMap<String, Hold>,
-    /// Tools that such a file is about if it has the name of its directory.
+    /// Tools with the name of the directory of such a file.
     holds_by_directory: BTreeMap<String, Hold>,
-    /// By the directory of each skill that is named otherwise, its name.
+    /// Names of skills that differ from the name of their directory, by that directory.
     misnamed: BTreeMap<String, (String, Hold)>,
-    /// What cannot be used, by its path.
+    /// Files that cannot be used, by path.
     unfit: BTreeMap<PathBuf, Hold>,
-    /// Why there may be skills that nothing is known of.
+    /// Reason why there may be skills that were not found.
     incomplete: Option<Hold>,
-    /// Tools whose skill was here and is not any more.
+    /// Tools whose skill was deleted.
     gone: BTreeMap<String, PathBuf>,
 }
 
@@ -45,7 +45,7 @@ pub struct SkillCatalog {
 pub struct Hold {
     /// The problem, with the path and the line. For operators.
     pub problem: String,
-    /// What to do about it, in one sentence.
+    /// The cure, in one sentence.
     pub hint: &'static str,
 }
 
@@ -199,9 +199,9 @@ impl SkillCatalog {
         catalog
     }
 
-    /// This catalogue as the one that follows `before`: the rules of skills that were there stay those
-    /// of their tools. With `forgets`, those of files that are gone do not; those of files that cannot
-    /// be used any more always do.
+    /// Makes this catalogue follow `before`: rules of skills that it had stay in force for their tools.
+    /// With `forgets`, rules of deleted files do not; rules of files that cannot be used any more always
+    /// do.
     #[must_use]
     pub fn following(mut self, before: &Self, forgets: bool) -> Self {
         for (tool, skill) in &before.rules {
@@ -229,8 +229,8 @@ impl SkillCatalog {
             .map(|(tool, skill)| (tool.as_str(), skill))
     }
 
-    /// Why `tool` must not be called as if nothing governed it, where something was meant to that
-    /// cannot be used. `is_tool` knows which names are those of tools.
+    /// The reason to hold `tool` back, if a file that should govern it cannot be used. `is_tool` tells
+    /// names of tools from others.
     pub fn hold_of(&self, tool: &str, is_tool: impl Fn(&str) -> bool) -> Option<&Hold> {
         let said = self.holds.get(tool);
         if said.is_some() || self.by_name.contains_key(tool) {

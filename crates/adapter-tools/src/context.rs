@@ -32,7 +32,7 @@ pub type TaskSink = Arc<dyn Fn() + Send + Sync>;
 pub struct ToolCx {
     /// Who calls: the principal that governs quotas.
     pub principal: Arc<str>,
-    /// The roles of whoever calls that whoever authenticated it vouches for, sorted; `None` if there are none.
+    /// Roles of the caller that its proof of identity vouches for, sorted; `None` if there are none.
     pub roles: Option<Arc<[Arc<str>]>>,
     /// Which call this is. Its client has chosen it: two clients may have the same.
     pub request_id: Arc<str>,
@@ -97,7 +97,7 @@ impl ToolCx {
         }
     }
 
-    /// Sets the roles of whoever calls.
+    /// Sets the roles of the caller.
     #[must_use]
     pub fn with_roles(mut self, roles: Option<Arc<[Arc<str>]>>) -> Self {
         self.roles = roles;

@@ -47,7 +47,7 @@ pub struct Tool {
     kind: ToolKind,
     source: Option<Cow<'static, str>>,
     meta: Map<String, Value>,
-    /// Why it cannot be offered, as whoever made it found out.
+    /// Reason why the tool cannot be offered, found by its maker.
     refused: Option<Cow<'static, str>>,
     executor: Arc<dyn Executor>,
 }
@@ -476,7 +476,7 @@ impl Tool {
         Ok(output)
     }
 
-    /// Why the tool cannot be offered, as whoever made it said.
+    /// Reason why the tool cannot be offered, according to its maker.
     pub(crate) fn refusal(&self) -> Option<&str> {
         self.refused.as_deref()
     }

@@ -66,8 +66,8 @@ impl<Q: QuotaStore> Gateway<Q> {
         }))
     }
 
-    /// Decides an approval, or takes a decision back, as an operator, who is on record as
-    /// `operator:` and what `verdict` says; what it is then.
+    /// Decides an approval, or revokes a decision, as an operator, who is on record as `operator:` and
+    /// the name in `verdict`. Returns the approval as it is then.
     ///
     /// # Errors
     ///

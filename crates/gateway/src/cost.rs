@@ -79,7 +79,7 @@ impl Tally {
         self.fault.get()
     }
 
-    /// Its caller is told of a failure with this code by a result, not by an error.
+    /// Notes the code of a failure that is answered with a result instead of an error.
     pub(crate) fn told_code(&self, code: i32) {
         let _ = self.code.set(code); // it is told once
     }

@@ -47,8 +47,8 @@ pub enum InvocationError {
     /// It was not done by its deadline.
     #[error("not done within {} s", .0.as_secs_f64())]
     TimedOut(Duration),
-    /// The server stopped before it was done, and nobody knows how far it came. The ledger has it by
-    /// this name, unless it runs without a record.
+    /// The server stopped before the call had ended; it may have been done. The ledger has it by this
+    /// name, unless it runs without a record.
     #[error("the server stopped before the call had ended")]
     Stopped(Option<CallId>),
     /// The tool failed, or could not run.
@@ -357,7 +357,7 @@ impl Told {
         }
     }
 
-    /// Something that whoever has called a tool can act upon (decisions D4 and D40).
+    /// Marks a failure that the model behind a call can act upon (decisions D4 and D40).
     fn for_models(self) -> Self {
         Self {
             is_for_models: true,

@@ -112,7 +112,7 @@ pub enum Decision {
     Approve,
     /// It may not.
     Deny,
-    /// An earlier decision is taken back, if no call has used it: whoever calls again asks anew.
+    /// An earlier decision is revoked, if no call has used it: the next call asks anew.
     Revoke,
 }
 
@@ -167,8 +167,8 @@ pub struct NewApproval {
     pub principal: String,
     /// What, as `kind/name`.
     pub capability: String,
-    /// The arguments as JSON text, already redacted: they are shown to whoever decides. No approval
-    /// is made of longer ones than [`crate::MAX_ARGUMENTS_BYTES`]: nobody approves what is cut.
+    /// The arguments as JSON text, already redacted, as the decider sees them. No approval is made
+    /// of longer ones than [`crate::MAX_ARGUMENTS_BYTES`], since they would be cut.
     pub arguments: String,
     /// The version of the rules that ask for it.
     pub policy_version: u64,
@@ -242,7 +242,7 @@ pub enum ApprovalProblem {
     #[error("the approval was taken back")]
     Revoked,
     /// The arguments to approve are too large to be shown as a whole.
-    #[error("what is to be approved is too large to be shown")]
+    #[error("the arguments to approve are too large to be shown")]
     TooLarge,
 }
 
@@ -301,7 +301,7 @@ impl Approval {
         }
     }
 
-    /// Decides, or takes a decision back, if that is still possible and whoever decides may.
+    /// Decides, or revokes a decision, if that is still possible and the decider is allowed to.
     pub(crate) fn decide(&mut self, verdict: &Verdict) -> Result<(), ApprovalProblem> {
         let is_revoked = verdict.decision == Decision::Revoke;
         match (self.state_at(verdict.at_us), is_revoked) {

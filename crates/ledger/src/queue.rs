@@ -306,8 +306,8 @@ impl Shared {
     }
 
     /// Hands over the end of an open call, and its room with it. Never refuses: that is what the
-    /// room was for. `keep` is what is to be done for a call that holds a key, `charge` what is to be
-    /// told of its cost, and `durable` says that it is waited for until it is on disk.
+    /// room was for. `keep` is the answer to keep for a call that holds a key, `charge` the cost to
+    /// charge, and with `durable` the end is waited for until it is on disk.
     pub(crate) fn push_end(
         &self,
         call: CallId,

@@ -81,8 +81,8 @@ const TABLES_2: &str = "
     CREATE INDEX idempotency_key_by_expiry ON idempotency_key (until_us);
 ";
 
-/// Version 3. A decision and its being taken back are kept with how whoever decided proved who they
-/// are, and why; `decision` is what was decided, whatever has become of it.
+/// Version 3. A decision and its revocation are kept with the decider's proof of identity and reason;
+/// `decision` stays after a revocation.
 const TABLES_3: &str = "
     ALTER TABLE approval ADD COLUMN decision TEXT;
     ALTER TABLE approval ADD COLUMN decided_proof TEXT;

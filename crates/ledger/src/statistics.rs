@@ -90,7 +90,7 @@ pub struct Durations(
 const PAGE: usize = 1_000;
 
 /// Calls in numbers as [`ReadLedger::statistics`] has them, and with them the refusals that were counted
-/// together instead of written one by one: those of a flood are of its beginning.
+/// together instead of written one by one, at the time at which their flood began.
 ///
 /// # Errors
 ///

@@ -88,7 +88,7 @@ pub fn succeeded(response: &Value) -> bool {
 ///
 /// # Panics
 ///
-/// If the call did not fail, or by the tool's own word.
+/// If the call did not fail, or the tool itself reported the failure.
 #[must_use]
 pub fn failure_of(response: &Value) -> Value {
     if let Some(error) = response.get("error") {

@@ -148,9 +148,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Frames<T> {
             return Poll::Ready(Ok(()));
         }
         self.activity.flooded();
-        Poll::Ready(Err(io::Error::other(
-            "too many frames came that carry nothing",
-        )))
+        Poll::Ready(Err(io::Error::other("too many frames without payload")))
     }
 }
 

@@ -63,8 +63,8 @@ struct Stream {
     readers: u64,
     /// False once the reader has gone.
     is_read: bool,
-    /// Answers that it has not read, whether they are kept or not: the bounds are those of what is
-    /// kept for others who may come.
+    /// Answers that it has not read yet. They do not count against the bounds of what is kept for readers
+    /// that may come back.
     unread: VecDeque<(EventId, Bytes)>,
     waker: Option<Waker>,
 }
@@ -268,7 +268,7 @@ impl Writer {
         self.replay.record(self.stream, frame)
     }
 
-    /// The same of an answer, which whoever reads the stream gets however large it is.
+    /// Records an answer, which the reader of the stream gets however large it is.
     pub(crate) fn record_answer(&self, frame: Bytes) -> EventId {
         self.replay.record_as(self.stream, frame, true)
     }

@@ -182,7 +182,7 @@ impl Sessions {
         }
     }
 
-    /// The session that was used least recently of those that nobody uses: of `principal`, or of all.
+    /// The least recently used session without a stream or a running request: of `principal`, or of all.
     fn idle_longest(&self, principal: Option<&Principal>) -> Option<Arc<Session>> {
         let mut found: Option<(u64, Arc<Session>)> = None;
         for shard in &self.shards {

@@ -148,7 +148,7 @@ impl SharedSocket {
         }
     }
 
-    /// The ownership, or who has it.
+    /// Takes the ownership, or names its holder.
     fn claim(&self) -> Result<Result<Ownership, String>, JoinError> {
         let mut path = self.path.clone().into_os_string();
         path.push(".lock");
@@ -396,7 +396,7 @@ fn is_same_user(stream: &UnixStream) -> io::Result<bool> {
     Ok(stream.peer_cred()?.uid() == own.peer_cred()?.uid())
 }
 
-/// Listens where nobody does: the lock is held.
+/// Listens at `path`. The lock is held, so a socket that is there has no listener.
 fn listen(path: &Path) -> io::Result<net::UnixListener> {
     match fs::symlink_metadata(path) {
         // Of an owner that was killed.

@@ -19,7 +19,7 @@ pub(crate) struct NoRoom;
 
 /// A client sends too many frames that carry nothing. It stands for itself in an [`io::Error`].
 #[derive(Debug, thiserror::Error)]
-#[error("too many frames came that carry nothing")]
+#[error("too many frames without payload")]
 pub(crate) struct Flooded;
 
 /// A connection whose bytes are counted from one whole message to the next.

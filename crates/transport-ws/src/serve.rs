@@ -445,7 +445,7 @@ where
             }
             tungstenite::Error::Io(error) if is(error, |it| it.is::<Flooded>()) => {
                 self.place.flooded();
-                (CloseCode::Policy, "too many frames came that carry nothing")
+                (CloseCode::Policy, "too many frames without payload")
             }
             tungstenite::Error::Capacity(CapacityError::MessageTooLong { .. }) => {
                 (CloseCode::Size, "the message is too large")

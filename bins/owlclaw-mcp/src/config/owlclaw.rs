@@ -115,7 +115,7 @@ fn limits(
         };
         if !origins.contains_key(own) {
             let message = format!("`{path}` is not read here, so that it limits nothing");
-            let hint = format!("say it as `{own}` in the configuration of this server");
+            let hint = format!("set `{own}` in the configuration of this server");
             let problem = Problem::error(document.origin(node.at), message);
             problems.push(problem.key(own).hint(hint));
         }

@@ -30,7 +30,7 @@ pub(super) fn findings(loaded: &Loaded, imports: bool) -> Vec<Finding> {
         Ok(survey) => survey,
         Err(failure) => {
             let finding = Finding::error(AREA, crate::command::explain(&*failure));
-            let hint = "mend what it says; `owlclaw-mcp tools list` tries again";
+            let hint = "correct what the message names; `owlclaw-mcp tools list` tries again";
             findings.push(finding.hint(hint));
             return findings;
         }

@@ -97,7 +97,7 @@ pub(crate) fn export(
     Ok(())
 }
 
-/// A call that has not ended, or of which nobody knows how.
+/// A call that has not ended, or whose end is unknown.
 struct Open {
     sequence: u64,
     started: Started,

@@ -22,7 +22,7 @@ pub(super) type Row = Vec<Cell>;
 pub(super) enum Cell {
     /// A value of ours.
     Plain(Value),
-    /// JSON of somebody else's, in one line: numbers in it have all of their digits.
+    /// JSON as it was kept, in one line: numbers have all of their digits.
     Json(Box<RawValue>),
 }
 

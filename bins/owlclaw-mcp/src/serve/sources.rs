@@ -12,7 +12,7 @@ use super::services::Services;
 use crate::Failure;
 use crate::config::Config;
 
-/// A tool that somebody has written or configured, and that is not on offer.
+/// A tool that is written or configured, and not on offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NotOffered {
     /// Name of the tool.

@@ -150,7 +150,7 @@ impl Seat {
     }
 }
 
-/// Serves the client of this process, and those of others, until the former goes.
+/// Serves the client of this process, and those of guests, until the former leaves.
 pub(super) async fn serve(server: &Server, seat: &mut Seat) -> Result<(), Failure> {
     let lifecycle = &server.lifecycle;
     let guests = seat.guests.take();

@@ -46,7 +46,7 @@ enum Answer {
     Something,
     /// With a result that is an error and has this in its text.
     Failed(&'static str),
-    /// With this code of a failure.
+    /// A failure with this code.
     Code(i64),
     /// Clearly, one way or another.
     Clear,

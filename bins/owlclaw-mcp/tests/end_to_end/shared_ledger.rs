@@ -219,7 +219,7 @@ async fn two_servers_never_spend_more_than_one_budget() {
     spending.end_exactly(&postgres).await;
 }
 
-/// Budgets that are spent where nobody asks for more; `OWLCLAW_BUDGET_ROUNDS` says how many.
+/// Default number of budgets that are spent; `OWLCLAW_BUDGET_ROUNDS` sets another one.
 const ROUNDS: u64 = 5;
 
 #[tokio::test]

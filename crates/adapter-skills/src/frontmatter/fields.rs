@@ -20,13 +20,13 @@ pub struct BadField {
 }
 
 impl BadField {
-    /// Whether the skill's tool is held back, because what the field should have said governs it.
+    /// True if the skill's tool is held back because of the field, which governs it.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.consequence == HELD
     }
 
-    /// Whether it is a key that nothing reads, in a place where all others limit calls.
+    /// True for an unknown key among keys that limit calls.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         self.consequence == UNKNOWN

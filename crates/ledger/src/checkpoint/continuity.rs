@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Why a ledger must not be gone on with unless an operator says so.
+/// Reasons not to continue a ledger unless an operator accepts it.
 #[derive(Debug, thiserror::Error)]
 pub enum ContinuityError {
     /// The ledger ends before the last line of the file, or is missing.
@@ -81,12 +81,12 @@ fn ends_with(last: u64) -> String {
     }
 }
 
-/// Holds a ledger against the file of its checkpoints before it is gone on with. `ledger` is `None`
-/// where there is none yet.
+/// Compares a ledger with the file of its checkpoints before it is continued. `ledger` is `None` where
+/// there is none yet.
 ///
 /// # Errors
 ///
-/// [`ContinuityError`] when it must not be gone on with.
+/// [`ContinuityError`] when it must not be continued.
 pub fn check_continuity(
     ledger: Option<&mut dyn ReadLedger>,
     file: &Path,

@@ -47,7 +47,7 @@ const APPEND: &str = "WITH moved AS (
 /// The statements that tell what calls have cost, where there is a table for that.
 #[derive(Debug)]
 pub(super) struct ChargeStatements {
-    /// As [`APPEND`].
+    /// [`APPEND`] with charges.
     append: String,
     alone: String,
 }
