@@ -1146,6 +1146,34 @@ fn whatever_is_done_to_a_ledger_shows() {
     assert_eq!(unexpected, [""; 0]);
 }
 
+/// The row is as it was again, and two calls have it.
+#[test]
+fn a_used_approval_that_is_used_again_shows() {
+    let files = ledger();
+    let connection = files.connection();
+    let sql = "UPDATE approval SET state = 'approved', used_by = NULL, used_us = NULL
+               WHERE state = 'used'";
+    assert_eq!(connection.execute(sql, []).unwrap(), 1);
+    drop(connection);
+    let recorder = files.serve();
+    let runtime = runtime();
+    runtime.block_on(async {
+        let claims = [Claim::Approval {
+            approval: files.used,
+            binding: BINDING,
+        }];
+        let start = Start {
+            approval: Some(files.used),
+            ..start(CALLS, "{}")
+        };
+        let call = recorder.begin_claiming(&start, &claims).await.unwrap();
+        call.finish(&End::new(Outcome::Succeeded)).await.unwrap();
+    });
+    files.close(&runtime, &recorder);
+    let wrong = files.verify(true, true).first_wrong.unwrap();
+    assert_eq!(wrong.what, Fault::TableDiffers { table: "approval" });
+}
+
 #[test]
 fn a_rewritten_ledger_names_what_was_sealed_last() {
     let files = ledger();

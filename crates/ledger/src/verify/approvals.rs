@@ -1,8 +1,8 @@
 use super::{Fault, Stop, Wrong};
 use crate::{
-    Approval, ApprovalId, ApprovalRow, ApprovalState, Decision, Event, Filter, MAX_TEXT_BYTES,
-    NoteFilter, NoteKind, NoteRecord, Noted, Outcome, QueryError, ReadLedger, Verdict,
-    checkpoint::hex, codec, shelf::KEEP_APPROVALS_US,
+    Approval, ApprovalId, ApprovalRow, ApprovalState, CallId, Decision, Event, Filter,
+    MAX_TEXT_BYTES, NoteFilter, NoteKind, NoteRecord, Noted, Outcome, QueryError, ReadLedger,
+    Verdict, checkpoint::hex, codec, shelf::KEEP_APPROVALS_US,
 };
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -202,30 +202,36 @@ fn has_come_so_far(
                         && detail(noted)["decided"] == decided.unwrap_or_default()
                 }
             };
-            is_revoked && (is_undecided || is_decided()) && unused && !is_used(ledger, approval)?
+            is_revoked
+                && (is_undecided || is_decided())
+                && unused
+                && !is_used(ledger, approval, None)?
         }
         // Nobody has taken it back.
         _ if approval.revoked.is_some() || revoked.is_some() => false,
         // Decided beside a server, which has not put it on record yet.
         ApprovalState::Approved | ApprovalState::Denied if !row.noted => {
-            is_undecided && unused && !is_used(ledger, approval)?
+            is_undecided && unused && !is_used(ledger, approval, None)?
         }
         state @ (ApprovalState::Approved | ApprovalState::Denied) => {
-            is_decided_as(state) && unused && !is_used(ledger, approval)?
+            is_decided_as(state) && unused && !is_used(ledger, approval, None)?
         }
         ApprovalState::Expired => {
             has_expired
                 && unused
                 && (is_undecided || is_decided_as(ApprovalState::Approved))
-                && !is_used(ledger, approval)?
+                && !is_used(ledger, approval, None)?
         }
         ApprovalState::Used => {
             is_decided_as(ApprovalState::Approved)
                 && match approval.used_by {
                     None => false,
-                    Some(call) => ledger
-                        .call(call)?
-                        .is_some_and(|record| record.started.approval == Some(approval.id)),
+                    Some(call) => {
+                        ledger
+                            .call(call)?
+                            .is_some_and(|record| record.started.approval == Some(approval.id))
+                            && !is_used(ledger, approval, Some(call))?
+                    }
                 }
         }
     })
@@ -252,8 +258,12 @@ fn says(noted: &Noted, state: ApprovalState, member: &str, verdict: Option<&Verd
         && verdict.at_us == noted.at_us.min(i64::MAX as u64)
 }
 
-/// Whether a call was let through with this approval.
-fn is_used(ledger: &mut dyn ReadLedger, approval: &Approval) -> Result<bool, QueryError> {
+/// Whether a call other than `except` was let through with this approval.
+fn is_used(
+    ledger: &mut dyn ReadLedger,
+    approval: &Approval,
+    except: Option<CallId>,
+) -> Result<bool, QueryError> {
     let mut before = None;
     loop {
         let filter = Filter {
@@ -269,7 +279,7 @@ fn is_used(ledger: &mut dyn ReadLedger, approval: &Approval) -> Result<bool, Que
         // Who was refused has not used it.
         let used = calls.iter().any(|call| {
             let outcome = call.ended.as_ref().map(|ended| &ended.outcome);
-            !matches!(outcome, Some(Outcome::Denied { .. }))
+            Some(call.call) != except && !matches!(outcome, Some(Outcome::Denied { .. }))
         });
         if used {
             return Ok(true);
