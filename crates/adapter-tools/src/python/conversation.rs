@@ -217,14 +217,23 @@ fn failure(error: ErrorFrame) -> Answer {
     }))
 }
 
+/// How many characters of a cost that cannot be read are logged.
+const MAX_TOLD_DIGITS: usize = 40;
+
 fn add(place: &Place, id: u64, cost: &CostFrame) {
-    let micros = cost.usd.as_deref().map(money::micros);
-    if micros == Some(None) {
-        tracing::warn!("a handler reported a cost that is no amount of money");
-        return;
+    // What is no amount is no less than any.
+    let micros = |usd: &str| money::micros(usd).unwrap_or(u64::MAX);
+    let micros = cost.usd.as_deref().map(micros);
+    if micros == Some(u64::MAX) {
+        let usd = cost.usd.as_deref().unwrap_or_default();
+        let usd: String = usd.chars().take(MAX_TOLD_DIGITS).collect();
+        tracing::warn!(
+            usd,
+            "a handler reported a cost that is no amount of money, or too large; the call is charged the largest amount"
+        );
     }
     place.with_meter(id, |meter| {
-        if let Some(micros) = micros.flatten() {
+        if let Some(micros) = micros {
             meter.add_cost_micros(micros);
         }
         meter.add_tokens(cost.tokens_in.unwrap_or(0), cost.tokens_out.unwrap_or(0));
