@@ -568,6 +568,18 @@ fn variables_are_checked_like_keys() {
             "warning MCP_SERVER_HTTP_PROT: the environment variable `MCP_SERVER_HTTP_PROT` is unknown and ignored | did you mean `MCP_SERVER_HTTP_PORT`?",
         ),
         (
+            ("MCP_SERVER_GOVERNANCE__DEFAULT__TOOLS__DENI", "pay"),
+            "MCP_SERVER_GOVERNANCE__DEFAULT__TOOLS__DENI: the environment variable `MCP_SERVER_GOVERNANCE__DEFAULT__TOOLS__DENI` is unknown | did you mean `MCP_SERVER_GOVERNANCE__DEFAULT__TOOLS__DENY`?",
+        ),
+        (
+            ("MCP_SERVER_GOVERNANCE_CONFIRM", "pay"),
+            "MCP_SERVER_GOVERNANCE_CONFIRM: the environment variable `MCP_SERVER_GOVERNANCE_CONFIRM` is unknown | did you mean `MCP_SERVER_GOVERNANCE__CONFIRM`?",
+        ),
+        (
+            ("MCP_SERVER_GOVERNENCE__CONFIRM", "pay"),
+            "MCP_SERVER_GOVERNENCE__CONFIRM: the environment variable `MCP_SERVER_GOVERNENCE__CONFIRM` is unknown | did you mean `MCP_SERVER_GOVERNANCE__CONFIRM`?",
+        ),
+        (
             ("MCP_SERVER_LOGGING_LEVEL", "INFO"),
             "warning MCP_SERVER_LOGGING_LEVEL: the environment variable `MCP_SERVER_LOGGING_LEVEL` is unknown and ignored | did you mean `MCP_SERVER_LOGGING__LEVEL`?",
         ),

@@ -15,6 +15,8 @@ use super::shape::{Format, Keys, Leaf, Shape, settings};
 
 /// What every variable of ours begins with.
 const PREFIX: &str = "MCP_SERVER_";
+/// The sections that restrict calls, as names of variables begin.
+const RULES: [&str; 4] = ["GOVERNANCE", "IDENTITY", "LEDGER", "REDACTION"];
 /// What separates a section from its key.
 const SEPARATOR: &str = "__";
 
@@ -189,8 +191,8 @@ pub(super) fn written_out(text: &str) -> Result<(), Misfit> {
     }
 }
 
-/// A warning, since the prefix may be shared with another program; an error below a table, since
-/// who writes such a name means a rule, and a rule must not be ignored.
+/// A warning, since the prefix may be shared with another program; an error for a name with a section and
+/// a key, or with a section of rules, which is meant for this program: a rule must not be ignored.
 fn unknown(name: &str, known: &BTreeMap<String, (&[&str], &Shape)>) -> Problem {
     let origin = Origin::Environment(name.to_owned());
     let is_below = |table: &str| {
@@ -206,13 +208,19 @@ fn unknown(name: &str, known: &BTreeMap<String, (&[&str], &Shape)>) -> Problem {
             .key(join(path))
             .hint("write it into the file");
     }
-    let problem = Problem::warning(
-        origin,
-        format!("the environment variable `{name}` is unknown and ignored"),
-    );
+    let message = format!("the environment variable `{name}` is unknown and ignored");
+    let rest = name.trim_start_matches(PREFIX);
+    let is_ours = rest.contains(SEPARATOR) || RULES.iter().any(|section| rest.starts_with(section));
+    let problem = match is_ours {
+        true => Problem::error(
+            origin,
+            format!("the environment variable `{name}` is unknown"),
+        ),
+        false => Problem::warning(origin, message),
+    };
     // Without the prefix, which would make everything alike.
     let candidates = known.keys().filter_map(|name| name.strip_prefix(PREFIX));
-    match nearest(name.trim_start_matches(PREFIX), candidates) {
+    match nearest(rest, candidates) {
         Some(candidate) => problem.hint(format!("did you mean `{PREFIX}{candidate}`?")),
         None => problem.hint(format!("a section and its key are joined by `{SEPARATOR}`")),
     }
