@@ -13,8 +13,8 @@ use crate::{Admitted, Clock, Invocation, InvocationError, Invoked, Target, askin
 use adapter_tools::Needed;
 use governance::{Confirmation, Micros};
 use ledger::{
-    Approval, ApprovalError, ApprovalId, ApprovalProblem, ApprovalState, Approver, Binding,
-    Decision, Digest, MAX_ARGUMENTS_BYTES, NewApproval, Recorder, Verdict,
+    Approval, ApprovalError, ApprovalId, ApprovalProblem, ApprovalState, Approver, Decision,
+    Digest, MAX_ARGUMENTS_BYTES, NewApproval, Recorder, Verdict,
 };
 use mcp_service::{RequestCx, Service};
 use redaction::{Redactor, TooLong};
@@ -327,14 +327,7 @@ impl<S> Confirmed<S> {
 /// What a call is, to be confirmed as.
 fn binding_of(cx: &RequestCx, admitted: &Admitted<Invocation>) -> Digest {
     let invocation = admitted.inner();
-    let binding = Binding {
-        principal: cx.principal.as_str(),
-        capability: &invocation.capability,
-        definition: invocation.definition().unwrap_or_default(),
-        arguments: invocation.arguments_digest(),
-        policy_version: admitted.policy_version(),
-    };
-    binding.digest()
+    invocation.binding(cx.principal.as_str(), admitted.policy_version())
 }
 
 fn unconfirmed(why: WhyUnconfirmed, approval: Option<PendingApproval>) -> InvocationError {

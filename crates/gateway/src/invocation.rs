@@ -2,7 +2,7 @@ use crate::{Offer, Tally, facts, tasks::Handover};
 use adapter_tools::{Answers, Needed};
 use governance::{Kind, Micros};
 use jsonrpc_core::RawJson;
-use ledger::Digest;
+use ledger::{Binding, Digest};
 use mcp_protocol::model::{CallToolResult, GetPromptResult, ReadResource, ReadResourceResult};
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -159,6 +159,18 @@ impl Invocation {
             Target::Tool(name) => self.offer.definition(name),
             Target::Resource(_) | Target::Prompt(..) => None,
         }
+    }
+
+    /// A digest of all that an approval of this call is for.
+    pub fn binding(&self, principal: &str, policy_version: u64) -> Digest {
+        let binding = Binding {
+            principal,
+            capability: &self.capability,
+            definition: self.definition().unwrap_or_default(),
+            arguments: self.arguments_digest(),
+            policy_version,
+        };
+        binding.digest()
     }
 
     /// The arguments as what is called gets them: without nulls that count as members left out, so that no

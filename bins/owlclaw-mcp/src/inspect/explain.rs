@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use governance::{Caller, Explanation, Remaining};
+use ledger::ApprovalId;
 use serde_json::{Value, json};
 
 use super::sheet::{Sheet, pretty, row};
@@ -49,11 +50,12 @@ pub(crate) fn explain(
                 capability,
                 explanation,
                 violations,
+                approval,
             },
             format,
         ) => match format {
-            ListFormat::Json => Ok(pretty(&object(&explanation, &violations))),
-            ListFormat::Table => table(caller, &capability, &explanation, &violations),
+            ListFormat::Json => Ok(pretty(&object(&explanation, &violations, approval))),
+            ListFormat::Table => table(caller, &capability, &explanation, &violations, approval),
         },
     }
 }
@@ -62,12 +64,16 @@ pub(crate) fn explain(
 const ARGUMENTS: &str = "arguments";
 
 /// `allowed`, `to be confirmed` or `refused`.
-fn verdict(explanation: &Explanation, violations: &[String]) -> &'static str {
+fn verdict(
+    explanation: &Explanation,
+    violations: &[String],
+    approval: Option<ApprovalId>,
+) -> &'static str {
     match (explanation.reason(), explanation.confirmation()) {
         (Some(_), _) => "refused",
         (None, _) if !violations.is_empty() => "refused",
-        (None, Some(_)) => "to_be_confirmed",
-        (None, None) => "allowed",
+        (None, Some(_)) if approval.is_none() => "to_be_confirmed",
+        (None, _) => "allowed",
     }
 }
 
@@ -77,7 +83,7 @@ fn reason(explanation: &Explanation, violations: &[String]) -> Option<&'static s
     by_rule.or((!violations.is_empty()).then_some(ARGUMENTS))
 }
 
-fn object(explanation: &Explanation, violations: &[String]) -> Value {
+fn object(explanation: &Explanation, violations: &[String], approval: Option<ApprovalId>) -> Value {
     let steps = explanation.steps.iter().map(|step| {
         json!({
             "check": step.check.as_str(),
@@ -86,10 +92,11 @@ fn object(explanation: &Explanation, violations: &[String]) -> Value {
         })
     });
     json!({
-        "verdict": verdict(explanation, violations),
+        "verdict": verdict(explanation, violations, approval),
         "reason": reason(explanation, violations),
         "violations": violations,
         "confirmation": explanation.confirmation().map(|who| who.as_str()),
+        "approval": approval.map(|id| id.to_string()),
         "policy_version": explanation.policy_version,
         "steps": steps.collect::<Vec<_>>(),
         "remaining": remaining(&explanation.remaining),
@@ -116,6 +123,7 @@ fn table(
     capability: &str,
     explanation: &Explanation,
     violations: &[String],
+    approval: Option<ApprovalId>,
 ) -> Result<String, Failure> {
     let client = match caller.roles {
         [] => caller.principal.to_owned(),
@@ -144,10 +152,12 @@ fn table(
     };
     let count = |number: Option<u32>| number.map(|it| it.to_string());
     let amount = |amount: Option<governance::Micros>| amount.map(|it| it.to_string());
-    let verdict = match (reason(explanation, violations), explanation.confirmation()) {
-        (Some(reason), _) => format!("refused: {reason}"),
-        (None, Some(who)) => format!("to be confirmed by: {who}"),
-        (None, None) => "allowed".to_owned(),
+    let reason = reason(explanation, violations);
+    let verdict = match (reason, explanation.confirmation(), approval) {
+        (Some(reason), ..) => format!("refused: {reason}"),
+        (None, Some(_), Some(approval)) => format!("allowed once, by {approval}"),
+        (None, Some(who), None) => format!("to be confirmed by: {who}"),
+        (None, None, _) => "allowed".to_owned(),
     };
     Ok(format!(
         "{}\n\nbudget left   {}\nthis minute   {}\nthis day      {}\nrunning       {}\n\

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use adapter_tools::Tool;
 use bytes::Bytes;
-use gateway::{resource_capability, system_clock, tool_capability};
+use gateway::{Invocation, resource_capability, system_clock, tool_capability};
 use governance::{
     Ask, Caller, Explanation, Governor, Kind, MemoryQuota, Micros, Policy, Timestamp,
 };
+use jsonrpc_core::RawJson;
+use ledger::{ApprovalFilter, ApprovalId, ApprovalState};
 use quota_postgres::{PostgresQuota, QuotaOptions};
 
 use super::list::Bench;
@@ -37,8 +39,13 @@ pub(crate) enum Explained {
         explanation: Box<Explanation>,
         /// Violations of the tool's schema by the given arguments.
         violations: Vec<String>,
+        /// Approval that the call would use, where it has to be confirmed.
+        approval: Option<ApprovalId>,
     },
 }
+
+/// The most approvals of one client for one tool that are looked through.
+const MAX_APPROVALS: usize = 1_000;
 
 /// Judges a call by the tools, the rules and the counters of a server that starts now with `config`;
 /// with a database, by the counters of the servers that share it. Counts nothing. What only a running
@@ -103,6 +110,15 @@ async fn judge(
     };
     let explanation = governor.explain(ask).await;
     quotas.close().await;
+    let explanation = explanation?;
+    let approval = match (callee, arguments) {
+        (Callee::Tool(name), Some(arguments)) if explanation.confirmation().is_some() => {
+            let raw = RawJson::from_bytes(Bytes::copy_from_slice(arguments.as_bytes()))?;
+            let call = Invocation::tool(Arc::clone(&bench.offer), name.to_owned(), raw);
+            approval_of(config, caller.principal, &call, explanation.policy_version)?
+        }
+        _ => None,
+    };
     let checked = tool.zip(arguments).map(|(tool, arguments)| {
         let raw = Bytes::copy_from_slice(arguments.as_bytes());
         tool.check(raw).err()
@@ -110,10 +126,34 @@ async fn judge(
     let invalid = checked.flatten();
     let violations = invalid.iter().flat_map(|it| it.violations());
     Ok(Explained::Known {
-        explanation: Box::new(explanation?),
+        explanation: Box::new(explanation),
+        approval,
         violations: violations.map(ToString::to_string).collect(),
         capability,
     })
+}
+
+/// An approval of exactly this call that is given and not used.
+fn approval_of(
+    config: &Config,
+    principal: &str,
+    call: &Invocation,
+    policy_version: u64,
+) -> Result<Option<ApprovalId>, Failure> {
+    if config.ledger.url.is_none() && !config.ledger.path.exists() {
+        return Ok(None);
+    }
+    let binding = call.binding(principal, policy_version);
+    let filter = ApprovalFilter {
+        state: Some(ApprovalState::Approved),
+        expires_after_us: Some(system_clock()),
+        principal: Some(principal),
+        capability: Some(&call.capability),
+        ..ApprovalFilter::default()
+    };
+    let given = store::open_reader(config)?.approvals(MAX_APPROVALS, filter)?;
+    let fitting = given.iter().find(|it| it.binding == binding);
+    Ok(fitting.map(|it| it.id))
 }
 
 /// The counters of a server with this configuration.

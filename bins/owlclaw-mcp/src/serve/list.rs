@@ -39,7 +39,7 @@ pub(crate) struct Problems {
 /// All that a server has to judge calls by, made as a server makes it.
 pub(super) struct Bench {
     pub(super) catalog: Arc<SkillCatalog>,
-    pub(super) offer: Offer,
+    pub(super) offer: Arc<Offer>,
     pub(super) policy: Policy,
     sources: Sources,
     skills_dir: PathBuf,
@@ -58,7 +58,7 @@ impl Bench {
         let policy = policy::policy(config, &catalog, offer.tools())?;
         Ok(Self {
             catalog,
-            offer,
+            offer: Arc::new(offer),
             policy,
             sources,
             skills_dir: scan.root().to_owned(),

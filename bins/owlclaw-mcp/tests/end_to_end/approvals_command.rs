@@ -103,10 +103,23 @@ async fn what_somebody_approves_runs_once() {
         again.messages
     );
 
+    // The question before the call has the answer of the call.
+    let explain = async |mark: &str| {
+        let args = json!({ "mark": mark }).to_string();
+        let call = ["--as", "ana", "--tool", "append", "--args", &args];
+        let words = [&["governance", "explain"][..], &call].concat();
+        let explained = told(&site, &words).await;
+        (explained["verdict"].clone(), explained["approval"].clone())
+    };
+    assert_eq!(explain("rent").await, (json!("allowed"), json!(id)));
+    let open = (json!("to_be_confirmed"), Value::Null);
+    assert_eq!(explain("car").await, open);
+
     // Another call cannot have it, and that one has it once.
     assert_ne!(approval(&pay(&mut client, "car").await), id);
     let paid = pay(&mut client, "rent").await;
     assert_eq!(text(&paid["result"]), "rent", "{paid}");
+    assert_eq!(explain("rent").await, open);
     assert_ne!(approval(&pay(&mut client, "rent").await), id);
     assert_eq!(site.read("executed").matches("rent").count(), 1);
     let used = told(&site, &["approvals", "show", &id]).await;
