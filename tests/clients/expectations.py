@@ -177,7 +177,7 @@ class Judge:
         return error["code"] == code and all(given.get(key) == value for key, value in data.items())
 
     def refused(self, id: str, code: int, /, **data: Any) -> bool:
-        """Whether a call was refused by a result with this code and data, which a model can read."""
+        """Tell calls that were refused by a result with this code and data, which a model can read."""
         outcome = self.outcomes[id]
         told = outcome.get("told") or {}
         right = told.get("code") == code and all(told.get(key) == value for key, value in data.items())
@@ -195,7 +195,7 @@ class Judge:
         return self.unknown(id, -32002)
 
     def failed(self, id: str, code: int, *words: str) -> bool:
-        """Whether a call ended as a tool error; wrong arguments are a JSON-RPC error in older revisions."""
+        """Tell calls that ended as a tool error; wrong arguments are a JSON-RPC error in older revisions."""
         outcome = self.outcomes[id]
         if self.results_carry_errors or code != -32602:
             return outcome.get("isError") is True and all(word in outcome["text"] for word in words)

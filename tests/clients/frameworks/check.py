@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Has agents of other people's frameworks call tools, and looks at what their model reads.
+"""Let agents of other frameworks call tools, and check the text that their model reads.
 
     tests/clients/frameworks/run.sh BINARY [NAME]...
 

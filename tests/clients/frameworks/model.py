@@ -75,12 +75,12 @@ class Model:
         }
 
     def tools(self) -> list[str]:
-        """What was on offer last."""
+        """Tools of the last request."""
         offered = [body["tools"] for body in self.requests if body.get("tools")]
         return [tool["function"]["name"] for tool in offered[-1]] if offered else []
 
     def read(self, id: str) -> str | None:
-        """What it read of the outcome of a call; `None` if it was not asked again."""
+        """Text of a call's outcome that the model read; `None` if it was not asked again."""
         of_call = [
             body
             for body in self.requests

@@ -30,7 +30,7 @@ _current_call = ContextVar("owlclaw_worker_current_call", default=None)
 
 
 class Caller(typing.NamedTuple):
-    """Who makes a call, as the server has established it. No argument of a call changes any of it."""
+    """The caller of a handler, as the server has established it. No argument of a call changes it."""
 
     principal: str  # the name that keys, tokens and certificates stand for
     roles: typing.Tuple[str, ...]  # those that they vouch for
@@ -39,7 +39,7 @@ class Caller(typing.NamedTuple):
 
 
 def caller():
-    """Who makes the call that the running code belongs to; `None` outside of calls.
+    """Return the caller of the running call; `None` outside of calls.
 
     Callable wherever the handler's context is: in asynchronous and synchronous handlers, and in threads that
     `asyncio.to_thread` starts. A thread that is started otherwise has to be told.

@@ -12,7 +12,7 @@ from . import constraints, hints
 from .constraints import InvalidArgument
 from .convert import converter, optional
 
-# What a `session` says about who calls and why. The server alone says so: an argument of such a name does not
+# Members of `session` about the caller. The server alone sets them: an argument of such a name does not
 # reach the session.
 WHO = ("agent_id", "run_id", "tenant_id", "trigger")
 

@@ -1,4 +1,4 @@
-"""What stands in an `Annotated` besides the type: notes for people, bounds, and validators.
+"""Metadata of an `Annotated` besides the type: notes for people, bounds, and validators.
 
 All of them are asked before the handler runs, by the checks of this module where they suffice, else by pydantic;
 also bounds that the schema made of hints expresses, since a skill may publish another schema in its place. What neither
@@ -61,14 +61,14 @@ def flat(metadata):
 
 
 def is_field(value):
-    """Whether `value` is what pydantic's `Field()` or dataclasses' `field()` returns, and no default itself."""
+    """Tell results of pydantic's `Field()` and dataclasses' `field()` from other defaults."""
     return type(value).__module__ == "dataclasses" and type(value).__name__ == "Field" or any(
         base.__name__ == "FieldInfo" for base in type(value).__mro__
     )
 
 
 def is_injected(value):
-    """Whether `value` asks some framework to fill a parameter in, as FastAPI's `Depends()` does."""
+    """Tell values that ask a framework to fill a parameter in, such as FastAPI's `Depends()`."""
     if isinstance(value, type):
         return False
     name = type(value).__name__
@@ -83,7 +83,7 @@ def left_over(hint, metadata):
 
 
 def contains(hint, look=None, depth=0):
-    """Whether a hint has validators, at any level of its arguments: all, or those that `look` finds."""
+    """Tell hints with validators, at any level of their arguments: all, or those that `look` finds."""
     if depth > 50:
         return False
     hint, metadata = hints.peel(hint)
@@ -147,7 +147,7 @@ def _keyword_fits(name, value, kind):
 
 
 def is_portable_pattern(pattern):
-    """Whether a pattern means the same to other validators as to Python's."""
+    """Tell patterns that mean the same to other validators as to Python's."""
     return isinstance(pattern, str) and not re.search(r"\(\?|\\[AZz]", pattern)
 
 
@@ -197,7 +197,7 @@ def adapter_of(hint, metadata, needed=None):
 
 
 def result_check(hint):
-    """What to run a result through: None, or a function that returns the result. Raises `Unrunnable`."""
+    """The function that validates a result and returns it; None if there is none. Raises `Unrunnable`."""
     if hint is hints.MISSING or not contains(hint, left_over):
         return None
     return _adapter(hint, [hint]).validate_python
@@ -303,7 +303,7 @@ _WORDS = {
 
 
 def _own_predicate(note):
-    """What annotated-types' `Predicate` and `Timezone`, and beartype's `Is`, ask of a value; else None."""
+    """The check of annotated-types' `Predicate` and `Timezone`, and of beartype's `Is`; else None."""
     if isinstance(note, type):
         return None
     name = type(note).__name__

@@ -166,7 +166,7 @@ class _Resolver:
 
 
 def may_validate(annotation):
-    """Whether an annotation that cannot be evaluated may have validators."""
+    """Tell annotations that cannot be evaluated and may have validators."""
     return "Annotated" in str(annotation)
 
 
@@ -434,12 +434,12 @@ def is_old_pydantic(cls):
 
 
 def is_known_to_pydantic(cls):
-    """Whether pydantic (of version 2) knows how to make one, as of its `HttpUrl` or a dataclass of its own."""
+    """Tell types that pydantic 2 validates, such as its `HttpUrl` or a dataclass of its own."""
     return is_pydantic_dataclass(cls) or hasattr(cls, "__get_pydantic_core_schema__") and "pydantic" in sys.modules
 
 
 def is_pydantic_dataclass(cls):
-    """Whether `cls` is a dataclass of pydantic's, which validates what it is made of."""
+    """Tell dataclasses of pydantic's, which validate their members."""
     return isinstance(cls, type) and dataclasses.is_dataclass(cls) and "__pydantic_validator__" in vars(cls)
 
 

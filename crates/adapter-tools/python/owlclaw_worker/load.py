@@ -118,14 +118,14 @@ def _registered(app, kind):
     return dict(found) if isinstance(found, dict) else {}
 
 
-# What `OwlClaw.lite()` sets where the application says nothing.
+# Values that `OwlClaw.lite()` sets by default.
 _LITE_GOVERNANCE = {
     "visibility.budget.high_cost_threshold": "1.0",
     "visibility.circuit_breaker.failure_threshold": 5,
     "visibility.circuit_breaker.recovery_timeout": 300,
 }
 
-# What says where OwlClaw keeps its records, and governs nothing.
+# Keys for the place of OwlClaw's records, which govern nothing.
 _STORES = ("use_inmemory_ledger", "session_factory", "ledger", "router")
 
 
@@ -150,7 +150,7 @@ def _ignored_governance(app):
 
 
 def _is_binding_tool(handler):
-    """Whether a handler is a `BindingTool` of the package owlclaw, or reaches one."""
+    """Tell handlers that are a `BindingTool` of the package owlclaw, or reach one."""
     for layer in hints.layers(handler):
         # A bound method, such as its `__call__`.
         for one in (layer, getattr(layer, "__self__", None)):
@@ -334,7 +334,7 @@ def _called(factory, await_it):
 
 
 def _names_owlclaw(module, app_class, before):
-    """Whether a module, or one of the application's that came with it, has the class OwlClaw or its package.
+    """Tell modules that have the class OwlClaw or its package, or import one of the application's that has.
 
     The functions of one that has not are none of ours to call.
     """
@@ -354,7 +354,7 @@ def _names_owlclaw(module, app_class, before):
 
 
 def _imports_owlclaw(function):
-    """Whether a function imports the package when it runs."""
+    """Tell functions that import the package when they run."""
     codes = [function.__code__]
     while codes:
         code = codes.pop()

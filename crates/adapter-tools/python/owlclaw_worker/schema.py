@@ -125,7 +125,7 @@ def output_schema(hint):
     return schema
 
 
-# What says nothing about which values are valid, and so stays outside of a choice.
+# Keywords that do not restrict values, and so stay outside of a choice.
 _NOTES = ("title", "description", "examples", "default")
 
 _NULL = {"type": "null"}
@@ -188,7 +188,7 @@ class Generator:
             self._depth -= 1
 
     def _adapter(self, hint, metadata):
-        """What pydantic makes of a hint whose validators take something else than it says."""
+        """Pydantic's schema of a hint whose validators take other values than the hint says."""
         try:
             return constraints.adapter_of(hint, metadata)
         except constraints.Unrunnable:
@@ -667,7 +667,7 @@ def _bounded(schema, note):
             schema[keyword] = length
     if kind == "string":
         for pattern in (getattr(note, "pattern", None), getattr(note, "regex", None)):
-            # What other validators would not understand is checked before the handler runs.
+            # Patterns that other validators would not understand are checked before the handler runs.
             if constraints.is_portable_pattern(pattern):
                 schema["pattern"] = pattern
     return schema

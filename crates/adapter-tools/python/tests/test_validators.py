@@ -336,7 +336,7 @@ class Refusals(unittest.TestCase):
         handler = describe.describe(Handler("h", taking(hint)), "/", [])
         self.assertIn("pydantic cannot run it", handler["refused"])
 
-    def test_values_that_are_not_looked_at_are_no_place_for_validators(self):
+    def test_validators_of_values_that_are_not_checked_are_refused(self):
         class Box(typing.Generic[typing.TypeVar("T")]):
             pass
 

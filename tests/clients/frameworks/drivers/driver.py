@@ -1,4 +1,4 @@
-"""What all drivers share: prompts on standard input, a line of JSON for each on standard output."""
+"""The frame of all drivers: prompts on standard input, a line of JSON for each on standard output."""
 
 import asyncio
 import json
