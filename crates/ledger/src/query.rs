@@ -173,14 +173,15 @@ pub trait ReadLedger {
     /// [`QueryError`] when the ledger cannot be read.
     fn approval_rows(&mut self, after: Option<ApprovalId>) -> Result<Vec<ApprovalRow>, QueryError>;
 
-    /// A page of the idempotency keys, in the order of the names of the calls that hold them, of those
-    /// after `after`; [`MAX_PAGE_ROWS`] at most. Empty at the end, and in ledgers that have none.
+    /// A page of the idempotency keys, in the order of their principals and names, beginning with the
+    /// one of this principal and name; [`MAX_PAGE_ROWS`] at most. Empty behind the last one, and in
+    /// ledgers that have none.
     ///
     /// # Errors
     ///
     /// [`QueryError`] when the ledger cannot be read.
-    fn keys_held(&mut self, after: Option<CallId>) -> Result<Vec<KeyHeld>, QueryError> {
-        let _ = after;
+    fn keys_held(&mut self, from: Option<(&str, &str)>) -> Result<Vec<KeyHeld>, QueryError> {
+        let _ = from;
         Ok(Vec::new())
     }
 

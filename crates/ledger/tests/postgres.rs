@@ -817,3 +817,60 @@ fn a_node_that_waits_for_the_others_turn_still_lives() {
         }
     });
 }
+
+#[test]
+fn a_second_row_of_a_call_is_found_where_a_page_of_keys_ends() {
+    let Some(postgres) = Postgres::shared() else {
+        return;
+    };
+    let url = postgres.fresh_database();
+    let database = url.rsplit_once('/').unwrap().1.to_owned();
+    let options = options(&url);
+    let rows = ledger::MAX_PAGE_ROWS;
+    runtime().block_on(async {
+        let recorder = open(&options);
+        let mut calls = tokio::task::JoinSet::new();
+        for number in 0..=rows {
+            let recorder = recorder.clone();
+            calls.spawn(async move {
+                let (name, mut start) = (format!("{number:04}"), start("alice"));
+                let mut claim = key(&start);
+                claim.key.clone_from(&name);
+                start.idempotency_key = Some(&name);
+                let claims = [Claim::Key(claim)];
+                let begun = recorder.begin_claiming(&start, &claims).await.unwrap();
+                begun.finish(&done()).await.unwrap();
+            });
+            if calls.len() == 64 {
+                calls.join_next().await.unwrap().unwrap();
+            }
+        }
+        while let Some(ended) = calls.join_next().await {
+            ended.unwrap();
+        }
+        close(&recorder).await;
+    });
+    let mut reader = PostgresReader::open(&options).unwrap();
+    assert_verified(&mut reader);
+    for principal in ["aaron", "eve"] {
+        for of in rows - 2..=rows {
+            postgres.sql_in(
+                &database,
+                &format!(
+                    "INSERT INTO owlclaw_ledger.idempotency_key
+                     SELECT '{principal}', key, capability, digest, call, at_us, until_us, state, result
+                     FROM owlclaw_ledger.idempotency_key ORDER BY call LIMIT 1 OFFSET {of}"
+                ),
+            );
+            let report = ledger::verify(&mut reader, ledger::Trust::default()).unwrap();
+            let table = "idempotency_key";
+            let what = report.first_wrong.map(|wrong| wrong.what);
+            let expected = ledger::Fault::TableDiffers { table };
+            assert_eq!(what, Some(expected), "{principal} {of}");
+            postgres.sql_in(
+                &database,
+                "DELETE FROM owlclaw_ledger.idempotency_key WHERE principal <> 'alice'",
+            );
+        }
+    }
+}

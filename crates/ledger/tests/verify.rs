@@ -4,9 +4,9 @@
 use ledger::{
     Approval, ApprovalDesk, ApprovalFilter, ApprovalId, ApprovalState, Approver, CallId,
     CheckpointOptions, Checkpoints, Claim, ContinuityError, Decision, Digest, Durability, End,
-    Fault, KeyClaim, Kind, LedgerReader, NewApproval, Note, NoteKind, Outcome, PublicKey,
-    ReadLedger, Recorder, RecorderOptions, Report, SealedEvery, SignatureError, SigningKey,
-    SqliteLedger, Start, Tail, Trust, Verdict, VerifyError, check_continuity, verify,
+    Fault, KeyClaim, Kind, LedgerReader, MAX_PAGE_ROWS, NewApproval, Note, NoteKind, Outcome,
+    PublicKey, ReadLedger, Recorder, RecorderOptions, Report, SealedEvery, SignatureError,
+    SigningKey, SqliteLedger, Start, Tail, Trust, Verdict, VerifyError, check_continuity, verify,
     verify_telling,
 };
 use rusqlite::{Connection, params};
@@ -1172,6 +1172,64 @@ fn a_used_approval_that_is_used_again_shows() {
     files.close(&runtime, &recorder);
     let wrong = files.verify(true, true).first_wrong.unwrap();
     assert_eq!(wrong.what, Fault::TableDiffers { table: "approval" });
+}
+
+/// More calls with keys than are read at once, and a second row of one of them, wherever a page ends.
+#[test]
+fn a_second_row_of_a_call_is_found_where_a_page_of_keys_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ledger.sqlite");
+    let store = SqliteLedger::open(&path, Durability::Relaxed).unwrap();
+    let options = RecorderOptions {
+        durability: Durability::Relaxed,
+        ..RecorderOptions::default()
+    };
+    let recorder = Recorder::spawn(store, options).unwrap();
+    runtime().block_on(async {
+        for number in 0..=MAX_PAGE_ROWS as u64 {
+            let (key, start) = (format!("{number:04}"), start(number, "{}"));
+            let claim = Claim::Key(KeyClaim {
+                principal: "alice".to_owned(),
+                key: key.clone(),
+                capability: "tool/pay".to_owned(),
+                digest: BINDING,
+                call: start.call,
+                at_us: start.at_us,
+                until_us: u64::MAX,
+            });
+            let start = Start {
+                idempotency_key: Some(&key),
+                ..start
+            };
+            let call = recorder.begin_claiming(&start, &[claim]).await.unwrap();
+            call.finish(&End::new(Outcome::Succeeded)).await.unwrap();
+        }
+        recorder.close().await.unwrap();
+    });
+    let connection = Connection::open(&path).unwrap();
+    let first_wrong = || {
+        let mut reader = LedgerReader::open(&path).unwrap();
+        verify(&mut reader, Trust::default()).unwrap().first_wrong
+    };
+    assert_eq!(first_wrong(), None);
+    for principal in ["aaron", "eve"] {
+        for of in MAX_PAGE_ROWS - 2..=MAX_PAGE_ROWS {
+            let sql = "INSERT INTO idempotency_key
+                SELECT ?1, key, capability, digest, call, at_us, until_us, state, result
+                FROM idempotency_key ORDER BY call LIMIT 1 OFFSET ?2";
+            let changed = connection.execute(sql, params![principal, of as i64]);
+            assert_eq!(changed.unwrap(), 1);
+            let table = "idempotency_key";
+            let what = first_wrong().map(|wrong| wrong.what);
+            assert_eq!(
+                what,
+                Some(Fault::TableDiffers { table }),
+                "{principal} {of}"
+            );
+            let sql = "DELETE FROM idempotency_key WHERE principal <> 'alice'";
+            assert_eq!(connection.execute(sql, []).unwrap(), 1);
+        }
+    }
 }
 
 #[test]

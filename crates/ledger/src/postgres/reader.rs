@@ -193,8 +193,8 @@ impl ReadLedger for PostgresReader {
         self.ask_as_it_is(async |session| whole::indexed_notes(session, from).await)
     }
 
-    fn keys_held(&mut self, after: Option<CallId>) -> Result<Vec<KeyHeld>, QueryError> {
-        self.ask_as_it_is(async |session| whole::keys_held(session, after).await)
+    fn keys_held(&mut self, from: Option<(&str, &str)>) -> Result<Vec<KeyHeld>, QueryError> {
+        self.ask_as_it_is(async |session| whole::keys_held(session, from).await)
     }
 
     fn approval_rows(&mut self, after: Option<ApprovalId>) -> Result<Vec<ApprovalRow>, QueryError> {

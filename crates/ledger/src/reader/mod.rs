@@ -166,11 +166,11 @@ impl ReadLedger for LedgerReader {
         whole::approval_rows(&self.connection, after)
     }
 
-    fn keys_held(&mut self, after: Option<CallId>) -> Result<Vec<KeyHeld>, QueryError> {
+    fn keys_held(&mut self, from: Option<(&str, &str)>) -> Result<Vec<KeyHeld>, QueryError> {
         if !self.has_approvals {
             return Ok(Vec::new());
         }
-        whole::keys_held(&self.connection, after)
+        whole::keys_held(&self.connection, from)
     }
 
     fn differing_sums(&mut self) -> Result<Option<&'static str>, QueryError> {

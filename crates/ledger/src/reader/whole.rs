@@ -165,11 +165,12 @@ pub(super) fn approval_rows(
     connection: &Connection,
     after: Option<ApprovalId>,
 ) -> Result<Vec<ApprovalRow>, QueryError> {
-    let mut select =
-        connection.prepare_cached("SELECT * FROM approval WHERE id > ?1 ORDER BY id LIMIT ?2")?;
+    let mut select = connection.prepare_cached(
+        "SELECT * FROM approval WHERE ?1 IS NULL OR id > ?1 ORDER BY id LIMIT ?2",
+    )?;
     let after = after.map(|after| after.0.as_bytes().to_vec());
     // They are large: their arguments are in them.
-    let values = (after.unwrap_or_default(), MAX_PAGE_ROWS as i64 / 16);
+    let values = (after, MAX_PAGE_ROWS as i64 / 16);
     let rows = select.query_map(values, |row| {
         Ok(ApprovalRow {
             approval: rows::approval(row)?,
@@ -181,40 +182,25 @@ pub(super) fn approval_rows(
 
 pub(super) fn keys_held(
     connection: &Connection,
-    after: Option<CallId>,
+    from: Option<(&str, &str)>,
 ) -> Result<Vec<KeyHeld>, QueryError> {
-    let held = |row: &Row<'_>| {
+    let mut select = connection.prepare_cached(
+        "SELECT principal, key, capability, call, state FROM idempotency_key
+         WHERE (principal, key) >= (?1, ?2) ORDER BY principal, key LIMIT ?3",
+    )?;
+    let (principal, key) = from.unwrap_or_default();
+    let rows = select.query_map((principal, key, MAX_PAGE_ROWS as i64), |row| {
         let call: Vec<u8> = row.get(3)?;
         Ok(KeyHeld {
             principal: row.get(0)?,
             key: row.get(1)?,
             capability: row.get(2)?,
+            // Bytes that are no UUID name no call, as the nil one does.
             call: CallId(Uuid::from_slice(&call).unwrap_or_default()),
             state: row.get(4)?,
         })
-    };
-    let max_rows = MAX_PAGE_ROWS as i64;
-    let mut page = Vec::new();
-    if after.is_none() {
-        // Bytes that are no UUID name no call. They come first wherever they sort, as the nil one, so
-        // that whoever goes on behind a row passes over none.
-        let mut select = connection.prepare_cached(
-            "SELECT principal, key, capability, call, state FROM idempotency_key
-             WHERE length(call) <> 16 ORDER BY call LIMIT ?1",
-        )?;
-        for row in select.query_map([max_rows], held)? {
-            page.push(row?);
-        }
-    }
-    let mut select = connection.prepare_cached(
-        "SELECT principal, key, capability, call, state FROM idempotency_key
-         WHERE call > ?1 AND length(call) = 16 ORDER BY call LIMIT ?2",
-    )?;
-    let after = after.map(|after| after.0.as_bytes().to_vec());
-    for row in select.query_map((after.unwrap_or_default(), max_rows), held)? {
-        page.push(row?);
-    }
-    Ok(page)
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 /// Negative numbers, which are in no ledger, become numbers that are in none either.

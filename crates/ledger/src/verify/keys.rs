@@ -1,6 +1,5 @@
 use super::{Fault, Stop, Wrong};
-use crate::{CallId, KeyHeld, MAX_TEXT_BYTES, Outcome, QueryError, ReadLedger, codec};
-use uuid::Uuid;
+use crate::{KeyHeld, MAX_TEXT_BYTES, Outcome, QueryError, ReadLedger, codec};
 
 /// How often a row is compared that a server may have changed while it was.
 const MAX_ATTEMPTS: usize = 3;
@@ -8,21 +7,27 @@ const MAX_ATTEMPTS: usize = 3;
 /// Compares idempotency keys with what the entries say of the calls that hold them. One that is gone is
 /// not missed: keys are given back, and forgotten when their time has run out, without an entry.
 pub(super) fn check(ledger: &mut dyn ReadLedger) -> Result<(), Stop> {
-    let mut after = None;
+    let mut last: Option<(String, String)> = None;
     loop {
-        let page = ledger.keys_held(after)?;
-        let Some(last) = page.last() else {
+        // The last row of a page is the first of the next one, unless it is gone meanwhile.
+        let from = last.as_ref();
+        let mut page = ledger.keys_held(from.map(|(principal, key)| (&**principal, &**key)))?;
+        page.retain(|row| from.is_none_or(|(principal, key)| !is(row, principal, key)));
+        let Some(row) = page.last() else {
             return Ok(());
         };
-        after = Some(last.call);
+        last = Some((row.principal.clone(), row.key.clone()));
         for row in page {
             check_row(ledger, row)?;
         }
     }
 }
 
+fn is(row: &KeyHeld, principal: &str, key: &str) -> bool {
+    (&*row.principal, &*row.key) == (principal, key)
+}
+
 fn check_row(ledger: &mut dyn ReadLedger, mut row: KeyHeld) -> Result<(), Stop> {
-    let call = row.call;
     for _ in 0..MAX_ATTEMPTS {
         if is_on_record(ledger, &row)? {
             return Ok(());
@@ -33,7 +38,7 @@ fn check_row(ledger: &mut dyn ReadLedger, mut row: KeyHeld) -> Result<(), Stop> 
             None => return Ok(()),
         }
     }
-    let sequence = ledger.call(call)?.map(|record| record.sequence);
+    let sequence = ledger.call(row.call)?.map(|record| record.sequence);
     let table = "idempotency_key";
     Err(Stop::Wrong(Wrong {
         sequence,
@@ -41,13 +46,11 @@ fn check_row(ledger: &mut dyn ReadLedger, mut row: KeyHeld) -> Result<(), Stop> 
     }))
 }
 
-/// The row as it is now. Another one of the same call says nothing for it.
+/// The row of this key as it is now; a later call may hold it.
 fn again(ledger: &mut dyn ReadLedger, row: &KeyHeld) -> Result<Option<KeyHeld>, QueryError> {
-    let before = row.call.0.as_u128().checked_sub(1);
-    let rows = ledger.keys_held(before.map(|it| CallId(Uuid::from_u128(it))))?;
-    let is_it =
-        |it: &KeyHeld| (it.call, &it.principal, &it.key) == (row.call, &row.principal, &row.key);
-    Ok(rows.into_iter().find(is_it))
+    let rows = ledger.keys_held(Some((&row.principal, &row.key)))?;
+    let mut rows = rows.into_iter();
+    Ok(rows.find(|it| is(it, &row.principal, &row.key)))
 }
 
 /// Whether there is such a call, which has come as far as the row says.

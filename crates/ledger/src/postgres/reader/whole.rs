@@ -3,7 +3,7 @@
 use super::super::{
     rows::{self, digest, signed},
     session::Session,
-    text::restored,
+    text::{restored, stored},
 };
 use crate::{
     ApprovalId, ApprovalRow, CallId, Digest, Extent, IndexedCall, IndexedEnd, IndexedNote, KeyHeld,
@@ -159,24 +159,37 @@ pub(super) async fn approval_rows(
 
 pub(super) async fn keys_held(
     session: &mut Session,
-    after: Option<CallId>,
+    from: Option<(&str, &str)>,
 ) -> Result<Vec<KeyHeld>, QueryError> {
     let max_rows = i64::try_from(MAX_PAGE_ROWS).unwrap_or(i64::MAX);
+    let (principal, key) = from.unwrap_or_default();
     let rows = session
         .query(
             "SELECT principal, key, capability, call, state FROM owlclaw_ledger.idempotency_key
-             WHERE $1::uuid IS NULL OR call > $1 ORDER BY call LIMIT $2",
-            &[&after.map(|after| after.0), &max_rows],
+             WHERE (principal, key) >= ($1, $2) ORDER BY principal, key LIMIT $3",
+            &[&stored(principal), &stored(key), &max_rows],
         )
         .await?;
+    let text = |row: &Row, name| row.try_get(name).map(restored);
+    // A page goes on from a text that was read: one that is not stored so would be read elsewhere.
+    let exact = |row: &Row, name| -> Result<String, QueryError> {
+        let kept: String = row.try_get(name)?;
+        let text = restored(kept.clone());
+        match stored(&text) == kept {
+            true => Ok(text),
+            false => Err(QueryError::Store(
+                format!("the {name} {kept:?} of an idempotency key was not written by a server")
+                    .into(),
+            )),
+        }
+    };
     let held = |row: &Row| {
-        let text = |name| row.try_get(name).map(restored);
         Ok(KeyHeld {
-            principal: text("principal")?,
-            key: text("key")?,
-            capability: text("capability")?,
+            principal: exact(row, "principal")?,
+            key: exact(row, "key")?,
+            capability: text(row, "capability")?,
             call: CallId(row.try_get("call")?),
-            state: text("state")?,
+            state: text(row, "state")?,
         })
     };
     rows.iter().map(held).collect()
