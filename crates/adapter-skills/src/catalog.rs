@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::SystemTime,
 };
@@ -38,6 +38,8 @@ pub struct SkillCatalog {
     incomplete: Option<Hold>,
     /// Tools whose skill was deleted.
     gone: BTreeMap<String, PathBuf>,
+    /// Tools whose skill was there for an earlier process; nothing else is known of it.
+    remembered: BTreeMap<String, (PathBuf, Hold)>,
 }
 
 /// Why a tool is held back: what was to govern it cannot be used.
@@ -81,6 +83,7 @@ impl PartialEq for SkillCatalog {
             && self.misnamed == other.misnamed
             && self.incomplete == other.incomplete
             && self.gone == other.gone
+            && self.remembered == other.remembered
     }
 }
 
@@ -199,6 +202,24 @@ impl SkillCatalog {
         catalog
     }
 
+    /// A catalogue without skills that knows which tools had one, and where.
+    pub(crate) fn remembering(known: BTreeMap<String, PathBuf>) -> Self {
+        let remembered = known.into_iter().map(|(tool, path)| {
+            let problem = format!(
+                "{}: the tool had this skill, which is gone, and its rules with it",
+                path.display()
+            );
+            let hint = "put the skill back; if it is gone on purpose, send SIGHUP to the server, or \
+                        remove the tool's line from the file beside the ledger whose name ends with \
+                        `-skills.jsonl` and start the server again";
+            (tool, (path, Hold { problem, hint }))
+        });
+        Self {
+            remembered: remembered.collect(),
+            ..Self::default()
+        }
+    }
+
     /// Makes this catalogue follow `before`: rules of skills that it had stay in force for their tools.
     /// With `forgets`, rules of deleted files do not; rules of files that cannot be used any more always
     /// do.
@@ -216,6 +237,22 @@ impl SkillCatalog {
                 if !self.unfit.contains_key(skill.path()) {
                     self.gone.insert(tool.clone(), skill.path().to_owned());
                 }
+            }
+        }
+        for (tool, (path, hold)) in &before.remembered {
+            if self.rules.contains_key(tool) {
+                continue;
+            }
+            // Another file may be about it that cannot be used, and may be gone the next time.
+            let is_held = self.unfit.contains_key(path)
+                || self.holds.contains_key(tool)
+                || self.holds_by_directory.contains_key(tool)
+                || self.misnamed.contains_key(tool)
+                || self.incomplete.is_some();
+            if is_held || !forgets {
+                let unfit = self.unfit.get(path);
+                let hold = unfit.unwrap_or(hold).clone();
+                self.remembered.insert(tool.clone(), (path.clone(), hold));
             }
         }
         self
@@ -243,6 +280,7 @@ impl SkillCatalog {
         self.holds_by_directory
             .get(tool)
             .or_else(misnamed)
+            .or_else(|| self.remembered.get(tool).map(|(_, hold)| hold))
             .or_else(|| {
                 // A skill that is there may bind it.
                 let is_governed = self.rules.contains_key(tool);
@@ -253,6 +291,12 @@ impl SkillCatalog {
     /// Tools whose skill is not there any more, with where it was; its rules are still in force.
     pub fn gone(&self) -> impl Iterator<Item = (&str, &PathBuf)> {
         self.gone.iter().map(|(tool, path)| (tool.as_str(), path))
+    }
+
+    /// Tools whose skill was there for an earlier process and is not for this one, with where it was.
+    pub(crate) fn remembered(&self) -> impl Iterator<Item = (&str, &Path)> {
+        let remembered = self.remembered.iter();
+        remembered.map(|(tool, (path, _))| (tool.as_str(), path.as_path()))
     }
 
     /// The skills, in the order of their URIs.

@@ -50,7 +50,8 @@
 //! * **A file that cannot be used never frees its tool.** [`SkillCatalog::hold_of`] says which tools
 //!   such a file was about: by its `name:`, by its directory, and by what it was before. What was
 //!   known of a tool stays known ([`SkillCatalog::rules`]), also when its file is deleted, until
-//!   [`WatchGuard::forget`]. A value that governs and cannot be read is taken as the strictest
+//!   [`WatchGuard::forget`]; another process holds back the tools whose skills have gone meanwhile
+//!   ([`SkillMemory`]). A value that governs and cannot be read is taken as the strictest
 //!   ([`OwlclawBlock`]), and holds the tool back.
 //!
 //! Reading and scanning block on the disk. [`watch`](fn@watch) has a thread of its own for it.
@@ -63,6 +64,7 @@ mod filter;
 mod frontmatter;
 mod host;
 mod media;
+mod memory;
 mod problem;
 mod scan;
 mod skill;
@@ -81,6 +83,7 @@ pub use crate::{
         ToolDeclaration, ToolHints, YamlError, excerpt_at_line,
     },
     host::{Host, Unmet},
+    memory::{MemoryError, SkillMemory},
     problem::{Problem, ProblemKind, Severity},
     scan::{FALLBACK_CATEGORY, Limits, ScanOptions},
     skill::{MAX_KEPT_BODY_BYTES, Skill, SkillFile},

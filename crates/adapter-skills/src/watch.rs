@@ -52,6 +52,10 @@ pub struct WatchOptions {
     pub poll_interval: Duration,
     /// Never ask the system to announce changes. For network file systems, where it would be silent.
     pub poll_only: bool,
+    /// What the first scan follows: what an earlier process knew ([`SkillMemory::catalog`]).
+    ///
+    /// [`SkillMemory::catalog`]: crate::SkillMemory::catalog
+    pub before: SkillCatalog,
 }
 
 impl WatchOptions {
@@ -63,6 +67,7 @@ impl WatchOptions {
             quiet_period: Duration::from_millis(150),
             poll_interval: Duration::from_secs(2),
             poll_only: false,
+            before: SkillCatalog::default(),
         }
     }
 }
@@ -112,10 +117,10 @@ impl Drop for WatchGuard {
 ///
 /// [`WatchError`]. If the system cannot announce changes, or stops to, the directory is polled.
 pub fn watch(
-    options: WatchOptions,
+    mut options: WatchOptions,
 ) -> Result<(watch::Receiver<Arc<SkillCatalog>>, WatchGuard), WatchError> {
     let (signals, signalled) = mpsc::sync_channel(SIGNAL_CAPACITY);
-    let (publisher, receiver) = watch::channel(Arc::default());
+    let (publisher, receiver) = watch::channel(Arc::new(std::mem::take(&mut options.before)));
     let stop = Arc::new(AtomicBool::new(false));
     let guard = WatchGuard {
         stop: Arc::clone(&stop),

@@ -8,7 +8,7 @@ use std::{
 
 use adapter_skills::{
     ByteRange, Host, ProblemKind, ReadError, ResolveError, ScanOptions, Severity, SkillCatalog,
-    SkillFilter,
+    SkillFilter, SkillMemory,
 };
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -653,4 +653,51 @@ fn rules_stay_in_force_when_their_file_is_deleted() {
         moved.gone().map(|(tool, _)| tool).collect::<Vec<_>>(),
         ["pay"]
     );
+}
+
+#[test]
+fn a_tool_whose_skill_has_gone_between_two_processes_is_held() {
+    let tree = Tree::new();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("data/ledger-skills.jsonl");
+    let is_tool = |name: &str| name != "prose";
+    let start = |forgets| {
+        let mut memory = SkillMemory::read(file.clone()).unwrap();
+        let catalog = tree.scan().0.following(&memory.catalog(), forgets);
+        memory.keep(&catalog, is_tool).unwrap();
+        let names = ["refund", "prose", "other"];
+        names.map(|name| hold(&catalog, name).is_some())
+    };
+    let path = tree.skill("a/refund", "");
+    tree.skill("a/prose", "");
+    assert_eq!(start(false), [false; 3]);
+    let kept = fs::read_to_string(&file).unwrap();
+    assert_eq!(kept, format!("[\"refund\",{:?}]\n", path.to_str().unwrap()));
+    // Broken for one process, and gone for the next ones, forgotten by none that saw it broken.
+    fs::write(&path, "").unwrap();
+    assert_eq!(start(true), [true, false, false]);
+    fs::remove_dir_all(tree.root().join("a")).unwrap();
+    for _ in 0..2 {
+        assert_eq!(start(false), [true, false, false]);
+    }
+    // There again, and gone while it runs: its rules are known until the end of the process.
+    tree.skill("b/refund", "");
+    assert_eq!(start(false), [false; 3]);
+    let mut memory = SkillMemory::read(file.clone()).unwrap();
+    let first = tree.scan().0.following(&memory.catalog(), false);
+    fs::remove_dir_all(tree.root().join("b")).unwrap();
+    let gone = tree.scan().0.following(&first, false);
+    memory.keep(&gone, is_tool).unwrap();
+    assert_eq!(start(false), [true, false, false]);
+    // Forgotten on purpose, in both ways.
+    assert_eq!(start(true), [false; 3]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "");
+    fs::write(&file, kept).unwrap();
+    assert_eq!(start(false), [true, false, false]);
+    fs::write(&file, "\n").unwrap();
+    assert_eq!(start(false), [false; 3]);
+    // What cannot be read is not taken for nothing.
+    fs::write(&file, "refund\n").unwrap();
+    let error = SkillMemory::read(file).unwrap_err();
+    assert!(error.to_string().contains("skills.jsonl:1: "), "{error}");
 }

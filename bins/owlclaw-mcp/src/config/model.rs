@@ -430,6 +430,11 @@ impl Config {
         path.unwrap_or_else(|| self.beside_the_ledger("-sessions.db"))
     }
 
+    /// Where it is kept which tools had a skill.
+    pub fn skills_path(&self) -> PathBuf {
+        self.beside_the_ledger("-skills.jsonl")
+    }
+
     /// Next to the ledger, with its name and then `end`.
     fn beside_the_ledger(&self, end: &str) -> PathBuf {
         let mut name = self.ledger.path.file_stem().unwrap_or_default().to_owned();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use adapter_skills::{ScanOptions, SkillCatalog, WatchGuard, WatchOptions};
+use adapter_skills::{ScanOptions, SkillCatalog, SkillMemory, WatchGuard, WatchOptions};
 use adapter_tools::ToolSet;
 use adapter_tools::python::{AppHealth, PythonApp, PythonOptions, StartMode, WorkerState};
 use alerts::Alerts;
@@ -83,14 +83,18 @@ impl Server {
             let (_, problems) = SkillCatalog::scan(&scan);
             standing::refuse(&super::list::told(&problems, true))?;
         }
-        let (skills, watching) = adapter_skills::watch(WatchOptions::new(scan))?;
+        let memory = SkillMemory::read(config.skills_path())?;
+        let (skills, watching) = adapter_skills::watch(WatchOptions {
+            before: memory.catalog(),
+            ..WatchOptions::new(scan)
+        })?;
         let catalog = Arc::clone(&skills.borrow());
         let sources = Sources::prepare(&config, &catalog, app)?;
         let (offer, lost) = offer(&config, &sources, &catalog);
         for (tool, place) in &config.switches.off {
             tracing::info!(tool, place, "a tool is switched off");
         }
-        let standing = Arc::new(Standing::default());
+        let standing = Arc::new(Standing::new(memory));
         standing.offered(&config, &catalog, offer.tools(), lost);
         let unmatched = rules.loaded().unmatched(&on_offer(&offer));
         standing::refuse(&unmatched)?;
@@ -106,6 +110,7 @@ impl Server {
         // After the ledger, which makes the directory for its owner alone.
         let redactor = redaction::redactor(&config.redaction, &config.ledger.path)?;
         logging::redact_with(Arc::clone(&redactor));
+        standing.remember(&catalog, offer.tools());
 
         let tasks = open_tasks(&config).await?;
         let sessions = sessions::open(&config)?;

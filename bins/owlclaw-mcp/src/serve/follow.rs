@@ -108,6 +108,7 @@ impl Server {
         let config: &Config = rules.config();
         let (offer, lost) = build::offer(config, &self.sources, catalog);
         self.standing.offered(config, catalog, offer.tools(), lost);
+        self.standing.remember(catalog, offer.tools());
         self.standing
             .rules(rules.loaded().unmatched(&build::on_offer(&offer)));
         match policy::policy(config, catalog, offer.tools()) {

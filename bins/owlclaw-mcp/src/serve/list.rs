@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use adapter_skills::{SkillCatalog, SkillFilter};
+use adapter_skills::{SkillCatalog, SkillFilter, SkillMemory};
 use adapter_tools::ToolSet;
 use gateway::{Offer, resource_capability, tool_capability};
 use governance::{Kind, Policy};
@@ -52,7 +52,8 @@ impl Bench {
         let app = build::start_app(config).await?;
         let scan = build::scan_options(config, build::mounted(&app).as_deref())?;
         let (catalog, skill_problems) = SkillCatalog::scan(&scan);
-        let catalog = Arc::new(catalog);
+        let memory = SkillMemory::read(config.skills_path())?;
+        let catalog = Arc::new(catalog.following(&memory.catalog(), false));
         let sources = Sources::prepare(config, &catalog, app)?;
         let (offer, lost) = build::offer(config, &sources, &catalog);
         let policy = policy::policy(config, &catalog, offer.tools())?;

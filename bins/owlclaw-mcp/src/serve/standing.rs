@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use adapter_skills::SkillCatalog;
-use adapter_tools::ToolSet;
+use adapter_skills::{SkillCatalog, SkillMemory};
+use adapter_tools::{Tool, ToolSet};
 use gateway::{Component, ComponentState};
 
 use super::sources::NotOffered;
@@ -19,16 +19,47 @@ pub(super) const COMPONENT: &str = "offer";
 const MAX_SHOWN: usize = 5;
 
 /// What is wrong with what is on offer, and with rules for it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Standing(Mutex<State>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     offer: Vec<Problem>,
     rules: Vec<Problem>,
+    memory: SkillMemory,
+    /// Why the memory cannot be written.
+    forgetful: Vec<Problem>,
 }
 
 impl Standing {
+    pub(super) fn new(memory: SkillMemory) -> Self {
+        Self(Mutex::new(State {
+            offer: Vec::new(),
+            rules: Vec::new(),
+            memory,
+            forgetful: Vec::new(),
+        }))
+    }
+
+    /// Remembers, for the next process, which tools have a skill.
+    pub(super) fn remember(&self, catalog: &SkillCatalog, tools: &ToolSet) {
+        let names: BTreeSet<&str> = tools.iter().map(Tool::own_name).collect();
+        let mut state = self.state();
+        let kept = state.memory.keep(catalog, |name| names.contains(name));
+        let forgetful = kept.err().map(|error| {
+            let path = state.memory.path().display();
+            let message = format!(
+                "{path} cannot be written ({error}): a tool whose skill is deleted before the next start \
+                 can be called without that skill's rules then"
+            );
+            Problem::warning(Origin::Default, message)
+                .hint("let the server write beside `ledger.path`, also with `ledger.url`")
+        });
+        let forgetful = Vec::from_iter(forgetful);
+        tell(&state.forgetful, &forgetful);
+        state.forgetful = forgetful;
+    }
+
     /// Takes note of what is on offer now, and tells what is new. What somebody has wanted so is no
     /// problem.
     pub(super) fn offered(
@@ -57,7 +88,8 @@ impl Standing {
         let standing = Arc::clone(standing);
         Component::new(move || {
             let state = standing.state();
-            let all = state.offer.iter().chain(&state.rules);
+            let all = state.forgetful.iter().chain(&state.offer);
+            let all = all.chain(&state.rules);
             let mut shown: Vec<String> = all.map(said).collect();
             let more = shown.len().saturating_sub(MAX_SHOWN);
             shown.truncate(MAX_SHOWN);
@@ -66,7 +98,7 @@ impl Standing {
             }
             ComponentState {
                 name: COMPONENT,
-                ok: state.offer.is_empty(),
+                ok: state.offer.is_empty() && state.forgetful.is_empty(),
                 detail: (!shown.is_empty()).then(|| shown.join("; ")),
             }
         })
@@ -98,7 +130,7 @@ pub(super) fn problems(
             "no skill is about the tool `{name}` any more, as {path} was; the rules that it stated \
              stay in force"
         ))
-        .hint("put it back; or send SIGHUP, or start the server again, to have them forgotten")
+        .hint("put it back; or send SIGHUP to have them forgotten; after a restart the tool is held back")
     });
     let lost = lost.into_iter().map(|lost| {
         let place = lost.place.map(|place| format!(" ({place})"));

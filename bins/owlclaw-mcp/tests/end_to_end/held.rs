@@ -144,6 +144,42 @@ async fn a_tool_whose_skill_is_broken_at_start_is_refused() {
 }
 
 #[tokio::test]
+async fn a_skill_that_is_deleted_between_two_starts_holds_its_tool_back() {
+    let site = Site::new(json!({}));
+    site.skill("shop", "echo", CRITICAL);
+    for expected in ["confirmation", "held", "held"] {
+        let mut server = site.stdio();
+        server.open("2025-06-18").await;
+        assert_eq!(fate(&mut server, "echo").await, expected);
+        // Of a tool that never had one nothing is missed.
+        assert_ne!(fate(&mut server, "append").await, "held");
+        drop(server);
+        let _ = fs::remove_dir_all(site.path("skills/shop"));
+    }
+    let doctor = run(site.command(&["doctor"])).await;
+    let list = run(site.command(&["tools", "list"])).await;
+    for said in [&doctor.output, &list.messages] {
+        let said: String = said.split_whitespace().collect();
+        for word in [SKILL, "isgone", "-skills.jsonl", "SIGHUP"] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+    }
+    assert!(list.output.contains("held back"), "{}", list.output);
+    let server = site.http().await;
+    let mut client = server.client();
+    client.open(MODERN).await;
+    assert_eq!(fate(&mut client, "echo").await, "held");
+    assert_eq!(offer_health(&server).await["ok"], false);
+    // Forgotten on purpose, for good.
+    server.process().signal("HUP").await;
+    becomes(&mut client, "ran", "forgotten").await;
+    drop(server);
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    assert_eq!(fate(&mut server, "echo").await, "ran");
+}
+
+#[tokio::test]
 async fn by_a_setting_calls_of_a_tool_with_a_broken_skill_are_confirmed() {
     let site = Site::new(json!({
         "tools": {"broken_skill": "confirm"},
