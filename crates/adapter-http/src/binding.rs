@@ -240,7 +240,7 @@ impl Executor for Binding {
 
 impl Binding {
     fn filled(&self, arguments: &Arguments) -> Result<Filled, ToolError> {
-        let given = arguments.as_object();
+        let given = arguments.exact_object().map_err(ToolError::Rejected)?;
         let argument = |name: &str| items(name, given.get(name));
         let uri = self.url.render(&argument, &[]);
         let uri = uri.map_err(|unfit| ToolError::failed(unfit.to_string()))?;

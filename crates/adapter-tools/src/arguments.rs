@@ -46,6 +46,26 @@ impl Arguments {
             .expect("`check` lets only objects through")
     }
 
+    /// The object, if each number in it is the one that the caller wrote. For executors that write numbers
+    /// anew: what was approved and recorded is the text, and a [`Value`] holds integers of 64 bits and
+    /// doubles.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArguments`], naming the first number that would be another one.
+    pub fn exact_object(&self) -> Result<&Map<String, Value>, InvalidArguments> {
+        match inexact(&self.raw) {
+            None => Ok(self.as_object()),
+            Some(number) => {
+                let shown: String = number.chars().take(40).collect();
+                Err(InvalidArguments::because(format!(
+                    "the number {shown} cannot be passed on exactly: expected an integer of 64 bits, or at \
+                     most 15 digits; write it as a text if the tool takes one"
+                )))
+            }
+        }
+    }
+
     /// Whether `schema` is what these were checked with.
     pub(crate) fn were_checked_by(&self, schema: &Arc<CheckedSchema>) -> bool {
         Arc::ptr_eq(&self.checked_by, schema)
@@ -130,6 +150,64 @@ pub(crate) fn check(
         value,
         checked_by,
     })
+}
+
+/// The first number in this JSON that no [`Value`] holds as it is.
+fn inexact(raw: &[u8]) -> Option<&str> {
+    let (mut at, mut is_text) = (0, false);
+    while let Some(byte) = raw.get(at) {
+        match byte {
+            b'\\' if is_text => at += 1,
+            b'"' => is_text = !is_text,
+            b'-' | b'0'..=b'9' if !is_text => {
+                let is_part =
+                    |it: &u8| matches!(it, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9');
+                let rest = &raw[at..];
+                let length = rest.iter().position(|it| !is_part(it));
+                let number = &rest[..length.unwrap_or(rest.len())];
+                let number = std::str::from_utf8(number).unwrap_or_default();
+                if !is_exact(number) {
+                    return Some(number);
+                }
+                at += number.len();
+                continue;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+fn is_exact(number: &str) -> bool {
+    // A double tells all numbers of so many digits apart.
+    let is_short = number.len() <= 15 && !number.contains(['e', 'E']);
+    is_short
+        || number.parse::<i64>().is_ok()
+        || number.parse::<u64>().is_ok()
+        || number.parse::<f64>().is_ok_and(|double| {
+            double.is_finite() && decimal(number) == decimal(&format!("{double:e}"))
+        })
+}
+
+/// The digits of a number without zeros around them, and the power of ten that they are multiplied by.
+fn decimal(number: &str) -> Option<(bool, String, i64)> {
+    let (digits, power) = match number.split_once(['e', 'E']) {
+        Some((digits, power)) => (digits, power.parse::<i64>().ok()?),
+        None => (number, 0),
+    };
+    let is_negative = digits.starts_with('-');
+    let digits = digits.trim_start_matches('-');
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    let all = format!("{whole}{part}");
+    let significant = all.trim_end_matches('0');
+    let zeros = i64::try_from(all.len() - significant.len()).ok()?;
+    let significant = significant.trim_start_matches('0').to_owned();
+    if significant.is_empty() {
+        return Some((is_negative, significant, 0));
+    }
+    let power = power + zeros - i64::try_from(part.len()).ok()?;
+    Some((is_negative, significant, power))
 }
 
 /// The text `raw` without the members that are not in `value`. Nothing else changes, numbers that no
@@ -370,6 +448,38 @@ mod tests {
         let arguments = check(raw.clone(), &any_object()).unwrap();
         assert_eq!(arguments.raw(), &raw);
         assert!(!format!("{arguments:?}").contains("1234"));
+    }
+
+    #[test]
+    fn numbers_that_would_be_others_are_told() {
+        let rows = [
+            ("0", true),
+            ("-0", true),
+            ("-0.0", true),
+            ("1.10", true),
+            ("123456789012.25", true),
+            ("18446744073709551615", true),
+            ("-9223372036854775808", true),
+            ("18446744073709551616", false),
+            ("18446744073709551617", false),
+            ("12345678901234567890123", false),
+            ("1e3", true),
+            ("1.5E+300", true),
+            ("1e400", false),
+            ("1e-400", false),
+            ("0.1", true),
+            ("0.10000000000000000000", true),
+            ("0.1000000000000000055", false),
+            ("1234567890123456.78", false),
+            ("12345678901234567.8", false),
+        ];
+        for (number, is_exact) in rows {
+            let raw = format!(r#"{{"1e999 \" 9e999": "9e999", "a": [{{"b": {number}}}, 1]}}"#);
+            assert_eq!(
+                super::inexact(raw.as_bytes()),
+                (!is_exact).then_some(number)
+            );
+        }
     }
 
     /// The arguments that a tool of `schema` gets of `raw`, or the first violation.

@@ -198,8 +198,9 @@ impl Executor for Operation {
         arguments: Arguments,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         Box::pin(async move {
+            let given = arguments.exact_object().map_err(ToolError::Rejected)?;
             let filled = self
-                .filled(arguments.as_object())
+                .filled(given)
                 .map_err(|unfit| ToolError::failed(unfit.to_string()))?;
             drop(arguments);
             self.plan.call(&cx, filled).await

@@ -72,9 +72,11 @@ impl Runner {
 
     async fn execute(&self, cx: ToolCx, arguments: Arguments) -> Result<ToolOutput, ToolError> {
         let line = &self.options.line;
-        let rendered = line
-            .render(arguments.as_object())
-            .map_err(ToolError::Rejected)?;
+        let given = match line.has_placeholders() {
+            true => arguments.exact_object().map_err(ToolError::Rejected)?,
+            false => arguments.as_object(),
+        };
+        let rendered = line.render(given).map_err(ToolError::Rejected)?;
         let input = match self.options.input {
             Input::Json => Some(line_of(arguments.raw())),
             Input::None => None,
