@@ -150,15 +150,19 @@ impl MemoryQuota {
         seeds: impl IntoIterator<Item = Seed<'a>>,
     ) {
         for seed in seeds {
-            let charges = policy.charges_of(Ask {
-                principal: seed.principal,
-                roles: &[],
-                capability: seed.capability,
-                kind: seed.kind,
-                estimate: Some(seed.cost),
-                now,
-                arguments: None,
-            });
+            let charges = Charges {
+                cost: seed.cost,
+                may_cost: seed.cost != Micros::ZERO,
+                ..policy.charges_of(Ask {
+                    principal: seed.principal,
+                    roles: &[],
+                    capability: seed.capability,
+                    kind: seed.kind,
+                    estimate: None,
+                    now,
+                    arguments: None,
+                })
+            };
             let estimate = policy.estimate(seed.capability, seed.kind);
             let known = self.known(seed.principal);
             let meter = known.unwrap_or_else(|| {

@@ -19,7 +19,7 @@ pub struct Ask<'a> {
     pub capability: &'a str,
     /// Whether that is a tool or a resource.
     pub kind: Kind,
-    /// What it is expected to cost; `None` means as the policy has it.
+    /// What it is expected to cost where the policy does not say.
     pub estimate: Option<Micros>,
     /// When it is asked.
     pub now: Timestamp,
@@ -384,7 +384,7 @@ impl Policy {
         facts: &CapabilityFacts,
         ask: Ask<'a>,
     ) -> Charges<'a> {
-        let declared = ask.estimate.or(facts.estimated_cost);
+        let declared = facts.estimated_cost.or(ask.estimate);
         let cost = declared.unwrap_or_else(|| self.estimate_by(facts, ask.kind));
         Charges {
             principal: ask.principal,
