@@ -4,10 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use ledger::{
-    ApprovalId, ApprovalProblem, ApprovalState, Approver, BeginError, CallId, Claim, ClaimRefusal,
-    Decision, End, Event, Filter, Group, Kind, NewApproval, Outcome, PostgresAddressError,
-    PostgresDesk, PostgresLedger, PostgresOpenError, PostgresOptions, PostgresReader, ReadLedger,
-    RecordError, Recorder, RecorderOptions, Start, Tail, Verdict, system_now_us,
+    Account, ApprovalId, ApprovalProblem, ApprovalState, Approver, BeginError, CallId, Claim,
+    ClaimRefusal, Decision, Durability, End, Event, Filter, Group, Kind, NewApproval, Outcome,
+    PostgresAddressError, PostgresDesk, PostgresLedger, PostgresOpenError, PostgresOptions,
+    PostgresReader, ReadLedger, RecordError, Recorder, RecorderOptions, Start, Tail, Verdict,
+    system_now_us,
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -873,4 +874,70 @@ fn a_second_row_of_a_call_is_found_where_a_page_of_keys_ends() {
             );
         }
     }
+}
+
+#[test]
+fn what_calls_have_cost_is_told_in_the_transaction_of_their_ends() {
+    let Some(postgres) = Postgres::start() else {
+        return;
+    };
+    postgres.sql(
+        "CREATE TABLE told (principal text, node bigint, sequence bigint, actual bigint,
+            PRIMARY KEY (principal, node, sequence))",
+    );
+    let told = || postgres.sql("SELECT * FROM told ORDER BY sequence");
+    let options = options(&postgres.url());
+    runtime().block_on(async {
+        let other = open(&options);
+        assert!(!other.takes_charges());
+        for (first, durability) in [(10, Durability::Strict), (20, Durability::Relaxed)] {
+            let store = PostgresLedger::open(
+                &options
+                    .clone()
+                    .with_durability(durability)
+                    .with_charges("told"),
+            );
+            let recorder_options = RecorderOptions {
+                durability,
+                ..RecorderOptions::default()
+            };
+            let recorder = Recorder::spawn(store.unwrap(), recorder_options).unwrap();
+            assert!(recorder.takes_charges());
+            let account = |sequence| Account {
+                principal: "alice".into(),
+                node: 7,
+                sequence,
+            };
+            let before = told();
+            // Alone, and where another server has appended meanwhile.
+            for sequence in [first, first + 1] {
+                let mut begun = recorder.begin(&start("alice")).await.unwrap();
+                begun.charge_to(account(sequence));
+                begun.finish(&done()).await.unwrap();
+                call(&other, "bob").await.unwrap();
+            }
+            let both = format!("alice|7|{first}|3\nalice|7|{}|3", first + 1);
+            let expected = [before, both].join("\n");
+            assert_eq!(told(), expected.trim());
+            // What has cost what was expected, or never ran, needs nobody to be told.
+            let as_expected = End {
+                cost_micros: 5,
+                ..done()
+            };
+            let mut begun = recorder.begin(&start("alice")).await.unwrap();
+            begun.charge_to(account(first + 2));
+            begun.finish(&as_expected).await.unwrap();
+            let mut begun = recorder.begin(&start("alice")).await.unwrap();
+            begun.charge_to(account(first + 3));
+            begun.charge_nothing();
+            begun.finish(&done()).await.unwrap();
+            let mut begun = recorder.begin(&start("alice")).await.unwrap();
+            begun.charge_to(account(first + 4));
+            drop(begun);
+            close(&recorder).await;
+            assert_eq!(told(), expected.trim());
+        }
+        close(&other).await;
+    });
+    assert_eq!(whole(&options).len(), 14);
 }

@@ -428,6 +428,76 @@ fn recorded_costs_of_a_dead_node_count_however_late() {
     });
 }
 
+/// The tables of version 1 with a node that counts, and what it had counted: 30 spent, and two calls that
+/// run and are expected to cost 20 each.
+const VERSION_1: &str = "
+    CREATE TABLE owlclaw_quota_migration (
+        version int PRIMARY KEY, applied timestamptz NOT NULL DEFAULT clock_timestamp());
+    INSERT INTO owlclaw_quota_migration (version) VALUES (1);
+    CREATE FUNCTION owlclaw_quota_end_node(p_node bigint, p_beat bigint) RETURNS bigint
+        LANGUAGE sql AS 'SELECT NULL::bigint';
+    CREATE FUNCTION owlclaw_quota_tidy(p_most int) RETURNS bigint LANGUAGE sql AS 'SELECT 0::bigint';
+    INSERT INTO owlclaw_quota_node (secret, lease_ms) VALUES (7, 600000);
+    CREATE FUNCTION pg_temp.ms(p timestamptz) RETURNS bigint LANGUAGE sql AS
+        'SELECT floor(extract(epoch FROM p) * 1000)::bigint';
+    INSERT INTO owlclaw_quota_principal SELECT 'a', pg_temp.ms(now()), pg_temp.ms(now()),
+        pg_temp.ms(m AT TIME ZONE 'UTC'), pg_temp.ms((m + interval '1 month') AT TIME ZONE 'UTC'),
+        70, NULL, NULL, 3, 0
+        FROM date_trunc('month', now() AT TIME ZONE 'UTC') m;
+    INSERT INTO owlclaw_quota_counter (principal, scope) VALUES ('a', 'tool');
+    INSERT INTO owlclaw_quota_bucket
+        SELECT 1, 1, elapsed_ms / 300000, 3 FROM owlclaw_quota_principal;
+    INSERT INTO owlclaw_quota_reservation
+        SELECT 1, n, 'a', 'tool/x', false, 20, month_start_ms, 1, NULL, elapsed_ms, NULL
+        FROM owlclaw_quota_principal, generate_series(1, 2) n;
+";
+
+#[test]
+fn what_version_1_has_counted_counts_on() {
+    let Some(database) = database() else { return };
+    database.sql(include_str!("../../sql/0001_quota.sql"));
+    database.sql(VERSION_1);
+    run(async {
+        let stores = stores(&database.url, 2).await;
+        let counted = async || {
+            let usage = usage(&stores[1], "a").await.unwrap();
+            (usage.spent, usage.running)
+        };
+        assert_eq!(counted().await, (Micros(70), 2));
+        let by_day = |most| Charges {
+            budget: Some(Micros(100)),
+            rates: RateLimits {
+                per_day: Some(most),
+                per_minute: None,
+            },
+            ..call("a")
+        };
+        let refused = reserve(&stores[0], by_day(3)).await.unwrap_err();
+        assert_eq!(refused.reason, Reason::RateDay);
+        let mut running = Vec::new();
+        for _ in 0..3 {
+            running.push(reserve(&stores[0], by_day(9)).await.unwrap());
+        }
+        let refused = reserve(&stores[1], by_day(9)).await.unwrap_err();
+        assert_eq!(refused.reason, Reason::Budget);
+        for reservation in running {
+            stores[0].settle(reservation, Micros(0));
+        }
+        // What the node of version 1 ran is settled by the record, and by its end.
+        let ran = ReservationName {
+            principal: "a".into(),
+            node: 1,
+            sequence: 1,
+        };
+        put_on_record(&database, &ran, 5);
+        assert_eq!(counted().await, (Micros(55), 1));
+        assert_eq!(database.sql("SELECT owlclaw_quota_end_node(1, NULL)"), "1");
+        assert_eq!(counted().await, (Micros(55), 0));
+        put_on_record(&database, &ReservationName { sequence: 2, ..ran }, 30);
+        assert_eq!(counted().await, (Micros(65), 0));
+    });
+}
+
 #[test]
 fn a_node_that_closes_leaves_nothing_running() {
     let Some(database) = database() else { return };
