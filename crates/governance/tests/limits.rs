@@ -311,6 +311,33 @@ fn settling_corrects_the_cost_and_dropping_keeps_the_estimate() {
 }
 
 #[test]
+fn what_the_policy_says_that_a_call_costs_wins_over_what_its_tool_says() {
+    let mut spec = spec(Quota {
+        max_cost_per_call: Some(Micros(10)),
+        ..Quota::default()
+    });
+    for (capability, cost) in [("tool/dear", 11), ("tool/cheap", 1)] {
+        let facts = CapabilityFacts {
+            estimated_cost: Some(Micros(cost)),
+            ..CapabilityFacts::default()
+        };
+        spec.capabilities.insert(capability.to_owned(), facts);
+    }
+    let governor = governor(spec);
+    let by_tool = |capability, estimate| Ask {
+        capability,
+        estimate: Some(Micros(estimate)),
+        ..ask("a", JANUARY)
+    };
+    let denial = admit(&governor, by_tool("tool/dear", 1)).unwrap_err();
+    assert_eq!(denial.reason, Reason::CostPerCall);
+    let permit = admit(&governor, by_tool("tool/cheap", 11)).unwrap();
+    assert_eq!(permit.reserved(), Micros(1));
+    let denial = admit(&governor, by_tool("tool/other", 11)).unwrap_err();
+    assert_eq!(denial.reason, Reason::CostPerCall);
+}
+
+#[test]
 fn a_budget_that_is_used_up_stops_calls_whose_cost_nobody_knows() {
     const REAL: Micros = Micros(30);
     let governor = governor(spec(Quota {
