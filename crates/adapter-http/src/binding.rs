@@ -240,7 +240,13 @@ impl Executor for Binding {
 
 impl Binding {
     fn filled(&self, arguments: &Arguments) -> Result<Filled, ToolError> {
-        let given = arguments.exact_object().map_err(ToolError::Rejected)?;
+        let is_text = self.body.is_none()
+            && takes_body(&self.plan.method)
+            && self.url.arguments().next().is_none();
+        let given = match is_text {
+            true => arguments.as_object(),
+            false => arguments.exact_object().map_err(ToolError::Rejected)?,
+        };
         let argument = |name: &str| items(name, given.get(name));
         let uri = self.url.render(&argument, &[]);
         let uri = uri.map_err(|unfit| ToolError::failed(unfit.to_string()))?;

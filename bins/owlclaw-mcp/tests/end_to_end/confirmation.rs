@@ -70,6 +70,33 @@ fn approval_of(error: &Value) -> String {
 }
 
 #[tokio::test]
+async fn arguments_with_a_member_twice_are_refused_before_anybody_is_asked() {
+    let site = careful();
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    let arguments = [
+        r#"{"mark":"a","mark":"b"}"#,
+        r#"{"mark":"a","\u006dark":"b"}"#,
+    ];
+    for (id, arguments) in (70..).zip(arguments) {
+        let call = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"linger","arguments":{arguments}}}}}"#
+        );
+        server.send_line(call.as_bytes()).await;
+        let answer = server.receive_answer(&json!(id)).await;
+        let failure = failure_of(&answer);
+        assert_eq!(failure["code"], -32602, "{answer}");
+        assert!(
+            failure.to_string().contains("`mark` is given twice"),
+            "{answer}"
+        );
+    }
+    let list = run(site.command(&["approvals", "list", "--format", "json"])).await;
+    assert_eq!((list.code, list.output.trim()), (Some(0), "[]"));
+    assert_eq!(runs(&site), 0);
+}
+
+#[tokio::test]
 async fn the_user_of_a_modern_client_confirms_each_call_for_itself() {
     let site = careful();
     let server = serve(&site).await;

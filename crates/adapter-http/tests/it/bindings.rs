@@ -7,8 +7,8 @@ use crate::service::{
 use adapter_http::{
     BindingError, BoundTool, Bounds, ClientOptions, HostError, HostList, HttpClient, UrlError,
 };
+use adapter_tools::{InvalidArguments, ToolCx, ToolError};
 use adapter_tools::{ToolCx, ToolError};
-use serde_json::{Value, json};
 use std::error::Error;
 
 #[tokio::test]
@@ -78,19 +78,35 @@ async fn a_write_has_its_template_or_what_is_left_of_the_arguments() {
     let parameters =
         json!({"type": "object", "properties": {"order_id": {}, "amount": {}, "lines": {}}});
     let arguments = r#"{"order_id": "a", "amount": 12345678901234567890123, "lines": [{"x": 1}]}"#;
-    let send = async |binding: &Value| {
+    let try_to_send = async |binding: &Value, arguments: &'static str| {
         let tool = bound_with(&client, binding, Some(&parameters), Bounds::default());
         let arguments = tool.check(arguments.into()).unwrap();
-        tool.execute(ToolCx::new("anna", "1"), arguments)
-            .await
-            .unwrap();
+        tool.execute(ToolCx::new("anna", "1"), arguments).await
+    };
+    let send = async |binding: &Value, arguments: &'static str| {
+        try_to_send(binding, arguments).await.unwrap();
         service.seen().pop().unwrap()
     };
-    let seen = send(&binding).await;
+    let seen = send(&binding, arguments).await;
     assert_eq!(seen.body, arguments);
     assert_eq!(seen.header("content-type"), "application/json");
     binding["url"] = json!(service.url("/orders/{order_id}"));
+    // Written anew it would be another number than the one that was approved.
+    let refused = try_to_send(&binding, arguments).await.unwrap_err();
+    let told = refused.source().unwrap();
+    let told = told
+        .downcast_ref::<InvalidArguments>()
+        .unwrap()
+        .violations();
+    assert!(
+        told[0].to_string().contains("12345678901234567890123"),
+        "{told:?}"
+    );
+    assert_eq!(service.seen().len(), 1);
+    let arguments = r#"{"order_id": "a", "amount": 1234567890123456789, "lines": [{"x": 1}]}"#;
+    let send = async |binding: &Value| send(binding, arguments).await;
     let seen = send(&binding).await;
+    assert_eq!(seen.json()["amount"], 1_234_567_890_123_456_789_u64);
     assert_eq!(seen.target, "/orders/a");
     assert!(seen.json().get("order_id").is_none() && seen.json()["lines"] == json!([{"x": 1}]));
     binding["body_template"] = json!({"lines": "{lines}", "note": "for {order_id}", "fixed": 1});
