@@ -91,6 +91,11 @@ impl Offer {
         Some(described.model_text())
     }
 
+    /// Whether arguments of any tool are repeated in HTTP headers.
+    pub(crate) fn mirrors(&self) -> bool {
+        !self.mirrored.is_empty()
+    }
+
     /// Which arguments of a tool are repeated in HTTP headers, if any are.
     pub fn mirrored(&self, tool: &str) -> Option<&MirroredParams> {
         self.mirrored.get(tool)

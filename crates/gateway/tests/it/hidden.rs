@@ -1,10 +1,14 @@
 //! Refusals of hidden and of unknown tools are alike: in their writes and in the time that they take.
 
 use crate::house::{Client, House, Setup, policy};
+use crate::tasks_house::{self, LEGACY, legacy, modern};
+use adapter_tools::TaskSupport;
 use gateway::StaticResources;
 use governance::Rules;
+use jsonrpc_core::RawJson;
 use ledger::DEFAULT_MAX_REFUSALS;
-use serde_json::json;
+use mcp_service::Principal;
+use serde_json::{Value, json};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -16,7 +20,7 @@ const HIDDEN: usize = 400;
 /// Longer than an answer takes, and shorter than clients wait.
 const SOON: Duration = Duration::from_secs(20);
 
-fn house() -> House {
+async fn house() -> House {
     let setup = Setup {
         policy: policy(Rules {
             hidden: vec![
@@ -25,14 +29,18 @@ fn house() -> House {
             ],
             ..Rules::default()
         }),
-        ..Setup::default()
+        ..tasks_house::setup(tasks_house::options()).await
     };
-    let schema = || json!({});
+    let schema = || json!({ "region": { "type": "string", "x-mcp-header": "Region" } });
     let tool = |number: usize| {
         let name = format!("secret-{number}");
-        setup
+        let tool = setup
             .bench
-            .tool(name, schema(), &[], |_, _| async { Ok("".into()) })
+            .tool(name, schema(), &[], |_, _| async { Ok("".into()) });
+        match number % 2 {
+            0 => tool.with_task_support(TaskSupport::Required),
+            _ => tool,
+        }
     };
     let resources = (0..HIDDEN).fold(StaticResources::new(), |all, number| {
         all.text(&format!("doc://secret/{number}"), "s", "text/plain", "s")
@@ -46,15 +54,37 @@ fn house() -> House {
 }
 
 /// Request of a probe: a method, and its parameters for a name.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum What {
     Tool,
+    /// With a parameter that asks for a task, or by a client that takes one.
+    Task,
+    /// With headers that repeat arguments.
+    Mirrored,
     Resource,
 }
 
-async fn probe(client: &mut Client, what: What, name: &str) -> serde_json::Value {
+async fn probe(house: &House, client: &mut Client, what: What, name: &str) -> Value {
+    let call = json!({ "name": name, "arguments": {} });
     let (method, params) = match what {
-        What::Tool => ("tools/call", json!({ "name": name, "arguments": {} })),
+        What::Tool => ("tools/call", call),
+        What::Task if client.voice.is_modern() => ("tools/call", call),
+        What::Task => {
+            let task = json!({ "ttl": 60_000 });
+            (
+                "tools/call",
+                json!({ "name": name, "arguments": {}, "task": task }),
+            )
+        }
+        What::Mirrored => {
+            let params = RawJson::from_value(&call).unwrap();
+            let anna = Principal::new("anna");
+            let compared = house
+                .gateway
+                .compare_headers(&anna, name, &params, |_| vec![&b"elsewhere"[..]]);
+            compared.unwrap();
+            ("tools/call", call)
+        }
         What::Resource => ("resources/read", json!({ "uri": name })),
     };
     let asked = client.ask(method, params);
@@ -64,38 +94,50 @@ async fn probe(client: &mut Client, what: What, name: &str) -> serde_json::Value
 
 fn hidden(what: What, number: usize) -> String {
     match what {
-        What::Tool => format!("secret-{number}"),
+        What::Tool | What::Task | What::Mirrored => format!("secret-{number}"),
         What::Resource => format!("doc://secret/{number}"),
     }
 }
 
 fn absent(what: What, number: usize) -> String {
     match what {
-        What::Tool => format!("absent-{number}"),
+        What::Tool | What::Task | What::Mirrored => format!("absent-{number}"),
         What::Resource => format!("doc://absent/{number}"),
     }
 }
 
-async fn flooding(house: &House, version: &str) -> Client {
-    let mut client = house.connect("anna", version).await;
+/// The kinds, with the revisions that know each.
+const KINDS: [(What, &[&str]); 4] = [
+    (What::Tool, &["2025-06-18", MODERN]),
+    (What::Task, &[LEGACY, MODERN]),
+    (What::Mirrored, &[MODERN]),
+    (What::Resource, &["2025-06-18", MODERN]),
+];
+
+async fn flooding(house: &House, what: What, version: &str) -> Client {
+    let mut client = match (what, version) {
+        (What::Task, MODERN) => modern(house, "anna").await,
+        (What::Task, _) => legacy(house, "anna").await,
+        _ => house.connect("anna", version).await,
+    };
     for number in 0..DEFAULT_MAX_REFUSALS as usize {
-        probe(&mut client, What::Tool, &absent(What::Tool, number)).await;
+        probe(house, &mut client, What::Tool, &absent(What::Tool, number)).await;
     }
     client
 }
 
 #[tokio::test]
 async fn refusals_of_hidden_and_unknown_tools_make_the_same_writes() {
-    for version in ["2025-06-18", MODERN] {
-        for what in [What::Tool, What::Resource] {
-            let house = house();
-            let mut client = flooding(&house, version).await;
+    for (what, versions) in KINDS {
+        for version in versions {
+            let house = house().await;
+            let mut client = flooding(&house, what, version).await;
             let written = house.ledger.entries().len();
             // From here on nothing can be written.
             let gate = house.ledger_gate.lock().await;
             for number in 0..5 {
-                let one = probe(&mut client, what, &hidden(what, number)).await;
-                let other = probe(&mut client, what, &absent(what, number)).await;
+                let one = probe(&house, &mut client, what, &hidden(what, number)).await;
+                let other = probe(&house, &mut client, what, &absent(what, number)).await;
                 assert_eq!(one["error"]["code"], other["error"]["code"]);
             }
             drop(gate);
@@ -125,14 +167,19 @@ fn longer(these: &[Duration], those: &[Duration]) -> f64 {
 /// other. Of 400 of each, chance alone leaves 0.43 to 0.57 once in thousands of times.
 #[tokio::test]
 async fn refusals_of_hidden_and_unknown_tools_take_the_same_time() {
-    for what in [What::Tool, What::Resource] {
-        let house = house();
-        let mut client = flooding(&house, MODERN).await;
+    for (what, versions) in KINDS {
+        let house = house().await;
+        let version = versions[if what == What::Task {
+            0
+        } else {
+            versions.len() - 1
+        }];
+        let mut client = flooding(&house, what, version).await;
         let (mut of_hidden, mut of_absent) = (Vec::new(), Vec::new());
         for number in 0..HIDDEN {
             let mut timed = async |name: String| {
                 let began = Instant::now();
-                probe(&mut client, what, &name).await;
+                probe(&house, &mut client, what, &name).await;
                 began.elapsed()
             };
             // Which comes first changes, since what comes second finds warmer caches.
