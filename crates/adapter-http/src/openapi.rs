@@ -19,7 +19,7 @@
 //! "#;
 //! let client = HttpClient::new(ClientOptions::default())?;
 //! let options = ServiceOptions { prefix: "pets_".to_owned(), ..ServiceOptions::default() };
-//! let (tools, warnings) = openapi::tools(document, &options, &client)?;
+//! let (tools, warnings, _) = openapi::tools(document, &options, &client)?;
 //! assert_eq!((tools[0].name(), warnings.len()), ("pets_getPet", 0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -31,7 +31,7 @@ mod request;
 mod schema;
 mod select;
 
-pub use self::select::Selection;
+pub use self::select::{Selection, Unmatched};
 
 use crate::{
     FixedHeaders, HostError, HttpClient, Mode, Retry, UrlError, UrlTemplate, binding::Bounds,
@@ -156,7 +156,7 @@ struct Found<'d> {
 }
 
 /// Makes tools of the selected operations of `document`. The second value is what was left out, and
-/// why.
+/// why; the third one the patterns that select and leave out nothing, which are misspelt most often.
 ///
 /// # Errors
 ///
@@ -165,7 +165,7 @@ pub fn tools(
     document: &str,
     options: &ServiceOptions,
     client: &HttpClient,
-) -> Result<(Vec<Tool>, Vec<String>), OpenApiError> {
+) -> Result<(Vec<Tool>, Vec<String>, Vec<Unmatched>), OpenApiError> {
     let document = Document::parse(document)?;
     let base = base_url(&document, options)?;
     let parsed = UrlTemplate::parse(&base).map_err(|error| OpenApiError::BaseUrl {
@@ -180,7 +180,12 @@ pub fn tools(
         .map_err(OpenApiError::Host)?;
 
     let mut warnings = Vec::new();
-    let selected = selected(&document, options, &mut warnings);
+    let mut selected = operations(&document, &mut warnings);
+    let unmatched = ["include", "exclude"].into_iter();
+    let unmatched = unmatched.zip([&options.include, &options.exclude]);
+    let unmatched = unmatched.flat_map(|(list, selection)| selection.unmatched(list, &selected));
+    let unmatched = unmatched.collect();
+    selected.retain(|it| options.include.includes(it) && !options.exclude.excludes(it));
     if MAX_OPERATIONS < selected.len() {
         return Err(OpenApiError::TooMany(selected.len()));
     }
@@ -199,16 +204,12 @@ pub fn tools(
         }
         warnings.extend(odd.into_iter().map(|odd| format!("{place}: {odd}")));
     }
-    Ok((tools, warnings))
+    Ok((tools, warnings, unmatched))
 }
 
-/// The operations that the options select, by path and then in the order of [`METHODS`].
-fn selected<'d>(
-    document: &'d Document,
-    options: &ServiceOptions,
-    warnings: &mut Vec<String>,
-) -> Vec<Found<'d>> {
-    let mut selected = Vec::new();
+/// All operations, by path and then in the order of [`METHODS`].
+fn operations<'d>(document: &'d Document, warnings: &mut Vec<String>) -> Vec<Found<'d>> {
+    let mut operations = Vec::new();
     for (path, item) in document.root()["paths"].as_object().into_iter().flatten() {
         if path.starts_with("x-") {
             continue;
@@ -222,20 +223,16 @@ fn selected<'d>(
             if !operation.is_object() {
                 continue;
             }
-            let found = Found {
+            operations.push(Found {
                 path,
                 method,
                 verb,
                 item,
                 operation,
-            };
-            let is_included = options.include.includes(&found);
-            if is_included && !options.exclude.excludes(&found) {
-                selected.push(found);
-            }
+            });
         }
     }
-    selected
+    operations
 }
 
 fn base_url(document: &Document, options: &ServiceOptions) -> Result<String, OpenApiError> {
@@ -307,7 +304,7 @@ mod tests {
                 prefix: "x".repeat(letters) + &"会".repeat(30),
                 ..ServiceOptions::default()
             };
-            let (tools, _) = tools(document, &options, &client).unwrap();
+            let (tools, ..) = tools(document, &options, &client).unwrap();
             assert!(tools.iter().all(|tool| tool.name().len() <= MAX_NAME));
         }
     }

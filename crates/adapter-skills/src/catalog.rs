@@ -36,6 +36,8 @@ pub struct SkillCatalog {
     unfit: BTreeMap<PathBuf, Hold>,
     /// Reason why there may be skills that were not found.
     incomplete: Option<Hold>,
+    /// Tools whose skill has a key that nothing reads where all others limit calls.
+    unread: BTreeMap<String, Hold>,
     /// Tools whose skill was deleted.
     gone: BTreeMap<String, PathBuf>,
     /// Tools whose skill was there for an earlier process; nothing else is known of it.
@@ -82,6 +84,7 @@ impl PartialEq for SkillCatalog {
             && self.holds_by_directory == other.holds_by_directory
             && self.misnamed == other.misnamed
             && self.incomplete == other.incomplete
+            && self.unread == other.unread
             && self.gone == other.gone
             && self.remembered == other.remembered
     }
@@ -123,6 +126,7 @@ impl SkillCatalog {
             mut skills,
             unfit,
             incomplete,
+            unread,
         } = scanned;
         skills.sort_by(|a, b| a.uri.cmp(&b.uri));
         let mut by_uri = HashMap::new();
@@ -162,6 +166,7 @@ impl SkillCatalog {
             by_name,
             by_uri,
             incomplete,
+            unread: unread.into_iter().rev().collect(),
             ..Self::default()
         };
         for skill in &catalog.skills {
@@ -286,6 +291,12 @@ impl SkillCatalog {
                 let is_governed = self.rules.contains_key(tool);
                 self.incomplete.as_ref().filter(|_| !is_governed)
             })
+    }
+
+    /// The key in the skill of `tool` that nothing reads, where all others limit calls, if there is one.
+    #[must_use]
+    pub fn unread_in(&self, tool: &str) -> Option<&Hold> {
+        self.unread.get(tool)
     }
 
     /// Tools whose skill is not there any more, with where it was; its rules are still in force.

@@ -119,6 +119,8 @@ pub(crate) struct Scanned {
     pub(crate) unfit: Vec<Unfit>,
     /// Why there may be skills that nothing is known of.
     pub(crate) incomplete: Option<Hold>,
+    /// Tools whose skill has a key that nothing reads where all others limit calls.
+    pub(crate) unread: Vec<(String, Hold)>,
 }
 
 /// A file that cannot be used as the skill that its author meant.
@@ -160,6 +162,7 @@ pub(crate) fn scan(options: &ScanOptions, problems: &mut Vec<Problem>) -> Scanne
         facts: HashMap::new(),
         problems,
         unfit: Vec::new(),
+        unread: Vec::new(),
     };
     for problem in scan.problems.iter() {
         // A skill may be behind each, under the name that can be seen.
@@ -213,12 +216,13 @@ pub(crate) fn scan(options: &ScanOptions, problems: &mut Vec<Problem>) -> Scanne
             skills.push(scan.with_files(skill, document));
         }
     }
-    let unfit = scan.unfit;
+    let (unfit, unread) = (scan.unfit, scan.unread);
     let incomplete = problems.iter().find(|problem| problem.is_incomplete());
     Scanned {
         skills,
         unfit,
         incomplete: incomplete.map(Hold::new),
+        unread,
     }
 }
 
@@ -251,6 +255,7 @@ struct Scan<'a> {
     facts: HashMap<&'a Path, Facts>,
     problems: &'a mut Vec<Problem>,
     unfit: Vec<Unfit>,
+    unread: Vec<(String, Hold)>,
 }
 
 impl<'a> Scan<'a> {
@@ -337,7 +342,17 @@ impl<'a> Scan<'a> {
                     let path = skill.path().to_owned();
                     self.unfit(path, ProblemKind::Field(complaint), names);
                 }
-                false => self.report(skill.path(), ProblemKind::Field(complaint)),
+                false => {
+                    let is_unknown = complaint.is_unknown();
+                    let problem = Problem::new(skill.path(), ProblemKind::Field(complaint));
+                    if is_unknown {
+                        let hold = Hold::new(&problem);
+                        let tools = tools_of(&skill.frontmatter);
+                        let unread = tools.map(|tool| (tool.to_owned(), hold.clone()));
+                        self.unread.extend(unread);
+                    }
+                    self.problems.push(problem);
+                }
             }
         }
         if skill.uri.name() != skill.name() {

@@ -47,6 +47,8 @@ pub struct Tool {
     kind: ToolKind,
     source: Option<Cow<'static, str>>,
     meta: Map<String, Value>,
+    /// Rules that its code states.
+    rules: Vec<Value>,
     /// Reason why the tool cannot be offered, found by its maker.
     refused: Option<Cow<'static, str>>,
     executor: Arc<dyn Executor>,
@@ -183,6 +185,7 @@ impl Tool {
             kind: ToolKind::default(),
             source: None,
             meta: Map::new(),
+            rules: Vec::new(),
             refused: None,
             executor: Arc::new(executor),
         }
@@ -311,6 +314,14 @@ impl Tool {
     #[must_use]
     pub fn with_meta(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
         self.meta.insert(key.into(), value.into());
+        self
+    }
+
+    /// Sets rules that its code states, each an object as the `owlclaw:` block of a skill. The strictest of
+    /// them and of the skill's holds. For governance; clients are not told.
+    #[must_use]
+    pub fn with_rules(mut self, rules: Vec<Value>) -> Self {
+        self.rules = rules;
         self
     }
 
@@ -474,6 +485,11 @@ impl Tool {
             _ => {}
         }
         Ok(output)
+    }
+
+    /// Rules that its code states, each an object as the `owlclaw:` block of a skill.
+    pub fn rules(&self) -> &[Value] {
+        &self.rules
     }
 
     /// Reason why the tool cannot be offered, according to its maker.

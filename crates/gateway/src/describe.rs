@@ -1,5 +1,5 @@
-use crate::facts::tool_capability;
-use adapter_skills::SkillCatalog;
+use crate::facts::{risk_level, tool_capability};
+use adapter_skills::{RiskLevel, SkillCatalog};
 use adapter_tools::Tool;
 use governance::{Caller, Hints, Kind, Policy};
 use jsonrpc_core::RawJson;
@@ -68,7 +68,6 @@ impl Described {
                 description.push_str(&skill.uri().to_string());
             }
         }
-        let owlclaw = skill.map(|skill| &skill.frontmatter().owlclaw);
         let annotations = tool.annotations();
         let annotations = ToolAnnotations {
             read_only_hint: annotations.read_only,
@@ -96,7 +95,7 @@ impl Described {
                 icons: Vec::new(),
                 meta,
             },
-            risk: owlclaw.map(|block| block.risk_level.as_str()),
+            risk: risk_level(tool, skill.map(|it| &**it)).map(RiskLevel::as_str),
             timeout: tool.timeout().unwrap_or(default_timeout),
         }
     }

@@ -1,6 +1,6 @@
-use adapter_skills::{Hold, OwlclawBlock, RiskLevel, SkillCatalog, ToolHints};
+use adapter_skills::{BadField, Hold, OwlclawBlock, RiskLevel, Skill, SkillCatalog, ToolHints};
 use adapter_tools::{Tool, ToolSet};
-use governance::{Caller, CapabilityFacts, Confirmation, RateLimits, Risk, TimeWindows};
+use governance::{Caller, CapabilityFacts, Confirmation, Micros, RateLimits, Risk, TimeWindows};
 use mcp_service::Principal;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -65,18 +65,80 @@ pub fn capability_facts(
         let name = offered.get(tool).copied().unwrap_or(tool);
         (facts != CapabilityFacts::default()).then(|| (tool_capability(name), facts))
     });
-    facts.collect()
+    let mut facts: BTreeMap<_, _> = facts.collect();
+    for tool in tools.iter() {
+        let of_tool = || tool_capability(tool.name());
+        if let Some(cost) = tool.estimated_cost_micros() {
+            facts.entry(of_tool()).or_default().estimated_cost = Some(Micros(cost));
+        }
+        for rules in own_rules(tool) {
+            let own = match rules {
+                Ok(block) => facts_of(&block, trading_hours),
+                Err(why) => CapabilityFacts {
+                    held: Some(why.into()),
+                    ..CapabilityFacts::default()
+                },
+            };
+            let of_tool = facts.entry(of_tool()).or_default();
+            *of_tool = stricter(std::mem::take(of_tool), own);
+        }
+    }
+    facts
+}
+
+/// The rules that a tool's own code states, or what of them cannot be understood.
+pub fn own_rules(tool: &Tool) -> impl Iterator<Item = Result<OwlclawBlock, String>> {
+    tool.rules().iter().map(|rules| {
+        let (block, complaints) = OwlclawBlock::of_rules(rules);
+        match complaints.first() {
+            None => Ok(block),
+            Some(BadField {
+                field, expected, ..
+            }) => {
+                let attribute = field.strip_prefix("owlclaw.").unwrap_or(field);
+                Err(format!(
+                    "its attribute `{attribute}` should be {expected}, and is a rule that would not hold"
+                ))
+            }
+        }
+    })
+}
+
+/// The highest risk that its skill or its own code states; `None` where neither says anything.
+pub fn risk_level(tool: &Tool, skill: Option<&Skill>) -> Option<RiskLevel> {
+    let of_skill = skill.map(|skill| skill.frontmatter().owlclaw.risk_level);
+    let own = own_rules(tool).map(|rules| rules.map_or(RiskLevel::Critical, |it| it.risk_level));
+    of_skill.into_iter().chain(own).max()
+}
+
+/// All that either forbids.
+fn stricter(one: CapabilityFacts, own: CapabilityFacts) -> CapabilityFacts {
+    let least = |one: Option<u32>, own: Option<u32>| one.into_iter().chain(own).min();
+    CapabilityFacts {
+        held: one.held.or(own.held),
+        estimated_cost: one.estimated_cost.max(own.estimated_cost),
+        limits: RateLimits {
+            per_minute: least(one.limits.per_minute, own.limits.per_minute),
+            per_day: least(one.limits.per_day, own.limits.per_day),
+        },
+        confirmation: one.confirmation.max(own.confirmation),
+        cooldown: one.cooldown.max(own.cooldown),
+        windows: one.windows.or(own.windows),
+        ..one
+    }
 }
 
 /// Holds back every tool whose skill cannot be used, whatever else `facts` say of it. To be called
-/// last: nothing that is configured frees a tool of rules that cannot be read.
+/// last: nothing that is configured frees a tool of rules that cannot be read. `is_strict` is as in
+/// [`held`].
 pub fn hold_back(
     facts: &mut BTreeMap<String, CapabilityFacts>,
     skills: &SkillCatalog,
     tools: &ToolSet,
     broken: BrokenSkill,
+    is_strict: bool,
 ) {
-    for (tool, hold) in held(skills, tools) {
+    for (tool, hold) in held(skills, tools, is_strict) {
         let facts = facts.entry(tool_capability(tool.name())).or_default();
         match broken {
             BrokenSkill::Refuse => facts.held = Some(hold.problem.as_str().into()),
@@ -85,15 +147,18 @@ pub fn hold_back(
     }
 }
 
-/// The tools whose skill cannot be used, and why.
+/// The tools whose skill cannot be used, and why. With `is_strict`, a key that nothing reads where all
+/// others limit calls is a reason too.
 pub fn held<'a>(
     skills: &'a SkillCatalog,
     tools: &'a ToolSet,
+    is_strict: bool,
 ) -> impl Iterator<Item = (&'a Tool, &'a Hold)> {
     let names: HashSet<&str> = tools.iter().map(Tool::own_name).collect();
     tools.iter().filter_map(move |tool| {
-        let hold = skills.hold_of(tool.own_name(), |name| names.contains(name))?;
-        Some((tool, hold))
+        let hold = skills.hold_of(tool.own_name(), |name| names.contains(name));
+        let unread = || skills.unread_in(tool.own_name()).filter(|_| is_strict);
+        Some((tool, hold.or_else(unread)?))
     })
 }
 

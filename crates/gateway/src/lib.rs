@@ -63,8 +63,8 @@ pub use crate::{
     describe::IncludeSkill,
     error::{AnswerOptions, ErrorStyle, InvocationError},
     facts::{
-        BrokenSkill, caller_of, capability_facts, held, hold_back, prompt_capability,
-        resource_capability, tool_capability,
+        BrokenSkill, caller_of, capability_facts, held, hold_back, own_rules, prompt_capability,
+        resource_capability, risk_level, tool_capability,
     },
     gateway::{Gateway, GatewayEngine, Options, Parts},
     governed::{Admitted, Governed},

@@ -91,7 +91,7 @@ pub use show::Setting;
 pub use shutdown::Shutdown;
 pub use telemetry::{Capture, Otlp, Telemetry};
 pub use tls::{ForwardedHeader, Tls};
-pub use unmatched::OnOffer;
+pub use unmatched::{OnOffer, UnmatchedFilter};
 pub use websocket::WebSocket;
 pub use window::{ParseWindowError, Window};
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::document::{Document, Node, Value};
 use super::layer::{Origins, child};
-use super::problem::Problem;
-use super::{Config, Environment, read};
+use super::problem::{Origin, Problem};
+use super::{Config, Environment, Loaded, read};
 
 /// The variable that names the file, for OwlClaw as for this program.
 const VARIABLE: &str = "OWLCLAW_CONFIG";
@@ -120,6 +120,72 @@ fn limits(
             problems.push(problem.key(own).hint(hint));
         }
     }
+}
+
+/// Where this program has what a key below `app.configure(governance=...)` is about. The first that fits.
+const EQUIVALENTS: [(&str, &str); 11] = [
+    // No limits by themselves; what cannot be decided is refused here in any case.
+    ("fail_policy", ""),
+    ("high_cost_threshold", ""),
+    ("budget_alert_thresholds", ""),
+    ("budget_limits", "governance.clients"),
+    ("budget", "governance.default_quota.monthly_budget"),
+    (
+        "max_calls_per_minute",
+        "governance.default_quota.max_calls_per_minute",
+    ),
+    (
+        "max_calls_per_day",
+        "governance.default_quota.max_calls_per_day",
+    ),
+    (
+        "max_daily_calls",
+        "governance.default_quota.max_calls_per_day",
+    ),
+    ("circuit_breaker", "governance.breaker"),
+    ("time", "governance.trading_hours"),
+    ("risk", "governance.confirm"),
+];
+
+impl Loaded {
+    /// What an application sets of the governance of OwlClaw's own agent, by paths as
+    /// `visibility.budget.high_cost_threshold`. None of it holds for calls that come through this server,
+    /// so each is an error until the configuration sets what takes its place.
+    pub fn unheeded(&self, paths: &[String]) -> Vec<Problem> {
+        let unheeded = paths.iter().filter_map(|path| {
+            let fits = |(part, _): &&(&str, &str)| path.split('.').any(|it| names(it, part));
+            let own = EQUIVALENTS.iter().find(fits).map(|(_, own)| *own);
+            let own = own.unwrap_or("governance");
+            let is_set = self.origins.keys().any(|key| {
+                let rest = key.strip_prefix(own);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+            });
+            if own.is_empty() {
+                return None;
+            }
+            let key = format!("app.configure(governance=...): `{path}`");
+            Some(match is_set {
+                true => {
+                    let message = format!("{key} does not hold here; `{own}` does");
+                    Problem::warning(Origin::Default, message)
+                }
+                false => {
+                    let message = format!("{key} does not hold for calls through this server");
+                    Problem::error(Origin::Default, message).hint(format!(
+                        "say it as `{own}` in the configuration of this server, or take it out of the \
+                         application"
+                    ))
+                }
+            })
+        });
+        unheeded.collect()
+    }
+}
+
+/// Whether a key is this one, or one that ends with it: `monthly_budget`, `risk_confirmation`.
+fn names(key: &str, part: &str) -> bool {
+    let mut words = key.split('_');
+    key == part || key.ends_with(&format!("_{part}")) || words.next() == Some(part)
 }
 
 fn beside(app: &str) -> PathBuf {

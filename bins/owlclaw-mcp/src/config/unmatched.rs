@@ -14,6 +14,19 @@ pub struct OnOffer {
     pub tools: Vec<(String, String)>,
     /// The addresses of the resources.
     pub resources: Vec<String>,
+    /// What selects tools where they come from, and matches nothing there.
+    pub unmatched_filters: Vec<UnmatchedFilter>,
+}
+
+/// A pattern that matches nothing where tools come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnmatchedFilter {
+    /// Its key, or its place in another file.
+    pub key: String,
+    /// The pattern.
+    pub pattern: String,
+    /// What it was compared with.
+    pub names: Vec<String>,
 }
 
 /// A name or a pattern in the rules.
@@ -68,7 +81,26 @@ impl Loaded {
                 ..problem
             })
         });
-        unmatched.collect()
+        let filters = offered.unmatched_filters.iter().map(|filter| {
+            let UnmatchedFilter {
+                key,
+                pattern,
+                names,
+            } = filter;
+            let message = format!("`{key}`: `{pattern}` matches nothing there is");
+            let word: String = pattern.split('*').collect();
+            let hint = match nearest(&word, names.iter().map(String::as_str)) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => "write it as it is called where it comes from, or leave it out".to_owned(),
+            };
+            let origin = origin_near(&self.origins, key);
+            let problem = Problem::warning(origin, message).key(key).hint(hint);
+            Problem {
+                severity,
+                ..problem
+            }
+        });
+        unmatched.chain(filters).collect()
     }
 }
 

@@ -1,13 +1,14 @@
 //! Builds the server's parts from its configuration.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use adapter_skills::{ScanOptions, SkillCatalog, SkillMemory, WatchGuard, WatchOptions};
-use adapter_tools::ToolSet;
 use adapter_tools::python::{AppHealth, PythonApp, PythonOptions, StartMode, WorkerState};
+use adapter_tools::{Tool, ToolSet};
 use alerts::Alerts;
 use gateway::{
     AnswerOptions, Component, ComponentState, ErrorStyle, Gateway, IncludeSkill, JoinedResources,
@@ -33,7 +34,7 @@ use super::store::{self, ServedGateway, Stores};
 use super::tls::Certificates;
 use super::{notes, policy, redaction};
 use crate::Failure;
-use crate::config::{self, Config, OnOffer};
+use crate::config::{self, Config, OnOffer, UnmatchedFilter};
 use crate::logging::{self, LevelHandle};
 
 /// How long an application may take to load. Some import half of an ecosystem.
@@ -63,6 +64,8 @@ pub(super) struct Server {
     pub(super) certificates: Option<Arc<Certificates>>,
     /// Problems of the offer, and of the rules for it.
     pub(super) standing: Arc<Standing>,
+    /// Patterns and switches, compared at the start, that match no tool.
+    pub(super) filters: Vec<UnmatchedFilter>,
     pub(super) watching: WatchGuard,
 }
 
@@ -78,6 +81,8 @@ impl Server {
         let certificates = Certificates::load(&config)?;
         // The application says where its skills are.
         let app = start_app(&config).await?;
+        let unheeded = rules.loaded().unheeded(&governed_elsewhere(&app));
+        standing::refuse(&unheeded)?;
         let scan = scan_options(&config, mounted(&app).as_deref())?;
         if config.governance.unmatched_rules == config::UnmatchedRules::Error {
             let (_, problems) = SkillCatalog::scan(&scan);
@@ -94,11 +99,12 @@ impl Server {
         for (tool, place) in &config.switches.off {
             tracing::info!(tool, place, "a tool is switched off");
         }
+        let filters = filters(&config, &catalog, &offer, &sources, &lost);
         let standing = Arc::new(Standing::new(memory));
         standing.offered(&config, &catalog, offer.tools(), lost);
-        let unmatched = rules.loaded().unmatched(&on_offer(&offer));
+        let unmatched = rules.loaded().unmatched(&on_offer(&offer, &filters));
         standing::refuse(&unmatched)?;
-        standing.rules(unmatched);
+        standing.rules([unheeded, unmatched].concat());
 
         let policy = policy::policy(&config, &catalog, offer.tools())?;
         let Stores { recorder, quotas } = store::open(&config, &policy).await?;
@@ -189,6 +195,7 @@ impl Server {
             _keeping: keeping,
             certificates,
             standing,
+            filters,
             watching,
         })
     }
@@ -250,6 +257,12 @@ impl Server {
         }
         closed.is_ok()
     }
+}
+
+/// Keys that the application sets of the governance of OwlClaw's own agent.
+pub(super) fn governed_elsewhere(app: &Option<Arc<PythonApp>>) -> Vec<String> {
+    app.as_ref()
+        .map_or_else(Vec::new, |app| app.info().governance)
 }
 
 /// The directory of skills that the application has mounted.
@@ -365,8 +378,8 @@ pub(crate) fn interpreter(configured: Option<&str>) -> PathBuf {
     }
 }
 
-/// Names of the tools and resources that rules can match.
-pub(super) fn on_offer(offer: &Offer) -> OnOffer {
+/// Names of the tools and resources that rules can match, and filters that match nothing.
+pub(super) fn on_offer(offer: &Offer, filters: &[UnmatchedFilter]) -> OnOffer {
     let tools = offer.tools().iter();
     let resources = offer.resources().entries();
     OnOffer {
@@ -374,7 +387,36 @@ pub(super) fn on_offer(offer: &Offer) -> OnOffer {
             .map(|tool| (tool.name().to_owned(), tool.own_name().to_owned()))
             .collect(),
         resources: resources.iter().map(|it| it.resource.uri.clone()).collect(),
+        unmatched_filters: filters.to_vec(),
     }
+}
+
+/// Patterns of services and switches of the application that match no tool.
+pub(super) fn filters(
+    config: &Config,
+    catalog: &SkillCatalog,
+    offer: &Offer,
+    sources: &Sources,
+    lost: &[NotOffered],
+) -> Vec<UnmatchedFilter> {
+    let mut filters = sources.unmatched().to_vec();
+    let tools = offer.tools().iter().map(Tool::own_name);
+    let skills = catalog.iter().map(|skill| skill.name());
+    let lost = lost.iter().map(|it| it.tool.as_str());
+    let names: BTreeSet<&str> = tools.chain(skills).chain(lost).collect();
+    let off = config.switches.off.iter();
+    let weights = config.switches.weights.iter();
+    let weights = weights.map(|(name, (_, place))| (name, place));
+    for (name, place) in off.chain(weights) {
+        if !names.contains(name.as_str()) {
+            filters.push(UnmatchedFilter {
+                key: place.clone(),
+                pattern: name.clone(),
+                names: names.iter().map(|&name| name.to_owned()).collect(),
+            });
+        }
+    }
+    filters
 }
 
 /// The tools and skills on offer, and the tools that cannot be offered.

@@ -55,7 +55,12 @@ impl Server {
         };
         let catalog = Arc::clone(&self.skills.borrow());
         let offer = self.gateway.offer();
-        let unmatched = changed.loaded().unmatched(&build::on_offer(&offer));
+        let loaded = changed.loaded();
+        let unmatched = [
+            loaded.unheeded(&build::governed_elsewhere(&self.sources.app)),
+            loaded.unmatched(&build::on_offer(&offer, &self.filters)),
+        ]
+        .concat();
         if unmatched.iter().any(|it| it.severity == Severity::Error) {
             return self.reject(rules, cause, &unmatched);
         }
@@ -109,8 +114,10 @@ impl Server {
         let (offer, lost) = build::offer(config, &self.sources, catalog);
         self.standing.offered(config, catalog, offer.tools(), lost);
         self.standing.remember(catalog, offer.tools());
-        self.standing
-            .rules(rules.loaded().unmatched(&build::on_offer(&offer)));
+        let loaded = rules.loaded();
+        let unheeded = loaded.unheeded(&build::governed_elsewhere(&self.sources.app));
+        let unmatched = loaded.unmatched(&build::on_offer(&offer, &self.filters));
+        self.standing.rules([unheeded, unmatched].concat());
         match policy::policy(config, catalog, offer.tools()) {
             Ok(policy) => {
                 let versions = (self.policy_version(), policy.version());

@@ -83,7 +83,9 @@ pub(crate) fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Fa
     let config = &loaded.config;
     runtime.block_on(async {
         let mut bench = Bench::prepare(config).await?;
+        let unheeded = loaded.unheeded(&build::governed_elsewhere(&bench.sources.app));
         let lost = std::mem::take(&mut bench.lost);
+        let filters = build::filters(config, &bench.catalog, &bench.offer, &bench.sources, &lost);
         let Bench {
             catalog,
             offer,
@@ -93,8 +95,12 @@ pub(crate) fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Fa
         let is_strict = config.governance.unmatched_rules == UnmatchedRules::Error;
         let problems = Problems {
             skills: told(&bench.skill_problems, is_strict),
-            tools: standing::problems(catalog, offer.tools(), lost),
-            rules: loaded.unmatched(&build::on_offer(offer)),
+            tools: standing::problems(config, catalog, offer.tools(), lost),
+            rules: [
+                unheeded,
+                loaded.unmatched(&build::on_offer(offer, &filters)),
+            ]
+            .concat(),
         };
         let principal = client.unwrap_or_default();
         let default_timeout = Duration::from_secs(config.tools.default_timeout_seconds);
@@ -108,7 +114,7 @@ pub(crate) fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Fa
                 let capability = tool_capability(tool.name());
                 let hints = policy.hints(principal, &capability, Kind::Tool);
                 let skill = catalog.by_name(tool.own_name());
-                let owlclaw = skill.map(|skill| &skill.frontmatter().owlclaw);
+                let risk = gateway::risk_level(tool, skill.map(|it| &**it));
                 let description = match tool.description() {
                     "" => skill.map_or("", |skill| skill.description()),
                     description => description,
@@ -121,7 +127,7 @@ pub(crate) fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Fa
                     estimated_tokens: estimated_tokens(&model_text),
                     description: description.to_owned(),
                     held: policy.held(&capability).map(str::to_owned),
-                    risk: owlclaw.map(|block| block.risk_level.as_str().to_owned()),
+                    risk: risk.map(|risk| risk.as_str().to_owned()),
                     requires_confirmation: hints.confirmation.is_some(),
                     confirmation: hints.confirmation.map(|who| who.as_str().to_owned()),
                     estimated_cost: Micros::parse(&hints.estimated_cost.to_string())

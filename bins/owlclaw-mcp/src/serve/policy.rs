@@ -13,7 +13,7 @@ use governance::{
 };
 
 use crate::config::{
-    self, Access, AccessRules, Config, Governance, PartialQuota, ToolRule, Window,
+    self, Access, AccessRules, Config, Governance, PartialQuota, ToolRule, UnmatchedRules, Window,
 };
 
 /// Builds the policy in force for these tools.
@@ -65,7 +65,8 @@ fn spec(
         let facts = capabilities.entry(tool_capability(name)).or_default();
         *facts = over(rule, std::mem::take(facts));
     }
-    hold_back(&mut capabilities, skills, tools, broken);
+    let is_strict = config.unmatched_rules == UnmatchedRules::Error;
+    hold_back(&mut capabilities, skills, tools, broken, is_strict);
     let everybody = |own: Rules| Rules {
         confirm: [all_of(&config.confirm), own.confirm].concat(),
         conditions: [conditions(&config.conditions), own.conditions].concat(),

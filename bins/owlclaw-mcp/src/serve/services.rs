@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use adapter_http::openapi::{self, MAX_DOCUMENT_BYTES, Selection, ServiceOptions};
+use adapter_http::openapi::{self, MAX_DOCUMENT_BYTES, Selection, ServiceOptions, Unmatched};
 use adapter_http::{
     AllowPrivate, BoundTool, Bounds, ClientOptions, FixedHeaders, HostList, HttpClient, Mode, Retry,
 };
@@ -17,7 +17,7 @@ use adapter_tools::{Tool, ToolSet};
 use super::sources::NotOffered;
 use crate::Failure;
 use crate::command::explain;
-use crate::config::{self, Config, Environment};
+use crate::config::{self, Config, Environment, UnmatchedFilter};
 
 /// Where a tool's `_meta` says which skill it comes from.
 const SKILL_META: &str = "io.owlclaw/skill";
@@ -35,6 +35,8 @@ pub(super) struct Services {
     described: Vec<Tool>,
     /// Operations of the documents that cannot be offered.
     lost: Vec<NotOffered>,
+    /// Patterns that match nothing in the documents.
+    unmatched: Vec<UnmatchedFilter>,
 }
 
 impl Services {
@@ -61,13 +63,14 @@ impl Services {
             client: OnceLock::new(),
             described: Vec::new(),
             lost: Vec::new(),
+            unmatched: Vec::new(),
         };
         if has_authorities || !services.settings.openapi.is_empty() {
             let client = services.client();
             let client = client.map_err(|error| format!("services: {}", explain(&*error)))?;
-            let mut lost = Vec::new();
-            services.described = services.describe(client, &mut lost)?;
-            services.lost = lost;
+            let (mut lost, mut unmatched) = (Vec::new(), Vec::new());
+            services.described = services.describe(client, &mut lost, &mut unmatched)?;
+            (services.lost, services.unmatched) = (lost, unmatched);
         }
         Ok(services)
     }
@@ -80,6 +83,11 @@ impl Services {
     /// Operations of the documents that cannot be offered.
     pub(super) fn lost(&self) -> &[NotOffered] {
         &self.lost
+    }
+
+    /// Patterns that match nothing in the documents.
+    pub(super) fn unmatched(&self) -> &[UnmatchedFilter] {
+        &self.unmatched
     }
 
     /// The tools that skills bind and whose names are not `taken`: a handler of the same name, or
@@ -161,12 +169,13 @@ impl Services {
         &self,
         client: &HttpClient,
         lost: &mut Vec<NotOffered>,
+        unmatched: &mut Vec<UnmatchedFilter>,
     ) -> Result<Vec<Tool>, Failure> {
         let mut tools: Vec<Tool> = Vec::new();
         let mut owners: HashMap<String, &str> = HashMap::new();
         let mut problems = Vec::new();
         for (name, settings) in &self.settings.openapi {
-            let (made, warnings) = match self.service(settings, client) {
+            let (made, warnings, patterns) = match self.service(settings, client) {
                 Ok(made) => made,
                 Err(error) => {
                     problems.push(format!("services.openapi.{name}: {}", explain(&*error)));
@@ -176,6 +185,11 @@ impl Services {
             for warning in warnings {
                 tracing::warn!(warning, service = name, "not all of a service is offered");
             }
+            unmatched.extend(patterns.into_iter().map(|it| UnmatchedFilter {
+                key: format!("services.openapi.{name}.{}", it.key),
+                pattern: it.pattern,
+                names: it.names,
+            }));
             let (made, unusable) = ToolSet::collect(made);
             for problem in unusable {
                 lost.push(NotOffered {
@@ -204,7 +218,7 @@ impl Services {
         &self,
         settings: &config::OpenApi,
         client: &HttpClient,
-    ) -> Result<(Vec<Tool>, Vec<String>), Failure> {
+    ) -> Result<(Vec<Tool>, Vec<String>, Vec<Unmatched>), Failure> {
         let path = &settings.document;
         let document = read(path, MAX_DOCUMENT_BYTES)
             .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8".into()))

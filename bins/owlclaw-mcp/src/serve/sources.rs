@@ -10,7 +10,7 @@ use adapter_tools::python::PythonApp;
 use super::commands::Commands;
 use super::services::Services;
 use crate::Failure;
-use crate::config::Config;
+use crate::config::{Config, UnmatchedFilter};
 
 /// A tool that is written or configured, and not on offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +62,11 @@ impl Sources {
         Ok(sources)
     }
 
+    /// Patterns of services that match no operation.
+    pub(super) fn unmatched(&self) -> &[UnmatchedFilter] {
+        self.services.unmatched()
+    }
+
     /// All tools, source by source. Of two with the same name the first one can be offered.
     /// What cannot be among them is added to `lost`.
     pub(super) fn tools(&self, catalog: &SkillCatalog, lost: &mut Vec<NotOffered>) -> Vec<Tool> {
@@ -92,6 +97,7 @@ impl Sources {
         handlers
             .into_iter()
             .map(|handler| described_by_its_skill(handler, catalog))
+            .map(understood)
             .chain(app.and_then(PythonApp::query_state_tool))
             .chain(self.commands.tools(catalog, lost))
             .chain(self.services.described().iter().cloned())
@@ -137,6 +143,15 @@ fn described_by_its_skill(handler: Tool, catalog: &SkillCatalog) -> Tool {
     // If nothing can be made of it, the tool cannot be offered: what its code only hints at may let
     // through what its skill forbids.
     handler.with_input_schema(declared)
+}
+
+/// Cannot be offered if its code states rules that cannot be understood.
+fn understood(handler: Tool) -> Tool {
+    let unclear = gateway::own_rules(&handler).find_map(Result::err);
+    match unclear {
+        Some(why) => handler.refused(why),
+        None => handler,
+    }
 }
 
 fn place(tool: &Tool) -> String {

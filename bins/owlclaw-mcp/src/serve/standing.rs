@@ -10,7 +10,7 @@ use gateway::{Component, ComponentState};
 
 use super::sources::NotOffered;
 use crate::Failure;
-use crate::config::{Config, Origin, Problem, Severity};
+use crate::config::{Config, Origin, Problem, Severity, UnmatchedRules};
 
 /// What `/health` calls what is on offer.
 pub(super) const COMPONENT: &str = "offer";
@@ -70,7 +70,7 @@ impl Standing {
         mut lost: Vec<NotOffered>,
     ) {
         lost.retain(|it| !it.is_meant(config));
-        let problems = problems(catalog, tools, lost);
+        let problems = problems(config, catalog, tools, lost);
         let mut state = self.state();
         tell(&state.offer, &problems);
         state.offer = problems;
@@ -111,12 +111,14 @@ impl Standing {
 
 /// Every tool whose skill cannot be used or is gone, and every one that is not on offer.
 pub(super) fn problems(
+    config: &Config,
     catalog: &SkillCatalog,
     tools: &ToolSet,
     lost: Vec<NotOffered>,
 ) -> Vec<Problem> {
     let warning = |message: String| Problem::warning(Origin::Default, message);
-    let held = gateway::held(catalog, tools).map(|(tool, hold)| {
+    let is_strict = config.governance.unmatched_rules == UnmatchedRules::Error;
+    let held = gateway::held(catalog, tools, is_strict).map(|(tool, hold)| {
         let name = tool.name();
         warning(format!("the tool `{name}` is held back: {}", hold.problem)).hint(hold.hint)
     });

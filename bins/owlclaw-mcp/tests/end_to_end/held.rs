@@ -81,6 +81,15 @@ async fn becomes(client: &mut HttpClient, expected: &str, about: &str) {
     }
 }
 
+/// As [`becomes`], where the tool may run until then.
+async fn turns(client: &mut HttpClient, expected: &str) {
+    let end = Instant::now() + GENEROUS;
+    while fate(client, "echo").await != expected {
+        assert!(Instant::now() < end, "never {expected}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
 async fn offer_health(server: &HttpServer) -> Value {
     let health = server.client().exchange(&HttpRequest::get("/health")).await;
     assert_eq!(health.status, 200);
@@ -321,6 +330,247 @@ async fn by_a_setting_a_rule_that_matches_nothing_is_an_error() {
     right.write("mcp-server.yaml", wrong);
     server.process().wait_stderr("did you mean `echo`?").await;
     assert_eq!(fate(&mut client, "echo").await, "confirmation");
+}
+
+const PETS: &str = "
+openapi: 3.0.3
+servers: [{url: 'http://127.0.0.1:9/v1'}]
+paths:
+  /pets: {get: {operationId: listPets, tags: [pets]}}
+  /admin: {delete: {operationId: wipeAll, tags: [admin]}}
+";
+
+#[tokio::test]
+async fn what_leaves_tools_out_and_matches_nothing_is_told() {
+    let settings = |unmatched: &str| {
+        json!({
+            "services": {"allow_private": ["127.0.0.1"], "openapi": {"pets": {
+                "document": "pets.yaml", "include": {"methods": ["GET", "DELETE"]},
+                "exclude": {"operations": ["wipeAl"], "paths": ["/admn*"], "tags": ["admin", "*"]},
+            }}},
+            "governance": {"unmatched_rules": unmatched},
+        })
+    };
+    let site = |unmatched: &str| {
+        let site = Site::new(settings(unmatched));
+        site.write("pets.yaml", PETS);
+        site.write(
+            "owlclaw.yaml",
+            "skills: {entries: {eccho: {enabled: false}, append: {enabled: false}}}\n",
+        );
+        site
+    };
+    let warned = site("warn");
+    let mut server = warned.stdio();
+    server.open("2025-06-18").await;
+    server.process().wait_stderr("eccho").await;
+    let all = [
+        run(warned.command(&["config", "validate", "--import"])).await,
+        run(warned.command(&["doctor"])).await,
+    ];
+    let mut all: Vec<String> = all.map(|it| it.output + &it.messages).into();
+    all.push(server.stderr());
+    let expected = [
+        ("services.openapi.pets.exclude.operations[0]", "wipeAll"),
+        ("services.openapi.pets.exclude.paths[0]", "/admin"),
+        ("skills.entries.eccho", "echo"),
+    ];
+    for said in &all {
+        for (key, meant) in expected {
+            assert!(said.contains(key), "{key}: {said}");
+            assert!(said.contains(&format!("did you mean `{meant}`?")), "{said}");
+        }
+        for key in ["exclude.tags", "include.methods", "skills.entries.append"] {
+            assert!(
+                !said.contains(&format!("{key}[")) && !said.contains(&format!("{key}`")),
+                "{said}"
+            );
+        }
+    }
+    let strict = site("error");
+    for words in [
+        &["start"][..],
+        &["config", "validate", "--import"],
+        &["doctor"],
+    ] {
+        let said = run(strict.command(words)).await;
+        assert_ne!(said.code, Some(0), "{words:?}");
+        let all = said.output + &said.messages;
+        assert!(expected.iter().all(|(key, _)| all.contains(key)), "{all}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_limits_nothing_holds_its_tool_back_by_a_setting() {
+    let site = Site::new(json!({"governance": {"unmatched_rules": "error"}}));
+    site.skill("shop", "echo", "");
+    let server = site.http().await;
+    let mut client = server.client();
+    client.open(MODERN).await;
+    assert_eq!(fate(&mut client, "echo").await, "ran");
+    let unread = "owlclaw: {constraints: {max_daily_call: 1}}\n";
+    site.skill("shop", "echo", unread);
+    turns(&mut client, "held").await;
+    let health = offer_health(&server).await;
+    assert!(
+        health["detail"]
+            .as_str()
+            .unwrap()
+            .contains("max_daily_calls"),
+        "{health}"
+    );
+    // The setting can be changed while it runs, too.
+    let config = site.read("mcp-server.yaml");
+    site.write("mcp-server.yaml", config.replace("\"error\"", "\"warn\""));
+    turns(&mut client, "ran").await;
+    site.write("mcp-server.yaml", config);
+    turns(&mut client, "held").await;
+}
+
+const RULED: &str = r#"
+from owlclaw import OwlClaw
+
+app = OwlClaw("shop")
+app.mount_skills("skills")
+
+
+def tool(name, **attributes):
+    async def handler(text: str):
+        return text
+    for key, value in attributes.items():
+        setattr(handler, key, value)
+    app.handler(name)(handler)
+
+
+tool("plain")
+tool("risky", risk_level="critical")
+tool("asked", requires_confirmation=True)
+tool("once", constraints={"max_daily_calls": 1, "estimated_cost": 0.25})
+tool("slowly", constraints={"cooldown_seconds": 3600})
+tool("looser", risk_level="low", requires_confirmation=False, constraints={"max_daily_calls": 9})
+tool("unclear", risk_level="hihg")
+tool("unknown", constraints={"max_weekly_calls": 1})
+tool("dynamic", requires_confirmation=lambda arguments: False)
+"#;
+
+#[tokio::test]
+async fn rules_of_handlers_hold_beside_those_of_skills() {
+    let site = Site::with_app(RULED);
+    site.skill(
+        "shop",
+        "looser",
+        "owlclaw: {risk_level: medium, constraints: {max_daily_calls: 1}}\n",
+    );
+    site.skill(
+        "shop",
+        "once",
+        "owlclaw: {constraints: {max_daily_calls: 9}}\n",
+    );
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    assert_eq!(fate(&mut server, "plain").await, "ran");
+    for tool in ["risky", "asked"] {
+        assert_eq!(fate(&mut server, tool).await, "confirmation", "{tool}");
+    }
+    for tool in ["once", "slowly", "looser"] {
+        assert_eq!(fate(&mut server, tool).await, "ran", "{tool}");
+        assert_ne!(fate(&mut server, tool).await, "ran", "{tool}");
+    }
+    for tool in ["unclear", "unknown", "dynamic"] {
+        assert_eq!(fate(&mut server, tool).await, "unknown", "{tool}");
+    }
+    drop(server);
+    let list = run(site.command(&["tools", "list", "--format", "json"])).await;
+    let rows: Vec<Value> = serde_json::from_str(&list.output).unwrap();
+    let of = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap();
+    assert_eq!(of("risky")["risk"], "critical");
+    assert_eq!(of("looser")["risk"], "medium");
+    assert_eq!(of("once")["estimated_cost"], "0.25");
+    for (tool, why) in [
+        ("unclear", "`risk_level`"),
+        ("unknown", "`constraints.max_weekly_calls`"),
+        ("dynamic", "`requires_confirmation`"),
+    ] {
+        let told = format!("the tool `{tool}` (app.py:");
+        assert!(
+            list.messages.contains(&told) && list.messages.contains(why),
+            "{}",
+            list.messages
+        );
+    }
+}
+
+#[tokio::test]
+async fn governance_of_owlclaws_own_agent_is_not_taken_for_ours() {
+    let configured = |what: &str| {
+        Site::with_app(&RULED.replace(
+            "app.mount_skills",
+            &format!("app.configure(governance={what})\napp.mount_skills"),
+        ))
+    };
+    for (what, own) in [
+        (
+            "{'visibility': {'budget': {'budget_limits': {'me': '10'}}}}",
+            "`governance.clients`",
+        ),
+        (
+            "{'monthly_budget': 5}",
+            "`governance.default_quota.monthly_budget`",
+        ),
+        (
+            "{'rate_limit': {'max_calls_per_minute': 3}}",
+            "`governance.default_quota.max_calls_per_minute`",
+        ),
+        (
+            "{'visibility': {'circuit_breaker': {'failure_threshold': 2}}}",
+            "`governance.breaker`",
+        ),
+        (
+            "{'visibility': {'risk_confirmation': {'enabled': True}}}",
+            "`governance.confirm`",
+        ),
+        ("{'something': {'new': 1}}", "`governance`"),
+    ] {
+        let site = configured(what);
+        // What is said here takes its place, and these tests always say how often tools may be called.
+        let is_set = own.ends_with("per_minute`") || own == "`governance`";
+        for words in [&["start"][..], &["doctor"]] {
+            let said = match (is_set, words) {
+                (true, ["start"]) => {
+                    let mut server = site.stdio();
+                    server.open("2025-06-18").await;
+                    server.process().wait_stderr("does not hold here").await;
+                    server.stderr()
+                }
+                _ => {
+                    let said = run(site.command(words)).await;
+                    assert_eq!(
+                        said.code == Some(0),
+                        is_set,
+                        "{what} {words:?}: {}",
+                        said.output
+                    );
+                    said.output + &said.messages
+                }
+            };
+            assert!(
+                said.contains("app.configure(governance=...)") && said.contains(own),
+                "{said}"
+            );
+        }
+    }
+    // Where it keeps its records, and what it is told of, limits nothing.
+    let site = configured(
+        "{'use_inmemory_ledger': True, 'visibility': {'budget': {'high_cost_threshold': '0.1'}}}",
+    );
+    let mut server = site.stdio();
+    server.open("2025-06-18").await;
+    assert_eq!(fate(&mut server, "plain").await, "ran");
+    assert!(
+        !server.stderr().contains("app.configure"),
+        "{}",
+        server.stderr()
+    );
 }
 
 #[tokio::test]

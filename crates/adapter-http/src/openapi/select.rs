@@ -1,6 +1,7 @@
 //! Which operations are wanted.
 
 use super::Found;
+use std::collections::BTreeSet;
 
 /// Patterns, in which `*` stands for any text, over what operations are called, tagged and found at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,26 +31,93 @@ impl Selection {
             .any(|matches| matches.unwrap_or(false))
     }
 
+    /// The patterns of this list that match none of these operations.
+    pub(super) fn unmatched(&self, list: &'static str, all: &[Found<'_>]) -> Vec<Unmatched> {
+        let mut unmatched = Vec::new();
+        for (kind, patterns) in self.patterns() {
+            if patterns.is_empty() {
+                continue;
+            }
+            let texts: BTreeSet<&str> = all.iter().flat_map(|it| texts(kind, it)).collect();
+            for (index, pattern) in patterns.iter().enumerate() {
+                if !texts.iter().any(|text| kind.matches(pattern, text)) {
+                    unmatched.push(Unmatched {
+                        key: format!("{list}.{}[{index}]", kind.name()),
+                        pattern: pattern.clone(),
+                        names: texts.iter().map(|&text| text.to_owned()).collect(),
+                    });
+                }
+            }
+        }
+        unmatched
+    }
+
     /// Whether it matches, for each kind; `None` if there are no patterns of the kind.
     fn kinds(&self, found: &Found<'_>) -> [Option<bool>; 4] {
-        let any = |patterns: &[String], texts: &[&str]| {
-            let one = |pattern: &String| texts.iter().any(|text| is_match(pattern, text));
+        self.patterns().map(|(kind, patterns)| {
+            let texts = texts(kind, found);
+            let one = |pattern: &String| texts.iter().any(|text| kind.matches(pattern, text));
             (!patterns.is_empty()).then(|| patterns.iter().any(one))
-        };
-        let id = found.operation["operationId"].as_str();
-        let tags = found.operation["tags"].as_array();
-        let tags: Vec<&str> = tags
-            .into_iter()
-            .flatten()
-            .filter_map(|it| it.as_str())
-            .collect();
-        let methods: Vec<String> = self.methods.iter().map(|it| it.to_lowercase()).collect();
+        })
+    }
+
+    fn patterns(&self) -> [(Kind, &[String]); 4] {
         [
-            any(&self.operations, id.as_slice()),
-            any(&self.tags, &tags),
-            any(&methods, &[found.method]),
-            any(&self.paths, &[found.path]),
+            (Kind::Operations, &self.operations),
+            (Kind::Tags, &self.tags),
+            (Kind::Methods, &self.methods),
+            (Kind::Paths, &self.paths),
         ]
+    }
+}
+
+/// A pattern that matches no operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmatched {
+    /// Its place: `exclude.paths[0]`.
+    pub key: String,
+    /// The pattern.
+    pub pattern: String,
+    /// All texts that it was compared with.
+    pub names: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Operations,
+    Tags,
+    Methods,
+    Paths,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Operations => "operations",
+            Kind::Tags => "tags",
+            Kind::Methods => "methods",
+            Kind::Paths => "paths",
+        }
+    }
+
+    fn matches(self, pattern: &str, text: &str) -> bool {
+        match self {
+            Kind::Methods => is_match(&pattern.to_lowercase(), text),
+            _ => is_match(pattern, text),
+        }
+    }
+}
+
+fn texts<'d>(kind: Kind, found: &Found<'d>) -> Vec<&'d str> {
+    let operation = found.operation;
+    match kind {
+        Kind::Operations => operation["operationId"].as_str().into_iter().collect(),
+        Kind::Tags => {
+            let tags = operation["tags"].as_array().into_iter().flatten();
+            tags.filter_map(|it| it.as_str()).collect()
+        }
+        Kind::Methods => vec![found.method],
+        Kind::Paths => vec![found.path],
     }
 }
 

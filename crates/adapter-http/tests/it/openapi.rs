@@ -5,7 +5,7 @@ use adapter_http::{
     FixedHeaders, Mode,
     openapi::{self, MAX_OPERATIONS, OpenApiError, Selection, ServiceOptions},
 };
-use adapter_tools::{Tool, ToolError, ToolSet};
+use adapter_tools::{Tool, ToolCx, ToolError, ToolSet};
 use serde_json::{Value, json};
 
 const PETS: &str = r##"
@@ -111,7 +111,7 @@ fn options(service: Option<&Service>) -> ServiceOptions {
 }
 
 fn names(options: &ServiceOptions) -> Vec<String> {
-    let (tools, _) = openapi::tools(PETS, options, &client()).unwrap();
+    let (tools, ..) = openapi::tools(PETS, options, &client()).unwrap();
     tools.iter().map(|tool| tool.name().to_owned()).collect()
 }
 
@@ -121,7 +121,7 @@ fn find<'t>(tools: &'t [Tool], name: &str) -> &'t Tool {
 
 #[test]
 fn operations_are_tools_and_what_cannot_be_called_is_told() {
-    let (tools, warnings) = openapi::tools(PETS, &options(None), &client()).unwrap();
+    let (tools, warnings, _) = openapi::tools(PETS, &options(None), &client()).unwrap();
     let (set, problems) = ToolSet::collect(tools);
     assert!(problems.is_empty(), "{problems:?}");
     let names: Vec<_> = set.iter().map(Tool::name).collect();
@@ -185,7 +185,7 @@ fn operations_are_tools_and_what_cannot_be_called_is_told() {
 #[tokio::test]
 async fn arguments_go_where_the_document_says() {
     let service = Service::start(|_| answer_json(200, json!({"name": "Rex"}))).await;
-    let (tools, _) = openapi::tools(PETS, &options(Some(&service)), &client()).unwrap();
+    let (tools, ..) = openapi::tools(PETS, &options(Some(&service)), &client()).unwrap();
     let sent = async |name: &str, arguments: Value| {
         call(find(&tools, name), arguments).await.unwrap();
         service.seen().pop().unwrap()
@@ -228,6 +228,13 @@ async fn arguments_go_where_the_document_says() {
         "application/x-www-form-urlencoded"
     );
 
+    // A number that would be another one is not sent.
+    let create = find(&tools, "pets_create_pet");
+    let raw = r#"{"body": {"name": "Rex", "weight": 0.12345678901234567890}}"#;
+    let arguments = create.check(raw.into()).unwrap();
+    let sent = create.execute(ToolCx::new("anna", "1"), arguments).await;
+    assert!(matches!(sent, Err(ToolError::Rejected(_))), "{sent:?}");
+
     let login = find(&tools, "pets_login");
     login
         .check(json!({"stranger": 1}).to_string().into())
@@ -246,13 +253,13 @@ async fn arguments_go_where_the_document_says() {
 async fn answers_keep_promises_only_if_that_was_asked_for() {
     let service = Service::start(|_| answer_json(200, json!({"named": "Rex"}))).await;
     let mut options = options(Some(&service));
-    let (tools, _) = openapi::tools(PETS, &options, &client()).unwrap();
+    let (tools, ..) = openapi::tools(PETS, &options, &client()).unwrap();
     let get = find(&tools, "pets_get_pets_id");
     assert!(get.output_schema().is_none());
     let output = call(get, json!({"id": "1"})).await.unwrap();
     assert_eq!(structured(&output), json!({"named": "Rex"}));
     options.output_schemas = true;
-    let (tools, warnings) = openapi::tools(PETS, &options, &client()).unwrap();
+    let (tools, warnings, _) = openapi::tools(PETS, &options, &client()).unwrap();
     let get = find(&tools, "pets_get_pets_id");
     let born = json!({"anyOf": [{"type": "string"}, {"type": "null"}]});
     assert_eq!(get.output_schema().unwrap()["properties"]["born"], born);
@@ -273,7 +280,7 @@ async fn shadow_holds_for_a_whole_service() {
     let service = Service::start(|_| answer_json(200, json!({}))).await;
     let mut options = options(Some(&service));
     options.mode = Mode::Shadow;
-    let (tools, _) = openapi::tools(PETS, &options, &client()).unwrap();
+    let (tools, ..) = openapi::tools(PETS, &options, &client()).unwrap();
     let output = call(find(&tools, "pets_removePet"), json!({"id": "1"}))
         .await
         .unwrap();
@@ -341,6 +348,21 @@ fn operations_are_selected() {
         };
         assert_eq!(names(&options), expected);
     }
+    let options = ServiceOptions {
+        include: select(&["*Pet*", "nothing"], &[], &["GET", "gte"], &[]),
+        exclude: select(&[], &["raed", "read"], &[], &["/pets/*", "/pet/*"]),
+        ..options(None)
+    };
+    let (_, _, unmatched) = openapi::tools(PETS, &options, &client()).unwrap();
+    let unmatched = unmatched.iter();
+    let unmatched: Vec<_> = unmatched.map(|it| (&*it.key, &*it.pattern)).collect();
+    let expected = [
+        ("include.operations[1]", "nothing"),
+        ("include.methods[1]", "gte"),
+        ("exclude.tags[0]", "raed"),
+        ("exclude.paths[1]", "/pet/*"),
+    ];
+    assert_eq!(unmatched, expected);
 }
 
 #[test]
@@ -351,7 +373,7 @@ fn names_are_legal_and_unique() {
         "openapi": "3.1.0", "servers": [{"url": "https://h.example"}],
         "paths": {"/1": path("a.b/c"), "/2": path("a b c"), "/3": path(&long), "/4": path(&long), "/5": path("订单"), "/6": path("")},
     });
-    let (tools, warnings) =
+    let (tools, warnings, _) =
         openapi::tools(&document.to_string(), &ServiceOptions::default(), &client()).unwrap();
     let (set, problems) = ToolSet::collect(tools);
     assert!(
@@ -369,7 +391,7 @@ fn a_document_that_cannot_be_used_says_why() {
     let with = |servers: Value, paths: Value| {
         let document = json!({"openapi": "3.1.0", "servers": servers, "paths": paths}).to_string();
         openapi::tools(&document, &ServiceOptions::default(), &client())
-            .map(|(tools, _)| tools.len())
+            .map(|(tools, ..)| tools.len())
             .unwrap_err()
     };
     assert_eq!(
@@ -417,7 +439,7 @@ fn no_path_changes_the_host() {
         let paths = json!({path: {"get": {}}, "/good": {"get": {}}});
         let servers = json!([{"url": "https://h.example"}]);
         let document = json!({"openapi": "3.1.0", "servers": servers, "paths": paths});
-        let (tools, warnings) =
+        let (tools, warnings, _) =
             openapi::tools(&document.to_string(), &ServiceOptions::default(), &client()).unwrap();
         let sources: Vec<_> = tools.iter().filter_map(Tool::source).collect();
         assert_eq!(sources, ["GET https://h.example/good"], "{path}");
@@ -436,7 +458,7 @@ fn the_key_of_repetitions_is_not_the_callers() {
             idempotency_header: header.map(|it| it.parse().unwrap()),
             ..ServiceOptions::default()
         };
-        let (tools, _) = openapi::tools(&document, &options, &client()).unwrap();
+        let (tools, ..) = openapi::tools(&document, &options, &client()).unwrap();
         tools[0].input_schema()["properties"].clone()
     };
     assert_eq!(offered(None), json!({"Idempotency-Key": {}}));
@@ -454,7 +476,7 @@ fn nobody_fills_in_hundreds_of_parameters() {
         openapi::tools(&document.to_string(), &ServiceOptions::default(), &client()).unwrap()
     };
     assert_eq!(offered(128).0.len(), 1);
-    let (tools, warnings) = offered(129);
+    let (tools, warnings, _) = offered(129);
     assert!(
         tools.is_empty() && warnings[0].contains("256 parameters"),
         "{warnings:?}"

@@ -257,6 +257,16 @@ impl RiskLevel {
 }
 
 impl OwlclawBlock {
+    /// Reads rules that stand elsewhere than in a `SKILL.md`, as a block that has them would say them.
+    /// Of the complaints each is about a rule that cannot be understood.
+    #[must_use]
+    pub fn of_rules(rules: &Value) -> (Self, Vec<BadField>) {
+        let mut complaints = Vec::new();
+        let top = Map::from_iter([("owlclaw".to_owned(), rules.clone())]);
+        let block = Self::read(&top, &mut complaints);
+        (block, complaints)
+    }
+
     pub(super) fn read(top: &Map<String, Value>, complaints: &mut Vec<BadField>) -> Self {
         let no_complaints = complaints.len();
         let mut top = Fields {

@@ -8,7 +8,7 @@ besides, which OwlClaw would drop.
 import sys
 import typing
 
-from . import constraints, hints
+from . import constraints, hints, protocol
 from .constraints import InvalidArgument
 from .convert import converter, optional
 
@@ -38,7 +38,7 @@ class Handler:
             for parameter in self.signature.parameters:
                 self._prepare(parameter)
             self._prepare_rest()
-        self._refuse_own_rules()
+        self.rules = self._own_rules()
         self.check_result = None
         try:
             if not self.signature.validates_itself:
@@ -55,23 +55,24 @@ class Handler:
         except constraints.Unrunnable as error:
             self.signature.refusals.append("its other arguments: %s" % error)
 
-    def _refuse_own_rules(self):
-        """Refuse a handler whose attributes restrict it: the rules of a tool are those of its skill."""
-        cures = []
+    def _own_rules(self):
+        """What attributes of the function and of what it wraps say, as the `owlclaw:` block of a skill says it."""
+        rules = []
         for layer in hints.layers(self.function):
-            risk = getattr(layer, "risk_level", None)
-            if isinstance(risk, str) and risk.strip().lower() in ("high", "critical"):
-                cures.append("`risk_level: %s`" % risk.strip().lower())
-            if getattr(layer, "requires_confirmation", None) is True:
-                cures.append("`requires_confirmation: true`")
-            constraints_of = getattr(layer, "constraints", None)
-            if isinstance(constraints_of, dict) and constraints_of:
-                cures.append("`constraints: {%s}`" % ", ".join(map(str, constraints_of)))
-        if cures:
-            self.signature.refusals.append(
-                "its rules are attributes of the function, where they are not looked for; write %s below `owlclaw:` in "
-                "the SKILL.md of %r and take the attributes away" % (", ".join(dict.fromkeys(cures)), self.name)
-            )
+            said = {}
+            for name in ("risk_level", "requires_confirmation", "constraints"):
+                try:
+                    value = getattr(layer, name, None)
+                    if value is not None:
+                        said[name] = protocol.to_plain(value)
+                except Exception as error:
+                    self.signature.refusals.append(
+                        "its attribute `%s` cannot be read (%s); write it below `owlclaw:` in the SKILL.md of %r "
+                        "and take the attribute away" % (name, error, self.name)
+                    )
+            if said and said not in rules:
+                rules.append(said)
+        return rules
 
     def _prepare(self, parameter):
         try:

@@ -24,6 +24,8 @@ def describe(handler, root, warnings):
         "name": handler.name,
         "description": protocol.shortened(description, MAX_DOC),
         "input_schema": input_schema,
+        # Rules that the server applies beside those of the skill.
+        "rules": handler.rules,
         # Why it must not be offered, nor called.
         "refused": "; ".join(signature.refusals) or None,
         # A schema that the handler brought along comes before its skill's; one made of hints comes after.

@@ -43,6 +43,7 @@ def ready(application, root, started, cannot_fork=()):
         "states": _states(application.states()),
         "skills": application.skills(),
         "warnings": warnings,
+        "governance": application.governance,
         "changed_names": module_state.changed_names([handler.function for handler in handlers.values()], root),
         "cannot_fork": list(cannot_fork),
         "files": files(root),

@@ -37,6 +37,7 @@ class Application:
         self.app = app
         self.owlclaw = owlclaw  # "real" or "bundled"
         self.warnings = warnings
+        self.governance = []
         self.name = str(getattr(app, "name", "") or "")
 
     def handlers(self):
@@ -93,12 +94,7 @@ def load(spec, root, await_it):
     if not _is_app(app, app_class):
         raise LoadError("%s is a %s, not an OwlClaw application" % (spec, type(app).__name__))
     application = Application(app, owlclaw, warnings)
-    ignored = _ignored_governance(app)
-    if ignored:
-        application.warnings.append(
-            "app.configure(governance=...) has no effect on calls through this server (%s): it binds OwlClaw's own "
-            "agent; say it under `governance:` in the server's configuration" % ", ".join(ignored)
-        )
+    application.governance = _ignored_governance(app)
     left_out = application.binding_tools()
     if left_out:
         application.warnings.append(

@@ -265,30 +265,33 @@ class Loading(unittest.TestCase):
         with WorkerProcess(files, app="sales/app.py") as worker:
             self.assertEqual(worker.ready()["app"], "sales " + worker.application.root.name)
 
-    def test_rules_that_would_not_hold_are_told(self):
+    def test_rules_of_handlers_are_told(self):
         text = GLOBAL + """
+import functools
+from decimal import Decimal
 def risky(session): return 1
 risky.risk_level = "critical"
-risky.constraints = {"max_daily_calls": 3}
+risky.constraints = {"max_daily_calls": 3, "estimated_cost": Decimal("0.05")}
 app.handler("risky")(risky)
-def confirmed(session): return 1
-confirmed.requires_confirmation = True
-app.handler("confirmed")(confirmed)
-def harmless(session): return 1
-harmless.risk_level = "low"
-harmless.requires_confirmation = False
-harmless.constraints = {}
-app.handler("harmless")(harmless)
+@functools.wraps(risky)
+def around(session): return risky(session)
+around.requires_confirmation = True
+app.handler("around")(around)
+def unclear(session): return 1
+unclear.requires_confirmation = lambda arguments: True
+app.handler("unclear")(unclear)
 app.configure(governance={"visibility": {"budget": {"budget_limits": {"me": "10"}}}, "use_inmemory_ledger": True})
 """
         with WorkerProcess(text) as worker:
             ready = worker.ready()
-            refused = {tool["name"]: tool["refused"] for tool in ready["tools"]}
-            self.assertIn("write `risk_level: critical`, `constraints: {max_daily_calls}` below", refused["risky"])
-            self.assertIn("`requires_confirmation: true`", refused["confirmed"])
-            self.assertIsNone(refused["harmless"])
-            self.assertIsNone(refused["hello"])
-            self.assertIn("(visibility.budget.budget_limits.me)", ready["warnings"][0])
+            tools = {tool["name"]: tool for tool in ready["tools"]}
+            risky = {"risk_level": "critical", "constraints": {"max_daily_calls": 3, "estimated_cost": "0.05"}}
+            self.assertEqual(tools["risky"]["rules"], [risky])
+            # A decorator that tells copies the attributes too.
+            self.assertEqual(tools["around"]["rules"], [{**risky, "requires_confirmation": True}, risky])
+            self.assertEqual(tools["hello"]["rules"], [])
+            self.assertIn("`requires_confirmation` cannot be read", tools["unclear"]["refused"])
+            self.assertEqual(ready["governance"], ["visibility.budget.budget_limits.me"])
 
     def test_state_in_memory_is_noticed(self):
         text = GLOBAL + """
@@ -447,6 +450,7 @@ class Descriptions(unittest.TestCase):
                 tools["pay"],
                 {
                     "refused": None,
+                    "rules": [],
                     "description": "Pay.",
                     "input_schema": {
                         "type": "object",

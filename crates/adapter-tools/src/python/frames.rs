@@ -146,6 +146,9 @@ pub(super) struct Ready {
     pub(super) skills: Option<PathBuf>,
     #[serde(default)]
     pub(super) warnings: Vec<String>,
+    /// What it sets of the governance of OwlClaw's own agent, by its path.
+    #[serde(default)]
+    pub(super) governance: Vec<String>,
     /// Signs that handlers keep state in memory.
     #[serde(default)]
     pub(super) changed_names: Vec<String>,
@@ -183,6 +186,9 @@ pub(super) struct ToolFrame {
     pub(super) is_async: bool,
     #[serde(default)]
     pub(super) source: Option<String>,
+    /// Rules that attributes of the handler state, as the `owlclaw:` block of a skill would.
+    #[serde(default)]
+    pub(super) rules: Vec<serde_json::Value>,
     /// Why it cannot be offered.
     #[serde(default)]
     pub(super) refused: Option<String>,

@@ -103,6 +103,9 @@ pub struct AppInfo {
     pub skills: Option<std::path::PathBuf>,
     /// What an operator should know about it.
     pub warnings: Vec<String>,
+    /// What it sets of the governance of OwlClaw's own agent, by its path below `governance`. None of
+    /// it holds for calls that come through here.
+    pub governance: Vec<String>,
 }
 
 impl PythonApp {
@@ -177,6 +180,7 @@ impl PythonApp {
             states: names(&ready),
             skills: ready.skills.clone(),
             warnings: ready.warnings.clone(),
+            governance: ready.governance.clone(),
         }
     }
 
@@ -269,6 +273,7 @@ impl PythonApp {
             )
             .describe(frame.description.clone())
             .with_derived_schema(frame.schema_from == "hints")
+            .with_rules(frame.rules.clone())
             .with_async(frame.is_async)
             .with_kind(ToolKind::Python);
         let tool = match &frame.refused {
