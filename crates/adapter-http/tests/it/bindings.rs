@@ -8,7 +8,7 @@ use adapter_http::{
     BindingError, BoundTool, Bounds, ClientOptions, HostError, HostList, HttpClient, UrlError,
 };
 use adapter_tools::{InvalidArguments, ToolCx, ToolError};
-use adapter_tools::{ToolCx, ToolError};
+use serde_json::{Value, json};
 use std::error::Error;
 
 #[tokio::test]
