@@ -22,7 +22,7 @@ pub struct SkillMemory {
 /// The file cannot be used. A server that went on without it would free what it guards.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{path}, which says what tools had skills, cannot be read")]
     Read {
         /// The file.
@@ -86,7 +86,7 @@ impl SkillMemory {
     ///
     /// # Errors
     ///
-    /// Why the file cannot be written; the next time is another attempt.
+    /// The reason why the file cannot be written; the next time is another attempt.
     pub fn keep(
         &mut self,
         catalog: &SkillCatalog,
@@ -117,7 +117,7 @@ impl SkillMemory {
         &self.path
     }
 
-    /// As a whole or not at all, for its owner alone.
+    /// Replaces the file as a whole, for its owner alone.
     fn write(&self) -> io::Result<()> {
         let mut text = String::new();
         for (tool, path) in &self.known {

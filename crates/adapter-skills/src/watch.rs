@@ -52,7 +52,7 @@ pub struct WatchOptions {
     pub poll_interval: Duration,
     /// Never ask the system to announce changes. For network file systems, where it would be silent.
     pub poll_only: bool,
-    /// What the first scan follows: what an earlier process knew ([`SkillMemory::catalog`]).
+    /// The catalogue that the first scan follows: that of an earlier process ([`SkillMemory::catalog`]).
     ///
     /// [`SkillMemory::catalog`]: crate::SkillMemory::catalog
     pub before: SkillCatalog,

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_would_be_others_are_told() {
+    fn numbers_that_no_value_holds_exactly_are_found() {
         let rows = [
             ("0", true),
             ("-0", true),

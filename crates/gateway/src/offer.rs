@@ -91,7 +91,7 @@ impl Offer {
         Some(described.model_text())
     }
 
-    /// Whether arguments of any tool are repeated in HTTP headers.
+    /// Tells whether arguments of any tool are repeated in HTTP headers.
     pub(crate) fn mirrors(&self) -> bool {
         !self.mirrored.is_empty()
     }

@@ -19,7 +19,7 @@ pub struct Ask<'a> {
     pub capability: &'a str,
     /// Whether that is a tool or a resource.
     pub kind: Kind,
-    /// What it is expected to cost where the policy does not say.
+    /// The expected cost, where the policy does not say one.
     pub estimate: Option<Micros>,
     /// When it is asked.
     pub now: Timestamp,

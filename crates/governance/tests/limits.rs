@@ -311,7 +311,7 @@ fn settling_corrects_the_cost_and_dropping_keeps_the_estimate() {
 }
 
 #[test]
-fn what_the_policy_says_that_a_call_costs_wins_over_what_its_tool_says() {
+fn an_estimate_of_the_policy_wins_over_one_of_the_tool() {
     let mut spec = spec(Quota {
         max_cost_per_call: Some(Micros(10)),
         ..Quota::default()

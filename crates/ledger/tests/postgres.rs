@@ -877,7 +877,7 @@ fn a_second_row_of_a_call_is_found_where_a_page_of_keys_ends() {
 }
 
 #[test]
-fn what_calls_have_cost_is_told_in_the_transaction_of_their_ends() {
+fn charges_are_stored_in_the_transaction_of_ends() {
     let Some(postgres) = Postgres::start() else {
         return;
     };

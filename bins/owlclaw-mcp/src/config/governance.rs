@@ -102,7 +102,7 @@ pub struct Quota {
     /// Calls in any 24 hours.
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub max_calls_per_day: u32,
-    /// What one call may cost.
+    /// The estimated cost that one call may have. A call that then costs more is charged in full.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub max_cost_per_call: Micros,
     /// Calls that run at once. Without one, there is no limit.
@@ -198,7 +198,7 @@ pub struct PartialQuota {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub max_calls_per_day: Option<u32>,
-    /// What one call may cost.
+    /// The estimated cost that one call may have. A call that then costs more is charged in full.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub max_cost_per_call: Option<Micros>,

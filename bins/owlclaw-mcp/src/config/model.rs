@@ -430,7 +430,7 @@ impl Config {
         path.unwrap_or_else(|| self.beside_the_ledger("-sessions.db"))
     }
 
-    /// Where it is kept which tools had a skill.
+    /// Path of the file with the tools that have a skill.
     pub fn skills_path(&self) -> PathBuf {
         self.beside_the_ledger("-skills.jsonl")
     }

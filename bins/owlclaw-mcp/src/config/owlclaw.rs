@@ -122,7 +122,7 @@ fn limits(
     }
 }
 
-/// Where this program has what a key below `app.configure(governance=...)` is about. The first that fits.
+/// Keys of this program for keys below `app.configure(governance=...)`; the first that fits counts.
 const EQUIVALENTS: [(&str, &str); 11] = [
     // No limits by themselves; what cannot be decided is refused here in any case.
     ("fail_policy", ""),
@@ -148,7 +148,7 @@ const EQUIVALENTS: [(&str, &str); 11] = [
 ];
 
 impl Loaded {
-    /// What an application sets of the governance of OwlClaw's own agent, by paths as
+    /// Problems with what an application sets of the governance of OwlClaw's own agent, by paths as
     /// `visibility.budget.high_cost_threshold`. None of it holds for calls that come through this server,
     /// so each is an error until the configuration sets what takes its place.
     pub fn unheeded(&self, paths: &[String]) -> Vec<Problem> {
@@ -182,7 +182,7 @@ impl Loaded {
     }
 }
 
-/// Whether a key is this one, or one that ends with it: `monthly_budget`, `risk_confirmation`.
+/// Compares a key with a word that it is, ends with or begins with: `monthly_budget`, `risk_confirmation`.
 fn names(key: &str, part: &str) -> bool {
     let mut words = key.split('_');
     key == part || key.ends_with(&format!("_{part}")) || words.next() == Some(part)

@@ -14,7 +14,7 @@ pub struct OnOffer {
     pub tools: Vec<(String, String)>,
     /// The addresses of the resources.
     pub resources: Vec<String>,
-    /// What selects tools where they come from, and matches nothing there.
+    /// Patterns that select tools where those come from, and match nothing there.
     pub unmatched_filters: Vec<UnmatchedFilter>,
 }
 
@@ -25,7 +25,7 @@ pub struct UnmatchedFilter {
     pub key: String,
     /// The pattern.
     pub pattern: String,
-    /// What it was compared with.
+    /// The names that it was compared with.
     pub names: Vec<String>,
 }
 

@@ -27,7 +27,7 @@ struct State {
     offer: Vec<Problem>,
     rules: Vec<Problem>,
     memory: SkillMemory,
-    /// Why the memory cannot be written.
+    /// The problem of a memory that cannot be written.
     forgetful: Vec<Problem>,
 }
 

@@ -81,7 +81,7 @@ async fn becomes(client: &mut HttpClient, expected: &str, about: &str) {
     }
 }
 
-/// As [`becomes`], where the tool may run until then.
+/// Waits as [`becomes`] does, where the tool may run until then.
 async fn turns(client: &mut HttpClient, expected: &str) {
     let end = Instant::now() + GENEROUS;
     while fate(client, "echo").await != expected {
@@ -341,7 +341,7 @@ paths:
 ";
 
 #[tokio::test]
-async fn what_leaves_tools_out_and_matches_nothing_is_told() {
+async fn filters_that_match_nothing_are_reported() {
     let settings = |unmatched: &str| {
         json!({
             "services": {"allow_private": ["127.0.0.1"], "openapi": {"pets": {
@@ -501,7 +501,7 @@ async fn rules_of_handlers_hold_beside_those_of_skills() {
 }
 
 #[tokio::test]
-async fn governance_of_owlclaws_own_agent_is_not_taken_for_ours() {
+async fn limits_of_owlclaws_own_agent_are_errors_at_start() {
     let configured = |what: &str| {
         Site::with_app(&RULED.replace(
             "app.mount_skills",

@@ -146,7 +146,7 @@ pub(super) struct Ready {
     pub(super) skills: Option<PathBuf>,
     #[serde(default)]
     pub(super) warnings: Vec<String>,
-    /// What it sets of the governance of OwlClaw's own agent, by its path.
+    /// Keys that it sets of the governance of OwlClaw's own agent, by their paths.
     #[serde(default)]
     pub(super) governance: Vec<String>,
     /// Signs that handlers keep state in memory.

@@ -103,7 +103,7 @@ pub struct AppInfo {
     pub skills: Option<std::path::PathBuf>,
     /// What an operator should know about it.
     pub warnings: Vec<String>,
-    /// What it sets of the governance of OwlClaw's own agent, by its path below `governance`. None of
+    /// Keys that it sets of the governance of OwlClaw's own agent, by paths below `governance`. None of
     /// it holds for calls that come through here.
     pub governance: Vec<String>,
 }

@@ -453,7 +453,7 @@ const VERSION_1: &str = "
 ";
 
 #[test]
-fn what_version_1_has_counted_counts_on() {
+fn counters_of_version_1_survive_the_upgrade() {
     let Some(database) = database() else { return };
     database.sql(include_str!("../../sql/0001_quota.sql"));
     database.sql(VERSION_1);
