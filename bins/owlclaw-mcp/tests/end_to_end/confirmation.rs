@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use testkit::{
-    Conversation, HttpClient, HttpRequest, HttpServer, MODERN, Reply, failure_of, succeeded,
+    Conversation, HttpClient, HttpRequest, HttpServer, MODERN, Reply, StdioServer, failure_of,
+    succeeded,
 };
 
 use crate::support::{Site, call, run, text};
@@ -72,7 +73,9 @@ fn approval_of(error: &Value) -> String {
 #[tokio::test]
 async fn arguments_with_a_member_twice_are_refused_before_anybody_is_asked() {
     let site = careful();
-    let mut server = site.stdio();
+    let mut command = site.command(&["start"]);
+    command.env("APPROVALS_TOKEN", TOKEN);
+    let mut server = StdioServer::spawn(command);
     server.open("2025-06-18").await;
     let arguments = [
         r#"{"mark":"a","mark":"b"}"#,
@@ -91,7 +94,9 @@ async fn arguments_with_a_member_twice_are_refused_before_anybody_is_asked() {
             "{answer}"
         );
     }
-    let list = run(site.command(&["approvals", "list", "--format", "json"])).await;
+    let mut command = site.command(&["approvals", "list", "--format", "json"]);
+    command.env("APPROVALS_TOKEN", TOKEN);
+    let list = run(command).await;
     assert_eq!((list.code, list.output.trim()), (Some(0), "[]"));
     assert_eq!(runs(&site), 0);
 }
