@@ -38,12 +38,6 @@ impl ApiKey {
     pub fn id(&self) -> &str {
         parts(&self.text).map_or("", |(id, _)| id)
     }
-
-    /// Whether `text` is meant to be a key, well formed or not.
-    #[must_use]
-    pub fn is_one(text: &str) -> bool {
-        text.starts_with(PREFIX)
-    }
 }
 
 impl fmt::Debug for ApiKey {
@@ -108,11 +102,28 @@ mod tests {
         assert_ne!(key, ApiKey::generate().unwrap());
         let (id, secret) = parts(key.reveal()).unwrap();
         assert_eq!((id, secret.len()), (key.id(), 43));
-        assert!(!format!("{key:?}").contains(secret));
+        assert_eq!(
+            format!("{key:?}"),
+            format!("ApiKey {{ id: {:?}, .. }}", key.id())
+        );
         assert_eq!(
             from_hexadecimal(&hexadecimal(&digest_of("x"))),
             Some(digest_of("x"))
         );
+    }
+
+    #[test]
+    fn digests_that_differ_in_any_bytes_are_not_equal() {
+        let one = digest_of("x");
+        assert!(are_equal(&one, &one));
+        for first in 0..32 {
+            let mut other = one;
+            other[first] ^= 0b100;
+            assert!(!are_equal(&one, &other), "{first}");
+            // Two differences that cancel each other out in a sum or a difference of bits.
+            other[31 - first] ^= 0b100;
+            assert!(!are_equal(&one, &other), "{first}");
+        }
     }
 
     #[test]

@@ -103,7 +103,18 @@ mod tests {
             "the same network"
         );
         assert!(attempts.may_try(address("2001:db8:1::1"), now));
-        assert!(attempts.may_try(wrong, now + Duration::from_secs(1)));
+        // Ten a second come back.
+        let later = now + Duration::from_millis(500);
+        for _ in 0..5 {
+            assert!(attempts.may_try(wrong, later));
+            attempts.failed(wrong, later);
+        }
+        assert!(!attempts.may_try(wrong, later));
+        // A few thousand others do not make it forgotten.
+        for number in 0..4_000_u32 {
+            attempts.failed(IpAddr::from(number.to_be_bytes()), later);
+        }
+        assert!(!attempts.may_try(wrong, later));
         for number in 0..100_000_u32 {
             attempts.failed(IpAddr::from(number.to_be_bytes()), now);
         }

@@ -142,6 +142,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_document_says_where_to_get_tokens_and_for_which_scopes() {
+        let metadata = ResourceMetadata {
+            resource: "https://host/mcp".to_owned(),
+            authorization_servers: vec!["https://login.example".to_owned()],
+            scopes: vec!["tools".to_owned(), OFFLINE_ACCESS.to_owned()],
+        };
+        let document: serde_json::Value = serde_json::from_str(&metadata.document()).unwrap();
+        assert_eq!(document["resource"], "https://host/mcp");
+        let servers = json!(["https://login.example"]);
+        assert_eq!(document["authorization_servers"], servers);
+        assert_eq!(document["scopes_supported"], json!(["tools"]));
+    }
+
+    #[test]
     fn resources_are_compared_as_uris_are() {
         let rows = [
             ("https://host/mcp", Some("https://host/mcp")),

@@ -43,6 +43,8 @@ const SECRETS: &[(&str, &str)] = &[
     ("token", "Bearer «abcdefghijklmnopqrstuvwxyz»"),
     ("token", "Basic «QWxhZGRpbjpvcGVuIHNlc2FtZQ==»"),
     ("token", "basic «dXNlcjpwYXNz»"),
+    ("token", "Basic «dTo/Pz8=»"),
+    ("token", "Basic «YWI6Y2Q=»"),
     // JSON web tokens.
     (
         "jwt",
@@ -90,6 +92,7 @@ const SECRETS: &[(&str, &str)] = &[
         "«github_pat_11AAAAAAA0abcdefghijkl_mnopqrstuvwxyz»",
     ),
     ("api key", "«glpat-abcdefghij0123456789»"),
+    ("api key", "x«glpat-abcdefghij0123456789»"),
     (
         "api key",
         "«owl_3f9a52c08d11_u0Wc-abcdefghijklmnopqrstuvwxyz_0123456789A»",
@@ -163,6 +166,11 @@ const SECRETS: &[(&str, &str)] = &[
 const HARMLESS: &[&str] = &[
     // Numbers.
     "order 4711000000000001",
+    "see https://example.com/a:b@c",
+    // Too short or too long for what they begin like.
+    "Basic Og==",
+    "eyJhb.x.y",
+    "AKIAIOSFODNN7EXAMPLE7",
     "4111111111111112",
     "4111 1111 1111 1112",
     "1234567890123456",
@@ -437,6 +445,47 @@ fn what_is_no_secret_stays_as_it_is() {
 }
 
 #[test]
+fn what_is_between_two_secrets_stays_and_what_overlaps_is_one() {
+    let redactor = redactor();
+    let text = "card 4111 1111 1111 1111, then Bearer mF_9.B5f-4.1JqM, then 5555555555554444.";
+    let redacted = redactor.text(text);
+    let parts: Vec<&str> = redacted.split("[redacted ").collect();
+    let [before, card, token, other] = parts[..] else {
+        panic!("{redacted}");
+    };
+    assert_eq!(before, "card ");
+    for (part, label, after) in [
+        (card, "card ", "], then Bearer "),
+        (token, "token ", "], then "),
+        (other, "card ", "]."),
+    ] {
+        assert!(part.starts_with(label) && part.ends_with(after), "{part}");
+    }
+    // The card is within the token.
+    let redacted = redactor.text("Bearer a-4111111111111111-b and more");
+    assert!(
+        redacted.starts_with("Bearer [redacted token "),
+        "{redacted}"
+    );
+    assert!(redacted.ends_with("] and more"), "{redacted}");
+    assert_eq!(redacted.matches("redacted").count(), 1, "{redacted}");
+}
+
+#[test]
+fn a_secret_has_the_same_digest_however_its_string_is_written() {
+    let redactor = redactor();
+    let digest = |value: &str| {
+        let json = format!(r#"{{"password": {value}}}"#);
+        redactor.json("tool/a", &json).into_owned()
+    };
+    let plain = digest(r#""hunter2""#);
+    assert!(plain.contains("[redacted "), "{plain}");
+    assert_eq!(digest(r#""\u0068unter2""#), plain);
+    assert_eq!(digest(r#""hunte\u00722""#), plain);
+    assert_ne!(digest(r#""\u0068unter3""#), plain);
+}
+
+#[test]
 fn numbers_of_json_can_be_cards() {
     let redactor = redactor();
     for number in [
@@ -457,6 +506,8 @@ fn numbers_of_json_can_be_cards() {
         "-4111111111111111",
         "4111111111111112",
         "4111111111111111.5",
+        // The digits of the double that is nearest would be a card's.
+        "6200000000000019456.0",
         "1e300",
         "-0",
         "4.1e15",

@@ -118,4 +118,28 @@ fn a_certificate_that_ends_while_it_is_connected_ends() {
     assert!(rules.identify(&der, end - Duration::from_secs(1)).is_ok());
     assert!(rules.identify(&der, end).is_err());
     assert!(rules.identify(&der, SystemTime::UNIX_EPOCH).is_err());
+    let begin = SystemTime::UNIX_EPOCH + Duration::from_secs(1_577_836_800);
+    assert!(rules.identify(&der, begin).is_ok());
+    assert!(
+        rules
+            .identify(&der, begin - Duration::from_secs(1))
+            .is_err()
+    );
+}
+
+#[test]
+fn a_name_that_cannot_be_a_principals_is_nobody() {
+    let rules = rules(CertificateName::CommonName);
+    let outcome = |name: &str| rules.identify(&certificate(&[], &[name]), now());
+    for name in ["", " ana", "an\u{202e}a", "ana\n"] {
+        let outcome = outcome(name);
+        assert!(
+            matches!(outcome, Err(Rejection::Invalid { .. })),
+            "{name:?}: {outcome:?}"
+        );
+    }
+    // With its prefix it has as many bytes as a principal's name may have, and one more.
+    let longest = "x".repeat(256 - "cert:".len());
+    assert!(outcome(&longest).is_ok());
+    assert!(outcome(&format!("{longest}x")).is_err());
 }

@@ -73,6 +73,13 @@ fn a_key_is_good_until_it_expires_or_is_taken_back() {
         why(&keys, long.key.reveal(), now),
         "the API key has been revoked"
     );
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("\"ben\"", "\"bert\"")).unwrap();
+    let bert = KeyChange {
+        principal: "bert".to_owned(),
+        ..change("changed")
+    };
+    assert_eq!(keys.reload().unwrap(), [bert], "it was revoked before");
     let again = file.revoke(long.key.id(), now).unwrap_err();
     assert!(matches!(
         again,

@@ -271,6 +271,16 @@ async fn claims_must_be_about_here_and_now() {
 }
 
 #[tokio::test]
+async fn a_token_has_no_more_bytes_than_are_looked_at() {
+    const MOST: usize = 16 * 1024;
+    let source = Source::of(&[Pair::ed25519().jwk("a")]);
+    let issuers = issuers(vec![options()], &source).await;
+    let of = |length: usize| why(verify(&issuers, &"x".repeat(length)));
+    assert!(!of(MOST).contains("too long"), "{}", of(MOST));
+    assert!(of(MOST + 1).contains("too long"), "{}", of(MOST + 1));
+}
+
+#[tokio::test]
 async fn kinds_of_tokens_go_by_several_names() {
     let pair = Pair::ed25519();
     let issuers = issuers(vec![options()], &Source::of(&[pair.jwk("a")])).await;

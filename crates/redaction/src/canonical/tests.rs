@@ -22,6 +22,16 @@ fn the_example_of_rfc_8785_is_as_it_says() {
 }
 
 #[test]
+fn control_characters_are_written_as_rfc_8785_says() {
+    // Section 3.2.2.2.
+    let input = r#""\u0008\u0009\u000a\u000c\u000d\u0000\u001f\u0022\u005c\u007f""#;
+    assert_eq!(
+        form(input),
+        "\"\\b\\t\\n\\f\\r\\u0000\\u001f\\\"\\\\\u{7f}\""
+    );
+}
+
+#[test]
 fn members_are_sorted_as_rfc_8785_says() {
     // Section 3.2.3.
     let input = r#"{
