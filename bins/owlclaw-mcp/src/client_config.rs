@@ -302,13 +302,17 @@ fn whose_rules(asked: &ClientConfig, config: &Config) -> Option<String> {
     })
 }
 
-/// Clients hand little of their environment on to the servers they start.
+/// Variables that clients hand on to servers they start, according to the official SDKs.
+const HANDED_ON: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
+
+/// A hint at the variables of the configuration that clients do not hand on.
 fn needed_variables(file: &Path) -> Option<String> {
     let text = std::fs::read_to_string(file).ok()?;
     let lines = text
         .lines()
         .filter(|line| !line.trim_start().starts_with('#'));
-    let names: BTreeSet<&str> = lines.flat_map(referred_to).collect();
+    let names = lines.flat_map(referred_to);
+    let names: BTreeSet<&str> = names.filter(|name| !HANDED_ON.contains(name)).collect();
     let names: Vec<&str> = names.into_iter().collect();
     (!names.is_empty()).then(|| {
         let names = names.join(", ");

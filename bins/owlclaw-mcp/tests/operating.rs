@@ -466,7 +466,8 @@ fn printed(directory: &TempDir, words: &str) -> (Value, String) {
 #[test]
 fn clients_are_told_how_to_start_the_server() {
     let directory = directory(
-        "mcp_server:\n  ledger: {url: 'postgres://u:${DB_PASSWORD}@h/d'}\n  # ${NOT_THIS}\n",
+        "mcp_server:\n  ledger: {url: 'postgres://u:${DB_PASSWORD}@h/d'}\n  # ${NOT_THIS}\n  \
+         commands: {c: {run: [cat], description: C., env: {PATH: '${PATH}'}}}\n",
     );
     let file = directory
         .path()
@@ -516,7 +517,7 @@ fn clients_are_told_how_to_start_the_server() {
             assert!(!said.output.contains(secret) && !said.messages.contains(secret));
         }
         assert!(
-            said.messages.contains("refers to DB_PASSWORD,"),
+            said.messages.contains("refers to DB_PASSWORD, which"),
             "{}",
             said.messages
         );
