@@ -38,6 +38,12 @@ impl ApiKey {
     pub fn id(&self) -> &str {
         parts(&self.text).map_or("", |(id, _)| id)
     }
+
+    /// Whether `text` is meant to be a key, well formed or not.
+    #[must_use]
+    pub fn is_one(text: &str) -> bool {
+        text.starts_with(PREFIX)
+    }
 }
 
 impl fmt::Debug for ApiKey {
