@@ -205,3 +205,21 @@ async fn what_an_issuer_says_is_believed_of_itself_alone() {
         "{failure}"
     );
 }
+
+#[test]
+fn keys_are_fetched_from_https_or_this_machine_alone() {
+    let rows = [
+        ("https://login.example/keys", true, true),
+        ("http://127.0.0.1:8080/keys", true, true),
+        ("http://localhost/keys", true, true),
+        ("http://login.example/keys", false, false),
+        ("http://127.0.0.1.example/keys", false, false),
+        ("ftp://login.example/keys", false, false),
+        ("login.example", false, false),
+        ("https://login.example/keys?x=1", true, false),
+    ];
+    for (address, is_safe, can_be_found) in rows {
+        assert_eq!(KeySource::is_safe(address), is_safe, "{address}");
+        assert_eq!(KeySource::can_be_found(address), can_be_found, "{address}");
+    }
+}

@@ -271,6 +271,29 @@ async fn claims_must_be_about_here_and_now() {
 }
 
 #[tokio::test]
+async fn a_token_is_for_an_audience_that_is_configured() {
+    let pair = Pair::ed25519();
+    let options = IssuerOptions {
+        audiences: vec!["api://shop".to_owned(), "api://stock".to_owned()],
+        resource: None,
+        ..options()
+    };
+    let issuers = issuers(vec![options], &Source::of(&[pair.jwk("a")])).await;
+    let with = |audience: &str| {
+        let mut claims = claims();
+        claims["aud"] = audience.into();
+        let header = json!({"alg": "EdDSA", "kid": "a"});
+        verify(&issuers, &pair.token(&header, &claims))
+    };
+    for good in ["api://shop", "api://stock"] {
+        assert!(with(good).is_ok(), "{good}");
+    }
+    for other in ["api://other", "api://shop/", RESOURCE, ""] {
+        assert!(why(with(other)).contains("another audience"), "{other}");
+    }
+}
+
+#[tokio::test]
 async fn a_token_has_no_more_bytes_than_are_looked_at() {
     const MOST: usize = 16 * 1024;
     let source = Source::of(&[Pair::ed25519().jwk("a")]);
