@@ -34,6 +34,8 @@ mod tests {
             ("ab*bc", "abc", false),
             ("a*b*c", "a-b-b-c", true),
             ("a*b*c", "a-c", false),
+            // What one part has matched is not there for the next.
+            ("a*bb*b", "abb", false),
             ("**", "x", true),
         ];
         for (pattern, text, expected) in rows {
