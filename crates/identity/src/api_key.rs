@@ -108,6 +108,8 @@ mod tests {
         assert_ne!(key, ApiKey::generate().unwrap());
         let (id, secret) = parts(key.reveal()).unwrap();
         assert_eq!((id, secret.len()), (key.id(), 43));
+        assert!(ApiKey::is_one(key.reveal()) && ApiKey::is_one("owl_"));
+        assert!(!ApiKey::is_one("eyJhbGciOiJFZERTQSJ9.e30.x") && !ApiKey::is_one(""));
         assert_eq!(
             format!("{key:?}"),
             format!("ApiKey {{ id: {:?}, .. }}", key.id())
