@@ -155,8 +155,10 @@ struct Found<'d> {
     operation: &'d Value,
 }
 
-/// Makes tools of the selected operations of `document`. The second value is what was left out, and
-/// why; the third one the patterns that select and leave out nothing, which are misspelt most often.
+/// Tools of a document, what was left out of it and why, and the patterns that match no operation.
+pub type Described = (Vec<Tool>, Vec<String>, Vec<Unmatched>);
+
+/// Makes tools of the selected operations of `document`.
 ///
 /// # Errors
 ///
@@ -165,7 +167,7 @@ pub fn tools(
     document: &str,
     options: &ServiceOptions,
     client: &HttpClient,
-) -> Result<(Vec<Tool>, Vec<String>, Vec<Unmatched>), OpenApiError> {
+) -> Result<Described, OpenApiError> {
     let document = Document::parse(document)?;
     let base = base_url(&document, options)?;
     let parsed = UrlTemplate::parse(&base).map_err(|error| OpenApiError::BaseUrl {

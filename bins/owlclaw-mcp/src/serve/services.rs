@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use adapter_http::openapi::{self, MAX_DOCUMENT_BYTES, Selection, ServiceOptions, Unmatched};
+use adapter_http::openapi::{self, Described, MAX_DOCUMENT_BYTES, Selection, ServiceOptions};
 use adapter_http::{
     AllowPrivate, BoundTool, Bounds, ClientOptions, FixedHeaders, HostList, HttpClient, Mode, Retry,
 };
@@ -218,7 +218,7 @@ impl Services {
         &self,
         settings: &config::OpenApi,
         client: &HttpClient,
-    ) -> Result<(Vec<Tool>, Vec<String>, Vec<Unmatched>), Failure> {
+    ) -> Result<Described, Failure> {
         let path = &settings.document;
         let document = read(path, MAX_DOCUMENT_BYTES)
             .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8".into()))
