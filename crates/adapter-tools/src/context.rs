@@ -4,10 +4,11 @@ use std::{
     fmt,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Instant,
 };
+use tokio::sync::Notify;
 
 /// Where progress goes. It is called on the tool's own path and must neither block nor panic.
 pub type ProgressSink = Arc<dyn Fn(Progress) + Send + Sync>;
@@ -50,7 +51,7 @@ pub struct ToolCx {
     errands: Option<Arc<dyn TraceErrands>>,
     askable: Askable,
     answers: Option<Arc<Answers>>,
-    meter: Arc<CallMeter>,
+    meter: MeterUse,
 }
 
 /// How far a call has come.
@@ -73,7 +74,35 @@ pub struct CallMeter {
     tokens_out: AtomicU64,
     metered: AtomicBool,
     cancelled: AtomicBool,
+    settled: AtomicBool,
     model: OnceLock<Box<str>>,
+    /// Contexts that meter with it: the call runs as long as there is one.
+    uses: AtomicUsize,
+    unused: Notify,
+}
+
+/// A [`CallMeter`] as a context has it, counted.
+struct MeterUse(Arc<CallMeter>);
+
+impl MeterUse {
+    fn of(meter: Arc<CallMeter>) -> Self {
+        meter.uses.fetch_add(1, Ordering::AcqRel);
+        Self(meter)
+    }
+}
+
+impl Clone for MeterUse {
+    fn clone(&self) -> Self {
+        Self::of(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for MeterUse {
+    fn drop(&mut self) {
+        if self.0.uses.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.unused.notify_waiters();
+        }
+    }
 }
 
 impl ToolCx {
@@ -93,7 +122,7 @@ impl ToolCx {
             errands: None,
             askable: Askable::default(),
             answers: None,
-            meter: Arc::default(),
+            meter: MeterUse::of(Arc::default()),
         }
     }
 
@@ -211,7 +240,7 @@ impl ToolCx {
     /// Sets what the call is metered with, for a caller that needs it however the call ends.
     #[must_use]
     pub fn with_meter(mut self, meter: Arc<CallMeter>) -> Self {
-        self.meter = meter;
+        self.meter = MeterUse::of(meter);
         self
     }
 
@@ -228,18 +257,18 @@ impl ToolCx {
 
     /// Adds to what this call costs, in millionths of the configured currency.
     pub fn add_cost_micros(&self, micros: u64) {
-        self.meter.add_cost_micros(micros);
+        self.meter().add_cost_micros(micros);
     }
 
     /// What the call has used up so far.
     pub fn meter(&self) -> &Arc<CallMeter> {
-        &self.meter
+        &self.meter.0
     }
 
     /// Whether the caller has given the call up. An asynchronous function is dropped then and need
     /// not ask; one that runs on a blocking thread cannot be stopped and should ask now and then.
     pub fn is_cancelled(&self) -> bool {
-        self.meter.cancelled.load(Ordering::Relaxed)
+        self.meter.0.cancelled.load(Ordering::Relaxed)
             || self
                 .deadline
                 .is_some_and(|deadline| deadline <= Instant::now())
@@ -254,14 +283,21 @@ impl fmt::Debug for ToolCx {
             .field("deadline", &self.deadline)
             .field("traceparent", &self.traceparent)
             .field("tracestate", &self.tracestate)
-            .field("meter", &self.meter)
+            .field("meter", &self.meter.0)
             .finish_non_exhaustive()
     }
 }
 
 impl CallMeter {
-    /// Adds to what the call costs, in millionths of the configured currency. Saturates.
+    /// Adds to what the call costs, in millionths of the configured currency. Saturates. Once the call is
+    /// settled nobody is charged, and a warning is logged.
     pub fn add_cost_micros(&self, micros: u64) {
+        if self.settled.load(Ordering::Relaxed) {
+            tracing::warn!(
+                cost_micros = micros,
+                "a handler reported a cost after the end of its call; nobody is charged for it"
+            );
+        }
         self.metered.store(true, Ordering::Relaxed);
         saturating_add(&self.cost_micros, micros);
     }
@@ -275,6 +311,11 @@ impl CallMeter {
     /// Notes which language model the call itself used; the first one stays.
     pub fn note_model(&self, model: &str) {
         self.model.get_or_init(|| model.into());
+    }
+
+    /// Notes that the call is settled: what is metered from here on comes too late.
+    pub fn settle(&self) {
+        self.settled.store(true, Ordering::Relaxed);
     }
 
     /// What the call has cost, in millionths of the configured currency; `None` if nobody said, in
@@ -293,6 +334,22 @@ impl CallMeter {
     /// The language model that the call used first.
     pub fn model(&self) -> Option<&str> {
         self.model.get().map(AsRef::as_ref)
+    }
+
+    /// Whether a [`ToolCx`] has it: the call, or what is left of it after it was given up, still runs.
+    pub fn is_in_use(&self) -> bool {
+        0 < self.uses.load(Ordering::Acquire)
+    }
+
+    /// Resolves when no [`ToolCx`] has it any more, so that nothing more is metered.
+    pub async fn unused(&self) {
+        loop {
+            let unused = self.unused.notified();
+            if !self.is_in_use() {
+                return;
+            }
+            unused.await;
+        }
     }
 
     pub(crate) fn cancel(&self) {

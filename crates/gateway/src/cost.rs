@@ -5,10 +5,14 @@ use crate::{
 use adapter_tools::{CallMeter, ToolError};
 use governance::{Micros, Remaining};
 use ledger::CallId;
-use std::sync::{
-    Arc, Mutex, OnceLock, PoisonError,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
+use tokio::runtime::Handle;
 
 /// What one call uses up, and what it leaves. It outlives the call, which may be given up anywhere.
 #[derive(Debug, Default)]
@@ -26,6 +30,39 @@ pub struct Tally {
     is_harmless: AtomicBool,
     /// True if the record of the call's end settles the reservation.
     is_charged_on_record: AtomicBool,
+}
+
+/// The longest time that a call which was given up stays open for what its handler still meters: more
+/// than a worker has to end it by default.
+const LAST_METERED: Duration = Duration::from_secs(10);
+
+/// Runs `settle` once nothing runs any more of a call that was given up, so that what its handler meters
+/// while it cleans up is charged: at once where nothing does, and after [`LAST_METERED`] in any case.
+pub(crate) fn when_over(tally: &Tally, settle: impl FnOnce() + Send + 'static) {
+    // Also when the runtime ends before, and drops what it has not done.
+    let settle = on_drop(settle);
+    if tally.meter.is_in_use()
+        && let Ok(runtime) = Handle::try_current()
+    {
+        let meter = Arc::clone(&tally.meter);
+        runtime.spawn(async move {
+            let _ = tokio::time::timeout(LAST_METERED, meter.unused()).await;
+            drop(settle);
+        });
+    }
+}
+
+/// Runs `last` when it is dropped.
+fn on_drop<F: FnOnce()>(last: F) -> impl Drop {
+    struct OnDrop<F: FnOnce()>(Option<F>);
+    impl<F: FnOnce()> Drop for OnDrop<F> {
+        fn drop(&mut self) {
+            if let Some(last) = self.0.take() {
+                last();
+            }
+        }
+    }
+    OnDrop(Some(last))
 }
 
 impl Tally {
@@ -155,17 +192,19 @@ impl Tally {
             )
             | Ok(Invoked::NeedsConfirmation(_)) => *self.cost.get_or_init(|| Micros::ZERO),
             // It has not done what it was called for; that is what the estimate is about.
-            Ok(Invoked::NeedsInput(_)) => {
-                let metered = || self.meter.cost_micros().map_or(Micros::ZERO, Micros);
-                *self.cost.get_or_init(metered)
-            }
+            Ok(Invoked::NeedsInput(_)) => *self.cost.get_or_init(|| self.metered(Micros::ZERO)),
             _ => self.cost_given_up(estimate),
         }
     }
 
     /// What a call has cost that was given up on the way; see [`Tally::cost`].
     pub(crate) fn cost_given_up(&self, estimate: Micros) -> Micros {
-        let metered = || self.meter.cost_micros().map_or(estimate, Micros);
-        *self.cost.get_or_init(metered)
+        *self.cost.get_or_init(|| self.metered(estimate))
+    }
+
+    /// What was metered, or else `estimate`; what is metered from here on comes too late.
+    fn metered(&self, estimate: Micros) -> Micros {
+        self.meter.settle();
+        self.meter.cost_micros().map_or(estimate, Micros)
     }
 }

@@ -2,6 +2,7 @@ use crate::{
     Clock, Invocation, InvocationError, Invoked, Options, PromptFailure, ReadFailure, Tally,
     calls_counted,
     clock::timestamp,
+    cost::when_over,
     error,
     facts::caller_of,
     invocation::Target,
@@ -491,8 +492,8 @@ where
         }));
         let open = OpenPermit {
             permit: Some(permit),
-            tally: &tally,
-            clock: &self.clock,
+            tally: Arc::clone(&tally),
+            clock: self.clock,
         };
         let outcome = self.inner.call(cx, admitted).await;
         if let Some(remaining) = open.settle(&outcome) {
@@ -518,13 +519,13 @@ where
 }
 
 /// Settles its permit when the call ends, and when it is given up.
-struct OpenPermit<'a, Q: QuotaStore> {
+struct OpenPermit<Q: QuotaStore + 'static> {
     permit: Option<Permit<Q>>,
-    tally: &'a Tally,
-    clock: &'a Clock,
+    tally: Arc<Tally>,
+    clock: Clock,
 }
 
-impl<Q: QuotaStore> OpenPermit<'_, Q> {
+impl<Q: QuotaStore> OpenPermit<Q> {
     /// Settles what has run; what was refused after all has used nothing up, and leaves nothing to
     /// tell.
     fn settle(
@@ -538,48 +539,55 @@ impl<Q: QuotaStore> OpenPermit<'_, Q> {
         }
         let cost = self.tally.cost(outcome, permit.reserved());
         let now = timestamp((self.clock)());
-        Some(self.end(permit, cost, ending_of(outcome), now).remaining)
+        Some(end(permit, &self.tally, cost, ending_of(outcome), now).remaining)
     }
 }
 
-impl<Q: QuotaStore> OpenPermit<'_, Q> {
-    /// The record settles what it was told to, which is what has not cost what was expected.
-    fn end(&self, permit: Permit<Q>, cost: Micros, ending: Ending, now: Timestamp) -> Settlement {
-        if let Some(most) = permit.max_cost()
-            && most < cost
-        {
-            // It has happened, so it is charged; only people can do something about it.
-            tracing::warn!(
-                call = self.tally.call().map(tracing::field::display),
-                %cost,
-                max_cost_per_call = %most,
-                "a call has cost more than one call may be expected to"
-            );
-        }
-        if cost != permit.reserved() && self.tally.is_charged_on_record() {
-            permit.settle_on_record(cost, ending, now)
-        } else {
-            permit.settle(cost, ending, now)
-        }
+/// Settles `permit`. The record settles what it was told to, which is what has not cost what was
+/// expected.
+fn end<Q: QuotaStore>(
+    permit: Permit<Q>,
+    tally: &Tally,
+    cost: Micros,
+    ending: Ending,
+    now: Timestamp,
+) -> Settlement {
+    if let Some(most) = permit.max_cost()
+        && most < cost
+    {
+        // It has happened, so it is charged; only people can do something about it.
+        tracing::warn!(
+            call = tally.call().map(tracing::field::display),
+            %cost,
+            max_cost_per_call = %most,
+            "a call has cost more than one call may be expected to"
+        );
+    }
+    if cost != permit.reserved() && tally.is_charged_on_record() {
+        permit.settle_on_record(cost, ending, now)
+    } else {
+        permit.settle(cost, ending, now)
     }
 }
 
-impl<Q: QuotaStore> Drop for OpenPermit<'_, Q> {
+impl<Q: QuotaStore + 'static> Drop for OpenPermit<Q> {
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
             if !self.tally.is_on_record() {
                 // Its caller left while it was looked into whether it may begin.
                 return permit.release();
             }
-            let cost = self.tally.cost_given_up(permit.reserved());
-            let now = timestamp((self.clock)());
             // Its caller has left, or what runs it has panicked.
             let ending = if std::thread::panicking() {
                 Ending::Failed
             } else {
                 Ending::GivenUp
             };
-            self.end(permit, cost, ending, now);
+            let (tally, clock) = (Arc::clone(&self.tally), self.clock);
+            when_over(&self.tally, move || {
+                let cost = tally.cost_given_up(permit.reserved());
+                end(permit, &tally, cost, ending, timestamp(clock()));
+            });
         }
     }
 }

@@ -1,6 +1,7 @@
 use crate::{
     Admitted, Clock, Invocation, InvocationError, Invoked, Tally, Target,
     asking::recorded_needs,
+    cost::when_over,
     governed::never_began,
     replay::{KeyEnd, KeyTaken},
 };
@@ -236,7 +237,7 @@ where
         };
         let entry = OpenEntry {
             open,
-            tally: &tally,
+            tally: Arc::clone(&tally),
             redactor: &self.redactor,
             capability: &capability,
             holds_key: admitted.key().is_some(),
@@ -266,7 +267,7 @@ where
 /// Ends its entry when the call ends, and when it is given up.
 struct OpenEntry<'a> {
     open: Option<OpenCall>,
-    tally: &'a Tally,
+    tally: Arc<Tally>,
     redactor: &'a Redactor,
     capability: &'a str,
     holds_key: bool,
@@ -348,14 +349,18 @@ impl Drop for OpenEntry<'_> {
             } else {
                 (Outcome::Cancelled, None)
             };
-            let end = End {
-                duration_us: (self.clock)().saturating_sub(self.began_us),
-                cost_micros: self.tally.cost_given_up(self.estimate).0,
-                message,
-                ..End::new(outcome)
-            };
-            // Handed over before this returns; nobody is left to wait for the disk.
-            drop(open.finish(&end));
+            let (tally, estimate) = (Arc::clone(&self.tally), self.estimate);
+            let duration_us = (self.clock)().saturating_sub(self.began_us);
+            when_over(&self.tally, move || {
+                let end = End {
+                    duration_us,
+                    cost_micros: tally.cost_given_up(estimate).0,
+                    message,
+                    ..End::new(outcome)
+                };
+                // Handed over before this returns; nobody is left to wait for the disk.
+                drop(open.finish(&end));
+            });
         }
     }
 }

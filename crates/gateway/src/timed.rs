@@ -1,4 +1,4 @@
-use crate::{Admitted, Invocation, InvocationError, Target};
+use crate::{Admitted, Invocation, InvocationError, Tally, Target};
 use adapter_tools::ToolError;
 use mcp_service::{GivingUp, RequestCx, Service};
 use std::{
@@ -72,15 +72,26 @@ where
             // What is ready at once costs no look at the other.
             biased;
             called = called => called,
-            () = stopped => return Err(InvocationError::Stopped(tally.call())),
+            () = stopped => {
+                has_ended(&tally).await;
+                return Err(InvocationError::Stopped(tally.call()));
+            }
         };
         match called {
             // A handler that noticed first says the same with less to show.
-            Ok(Err(InvocationError::Tool(ToolError::TimedOut))) => {
+            Ok(Err(InvocationError::Tool(ToolError::TimedOut))) | Err(_) => {
+                has_ended(&tally).await;
                 Err(InvocationError::TimedOut(timeout))
             }
             Ok(outcome) => outcome,
-            Err(_elapsed) => Err(InvocationError::TimedOut(timeout)),
         }
     }
+}
+
+/// The time that a handler has to notice that its call was given up, before the call is answered.
+const NOTICING: Duration = Duration::from_millis(200);
+
+/// Waits for what was given up to end, for what it meters meanwhile. Not for long: somebody waits.
+async fn has_ended(tally: &Tally) {
+    let _ = tokio::time::timeout(NOTICING, tally.meter().unused()).await;
 }

@@ -1,7 +1,9 @@
 //! Two clients with different rights, their limits, and what survives a restart.
 
 use serde_json::{Value, json};
-use testkit::{Conversation, HttpClient, HttpServer, MODERN, Reply, failure_of};
+use testkit::{
+    Conversation, GENEROUS, HttpClient, HttpServer, MODERN, Reply, failure_of, wait_until,
+};
 
 use crate::support::{END, Site, call, names, outcome, text};
 
@@ -224,6 +226,51 @@ async fn budgets_hold_and_what_a_call_really_cost_counts() {
         ("succeeded", 50_000),
         ("succeeded", 450_000),
         ("succeeded", 200_000),
+        ("denied", 0),
+    ];
+    assert_eq!(costs, expected.map(|(end, cost)| (end.to_owned(), cost)));
+}
+
+/// R6.3: money as exact as calls, also where the answer does not wait for the handler's end.
+#[tokio::test]
+async fn costs_of_calls_that_are_given_up_are_charged() {
+    let site = Site::new(json!({
+        "governance": {"default_quota": {"monthly_budget": "1.20"}},
+        "tools": {"default_timeout_seconds": 2},
+    }));
+    let mut server = site.stdio_as("ana");
+    server.open("2025-11-25").await;
+    let clean_up = |blocks: bool| call("clean-up", json!({"usd": "0.40", "blocks": blocks}));
+    for blocks in [false, true] {
+        let request = server.voice.request("tools/call", clean_up(blocks));
+        server.send(&request).await;
+        wait_until("it runs", GENEROUS, || {
+            site.read("cleaning").contains("begun")
+        })
+        .await;
+        let of = json!({"requestId": request["id"]});
+        let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": of});
+        server.send(&cancel).await;
+        wait_until("it is in the ledger", GENEROUS, || {
+            let outcomes = site.outcomes("clean-up");
+            outcomes.len() == 1 + usize::from(blocks) && outcomes.iter().all(|it| it == "cancelled")
+        })
+        .await;
+        site.write("cleaning", "");
+    }
+    let late = server.request("tools/call", clean_up(false)).await;
+    assert_eq!(late.failure()["code"], -32004, "{late:?}");
+    let refused = server.request("tools/call", clean_up(false)).await;
+    assert_eq!(reason(&refused), "budget");
+    let costs: Vec<_> = site
+        .calls()
+        .iter()
+        .map(|it| (outcome(it), it.ended.as_ref().unwrap().cost_micros))
+        .collect();
+    let expected = [
+        ("cancelled", 400_000),
+        ("cancelled", 400_000),
+        ("timed_out", 400_000),
         ("denied", 0),
     ];
     assert_eq!(costs, expected.map(|(end, cost)| (end.to_owned(), cost)));

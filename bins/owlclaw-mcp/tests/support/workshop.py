@@ -206,6 +206,18 @@ def spend(usd: str):
     return "spent"
 
 
+@app.handler("clean-up")
+async def clean_up(usd: str, blocks: bool):
+    """Spends when it is given up."""
+    try:
+        note("cleaning", "begun")
+        if blocks:
+            time.sleep(600)
+        await asyncio.sleep(600)
+    finally:
+        owlclaw_worker.cost(usd)
+
+
 @app.handler("look-up")
 async def look_up(what: str):
     """Waits until there is a file named `gate`."""

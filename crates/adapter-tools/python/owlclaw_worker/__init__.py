@@ -16,6 +16,7 @@ Calls from threads count when the thread runs in a copy of the handler's context
 `asyncio.to_thread`.
 """
 
+import logging
 import math
 import typing
 from contextvars import ContextVar
@@ -80,6 +81,11 @@ def _cost(amount, model, tokens_in, tokens_out):
         if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens < 2**63:
             raise ValueError("%s must be a count: %r" % (name, tokens))
         frame[name] = tokens
+    if _current_call.get() is None:
+        logging.getLogger(__name__).warning(
+            "a cost was reported where no call is known, such as in a thread of one's own; nobody is charged for "
+            "it: start the thread with contextvars.copy_context().run, or use asyncio.to_thread"
+        )
     _emit(frame)
 
 

@@ -232,7 +232,7 @@ fn add(place: &Place, id: u64, cost: &CostFrame) {
             "a handler reported a cost that is no amount of money, or too large; the call is charged the largest amount"
         );
     }
-    place.with_meter(id, |meter| {
+    let is_metered = place.with_meter(id, |meter| {
         if let Some(micros) = micros {
             meter.add_cost_micros(micros);
         }
@@ -241,6 +241,12 @@ fn add(place: &Place, id: u64, cost: &CostFrame) {
             meter.note_model(model);
         }
     });
+    if !is_metered {
+        tracing::warn!(
+            usd = cost.usd,
+            "a handler reported a cost after the end of its call; nobody is charged for it"
+        );
+    }
 }
 
 fn log(entry: &LogFrame, request_id: Option<&str>) {

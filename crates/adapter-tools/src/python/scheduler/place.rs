@@ -170,10 +170,15 @@ impl Place {
         call.answer.is_some().then(|| call.cx.clone())
     }
 
-    /// Does something with the meter of a running call, which costs whether or not anybody waits.
-    pub(in super::super) fn with_meter(&self, id: u64, add: impl FnOnce(&CallMeter)) {
-        if let Some(call) = self.running(&mut self.scheduler.lock(), id) {
-            add(call.cx.meter());
+    /// Does something with the meter of a running call, which costs whether or not anybody waits. Returns
+    /// whether there is such a call.
+    pub(in super::super) fn with_meter(&self, id: u64, add: impl FnOnce(&CallMeter)) -> bool {
+        match self.running(&mut self.scheduler.lock(), id) {
+            Some(call) => {
+                add(call.cx.meter());
+                true
+            }
+            None => false,
         }
     }
 
