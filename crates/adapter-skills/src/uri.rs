@@ -41,6 +41,8 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 pub struct SkillUri {
     /// At least two.
     segments: Vec<String>,
+    /// The canonical spelling.
+    text: String,
 }
 
 /// A string is not a skill's URI.
@@ -141,11 +143,15 @@ impl SkillUri {
         if segments.len() < 2 {
             return Err(SkillUriError::MissingName);
         }
-        let uri = Self { segments };
-        if uri.segments.len() > MAX_URI_SEGMENTS || uri.to_string().len() > MAX_URI_BYTES {
+        let mut text = format!("{SCHEME}:/");
+        for segment in &segments {
+            text.push('/');
+            text.extend(utf8_percent_encode(segment, ENCODED));
+        }
+        if segments.len() > MAX_URI_SEGMENTS || text.len() > MAX_URI_BYTES {
             return Err(SkillUriError::TooLong);
         }
-        Ok(uri)
+        Ok(Self { segments, text })
     }
 
     /// The URI of a skill's directory, given relative to the skills directory.
@@ -198,6 +204,12 @@ impl SkillUri {
             .expect("a constructor checked that there are two")
     }
 
+    /// The canonical spelling.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
     /// All segments, decoded.
     #[must_use]
     pub fn segments(&self) -> &[String] {
@@ -232,11 +244,7 @@ impl FromStr for SkillUri {
 
 impl fmt::Display for SkillUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{SCHEME}:/")?;
-        for segment in &self.segments {
-            write!(f, "/{}", utf8_percent_encode(segment, ENCODED))?;
-        }
-        Ok(())
+        f.pad(&self.text)
     }
 }
 

@@ -48,6 +48,12 @@ impl JoinedResources {
     fn part(&self, uri: &str) -> Option<&Arc<dyn Resources>> {
         self.parts.iter().find(|it| it.canonical(uri).is_some())
     }
+
+    /// The first answer. All are asked, so that the time does not say which of them has one.
+    fn of_all(&self, ask: impl Fn(&dyn Resources) -> Option<String>) -> Option<String> {
+        let answers = self.parts.iter().map(|part| ask(&**part));
+        answers.fold(None, Option::or)
+    }
 }
 
 impl Resources for JoinedResources {
@@ -81,11 +87,11 @@ impl Resources for JoinedResources {
     }
 
     fn canonical(&self, uri: &str) -> Option<String> {
-        self.part(uri)?.canonical(uri)
+        self.of_all(|part| part.canonical(uri))
     }
 
     fn governed_by(&self, uri: &str) -> Option<String> {
-        self.part(uri)?.governed_by(uri)
+        self.of_all(|part| part.governed_by(uri))
     }
 
     fn skills(&self) -> Option<&SkillIndex> {

@@ -55,6 +55,8 @@ pub trait Resources: fmt::Debug + Send + Sync {
 pub struct ResourceEntry {
     /// As clients see it.
     pub resource: Resource,
+    /// The URI whose permission is needed, unless it is its own.
+    pub governed_by: Option<String>,
     /// For filters.
     pub category: String,
     /// For filters.
@@ -192,6 +194,7 @@ fn entry(skill: &Arc<Skill>) -> ResourceEntry {
             meta,
             ..Resource::default()
         },
+        governed_by: None,
         category: skill.category(),
         tags: skill.tags().to_vec(),
         etag: skill.etag().to_owned(),
@@ -201,7 +204,8 @@ fn entry(skill: &Arc<Skill>) -> ResourceEntry {
 /// The same document as a file of the extension: its `_meta` is not ours to fill.
 fn document_entry(skill: &Arc<Skill>) -> ResourceEntry {
     let mut document = entry(skill);
-    document.resource.uri = skill.document_uri().to_string();
+    let uri = skill.document_uri().to_string();
+    document.governed_by = Some(std::mem::replace(&mut document.resource.uri, uri));
     document.resource.mime_type = Some("text/markdown".to_owned());
     document.resource.meta = ResultMeta::default();
     document
@@ -242,12 +246,12 @@ impl Resources for SkillResources {
 
     fn canonical(&self, uri: &str) -> Option<String> {
         let resolved = self.catalog.resolve(uri).ok()?;
-        Some(resolved.uri().to_string())
+        Some(resolved.uri().as_str().to_owned())
     }
 
     fn governed_by(&self, uri: &str) -> Option<String> {
         let resolved = self.catalog.resolve(uri).ok()?;
-        Some(resolved.skill.uri().to_string())
+        Some(resolved.skill.uri().as_str().to_owned())
     }
 
     fn skills(&self) -> Option<&SkillIndex> {

@@ -299,12 +299,12 @@ impl<Q: QuotaStore> Server<Q> {
             })?;
             let visible: Vec<_> = matching
                 .into_iter()
-                .map(|index| &resources.entries()[index].resource)
+                .map(|index| &resources.entries()[index])
                 .filter(|it| {
-                    let governed_by = resources.governed_by(&it.uri);
-                    let uri = governed_by.as_deref().unwrap_or(&it.uri);
+                    let uri = it.governed_by.as_deref().unwrap_or(&it.resource.uri);
                     policy.visible(caller_of(&cx.principal), &resource_capability(uri))
                 })
+                .map(|it| &it.resource)
                 .collect();
             let uris = visible.iter().map(|it| it.uri.as_str());
             let (range, next_cursor) = cursor

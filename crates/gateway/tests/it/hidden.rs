@@ -2,15 +2,16 @@
 
 use crate::house::{Client, House, Setup, policy};
 use crate::tasks_house::{self, LEGACY, legacy, modern};
+use adapter_skills::{ScanOptions, SkillCatalog};
 use adapter_tools::TaskSupport;
-use gateway::StaticResources;
+use gateway::{JoinedResources, SkillResources, StaticResources};
 use governance::Rules;
 use jsonrpc_core::RawJson;
 use ledger::DEFAULT_MAX_REFUSALS;
 use mcp_service::Principal;
 use serde_json::{Value, json};
 use std::{
-    sync::Arc,
+    sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 use testkit::MODERN;
@@ -20,12 +21,27 @@ const HIDDEN: usize = 400;
 /// Longer than an answer takes, and shorter than clients wait.
 const SOON: Duration = Duration::from_secs(20);
 
+/// Skills that are hidden. No file of theirs is read after this.
+static SKILLS: LazyLock<Arc<SkillCatalog>> = LazyLock::new(|| {
+    let directory = tempfile::tempdir().unwrap();
+    for number in 0..HIDDEN {
+        let skill = directory.path().join(format!("secret/{number}"));
+        std::fs::create_dir_all(&skill).unwrap();
+        let text = format!("---\nname: '{number}'\ndescription: X.\n---\n");
+        std::fs::write(skill.join("SKILL.md"), text).unwrap();
+    }
+    let (catalog, _) = SkillCatalog::scan(&ScanOptions::new(directory.path()));
+    assert_eq!(catalog.len(), HIDDEN);
+    Arc::new(catalog)
+});
+
 async fn house() -> House {
     let setup = Setup {
         policy: policy(Rules {
             hidden: vec![
                 "tool/secret-*".to_owned(),
                 "resource/doc://secret/*".to_owned(),
+                "resource/skill://secret/*".to_owned(),
             ],
             ..Rules::default()
         }),
@@ -47,7 +63,10 @@ async fn house() -> House {
     });
     Setup {
         more_tools: (0..HIDDEN).map(tool).collect(),
-        resources: Arc::new(resources),
+        resources: Arc::new(JoinedResources::new(vec![
+            Arc::new(SkillResources::new(Arc::clone(&SKILLS), 0)),
+            Arc::new(resources),
+        ])),
         ..setup
     }
     .build()
@@ -62,6 +81,9 @@ enum What {
     /// With headers that repeat arguments.
     Mirrored,
     Resource,
+    Skill,
+    /// Without a session, as by `GET /resources`.
+    Plain,
 }
 
 async fn probe(house: &House, client: &mut Client, what: What, name: &str) -> Value {
@@ -85,7 +107,13 @@ async fn probe(house: &House, client: &mut Client, what: What, name: &str) -> Va
             compared.unwrap();
             ("tools/call", call)
         }
-        What::Resource => ("resources/read", json!({ "uri": name })),
+        What::Plain => {
+            let anna = Principal::new("anna");
+            let read = house.gateway.read_plainly(&anna, name, None, None);
+            let refused = tokio::time::timeout(SOON, read).await.unwrap().unwrap_err();
+            return json!({ "error": { "code": refused.error.code.0 } });
+        }
+        What::Resource | What::Skill => ("resources/read", json!({ "uri": name })),
     };
     let asked = client.ask(method, params);
     let answer = tokio::time::timeout(SOON, asked).await;
@@ -96,6 +124,7 @@ fn hidden(what: What, number: usize) -> String {
     match what {
         What::Tool | What::Task | What::Mirrored => format!("secret-{number}"),
         What::Resource => format!("doc://secret/{number}"),
+        What::Skill | What::Plain => format!("skill://secret/{number}"),
     }
 }
 
@@ -103,15 +132,18 @@ fn absent(what: What, number: usize) -> String {
     match what {
         What::Tool | What::Task | What::Mirrored => format!("absent-{number}"),
         What::Resource => format!("doc://absent/{number}"),
+        What::Skill | What::Plain => format!("skill://absent/{number}"),
     }
 }
 
 /// The kinds, with the revisions that know each.
-const KINDS: [(What, &[&str]); 4] = [
+const KINDS: [(What, &[&str]); 6] = [
     (What::Tool, &["2025-06-18", MODERN]),
     (What::Task, &[LEGACY, MODERN]),
     (What::Mirrored, &[MODERN]),
     (What::Resource, &["2025-06-18", MODERN]),
+    (What::Skill, &["2025-06-18", MODERN]),
+    (What::Plain, &[MODERN]),
 ];
 
 async fn flooding(house: &House, what: What, version: &str) -> Client {
