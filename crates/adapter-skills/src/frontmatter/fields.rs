@@ -86,8 +86,16 @@ impl Fields<'_, '_> {
 
     /// Complains about every key that is not among `known`; with `only_typos`, of those alone that
     /// are like one of them.
-    pub(super) fn only(&mut self, known: &[&'static str], only_typos: bool) {
-        let unknown = self.map.keys().filter(|key| !known.contains(&key.as_str()));
+    /// Those that have a place elsewhere are left out: of them another complaint tells.
+    pub(super) fn only(
+        &mut self,
+        known: &[&'static str],
+        only_typos: bool,
+        elsewhere: impl Fn(&str) -> Option<String>,
+    ) {
+        let unknown = self.map.keys();
+        let unknown = unknown.filter(|key| !known.contains(&key.as_str()));
+        let unknown = unknown.filter(|key| elsewhere(key).is_none());
         for key in unknown.cloned().collect::<Vec<_>>() {
             match nearest(&key, known) {
                 Some(meant) => self.complain(&key, format!("`{meant}`"), UNKNOWN),
@@ -98,6 +106,17 @@ impl Fields<'_, '_> {
                 }
             }
         }
+    }
+
+    /// Complains about each of these keys that is there without a value: what it was to forbid is not
+    /// known. True if there is one.
+    pub(super) fn none_empty(&mut self, keys: &[&str]) -> bool {
+        let is_empty = |key: &&&str| self.map.get(**key).is_some_and(Value::is_null);
+        let empty: Vec<_> = keys.iter().filter(is_empty).collect();
+        for key in &empty {
+            self.complain(key, "given a value, or left out", HELD);
+        }
+        !empty.is_empty()
     }
 
     /// The value, unless it is absent or null.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::fields::{BadField, Fields, HELD, IGNORED, UNKNOWN, nearest};
+use super::fields::{BadField, Fields, HELD, IGNORED, nearest};
 
 /// What an `owlclaw:` block says. Without such a block, the default.
 ///
@@ -149,13 +149,32 @@ const KEYS: [&str; 19] = [
     "tools",
 ];
 
-/// Keys of the block that are reported at the top level of the front matter.
-const GOVERNING: [&str; 5] = [
+/// Keys of the block that govern; none of them may be empty.
+const GOVERNING: [&str; 9] = [
     "constraints",
     "risk_level",
     "requires_confirmation",
     "migration_weight",
-    "trading_hours_only",
+    "read_only",
+    "destructive",
+    "open_world",
+    "timeout_seconds",
+    "prerequisites",
+];
+
+/// Keys of `prerequisites` that are looked at.
+const PREREQUISITES: [&str; 3] = ["env", "bins", "os"];
+
+const IN_THE_CONFIGURATION: &str = "under `governance.tools.<name>` in the server's configuration";
+
+/// Keys of `governance.tools` in the configuration, and where a skill says the same.
+const OF_THE_CONFIGURATION: [(&str, &str); 6] = [
+    ("max_calls_per_day", "`owlclaw.constraints.max_daily_calls`"),
+    ("confirmation", "`owlclaw.requires_confirmation`"),
+    ("max_calls_per_minute", IN_THE_CONFIGURATION),
+    ("windows", IN_THE_CONFIGURATION),
+    ("max_running", IN_THE_CONFIGURATION),
+    ("breaker", IN_THE_CONFIGURATION),
 ];
 
 /// The keys of `owlclaw.constraints`.
@@ -167,21 +186,59 @@ const CONSTRAINTS: [&str; 5] = [
     "requires_confirmation",
 ];
 
-/// Complains about keys at the top that would govern in the block, and about a block that is not
-/// called `owlclaw`.
-fn look_at_top(top: &mut Fields<'_, '_>) {
-    // Without a block it is the block that was not indented.
-    let has_block = top.get("owlclaw").is_some();
-    let consequence = if has_block { UNKNOWN } else { HELD };
-    for key in GOVERNING {
-        if top.map.contains_key(key) {
-            top.complain(
-                key,
-                format!("under `owlclaw`, as `owlclaw.{key}`"),
-                consequence,
-            );
-        }
+/// The place of a key that governs, for whoever has written it elsewhere.
+fn place_of(key: &str) -> Option<String> {
+    if GOVERNING.contains(&key) {
+        return Some(format!("under `owlclaw`, as `owlclaw.{key}`"));
     }
+    CONSTRAINTS
+        .contains(&key)
+        .then(|| format!("under `owlclaw.constraints`, as `owlclaw.constraints.{key}`"))
+}
+
+/// The same, also for the words of the configuration.
+fn place_of_rule(key: &str) -> Option<String> {
+    let rules = OF_THE_CONFIGURATION.iter();
+    let of_rule = rules.clone().find(|(rule, _)| *rule == key);
+    place_of(key).or_else(|| of_rule.map(|(_, place)| (*place).to_owned()))
+}
+
+/// Complains about every key that governs elsewhere, as `place` says of those that are not `known` here.
+/// True if there is one.
+fn misplaced(
+    fields: &mut Fields<'_, '_>,
+    known: &[&str],
+    place: impl Fn(&str) -> Option<String>,
+) -> bool {
+    let unknown = fields
+        .map
+        .keys()
+        .filter(|key| !known.contains(&key.as_str()));
+    let found: Vec<_> = unknown
+        .filter_map(|key| Some((key.clone(), place(key)?)))
+        .collect();
+    for (key, place) in &found {
+        fields.complain(key, place.clone(), HELD);
+    }
+    !found.is_empty()
+}
+
+/// Complains about keys at the top that would govern in the block, and about a block that is not
+/// called `owlclaw`, or stands elsewhere.
+fn look_at_top(top: &mut Fields<'_, '_>) {
+    // A block without a value is one whose keys were not indented.
+    if !misplaced(top, &["prerequisites"], place_of) {
+        top.none_empty(&["owlclaw"]);
+    }
+    let metadata = top.map.get("metadata").and_then(|it| it.get("owlclaw"));
+    let mut keys = metadata
+        .and_then(Value::as_object)
+        .into_iter()
+        .flat_map(Map::keys);
+    if keys.any(|key| place_of_rule(key).is_some()) {
+        top.complain("metadata.owlclaw", "`owlclaw`, beside `metadata`", HELD);
+    }
+    top.none_empty(&["prerequisites"]);
     if !top.map.contains_key("owlclaw") {
         let block = top
             .map
@@ -267,6 +324,16 @@ impl OwlclawBlock {
         (block, complaints)
     }
 
+    /// True if it limits calls of its tools in any way.
+    #[must_use]
+    pub fn governs(&self) -> bool {
+        self.constraints != Constraints::default()
+            || self.risk_level != RiskLevel::default()
+            || self.requires_confirmation
+            || self.migration_weight.is_some_and(|weight| weight < 100)
+            || self.hints.destructive == Some(true)
+    }
+
     pub(super) fn read(top: &Map<String, Value>, complaints: &mut Vec<BadField>) -> Self {
         let no_complaints = complaints.len();
         let mut top = Fields {
@@ -280,7 +347,7 @@ impl OwlclawBlock {
         let Some(block) = block else {
             // Absent, or no map at all: then nothing is known of what it was to forbid.
             let is_unreadable =
-                top.complaints.len() > no_complaints && top.get("owlclaw").is_some();
+                top.complaints.len() > no_complaints && top.map.contains_key("owlclaw");
             return Self {
                 requires_confirmation: is_unreadable,
                 prerequisites: Prerequisites::read(top_prerequisites.as_ref(), complaints),
@@ -292,7 +359,16 @@ impl OwlclawBlock {
             prefix: "owlclaw.",
             complaints,
         };
-        fields.only(&KEYS, true);
+        let risk = fields.map.get("risk");
+        let is_other_risk = risk.is_some_and(|risk| !risk.is_object());
+        if is_other_risk {
+            // That of OwlClaw's migrations is a map.
+            fields.complain("risk", "`risk_level`", HELD);
+        }
+        let is_unclear = is_other_risk
+            | fields.none_empty(&GOVERNING)
+            | misplaced(&mut fields, &KEYS, place_of_rule);
+        fields.only(&KEYS, true, place_of_rule);
         let (risk_level, risk_is_unreadable) = read_risk(&mut fields);
         let asked_for = fields.boolean("requires_confirmation");
         let read = Self {
@@ -313,7 +389,7 @@ impl OwlclawBlock {
         let (constraints, asked_for_there) =
             Constraints::read(&constraints.unwrap_or_default(), complaints);
         let requires_confirmation = match (asked_for, asked_for_there) {
-            _ if constraints_are_missing || risk_is_unreadable => true,
+            _ if constraints_are_missing || risk_is_unreadable || is_unclear => true,
             (Err(()), _) | (_, Err(())) => true,
             (Ok(Some(true)), _) | (_, Ok(Some(true))) => true,
             (Ok(Some(false)), _) | (_, Ok(Some(false))) => false,
@@ -353,13 +429,16 @@ impl Constraints {
             prefix: "owlclaw.constraints.",
             complaints,
         };
-        fields.only(&CONSTRAINTS, false);
+        let is_unclear =
+            fields.none_empty(&CONSTRAINTS) | misplaced(&mut fields, &CONSTRAINTS, place_of_rule);
+        fields.only(&CONSTRAINTS, false, place_of_rule);
         let trading_hours_only = fields.boolean("trading_hours_only");
         let max_daily_calls = fields.whole_number("max_daily_calls");
         let cooldown = fields.whole_number("cooldown_seconds");
         let estimated_cost = fields.decimal("estimated_cost");
         let confirmation = fields.boolean("requires_confirmation");
-        let is_readable = trading_hours_only.is_ok()
+        let is_readable = !is_unclear
+            && trading_hours_only.is_ok()
             && max_daily_calls.is_ok()
             && cooldown.is_ok()
             && estimated_cost.is_ok();
@@ -384,6 +463,7 @@ impl Prerequisites {
             prefix: "prerequisites.",
             complaints,
         };
+        fields.none_empty(&PREREQUISITES);
         Self {
             env: fields.texts_or("env", HELD),
             bins: fields.texts_or("bins", HELD),

@@ -231,6 +231,22 @@ fn what_governs_and_cannot_be_read_is_taken_as_the_strictest() {
         "{constraints: {estimated_cost: .inf}}",
         "{constraints: {trading_hours_only: 1}}",
         "[risk_level, low]",
+        // Without a value.
+        "",
+        "{requires_confirmation: }",
+        "{risk_level: null}",
+        "{constraints: ~}",
+        "{constraints: {max_daily_calls: }}",
+        "{constraints: {requires_confirmation: }, requires_confirmation: false}",
+        "{migration_weight: }",
+        "{read_only: }",
+        // In another place, or in the words of the configuration.
+        "{max_daily_calls: 1}",
+        "{requires_confirmation: false, cooldown_seconds: 1}",
+        "{risk: [financial]}",
+        "{max_calls_per_minute: 1}",
+        "{constraints: {risk_level: high}, requires_confirmation: false}",
+        "{constraints: {max_calls_per_day: 1}}",
     ] {
         let (read, complaints) = parse(&with(&format!("owlclaw: {block}")));
         assert!(read.owlclaw.requires_confirmation, "{block}");
@@ -322,6 +338,46 @@ fn unknown_constraint_keys_are_reported_with_the_nearest_known_one() {
             Some(5),
         ),
         (
+            "owlclaw: {risk_level: low}\nmax_daily_calls: 1",
+            "`max_daily_calls` should be under `owlclaw.constraints`, as `owlclaw.constraints.max_daily_calls`; its tool is held back until it is",
+            Some(5),
+        ),
+        (
+            "owlclaw:\n  max_daily_calls: 1",
+            "`owlclaw.max_daily_calls` should be under `owlclaw.constraints`, as `owlclaw.constraints.max_daily_calls`; its tool is held back until it is",
+            Some(5),
+        ),
+        (
+            "owlclaw:\n  risk: [financial]",
+            "`owlclaw.risk` should be `risk_level`; its tool is held back until it is",
+            Some(5),
+        ),
+        (
+            "owlclaw:\n  breaker: {}",
+            "`owlclaw.breaker` should be under `governance.tools.<name>` in the server's configuration; its tool is held back until it is",
+            Some(5),
+        ),
+        (
+            "owlclaw:\n  constraints:\n    max_daily_calls:",
+            "`owlclaw.constraints.max_daily_calls` should be given a value, or left out; its tool is held back until it is",
+            Some(6),
+        ),
+        (
+            "owlclaw:",
+            "`owlclaw` should be given a value, or left out; its tool is held back until it is",
+            Some(4),
+        ),
+        (
+            "metadata:\n  owlclaw:\n    risk_level: high",
+            "`metadata.owlclaw` should be `owlclaw`, beside `metadata`; its tool is held back until it is",
+            Some(5),
+        ),
+        (
+            "prerequisites:\n  env:",
+            "`prerequisites.env` should be given a value, or left out; its tool is held back until it is",
+            Some(5),
+        ),
+        (
             "owclaw: {risk_level: critical}",
             "`owclaw` should be `owlclaw`; its tool is held back until it is",
             Some(4),
@@ -339,7 +395,10 @@ fn unknown_constraint_keys_are_reported_with_the_nearest_known_one() {
         );
     }
     for known in [
-        "owlclaw: {env: [A], spec_version: 1}",
+        "owlclaw: {env: [A], spec_version: 1, risk: {impact: low}}",
+        "owlclaw: {}",
+        "owlclaw: {constraints: {}}",
+        "metadata: {owlclaw: {emoji: x}}",
         "metadata: {openclaw: {}}",
         "openclaw: 1",
     ] {
