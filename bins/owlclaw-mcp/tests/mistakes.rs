@@ -107,6 +107,18 @@ fn values_that_do_not_fit_say_what_would() {
             "2:9: `http` must be a section, found `8080` | -",
         ),
         (
+            "governance:",
+            "2:13: `governance` must be a section, found nothing | write what it holds below it, indented; or `{}`, if that is nothing",
+        ),
+        (
+            "governance: {clients: {ana: }}",
+            "2:29: `governance.clients.ana` must be a section, found nothing | write what it holds below it, indented; or `{}`, if that is nothing",
+        ),
+        (
+            "identity:",
+            "2:11: `identity` must be a section, found nothing | write what it holds below it, indented; or `{}`, if that is nothing",
+        ),
+        (
             "http: {port: 65536}",
             "2:16: `http.port` must be an integer from 0 to 65535, found `65536` | -",
         ),
@@ -278,10 +290,16 @@ fn rules_are_checked_as_strictly_as_anything() {
 
 #[test]
 fn files_that_are_no_configuration_say_so() {
-    let rows: [(&str, &[&str]); 12] = [
+    let rows: [(&str, &[&str]); 13] = [
         ("", &[]),
         ("# nothing yet\n", &[]),
-        ("mcp_server:\n", &[]),
+        ("mcp_server: {}\n", &[]),
+        (
+            "mcp_server:\n",
+            &[
+                "1:11: `mcp_server` must be a section, found nothing | write what it holds below it, indented; or `{}`, if that is nothing",
+            ],
+        ),
         (
             "mcp_server:\n  http: [1\n",
             &[

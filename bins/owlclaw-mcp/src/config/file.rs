@@ -39,6 +39,12 @@ pub(super) fn layer(
     layer
 }
 
+/// Whether a section holds rules: what is missing in it would allow everything.
+fn guards(path: &str) -> bool {
+    let first = path.split('.').next().unwrap_or_default();
+    matches!(first, "" | "governance" | "identity")
+}
+
 struct Walk<'a> {
     document: &'a Document<'a>,
     keys: &'a Keys,
@@ -252,6 +258,13 @@ impl<'a> Walk<'a> {
 
     fn entries<'n>(&mut self, node: &'n Node, path: &str) -> &'n [(Key, Node)] {
         match &node.value {
+            Value::Nothing if guards(path) => {
+                let place = if path.is_empty() { ROOT_KEY } else { path };
+                let message = format!("`{place}` must be a section, found nothing");
+                let hint = "write what it holds below it, indented; or `{}`, if that is nothing";
+                self.misfit(node, place, message, Some(hint.to_owned()));
+                &[]
+            }
             // `http:` with every key below it commented out.
             Value::Nothing => &[],
             Value::Mapping(entries) => entries,

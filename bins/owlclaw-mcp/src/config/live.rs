@@ -80,15 +80,21 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// As [`super::load`]. Besides, a file that is gone or that has become empty is refused: each would
-    /// put the defaults in force, which allow everything, and each is what a reader sees of a file
-    /// that is just being written.
+    /// As [`super::load`]. Besides, a file that is gone, that has become empty or that says nothing of
+    /// `governance` any more is refused: each would put the defaults in force, which allow everything,
+    /// and each is what a reader sees of a file that is just being written.
     pub fn reload(&self, running: &Loaded) -> Result<Loaded, Rejected> {
         let loaded = self.load()?;
-        let message = if loaded.file.is_none() && running.file.is_some() {
-            "the configuration file is gone"
+        let for_nothing = "for the defaults, write `mcp_server: {}` and start the server again";
+        let (message, hint) = if loaded.file.is_none() && running.file.is_some() {
+            ("the configuration file is gone", for_nothing)
         } else if loaded.says_nothing && !running.says_nothing {
-            "the configuration file is empty"
+            ("the configuration file is empty", for_nothing)
+        } else if running.governs() && !loaded.governs() {
+            (
+                "the configuration file says nothing of `governance` any more",
+                "to have no rules, write `governance: {}`, or start the server again",
+            )
         } else {
             return Ok(loaded);
         };
@@ -98,7 +104,6 @@ impl Source {
             column: 0,
             snippet: None,
         });
-        let hint = "for the defaults, write `mcp_server: {}` and start the server again";
         Err(Rejected {
             problems: vec![Problem::error(origin, message).hint(hint)],
         })

@@ -118,6 +118,17 @@ pub struct Loaded {
     origins: Origins,
 }
 
+impl Loaded {
+    /// True if the file says anything of `governance`, be it that there is nothing.
+    fn governs(&self) -> bool {
+        let mut origins = self.origins.iter();
+        origins.any(|(key, origin)| {
+            let is_rule = key == "governance" || key.starts_with("governance.");
+            is_rule && matches!(origin, Origin::File(_))
+        })
+    }
+}
+
 /// A configuration that cannot be used, with everything that is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the configuration has {} problems", .problems.len())]

@@ -216,6 +216,18 @@ async fn a_wrong_file_changes_nothing_and_is_told_with_line_and_column() {
         ),
         ("mcp_server: [", "mcp-server.yaml:1:"),
         ("", "mcp-server.yaml: the configuration file is empty"),
+        (
+            "mcp_server:\n",
+            "mcp-server.yaml:1:11: `mcp_server` must be a section, found nothing",
+        ),
+        (
+            "mcp_server:\n  governance:\n",
+            "mcp-server.yaml:2:13: `governance` must be a section, found nothing",
+        ),
+        (
+            "mcp_server: {}\n",
+            "mcp-server.yaml: the configuration file says nothing of `governance` any more",
+        ),
     ];
     for (text, told) in rows {
         swap(&site, text);
