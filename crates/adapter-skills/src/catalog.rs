@@ -11,7 +11,7 @@ use crate::{
     content::{Content, ReadError},
     filter::SkillFilter,
     problem::Problem,
-    scan::{self, ScanOptions, Scanned, tools_of},
+    scan::{self, ScanOptions, Scanned, Unfit, tools_of},
     skill::{Skill, SkillFile},
     uri::{SkillUri, SkillUriError},
 };
@@ -32,8 +32,10 @@ pub struct SkillCatalog {
     holds_by_directory: BTreeMap<String, Hold>,
     /// Names of skills that differ from the name of their directory, by that directory.
     misnamed: BTreeMap<String, (String, Hold)>,
+    /// Names that skills state rules for, by their letters and digits.
+    alike: BTreeMap<String, (String, Hold)>,
     /// Files that cannot be used, by path.
-    unfit: BTreeMap<PathBuf, Hold>,
+    unfit: BTreeMap<PathBuf, Unfit>,
     /// Reason why there may be skills that were not found.
     incomplete: Option<Hold>,
     /// Tools whose skill has a key that nothing reads where all others limit calls.
@@ -60,6 +62,27 @@ impl Hold {
             hint: problem.hint(),
         }
     }
+
+    /// A skill that is gone without its rules being known.
+    fn of_lost(path: &Path) -> Self {
+        Self {
+            problem: format!(
+                "{}: the tool had this skill, which is gone, and its rules with it",
+                path.display()
+            ),
+            hint: "put the skill back; if it is gone on purpose, send SIGHUP to the server, or remove \
+                   the tool's line from the file beside the ledger whose name ends with \
+                   `-skills.jsonl` and start the server again",
+        }
+    }
+}
+
+const NAME_IT_SO: &str = "give the skill the name of the tool that it is about";
+
+/// The letters and digits of a name, without their case.
+fn letters(name: &str) -> String {
+    let letters = name.chars().filter(|letter| letter.is_alphanumeric());
+    letters.flat_map(char::to_lowercase).collect()
 }
 
 /// What a URI leads to, by index.
@@ -83,6 +106,7 @@ impl PartialEq for SkillCatalog {
             && self.holds == other.holds
             && self.holds_by_directory == other.holds_by_directory
             && self.misnamed == other.misnamed
+            && self.alike == other.alike
             && self.incomplete == other.incomplete
             && self.unread == other.unread
             && self.gone == other.gone
@@ -178,6 +202,16 @@ impl SkillCatalog {
             for tool in tools_of(skill.frontmatter()) {
                 let of_tool = catalog.rules.entry(tool.to_owned());
                 of_tool.or_insert_with(|| Arc::clone(skill));
+                if skill.frontmatter().owlclaw.governs() {
+                    let problem = format!(
+                        "{}: it states rules for `{tool}`, which is no tool's name, though nearly this \
+                         one's",
+                        skill.path().display()
+                    );
+                    let hint = NAME_IT_SO;
+                    let alike = (tool.to_owned(), Hold { problem, hint });
+                    catalog.alike.insert(letters(tool), alike);
+                }
             }
             let directory = skill.path().parent().and_then(|it| it.file_name());
             let directory = directory.unwrap_or_default().to_string_lossy();
@@ -188,21 +222,22 @@ impl SkillCatalog {
                     skill.path().display(),
                     skill.name()
                 );
-                let hint = "give the skill the name of the tool that it is about";
+                let hint = NAME_IT_SO;
                 let misnamed = (skill.name().to_owned(), Hold { problem, hint });
                 catalog.misnamed.insert(directory.into_owned(), misnamed);
             }
         }
         for unfit in unfit {
-            for name in unfit.names {
-                let of_tool = catalog.holds.entry(name);
+            for name in &unfit.names {
+                let of_tool = catalog.holds.entry(name.clone());
                 of_tool.or_insert_with(|| unfit.hold.clone());
             }
-            if let Some(directory) = unfit.directory {
-                let of_tool = catalog.holds_by_directory.entry(directory);
+            if let Some(directory) = &unfit.directory {
+                let of_tool = catalog.holds_by_directory.entry(directory.clone());
                 of_tool.or_insert_with(|| unfit.hold.clone());
             }
-            catalog.unfit.entry(unfit.path).or_insert(unfit.hold);
+            let path = unfit.path.clone();
+            catalog.unfit.entry(path).or_insert(unfit);
         }
         catalog
     }
@@ -210,14 +245,8 @@ impl SkillCatalog {
     /// A catalogue without skills that knows which tools had one, and where.
     pub(crate) fn remembering(known: BTreeMap<String, PathBuf>) -> Self {
         let remembered = known.into_iter().map(|(tool, path)| {
-            let problem = format!(
-                "{}: the tool had this skill, which is gone, and its rules with it",
-                path.display()
-            );
-            let hint = "put the skill back; if it is gone on purpose, send SIGHUP to the server, or \
-                        remove the tool's line from the file beside the ledger whose name ends with \
-                        `-skills.jsonl` and start the server again";
-            (tool, (path, Hold { problem, hint }))
+            let hold = Hold::of_lost(&path);
+            (tool, (path, hold))
         });
         Self {
             remembered: remembered.collect(),
@@ -225,26 +254,31 @@ impl SkillCatalog {
         }
     }
 
-    /// Makes this catalogue follow `before`: rules of skills that it had stay in force for their tools.
-    /// With `forgets`, rules of deleted files do not; rules of files that cannot be used any more always
-    /// do.
+    /// Makes this catalogue follow `before`: rules of skills that it had stay in force for their tools, and
+    /// a tool whose skill could not be used stays held back when the file goes. With `forgets`, those of
+    /// deleted files do not, if all files could be read; those of files that cannot be used any more
+    /// always do.
     #[must_use]
     pub fn following(mut self, before: &Self, forgets: bool) -> Self {
-        for (tool, skill) in &before.rules {
-            if let Some(hold) = self.unfit.get(skill.path()) {
-                let of_tool = self.holds.entry(tool.clone());
-                of_tool.or_insert_with(|| hold.clone());
-            } else if forgets {
-                continue;
-            }
+        let forgets = forgets && self.incomplete.is_none();
+        for (tool, hold) in before.unread.iter().filter(|_| !forgets) {
             if !self.rules.contains_key(tool) {
-                self.rules.insert(tool.clone(), Arc::clone(skill));
-                if !self.unfit.contains_key(skill.path()) {
-                    self.gone.insert(tool.clone(), skill.path().to_owned());
-                }
+                self.unread.insert(tool.clone(), hold.clone());
             }
         }
-        for (tool, (path, hold)) in &before.remembered {
+        let remembered = before.remembered.iter();
+        let remembered = remembered.map(|(tool, (path, hold))| (tool, path, hold.clone()));
+        let unusable = before.unusable().filter(|(tool, path)| {
+            let is_usable = || {
+                let mut skills = self.skills.iter();
+                skills.any(|skill| skill.path() == *path) && !self.unfit.contains_key(*path)
+            };
+            // What such a file says of other names may have been a wrong guess.
+            before.rules.contains_key(*tool) || !is_usable()
+        });
+        let unusable = unusable.map(|(tool, path)| (tool, path, Hold::of_lost(path)));
+        let mut still = BTreeMap::new();
+        for (tool, path, hold) in remembered.chain(unusable) {
             if self.rules.contains_key(tool) {
                 continue;
             }
@@ -255,12 +289,72 @@ impl SkillCatalog {
                 || self.misnamed.contains_key(tool)
                 || self.incomplete.is_some();
             if is_held || !forgets {
-                let unfit = self.unfit.get(path);
-                let hold = unfit.unwrap_or(hold).clone();
-                self.remembered.insert(tool.clone(), (path.clone(), hold));
+                let unfit = self.unfit.get(path).map(|unfit| unfit.hold.clone());
+                let hold = unfit.unwrap_or(hold);
+                still.insert(tool.clone(), (path.clone(), hold));
             }
         }
+        self.remembered = still;
+        for (tool, skill) in &before.rules {
+            let unfit = self.unfit.get(skill.path());
+            match unfit {
+                Some(unfit) => {
+                    let of_tool = self.holds.entry(tool.clone());
+                    of_tool.or_insert_with(|| unfit.hold.clone());
+                }
+                None if forgets => continue,
+                None => {}
+            }
+            match self.rules.get(tool) {
+                None => {
+                    if unfit.is_none() {
+                        self.gone.insert(tool.clone(), skill.path().to_owned());
+                    }
+                }
+                // Those that were there before it broke.
+                Some(now) if self.unfit.contains_key(now.path()) && before.is_known(tool) => {}
+                Some(_) => continue,
+            }
+            self.rules.insert(tool.clone(), Arc::clone(skill));
+        }
         self
+    }
+
+    /// Tools whose rules were never known, with the file that cannot be used.
+    fn unusable(&self) -> impl Iterator<Item = (&String, &PathBuf)> {
+        self.unfit.values().flat_map(|unfit| {
+            let directory = unfit.directory.iter();
+            let directory = directory.filter(|tool| !self.by_name.contains_key(*tool));
+            let tools = unfit.names.iter().chain(directory);
+            let tools = tools.filter(|tool| !self.is_known(tool));
+            tools.map(|tool| (tool, &unfit.path))
+        })
+    }
+
+    /// True if the rules of `tool` are those of a skill that could be used.
+    fn is_known(&self, tool: &str) -> bool {
+        self.rules.get(tool).is_some_and(|skill| {
+            let is_unfit = self.unfit.contains_key(skill.path())
+                && self.skills.iter().any(|it| Arc::ptr_eq(it, skill));
+            !is_unfit && !self.remembered.contains_key(tool)
+        })
+    }
+
+    /// Skills that state rules, and are about no tool.
+    pub fn without_tool(
+        &self,
+        is_tool: impl Fn(&str) -> bool,
+    ) -> impl Iterator<Item = &Arc<Skill>> {
+        self.skills.iter().filter(move |skill| {
+            let front = skill.frontmatter();
+            front.owlclaw.governs() && !tools_of(front).any(&is_tool)
+        })
+    }
+
+    /// Why there may be skills that nothing is known of, if so.
+    #[must_use]
+    pub fn incomplete(&self) -> Option<&Hold> {
+        self.incomplete.as_ref()
     }
 
     /// The skill that governs each tool, by the tool's name: the one of that name, or one that binds
@@ -282,9 +376,14 @@ impl SkillCatalog {
             let (name, hold) = self.misnamed.get(tool)?;
             (!is_tool(name)).then_some(hold)
         };
+        let alike = || {
+            let (name, hold) = self.alike.get(&letters(tool))?;
+            (!is_tool(name)).then_some(hold)
+        };
         self.holds_by_directory
             .get(tool)
             .or_else(misnamed)
+            .or_else(alike)
             .or_else(|| self.remembered.get(tool).map(|(_, hold)| hold))
             .or_else(|| {
                 // A skill that is there may bind it.
@@ -349,12 +448,10 @@ impl SkillCatalog {
     ///
     /// [`ResolveError`], if it leads nowhere.
     pub fn resolve(&self, uri: &str) -> Result<Resolved<'_>, ResolveError> {
-        // Most clients send back what a list gave them, letter for letter.
-        if let Some(target) = self.by_uri.get(uri) {
-            return Ok(self.resolved(*target));
-        }
+        // Also where clients send back what a list gave them, letter for letter: the time must not say
+        // what is there.
         let parsed: SkillUri = uri.parse()?;
-        match self.by_uri.get(&parsed.to_string()) {
+        match self.by_uri.get(parsed.as_str()) {
             Some(target) => Ok(self.resolved(*target)),
             None => Err(ResolveError::NotFound(parsed)),
         }
@@ -372,7 +469,7 @@ impl SkillCatalog {
         std::iter::once(document)
             .chain(files)
             .filter_map(|(uri, path)| {
-                let found = self.resolved(*self.by_uri.get(&uri.to_string())?);
+                let found = self.resolved(*self.by_uri.get(uri.as_str())?);
                 let path_there = found.file.map_or(found.skill.path(), SkillFile::path);
                 (path_there == path).then_some((uri, found))
             })

@@ -95,9 +95,9 @@ impl SkillMemory {
         let governed = catalog
             .rules()
             .map(|(tool, skill)| (tool, skill.path()))
+            .chain(catalog.remembered())
             .filter(|(tool, _)| is_tool(tool) || self.known.contains_key(*tool));
         let known = governed
-            .chain(catalog.remembered())
             .map(|(tool, path)| (tool.to_owned(), path.to_owned()))
             .collect();
         if self.known != known {

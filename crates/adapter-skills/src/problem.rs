@@ -230,6 +230,11 @@ impl Problem {
 }
 
 impl Problem {
+    /// True if the skills directory is not there.
+    pub(crate) fn is_no_directory(&self) -> bool {
+        matches!(self.kind, ProblemKind::NoDirectory(_))
+    }
+
     /// True if skills may be missing whose names are not known.
     pub(crate) fn is_incomplete(&self) -> bool {
         matches!(

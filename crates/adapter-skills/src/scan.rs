@@ -28,6 +28,7 @@ pub const FALLBACK_CATEGORY: &str = "skills";
 pub struct ScanOptions {
     root: PathBuf,
     flat_category: Option<String>,
+    pub(crate) is_required: bool,
     /// Bounds.
     pub limits: Limits,
     /// What prerequisites are compared with.
@@ -72,6 +73,7 @@ impl ScanOptions {
         Self {
             root: root.into(),
             flat_category: None,
+            is_required: false,
             limits: Limits::default(),
             host: Host::current(),
         }
@@ -86,6 +88,16 @@ impl ScanOptions {
         check_segment(category)?;
         self.flat_category = Some(category.to_owned());
         Ok(self)
+    }
+
+    /// The same for a directory that is known to be there: if it cannot be opened, that holds back each
+    /// tool whose rules it could state.
+    #[must_use]
+    pub fn required(self) -> Self {
+        Self {
+            is_required: true,
+            ..self
+        }
     }
 
     /// The skills directory.
@@ -124,6 +136,7 @@ pub(crate) struct Scanned {
 }
 
 /// A file that cannot be used as the skill that its author meant.
+#[derive(Clone, Debug)]
 pub(crate) struct Unfit {
     pub(crate) path: PathBuf,
     /// The tools that it says it is about.
@@ -217,7 +230,10 @@ pub(crate) fn scan(options: &ScanOptions, problems: &mut Vec<Problem>) -> Scanne
         }
     }
     let (unfit, unread) = (scan.unfit, scan.unread);
-    let incomplete = problems.iter().find(|problem| problem.is_incomplete());
+    let incomplete = problems.iter().find(|problem| {
+        let is_required = options.is_required && problem.is_no_directory();
+        is_required || problem.is_incomplete()
+    });
     Scanned {
         skills,
         unfit,

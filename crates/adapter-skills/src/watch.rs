@@ -23,6 +23,7 @@ use tracing::{debug, warn};
 
 use crate::{
     catalog::SkillCatalog,
+    problem::Problem,
     scan::ScanOptions,
     walk::{self, Listing},
 };
@@ -304,6 +305,16 @@ impl Follower {
         let forgets = self.forgets.swap(false, Ordering::AcqRel);
         let (catalog, problems) = SkillCatalog::scan(&self.options.scan);
         let catalog = catalog.following(&self.publisher.borrow(), forgets);
+        // Once it was there, it does not go without a word.
+        let is_there = !problems.iter().any(Problem::is_no_directory);
+        self.options.scan.is_required |= is_there;
+        if let Some(hold) = catalog.incomplete().filter(|_| forgets) {
+            warn!(
+                problem = hold.problem,
+                hint = hold.hint,
+                "no rule of a skill that is gone is forgotten, since not all skills can be read"
+            );
+        }
         let mut known_problems = BTreeSet::new();
         for problem in problems {
             let text = problem.to_string();

@@ -701,3 +701,122 @@ fn a_tool_whose_skill_has_gone_between_two_processes_is_held() {
     let error = SkillMemory::read(file).unwrap_err();
     assert!(error.to_string().contains("skills.jsonl:1: "), "{error}");
 }
+
+#[test]
+fn rules_that_were_known_before_a_skill_broke_are_those_that_stay() {
+    let most = |catalog: &SkillCatalog| {
+        let (_, skill) = catalog.rules().find(|(tool, _)| *tool == "refund").unwrap();
+        skill.frontmatter().owlclaw.constraints.max_daily_calls
+    };
+    for broken in [
+        "owlclow: {constraints: {max_daily_calls: 3}}\n",
+        "owlclaw: {max_daily_calls: 3}\n",
+        "owlclaw:\n",
+        "owlclaw: {constraints: {max_daily_calls: }}\n",
+    ] {
+        let tree = Tree::new();
+        let path = tree.skill("a/refund", "owlclaw: {constraints: {max_daily_calls: 3}}\n");
+        let first = tree.clean_scan();
+        tree.skill("a/refund", broken);
+        let mut last = tree.scan().0.following(&first, false);
+        for _ in 0..2 {
+            assert!(hold(&last, "refund").is_some(), "{broken}");
+            assert_eq!(most(&last), Some(3), "{broken}");
+            last = tree.scan().0.following(&last, true);
+        }
+        fs::remove_file(&path).unwrap();
+        for _ in 0..2 {
+            last = tree.scan().0.following(&last, false);
+            assert!(hold(&last, "refund").is_none(), "{broken}");
+            assert_eq!((most(&last), last.gone().count()), (Some(3), 1), "{broken}");
+        }
+        // Other rules, once they can be read.
+        tree.skill("a/refund", "owlclaw: {constraints: {max_daily_calls: 4}}\n");
+        assert_eq!(most(&tree.scan().0.following(&last, false)), Some(4));
+    }
+}
+
+#[test]
+fn a_skill_that_could_never_be_used_holds_its_tool_also_when_it_is_gone() {
+    for text in [
+        "---\nname: refund\ndescription: [\n---\n",
+        "---\nname: refund\ndescription: X.\nowlclaw: {risk_level: hihg}\n---\n",
+        "---\nname: refund\ndescription: X.\nowlclow: {}\n---\n",
+        "",
+    ] {
+        let tree = Tree::new();
+        let path = tree.write("a/refund/SKILL.md", text);
+        let first = tree.scan().0;
+        fs::remove_file(&path).unwrap();
+        let gone = tree.scan().0.following(&first, false);
+        let still = tree.scan().0.following(&gone, false);
+        assert!(hold(&gone, "refund").is_some() && hold(&still, "refund").is_some());
+        // There and broken again, and gone again.
+        tree.write("a/refund/SKILL.md", text);
+        let again = tree.scan().0.following(&still, false);
+        fs::remove_file(&path).unwrap();
+        let gone = tree.scan().0.following(&again, false);
+        assert!(hold(&gone, "refund").is_some(), "{text}");
+        // Until that is said to be so on purpose, or another one is there.
+        let forgotten = tree.scan().0.following(&gone, true);
+        assert_eq!(hold(&forgotten, "refund"), None, "{text}");
+        tree.skill("b/refund", "");
+        assert_eq!(hold(&tree.scan().0.following(&gone, false), "refund"), None);
+    }
+}
+
+#[test]
+fn a_directory_that_is_lost_takes_no_rule_along() {
+    let tree = Tree::new();
+    tree.skill("a/refund", "owlclaw: {constraints: {max_daily_calls: 3}}\n");
+    let first = tree.clean_scan();
+    let away = tree.directory.path().join("away");
+    fs::rename(tree.root(), &away).unwrap();
+    for is_file in [false, true] {
+        if is_file {
+            fs::write(tree.root(), "no directory").unwrap();
+        }
+        let (lost, _) = SkillCatalog::scan(&tree.options().required());
+        // Also if what is gone is to be forgotten: this is not known to be gone.
+        let lost = lost.following(&first, true);
+        assert_eq!(lost.rules().count(), 1);
+        assert_eq!(hold(&lost, "refund"), None);
+        // Nothing is known of other tools.
+        assert!(hold(&lost, "other").is_some() && lost.incomplete().is_some());
+    }
+    // One that nobody has said to be there is none that is lost.
+    assert_eq!(hold(&tree.scan().0, "other"), None);
+    fs::remove_file(tree.root()).unwrap();
+    fs::rename(&away, tree.root()).unwrap();
+    let (back, _) = SkillCatalog::scan(&tree.options().required());
+    assert_eq!(hold(&back, "other"), None);
+}
+
+#[test]
+fn a_skill_whose_name_is_nearly_that_of_a_tool_holds_it() {
+    let rules = "owlclaw: {constraints: {max_daily_calls: 3}}\n";
+    for (name, fields, is_held) in [
+        ("Refund", rules, true),
+        ("re-fund", rules, true),
+        ("RE_FUND", rules, true),
+        ("refunds", rules, false),
+        ("other", rules, false),
+        ("Refund", "", false),
+    ] {
+        let tree = Tree::new();
+        tree.skill(&format!("a/{name}"), fields);
+        let catalog = tree.clean_scan();
+        assert_eq!(hold(&catalog, "refund").is_some(), is_held, "{name}");
+        let without: Vec<_> = catalog
+            .without_tool(|name| name == "refund" || name == "other")
+            .map(|skill| skill.name())
+            .collect();
+        let is_told = !fields.is_empty() && name != "other";
+        assert_eq!(without, if is_told { vec![name] } else { vec![] });
+    }
+    // One that is about the tool itself counts.
+    let tree = Tree::new();
+    tree.skill("a/Refund", rules);
+    tree.skill("a/refund", "");
+    assert_eq!(hold(&tree.clean_scan(), "refund"), None);
+}

@@ -104,6 +104,31 @@ async fn a_directory_that_appears_later_is_followed() {
     wait_for(&mut receiver, "a=1 b=1").await;
 }
 
+#[tokio::test]
+async fn a_directory_that_goes_leaves_its_rules() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("skills");
+    skill(&root, "a", "1");
+    let (mut receiver, guard) = watch(options(&root)).unwrap();
+    let is_known = |catalog: &SkillCatalog| catalog.rules().any(|(tool, _)| tool == "a");
+    let is_held = |catalog: &SkillCatalog| catalog.hold_of("b", |_| true).is_some();
+    fs::rename(&root, directory.path().join("away")).unwrap();
+    wait_for(&mut receiver, "").await;
+    guard.forget();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let lost = Arc::clone(&receiver.borrow_and_update());
+    assert!(is_known(&lost) && is_held(&lost));
+    // Empty, it says that nothing is there.
+    fs::create_dir(&root).unwrap();
+    let is_there = receiver.wait_for(|catalog| !is_held(catalog));
+    let waited = tokio::time::timeout(PATIENCE, is_there).await;
+    assert!(waited.is_ok_and(|it| it.is_ok_and(|catalog| is_known(&catalog))));
+    guard.forget();
+    let is_forgotten = receiver.wait_for(|catalog| !is_known(catalog));
+    let waited = tokio::time::timeout(PATIENCE, is_forgotten).await;
+    assert!(waited.is_ok_and(|it| it.is_ok()));
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn a_link_that_is_switched_is_followed() {

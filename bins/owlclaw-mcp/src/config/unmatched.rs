@@ -3,7 +3,7 @@
 use super::governance::{AccessRules, UnmatchedRules};
 use super::layer::{child, origin_near};
 use super::nearest::nearest;
-use super::problem::{Problem, Severity};
+use super::problem::{Origin, Problem, Severity};
 use super::rules_check::all_conditions;
 use super::{Governance, Loaded, Redaction};
 
@@ -16,6 +16,8 @@ pub struct OnOffer {
     pub resources: Vec<String>,
     /// Patterns that select tools where those come from, and match nothing there.
     pub unmatched_filters: Vec<UnmatchedFilter>,
+    /// Skills that state rules and are about no tool: the path of each, and its name.
+    pub idle_skills: Vec<(String, String)>,
 }
 
 /// A pattern that matches nothing where tools come from.
@@ -100,7 +102,20 @@ impl Loaded {
                 ..problem
             }
         });
-        unmatched.chain(filters).collect()
+        let skills = offered.idle_skills.iter().map(|(path, name)| {
+            let message = format!("{path}: it states rules for `{name}`, which is no tool's name");
+            let own = offered.tools.iter().map(|(_, own)| own.as_str());
+            let hint = match nearest(name, own) {
+                Some(tool) => format!("did you mean `{tool}`?"),
+                None => "give the skill the name of the tool that it is about".to_owned(),
+            };
+            let problem = Problem::warning(Origin::Default, message).hint(hint);
+            Problem {
+                severity,
+                ..problem
+            }
+        });
+        unmatched.chain(filters).chain(skills).collect()
     }
 }
 

@@ -12,7 +12,8 @@ use adapter_tools::{Tool, ToolSet};
 use alerts::Alerts;
 use gateway::{
     AnswerOptions, Component, ComponentState, ErrorStyle, Gateway, IncludeSkill, JoinedResources,
-    Offer, Options, Parts, RequestLog, Resources, SkillResources, TaskOptions, Tasks, system_clock,
+    Offer, Options, Parts, RequestLog, Resources, SkillResources, TaskOptions, Tasks,
+    resource_capability, system_clock, tool_capability,
 };
 use governance::Governor;
 use jsonrpc_core::Limits;
@@ -66,6 +67,8 @@ pub(super) struct Server {
     pub(super) standing: Arc<Standing>,
     /// Patterns and switches, compared at the start, that match no tool.
     pub(super) filters: Vec<UnmatchedFilter>,
+    /// The capabilities that were there when every rule last matched something.
+    pub(super) settled: Mutex<BTreeSet<String>>,
     pub(super) watching: WatchGuard,
 }
 
@@ -101,12 +104,14 @@ impl Server {
         }
         let filters = filters(&config, &catalog, &offer, &sources, &lost);
         let standing = Arc::new(Standing::new(memory));
+        let on_offer = on_offer(&offer, &catalog, &filters, &lost);
         standing.offered(&config, &catalog, offer.tools(), lost);
-        let unmatched = rules.loaded().unmatched(&on_offer(&offer, &filters));
+        let unmatched = rules.loaded().unmatched(&on_offer);
         standing::refuse(&unmatched)?;
         standing.rules([unheeded, unmatched].concat());
 
         let policy = policy::policy(&config, &catalog, offer.tools())?;
+        let settled = Mutex::new(capabilities(&offer));
         let Stores { recorder, quotas } = store::open(&config, &policy).await?;
         for found in crate::doctor::exposed(&config) {
             let (problem, hint) = (found.message, found.hint);
@@ -196,6 +201,7 @@ impl Server {
             certificates,
             standing,
             filters,
+            settled,
             watching,
         })
     }
@@ -274,23 +280,28 @@ pub(super) fn mounted(app: &Option<Arc<PythonApp>>) -> Option<PathBuf> {
 ///
 /// # Errors
 ///
-/// When the configured directory and the mounted one differ, or the configured one is missing: rules of
-/// skills would silently not be in force.
+/// When the configured directory and the mounted one differ, or the one that is named cannot be read: rules
+/// of skills would silently not be in force.
 fn skills_dir(config: &Config, mounted: Option<&Path>) -> Result<PathBuf, Failure> {
     let Some(configured) = &config.resources.skills_dir else {
-        return Ok(match mounted {
-            Some(mounted) => mounted.to_owned(),
-            None => config.resources.default_dir(),
-        });
+        let Some(mounted) = mounted else {
+            return Ok(config.resources.default_dir());
+        };
+        resolved(mounted).map_err(|why| {
+            format!(
+                "app.mount_skills: {why}, so that no rule in a SKILL.md would be in force; make it, or \
+                 correct the path in the application"
+            )
+        })?;
+        return Ok(mounted.to_owned());
     };
     let place = configured.display();
-    let Ok(resolved) = configured.canonicalize() else {
-        return Err(format!(
-            "resources.skills_dir: there is no directory {place}, so that no rule in a SKILL.md would \
-             be in force; make it, or correct the key (--skills-dir)"
+    let resolved = resolved(configured).map_err(|why| {
+        format!(
+            "resources.skills_dir: {why}, so that no rule in a SKILL.md would be in force; make it, or \
+             correct the key (--skills-dir)"
         )
-        .into());
-    };
+    })?;
     match mounted.and_then(|mounted| mounted.canonicalize().ok()) {
         Some(mounted) if mounted != resolved => Err(format!(
             "resources.skills_dir is {place}, and the application mounts {}: the rules in one of the \
@@ -302,11 +313,26 @@ fn skills_dir(config: &Config, mounted: Option<&Path>) -> Result<PathBuf, Failur
     }
 }
 
+/// Where a directory is, if it is one that can be read.
+fn resolved(directory: &Path) -> Result<PathBuf, String> {
+    let place = directory.display();
+    let resolved = directory.canonicalize();
+    let resolved = resolved.and_then(|it| std::fs::read_dir(&it).map(|_| it));
+    resolved.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => format!("there is no directory {place}"),
+        _ => format!("{place} cannot be read as a directory ({error})"),
+    })
+}
+
 pub(crate) fn scan_options(
     config: &Config,
     mounted: Option<&Path>,
 ) -> Result<ScanOptions, Failure> {
     let options = ScanOptions::new(skills_dir(config, mounted)?);
+    let options = match config.resources.skills_dir.is_some() || mounted.is_some() {
+        true => options.required(),
+        false => options,
+    };
     match &config.resources.root_category {
         Some(category) => options
             .with_flat_category(category)
@@ -379,7 +405,23 @@ pub(crate) fn interpreter(configured: Option<&str>) -> PathBuf {
 }
 
 /// Names of the tools and resources that rules can match, and filters that match nothing.
-pub(super) fn on_offer(offer: &Offer, filters: &[UnmatchedFilter]) -> OnOffer {
+pub(super) fn on_offer(
+    offer: &Offer,
+    catalog: &SkillCatalog,
+    filters: &[UnmatchedFilter],
+    lost: &[NotOffered],
+) -> OnOffer {
+    let lost = lost.iter().map(|it| it.tool.as_str());
+    let names: BTreeSet<&str> = offer
+        .tools()
+        .iter()
+        .map(Tool::own_name)
+        .chain(lost)
+        .collect();
+    let idle = catalog.without_tool(|name| names.contains(name));
+    let idle_skills = idle
+        .map(|skill| (skill.path().display().to_string(), skill.name().to_owned()))
+        .collect();
     let tools = offer.tools().iter();
     let resources = offer.resources().entries();
     OnOffer {
@@ -388,7 +430,17 @@ pub(super) fn on_offer(offer: &Offer, filters: &[UnmatchedFilter]) -> OnOffer {
             .collect(),
         resources: resources.iter().map(|it| it.resource.uri.clone()).collect(),
         unmatched_filters: filters.to_vec(),
+        idle_skills,
     }
+}
+
+/// The tools and resources on offer, as rules know them.
+pub(super) fn capabilities(offer: &Offer) -> BTreeSet<String> {
+    let tools = offer.tools().iter();
+    let tools = tools.map(|tool| tool_capability(tool.name()));
+    let resources = offer.resources().entries().iter();
+    let resources = resources.map(|it| resource_capability(&it.resource.uri));
+    tools.chain(resources).collect()
 }
 
 /// Patterns of services and switches of the application that match no tool.

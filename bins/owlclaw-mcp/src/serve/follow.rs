@@ -1,8 +1,10 @@
 //! What happens while the server runs: skills, handlers and rules change.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
 use adapter_skills::SkillCatalog;
+use gateway::Offer;
 
 use super::build::{self, Server};
 use super::notes::{self, PolicyChange};
@@ -58,7 +60,12 @@ impl Server {
         let loaded = changed.loaded();
         let unmatched = [
             loaded.unheeded(&build::governed_elsewhere(&self.sources.app)),
-            loaded.unmatched(&build::on_offer(&offer, &self.filters)),
+            loaded.unmatched(&build::on_offer(
+                &offer,
+                &catalog,
+                &self.filters,
+                &self.standing.lost(),
+            )),
         ]
         .concat();
         if unmatched.iter().any(|it| it.severity == Severity::Error) {
@@ -100,6 +107,7 @@ impl Server {
         );
         rules.accept(*changed);
         self.standing.rules(unmatched);
+        self.settle(&offer);
     }
 
     fn reject(&self, rules: &Rules, cause: Cause, problems: &[Problem]) {
@@ -112,13 +120,22 @@ impl Server {
     fn refresh(&self, catalog: &Arc<SkillCatalog>, rules: &Rules) {
         let config: &Config = rules.config();
         let (offer, lost) = build::offer(config, &self.sources, catalog);
+        let on_offer = build::on_offer(&offer, catalog, &self.filters, &lost);
         self.standing.offered(config, catalog, offer.tools(), lost);
         self.standing.remember(catalog, offer.tools());
         let loaded = rules.loaded();
         let unheeded = loaded.unheeded(&build::governed_elsewhere(&self.sources.app));
-        let unmatched = loaded.unmatched(&build::on_offer(&offer, &self.filters));
+        let unmatched = loaded.unmatched(&on_offer);
+        let error = unmatched.iter().find(|it| it.severity == Severity::Error);
+        let held = match error {
+            Some(error) => self.hold_news(&offer, error),
+            None => {
+                self.settle(&offer);
+                BTreeMap::new()
+            }
+        };
         self.standing.rules([unheeded, unmatched].concat());
-        match policy::policy(config, catalog, offer.tools()) {
+        match policy::holding(config, catalog, offer.tools(), &held) {
             Ok(policy) => {
                 let versions = (self.policy_version(), policy.version());
                 if versions.0 != versions.1 {
@@ -139,6 +156,31 @@ impl Server {
             }
         }
         tracing::info!(skills = catalog.len(), "what is on offer has changed");
+    }
+
+    /// Takes note that every rule matches something on offer.
+    fn settle(&self, offer: &Offer) {
+        let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        *settled = build::capabilities(offer);
+        self.standing.news(Vec::new());
+    }
+
+    /// What was not there when every rule matched something: a rule that matches nothing now may have been
+    /// about it, under another name.
+    fn hold_news(&self, offer: &Offer, error: &Problem) -> BTreeMap<String, String> {
+        let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = build::capabilities(offer);
+        let news: Vec<_> = news.difference(&settled).collect();
+        let told = news.iter().map(|name| {
+            let message = format!(
+                "{name} is held back: it is new, and a rule matches nothing any more: {}",
+                error.message
+            );
+            Problem::warning(error.origin.clone(), message).hint_if(error.hint.clone())
+        });
+        self.standing.news(told.collect());
+        let why = |name: &&String| ((*name).clone(), error.message.clone());
+        news.iter().map(why).collect()
     }
 
     pub(super) fn policy_version(&self) -> u64 {

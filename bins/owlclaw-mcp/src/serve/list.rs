@@ -86,6 +86,7 @@ pub(crate) fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Fa
         let unheeded = loaded.unheeded(&build::governed_elsewhere(&bench.sources.app));
         let lost = std::mem::take(&mut bench.lost);
         let filters = build::filters(config, &bench.catalog, &bench.offer, &bench.sources, &lost);
+        let on_offer = build::on_offer(&bench.offer, &bench.catalog, &filters, &lost);
         let Bench {
             catalog,
             offer,
@@ -96,11 +97,7 @@ pub(crate) fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Fa
         let problems = Problems {
             skills: told(&bench.skill_problems, is_strict),
             tools: standing::problems(config, catalog, offer.tools(), lost),
-            rules: [
-                unheeded,
-                loaded.unmatched(&build::on_offer(offer, &filters)),
-            ]
-            .concat(),
+            rules: [unheeded, loaded.unmatched(&on_offer)].concat(),
         };
         let principal = client.unwrap_or_default();
         let default_timeout = Duration::from_secs(config.tools.default_timeout_seconds);

@@ -26,6 +26,20 @@ pub(super) fn policy(
     skills: &SkillCatalog,
     tools: &ToolSet,
 ) -> Result<Policy, PolicyError> {
+    holding(config, skills, tools, &BTreeMap::new())
+}
+
+/// The same, with these capabilities held back, each for a reason.
+///
+/// # Errors
+///
+/// As [`policy`].
+pub(super) fn holding(
+    config: &Config,
+    skills: &SkillCatalog,
+    tools: &ToolSet,
+    held: &BTreeMap<String, String>,
+) -> Result<Policy, PolicyError> {
     let broken = match config.tools.broken_skill {
         config::BrokenSkill::Refuse => BrokenSkill::Refuse,
         config::BrokenSkill::Confirm => BrokenSkill::Confirm,
@@ -33,6 +47,10 @@ pub(super) fn policy(
     let mut spec = spec(&config.governance, skills, tools, broken);
     if config.governance.enabled {
         weigh(&mut spec, &config.switches, tools);
+        for (capability, why) in held {
+            let facts = spec.capabilities.entry(capability.clone()).or_default();
+            facts.held = Some(why.as_str().into());
+        }
     }
     Policy::new(spec)
 }

@@ -26,6 +26,9 @@ pub(super) struct Standing(Mutex<State>);
 struct State {
     offer: Vec<Problem>,
     rules: Vec<Problem>,
+    /// Tools and resources that are new, and held back since a rule may have been about them.
+    news: Vec<Problem>,
+    lost: Vec<NotOffered>,
     memory: SkillMemory,
     /// The problem of a memory that cannot be written.
     forgetful: Vec<Problem>,
@@ -36,6 +39,8 @@ impl Standing {
         Self(Mutex::new(State {
             offer: Vec::new(),
             rules: Vec::new(),
+            news: Vec::new(),
+            lost: Vec::new(),
             memory,
             forgetful: Vec::new(),
         }))
@@ -70,10 +75,23 @@ impl Standing {
         mut lost: Vec<NotOffered>,
     ) {
         lost.retain(|it| !it.is_meant(config));
-        let problems = problems(config, catalog, tools, lost);
+        let problems = problems(config, catalog, tools, lost.clone());
         let mut state = self.state();
         tell(&state.offer, &problems);
         state.offer = problems;
+        state.lost = lost;
+    }
+
+    /// Takes note of what is new and held back, and tells what was not so before.
+    pub(super) fn news(&self, news: Vec<Problem>) {
+        let mut state = self.state();
+        tell(&state.news, &news);
+        state.news = news;
+    }
+
+    /// The tools that cannot be offered.
+    pub(super) fn lost(&self) -> Vec<NotOffered> {
+        self.state().lost.clone()
     }
 
     /// Takes note of the rules that match nothing, and tells which are new.
@@ -89,7 +107,7 @@ impl Standing {
         Component::new(move || {
             let state = standing.state();
             let all = state.forgetful.iter().chain(&state.offer);
-            let all = all.chain(&state.rules);
+            let all = all.chain(&state.news).chain(&state.rules);
             let mut shown: Vec<String> = all.map(said).collect();
             let more = shown.len().saturating_sub(MAX_SHOWN);
             shown.truncate(MAX_SHOWN);
@@ -98,7 +116,7 @@ impl Standing {
             }
             ComponentState {
                 name: COMPONENT,
-                ok: state.offer.is_empty() && state.forgetful.is_empty(),
+                ok: state.offer.is_empty() && state.news.is_empty() && state.forgetful.is_empty(),
                 detail: (!shown.is_empty()).then(|| shown.join("; ")),
             }
         })
@@ -118,6 +136,13 @@ pub(super) fn problems(
 ) -> Vec<Problem> {
     let warning = |message: String| Problem::warning(Origin::Default, message);
     let is_strict = config.governance.unmatched_rules == UnmatchedRules::Error;
+    let incomplete = catalog.incomplete().map(|hold| {
+        warning(format!(
+            "{}: rules of skills that were known stay in force, and each tool without one is held back",
+            hold.problem
+        ))
+        .hint(hold.hint)
+    });
     let held = gateway::held(catalog, tools, is_strict).map(|(tool, hold)| {
         let name = tool.name();
         warning(format!("the tool `{name}` is held back: {}", hold.problem)).hint(hold.hint)
@@ -132,7 +157,12 @@ pub(super) fn problems(
             "no skill is about the tool `{name}` any more, as {path} was; the rules that it stated \
              stay in force"
         ))
-        .hint("put it back; or send SIGHUP to have them forgotten; after a restart the tool is held back")
+        .hint(match catalog.incomplete() {
+            None => {
+                "put it back; or send SIGHUP to have them forgotten; after a restart the tool is held back"
+            }
+            Some(_) => "put it back; nothing is forgotten before all skills can be read",
+        })
     });
     let lost = lost.into_iter().map(|lost| {
         let place = lost.place.map(|place| format!(" ({place})"));
@@ -141,7 +171,8 @@ pub(super) fn problems(
         warning(format!("the tool `{tool}`{place} cannot be offered: {why}"))
             .hint("mend what it says where the tool comes from")
     });
-    held.chain(gone).chain(lost).collect()
+    let all = incomplete.into_iter().chain(held);
+    all.chain(gone).chain(lost).collect()
 }
 
 /// # Errors

@@ -15,7 +15,7 @@ const SKILL: &str = "skills/shop/echo/SKILL.md";
 const CRITICAL: &str = "owlclaw: {risk_level: critical}\n";
 
 /// Contents of a skill's file that make it unfit for use, each with its description.
-const UNFIT: [(&str, &str); 11] = [
+const UNFIT: [(&str, &str); 15] = [
     ("a typing error", "---\nname: echo\ndescription: [\n---\n"),
     ("no description", "---\nname: echo\n---\n"),
     ("no name", "---\ndescription: Echoes.\n---\n"),
@@ -41,6 +41,22 @@ const UNFIT: [(&str, &str); 11] = [
     (
         "perhaps",
         "---\nname: echo\ndescription: Echoes.\nowlclaw: {requires_confirmation: maybe}\n---\n",
+    ),
+    (
+        "a rule without a value",
+        "---\nname: echo\ndescription: Echoes.\nowlclaw: {requires_confirmation: }\n---\n",
+    ),
+    (
+        "rules without a value",
+        "---\nname: echo\ndescription: Echoes.\nowlclaw:\n---\n",
+    ),
+    (
+        "a rule in another place",
+        "---\nname: echo\ndescription: Echoes.\nowlclaw: {max_daily_calls: 1}\n---\n",
+    ),
+    (
+        "rules by another name",
+        "---\nname: echo\ndescription: Echoes.\nowlclow: {risk_level: critical}\n---\n",
     ),
 ];
 
@@ -124,15 +140,24 @@ async fn a_skill_that_breaks_while_the_server_runs_keeps_its_rules() {
         site.skill("shop", "echo", CRITICAL);
         becomes(&mut client, "confirmation", about).await;
     }
-    // Its rules stay, until somebody says that they shall not.
+    // Those from before it broke stay, until they are forgotten on purpose.
+    site.write(SKILL, UNFIT[14].1);
+    becomes(&mut client, "held", UNFIT[14].0).await;
     fs::remove_dir_all(site.path("skills/shop")).unwrap();
     let end = Instant::now() + GENEROUS;
-    while offer_health(&server).await["ok"] == true {
-        assert_eq!(fate(&mut client, "echo").await, "confirmation");
-        assert!(Instant::now() < end, "nobody is told");
+    loop {
+        assert_ne!(fate(&mut client, "echo").await, "ran");
+        let health = offer_health(&server).await;
+        if health["detail"]
+            .as_str()
+            .is_some_and(|it| it.contains("no skill is about"))
+        {
+            break;
+        }
+        assert!(Instant::now() < end, "nobody is told: {health}");
         sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(fate(&mut client, "echo").await, "confirmation");
+    becomes(&mut client, "confirmation", "gone").await;
     // Nor are they forgotten with the next change.
     site.skill("shop", "other", "");
     sleep(Duration::from_millis(500)).await;
@@ -598,6 +623,186 @@ async fn the_skills_directory_of_the_application_is_the_default() {
             );
         }
     }
+}
+
+#[tokio::test]
+async fn a_directory_of_skills_that_is_lost_frees_no_tool() {
+    // As it is named by the application, and not there when the server starts.
+    for kind in ["missing", "a file", "a dangling link"] {
+        let site = Site::new(json!({"resources": null}));
+        fs::remove_dir(site.path("skills")).unwrap();
+        match kind {
+            "a file" => site.write("skills", "x"),
+            "a dangling link" => std::os::unix::fs::symlink("away", site.path("skills")).unwrap(),
+            _ => {}
+        }
+        for words in [&["start"][..], &["tools", "list"], &["doctor"]] {
+            let said = run(site.command(words)).await;
+            assert_eq!(said.code, Some(1), "{kind}: {words:?}");
+            let all: String = (said.output + &said.messages).split_whitespace().collect();
+            assert!(
+                all.contains("app.mount_skills:"),
+                "{kind}: {words:?}: {all}"
+            );
+        }
+    }
+    // While it runs: what is known stays, also on SIGHUP, and what is not known is held back.
+    let site = Site::new(json!({"resources": null}));
+    site.skill("shop", "echo", CRITICAL);
+    let server = site.http().await;
+    let mut client = server.client();
+    client.open(MODERN).await;
+    assert_eq!(fate(&mut client, "append").await, "failed");
+    fs::rename(site.path("skills"), site.path("away")).unwrap();
+    for is_file in [false, true] {
+        if is_file {
+            site.write("skills", "x");
+        }
+        server.process().signal("HUP").await;
+        let end = Instant::now() + GENEROUS;
+        while fate(&mut client, "append").await != "held" {
+            assert_eq!(fate(&mut client, "echo").await, "confirmation");
+            assert!(Instant::now() < end);
+            sleep(Duration::from_millis(20)).await;
+        }
+        server.process().wait_stderr("is forgotten").await;
+        sleep(Duration::from_millis(500)).await;
+        assert_eq!(fate(&mut client, "echo").await, "confirmation");
+        let health = offer_health(&server).await;
+        assert_eq!(health["ok"], false);
+        let detail = health["detail"].as_str().unwrap();
+        assert!(
+            detail.contains("the skills directory cannot be opened"),
+            "{detail}"
+        );
+    }
+    fs::remove_file(site.path("skills")).unwrap();
+    fs::rename(site.path("away"), site.path("skills")).unwrap();
+    let end = Instant::now() + GENEROUS;
+    while offer_health(&server).await["ok"] == false {
+        assert!(Instant::now() < end);
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(fate(&mut client, "append").await, "failed");
+    assert_eq!(fate(&mut client, "echo").await, "confirmation");
+}
+
+#[tokio::test]
+async fn a_skill_with_rules_for_no_tool_is_told_and_holds_the_tool_of_nearly_its_name() {
+    let site = Site::new(json!({}));
+    site.skill("shop", "Echo", CRITICAL);
+    site.skill("shop", "look_up", CRITICAL);
+    site.skill("shop", "apend", CRITICAL);
+    site.skill("shop", "prose", "");
+    let validated = run(site.command(&["config", "validate", "--import"])).await;
+    assert_eq!(validated.code, Some(0), "{}", validated.messages);
+    let doctor = run(site.command(&["doctor"])).await;
+    let server = site.http().await;
+    let mut client = server.client();
+    client.open(MODERN).await;
+    for (tool, expected) in [("echo", "held"), ("look-up", "held"), ("append", "failed")] {
+        assert_eq!(fate(&mut client, tool).await, expected, "{tool}");
+    }
+    let health = offer_health(&server).await["detail"].to_string();
+    let started = server.process().stderr();
+    for said in [&validated.messages, &doctor.output, &health, &started] {
+        let said: String = said.split_whitespace().collect();
+        for (name, tool) in [
+            ("Echo", "echo"),
+            ("look_up", "look-up"),
+            ("apend", "append"),
+        ] {
+            assert!(
+                said.contains(&format!("rulesfor`{name}`")),
+                "{name}: {said}"
+            );
+            assert!(
+                said.contains(&format!("didyoumean`{tool}`?")),
+                "{tool}: {said}"
+            );
+        }
+        assert!(!said.contains("`prose`"), "{said}");
+    }
+    drop(server);
+    let site = Site::new(json!({"governance": {"unmatched_rules": "error"}}));
+    site.skill("shop", "apend", CRITICAL);
+    for words in [
+        &["start"][..],
+        &["config", "validate", "--import"],
+        &["doctor"],
+    ] {
+        let said = run(site.command(words)).await;
+        assert_ne!(said.code, Some(0), "{words:?}");
+        let all: String = (said.output + &said.messages).split_whitespace().collect();
+        assert!(all.contains("didyoumean`append`?"), "{words:?}: {all}");
+    }
+}
+
+/// Two handlers, one of them by this name.
+fn renamed(name: &str) -> String {
+    format!(
+        r#"
+from owlclaw import OwlClaw
+
+app = OwlClaw("shop")
+app.mount_skills("skills")
+
+
+@app.handler("{name}")
+def refund(text: str):
+    return text
+
+
+@app.handler("echo")
+def echo(text: str):
+    return text
+"#
+    )
+}
+
+#[tokio::test]
+async fn by_a_setting_a_handler_that_escapes_its_rule_is_held_back() {
+    let site =
+        Site::new(json!({"governance": {"unmatched_rules": "error", "confirm": ["refund"]}}));
+    site.write("app.py", renamed("refund"));
+    let server = site.http().await;
+    let mut client = server.client();
+    client.open(MODERN).await;
+    assert_eq!(fate(&mut client, "refund").await, "confirmation");
+    site.write("app.py", renamed("refunds"));
+    let end = Instant::now() + GENEROUS;
+    while fate(&mut client, "refunds").await != "held" {
+        assert_ne!(fate(&mut client, "refunds").await, "ran");
+        assert!(Instant::now() < end);
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(fate(&mut client, "echo").await, "ran");
+    server
+        .process()
+        .wait_stderr("tool/refunds is held back")
+        .await;
+    let health = offer_health(&server).await;
+    let detail = health["detail"].as_str().unwrap();
+    assert_eq!(health["ok"], false);
+    assert!(
+        detail.contains("tool/refunds is held back") && detail.contains("governance.confirm[0]"),
+        "{detail}"
+    );
+    // Other changes do not free it.
+    site.skill("shop", "echo", "");
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(fate(&mut client, "refunds").await, "held");
+    // The rule with the new name does.
+    let rules = site
+        .read("mcp-server.yaml")
+        .replace("[\"refund\"]", "[\"refunds\"]");
+    site.write("mcp-server.yaml", rules);
+    let end = Instant::now() + GENEROUS;
+    while fate(&mut client, "refunds").await != "confirmation" {
+        assert!(Instant::now() < end);
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(offer_health(&server).await["ok"], true);
 }
 
 const CHINESE: &str = r#"
