@@ -110,7 +110,8 @@ impl Drop for WatchGuard {
 /// Scans a directory, and again whenever something in it changes. Blocks on the disk for the first
 /// scan. A catalogue is published only if it differs from the one before.
 ///
-/// The directory need not exist, now or later: without one there are no skills. Problems are logged
+/// The directory need not exist yet, unless it is [required](ScanOptions::required): without one there are no
+/// skills. Once it was there, it is required. Problems are logged
 /// when they first appear. What a skill says of its tool stays known when its file is broken, moved
 /// away or deleted: see [`SkillCatalog::following`].
 ///
