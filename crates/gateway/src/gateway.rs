@@ -396,13 +396,12 @@ fn extensions(offer: &Offer) -> BTreeMap<String, Value> {
 fn ledger_component(recorder: Recorder) -> Component {
     Component::new(move || {
         let health = recorder.health();
+        let is_ok = health.is_ok();
+        let lesser = health.tidy_error.or(health.seal_error);
         ComponentState {
             name: "ledger",
-            ok: health.is_ok() && health.tidy_error.is_none(),
-            detail: match health.is_ok() {
-                true => health.tidy_error,
-                false => health.last_error,
-            },
+            ok: is_ok && lesser.is_none(),
+            detail: if is_ok { lesser } else { health.last_error },
         }
     })
 }

@@ -41,6 +41,9 @@ pub struct Health {
     /// nothing is to be stored; `None` when that worked. Calls may begin nevertheless, until one
     /// shows that they may not.
     pub tidy_error: Option<String>,
+    /// The reason why the last checkpoint could not be put down as configured; `None` when it was. Calls
+    /// go on, and what they leave is sealed by the ledger alone.
+    pub seal_error: Option<String>,
     /// How long the oldest entry has waited that is not yet stored.
     pub lag: Duration,
     /// How long the last group took to be stored.
@@ -566,6 +569,11 @@ impl Shared {
         let is_new = queue.health.tidy_error.is_some() != error.is_some();
         queue.health.tidy_error = error;
         is_new
+    }
+
+    /// The ledger is witnessed as it should be, or `error` is why not.
+    pub(crate) fn witnessed(&self, error: Option<String>) {
+        self.lock().health.seal_error = error;
     }
 
     fn refuse_all(&self, mut queue: MutexGuard<'_, Queue>, error: String) -> bool {

@@ -18,4 +18,10 @@ pub trait Witness: Send + 'static {
     /// Everything has been stored, nothing more will come, and the ledger ends here. What this
     /// gives is stored last; it is asked once.
     fn closing(&mut self, tail: Tail, now_us: u64) -> Option<Noted>;
+
+    /// The reason why the ledger is not witnessed as it should be at present, for
+    /// [`crate::Health::seal_error`]. It is asked about once a second.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
 }

@@ -242,6 +242,7 @@ impl<S: LedgerStore> Writer<'_, S> {
         if let Some(witness) = &mut self.witness {
             self.shared
                 .push_noted(witness.stored(self.store.tail(), now_us));
+            self.shared.witnessed(witness.trouble());
         }
     }
 

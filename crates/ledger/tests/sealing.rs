@@ -93,3 +93,41 @@ async fn nothing_is_sealed_in_the_file_before_it_is_on_disk() {
     let end = recorder.health().tail.unwrap().next_sequence;
     assert_eq!(sealed.last(), Some(&(end - 2)));
 }
+
+/// A file that was emptied under a running server is not begun anew, which would hide it.
+#[tokio::test]
+async fn a_file_that_lost_its_lines_gets_no_further_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("ledger.checkpoints");
+    let checkpoints = Checkpoints::new(CheckpointOptions {
+        entries: 4,
+        file: Some(file.clone()),
+        ..CheckpointOptions::default()
+    });
+    let ledger = MemoryLedger::default();
+    let options = RecorderOptions::default();
+    let recorder = Recorder::spawn_witnessed(ledger, options, checkpoints).unwrap();
+    let calls = async |numbers: std::ops::Range<u64>| {
+        for number in numbers {
+            let call = soon(recorder.begin(&start(number))).await.unwrap();
+            soon(call.finish(&End::new(Outcome::Succeeded)))
+                .await
+                .unwrap();
+        }
+    };
+    calls(0..8).await;
+    support::until(|| !sealed(&file).is_empty()).await;
+    assert_eq!(recorder.health().seal_error, None);
+    let before = std::fs::read(&file).unwrap();
+    std::fs::write(&file, "").unwrap();
+    calls(8..16).await;
+    support::until(|| recorder.health().seal_error.is_some()).await;
+    assert_eq!(std::fs::read(&file).unwrap(), b"");
+    let told = recorder.health().seal_error.unwrap();
+    assert!(told.contains("is gone"), "{told}");
+    // With the lines it goes on.
+    std::fs::write(&file, before).unwrap();
+    calls(16..24).await;
+    support::until(|| recorder.health().seal_error.is_none()).await;
+    soon(recorder.close()).await.unwrap();
+}

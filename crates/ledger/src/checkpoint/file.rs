@@ -11,17 +11,29 @@ use std::{
 /// The most bytes of a line; longer ones are no checkpoints.
 const MAX_LINE_BYTES: u64 = 1024;
 
-/// Adds a line, durably. A line that an earlier write left unfinished stays by itself.
-pub(super) fn append(path: &Path, checkpoint: &Checkpoint) -> io::Result<()> {
-    let mut file = private(OpenOptions::new().read(true).append(true).create(true)).open(path)?;
+/// Adds a line, durably, behind the one that seals the entry `after`, if there must be one: a file that
+/// was emptied, cut off or taken away is not gone on with, so that it shows. A line that an earlier write
+/// left unfinished stays by itself.
+pub(super) fn append(path: &Path, checkpoint: &Checkpoint, after: Option<u64>) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(after.is_none());
+    let mut file = private(&mut options).open(path)?;
+    let bytes = file.seek(SeekFrom::End(0))?;
+    let mut end = Vec::new();
+    file.seek(SeekFrom::Start(bytes.saturating_sub(2 * MAX_LINE_BYTES)))?;
+    file.read_to_end(&mut end)?;
+    let text = String::from_utf8_lossy(&end);
+    let last = text.lines().rev().find_map(Checkpoint::from_json);
+    if let Some(after) = after
+        && last.is_none_or(|last| last.sequence != after)
+    {
+        return Err(io::Error::other(format!(
+            "its last line, which seals entry {after}, is gone: put the file back as it was"
+        )));
+    }
     let mut line = String::new();
-    if file.seek(SeekFrom::End(0))? != 0 {
-        file.seek(SeekFrom::End(-1))?;
-        let mut last = [0];
-        file.read_exact(&mut last)?;
-        if last != *b"\n" {
-            line.push('\n');
-        }
+    if !end.is_empty() && !end.ends_with(b"\n") {
+        line.push('\n');
     }
     line.push_str(&checkpoint.to_json());
     line.push('\n');
@@ -108,14 +120,14 @@ mod tests {
             next_by: 9,
             signature: None,
         };
-        append(&path, &checkpoint(1)).unwrap();
+        append(&path, &checkpoint(1), None).unwrap();
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"{\"sequence\":2,\"ha").unwrap();
-        append(&path, &checkpoint(3)).unwrap();
+        append(&path, &checkpoint(3), Some(1)).unwrap();
         file.write_all(&[b'x'; 3_000]).unwrap();
-        append(&path, &checkpoint(4)).unwrap();
+        append(&path, &checkpoint(4), None).unwrap();
         let mut lines = Lines::open(&path).unwrap();
-        append(&path, &checkpoint(5)).unwrap();
+        append(&path, &checkpoint(5), Some(4)).unwrap();
         let mut found = Vec::new();
         while let Some(next) = lines.peek() {
             found.push(next.sequence);
@@ -125,5 +137,10 @@ mod tests {
         assert_ne!(lines.unreadable, 0);
         fs::write(&path, "").unwrap();
         assert!(Lines::open(&path).unwrap().peek().is_none());
+        // What was there is missed, and nothing is begun anew.
+        assert!(append(&path, &checkpoint(6), Some(5)).is_err());
+        fs::remove_file(&path).unwrap();
+        assert!(append(&path, &checkpoint(6), Some(5)).is_err());
+        assert!(!path.exists());
     }
 }

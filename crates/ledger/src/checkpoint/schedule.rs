@@ -42,6 +42,10 @@ pub struct Checkpoints {
     unfiled: Option<Checkpoint>,
     /// The last line that is known to be in the file.
     filed: Option<Filed>,
+    /// Entry that the last line of the file seals, whoever shares the ledger.
+    written: Option<u64>,
+    /// The reason why the last checkpoint is not in the file.
+    trouble: Option<String>,
 }
 
 impl Default for CheckpointOptions {
@@ -66,6 +70,8 @@ impl Checkpoints {
             last: None,
             unfiled: None,
             filed: None,
+            written: None,
+            trouble: None,
         }
     }
 
@@ -125,12 +131,16 @@ impl Checkpoints {
         if let Some(checkpoint) = self.unfiled.take_if(is_stored)
             && let Some(path) = &self.options.file
         {
-            match file::append(path, &checkpoint) {
-                Ok(()) => self.is_filed(checkpoint.sequence),
+            match file::append(path, &checkpoint, self.written) {
+                Ok(()) => {
+                    self.trouble = None;
+                    self.is_filed(checkpoint.sequence);
+                }
                 // The next line covers what this one would have.
                 Err(error) => {
                     let path = path.display();
                     tracing::error!(%error, %path, "a checkpoint of the ledger could not be written to its file");
+                    self.trouble = Some(format!("no checkpoint can be written to {path}: {error}"));
                 }
             }
         }
@@ -139,6 +149,7 @@ impl Checkpoints {
     /// The file has a line that seals the ledger through this entry. Of servers that share a ledger
     /// each has a file of its own, of which the others know nothing.
     fn is_filed(&mut self, sequence: u64) {
+        self.written = Some(sequence);
         let path = self.options.file.as_deref();
         self.filed = path
             .filter(|_| !self.options.shared)
@@ -192,6 +203,10 @@ impl Witness for Checkpoints {
     fn closing(&mut self, tail: Tail, now_us: u64) -> Option<Noted> {
         let last = self.at_close(&tail, now_us)?;
         Some(self.seal(last))
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.trouble.clone()
     }
 }
 
