@@ -1,10 +1,11 @@
 //! Tools that an application's own `owlclaw.yaml` switches off, and limits that it states.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::document::{Document, Node, Value};
 use super::layer::{Origins, child};
+use super::nearest::nearest;
 use super::problem::{Origin, Problem};
 use super::{Config, Environment, Loaded, read};
 
@@ -22,7 +23,7 @@ pub struct Switches {
     pub weights: BTreeMap<String, (u8, String)>,
 }
 
-/// Reads the file of the application, if it has one. What it says that would have to be honoured and
+/// Reads the files of the application, if it has any. What they say that would have to be honoured and
 /// cannot be is a problem.
 pub(super) fn switches(
     config: &Config,
@@ -38,54 +39,101 @@ pub(super) fn switches(
     let named = environment.resolve(&format!("${{{VARIABLE}}}"));
     let named = named.filter(|name| !name.is_empty()).map(PathBuf::from);
     let is_named = named.is_some();
-    let path = directory.join(named.unwrap_or_else(|| beside(app)));
-    let Some(text) = read(&path, &path, is_named, problems) else {
-        return switches;
+    let paths = match named {
+        Some(named) => BTreeSet::from([directory.join(named)]),
+        None => BTreeSet::from([directory.join(FILE), directory.join(beside(app))]),
     };
-    let name = path.display().to_string();
-    let Some(document) = Document::parse(&name, &text, problems) else {
-        return switches;
+    for path in paths {
+        let misnamed = path.with_extension("yml");
+        if !is_named && misnamed.exists() {
+            let message = format!("`{}` is not read", misnamed.display());
+            let problem = Problem::error(Origin::Default, message);
+            problems.push(problem.hint(format!(
+                "OwlClaw reads `{FILE}`: rename it, or move it away"
+            )));
+        }
+        // A link that leads nowhere is no file that is not there.
+        let is_there = is_named || path.symlink_metadata().is_ok();
+        let Some(text) = read(&path, &path, is_there, problems) else {
+            continue;
+        };
+        let name = path.display().to_string();
+        if let Some(document) = Document::parse(&name, &text, problems) {
+            take(&document, &mut switches, origins, problems);
+        }
+    }
+    switches
+}
+
+/// Takes over what one file says.
+fn take(
+    document: &Document<'_>,
+    switches: &mut Switches,
+    origins: &Origins,
+    problems: &mut Vec<Problem>,
+) {
+    let mut unfit = |node: &Node, key: &str, expected: &str| {
+        let found = node.value.describe();
+        let message = format!("`{key}` must be {expected}, found {found}");
+        problems.push(Problem::error(document.origin(node.at), message));
     };
-    let entries = below(&document.root, "skills").and_then(|skills| below(skills, "entries"));
-    if let Some(Value::Mapping(entries)) = entries.map(|it| &it.value) {
-        for (tool, entry) in entries {
-            let key = child("skills.entries", &tool.name);
-            let place = |node: &Node| format!("{}: {key}", document.origin(node.at));
-            let mut unfit = |node: &Node, key: &str, expected: &str| {
-                let found = node.value.describe();
-                let message = format!("`{key}` must be {expected}, found {found}");
-                problems.push(Problem::error(document.origin(node.at), message));
-            };
-            let enabled = match &entry.value {
-                Value::Mapping(_) => below(entry, "enabled"),
-                Value::Nothing => None,
-                _ => Some(entry),
-            };
-            if let Some(enabled) = enabled {
-                match truth(enabled) {
-                    Some(true) => {}
-                    Some(false) => drop(switches.off.insert(tool.name.clone(), place(enabled))),
-                    None => unfit(enabled, &key, "true or false"),
-                }
+    let mut entries: &[_] = &[];
+    let skills = below(&document.root, "skills");
+    let found = skills.and_then(|skills| below(skills, "entries"));
+    for (key, node) in [("skills", skills), ("skills.entries", found)] {
+        match node.map(|it| (&it.value, it)) {
+            None | Some((Value::Nothing, _)) => {}
+            Some((Value::Mapping(found), _)) => entries = if key == "skills" { &[] } else { found },
+            Some((_, node)) => unfit(node, key, "a table"),
+        }
+    }
+    for (tool, entry) in entries {
+        let key = child("skills.entries", &tool.name);
+        let place = |node: &Node| format!("{}: {key}", document.origin(node.at));
+        let enabled = match &entry.value {
+            Value::Mapping(_) => below(entry, "enabled"),
+            Value::Nothing => None,
+            _ => Some(entry),
+        };
+        if let Some(enabled) = enabled {
+            match truth(enabled) {
+                Some(true) => {}
+                Some(false) => drop(switches.off.insert(tool.name.clone(), place(enabled))),
+                None => unfit(enabled, &key, "true or false"),
             }
-            if let Some(weight) = below(entry, "migration_weight") {
-                match hundredths(weight) {
-                    Some(number) => {
-                        let said = (number, place(weight));
-                        switches.weights.insert(tool.name.clone(), said);
-                    }
-                    None => unfit(weight, &key, "a whole number from 0 to 100"),
+        }
+        if let Some(weight) = below(entry, "migration_weight") {
+            match hundredths(weight) {
+                Some(number) => {
+                    let said = (number, place(weight));
+                    switches.weights.insert(tool.name.clone(), said);
+                }
+                None => unfit(weight, &key, "a whole number from 0 to 100"),
+            }
+        }
+        if let Value::Mapping(members) = &entry.value {
+            // Others are the skill's own settings.
+            for (member, node) in members {
+                let known = ["enabled", "migration_weight"];
+                if !known.contains(&member.name.as_str())
+                    && let Some(meant) = nearest(&member.name, known)
+                {
+                    unfit(
+                        node,
+                        &child(&key, &member.name),
+                        &format!("called `{meant}`"),
+                    );
                 }
             }
         }
     }
     if let Some(governance) = below(&document.root, "governance") {
-        limits(&document, governance, "governance", origins, problems);
+        limits(document, governance, "governance", origins, problems);
     }
-    switches
 }
 
-/// Complains about limits that hold in OwlClaw, unless the configuration says them too.
+/// Complains about rules and limits that are stated as if they held, unless the configuration has what
+/// takes their place.
 fn limits(
     document: &Document<'_>,
     node: &Node,
@@ -99,27 +147,40 @@ fn limits(
     for (key, node) in entries {
         let path = child(path, &key.name);
         let own = match key.name.as_str() {
-            "max_calls_per_minute" => Some("governance.default_quota.max_calls_per_minute"),
+            // No limits by themselves.
+            "budget_alert_thresholds" | "circuit_breaker" | "fail_policy" => continue,
+            "max_calls_per_minute" | "rate_limit" | "rate" => {
+                Some("governance.default_quota.max_calls_per_minute")
+            }
             "max_calls_per_day" | "max_daily_calls" => {
                 Some("governance.default_quota.max_calls_per_day")
             }
             "budget_limits" => Some("governance.clients"),
-            name if name.ends_with("budget") && matches!(node.value, Value::Scalar(_)) => {
-                Some("governance.default_quota.monthly_budget")
-            }
+            "allow" | "deny" | "hide" | "visibility" => Some("governance.default"),
+            "confirm" | "requires_confirmation" => Some("governance.confirm"),
+            name if names(name, "budget") => Some("governance.default_quota.monthly_budget"),
+            name if names(name, "max") || names(name, "limit") => Some("governance.default_quota"),
             _ => None,
         };
         let Some(own) = own else {
             limits(document, node, &path, origins, problems);
             continue;
         };
-        if !origins.contains_key(own) {
+        if !is_set(origins, own) {
             let message = format!("`{path}` is not read here, so that it limits nothing");
             let hint = format!("set `{own}` in the configuration of this server");
             let problem = Problem::error(document.origin(node.at), message);
             problems.push(problem.key(own).hint(hint));
         }
     }
+}
+
+/// Whether the configuration states this key, or one below it.
+fn is_set(origins: &Origins, own: &str) -> bool {
+    origins.keys().any(|key| {
+        let rest = key.strip_prefix(own);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    })
 }
 
 /// Keys of this program for keys below `app.configure(governance=...)`; the first that fits counts.
@@ -156,15 +217,11 @@ impl Loaded {
             let fits = |(part, _): &&(&str, &str)| path.split('.').any(|it| names(it, part));
             let own = EQUIVALENTS.iter().find(fits).map(|(_, own)| *own);
             let own = own.unwrap_or("governance");
-            let is_set = self.origins.keys().any(|key| {
-                let rest = key.strip_prefix(own);
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-            });
             if own.is_empty() {
                 return None;
             }
             let key = format!("app.configure(governance=...): `{path}`");
-            Some(match is_set {
+            Some(match is_set(&self.origins, own) {
                 true => {
                     let message = format!("{key} does not hold here; `{own}` does");
                     Problem::warning(Origin::Default, message)
@@ -194,11 +251,13 @@ fn beside(app: &str) -> PathBuf {
         None => app,
     };
     let file = Path::new(file);
-    let is_file = file.extension().is_some_and(|extension| extension == "py");
-    match file.parent().filter(|_| is_file) {
-        Some(directory) => directory.join(FILE),
-        None => PathBuf::from(FILE),
+    if file.extension().is_some_and(|extension| extension == "py") {
+        return file.with_file_name(FILE);
     }
+    // A module, `shop.app` or `shop.app:app`, is a file of the package `shop`.
+    let module = app.split(':').next().unwrap_or_default();
+    let package = module.rsplit_once('.').map_or("", |(package, _)| package);
+    Path::new(&package.replace('.', "/")).join(FILE)
 }
 
 fn below<'a>(node: &'a Node, name: &str) -> Option<&'a Node> {

@@ -969,10 +969,24 @@ async fn switches_of_owlclaw_yaml_are_honoured_and_its_budgets_reported() {
     for wrong in [
         "skills: {entries: {echo: perhaps}}",
         "skills: {entries: {echo: {enabled: 3}}}",
+        "skills: {entries: {echo: {enabeld: false}}}",
+        "skills: {entries: {echo: {Enabled: false}}}",
+        "skills: {entries: {echo: {disabled: true}}}",
+        "skills: {entries: [{name: echo, enabled: false}]}",
+        "governance: {budget: {monthly: 1}}",
+        "governance: {visibility: {deny: [echo]}}",
         "skills: [",
     ] {
         site.write("owlclaw.yaml", wrong);
         let said = run(site.command(&["start"])).await;
         assert_eq!(said.code, Some(2), "{wrong}: {}", said.messages);
     }
+    // Under a name that is not read, and behind a link that leads nowhere.
+    let path = site.path("owlclaw.yaml");
+    std::fs::remove_file(&path).unwrap();
+    site.write("owlclaw.yml", "skills: {entries: {echo: false}}");
+    assert_eq!(run(site.command(&["start"])).await.code, Some(2));
+    std::fs::remove_file(site.path("owlclaw.yml")).unwrap();
+    std::os::unix::fs::symlink("nowhere", &path).unwrap();
+    assert_eq!(run(site.command(&["start"])).await.code, Some(2));
 }
