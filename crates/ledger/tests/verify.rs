@@ -417,6 +417,9 @@ const TAMPERINGS: &[Tampering] = &[
     ("a key is said to have failed", ALONE, |_, it| {
         key_differs(it, "state = 'failed'")
     }),
+    ("a key is in a state that there is not", ALONE, |_, it| {
+        key_differs(it, "state = 'in_flight'")
+    }),
     ("a key has another owner", ALONE, |_, it| {
         key_differs(it, "principal = 'eve'")
     }),

@@ -231,7 +231,7 @@ async fn budgets_hold_and_what_a_call_really_cost_counts() {
     assert_eq!(costs, expected.map(|(end, cost)| (end.to_owned(), cost)));
 }
 
-/// R6.3: money as exact as calls, also where the answer does not wait for the handler's end.
+/// Money is as exact as calls are, also where the answer does not wait for the handler's end.
 #[tokio::test]
 async fn costs_of_calls_that_are_given_up_are_charged() {
     let site = Site::new(json!({

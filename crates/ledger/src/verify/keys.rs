@@ -66,7 +66,8 @@ fn is_on_record(ledger: &mut dyn ReadLedger, row: &KeyHeld) -> Result<bool, Quer
         "succeeded" => outcome == Some(Outcome::Succeeded),
         "failed" => outcome == Some(Outcome::Failed),
         // Nobody is told anything under it, and nothing is done.
-        _ => true,
+        "unknown" => true,
+        _ => false,
     };
     Ok(has_come_so_far
         && is(&started.principal, &row.principal)
