@@ -29,6 +29,9 @@ LEVELS = ("debug", "info", "warning", "error")
 # The call that the running code belongs to; set by the serving loop.
 _current_call = ContextVar("owlclaw_worker_current_call", default=None)
 
+# Whether this process serves calls.
+_is_serving = False
+
 
 class Caller(typing.NamedTuple):
     """The caller of a handler, as the server has established it. No argument of a call changes it."""
@@ -81,7 +84,7 @@ def _cost(amount, model, tokens_in, tokens_out):
         if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens < 2**63:
             raise ValueError("%s must be a count: %r" % (name, tokens))
         frame[name] = tokens
-    if _current_call.get() is None:
+    if _is_serving and _current_call.get() is None:
         logging.getLogger(__name__).warning(
             "a cost was reported where no call is known, such as in a thread of one's own; nobody is charged for "
             "it: start the thread with contextvars.copy_context().run, or use asyncio.to_thread"

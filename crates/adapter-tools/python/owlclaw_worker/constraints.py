@@ -7,8 +7,6 @@ can check raises `Unrunnable`, so that the tool is not offered: a validator is n
 
 import collections.abc
 import datetime
-import functools
-import inspect
 import math
 import re
 import typing
@@ -102,7 +100,7 @@ def unknown(metadata):
         if not isinstance(note, (str, type))
         and not _is_validator(note)
         and not is_field(note)
-        and (inspect.isroutine(note) or isinstance(note, functools.partial) or callable(getattr(note, "validate", None)))
+        and (callable(note) or callable(getattr(note, "validate", None)))
     ]
 
 

@@ -146,6 +146,7 @@ class Worker:
 
     def serve(self, handlers, states):
         """Serve until told to shut down."""
+        owlclaw_worker._is_serving = True
         self._handlers = handlers
         self._states = states
         langfuse = sys.modules.get("owlclaw.integrations.langfuse")

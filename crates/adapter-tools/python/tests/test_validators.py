@@ -367,9 +367,14 @@ class Refusals(unittest.TestCase):
         def reducer(left, right):
             return left
 
-        handler = Handler("h", taking(Annotated[list, reducer]))
-        self.assertEqual(handler.signature.refusals, [])
-        self.assertIn("not known and not run", handler.signature.problems[0])
+        class Check:
+            def __call__(self, value):
+                return value
+
+        for note in (reducer, Check(), functools.partial(reducer, 1)):
+            handler = Handler("h", taking(Annotated[list, note]))
+            self.assertEqual(handler.signature.refusals, [])
+            self.assertIn("not known and not run", handler.signature.problems[0])
         for note in ("text", object(), 3, str, Bound()):
             handler = Handler("h", taking(Annotated[str, note]))
             self.assertEqual((handler.signature.refusals, handler.signature.problems), ([], []))
