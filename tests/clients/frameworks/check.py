@@ -22,7 +22,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from model import Model
+from model import Model, meta
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -49,10 +49,12 @@ class Shop:
         done = subprocess.run(words, cwd=self.home, capture_output=True, text=True, check=True)
         return next(word for word in done.stdout.split() if word.startswith("owl_"))
 
-    def start(self) -> None:
+    def start(self, **environment: str) -> None:
         log = (self.home / "server.log").open("a")
         words = [str(self.binary), "start", "--port", str(self.port)]
-        self.process = subprocess.Popen(words, cwd=self.home, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            words, cwd=self.home, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **environment}
+        )
         deadline = time.monotonic() + PATIENCE
         while not self._is_ready():
             if time.monotonic() > deadline or self.process.poll() is not None:
@@ -87,6 +89,7 @@ class Driver:
             env={**os.environ, **quiet, "PYTHONDONTWRITEBYTECODE": "1"},
         )
         self.lines: queue.Queue[str] = queue.Queue()
+        self.progress: list[list] = []
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -96,11 +99,15 @@ class Driver:
         self.lines.put("")
 
     def next(self) -> dict:
-        try:
-            line = self.lines.get(timeout=PATIENCE)
-        except queue.Empty:
-            return {"silent": True}
-        return json.loads(line) if line else {"ended": self.process.wait()}
+        while True:
+            try:
+                line = self.lines.get(timeout=PATIENCE)
+            except queue.Empty:
+                return {"silent": True}
+            said = json.loads(line) if line else {"ended": self.process.wait()}
+            if "progress" not in said:
+                return said
+            self.progress.append(said["progress"])
 
     def ask(self, prompt: str) -> dict:
         try:
@@ -115,8 +122,10 @@ class Driver:
         self.process.wait()
 
 
-def checks(name: str, cache: Path, binary: Path) -> list[tuple[str, bool, str]]:
+def checks(name: str, cache: Path, binary: Path) -> tuple[list[tuple[str, bool, str]], str]:
+    """Checks of a framework: what, whether, and what was seen; and what `_meta` costs its model."""
     found: list[tuple[str, bool, str]] = []
+    cost = ""
 
     def check(what: str, ok: bool, seen: object = "") -> None:
         found.append((what, bool(ok), str(seen)[-600:]))
@@ -125,6 +134,9 @@ def checks(name: str, cache: Path, binary: Path) -> list[tuple[str, bool, str]]:
     with tempfile.TemporaryDirectory() as directory:
         shop = Shop(binary, Path(directory) / "shop")
         python, script = cache / name / "bin/python", HERE / "drivers" / f"on_{name.replace('-', '_')}.py"
+        if (HERE / "requirements" / name).is_dir():
+            # Node looks for packages beside the script.
+            python, script = Path("node"), cache / name / f"on_{name.replace('-', '_')}.mjs"
         plan = {"mcp": shop.url, "model": model.url, "key": shop.key}
         shop.start()
         agent = Driver(python, script, plan, Path(directory) / "agent.log")
@@ -134,7 +146,7 @@ def checks(name: str, cache: Path, binary: Path) -> list[tuple[str, bool, str]]:
             if not ready.get("ready"):
                 log = (Path(directory) / "agent.log").read_text()[-1500:]
                 check("it starts", False, log)
-                return found
+                return found, cost
 
             def asked(id: str, tool: str, arguments: dict) -> tuple[dict, str]:
                 said = agent.ask(f"CALL#{id} {tool} {json.dumps(arguments)}")
@@ -149,17 +161,27 @@ def checks(name: str, cache: Path, binary: Path) -> list[tuple[str, bool, str]]:
                 ("a refusal", "b", "stock-sell", {"sku": "TEA"}, "permission is missing"),
                 ("a failure", "c", "stock-count", {"sku": "TEA"}, "the shelf of TEA has fallen down"),
                 ("a deadline", "d", "stock-slow", {"seconds": 30}, "did not answer in time"),
-                ("wrong arguments", "e", "stock-check", {"sku": 7}, "sku"),
+                ("wrong arguments", "e", "stock-check", {"sku": 7, "note": "n"}, "sku"),
                 ("a null for what was left out", "f", "stock-check", {"sku": "TEA", "note": None}, "42"),
             ]:
                 said, read = asked(id, tool, arguments)
                 check(f"{what} is read by the model", words in read, (said, read))
                 check(f"{what} does not end the run", "said" in said, said)
+            said, read = asked("p", "stock-walk", {"shelves": 3})
+            check("a result that comes after progress is read", "walked" in read, (said, read))
+            if ready["shows_progress"]:
+                check("progress is shown", [1, 3, "shelf 1"] in agent.progress, agent.progress)
             shop.stop()
-            shop.start()
+            shop.start(MCP_SERVER_TOOLS__QUOTA_META="false")
             # The first attempt may find out that the session is another server's.
-            reads = [asked(id, "stock-check", {"sku": "TEA"}) for id in ("g", "h")]
-            check("it goes on when the server was started again", any("42" in read for _, read in reads), reads)
+            reads = [asked(id, "stock-walk", {"shelves": 1}) for id in ("g", "h")]
+            check("it goes on when the server was started again", any("walked" in read for _, read in reads), reads)
+            asked("i", "stock-sell", {"sku": "TEA"})
+            check("what is left of quotas can be kept from the model", "io.owlclaw/quota" not in f"{model.read('h')}{model.read('i')}")
+            cost = "; ".join(
+                f"{meta(model.read(with_it) or '')} bytes of _meta with a {what}, {meta(model.read(without) or '')} without quotas"
+                for what, with_it, without in [("result", "p", "h"), ("refusal", "b", "i")]
+            )
         finally:
             agent.close()
         thief = Driver(python, script, {**plan, "key": shop.key[:-4] + "AAAA"}, Path(directory) / "thief.log")
@@ -171,7 +193,7 @@ def checks(name: str, cache: Path, binary: Path) -> list[tuple[str, bool, str]]:
         finally:
             thief.close()
             shop.stop()
-    return found
+    return found, cost
 
 
 def main() -> int:
@@ -183,7 +205,9 @@ def main() -> int:
     expected = json.loads((HERE / "expected-failures.json").read_text())
     surprises = 0
     for name in asked.names:
-        for what, ok, seen in checks(name, asked.cache, asked.binary):
+        found, cost = checks(name, asked.cache, asked.binary)
+        print(f"{'read':7} {name}: {cost}", flush=True)
+        for what, ok, seen in found:
             is_known = what in expected.get(name, {})
             surprises += ok == is_known
             verdict = {(True, False): "ok", (False, True): "known", (False, False): "FAILED", (True, True): "MENDED"}

@@ -88,8 +88,25 @@ class Model:
         ]
         if len(of_call) < 2:
             return None
-        messages = of_call[1]["messages"]
-        return "\n".join(_text(message) for message in messages[len(of_call[0]["messages"]) :])
+        before = [_text(message) for message in of_call[0]["messages"]]
+        after = [_text(message) for message in of_call[1]["messages"]]
+        # Some frameworks append to the last message.
+        known = dict(enumerate(before))
+        return "\n".join(text.removeprefix(known.get(place, "")) for place, text in enumerate(after))
+
+
+def meta(text: str) -> int:
+    """Bytes of the server's members of `_meta` in what a model read, as JSON or in Python's notation."""
+    sum, end = 0, 0
+    while (at := text.find("io.owlclaw/", end)) >= 0:
+        start, depth, end = text.rfind("{", 0, at), 0, at
+        for end in range(start, len(text)):
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            if depth == 0:
+                break
+        end += 1
+        sum += len(text[start:end].encode())
+    return sum
 
 
 def _text(message: dict) -> str:

@@ -15,9 +15,14 @@ def _tell(what):
     print(json.dumps(what), file=_TOLD, flush=True)
 
 
-async def answer(ask):
+def progressed(done, total, message):
+    """Tells what the framework showed of a call's progress."""
+    _tell({"progress": [done, total, message]})
+
+
+async def answer(ask, shows_progress=False):
     """Puts each prompt to the agent, and tells what it said or how it ended."""
-    _tell({"ready": True})
+    _tell({"ready": True, "shows_progress": shows_progress})
     while line := await asyncio.to_thread(sys.stdin.readline):
         try:
             _tell({"said": str(await ask(json.loads(line)))})

@@ -1,8 +1,10 @@
-"""A shop for agents: one tool that works, one that fails, one that may be refused, one that is hidden."""
+"""A shop for agents: one tool that works, one that fails, one that may be refused, one that is hidden, one that
+reports progress, and one that is slow."""
 
 import time
 from pathlib import Path
 
+import owlclaw_worker
 from owlclaw import OwlClaw
 
 app = OwlClaw("shop")
@@ -31,6 +33,15 @@ def stock_sell(sku: str) -> dict:
 def stock_hidden(sku: str) -> dict:
     """Is not seen."""
     return {"hidden": sku}
+
+
+@app.handler("stock-walk")
+def stock_walk(shelves: int) -> str:
+    """Reports progress."""
+    for shelf in range(1, shelves + 1):
+        owlclaw_worker.progress(shelf, total=shelves, message=f"shelf {shelf}")
+        time.sleep(0.2)
+    return "walked"
 
 
 @app.handler("stock-slow")

@@ -1,0 +1,23 @@
+"""An agent of LlamaIndex."""
+
+import asyncio
+
+import driver
+from llama_index.core.agent.workflow import FunctionAgent
+from llama_index.llms.openai_like import OpenAILike
+from llama_index.tools.mcp import BasicMCPClient, McpToolSpec
+
+
+async def main(plan):
+    headers = {"Authorization": f"Bearer {plan['key']}"}
+    model = OpenAILike(model="none", api_base=plan["model"], api_key="none", is_chat_model=True, is_function_calling_model=True)
+    tools = await McpToolSpec(BasicMCPClient(plan["mcp"], headers=headers)).to_tool_list_async()
+    agent = FunctionAgent(tools=tools, llm=model)
+
+    async def ask(prompt):
+        return await agent.run(prompt)
+
+    await driver.answer(ask)
+
+
+asyncio.run(main(driver.PLAN))
