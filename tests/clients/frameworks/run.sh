@@ -3,9 +3,9 @@
 #
 #   tests/clients/frameworks/run.sh BINARY [NAME]...
 #
-# NAME is a file of requirements/ without its end; all of them by default. Not a part of each run: by hand
-# and by schedule, since it installs gigabytes below ${OWLCLAW_TEST_CACHE:-<repository>/.cache}, once.
-# requirements/NAME.txt is `pip freeze` of what was tried last.
+# NAME is a file of requirements/ without its end, or a directory there; all of them by default. Not a part of
+# each run: by hand and by schedule, since it installs gigabytes below ${OWLCLAW_TEST_CACHE:-<repository>/.cache},
+# once. requirements/NAME.txt is `pip freeze` of what was tried last, requirements/NAME/ has npm's lock file.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -19,7 +19,7 @@ fi
 binary=$(realpath -s "$1")
 shift
 if [ $# -eq 0 ]; then
-    mapfile -t names < <(cd "$here/requirements" && ls -- *.txt | sed 's/\.txt$//')
+    mapfile -t names < <(cd "$here/requirements" && ls -d -- * | sed 's/\.txt$//')
     set -- "${names[@]}"
 fi
 
@@ -27,6 +27,12 @@ fi
 . "$here/../install.sh"
 mkdir -p "$cache"
 for name in "$@"; do
+    if [ -d "$here/requirements/$name" ]; then
+        install_node "${cache%/frameworks}"
+        install_npm_package "$cache/$name" "$here/requirements/$name"
+        cp "$here"/drivers/*.mjs "$cache/$name/"
+        continue
+    fi
     install_python_venv "$cache/$name" "$here/requirements/$name.txt"
 done
 

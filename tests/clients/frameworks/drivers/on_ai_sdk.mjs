@@ -1,0 +1,12 @@
+// An agent of Vercel's AI SDK, with `@ai-sdk/mcp`.
+
+import { createMCPClient } from '@ai-sdk/mcp';
+import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
+import { generateText, stepCountIs } from 'ai';
+import { answer, headers, plan } from './driver.mjs';
+
+const client = await createMCPClient({ transport: { type: 'http', url: plan.mcp, headers } });
+const tools = await client.tools();
+const model = createOpenAICompatible({ name: 'none', baseURL: plan.model, apiKey: 'none' })('none');
+
+await answer(async (prompt) => (await generateText({ model, tools, prompt, stopWhen: stepCountIs(5) })).text);
