@@ -16,7 +16,6 @@ Calls from threads count when the thread runs in a copy of the handler's context
 `asyncio.to_thread`.
 """
 
-import logging
 import math
 import typing
 from contextvars import ContextVar
@@ -29,8 +28,8 @@ LEVELS = ("debug", "info", "warning", "error")
 # The call that the running code belongs to; set by the serving loop.
 _current_call = ContextVar("owlclaw_worker_current_call", default=None)
 
-# Whether this process serves calls.
-_is_serving = False
+# What serves calls in this process; set by the serving loop.
+_worker = None
 
 
 class Caller(typing.NamedTuple):
@@ -84,11 +83,6 @@ def _cost(amount, model, tokens_in, tokens_out):
         if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens < 2**63:
             raise ValueError("%s must be a count: %r" % (name, tokens))
         frame[name] = tokens
-    if _is_serving and _current_call.get() is None:
-        logging.getLogger(__name__).warning(
-            "a cost was reported where no call is known, such as in a thread of one's own; nobody is charged for "
-            "it: start the thread with contextvars.copy_context().run, or use asyncio.to_thread"
-        )
     _emit(frame)
 
 
@@ -131,6 +125,9 @@ def _emit(frame):
     if call is not None:
         frame["id"] = call.id
         call.emit(frame)
+    elif frame["type"] == "cost" and _worker is not None:
+        # For the warning that nobody is charged.
+        _worker.emit(None, frame)
 
 
 def _number(name, value):

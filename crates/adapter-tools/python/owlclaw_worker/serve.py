@@ -78,7 +78,8 @@ class _Call:
 
     def emit(self, frame):
         """Send a frame on behalf of this call; too late is not an error. Callable from any thread."""
-        if not self.finished:
+        # A cost that comes too late is a warning.
+        if not self.finished or frame["type"] == "cost":
             self._worker.emit(self, frame)
 
     def invoke(self):
@@ -146,7 +147,7 @@ class Worker:
 
     def serve(self, handlers, states):
         """Serve until told to shut down."""
-        owlclaw_worker._is_serving = True
+        owlclaw_worker._worker = self
         self._handlers = handlers
         self._states = states
         langfuse = sys.modules.get("owlclaw.integrations.langfuse")
@@ -446,7 +447,7 @@ class Worker:
     # Writing
 
     def emit(self, call, frame):
-        """Send a frame while a handler runs."""
+        """Send a frame while a handler runs; `call` is None in a thread that knows of none."""
         if self._forked:
             return
         for text in ("message", "model"):
@@ -460,7 +461,7 @@ class Worker:
             self._send(protocol.encode_frame(frame))
         finally:
             self._critical -= 1
-        if self._postponed is call:
+        if call is not None and self._postponed is call:
             self._interrupt(call)
 
     def _reply(self, data):

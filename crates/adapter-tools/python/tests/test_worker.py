@@ -360,6 +360,19 @@ async def late():
 kept = []
 @handler("await-late")
 async def await_late(): await kept[0][1].wait()
+@handler("spend-late")
+async def spend_late():
+    def unknown():
+        owlclaw_worker.cost("0.1")
+    thread = threading.Thread(target=unknown)
+    thread.start()
+    thread.join()
+    async def after():
+        await asyncio.sleep(0.01)
+        owlclaw_worker.cost("0.2")
+        done.set()
+    done = asyncio.Event()
+    kept.append((asyncio.ensure_future(after()), done))
 @handler("wrong")
 def wrong():
     failed = []
@@ -418,6 +431,14 @@ owlclaw_worker.progress(1)
             worker.result(1, "late")
             worker.result(2, "await-late")
             self.assertEqual(worker.frames_before(), [])
+
+    def test_costs_that_belong_to_no_running_call_are_told(self):
+        with WorkerProcess(self.TEXT) as worker:
+            worker.ready()
+            worker.result(1, "spend-late")
+            worker.result(2, "await-late")
+            told = [(frame["type"], frame["id"], frame["usd"]) for frame in worker.frames_before()]
+            self.assertEqual(told, [("cost", 0, "0.1"), ("cost", 1, "0.2")])
 
     def test_long_messages_are_cut(self):
         with WorkerProcess(self.TEXT) as worker:
