@@ -123,9 +123,13 @@ class Bank:
             part.check(f"{id}: the user is asked what they should be", said[id]["asked"] == asked.get(id, []), said[id])
         for id, amount in (("accepted", 1), ("financial", 2), ("key", 5)):
             part.check(f"{id}: it is done", (said[id].get("structured") or {}).get("paid") == amount, said[id])
-        for id in ("declined", "declined again", "form says no"):
+        for id in ("declined", "declined again"):
             error = _refusal(said[id], "confirmation")
             part.check(f"{id}: it is refused", error["approval"].get("state") == "denied", said[id])
+        # A form that is sent without the tick decides nothing.
+        error = _refusal(said["form says no"], "confirmation")
+        is_open = "without allowing it" in said["form says no"]["text"] and not error["approval"]
+        part.check("form says no: it is refused, and nothing is decided", is_open, said["form says no"])
         part.check("wrong: it is refused for what it is", _is_invalid(said["wrong"]), said["wrong"])
         part.check("key again: it is answered as before", _came_to(said["key again"]) == _came_to(said["key"]), said)
         error = _refusal(said["key of another"], "idempotency")
