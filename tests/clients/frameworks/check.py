@@ -146,6 +146,7 @@ def checks(name: str, cache: Path, binary: Path) -> tuple[list[tuple[str, bool, 
             if not ready.get("ready"):
                 log = (Path(directory) / "agent.log").read_text()[-1500:]
                 check("it starts", False, log)
+                shop.stop()
                 return found, cost
 
             def asked(id: str, tool: str, arguments: dict) -> tuple[dict, str]:
