@@ -35,6 +35,8 @@ pub struct RequestCx {
     connection: Option<Arc<Connection>>,
     log_from: Option<LoggingLevel>,
     outbox: Option<Outbox>,
+    /// Whether what it makes may outlive the answer, so that its client need not read for it to go on.
+    is_fork: bool,
     progress: LastProgress,
     hints: Hints,
 }
@@ -75,6 +77,7 @@ impl RequestCx {
             meta,
             capabilities,
             outbox,
+            is_fork: false,
             progress: Arc::new(Mutex::new(Some(f64::NEG_INFINITY))),
             hints: Arc::default(),
         }
@@ -97,6 +100,7 @@ impl RequestCx {
             meta: self.meta.clone(),
             capabilities: self.capabilities.clone(),
             outbox: self.outbox.clone(),
+            is_fork: true,
             progress: Arc::clone(&self.progress),
             hints: Arc::clone(&self.hints),
         }
@@ -212,11 +216,12 @@ impl RequestCx {
     }
 
     /// Polls `making` only while few answers to the same peer are made and wait for something else
-    /// than the peer ([`RequestCx::hold_answer`]): less than 4 MiB of them.
+    /// than the peer ([`RequestCx::hold_answer`]): less than 4 MiB of them. A fork is polled in any case:
+    /// nobody has to read for it to go on.
     pub async fn with_room<T>(&self, making: impl Future<Output = T>) -> T {
         match &self.outbox {
-            Some(outbox) => outbox.with_room(making).await,
-            None => making.await,
+            Some(outbox) if !self.is_fork => outbox.with_room(making).await,
+            _ => making.await,
         }
     }
 
@@ -224,7 +229,8 @@ impl RequestCx {
     /// returned guard is dropped. What waits without being counted is not bounded: the transport
     /// counts what it is given, and nothing before.
     pub fn hold_answer(&self, bytes: usize) -> Option<HeldAnswer> {
-        self.outbox.as_ref().map(|outbox| outbox.hold(bytes))
+        let outbox = self.outbox.as_ref().filter(|_| !self.is_fork);
+        outbox.map(|outbox| outbox.hold(bytes))
     }
 
     /// Leaves a remark for the transport to put beside the answer where it can: on HTTP, a header.
@@ -388,5 +394,25 @@ impl LogReporter {
         if let Err(error) = self.outbox.push(frame) {
             tracing::debug!(%error, "a log message was left out");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    /// A task goes on although its client reads nothing, and its deadline is looked at.
+    #[test]
+    fn a_fork_waits_for_no_reader() {
+        let mut cx = RequestCx::detached(ProtocolVersion::V2025_11_25, "anna");
+        cx.outbox = Some(Outbox::default());
+        let fork = cx.fork();
+        let held = cx.hold_answer(64 * 1024 * 1024);
+        assert!(held.is_some() && fork.hold_answer(1).is_none());
+        assert_eq!(cx.with_room(async { 1 }).now_or_never(), None);
+        assert_eq!(fork.with_room(async { 2 }).now_or_never(), Some(2));
+        drop(held);
+        assert_eq!(cx.with_room(async { 3 }).now_or_never(), Some(3));
     }
 }
