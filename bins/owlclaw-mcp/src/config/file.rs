@@ -39,7 +39,7 @@ pub(super) fn layer(
     layer
 }
 
-/// Whether a section holds rules: what is missing in it would allow everything.
+/// Tells sections of rules, without which everything would be allowed.
 fn guards(path: &str) -> bool {
     let first = path.split('.').next().unwrap_or_default();
     matches!(first, "" | "governance" | "identity")

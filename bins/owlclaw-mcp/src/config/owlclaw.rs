@@ -175,7 +175,7 @@ fn limits(
     }
 }
 
-/// Whether the configuration states this key, or one below it.
+/// Tells keys that the configuration states, or states one below.
 fn is_set(origins: &Origins, own: &str) -> bool {
     origins.keys().any(|key| {
         let rest = key.strip_prefix(own);

@@ -313,7 +313,7 @@ fn skills_dir(config: &Config, mounted: Option<&Path>) -> Result<PathBuf, Failur
     }
 }
 
-/// Where a directory is, if it is one that can be read.
+/// The path of a directory without links; an error if it is none, or cannot be read.
 fn resolved(directory: &Path) -> Result<PathBuf, String> {
     let place = directory.display();
     let resolved = directory.canonicalize();

@@ -165,8 +165,8 @@ impl Server {
         self.standing.news(Vec::new());
     }
 
-    /// What was not there when every rule matched something: a rule that matches nothing now may have been
-    /// about it, under another name.
+    /// Tools and resources that are new since every rule last matched something, each with the reason to
+    /// hold it back: a rule that matches nothing now may have been about it, under another name.
     fn hold_news(&self, offer: &Offer, error: &Problem) -> BTreeMap<String, String> {
         let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
         let news = build::capabilities(offer);

@@ -67,8 +67,8 @@ impl Sources {
         self.services.unmatched()
     }
 
-    /// All tools, source by source. Of two with the same name the first one can be offered.
-    /// What cannot be among them is added to `lost`.
+    /// All tools, source by source. Of two with the same name the first one can be offered; those that cannot
+    /// be offered at all are added to `lost`.
     pub(super) fn tools(&self, catalog: &SkillCatalog, lost: &mut Vec<NotOffered>) -> Vec<Tool> {
         let mut tools = self.configured(catalog, lost);
         lost.extend_from_slice(self.services.lost());

@@ -12,7 +12,7 @@ use super::sources::NotOffered;
 use crate::Failure;
 use crate::config::{Config, Origin, Problem, Severity, UnmatchedRules};
 
-/// What `/health` calls what is on offer.
+/// Name of the component of `/health` that tells of the offer.
 pub(super) const COMPONENT: &str = "offer";
 
 /// `/health` shows at most so many problems.
