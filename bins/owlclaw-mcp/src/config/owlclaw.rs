@@ -77,16 +77,19 @@ fn take(
         let message = format!("`{key}` must be {expected}, found {found}");
         problems.push(Problem::error(document.origin(node.at), message));
     };
-    let mut entries: &[_] = &[];
     let skills = below(&document.root, "skills");
-    let found = skills.and_then(|skills| below(skills, "entries"));
-    for (key, node) in [("skills", skills), ("skills.entries", found)] {
-        match node.map(|it| (&it.value, it)) {
-            None | Some((Value::Nothing, _)) => {}
-            Some((Value::Mapping(found), _)) => entries = if key == "skills" { &[] } else { found },
-            Some((_, node)) => unfit(node, key, "a table"),
+    let entries = skills.and_then(|skills| below(skills, "entries"));
+    for (key, node) in [("skills", skills), ("skills.entries", entries)] {
+        if let Some(node) = node
+            && !matches!(node.value, Value::Nothing | Value::Mapping(_))
+        {
+            unfit(node, key, "a table");
         }
     }
+    let entries = match entries.map(|it| &it.value) {
+        Some(Value::Mapping(entries)) => entries.as_slice(),
+        _ => &[],
+    };
     for (tool, entry) in entries {
         let key = child("skills.entries", &tool.name);
         let place = |node: &Node| format!("{}: {key}", document.origin(node.at));
@@ -105,8 +108,12 @@ fn take(
         if let Some(weight) = below(entry, "migration_weight") {
             match hundredths(weight) {
                 Some(number) => {
-                    let said = (number, place(weight));
-                    switches.weights.insert(tool.name.clone(), said);
+                    // Of two files the stricter one holds.
+                    let before = switches.weights.get(&tool.name);
+                    if before.is_none_or(|(before, _)| number < *before) {
+                        let said = (number, place(weight));
+                        switches.weights.insert(tool.name.clone(), said);
+                    }
                 }
                 None => unfit(weight, &key, "a whole number from 0 to 100"),
             }
@@ -287,4 +294,39 @@ fn hundredths(node: &Node) -> Option<u8> {
         return None;
     };
     text.parse().ok().filter(|weight| *weight <= 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_is_beside_the_application_however_that_is_named() {
+        for (app, expected) in [
+            ("app.py", "owlclaw.yaml"),
+            ("shop/app.py:app", "shop/owlclaw.yaml"),
+            ("shop.app", "shop/owlclaw.yaml"),
+            ("a.b.app:make", "a/b/owlclaw.yaml"),
+            ("app:app", "owlclaw.yaml"),
+        ] {
+            assert_eq!(beside(app), Path::new(expected), "{app}");
+        }
+    }
+
+    #[test]
+    fn of_two_files_the_stricter_holds() {
+        let mut switches = Switches::default();
+        let mut problems = Vec::new();
+        for text in [
+            "skills: {entries: {pay: {migration_weight: 0}, note: {enabled: false}}}",
+            "skills: {entries: {pay: {migration_weight: 100}, note: {enabled: true}}}",
+        ] {
+            let document = Document::parse("owlclaw.yaml", text, &mut problems).unwrap();
+            let origins = Origins::default();
+            take(&document, &mut switches, &origins, &mut problems);
+        }
+        assert!(problems.is_empty(), "{problems:?}");
+        assert_eq!(switches.weights["pay"].0, 0);
+        assert!(switches.off.contains_key("note"));
+    }
 }
