@@ -1,6 +1,9 @@
 //! What a person must agree to before it runs.
 
-use crate::{CallId, Digest, MAX_TEXT_BYTES, Note, NoteKind, checkpoint::hex, codec};
+use crate::{
+    CallId, Digest, MAX_TEXT_BYTES, Note, NoteKind,
+    codec::{self, hex},
+};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::{fmt, str::FromStr};

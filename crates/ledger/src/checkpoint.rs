@@ -20,7 +20,7 @@ pub use self::{
         CheckpointOptions, Checkpoints, DEFAULT_CHECKPOINT_ENTRIES, DEFAULT_CHECKPOINT_INTERVAL,
     },
 };
-use crate::Digest;
+use crate::{Digest, codec::hex};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -184,15 +184,6 @@ impl Checkpoint {
             signature,
         })
     }
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {

@@ -13,6 +13,14 @@ pub const MAX_MESSAGE_BYTES: usize = 4 * 1024;
 /// The most bytes of any other text that are kept.
 pub const MAX_TEXT_BYTES: usize = 1024;
 
+/// The reason of refusing what does not exist. Callers choose what it is called, so refusals for this
+/// reason are of the same kind whatever that is.
+pub const UNKNOWN_CAPABILITY: &str = "unknown";
+
+/// The reason of refusing what the caller may not know of. Such refusals are of the same kind as those
+/// of what does not exist, so that callers cannot tell the two apart by what is written and when.
+pub const HIDDEN_CAPABILITY: &str = "not_visible";
+
 /// A SHA-256 digest.
 pub type Digest = [u8; 32];
 

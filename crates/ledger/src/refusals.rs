@@ -2,7 +2,10 @@
 //!
 //! A refused call costs its caller nothing, so without this a caller in a loop would fill the disk.
 
-use crate::{End, MAX_TEXT_BYTES, Note, NoteKind, Outcome, Start, codec};
+use crate::{
+    End, HIDDEN_CAPABILITY, MAX_TEXT_BYTES, Note, NoteKind, Outcome, Start, UNKNOWN_CAPABILITY,
+    codec,
+};
 use serde_json::json;
 use std::{
     collections::HashMap,
@@ -13,14 +16,6 @@ use std::{
 /// The most refusals of the same principal, capability and reason that are written one by one in
 /// [`REFUSAL_WINDOW`] unless told otherwise.
 pub const DEFAULT_MAX_REFUSALS: u32 = 20;
-
-/// The reason of refusing what does not exist. Callers choose what it is called, so refusals for this
-/// reason are of the same kind whatever that is.
-pub const UNKNOWN_CAPABILITY: &str = "unknown";
-
-/// The reason of refusing what the caller may not know of. Such refusals are of the same kind as those
-/// of what does not exist, so that callers cannot tell the two apart by what is written and when.
-pub const HIDDEN_CAPABILITY: &str = "not_visible";
 
 /// For how long refusals of the same kind are counted together.
 pub const REFUSAL_WINDOW: Duration = Duration::from_secs(10);

@@ -2,7 +2,9 @@ use super::{Fault, Stop, Wrong};
 use crate::{
     Approval, ApprovalId, ApprovalRow, ApprovalState, CallId, Decision, Event, Filter,
     MAX_TEXT_BYTES, NoteFilter, NoteKind, NoteRecord, Noted, Outcome, QueryError, ReadLedger,
-    Verdict, checkpoint::hex, codec, shelf::KEEP_APPROVALS_US,
+    Verdict,
+    codec::{self, hex},
+    shelf::KEEP_APPROVALS_US,
 };
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
