@@ -20,7 +20,7 @@ pub use self::{
         CheckpointOptions, Checkpoints, DEFAULT_CHECKPOINT_ENTRIES, DEFAULT_CHECKPOINT_INTERVAL,
     },
 };
-use crate::{Digest, codec::hex};
+use crate::record::{codec::hex, entry::Digest};
 use serde_json::{Value, json};
 use std::path::Path;
 

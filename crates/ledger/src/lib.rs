@@ -35,63 +35,24 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod codec;
-mod entry;
-mod id;
-mod note;
-
-mod approval;
-mod operation;
-#[cfg(test)]
-mod operation_tests;
-mod shelf;
-
-mod memory;
-mod store;
-
-mod desk;
-mod index;
-mod rows;
-mod schema;
-mod sqlite;
-
-mod postgres;
-
 mod checkpoint;
+mod postgres;
 mod query;
-mod reader;
-mod statistics;
+mod record;
+mod recorder;
+mod sqlite;
+mod store;
 mod verify;
 
-mod queue;
-mod recorder;
-mod refusals;
-mod relay;
-mod witness;
-mod writer;
+#[cfg(test)]
+mod operation_tests;
 
 pub use crate::{
-    approval::{
-        Approval, ApprovalId, ApprovalProblem, ApprovalState, Approver, Binding, Decision,
-        MAX_PROOF_BYTES, MAX_REASON_BYTES, NewApproval, ParseApprovalIdError, PendingBounds,
-        Verdict,
-    },
     checkpoint::{
         Checkpoint, CheckpointOptions, Checkpoints, Continuity, ContinuityError,
         DEFAULT_CHECKPOINT_ENTRIES, DEFAULT_CHECKPOINT_INTERVAL, KeyError, PublicKey, Signature,
         SignatureError, SigningKey, check_continuity,
     },
-    codec::DecodeError,
-    desk::{ApprovalDesk, DeskError},
-    entry::{
-        Clipped, Cut, Delivery, Digest, End, Ended, Entry, Event, HIDDEN_CAPABILITY, Kind,
-        MAX_ARGUMENTS_BYTES, MAX_MESSAGE_BYTES, MAX_RESULT_BYTES, MAX_TEXT_BYTES, Outcome, Start,
-        Started, UNKNOWN_CAPABILITY,
-    },
-    id::{CallId, ParseCallIdError},
-    memory::MemoryLedger,
-    note::{MAX_DETAIL_BYTES, Note, NoteKind, Noted},
-    operation::{Claim, ClaimRefusal, Kept, KeyClaim, MAX_KEPT_BYTES, Operation, OperationOutcome},
     postgres::{
         DEFAULT_LEASE, DEFAULT_MAX_ATTEMPT, PostgresAddressError, PostgresDesk, PostgresLedger,
         PostgresOpenError, PostgresOptions, PostgresReader,
@@ -100,19 +61,43 @@ pub use crate::{
         ApprovalFilter, ApprovalRow, CallRecord, Counts, Cursor, Extent, Filter, IndexedCall,
         IndexedEnd, IndexedNote, KeyHeld, MAX_PAGE_BYTES, MAX_PAGE_ROWS, NoteFilter, NoteRecord,
         OPEN_CALLS, ParseCursorError, Place, QueryError, ReadLedger, StoredGroup, Usage,
+        statistics::{Bucket, Durations, Statistics, StatisticsQuery, Tally, statistics},
     },
-    queue::{COMMIT_BUCKETS, CommitTimes, Health},
-    reader::LedgerReader,
+    record::{
+        approval::{
+            Approval, ApprovalId, ApprovalProblem, ApprovalState, Approver, Binding, Decision,
+            MAX_PROOF_BYTES, MAX_REASON_BYTES, NewApproval, ParseApprovalIdError, PendingBounds,
+            Verdict,
+        },
+        codec::DecodeError,
+        entry::{
+            Clipped, Cut, Delivery, Digest, End, Ended, Entry, Event, HIDDEN_CAPABILITY, Kind,
+            MAX_ARGUMENTS_BYTES, MAX_MESSAGE_BYTES, MAX_RESULT_BYTES, MAX_TEXT_BYTES, Outcome,
+            Start, Started, UNKNOWN_CAPABILITY,
+        },
+        id::{CallId, ParseCallIdError},
+        note::{MAX_DETAIL_BYTES, Note, NoteKind, Noted},
+        operation::{
+            Claim, ClaimRefusal, Kept, KeyClaim, MAX_KEPT_BYTES, Operation, OperationOutcome,
+        },
+    },
     recorder::{
         ApprovalError, BeginError, CloseError, DEFAULT_MAX_UNWRITTEN, DEFAULT_MAX_UNWRITTEN_BYTES,
         DEFAULT_MAX_WAIT, Durability, Finished, OpenCall, RecordError, Recorder, RecorderOptions,
+        queue::{COMMIT_BUCKETS, CommitTimes, Health},
+        refusals::{DEFAULT_MAX_REFUSALS, REFUSAL_WINDOW},
         system_now_us,
+        witness::Witness,
     },
-    refusals::{DEFAULT_MAX_REFUSALS, REFUSAL_WINDOW},
-    schema::OpenError,
-    sqlite::SqliteLedger,
-    statistics::{Bucket, Durations, Statistics, StatisticsQuery, Tally, statistics},
-    store::{Account, Appended, Charge, Group, Interrupted, LedgerStore, StoreError, Tail},
+    sqlite::{
+        SqliteLedger,
+        desk::{ApprovalDesk, DeskError},
+        reader::LedgerReader,
+        schema::OpenError,
+    },
+    store::{
+        Account, Appended, Charge, Group, Interrupted, LedgerStore, StoreError, Tail,
+        memory::MemoryLedger,
+    },
     verify::{Fault, Report, SealedEvery, Trust, VerifyError, Wrong, verify, verify_telling},
-    witness::Witness,
 };

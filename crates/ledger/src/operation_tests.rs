@@ -2,11 +2,21 @@
 //! its lifetime, and the entries say what the rows say.
 
 use crate::{
-    Appended, Approval, ApprovalDesk, ApprovalId, ApprovalState, Approver, CallId, Claim,
-    ClaimRefusal, Decision, Digest, Durability, End, Entry, Event, Group, KeyClaim, Kind,
-    LedgerReader, LedgerStore, MemoryLedger, NewApproval, NoteKind, Operation, OperationOutcome,
-    Outcome, PendingBounds, ReadLedger, SqliteLedger, Start, Verdict, codec, shelf::at_once,
-    store::entries,
+    query::ReadLedger,
+    record::{
+        approval::{
+            Approval, ApprovalId, ApprovalState, Approver, Decision, NewApproval, PendingBounds,
+            Verdict,
+        },
+        codec,
+        entry::{Digest, End, Entry, Event, Kind, Outcome, Start},
+        id::CallId,
+        note::NoteKind,
+        operation::{Claim, ClaimRefusal, KeyClaim, Operation, OperationOutcome},
+    },
+    recorder::Durability,
+    sqlite::{SqliteLedger, desk::ApprovalDesk, reader::LedgerReader},
+    store::{Appended, Group, LedgerStore, entries, memory::MemoryLedger, shelf::at_once},
 };
 use proptest::prelude::*;
 use rusqlite::Connection;
@@ -219,7 +229,7 @@ impl Store {
             Self::Sqlite(_, path, _) => {
                 let connection = Connection::open(path).unwrap();
                 let mut select = connection.prepare("SELECT * FROM approval").unwrap();
-                let rows = select.query_map([], crate::rows::approval).unwrap();
+                let rows = select.query_map([], crate::sqlite::rows::approval).unwrap();
                 rows.map(Result::unwrap).collect()
             }
         }
@@ -328,7 +338,10 @@ async fn carry_out(mut store: Store, steps: Vec<(Step, Trouble)>) {
                         );
                     }
                     OperationOutcome::ApprovalRefused(problem) => {
-                        assert_eq!(problem, crate::ApprovalProblem::TooManyPending);
+                        assert_eq!(
+                            problem,
+                            crate::record::approval::ApprovalProblem::TooManyPending
+                        );
                         assert!(same.is_empty() && BOUNDS.per_principal <= pending as u64);
                     }
                     other => panic!("{other:?}"),
@@ -592,7 +605,7 @@ fn a_file_of_version_1_is_read_and_continued() {
         "it has no approvals yet"
     );
     let mut reader = LedgerReader::open(&path).unwrap();
-    let before = reader.recent(9, crate::Filter::default()).unwrap();
+    let before = reader.recent(9, crate::query::Filter::default()).unwrap();
     assert_eq!(before.len(), 4);
     let start = &before[3].started;
     assert_eq!(start.arguments.text, r#"{"to":"bob"}"#);
@@ -627,7 +640,7 @@ fn a_file_of_version_1_is_read_and_continued() {
     // A second opening changes nothing.
     drop(SqliteLedger::open(&path, Durability::Strict).unwrap());
     let mut reader = LedgerReader::open(&path).unwrap();
-    let after = reader.recent(9, crate::Filter::default()).unwrap();
+    let after = reader.recent(9, crate::query::Filter::default()).unwrap();
     assert_eq!(after.len(), before.len() + 1);
     assert!(before.iter().all(|record| after.contains(record)));
     ApprovalDesk::open(&path).unwrap();

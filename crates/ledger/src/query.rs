@@ -1,8 +1,16 @@
 //! What may be asked of a ledger, wherever it is kept.
 
+pub(crate) mod statistics;
+
 use crate::{
-    Approval, ApprovalId, ApprovalState, CallId, DecodeError, Digest, Ended, Entry, Kind, Noted,
-    Outcome, Started, Statistics, StatisticsQuery,
+    query::statistics::{Statistics, StatisticsQuery},
+    record::{
+        approval::{Approval, ApprovalId, ApprovalState},
+        codec::DecodeError,
+        entry::{Digest, Ended, Entry, Kind, Outcome, Started},
+        id::CallId,
+        note::Noted,
+    },
 };
 use std::{error::Error, fmt, ops::Range, str::FromStr, time::Duration};
 
@@ -214,7 +222,7 @@ pub struct Filter<'a> {
     pub capability: Option<&'a str>,
     /// Of this kind.
     pub kind: Option<Kind>,
-    /// Calls with this outcome, as [`crate::Outcome::as_str`] names it, or [`OPEN_CALLS`].
+    /// Calls with this outcome, as [`crate::record::entry::Outcome::as_str`] names it, or [`OPEN_CALLS`].
     pub outcome: Option<&'a str>,
     /// That were refused for this reason, as governance names it.
     pub reason: Option<&'a str>,
@@ -240,7 +248,7 @@ pub struct Filter<'a> {
 /// Which notes are asked for: those that meet every condition given.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoteFilter<'a> {
-    /// Of this kind, as [`crate::NoteKind::as_str`] names it.
+    /// Of this kind, as [`crate::record::note::NoteKind::as_str`] names it.
     pub kind: Option<&'a str>,
     /// By this actor.
     pub actor: Option<&'a str>,
@@ -443,7 +451,7 @@ pub struct ApprovalRow {
 pub struct IndexedEnd {
     /// The place of the entry that says so.
     pub sequence: u64,
-    /// How, as [`crate::Outcome::as_str`] names it.
+    /// How, as [`crate::record::entry::Outcome::as_str`] names it.
     pub outcome: String,
     /// Why it was refused, if it was.
     pub reason: Option<String>,

@@ -1,9 +1,26 @@
+//! Handing over of entries, and the thread that commits them in groups.
+
+pub(crate) mod queue;
+pub(crate) mod refusals;
+pub(crate) mod relay;
+pub(crate) mod witness;
+pub(crate) mod writer;
+
 use crate::{
-    Account, Approval, ApprovalId, ApprovalProblem, CallId, Charge, Claim, ClaimRefusal,
-    DEFAULT_MAX_REFUSALS, End, Health, KeyClaim, LedgerStore, MAX_KEPT_BYTES, NewApproval, Note,
-    Operation, OperationOutcome, Outcome, PendingBounds, Start, Verdict, Witness,
-    queue::{Shared, Slot, Unclaimed},
-    writer::{self, Ending},
+    record::{
+        approval::{Approval, ApprovalId, ApprovalProblem, NewApproval, PendingBounds, Verdict},
+        entry::{End, Outcome, Start},
+        id::CallId,
+        note::Note,
+        operation::{Claim, ClaimRefusal, KeyClaim, MAX_KEPT_BYTES, Operation, OperationOutcome},
+    },
+    recorder::{
+        queue::{Health, Shared, Slot, Unclaimed},
+        refusals::DEFAULT_MAX_REFUSALS,
+        witness::Witness,
+        writer::Ending,
+    },
+    store::{Account, Charge, LedgerStore},
 };
 use std::{
     io,
@@ -53,7 +70,7 @@ pub struct RecorderOptions {
     /// looked for four times in that time, so it may take a quarter longer.
     pub max_wait: Duration,
     /// The most refusals of the same principal, capability and reason that are written one by one
-    /// in [`crate::REFUSAL_WINDOW`]; further ones are counted and noted together.
+    /// in [`crate::recorder::refusals::REFUSAL_WINDOW`]; further ones are counted and noted together.
     pub max_refusals: u32,
     /// How many approvals may wait for a decision.
     pub pending_approvals: PendingBounds,
@@ -637,7 +654,7 @@ impl OpenCall {
     }
 
     /// As [`OpenCall::finish`], for a call that has claimed an idempotency key: keeps what to tell
-    /// whoever calls again with it, up to [`crate::MAX_KEPT_BYTES`]. A call that was denied or
+    /// whoever calls again with it, up to [`crate::record::operation::MAX_KEPT_BYTES`]. A call that was denied or
     /// invalid never ran and gives its key back.
     pub fn finish_keeping(self, end: &End<'_>, result: Option<&str>) -> Finished {
         self.finish_as(end, end.outcome.plain(), result)

@@ -1,11 +1,24 @@
+//! A ledger in an SQLite file, with the index that readers use.
+
+pub(crate) mod desk;
+pub(crate) mod index;
+pub(crate) mod reader;
+pub(crate) mod rows;
+pub(crate) mod schema;
+
 use crate::{
-    Appended, CallId, Digest, Durability, Group, Interrupted, LedgerStore, OpenError, Operation,
-    OperationOutcome, StoreError, Tail,
-    index::{self, IndexError, Target},
-    operation::{decode_outcomes, encode_outcomes},
-    rows::Rows,
-    schema::{explain, open_to_append, take},
-    shelf,
+    record::{
+        entry::Digest,
+        id::CallId,
+        operation::{Operation, OperationOutcome, decode_outcomes, encode_outcomes},
+    },
+    recorder::Durability,
+    sqlite::{
+        index::{IndexError, Target},
+        rows::Rows,
+        schema::{OpenError, explain, open_to_append, take},
+    },
+    store::{Appended, Group, Interrupted, LedgerStore, StoreError, Tail, shelf},
 };
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use sqlite_file::{FileIdentity, FileLock};
@@ -26,8 +39,8 @@ const MIN_CATCH_UP: u64 = 2048;
 const MAX_OPEN_ENTRIES: u64 = 100_000;
 
 /// A ledger in a `SQLite` file, which only this process may append to. Any program may read it
-/// meanwhile; [`crate::LedgerReader`] does. Another process of ours may decide approvals meanwhile;
-/// [`crate::ApprovalDesk`] does.
+/// meanwhile; [`crate::sqlite::reader::LedgerReader`] does. Another process of ours may decide approvals meanwhile;
+/// [`crate::sqlite::desk::ApprovalDesk`] does.
 ///
 /// Each group is one row of one table. An index with a row for each call is made when there is
 /// nothing to append, and completed whenever the ledger is opened.

@@ -1,6 +1,13 @@
-use crate::{
-    CallId, Digest, Entry, Operation, OperationOutcome,
+//! Stores of entries: the trait, what calls may claim in them, and one in memory.
+
+pub(crate) mod memory;
+pub(crate) mod shelf;
+
+use crate::record::{
     codec::{self, DecodeError},
+    entry::{Digest, Entry},
+    id::CallId,
+    operation::{Operation, OperationOutcome},
 };
 use sha2::{Digest as _, Sha256};
 use std::{error::Error, sync::Arc};
@@ -16,7 +23,7 @@ pub trait LedgerStore: Send + 'static {
     fn tail(&self) -> Tail;
 
     /// The calls that an earlier process began and did not end. The recorder writes
-    /// [`Outcome::Unknown`](crate::Outcome::Unknown) for each before anything else.
+    /// [`Outcome::Unknown`](crate::record::entry::Outcome::Unknown) for each before anything else.
     fn interrupted(&self) -> &[Interrupted] {
         &[]
     }

@@ -15,8 +15,14 @@ mod seals;
 
 use self::{approvals::Missing, index::IndexCheck, seals::Seals};
 use crate::{
-    DecodeError, Digest, Place, PublicKey, QueryError, ReadLedger, SignatureError, StoredGroup,
-    Tail, codec, system_now_us,
+    checkpoint::{PublicKey, SignatureError},
+    query::{Place, QueryError, ReadLedger, StoredGroup},
+    record::{
+        codec::{self, DecodeError},
+        entry::Digest,
+    },
+    recorder::system_now_us,
+    store::Tail,
 };
 use std::{
     fmt, io,
@@ -37,7 +43,7 @@ pub struct Trust<'a> {
     pub every: Option<SealedEvery>,
 }
 
-/// How often a ledger is sealed: see [`crate::CheckpointOptions`].
+/// How often a ledger is sealed: see [`crate::checkpoint::CheckpointOptions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealedEvery {
     /// After so many entries.

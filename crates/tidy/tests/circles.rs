@@ -22,10 +22,6 @@ const STANDING: &[(&str, &str)] = &[
     ("gateway", "resources skills"),
     ("governance", "combined condition policy prepared"),
     (
-        "ledger",
-        "approval checkpoint codec entry note operation query queue recorder refusals statistics store witness writer",
-    ),
-    (
         "mcp-service",
         "ask connection context engine observe resume service",
     ),

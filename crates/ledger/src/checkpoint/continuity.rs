@@ -5,7 +5,10 @@
 //! are used and keys that have run. The file of checkpoints remembers.
 
 use super::{Checkpoint, Filed, file};
-use crate::{NoteFilter, NoteKind, QueryError, ReadLedger};
+use crate::{
+    query::{NoteFilter, QueryError, ReadLedger},
+    record::note::NoteKind,
+};
 use std::{
     io,
     path::{Path, PathBuf},

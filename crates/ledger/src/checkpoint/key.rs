@@ -202,7 +202,7 @@ impl fmt::Debug for PublicKey {
 impl fmt::Display for PublicKey {
     /// Its name, in hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::codec::hex(&self.name()))
+        f.write_str(&crate::record::codec::hex(&self.name()))
     }
 }
 

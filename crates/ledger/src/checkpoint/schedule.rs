@@ -1,7 +1,14 @@
 //! When a ledger is sealed.
 
 use super::{Checkpoint, Filed, SigningKey, file};
-use crate::{Clipped, DEFAULT_MAX_UNWRITTEN, NoteKind, Noted, Tail, Witness};
+use crate::{
+    record::{
+        entry::Clipped,
+        note::{NoteKind, Noted},
+    },
+    recorder::{DEFAULT_MAX_UNWRITTEN, witness::Witness},
+    store::Tail,
+};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 /// Entries after which there is a checkpoint unless told otherwise.
@@ -28,11 +35,11 @@ pub struct CheckpointOptions {
     /// Whether other servers append to the same ledger. If none does, the checkpoint at close says
     /// that nothing comes after it but a server that begins with one.
     pub shared: bool,
-    /// How many calls may be open or unwritten at once: [`crate::RecorderOptions::max_unwritten`].
+    /// How many calls may be open or unwritten at once: [`crate::recorder::RecorderOptions::max_unwritten`].
     pub max_unwritten: usize,
 }
 
-/// Seals a ledger when it is time: a [`Witness`] for [`crate::Recorder::spawn_witnessed`].
+/// Seals a ledger when it is time: a [`Witness`] for [`crate::recorder::Recorder::spawn_witnessed`].
 #[derive(Debug)]
 pub struct Checkpoints {
     options: CheckpointOptions,

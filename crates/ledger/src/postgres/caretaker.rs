@@ -10,8 +10,13 @@ use super::{
     session::{Session, SessionError, within},
 };
 use crate::{
-    CallId, End as CallEnd, Operation, Outcome, codec,
-    shelf::{self, Applied},
+    record::{
+        codec,
+        entry::{End as CallEnd, Outcome},
+        id::CallId,
+        operation::Operation,
+    },
+    store::shelf::{self, Applied},
 };
 use std::{
     sync::{Arc, mpsc},

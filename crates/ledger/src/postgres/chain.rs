@@ -10,9 +10,11 @@ use super::{
     session::{Session, SessionError, Values},
 };
 use crate::{
-    Appended, Charge, Group, Operation, OperationOutcome, Tail,
-    operation::{decode_outcomes, encode_outcomes},
-    shelf::{self, Applied},
+    record::operation::{Operation, OperationOutcome, decode_outcomes, encode_outcomes},
+    store::{
+        Appended, Charge, Group, Tail,
+        shelf::{self, Applied},
+    },
 };
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;

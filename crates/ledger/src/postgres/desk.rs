@@ -9,8 +9,12 @@ use super::{
     session::{Session, SessionError, within},
 };
 use crate::{
-    Approval, ApprovalId, DeskError, Operation, OperationOutcome, Verdict,
-    shelf::{self, Applied},
+    record::{
+        approval::{Approval, ApprovalId, Verdict},
+        operation::{Operation, OperationOutcome},
+    },
+    sqlite::desk::DeskError,
+    store::shelf::{self, Applied},
 };
 use uuid::Uuid;
 

@@ -9,9 +9,13 @@ use super::{
     text::stored,
 };
 use crate::{
-    CallId, Ended, Event, Noted, Outcome, Started,
-    codec::{self, DecodeError},
-    index::MAX_INDEXED,
+    record::{
+        codec::{self, DecodeError},
+        entry::{Ended, Event, Outcome, Started},
+        id::CallId,
+        note::Noted,
+    },
+    sqlite::index::MAX_INDEXED,
 };
 use std::{collections::HashMap, error::Error as StdError};
 use tokio_postgres::Error;
@@ -453,7 +457,7 @@ fn bounded(number: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Durations;
+    use crate::query::statistics::Durations;
     use proptest::prelude::*;
 
     proptest! {

@@ -27,7 +27,10 @@ pub use self::{
     options::{DEFAULT_LEASE, DEFAULT_MAX_ATTEMPT, PostgresAddressError, PostgresOptions},
     reader::PostgresReader,
 };
-use crate::{Appended, Durability, Group, LedgerStore, StoreError, Tail};
+use crate::{
+    recorder::Durability,
+    store::{Appended, Group, LedgerStore, StoreError, Tail},
+};
 use std::sync::Arc;
 use tokio_postgres::error::SqlState;
 

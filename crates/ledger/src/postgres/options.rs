@@ -1,7 +1,7 @@
 //! Where the database is, and how it is used.
 
 use super::chain::ChargeStatements;
-use crate::{Durability, system_now_us};
+use crate::recorder::{Durability, system_now_us};
 use std::{fmt, sync::Arc, time::Duration};
 use tokio_postgres::{
     Config,
@@ -116,7 +116,7 @@ impl PostgresOptions {
     /// first three are its key. The name goes into statements as it is. Without a table no charges are
     /// taken ([`LedgerStore::takes_charges`]).
     ///
-    /// [`LedgerStore::takes_charges`]: crate::LedgerStore::takes_charges
+    /// [`LedgerStore::takes_charges`]: crate::store::LedgerStore::takes_charges
     #[must_use]
     pub fn with_charges(mut self, table: &str) -> Self {
         self.charges = Some(Arc::new(ChargeStatements::new(table)));
@@ -126,7 +126,7 @@ impl PostgresOptions {
     /// What time it is, in microseconds since 1970, where it is looked for what has expired; the
     /// system's clock unless told otherwise. For tests, as that of [`RecorderOptions`] is.
     ///
-    /// [`RecorderOptions`]: crate::RecorderOptions
+    /// [`RecorderOptions`]: crate::recorder::RecorderOptions
     #[must_use]
     pub fn with_now(mut self, now: fn() -> u64) -> Self {
         self.now = now;

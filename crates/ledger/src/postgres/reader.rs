@@ -13,9 +13,16 @@ use super::{
     session::{Session, SessionError},
 };
 use crate::{
-    Approval, ApprovalFilter, ApprovalId, ApprovalRow, CallId, CallRecord, Counts, Digest, Extent,
-    Filter, IndexedCall, IndexedNote, KeyHeld, NoteFilter, NoteRecord, QueryError, ReadLedger,
-    Statistics, StatisticsQuery, StoredGroup, Usage,
+    query::{
+        ApprovalFilter, ApprovalRow, CallRecord, Counts, Extent, Filter, IndexedCall, IndexedNote,
+        KeyHeld, NoteFilter, NoteRecord, QueryError, ReadLedger, StoredGroup, Usage,
+        statistics::{Statistics, StatisticsQuery},
+    },
+    record::{
+        approval::{Approval, ApprovalId},
+        entry::Digest,
+        id::CallId,
+    },
 };
 use std::{ops::Range, time::Duration};
 use tokio_postgres::{Error, config::TargetSessionAttrs, error::SqlState};

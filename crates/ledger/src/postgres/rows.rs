@@ -5,9 +5,12 @@ use super::{
     text::{restored, stored},
 };
 use crate::{
-    Approval, ApprovalId, ApprovalState, Approver, CallId, Decision, Kept, KeyClaim, NewApproval,
-    Verdict,
-    shelf::{KEEP_APPROVALS_US, KeyRow, KeyState, Shelf},
+    record::{
+        approval::{Approval, ApprovalId, ApprovalState, Approver, Decision, NewApproval, Verdict},
+        id::CallId,
+        operation::{Kept, KeyClaim},
+    },
+    store::shelf::{KEEP_APPROVALS_US, KeyRow, KeyState, Shelf},
 };
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
@@ -300,7 +303,7 @@ fn key_row(row: &Row) -> Result<KeyRow, Error> {
 }
 
 /// Bytes of another length are a digest of nothing.
-pub(super) fn digest(bytes: &[u8]) -> crate::Digest {
+pub(super) fn digest(bytes: &[u8]) -> crate::record::entry::Digest {
     bytes.try_into().unwrap_or_default()
 }
 

@@ -1,7 +1,7 @@
 //! One connection to the database.
 
 use super::{PostgresOpenError, PostgresOptions};
-use crate::{DecodeError, Durability};
+use crate::{record::codec::DecodeError, recorder::Durability};
 use std::{collections::HashMap, time::Duration};
 use tokio::{task::JoinHandle, time};
 use tokio_postgres::{Client, Error, NoTls, Row, Statement, error::SqlState, types::ToSql};

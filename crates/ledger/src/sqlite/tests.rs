@@ -1,6 +1,9 @@
 use super::*;
-use crate::ReadLedger;
-use crate::{End, Kind, Outcome, Start, codec};
+use crate::query::ReadLedger;
+use crate::record::{
+    codec,
+    entry::{End, Kind, Outcome, Start},
+};
 
 /// A group of one call whose arguments take up `bytes`.
 fn body(bytes: usize) -> (Vec<u8>, u64) {
@@ -183,7 +186,7 @@ async fn damage_is_told_and_not_built_upon() {
     drop(store);
     let error = SqliteLedger::open(&path, Durability::Strict).unwrap_err();
     assert!(matches!(error, OpenError::Database { .. }), "{error:?}");
-    let mut reader = crate::LedgerReader::open(&path).unwrap();
+    let mut reader = crate::sqlite::reader::LedgerReader::open(&path).unwrap();
     assert!(reader.count().is_err());
 }
 
@@ -201,7 +204,7 @@ async fn a_log_that_somebody_s_reading_made_long_does_not_stay_so() {
     let _: i64 = snapshot.query_row(read, [], |row| row.get(0)).unwrap();
     let large = body(16_000);
     let many = (large.0.repeat(64), large.1 * 64);
-    let limit = u64::try_from(crate::schema::MAX_KEPT_LOG_BYTES).unwrap();
+    let limit = u64::try_from(crate::sqlite::schema::MAX_KEPT_LOG_BYTES).unwrap();
     while log_bytes().unwrap() <= limit {
         append(&mut store, &many).await.unwrap();
     }

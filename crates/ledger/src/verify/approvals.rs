@@ -1,10 +1,14 @@
 use super::{Fault, Stop, Wrong};
 use crate::{
-    Approval, ApprovalId, ApprovalRow, ApprovalState, CallId, Decision, Event, Filter,
-    MAX_TEXT_BYTES, NoteFilter, NoteKind, NoteRecord, Noted, Outcome, QueryError, ReadLedger,
-    Verdict,
-    codec::{self, hex},
-    shelf::KEEP_APPROVALS_US,
+    query::{ApprovalRow, Filter, NoteFilter, NoteRecord, QueryError, ReadLedger},
+    record::{
+        approval::{Approval, ApprovalId, ApprovalState, Decision, Verdict},
+        codec::{self, hex},
+        entry::{Event, MAX_TEXT_BYTES, Outcome},
+        id::CallId,
+        note::{NoteKind, Noted},
+    },
+    store::shelf::KEEP_APPROVALS_US,
 };
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};

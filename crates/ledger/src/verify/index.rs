@@ -1,8 +1,12 @@
 use super::{Fault, Stop, Wrong};
 use crate::{
-    CallId, Ended, Event, Extent, IndexedCall, IndexedEnd, IndexedNote, Noted, Outcome, Place,
-    QueryError, ReadLedger, Started,
-    index::{MAX_INDEXED, reason},
+    query::{Extent, IndexedCall, IndexedEnd, IndexedNote, Place, QueryError, ReadLedger},
+    record::{
+        entry::{Ended, Event, Outcome, Started},
+        id::CallId,
+        note::Noted,
+    },
+    sqlite::index::{MAX_INDEXED, reason},
 };
 use std::collections::{HashMap, VecDeque};
 

@@ -1,5 +1,11 @@
 use super::{Fault, Stop, Wrong};
-use crate::{KeyHeld, MAX_TEXT_BYTES, Outcome, QueryError, ReadLedger, codec};
+use crate::{
+    query::{KeyHeld, QueryError, ReadLedger},
+    record::{
+        codec,
+        entry::{MAX_TEXT_BYTES, Outcome},
+    },
+};
 
 /// How often a row is compared that a server may have changed while it was.
 const MAX_ATTEMPTS: usize = 3;

@@ -1,7 +1,10 @@
 use super::{Fault, Stop, Trust, VerifyError, Wrong};
 use crate::{
-    Checkpoint, Event, PublicKey, ReadLedger, SealedEvery, SignatureError, Tail,
-    checkpoint::{self, Filed, Lines},
+    checkpoint::{self, Checkpoint, Filed, Lines, PublicKey, SignatureError},
+    query::ReadLedger,
+    record::entry::Event,
+    store::Tail,
+    verify::SealedEvery,
 };
 use std::{io, path::PathBuf};
 
@@ -231,7 +234,7 @@ impl Seals {
 /// The checkpoint that an entry is, `None` inside if it cannot be read, and what it says of the file.
 fn sealed_by(event: &Event) -> Option<(Option<Checkpoint>, Option<Filed>)> {
     match event {
-        Event::Noted(noted) if noted.kind == crate::NoteKind::CHECKPOINT => {
+        Event::Noted(noted) if noted.kind == crate::record::note::NoteKind::CHECKPOINT => {
             let detail = &noted.detail.text;
             Some((Checkpoint::from_json(detail), Filed::of(detail)))
         }

@@ -1,5 +1,12 @@
 use super::super::{rows::signed, session::Session, text::stored};
-use crate::{CallId, CallRecord, DecodeError, Event, Filter, OPEN_CALLS, QueryError, codec};
+use crate::{
+    query::{CallRecord, Filter, OPEN_CALLS, QueryError},
+    record::{
+        codec::{self, DecodeError},
+        entry::Event,
+        id::CallId,
+    },
+};
 use tokio_postgres::{Row, types::ToSql};
 
 /// The columns of a call with the bytes of its two entries, of the calls that are selected.
@@ -47,7 +54,7 @@ fn condition(filter: &Filter<'_>) -> (String, Values) {
     let texts = [
         ("principal", filter.principal),
         ("capability", filter.capability),
-        ("kind", filter.kind.map(crate::Kind::as_str)),
+        ("kind", filter.kind.map(crate::record::entry::Kind::as_str)),
         ("outcome", filter.outcome.filter(|it| *it != OPEN_CALLS)),
         ("reason", filter.reason),
         ("request_id", filter.request_id),

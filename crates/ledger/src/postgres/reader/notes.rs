@@ -7,7 +7,12 @@ use super::{
     calls::Values,
 };
 use crate::{
-    Approval, ApprovalFilter, DecodeError, Event, NoteFilter, NoteRecord, QueryError, codec,
+    query::{ApprovalFilter, NoteFilter, NoteRecord, QueryError},
+    record::{
+        approval::Approval,
+        codec::{self, DecodeError},
+        entry::Event,
+    },
 };
 use tokio_postgres::{Row, types::ToSql};
 

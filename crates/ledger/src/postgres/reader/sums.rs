@@ -4,7 +4,11 @@ use super::super::{
     text::{restored, stored},
 };
 use crate::{
-    Bucket, Counts, Kind, QueryError, Statistics, StatisticsQuery, Tally, Usage, statistics::DAY_US,
+    query::{
+        Counts, QueryError, Usage,
+        statistics::{Bucket, DAY_US, Statistics, StatisticsQuery, Tally},
+    },
+    record::entry::Kind,
 };
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 use tokio_postgres::{Error, Row};

@@ -6,8 +6,11 @@ use super::super::{
     text::{restored, stored},
 };
 use crate::{
-    ApprovalId, ApprovalRow, CallId, Digest, Extent, IndexedCall, IndexedEnd, IndexedNote, KeyHeld,
-    MAX_PAGE_BYTES, MAX_PAGE_ROWS, Place, QueryError, StoredGroup,
+    query::{
+        ApprovalRow, Extent, IndexedCall, IndexedEnd, IndexedNote, KeyHeld, MAX_PAGE_BYTES,
+        MAX_PAGE_ROWS, Place, QueryError, StoredGroup,
+    },
+    record::{approval::ApprovalId, entry::Digest, id::CallId},
 };
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;

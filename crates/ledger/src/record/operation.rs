@@ -4,10 +4,14 @@
 //! no approval is used by a call that is not on record, and no call is on record as having used
 //! one that can be used again.
 
-use crate::{
-    Approval, ApprovalId, ApprovalProblem, ApprovalState, Approver, CallId, Decision, DecodeError,
-    Digest, NewApproval, Outcome, PendingBounds, Verdict,
-    codec::{Input, put_option, put_text, put_u64},
+use crate::record::{
+    approval::{
+        Approval, ApprovalId, ApprovalProblem, ApprovalState, Approver, Decision, NewApproval,
+        PendingBounds, Verdict,
+    },
+    codec::{DecodeError, Input, put_option, put_text, put_u64},
+    entry::{Digest, Outcome},
+    id::CallId,
 };
 
 /// The most bytes of a result that are kept for a call's key; a larger one is not.
@@ -64,7 +68,7 @@ pub enum Claim {
     Approval {
         /// Which.
         approval: ApprovalId,
-        /// What the call is: [`crate::Binding::digest`].
+        /// What the call is: [`crate::record::approval::Binding::digest`].
         binding: Digest,
     },
     /// An idempotency key, under which no other call runs.

@@ -1,4 +1,4 @@
-use crate::{Noted, Tail};
+use crate::{record::note::Noted, store::Tail};
 
 /// Sees what has been stored, on the thread that stores it, and may have something to add, such as
 /// a signed checkpoint. It must not take long: nothing is stored meanwhile.
@@ -20,7 +20,7 @@ pub trait Witness: Send + 'static {
     fn closing(&mut self, tail: Tail, now_us: u64) -> Option<Noted>;
 
     /// The reason why the ledger is not witnessed as it should be at present, for
-    /// [`crate::Health::seal_error`]. It is asked about once a second.
+    /// [`crate::recorder::queue::Health::seal_error`]. It is asked about once a second.
     fn trouble(&self) -> Option<String> {
         None
     }

@@ -1,4 +1,4 @@
-use crate::{ApprovalId, CallId, Noted};
+use crate::record::{approval::ApprovalId, id::CallId, note::Noted};
 use std::fmt;
 
 /// The most bytes of a call's arguments that are kept; of longer ones the beginning and a digest.

@@ -2,9 +2,10 @@
 //!
 //! A refused call costs its caller nothing, so without this a caller in a loop would fill the disk.
 
-use crate::{
-    End, HIDDEN_CAPABILITY, MAX_TEXT_BYTES, Note, NoteKind, Outcome, Start, UNKNOWN_CAPABILITY,
+use crate::record::{
     codec,
+    entry::{End, HIDDEN_CAPABILITY, MAX_TEXT_BYTES, Outcome, Start, UNKNOWN_CAPABILITY},
+    note::{Note, NoteKind},
 };
 use serde_json::json;
 use std::{

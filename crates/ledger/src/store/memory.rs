@@ -1,8 +1,14 @@
 use crate::{
-    Appended, Approval, ApprovalId, ApprovalState, CallId, Entry, Group, LedgerStore, NewApproval,
-    OperationOutcome, StoreError, Tail,
-    shelf::{self, KeyRow, KeyState, Shelf},
-    store::entries,
+    record::{
+        approval::{Approval, ApprovalId, ApprovalState, NewApproval},
+        entry::Entry,
+        id::CallId,
+        operation::OperationOutcome,
+    },
+    store::{
+        Appended, Group, LedgerStore, StoreError, Tail, entries,
+        shelf::{self, KeyRow, KeyState, Shelf},
+    },
 };
 use std::{
     collections::BTreeMap,

@@ -1,6 +1,8 @@
 use super::{calls::Groups, signed};
 use crate::{
-    Approval, ApprovalFilter, DecodeError, Event, NoteFilter, NoteRecord, QueryError, rows,
+    query::{ApprovalFilter, NoteFilter, NoteRecord, QueryError},
+    record::{approval::Approval, codec::DecodeError, entry::Event},
+    sqlite::rows,
 };
 use rusqlite::{Connection, ToSql, Transaction, params_from_iter};
 

@@ -1,8 +1,8 @@
 //! What a reader has indexed for itself, because the ledger has not yet.
 
 use crate::{
-    QueryError,
-    index::{self, CALL_COLUMNS, NOTE_COLUMNS, Target},
+    query::QueryError,
+    sqlite::index::{self, CALL_COLUMNS, NOTE_COLUMNS, Target},
 };
 use rusqlite::{Connection, Transaction};
 

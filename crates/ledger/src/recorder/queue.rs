@@ -1,10 +1,19 @@
 //! What callers and the writer share: one buffer of entries, and who waits for it.
 
 use crate::{
-    Appended, CallId, Charge, Durability, End, Note, Noted, Operation, OperationOutcome, Outcome,
-    RecordError, RecorderOptions, Start, Tail, codec,
-    refusals::Refusals,
-    relay::{self, Waiter},
+    record::{
+        codec,
+        entry::{End, Outcome, Start},
+        id::CallId,
+        note::{Note, Noted},
+        operation::{Operation, OperationOutcome},
+    },
+    recorder::{
+        Durability, RecordError, RecorderOptions,
+        refusals::Refusals,
+        relay::{self, Waiter},
+    },
+    store::{Appended, Charge, Tail},
 };
 use std::{
     future::poll_fn,
@@ -407,7 +416,7 @@ impl Shared {
     }
 
     /// Hands over the ends of calls that an earlier process began. They take no room.
-    pub(crate) fn push_interrupted(&self, calls: &[crate::Interrupted]) {
+    pub(crate) fn push_interrupted(&self, calls: &[crate::store::Interrupted]) {
         let mut queue = self.lock();
         for call in calls {
             let end = End {

@@ -1,6 +1,11 @@
 use super::signed;
 use crate::{
-    CallId, CallRecord, DecodeError, Event, Filter, OPEN_CALLS, Outcome, QueryError, codec,
+    query::{CallRecord, Filter, OPEN_CALLS, QueryError},
+    record::{
+        codec::{self, DecodeError},
+        entry::{Event, Outcome},
+        id::CallId,
+    },
 };
 use rusqlite::{Row, ToSql, Transaction, params_from_iter};
 use std::collections::VecDeque;
@@ -76,7 +81,11 @@ fn condition(filter: &Filter<'_>) -> Option<Condition> {
     let texts = [
         ("capability", filter.capability, Some("call_by_capability")),
         ("principal", filter.principal, Some("call_by_principal")),
-        ("kind", filter.kind.map(crate::Kind::as_str), None),
+        (
+            "kind",
+            filter.kind.map(crate::record::entry::Kind::as_str),
+            None,
+        ),
     ];
     for (column, text, by) in texts {
         if let Some(text) = text {

@@ -2,8 +2,8 @@
 
 use super::{MAX_INDEXED, rows::reason};
 use crate::{
-    Ended, Outcome, Tally,
-    statistics::{day_of, month_of},
+    query::statistics::{Tally, day_of, month_of},
+    record::entry::{Ended, Outcome},
 };
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::BTreeMap;

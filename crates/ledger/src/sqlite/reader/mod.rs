@@ -7,10 +7,17 @@ mod tail;
 mod whole;
 
 use crate::{
-    Approval, ApprovalFilter, ApprovalId, ApprovalRow, CallId, CallRecord, Counts, Digest, Extent,
-    Filter, IndexedCall, IndexedNote, KeyHeld, NoteFilter, NoteRecord, OpenError, QueryError,
-    ReadLedger, Statistics, StatisticsQuery, StoredGroup, Usage,
-    schema::{explain, open_to_read},
+    query::{
+        ApprovalFilter, ApprovalRow, CallRecord, Counts, Extent, Filter, IndexedCall, IndexedNote,
+        KeyHeld, NoteFilter, NoteRecord, QueryError, ReadLedger, StoredGroup, Usage,
+        statistics::{Statistics, StatisticsQuery},
+    },
+    record::{
+        approval::{Approval, ApprovalId},
+        entry::Digest,
+        id::CallId,
+    },
+    sqlite::schema::{OpenError, explain, open_to_read},
 };
 use rusqlite::{Connection, Transaction};
 use std::{ops::Range, path::Path, time::Duration};

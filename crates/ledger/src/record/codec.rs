@@ -4,10 +4,14 @@
 //! that many bytes. They are written while a call waits, so there is nothing to look up and nothing
 //! to allocate; they are read back rarely.
 
-use crate::{
-    ApprovalId, CallId, Clipped, Cut, Digest, End, Ended, Event, Kind, MAX_ARGUMENTS_BYTES,
-    MAX_DETAIL_BYTES, MAX_MESSAGE_BYTES, MAX_RESULT_BYTES, MAX_TEXT_BYTES, Note, NoteKind, Noted,
-    Outcome, Start, Started,
+use crate::record::{
+    approval::ApprovalId,
+    entry::{
+        Clipped, Cut, Digest, End, Ended, Event, Kind, MAX_ARGUMENTS_BYTES, MAX_MESSAGE_BYTES,
+        MAX_RESULT_BYTES, MAX_TEXT_BYTES, Outcome, Start, Started,
+    },
+    id::CallId,
+    note::{MAX_DETAIL_BYTES, Note, NoteKind, Noted},
 };
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;

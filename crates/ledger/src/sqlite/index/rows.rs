@@ -2,7 +2,11 @@ use super::{
     MAX_INDEXED, Target,
     sums::{Sums, add_up},
 };
-use crate::{CallId, Ended, Event, Noted, Outcome, Started};
+use crate::record::{
+    entry::{Ended, Event, Outcome, Started},
+    id::CallId,
+    note::Noted,
+};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashMap;
 

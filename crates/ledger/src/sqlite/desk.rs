@@ -1,10 +1,12 @@
 //! Deciding approvals beside a running server.
 
 use crate::{
-    Approval, ApprovalId, ApprovalProblem, OpenError, Verdict,
-    rows::Rows,
-    schema::open_to_decide,
-    shelf::{Shelf, at_once},
+    record::approval::{Approval, ApprovalId, ApprovalProblem, Verdict},
+    sqlite::{
+        rows::Rows,
+        schema::{OpenError, open_to_decide},
+    },
+    store::shelf::{Shelf, at_once},
 };
 use rusqlite::{Connection, TransactionBehavior};
 use std::{error::Error, path::Path};

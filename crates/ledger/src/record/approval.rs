@@ -1,8 +1,10 @@
 //! What a person must agree to before it runs.
 
-use crate::{
-    CallId, Digest, MAX_TEXT_BYTES, Note, NoteKind,
+use crate::record::{
     codec::{self, hex},
+    entry::{Digest, MAX_TEXT_BYTES},
+    id::CallId,
+    note::{Note, NoteKind},
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -171,7 +173,7 @@ pub struct NewApproval {
     /// What, as `kind/name`.
     pub capability: String,
     /// The arguments as JSON text, already redacted, as the decider sees them. No approval is made
-    /// of longer ones than [`crate::MAX_ARGUMENTS_BYTES`], since they would be cut.
+    /// of longer ones than [`crate::record::entry::MAX_ARGUMENTS_BYTES`], since they would be cut.
     pub arguments: String,
     /// The version of the rules that ask for it.
     pub policy_version: u64,

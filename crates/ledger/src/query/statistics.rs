@@ -1,7 +1,11 @@
 //! Calls in numbers: how many, how they ended, what they cost, how long they took.
 
 use crate::{
-    HIDDEN_CAPABILITY, Kind, NoteFilter, NoteKind, Noted, Outcome, QueryError, ReadLedger,
+    query::{NoteFilter, QueryError, ReadLedger},
+    record::{
+        entry::{HIDDEN_CAPABILITY, Kind, Outcome},
+        note::{NoteKind, Noted},
+    },
 };
 use serde_json::Value;
 use std::{collections::BTreeMap, time::Duration};

@@ -5,8 +5,12 @@
 
 use super::{signed, tail::Tail};
 use crate::{
-    ApprovalId, ApprovalRow, CallId, Digest, Extent, IndexedCall, IndexedEnd, IndexedNote, KeyHeld,
-    MAX_PAGE_BYTES, MAX_PAGE_ROWS, Place, QueryError, StoredGroup, rows,
+    query::{
+        ApprovalRow, Extent, IndexedCall, IndexedEnd, IndexedNote, KeyHeld, MAX_PAGE_BYTES,
+        MAX_PAGE_ROWS, Place, QueryError, StoredGroup,
+    },
+    record::{approval::ApprovalId, entry::Digest, id::CallId},
+    sqlite::rows,
 };
 use rusqlite::{Connection, OptionalExtension, Row};
 use uuid::Uuid;

@@ -1,6 +1,6 @@
 //! What a ledger file looks like.
 
-use crate::index;
+use crate::sqlite::index;
 use rusqlite::{Connection, TransactionBehavior};
 use sqlite_file::{Access, CreateError, FileLock, Format, LockError, Unusable, keep_a_log};
 use std::{

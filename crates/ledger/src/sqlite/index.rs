@@ -11,7 +11,7 @@ mod tables;
 use self::rows::{Place, Rows};
 pub(crate) use self::tables::{CALL_COLUMNS, NOTE_COLUMNS, is_current, prepare, tables};
 pub(crate) use self::{rows::reason, sums::Used};
-use crate::codec::{self, DecodeError};
+use crate::record::codec::{self, DecodeError};
 use rusqlite::Connection;
 use std::error::Error;
 

@@ -1,8 +1,13 @@
 //! The thread that stores what the queue holds.
 
 use crate::{
-    CallId, Durability, Group, LedgerStore, Witness,
-    queue::{Batch, Shared, Work},
+    record::id::CallId,
+    recorder::{
+        Durability,
+        queue::{Batch, Shared, Work},
+        witness::Witness,
+    },
+    store::{Group, LedgerStore},
 };
 use std::{
     error::Error,

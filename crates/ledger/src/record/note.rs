@@ -1,6 +1,6 @@
 //! What happens to the ledger and the rules, rather than in a call.
 
-use crate::Clipped;
+use crate::record::entry::Clipped;
 use std::{borrow::Cow, fmt};
 
 /// The most bytes of a note's detail that are kept; of longer ones the beginning and a digest.

@@ -1,8 +1,13 @@
 use super::{calls::NOT_IN_TAIL, signed};
 use crate::{
-    Bucket, Counts, Kind, QueryError, Statistics, StatisticsQuery, Tally, Usage,
-    index::{MAX_INDEXED, Used},
-    statistics::{DAY_US, day_of, first_day, month_of},
+    query::{
+        Counts, QueryError, Usage,
+        statistics::{
+            Bucket, DAY_US, Statistics, StatisticsQuery, Tally, day_of, first_day, month_of,
+        },
+    },
+    record::entry::Kind,
+    sqlite::index::{MAX_INDEXED, Used},
 };
 use rusqlite::{Connection, Row, ToSql, Transaction, params, params_from_iter};
 use std::{collections::BTreeMap, ops::Range, time::Duration};
@@ -425,7 +430,7 @@ fn day_agrees(snapshot: &Transaction<'_>, day: i64) -> Result<bool, QueryError> 
 }
 
 fn damaged() -> QueryError {
-    QueryError::Damaged(crate::DecodeError::Unknown)
+    QueryError::Damaged(crate::record::codec::DecodeError::Unknown)
 }
 
 fn kind(name: &str) -> Kind {

@@ -1,9 +1,12 @@
 //! Approvals and keys in `SQLite`.
 
 use crate::{
-    Approval, ApprovalId, ApprovalState, Approver, CallId, Decision, Kept, KeyClaim, NewApproval,
-    Verdict,
-    shelf::{KeyRow, KeyState, Shelf},
+    record::{
+        approval::{Approval, ApprovalId, ApprovalState, Approver, Decision, NewApproval, Verdict},
+        id::CallId,
+        operation::{Kept, KeyClaim},
+    },
+    store::shelf::{KeyRow, KeyState, Shelf},
 };
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use std::future::{Future, ready};
@@ -41,7 +44,7 @@ impl<'a> Rows<'a> {
                 OR EXISTS (SELECT 1 FROM idempotency_key
                     WHERE until_us <= ?1 AND state <> 'running')",
         )?;
-        let old_us = now_us.saturating_sub(crate::shelf::KEEP_APPROVALS_US);
+        let old_us = now_us.saturating_sub(crate::store::shelf::KEEP_APPROVALS_US);
         select.query_row([signed(now_us), signed(old_us)], |row| row.get(0))
     }
 

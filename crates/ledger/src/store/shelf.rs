@@ -1,9 +1,12 @@
 //! What a store keeps beside the entries, and how operations change it: the same for every store.
 
-use crate::{
-    Approval, ApprovalId, ApprovalProblem, ApprovalState, CallId, Claim, ClaimRefusal, End, Kept,
-    KeyClaim, MAX_ARGUMENTS_BYTES, MAX_KEPT_BYTES, MAX_TEXT_BYTES, Note, NoteKind, Operation,
-    OperationOutcome, Outcome, codec,
+use crate::record::{
+    approval::{Approval, ApprovalId, ApprovalProblem, ApprovalState},
+    codec,
+    entry::{End, MAX_ARGUMENTS_BYTES, MAX_TEXT_BYTES, Outcome},
+    id::CallId,
+    note::{Note, NoteKind},
+    operation::{Claim, ClaimRefusal, Kept, KeyClaim, MAX_KEPT_BYTES, Operation, OperationOutcome},
 };
 use std::{
     pin::pin,
@@ -31,7 +34,7 @@ pub(crate) trait Shelf {
     /// asking again and again must not wear anybody down. What was revoked is not live.
     fn live_approval(
         &mut self,
-        new: &crate::NewApproval,
+        new: &crate::record::approval::NewApproval,
         now_us: u64,
     ) -> impl Future<Output = Result<Option<Approval>, Self::Error>> + Send;
 
