@@ -1,6 +1,9 @@
 //! What operators ask and decide, as JSON: the same for whoever puts it on a route or a command.
 
-use crate::{Gateway, clock::timestamp, tasks::rfc3339_millis};
+use crate::{
+    clock::{rfc3339_millis, timestamp},
+    gateway::Gateway,
+};
 use governance::{BreakerPhase, Micros, QuotaStore, UnavailableError};
 use ledger::{
     Approval, ApprovalError, ApprovalFilter, ApprovalId, QueryError, ReadLedger, StatisticsQuery,

@@ -2,7 +2,10 @@
 //! and by requests of our own where it does not. Handlers do not know which.
 
 use crate::{
-    Clock, Invocation, InvocationError, Invoked, Tally,
+    clock::Clock,
+    cost::Tally,
+    error::InvocationError,
+    invocation::{Invocation, Invoked},
     seal::{Bound, LIFETIME, Sealer},
 };
 use adapter_tools::{Answers, Askable, Needed, Question};

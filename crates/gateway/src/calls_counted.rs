@@ -1,6 +1,8 @@
 //! How calls ended, in numbers.
 
-use crate::{InvocationError, Invoked, PromptFailure, ReadFailure};
+use crate::{
+    error::InvocationError, invocation::Invoked, prompts::PromptFailure, resources::ReadFailure,
+};
 use adapter_tools::ToolError;
 use prometheus::{Counter, Histogram, IntCounter};
 use std::sync::OnceLock;

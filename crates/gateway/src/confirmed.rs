@@ -1,15 +1,22 @@
 //! Calls that somebody must confirm before they begin.
 
-mod carried;
+pub(crate) mod carried;
 mod question;
 
-pub(crate) use self::carried::forget;
-
-use self::{
+use crate::confirmed::{
     carried::{Confirming, Stage, pack, unpack},
     question::{Question, Said, said},
 };
-use crate::{Admitted, Clock, Invocation, InvocationError, Invoked, Target, asking::askable};
+use crate::refusal::PendingApproval;
+use crate::refusal::Unconfirmed;
+use crate::refusal::WhyUnconfirmed;
+use crate::{
+    asking::askable,
+    clock::Clock,
+    error::InvocationError,
+    governed::Admitted,
+    invocation::{Invocation, Invoked, Target},
+};
 use adapter_tools::Needed;
 use governance::{Confirmation, Micros};
 use ledger::{
@@ -38,67 +45,6 @@ pub struct Confirmed<S> {
     clock: Clock,
     expire: Duration,
     redactor: Arc<Redactor>,
-}
-
-/// Why a call that needs a confirmation was not made.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{why}")]
-pub struct Unconfirmed {
-    /// Why.
-    pub why: WhyUnconfirmed,
-    /// What can be approved, or was not.
-    pub approval: Option<PendingApproval>,
-    /// Whether the ledger has the refusal already.
-    pub(crate) on_record: bool,
-}
-
-/// An approval as a caller is told of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PendingApproval {
-    /// Which.
-    pub id: ApprovalId,
-    /// How far it has come.
-    pub state: ApprovalState,
-    /// Until when it can be decided and used: microseconds since the epoch, UTC.
-    pub expires_us: u64,
-}
-
-/// See [`Unconfirmed`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WhyUnconfirmed {
-    /// Nobody has decided yet.
-    #[error("this call needs a confirmation, which is pending")]
-    Pending,
-    /// The approval is pending, and the client's user cannot be asked.
-    #[error(
-        "this call needs a confirmation, and its arguments are too long to be shown to the user \
-         ({0}); the confirmation is pending"
-    )]
-    TooLongForUser(TooLong),
-    /// The arguments are too large to be shown.
-    #[error(
-        "this call needs a confirmation, and its arguments are too long to be shown to anybody \
-         ({0}): make several smaller calls, or send what is long as one text"
-    )]
-    TooLong(TooLong),
-    /// The arguments cannot be shown unambiguously: this name is in an object twice.
-    #[error(
-        "this call needs a confirmation, and its arguments have {0:?} twice in one object: send each \
-         name once"
-    )]
-    Repeated(Box<str>),
-    /// The client's user was asked and said no.
-    #[error("the user has declined this call")]
-    Declined,
-    /// The client's user was asked and did not say.
-    #[error("the user was asked to confirm this call, and did not answer")]
-    Dismissed,
-    /// The client's user was asked and sent the form without saying yes.
-    #[error("the user was asked to confirm this call, and sent the form without allowing it")]
-    NotAllowed,
-    /// The ledger says that it cannot be had, or used.
-    #[error("this call needs a confirmation: {0}")]
-    Approval(ApprovalProblem),
 }
 
 /// Whether a call may begin.

@@ -1,6 +1,7 @@
 use crate::{
-    InvocationError, Invoked,
-    observer::{Fault, Verdict},
+    error::InvocationError,
+    invocation::Invoked,
+    verdict::{Fault, Verdict},
 };
 use adapter_tools::{CallMeter, ToolError};
 use governance::{Micros, Remaining};

@@ -1,4 +1,4 @@
-use crate::facts::{risk_level, tool_capability};
+use crate::{facts::risk_level, names::tool_capability};
 use adapter_skills::{RiskLevel, SkillCatalog};
 use adapter_tools::Tool;
 use governance::{Caller, Hints, Kind, Policy};

@@ -1,10 +1,9 @@
 use crate::{
-    PromptFailure,
-    confirmed::{PendingApproval, Unconfirmed},
+    clock::rfc3339_millis,
+    prompts::PromptFailure,
     quota_report,
-    replay::{BadKey, KeyTaken, TakenBy},
+    refusal::{BadKey, KeyTaken, PendingApproval, TakenBy, Unconfirmed},
     resources::ReadFailure,
-    tasks::rfc3339_millis,
 };
 use adapter_tools::{InvalidArguments, ToolError};
 use governance::{Denial, Reason};

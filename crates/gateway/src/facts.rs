@@ -1,31 +1,9 @@
+use crate::names::tool_capability;
 use adapter_skills::{BadField, Hold, OwlclawBlock, RiskLevel, Skill, SkillCatalog, ToolHints};
 use adapter_tools::{Tool, ToolSet};
-use governance::{Caller, CapabilityFacts, Confirmation, Micros, RateLimits, Risk, TimeWindows};
-use mcp_service::Principal;
+use governance::{CapabilityFacts, Confirmation, Micros, RateLimits, Risk, TimeWindows};
+
 use std::collections::{BTreeMap, HashMap, HashSet};
-
-/// How policies and the ledger name a tool.
-pub fn tool_capability(name: &str) -> String {
-    format!("tool/{name}")
-}
-
-/// How policies and the ledger name a resource.
-pub fn resource_capability(uri: &str) -> String {
-    format!("resource/{uri}")
-}
-
-/// How policies and the ledger name a prompt.
-pub fn prompt_capability(name: &str) -> String {
-    format!("prompt/{name}")
-}
-
-/// How policies know who is calling: by name, and by the roles that are vouched for.
-pub fn caller_of(principal: &Principal) -> Caller<'_> {
-    Caller {
-        principal: principal.as_str(),
-        roles: principal.roles(),
-    }
-}
 
 /// Treatment of calls of a tool whose skill cannot be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

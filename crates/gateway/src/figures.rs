@@ -1,6 +1,7 @@
 //! What a gateway's numbers are read from besides what it counts itself.
 
-use crate::{Buckets, Gateway, ReadingKind};
+use crate::readings::Kind;
+use crate::{gateway::Gateway, readings::Buckets};
 use governance::QuotaStore;
 use ledger::COMMIT_BUCKETS;
 use std::{sync::Arc, time::SystemTime};
@@ -21,7 +22,7 @@ impl<Q: QuotaStore> Gateway<Q> {
         let metrics = self.metrics();
         let version = self.health().version;
         metrics.read(
-            ReadingKind::Gauge,
+            Kind::Gauge,
             "owlclaw_mcp_build_info",
             "Always 1; its label says which version runs.",
             &["version"],
@@ -30,14 +31,14 @@ impl<Q: QuotaStore> Gateway<Q> {
         let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let started = started.unwrap_or_default().as_secs_f64();
         metrics.read_one(
-            ReadingKind::Gauge,
+            Kind::Gauge,
             "owlclaw_mcp_start_time_seconds",
             "When the server started, in seconds since the epoch.",
             move || started,
         );
         let governor = Arc::clone(self.governor());
         metrics.read_one(
-            ReadingKind::Gauge,
+            Kind::Gauge,
             "owlclaw_mcp_policy_version",
             "The version of the policy in force; it goes up with every change of it.",
             move || number(governor.policy().version()),
@@ -48,7 +49,7 @@ impl<Q: QuotaStore> Gateway<Q> {
         let metrics = self.metrics();
         let engine = Arc::downgrade(self.engine());
         metrics.read_one(
-            ReadingKind::Gauge,
+            Kind::Gauge,
             "owlclaw_mcp_requests_accepted",
             "Requests that were accepted and not yet answered: those being handled, and those that \
              wait for a place.",
@@ -56,7 +57,7 @@ impl<Q: QuotaStore> Gateway<Q> {
         );
         let subscriptions = Arc::clone(self.engine().subscriptions());
         metrics.read_one(
-            ReadingKind::Gauge,
+            Kind::Gauge,
             "owlclaw_mcp_subscriptions",
             "Who is told of changes: sessions, and streams of `subscriptions/listen`.",
             move || count(subscriptions.len()),
@@ -64,7 +65,7 @@ impl<Q: QuotaStore> Gateway<Q> {
         if let Some(tasks) = self.tasks() {
             let tasks = Arc::clone(tasks);
             metrics.read_one(
-                ReadingKind::Gauge,
+                Kind::Gauge,
                 "owlclaw_mcp_tasks_running",
                 "Tasks whose calls are under way here.",
                 move || count(tasks.running()),
@@ -98,9 +99,7 @@ impl<Q: QuotaStore> Gateway<Q> {
         ];
         for (name, help, value) in gauges {
             let recorder = self.recorder().clone();
-            metrics.read_one(ReadingKind::Gauge, name, help, move || {
-                value(&recorder.health())
-            });
+            metrics.read_one(Kind::Gauge, name, help, move || value(&recorder.health()));
         }
         let counters: [Figure<u64>; 3] = [
             (
@@ -121,7 +120,7 @@ impl<Q: QuotaStore> Gateway<Q> {
         ];
         for (name, help, value) in counters {
             let recorder = self.recorder().clone();
-            metrics.read_one(ReadingKind::Counter, name, help, move || {
+            metrics.read_one(Kind::Counter, name, help, move || {
                 number(value(&recorder.health()))
             });
         }
@@ -143,7 +142,7 @@ impl<Q: QuotaStore> Gateway<Q> {
     fn read_health(&self) {
         let components = Arc::clone(self.components());
         self.metrics().read(
-            ReadingKind::Gauge,
+            Kind::Gauge,
             "owlclaw_mcp_component_up",
             "1 while a part of the server works, as `/health` has it; 0 while it does not.",
             &["component"],

@@ -1,15 +1,21 @@
+use crate::options::Options;
 use crate::{
-    AnswerOptions, Clock, Component, ComponentState, HeaderDiffers, Health, Metrics, Observed,
-    Offer, Server, Tasks, TracedRequests, Tracing,
-    facts::{caller_of, resource_capability, tool_capability},
+    clock::Clock,
+    health::{Component, ComponentState, Health},
     invocations,
-    observed::ObservedEngine,
+    metrics::Metrics,
+    mirrored::HeaderDiffers,
+    names::{caller_of, resource_capability, tool_capability},
+    observed::{Observed, ObservedEngine},
     observer::{Observer, RequestLog},
+    offer::Offer,
     seal::Sealer,
-    server::ListOptions,
-    system_clock,
-    tasks::Upkeep,
-    traced::Tracer,
+    server::{ListOptions, Server},
+    tasks::{again::Upkeep, registry::Tasks},
+    traced::{
+        TracedRequests,
+        tracer::{Tracer, Tracing},
+    },
 };
 use arc_swap::ArcSwap;
 use governance::{Governor, Policy, QuotaStore};
@@ -22,9 +28,7 @@ use mcp_protocol::{
         TasksCapability,
     },
 };
-use mcp_service::{
-    Change, Engine, EngineLimits, GivingUp, Principal, ServerIdentity, Subscriptions,
-};
+use mcp_service::{Change, Engine, GivingUp, Principal, ServerIdentity, Subscriptions};
 use redaction::Redactor;
 use serde_json::{Value, json};
 use std::{
@@ -72,63 +76,6 @@ pub struct Parts<Q> {
     pub tracing: Option<Tracing>,
     /// What else `/health` tells of; the ledger is told of always.
     pub components: Vec<Component>,
-}
-
-/// How a gateway behaves.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// How long a call may take unless its tool says otherwise.
-    pub default_timeout: Duration,
-    /// After how long a call that says nothing reports progress by itself.
-    pub progress_after: Duration,
-    /// The most tools on a page.
-    pub tools_page: usize,
-    /// The most resources on a page.
-    pub resources_page: usize,
-    /// How long clients may keep the list of tools.
-    pub tools_ttl: Duration,
-    /// How long clients may keep the list of resources, and what they read.
-    pub resources_ttl: Duration,
-    /// Options for the answers to callers of tools.
-    pub answering: AnswerOptions,
-    /// Bounds of the engine.
-    pub limits: EngineLimits,
-    /// Whether handlers may send log messages to clients. The protocol advises new servers against
-    /// it since 2026-07-28.
-    pub client_logging: bool,
-    /// How long an approval can be decided and used after it was asked for; as long, what was denied
-    /// is refused.
-    pub approvals_expire: Duration,
-    /// How long idempotency keys are remembered, and what their calls were answered.
-    pub keep_keys: Duration,
-    /// Whether tools that change nothing, as the policy knows them, may be called while the ledger
-    /// cannot be written. Those calls are on no record.
-    pub read_only_exempt: bool,
-    /// Which requests have a line in the log, to begin with.
-    pub request_log: RequestLog,
-    /// Tells the time.
-    pub clock: Clock,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            default_timeout: Duration::from_secs(300),
-            progress_after: Duration::from_secs(30),
-            tools_page: 100,
-            resources_page: 50,
-            tools_ttl: Duration::from_secs(300),
-            resources_ttl: Duration::from_secs(600),
-            answering: AnswerOptions::default(),
-            limits: EngineLimits::default(),
-            client_logging: false,
-            approvals_expire: Duration::from_secs(60 * 60),
-            keep_keys: Duration::from_secs(24 * 60 * 60),
-            read_only_exempt: false,
-            request_log: RequestLog::All,
-            clock: system_clock,
-        }
-    }
 }
 
 impl<Q: QuotaStore> Gateway<Q> {
@@ -292,7 +239,7 @@ impl<Q: QuotaStore> Gateway<Q> {
     /// when serving has begun: it goes on in the background.
     ///
     /// What is left by a process is begun again if its tool says that it is idempotent or read-only,
-    /// and as often as [`max_attempts`](crate::TaskOptions::max_attempts) says: as a call of its own,
+    /// and as often as [`max_attempts`](crate::tasks::registry::TaskOptions::max_attempts) says: as a call of its own,
     /// which is governed, counted and put on record. Everything else is failed.
     pub fn keep_tasks(&self) {
         if let Some(upkeep) = &self.tasks {
@@ -310,7 +257,7 @@ impl<Q: QuotaStore> Gateway<Q> {
     }
 
     /// Compares the headers of a `tools/call` over HTTP with the arguments they repeat; `params` and
-    /// `header` as for [`MirroredParams::compare`](crate::MirroredParams::compare). What `principal` may not see is passed, as what
+    /// `header` as for [`MirroredParams::compare`](crate::mirrored::MirroredParams::compare). What `principal` may not see is passed, as what
     /// does not exist: the call will say so.
     ///
     /// # Errors

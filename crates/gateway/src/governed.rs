@@ -1,17 +1,21 @@
+use crate::outcome::ending_of;
+use crate::outcome::never_began;
 use crate::{
-    Clock, Invocation, InvocationError, Invoked, Options, PromptFailure, ReadFailure, Tally,
     calls_counted,
-    clock::timestamp,
-    cost::when_over,
-    error,
-    facts::caller_of,
-    invocation::Target,
-    observer::{Fault, Observer, Refused, Verdict},
+    clock::{Clock, timestamp},
+    cost::{Tally, when_over},
+    error::{self, InvocationError},
+    invocation::{Invocation, Invoked, Target},
+    names::caller_of,
+    observer::{Observer, Refused},
+    options::Options,
     quota_report,
-    recorded::{Labels, start_of},
-    replay::{self, KeyTaken},
+    record_start::{Labels, start_of},
+    refusal::KeyTaken,
+    replay,
+    verdict::{Fault, Verdict},
 };
-use adapter_tools::ToolError;
+
 use governance::{
     Ask, Confirmation, Denial, Ending, Governor, Micros, Permit, QuotaStore, Reason,
     ReservationName, Risk, Settlement, Timestamp,
@@ -589,51 +593,5 @@ impl<Q: QuotaStore + 'static> Drop for OpenPermit<Q> {
                 end(permit, &tally, cost, ending, timestamp(clock()));
             });
         }
-    }
-}
-
-/// Whether a call that was let through has not begun all the same.
-pub(crate) fn never_began(outcome: &Result<Invoked, InvocationError>) -> bool {
-    match outcome {
-        Ok(Invoked::NeedsConfirmation(_)) | Err(InvocationError::Unrecorded(_)) => true,
-        Ok(_) => false,
-        Err(error) => error.refuses(),
-    }
-}
-
-/// What the end of a call says of the health of what was called: for breakers.
-fn ending_of(outcome: &Result<Invoked, InvocationError>) -> Ending {
-    match outcome {
-        Ok(Invoked::Tool(result)) if result.is_error => Ending::Failed,
-        Ok(Invoked::Tool(_) | Invoked::Resource(_) | Invoked::Prompt(_)) => Ending::Succeeded,
-        // It has not done yet what it was called for.
-        Ok(Invoked::NeedsInput(_) | Invoked::NeedsConfirmation(_)) => Ending::NotRun,
-        Err(
-            InvocationError::TimedOut(_)
-            | InvocationError::Read(ReadFailure::Unreadable(_))
-            | InvocationError::Prompt(PromptFailure::Broken(_)),
-        ) => Ending::Failed,
-        Err(InvocationError::Tool(error)) => match error {
-            ToolError::Failed(_)
-            | ToolError::Crashed { .. }
-            | ToolError::TimedOut
-            | ToolError::Broken(_) => Ending::Failed,
-            ToolError::NeedsInput(_)
-            | ToolError::Rejected(_)
-            | ToolError::Busy { .. }
-            | ToolError::Suspended { .. } => Ending::NotRun,
-        },
-        Err(
-            InvocationError::Unknown
-            | InvocationError::Denied(_)
-            | InvocationError::Unrecorded(_)
-            | InvocationError::Unconfirmed(_)
-            | InvocationError::BadKey(_)
-            | InvocationError::KeyTaken(_)
-            | InvocationError::Invalid(_)
-            | InvocationError::Read(_)
-            | InvocationError::Prompt(_),
-        ) => Ending::NotRun,
-        Err(InvocationError::Stopped(_)) => Ending::GivenUp,
     }
 }

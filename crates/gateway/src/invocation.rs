@@ -1,4 +1,5 @@
-use crate::{Offer, Tally, facts, tasks::Handover};
+use crate::names::{prompt_capability, resource_capability, tool_capability};
+use crate::{cost::Tally,  offer::Offer, tasks::handover::Handover};
 use adapter_tools::{Answers, Needed};
 use governance::{Kind, Micros};
 use jsonrpc_core::RawJson;
@@ -60,7 +61,7 @@ impl Invocation {
     /// A call of the tool `name`.
     pub fn tool(offer: Arc<Offer>, name: String, arguments: RawJson) -> Self {
         Self {
-            capability: facts::tool_capability(&name),
+            capability: tool_capability(&name),
             target: Target::Tool(name),
             arguments,
             offer,
@@ -77,8 +78,8 @@ impl Invocation {
         // Every spelling of a URI is governed and recorded as the one that lists have for it, and a
         // part of something, such as a file of a skill, as what it is a part of.
         let capability = offer.resources().governed_by(&read.uri).map_or_else(
-            || facts::resource_capability(&read.uri),
-            |uri| facts::resource_capability(&uri),
+            || resource_capability(&read.uri),
+            |uri| resource_capability(&uri),
         );
         Self {
             capability,
@@ -101,7 +102,7 @@ impl Invocation {
         as_sent: RawJson,
     ) -> Self {
         Self {
-            capability: facts::prompt_capability(&name),
+            capability: prompt_capability(&name),
             target: Target::Prompt(name, arguments),
             arguments: as_sent,
             offer,

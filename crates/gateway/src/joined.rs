@@ -1,4 +1,7 @@
-use crate::{ReadFailure, ResourceEntry, Resources, SkillIndex};
+use crate::{
+    resources::{ReadFailure, ResourceEntry, Resources},
+    skills::SkillIndex,
+};
 use futures_util::future::BoxFuture;
 use mcp_protocol::model::{ListResources, ReadResource, ReadResourceResult, ResourceTemplate};
 use std::sync::Arc;

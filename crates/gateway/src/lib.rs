@@ -18,6 +18,7 @@
 //! around it, for a batch element or a legacy call as little as for a modern one.
 
 mod administration;
+mod answer;
 mod asking;
 mod calls_counted;
 mod clock;
@@ -36,14 +37,19 @@ mod joined;
 mod lists;
 mod metrics;
 mod mirrored;
+mod names;
 mod observed;
 mod observer;
 mod offer;
+mod options;
+mod outcome;
 mod plain;
 mod prompts;
 mod quota_report;
 mod readings;
+mod record_start;
 mod recorded;
+mod refusal;
 mod replay;
 mod resources;
 mod runner;
@@ -54,36 +60,35 @@ mod states;
 mod tasks;
 mod timed;
 mod traced;
+mod verdict;
 
 pub use crate::{
     administration::{MAX_APPROVALS, approval_json, approvals_json, statistics_json},
-    clock::{Clock, system_clock},
-    confirmed::{Confirmed, PendingApproval, Unconfirmed, WhyUnconfirmed},
+    clock::{Clock, rfc3339, system_clock},
+    confirmed::Confirmed,
     cost::Tally,
     describe::IncludeSkill,
     error::{AnswerOptions, ErrorStyle, InvocationError},
-    facts::{
-        BrokenSkill, caller_of, capability_facts, held, hold_back, own_rules, prompt_capability,
-        resource_capability, risk_level, tool_capability,
-    },
-    gateway::{Gateway, GatewayEngine, Options, Parts},
+    facts::{BrokenSkill, capability_facts, held, hold_back, own_rules, risk_level},
+    gateway::{Gateway, GatewayEngine, Parts},
     governed::{Admitted, Governed},
     health::{Component, ComponentState, Health},
     invocation::{Invocation, Invoked, Target},
     joined::JoinedResources,
     metrics::Metrics,
     mirrored::{BadAnnotation, HeaderDiffers, MirroredParams},
+    names::{caller_of, prompt_capability, resource_capability, tool_capability},
     observed::Observed,
     observer::RequestLog,
     offer::Offer,
+    options::Options,
     plain::{PlainContent, PlainRead, PlainRefusal},
     prompts::{PromptCx, PromptFailure, Prompts, StaticPrompts},
     readings::{Buckets, Kind as ReadingKind, Samples},
     recorded::{Recorded, redactor_of_this_process},
-    replay::{BadKey, KeyTaken, TakenBy},
+    refusal::{BadKey, KeyTaken, PendingApproval, TakenBy, Unconfirmed, WhyUnconfirmed},
     resources::{
         NoResources, ReadFailure, ResourceEntry, Resources, SkillResources, StaticResources,
-        rfc3339,
     },
     runner::Runner,
     server::Server,
@@ -109,7 +114,7 @@ pub(crate) fn invocations<Q: QuotaStore>(
     recorder: Recorder,
     redactor: Arc<Redactor>,
     observer: observer::Observer,
-    tracer: Option<traced::Tracer>,
+    tracer: Option<traced::tracer::Tracer>,
     options: &Options,
     giving_up: Arc<GivingUp>,
 ) -> Invocations<Q> {

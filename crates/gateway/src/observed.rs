@@ -1,6 +1,10 @@
 use crate::{
-    Tally,
-    observer::{Observer, RequestLine, Severity, answered_by_engine},
+    cost::Tally,
+    observer::{
+        Observer,
+        lines::{RequestLine, answered_by_engine},
+    },
+    verdict::Severity,
 };
 use jsonrpc_core::{ErrorCode, RawJson};
 use mcp_protocol::model::{ClientRequest, Page, ServerResult};

@@ -1,15 +1,18 @@
 //! What is told of requests and of decisions about them: numbers, and lines in the log.
 
 mod fault;
-mod lines;
+pub(crate) mod lines;
 
+use crate::verdict::{Fault, Severity, Verdict};
 use crate::{
-    InvocationError, Metrics, Tally,
     calls_counted::{Outcome, ToolNumbers},
+    cost::Tally,
+    error::InvocationError,
     invocation::{Invocation, Invoked, Target},
+    metrics::Metrics,
 };
 use governance::{Micros, Remaining};
-use ledger::{CallId, UNKNOWN_CAPABILITY};
+use ledger::UNKNOWN_CAPABILITY;
 use mcp_service::RequestCx;
 use redaction::Redactor;
 use std::{
@@ -20,9 +23,6 @@ use std::{
     },
     time::Instant,
 };
-
-pub(crate) use fault::Fault;
-pub(crate) use lines::{RequestLine, answered_by_engine};
 
 /// Which requests, and which decisions about them, have a line in the log. Lines below the log's
 /// level are left out whatever this says.
@@ -35,28 +35,6 @@ pub enum RequestLog {
     Errors,
     /// None but those that failed by a fault that is not the caller's.
     None,
-}
-
-/// How much a line matters: what succeeded, what the caller or a handler did wrong, and what
-/// operators have to look after.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Severity {
-    Info,
-    Warning,
-    Error,
-}
-
-/// What was decided about a call.
-#[derive(Clone, Debug)]
-pub(crate) struct Verdict {
-    /// `allow`, `deny`, or `replay`: it is answered as it was before.
-    pub(crate) decision: &'static str,
-    /// Why, of what is not allowed.
-    pub(crate) reason: Option<&'static str>,
-    /// What was left then, if anything is limited.
-    pub(crate) remaining: Option<Remaining>,
-    /// As the ledger has it, of what is not allowed.
-    pub(crate) call: Option<CallId>,
 }
 
 /// Why a call is not made.
@@ -150,7 +128,7 @@ pub(crate) struct Called<'a> {
 
 struct Outliving {
     capability: String,
-    handover: Option<Arc<crate::Handover>>,
+    handover: Option<Arc<crate::tasks::handover::Handover>>,
     task: Option<Arc<str>>,
 }
 

@@ -1,6 +1,9 @@
 use crate::{
-    IncludeSkill, MirroredParams, NoResources, Prompts, Resources, StaticPrompts,
-    describe::Described, lists::Lists,
+    describe::{Described, IncludeSkill},
+    lists::Lists,
+    mirrored::MirroredParams,
+    prompts::{Prompts, StaticPrompts},
+    resources::{NoResources, Resources},
 };
 use adapter_skills::{SkillCatalog, TaskHint, ToolHints};
 use adapter_tools::{Annotations, TaskSupport, Tool, ToolSet};

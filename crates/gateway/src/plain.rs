@@ -1,8 +1,8 @@
 //! Reads of resources for those who speak no MCP.
 
 use crate::{
-    Gateway,
     error::{DENIED, RESOURCE_NOT_FOUND},
+    gateway::Gateway,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;

@@ -1,21 +1,25 @@
+use crate::outcome::recorded_result;
+use crate::record_start::Labels;
+use crate::record_start::start_of;
 use crate::{
-    Admitted, Clock, Invocation, InvocationError, Invoked, Tally, Target,
     asking::recorded_needs,
-    cost::when_over,
-    governed::never_began,
-    replay::{KeyEnd, KeyTaken},
+    clock::Clock,
+    cost::{Tally, when_over},
+    error::InvocationError,
+    governed::Admitted,
+    invocation::{Invocation, Invoked},
+    outcome::never_began,
+    refusal::KeyTaken,
+    replay::KeyEnd,
 };
-use governance::{Kind, Micros, ReservationName};
+use governance::{Micros, ReservationName};
 use ledger::{
     Account, BeginError, CallId, Claim, End, Finished, OpenCall, Outcome, Recorder, Start,
 };
-use mcp_protocol::{
-    TraceContext,
-    model::{CallToolResult, ReadResourceResult},
-};
+use mcp_protocol::model::ReadResourceResult;
 use mcp_service::{RequestCx, Service};
 use redaction::{Redactor, Spec};
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 /// Records every admitted invocation: that it begins before it runs, and how it ended before it is
 /// answered, given up ones too.
@@ -53,97 +57,6 @@ fn account_of(name: &ReservationName) -> Account {
         principal: Arc::clone(&name.principal),
         node: name.node,
         sequence: name.sequence,
-    }
-}
-
-/// How the ledger describes an invocation.
-pub(crate) fn start_of<'a>(
-    cx: &'a RequestCx,
-    invocation: &'a Invocation,
-    labels: &'a Labels<'_>,
-    call: CallId,
-    at_us: u64,
-) -> Start<'a> {
-    let kind = match invocation.kind() {
-        Kind::Tool => ledger::Kind::Tool,
-        Kind::Resource if matches!(invocation.target, Target::Prompt(..)) => ledger::Kind::Other,
-        Kind::Resource => ledger::Kind::Resource,
-    };
-    Start {
-        request_id: &labels.request_id,
-        method: invocation.method(),
-        transport: cx.transport.as_str(),
-        protocol_version: cx.version.as_str(),
-        session: cx.session.as_deref(),
-        trace_id: labels.trace_id.as_deref(),
-        arguments: &labels.arguments,
-        arguments_digest: Some(labels.arguments_digest),
-        ..Start::new(
-            call,
-            at_us,
-            cx.principal.as_str(),
-            kind,
-            &invocation.capability,
-        )
-    }
-}
-
-/// What the ledger keeps of a request in other words than the request's own.
-pub(crate) struct Labels<'a> {
-    request_id: String,
-    trace_id: Option<String>,
-    /// Without secrets.
-    arguments: Cow<'a, str>,
-    arguments_digest: ledger::Digest,
-}
-
-impl<'a> Labels<'a> {
-    pub(crate) fn of(cx: &RequestCx, invocation: &'a Invocation, redactor: &Redactor) -> Self {
-        let kept = redactor.json(&invocation.capability, invocation.arguments.as_str());
-        Self::keeping(cx, invocation, redactor, kept)
-    }
-
-    /// Of what does not exist, or must not be told from that: what is secret in any tool is taken out.
-    pub(crate) fn of_anything(
-        cx: &RequestCx,
-        invocation: &'a Invocation,
-        redactor: &Redactor,
-    ) -> Self {
-        let kept = redactor.json_for_any(invocation.arguments.as_str());
-        Self::keeping(cx, invocation, redactor, kept)
-    }
-
-    fn keeping(
-        cx: &RequestCx,
-        invocation: &Invocation,
-        redactor: &Redactor,
-        arguments: Cow<'a, str>,
-    ) -> Self {
-        let sent = invocation.arguments.as_str();
-        Self {
-            request_id: cx.id.to_string(),
-            trace_id: cx.trace().map(TraceContext::trace_id_text),
-            arguments_digest: arguments_digest(redactor, sent, &arguments),
-            arguments,
-        }
-    }
-}
-
-impl Labels<'_> {
-    /// Whether the arguments are as they were sent: no secret was found in them.
-    fn are_harmless(&self) -> bool {
-        matches!(self.arguments, Cow::Borrowed(_))
-    }
-}
-
-/// A digest of what was `sent`, of which `kept` is what stays.
-pub(crate) fn arguments_digest(redactor: &Redactor, sent: &str, kept: &str) -> ledger::Digest {
-    if kept == sent {
-        // Whoever reads the ledger can compute it from the arguments beside it.
-        redaction::digest(sent)
-    } else {
-        // A plain one would confirm guesses of what was taken out.
-        redactor.digest(sent)
     }
 }
 
@@ -365,16 +278,6 @@ impl Drop for OpenEntry<'_> {
     }
 }
 
-/// What a tool has answered, without what we have added.
-pub(crate) fn recorded_result(result: &CallToolResult) -> Cow<'_, str> {
-    match &result.structured_content {
-        Some(structured) => structured.as_str().into(),
-        None => serde_json::to_string(&result.content)
-            .unwrap_or_default()
-            .into(),
-    }
-}
-
 /// A read is recorded by what was read and how much of it, not by its content.
 fn recorded_read(result: &ReadResourceResult) -> String {
     let contents: Vec<_> = result
@@ -392,35 +295,4 @@ fn read_bytes(result: &ReadResourceResult) -> usize {
     let contents = result.contents.iter();
     let bytes = contents.filter_map(|it| it.text.as_ref().or(it.blob.as_ref()));
     bytes.map(String::len).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Offer;
-    use adapter_tools::{NoArguments, Tool, ToolSet};
-    use jsonrpc_core::RawJson;
-    use std::time::Duration;
-
-    #[test]
-    fn arguments_with_a_secret_are_not_harmless() {
-        let tool = Tool::native("t", |_cx, _: NoArguments| async { Ok("") });
-        let tools = ToolSet::new([tool]).unwrap();
-        let offer = Arc::new(Offer::of_tools(tools, Duration::from_secs(60)));
-        let cx = RequestCx::detached(mcp_protocol::ProtocolVersion::V2026_07_28, "x");
-        let redactor = redactor_of_this_process();
-        for (sent, expected) in [
-            (r#"{"order":"4711"}"#, true),
-            (r#"{"password":"hunter22"}"#, false),
-            (
-                r#"{"note":"Bearer abcdefghijklmnopqrstuvwxyz0123456789"}"#,
-                false,
-            ),
-        ] {
-            let arguments = RawJson::from_bytes(sent.into()).unwrap();
-            let invocation = Invocation::tool(Arc::clone(&offer), "t".to_owned(), arguments);
-            let labels = Labels::of(&cx, &invocation, &redactor);
-            assert_eq!(labels.are_harmless(), expected, "{sent}");
-        }
-    }
 }

@@ -1,9 +1,14 @@
 //! Calls that are sent again under the same idempotency key: done once, and answered as before.
 
+use crate::refusal::BadKey;
+use crate::refusal::KeyTaken;
+use crate::refusal::MAX_KEY_CHARS;
+use crate::refusal::TakenBy;
 use crate::{
-    InvocationError, Invoked,
-    confirmed::{Unconfirmed, WhyUnconfirmed},
-    tasks::rfc3339_millis,
+    clock::rfc3339_millis,
+    error::InvocationError,
+    invocation::Invoked,
+    refusal::{Unconfirmed, WhyUnconfirmed},
 };
 use adapter_tools::{Failure, ToolError};
 use jsonrpc_core::RawJson;
@@ -15,63 +20,6 @@ use serde_json::{Value, json};
 
 /// The `_meta` entry of answers that were given before.
 const META_KEY: &str = "io.owlclaw/replay";
-
-/// The most characters of a key.
-const MAX_KEY_CHARS: usize = 255;
-
-/// A key that cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`io.owlclaw/idempotencyKey` must be a string of 1 to {MAX_KEY_CHARS} visible ASCII characters"
-)]
-pub struct BadKey;
-
-/// Why a call is not done that comes under a key that another one has.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", self.told())]
-pub struct KeyTaken {
-    /// What has become of the other one.
-    pub state: TakenBy,
-    /// The other one.
-    pub call: CallId,
-    /// Its answer, as it was kept.
-    answer: Option<Box<str>>,
-    /// Whether the ledger has the refusal already.
-    pub(crate) on_record: bool,
-}
-
-/// What has become of the call that a key stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TakenBy {
-    /// It has not ended.
-    #[error("the call with this idempotency key is under way; ask again for its answer")]
-    InFlight,
-    /// It is not the same: another tool, or other arguments.
-    #[error("the idempotency key stands for another call; a new call needs a new key")]
-    AnotherCall,
-    /// It may have been done: nobody knows how it ended.
-    #[error(
-        "nobody can say how the call with this idempotency key ended; somebody has to find out \
-         before it is made again with a new key"
-    )]
-    Unknown,
-    /// It has been done, and its answer is not kept.
-    #[error("the call with this idempotency key has been done, and its answer was not kept")]
-    Done,
-}
-
-impl TakenBy {
-    /// Its name in error data.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::InFlight => "in_flight",
-            Self::AnotherCall => "another_call",
-            Self::Unknown => "unknown",
-            Self::Done => "done",
-        }
-    }
-}
 
 impl KeyTaken {
     /// `on_record` as it says.
@@ -99,35 +47,11 @@ impl KeyTaken {
         }))
     }
 
-    /// Whether the caller is answered what the other call was.
-    pub(crate) fn is_answered(&self) -> bool {
-        self.answer.is_some()
-    }
-
     /// What the caller is answered: what the other call was, if that is known.
     pub(crate) fn again(mut self: Box<Self>) -> Result<Invoked, InvocationError> {
         let answer = self.answer.take();
         let again = answer.and_then(|text| again(&text, self.call));
         again.unwrap_or(Err(InvocationError::KeyTaken(self)))
-    }
-
-    /// What is told of it: that the answer was not kept only where that is so.
-    fn told(&self) -> String {
-        if self.is_answered() {
-            return "the call with this idempotency key has been done, and is answered as before"
-                .to_owned();
-        }
-        self.state.to_string()
-    }
-
-    /// Its reason in the ledger.
-    pub(crate) fn reason(&self) -> &'static str {
-        match self.state {
-            TakenBy::InFlight => "idempotency_in_flight",
-            TakenBy::AnotherCall => "idempotency_another_call",
-            TakenBy::Unknown => "idempotency_unknown",
-            TakenBy::Done => "idempotency_done",
-        }
     }
 }
 

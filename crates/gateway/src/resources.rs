@@ -1,6 +1,7 @@
 //! What can be read.
 
-use crate::SkillIndex;
+use crate::clock::rfc3339;
+use crate::skills::SkillIndex;
 use adapter_skills::{ReadError, Skill, SkillCatalog, SkillFilter, SkillPattern};
 use futures_util::future::BoxFuture;
 use mcp_protocol::model::{
@@ -8,7 +9,7 @@ use mcp_protocol::model::{
     ResourceContents, ResourceTemplate, ResultMeta,
 };
 use serde_json::json;
-use std::{collections::HashMap, fmt, ops::Range, sync::Arc, time::SystemTime};
+use std::{collections::HashMap, fmt, ops::Range, sync::Arc};
 
 /// Resources on offer at one time. A change of them is another value.
 pub trait Resources: fmt::Debug + Send + Sync {
@@ -209,12 +210,6 @@ fn document_entry(skill: &Arc<Skill>) -> ResourceEntry {
     document.resource.mime_type = Some("text/markdown".to_owned());
     document.resource.meta = ResultMeta::default();
     document
-}
-
-/// A time as clients are told it: RFC 3339, in whole seconds, UTC. `None` outside of the years 1 to 9999.
-pub fn rfc3339(time: SystemTime) -> Option<String> {
-    let time = jiff::Timestamp::try_from(time).ok()?;
-    Some(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
 impl Resources for SkillResources {

@@ -1,6 +1,10 @@
 use crate::{
-    Admitted, Invocation, InvocationError, Invoked, PromptCx, PromptFailure, Target,
-    asking::askable, traced::HandlerSpan,
+    asking::askable,
+    error::InvocationError,
+    governed::Admitted,
+    invocation::{Invocation, Invoked, Target},
+    prompts::{PromptCx, PromptFailure},
+    traced::handler::HandlerSpan,
 };
 use adapter_tools::{
     Content, LogLevel, LogSink, Progress, ResourceBody, ToolCx, ToolError, ToolOutput,

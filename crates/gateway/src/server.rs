@@ -1,12 +1,17 @@
+use crate::answer::mixed_up;
+use crate::answer::tool_result;
 use crate::{
-    AnswerOptions, Clock, Invocation, InvocationError, Invocations, Invoked, Offer, Tally,
+    Invocations,
     asking::{Progressed, Repeated, call_with_input},
+    clock::Clock,
     cursor::Asked,
-    facts::{caller_of, prompt_capability, resource_capability, tool_capability},
+    error::{AnswerOptions, InvocationError},
+    invocation::{Invocation, Invoked},
     lists::{Key, List},
-    quota_report,
+    names::{caller_of, prompt_capability, resource_capability, tool_capability},
+    offer::Offer,
     seal::Sealer,
-    tasks::Tasks,
+    tasks::registry::Tasks,
 };
 use adapter_tools::{TaskSupport, Tool};
 use arc_swap::ArcSwap;
@@ -16,7 +21,7 @@ use ledger::Recorder;
 use mcp_protocol::{
     Encoder,
     model::{
-        self, CacheHint, CacheScope, CallTool, CallToolResult, ClientRequest, Complete, Completion,
+        self, CacheHint, CacheScope, CallTool, ClientRequest, Complete, Completion,
         CompletionReference, GetPrompt, GetSkillResult, ListPromptsResult,
         ListResourceTemplatesResult, ListResources, ListResourcesResult, ListSkillsResult,
         ListToolsResult, Page, ReadDirectory, ReadDirectoryResult, ReadResource, ServerResult,
@@ -460,35 +465,6 @@ fn private(ttl_ms: u64) -> CacheHint {
         ttl_ms,
         scope: CacheScope::Private,
     }
-}
-
-/// What the caller of a tool is told.
-pub(crate) fn tool_result(
-    outcome: Result<Invoked, InvocationError>,
-    tally: &Tally,
-    tool: &str,
-    cx: &RequestCx,
-    answering: AnswerOptions,
-) -> Result<CallToolResult, McpError> {
-    let mut result = match outcome {
-        Ok(Invoked::Tool(result)) => result,
-        Ok(_) => return Err(mixed_up()),
-        Err(error) => {
-            let result = error.to_client(tool, cx, answering)?;
-            tally.told_code(error.founding_code());
-            result
-        }
-    };
-    // Results that say what went wrong are results as well (decision D21).
-    if let Some(remaining) = tally.remaining().filter(|_| answering.quota_meta) {
-        quota_report::annotate(&mut result.meta, remaining);
-    }
-    Ok(result)
-}
-
-/// One kind of thing was called and another answered, which is a fault of ours.
-fn mixed_up() -> McpError {
-    McpError::new(ErrorCode::INTERNAL_ERROR, "internal error")
 }
 
 fn bad_cursor() -> McpError {

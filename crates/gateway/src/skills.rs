@@ -5,8 +5,8 @@
 
 mod directories;
 
-use self::directories::Directories;
-use crate::resources::rfc3339;
+use crate::clock::rfc3339;
+use crate::skills::directories::Directories;
 use adapter_skills::{Resolved, Skill, SkillCatalog, SkillUri};
 use jsonrpc_core::RawJson;
 use mcp_protocol::model::{Resource, SkillEntry, SkillResource};

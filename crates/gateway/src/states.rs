@@ -1,7 +1,7 @@
 //! What an application knows about itself, to be read.
 
 use crate::resources::names;
-use crate::{ReadFailure, ResourceEntry, Resources};
+use crate::resources::{ReadFailure, ResourceEntry, Resources};
 use futures_util::future::BoxFuture;
 use jsonrpc_core::RawJson;
 use mcp_protocol::model::{

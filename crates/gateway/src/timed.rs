@@ -1,4 +1,9 @@
-use crate::{Admitted, Invocation, InvocationError, Tally, Target};
+use crate::{
+    cost::Tally,
+    error::InvocationError,
+    governed::Admitted,
+    invocation::{Invocation, Target},
+};
 use adapter_tools::ToolError;
 use mcp_service::{GivingUp, RequestCx, Service};
 use std::{

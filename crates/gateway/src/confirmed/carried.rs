@@ -1,6 +1,6 @@
 //! What travels with a call that is made again with answers.
 
-use crate::Invocation;
+use crate::invocation::Invocation;
 use adapter_tools::{Answers, Needed};
 use ledger::{ApprovalId, Digest};
 use serde::{Deserialize, Serialize};
@@ -102,7 +102,7 @@ pub(crate) fn forget(answers: &Answers) -> Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Offer;
+    use crate::offer::Offer;
     use adapter_tools::ToolSet;
     use jsonrpc_core::RawJson;
     use serde_json::json;

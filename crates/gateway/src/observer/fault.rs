@@ -1,19 +1,8 @@
-use super::Severity;
-use crate::{InvocationError, PromptFailure, ReadFailure};
+use crate::verdict::Fault;
+use crate::verdict::Severity;
+use crate::{error::InvocationError, prompts::PromptFailure, resources::ReadFailure};
 use adapter_tools::ToolError;
 use governance::{Denial, Reason};
-
-/// What went wrong with a call, for operators.
-#[derive(Clone, Debug)]
-pub(crate) struct Fault {
-    pub(crate) severity: Severity,
-    /// What kind of thing it is.
-    pub(crate) kind: &'static str,
-    /// The whole story.
-    pub(crate) message: String,
-    /// Where in a handler's code.
-    pub(crate) stack: Option<String>,
-}
 
 impl Fault {
     pub(crate) fn of(error: &InvocationError) -> Self {

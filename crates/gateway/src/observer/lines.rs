@@ -1,7 +1,7 @@
 //! Lines in the log: what is in them, and what they are called.
 
-use super::{Severity, Verdict};
-use crate::{Tally, calls_counted::Outcome, invocation::Invocation, quota_report};
+use crate::verdict::{Severity, Verdict};
+use crate::{calls_counted::Outcome, cost::Tally, invocation::Invocation, quota_report};
 use governance::{Micros, Remaining};
 use jsonrpc_core::{Id, RawJson};
 use mcp_protocol::TraceContext;
@@ -83,7 +83,7 @@ impl RequestLine<'_> {
             let params = match (self.method, self.name) {
                 ("tools/call", Some(_)) if is_harmless => params.as_str().into(),
                 ("tools/call", Some(tool)) => {
-                    redactor.json(&crate::tool_capability(tool), params.as_str())
+                    redactor.json(&crate::names::tool_capability(tool), params.as_str())
                 }
                 _ => redactor.json_for_any(params.as_str()),
             };
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn of_long_parameters_only_the_length_is_told() {
-        let redactor = crate::redactor_of_this_process();
+        let redactor = crate::recorded::redactor_of_this_process();
         let told_of = |text: String, is_harmless: bool| {
             let value: serde_json::Value = serde_json::from_str(&text).unwrap();
             let params = RawJson::from_value(&value).unwrap();

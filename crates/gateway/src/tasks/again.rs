@@ -1,13 +1,16 @@
 //! What becomes of tasks whose process has ended, and that those of this one are not taken for such.
 
-use super::{
-    Run, Tasks,
+use crate::tasks::{
     live::{Live, Stop},
+    registry::Tasks,
+    run::Run,
     saved,
 };
 use crate::{
-    AnswerOptions, Invocations, Offer,
-    facts::{caller_of, tool_capability},
+    Invocations,
+    error::AnswerOptions,
+    names::{caller_of, tool_capability},
+    offer::Offer,
 };
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt, future::select, stream};

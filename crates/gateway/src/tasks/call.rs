@@ -1,13 +1,19 @@
 //! Which calls are tasks, or may become some.
 
-use super::{Outcome, Run, Tasks, Wanted, methods::tasks_missing};
+use crate::tasks::{
+    methods::tasks_missing,
+    registry::Tasks,
+    run::{Outcome, Run, Wanted},
+};
 use crate::{
-    ErrorStyle, Invocation, Offer, Server,
+    answer::tool_result,
     asking::{self, Repeated, declared, sealed},
-    facts::{caller_of, tool_capability},
-    invocation::Invoked,
-    recorded::{Labels, start_of},
-    server::tool_result,
+    error::ErrorStyle,
+    invocation::{Invocation, Invoked},
+    names::{caller_of, tool_capability},
+    offer::Offer,
+    record_start::{Labels, start_of},
+    server::Server,
 };
 use adapter_tools::{TaskSupport, Tool};
 use governance::QuotaStore;

@@ -1,14 +1,25 @@
-use super::Said;
 use adapter_tools::Progress;
-use std::sync::{Arc, OnceLock};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 use tokio::sync::watch;
+
+/// The task that a call has become, as the call sees it.
+pub(crate) trait TaskStatus: fmt::Debug + Send + Sync + 'static {
+    /// Its id.
+    fn task(&self) -> &str;
+
+    /// Makes its status say how far the call has come.
+    fn say(&self, progress: &Progress);
+}
 
 /// How far a call has come on the way to having a caller that no longer waits for it.
 #[derive(Debug, Default)]
 pub struct Handover {
     stage: watch::Sender<Stage>,
     /// The task that it has become.
-    task: OnceLock<Said>,
+    task: OnceLock<Box<dyn TaskStatus>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,21 +37,21 @@ enum Stage {
 
 impl Handover {
     /// That of a call whose caller does not wait from the beginning.
-    pub(crate) fn of(task: Said) -> Arc<Self> {
+    pub(crate) fn of(task: impl TaskStatus) -> Arc<Self> {
         let handover = Self::default();
         handover.became(task);
         Arc::new(handover)
     }
 
     /// What the call reports is said of its task from now on.
-    pub(crate) fn became(&self, task: Said) {
+    pub(crate) fn became(&self, task: impl TaskStatus) {
         // A call becomes one task.
-        let _ = self.task.set(task);
+        let _ = self.task.set(Box::new(task));
     }
 
     /// The task, if it is one by now.
     pub(crate) fn task(&self) -> Option<&str> {
-        self.task.get().map(Said::task)
+        self.task.get().map(|it| it.task())
     }
 
     /// Says of the task how far the call has come, if it is one.

@@ -1,4 +1,4 @@
-use super::time::rfc3339_millis;
+use crate::clock::rfc3339_millis;
 use jsonrpc_core::RawJson;
 use mcp_protocol::{
     encode_input_requests,

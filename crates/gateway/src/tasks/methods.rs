@@ -1,17 +1,18 @@
 //! What clients ask about tasks.
 
-use super::{
-    Tasks,
+use crate::tasks::found::Found;
+use crate::tasks::found::found_in_store;
+use crate::tasks::{
     live::{AnswersTooLarge, Live, Stop},
-    run::CANCELLED,
+    registry::Tasks,
     shape,
 };
 use crate::{
-    Server,
     asking::{self, ask_all},
     cursor,
-    facts::caller_of,
-    recorded::arguments_digest,
+    names::caller_of,
+    record_start::arguments_digest,
+    server::Server,
 };
 use futures_util::future::{Either, select};
 use governance::QuotaStore;
@@ -27,24 +28,13 @@ use mcp_protocol::{
 use mcp_service::{McpError, Outbox, RequestCx};
 use serde_json::json;
 use std::{collections::HashSet, pin::pin, sync::Arc, time::Duration};
-use task_store::{StoreError, TaskId, TaskRecord, TaskState as Stored};
+use task_store::{TaskId, TaskState as Stored};
 
 /// The most tasks on a page of `tasks/list`.
 const PAGE: usize = 50;
 
 /// How long `tasks/cancel` waits for a task to have ended.
 const MAX_CANCEL: Duration = Duration::from_secs(5);
-
-/// How many times a task may change hands while it is being cancelled.
-const MAX_CANCEL_STEPS: usize = 4;
-
-/// A task that its client may know of.
-enum Found {
-    Live(Arc<Live>),
-    Over(TaskRecord),
-    /// Somebody else carries it on, or it waits for somebody to do so.
-    Elsewhere(TaskRecord),
-}
 
 impl<Q: QuotaStore> Server<Q> {
     pub(crate) async fn get_task(
@@ -366,83 +356,6 @@ impl<Q: QuotaStore> Server<Q> {
         })?;
         drop(open.finish(&End::new(Outcome::Succeeded)));
         Ok(())
-    }
-}
-
-impl Found {
-    fn record(&self) -> &TaskRecord {
-        match self {
-            Self::Live(live) => &live.record,
-            Self::Over(record) | Self::Elsewhere(record) => record,
-        }
-    }
-
-    /// How it is, and how many times it has changed: for the last time if it is over.
-    fn seen(self, tasks: &Tasks) -> (u64, Task) {
-        match self {
-            Self::Live(live) => live.seen(),
-            Self::Over(record) => (u64::MAX, shape::seen(record, tasks.poll_interval_ms())),
-            // Whatever may come of it is news.
-            Self::Elsewhere(record) => (0, shape::seen(record, tasks.poll_interval_ms())),
-        }
-    }
-}
-
-fn found_in_store(record: TaskRecord) -> Found {
-    match record.state.is_terminal() {
-        true => Found::Over(record),
-        false => Found::Elsewhere(record),
-    }
-}
-
-impl Tasks {
-    /// Cancels a task that is not carried on here: whoever carries it on comes too late then. It may
-    /// be taken up here meanwhile, or end.
-    async fn cancel_elsewhere(&self, mut found: Found) -> Result<Found, StoreError> {
-        for _ in 0..MAX_CANCEL_STEPS {
-            let Found::Elsewhere(record) = found else {
-                break;
-            };
-            let cancelled = TaskRecord {
-                updated_us: (self.clock)().max(record.updated_us),
-                sequence: record.sequence + 1,
-                state: Stored::Cancelled,
-                message: Some(CANCELLED.to_owned()),
-                ..record.clone()
-            };
-            if self.store.update(cancelled.clone()).await? {
-                return Ok(Found::Elsewhere(cancelled));
-            }
-            found = match (
-                self.live(&record.id),
-                self.store.get(record.id.clone()).await?,
-            ) {
-                (Some(live), _) => Found::Live(live),
-                (None, Some(record)) => found_in_store(record),
-                // It has been forgotten since it was found.
-                (None, None) => Found::Over(record),
-            };
-        }
-        Ok(found)
-    }
-
-    /// Gives whoever carries a task on some time.
-    async fn look_again_later(&self) -> Result<(), McpError> {
-        let mut closing = self.closing.subscribe();
-        let closes = pin!(closing.wait_for(|closing| *closing));
-        let later = pin!(tokio::time::sleep(self.options.poll_interval));
-        match select(later, closes).await {
-            Either::Left(_) => Ok(()),
-            Either::Right(_) => {
-                let why = "the server is stopping, and the task goes on when it has started again";
-                let error = McpError::new(ErrorCode::INTERNAL_ERROR, why);
-                Err(McpError(error.0.with(&json!({ "retryable": true }))))
-            }
-        }
-    }
-
-    pub(crate) fn poll_interval_ms(&self) -> u64 {
-        u64::try_from(self.options.poll_interval.as_millis()).unwrap_or(u64::MAX)
     }
 }
 

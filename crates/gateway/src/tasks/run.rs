@@ -1,15 +1,22 @@
-use super::{
-    CallEnd, Handover, NotCreated, TaskCall, Tasks,
+use crate::tasks::runner::NoEnd;
+use crate::tasks::{
+    handover::Handover,
     live::{Live, Stop, Visible},
+    registry::{NotCreated, Tasks},
+    runner::{CallEnd, TaskCall},
     said::Said,
     saved, shape,
 };
 use crate::{
-    AnswerOptions, Invocation, InvocationError, Invocations, Invoked, Offer, Tally,
+    Invocations,
+    answer::tool_result,
     asking::{self, MAX_ROUNDS, asks_for_ever},
     confirmed,
-    facts::tool_capability,
-    server::tool_result,
+    cost::Tally,
+    error::{AnswerOptions, InvocationError},
+    invocation::{Invocation, Invoked},
+    names::tool_capability,
+    offer::Offer,
 };
 use adapter_tools::{Answers, ToolError};
 use futures_util::{
@@ -35,11 +42,6 @@ const MAX_FAILURE_CHARS: usize = 512;
 pub(crate) const CANCELLED: &str = "the task was cancelled by its client";
 
 type Call = BoxFuture<'static, CallEnd>;
-
-/// Nobody knows what has come of a call: its handler has panicked, or whoever carried it out has
-/// lost it. It is in the log.
-#[derive(Debug)]
-pub(crate) struct NoEnd;
 
 /// How a call that may become a task is answered.
 pub(crate) enum Outcome {
@@ -146,7 +148,8 @@ impl<Q: QuotaStore> Run<Q> {
     pub(crate) async fn again(self: Arc<Self>, live: &Arc<Live>) {
         // What was confirmed was the call that was cut short.
         let answers = self.answers.as_deref();
-        let mut invocation = self.invocation(answers.map(|it| Arc::new(confirmed::forget(it))));
+        let mut invocation =
+            self.invocation(answers.map(|it| Arc::new(confirmed::carried::forget(it))));
         invocation.handover = Some(Handover::of(Said::of(&self.tasks, live)));
         invocation.is_rerun = true;
         let tally = Arc::clone(&invocation.tally);

@@ -1,7 +1,7 @@
 //! Where and when the calls of tasks are carried out.
 
-use super::{Handover, run::NoEnd};
-use crate::{InvocationError, Invoked};
+use crate::tasks::handover::Handover;
+use crate::{error::InvocationError, invocation::Invoked};
 use futures_util::future::BoxFuture;
 use mcp_service::Principal;
 use std::{
@@ -100,6 +100,11 @@ impl fmt::Debug for TaskCall {
             .finish_non_exhaustive()
     }
 }
+
+/// Nobody knows what has come of a call: its handler has panicked, or whoever carried it out has
+/// lost it. It is in the log.
+#[derive(Debug)]
+pub(crate) struct NoEnd;
 
 /// What has come of a [`TaskCall`].
 #[derive(Debug)]

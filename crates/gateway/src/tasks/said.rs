@@ -1,6 +1,6 @@
 //! What the handler of a task says about how far it has come.
 
-use super::{Live, Tasks};
+use crate::tasks::{handover::TaskStatus, live::Live, registry::Tasks};
 use adapter_tools::Progress;
 use std::{
     fmt,
@@ -31,14 +31,16 @@ impl Said {
             last: Mutex::new(None),
         }
     }
+}
 
+impl TaskStatus for Said {
     /// The task that it is said of.
-    pub(crate) fn task(&self) -> &str {
+    fn task(&self) -> &str {
         self.live.record.id.as_str()
     }
 
     /// Passes it on, unless something was just now: the next one says more anyway.
-    pub(crate) fn say(&self, progress: &Progress) {
+    fn say(&self, progress: &Progress) {
         let now = Instant::now();
         {
             let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);

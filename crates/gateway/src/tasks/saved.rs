@@ -1,7 +1,7 @@
 //! What is stored of a call so that it can be begun again.
 
-use super::shape;
 use crate::asking;
+use crate::tasks::shape;
 use adapter_tools::{Answers, Tool};
 use jsonrpc_core::{ErrorCode, Id, RawJson};
 use mcp_protocol::{

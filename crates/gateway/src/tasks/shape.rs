@@ -1,6 +1,6 @@
 //! Tasks as the store has them and as clients see them.
 
-use super::time::rfc3339_millis;
+use crate::clock::rfc3339_millis;
 use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
 use mcp_protocol::model::{Task, TaskState};
 use mcp_service::McpError;

@@ -1,7 +1,11 @@
 //! What spans are called, and what they say of themselves.
 
-use super::beginning;
-use crate::{Invocation, Offer, Target, observed::method_of};
+use crate::traced::tracer::beginning;
+use crate::{
+    invocation::{Invocation, Target},
+    observed::method_of,
+    offer::Offer,
+};
 use mcp_protocol::model::ClientRequest;
 use mcp_service::{RequestCx, TransportKind};
 use opentelemetry::KeyValue;

@@ -1,4 +1,4 @@
-use super::{Tracer, place_of};
+use crate::traced::tracer::{Tracer, place_of};
 use adapter_tools::{Errand, OpenErrand, TraceErrands};
 use opentelemetry::{
     KeyValue,

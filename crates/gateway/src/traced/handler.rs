@@ -1,6 +1,14 @@
-use super::{RequestSpan, Tracer, attributes, cut, dollars, errands::Errands, place_of};
+use crate::traced::{
+    attributes,
+    errands::Errands,
+    tracer::{RequestSpan, Tracer, cut, dollars, place_of},
+};
 use crate::{
-    Invocation, InvocationError, Invoked, Tally, recorded::recorded_result, tasks::Handover,
+    cost::Tally,
+    error::InvocationError,
+    invocation::{Invocation, Invoked},
+    outcome::recorded_result,
+    tasks::handover::Handover,
 };
 use adapter_tools::{ToolCx, ToolError};
 use governance::Micros;

@@ -1,0 +1,149 @@
+//! Reasons why a call that governance lets through does not begin: no confirmation, or an
+//! idempotency key that cannot be used.
+
+use ledger::{ApprovalId, ApprovalProblem, ApprovalState, CallId};
+use redaction::TooLong;
+
+/// Why a call that needs a confirmation was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct Unconfirmed {
+    /// Why.
+    pub why: WhyUnconfirmed,
+    /// What can be approved, or was not.
+    pub approval: Option<PendingApproval>,
+    /// Whether the ledger has the refusal already.
+    pub(crate) on_record: bool,
+}
+
+/// An approval as a caller is told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PendingApproval {
+    /// Which.
+    pub id: ApprovalId,
+    /// How far it has come.
+    pub state: ApprovalState,
+    /// Until when it can be decided and used: microseconds since the epoch, UTC.
+    pub expires_us: u64,
+}
+
+/// See [`Unconfirmed`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WhyUnconfirmed {
+    /// Nobody has decided yet.
+    #[error("this call needs a confirmation, which is pending")]
+    Pending,
+    /// The approval is pending, and the client's user cannot be asked.
+    #[error(
+        "this call needs a confirmation, and its arguments are too long to be shown to the user \
+         ({0}); the confirmation is pending"
+    )]
+    TooLongForUser(TooLong),
+    /// The arguments are too large to be shown.
+    #[error(
+        "this call needs a confirmation, and its arguments are too long to be shown to anybody \
+         ({0}): make several smaller calls, or send what is long as one text"
+    )]
+    TooLong(TooLong),
+    /// The arguments cannot be shown unambiguously: this name is in an object twice.
+    #[error(
+        "this call needs a confirmation, and its arguments have {0:?} twice in one object: send each \
+         name once"
+    )]
+    Repeated(Box<str>),
+    /// The client's user was asked and said no.
+    #[error("the user has declined this call")]
+    Declined,
+    /// The client's user was asked and did not say.
+    #[error("the user was asked to confirm this call, and did not answer")]
+    Dismissed,
+    /// The client's user was asked and sent the form without saying yes.
+    #[error("the user was asked to confirm this call, and sent the form without allowing it")]
+    NotAllowed,
+    /// The ledger says that it cannot be had, or used.
+    #[error("this call needs a confirmation: {0}")]
+    Approval(ApprovalProblem),
+}
+
+/// The most characters of a key.
+pub(crate) const MAX_KEY_CHARS: usize = 255;
+
+/// A key that cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`io.owlclaw/idempotencyKey` must be a string of 1 to {MAX_KEY_CHARS} visible ASCII characters"
+)]
+pub struct BadKey;
+
+/// Why a call is not done that comes under a key that another one has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.told())]
+pub struct KeyTaken {
+    /// What has become of the other one.
+    pub state: TakenBy,
+    /// The other one.
+    pub call: CallId,
+    /// Its answer, as it was kept.
+    pub(crate) answer: Option<Box<str>>,
+    /// Whether the ledger has the refusal already.
+    pub(crate) on_record: bool,
+}
+
+/// What has become of the call that a key stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TakenBy {
+    /// It has not ended.
+    #[error("the call with this idempotency key is under way; ask again for its answer")]
+    InFlight,
+    /// It is not the same: another tool, or other arguments.
+    #[error("the idempotency key stands for another call; a new call needs a new key")]
+    AnotherCall,
+    /// It may have been done: nobody knows how it ended.
+    #[error(
+        "nobody can say how the call with this idempotency key ended; somebody has to find out \
+         before it is made again with a new key"
+    )]
+    Unknown,
+    /// It has been done, and its answer is not kept.
+    #[error("the call with this idempotency key has been done, and its answer was not kept")]
+    Done,
+}
+
+impl TakenBy {
+    /// Its name in error data.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InFlight => "in_flight",
+            Self::AnotherCall => "another_call",
+            Self::Unknown => "unknown",
+            Self::Done => "done",
+        }
+    }
+}
+
+impl KeyTaken {
+    /// Whether the caller is answered what the other call was.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answer.is_some()
+    }
+
+    /// What is told of it: that the answer was not kept only where that is so.
+    fn told(&self) -> String {
+        if self.is_answered() {
+            return "the call with this idempotency key has been done, and is answered as before"
+                .to_owned();
+        }
+        self.state.to_string()
+    }
+
+    /// Its reason in the ledger.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self.state {
+            TakenBy::InFlight => "idempotency_in_flight",
+            TakenBy::AnotherCall => "idempotency_another_call",
+            TakenBy::Unknown => "idempotency_unknown",
+            TakenBy::Done => "idempotency_done",
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Tasks that clients ask for: carried on here, carried on elsewhere, or over.
+
+use crate::tasks::{live::Live, registry::Tasks, run::CANCELLED, shape};
+use futures_util::future::{Either, select};
+use jsonrpc_core::ErrorCode;
+use mcp_protocol::model::Task;
+use mcp_service::McpError;
+use serde_json::json;
+use std::{pin::pin, sync::Arc};
+use task_store::{StoreError, TaskRecord, TaskState as Stored};
+
+/// How many times a task may change hands while it is being cancelled.
+const MAX_CANCEL_STEPS: usize = 4;
+
+/// A task that its client may know of.
+pub(crate) enum Found {
+    Live(Arc<Live>),
+    Over(TaskRecord),
+    /// Somebody else carries it on, or it waits for somebody to do so.
+    Elsewhere(TaskRecord),
+}
+
+impl Found {
+    pub(crate) fn record(&self) -> &TaskRecord {
+        match self {
+            Self::Live(live) => &live.record,
+            Self::Over(record) | Self::Elsewhere(record) => record,
+        }
+    }
+
+    /// How it is, and how many times it has changed: for the last time if it is over.
+    pub(crate) fn seen(self, tasks: &Tasks) -> (u64, Task) {
+        match self {
+            Self::Live(live) => live.seen(),
+            Self::Over(record) => (u64::MAX, shape::seen(record, tasks.poll_interval_ms())),
+            // Whatever may come of it is news.
+            Self::Elsewhere(record) => (0, shape::seen(record, tasks.poll_interval_ms())),
+        }
+    }
+}
+
+pub(crate) fn found_in_store(record: TaskRecord) -> Found {
+    match record.state.is_terminal() {
+        true => Found::Over(record),
+        false => Found::Elsewhere(record),
+    }
+}
+
+impl Tasks {
+    /// Cancels a task that is not carried on here: whoever carries it on comes too late then. It may
+    /// be taken up here meanwhile, or end.
+    pub(crate) async fn cancel_elsewhere(&self, mut found: Found) -> Result<Found, StoreError> {
+        for _ in 0..MAX_CANCEL_STEPS {
+            let Found::Elsewhere(record) = found else {
+                break;
+            };
+            let cancelled = TaskRecord {
+                updated_us: (self.clock)().max(record.updated_us),
+                sequence: record.sequence + 1,
+                state: Stored::Cancelled,
+                message: Some(CANCELLED.to_owned()),
+                ..record.clone()
+            };
+            if self.store.update(cancelled.clone()).await? {
+                return Ok(Found::Elsewhere(cancelled));
+            }
+            found = match (
+                self.live(&record.id),
+                self.store.get(record.id.clone()).await?,
+            ) {
+                (Some(live), _) => Found::Live(live),
+                (None, Some(record)) => found_in_store(record),
+                // It has been forgotten since it was found.
+                (None, None) => Found::Over(record),
+            };
+        }
+        Ok(found)
+    }
+
+    /// Gives whoever carries a task on some time.
+    pub(crate) async fn look_again_later(&self) -> Result<(), McpError> {
+        let mut closing = self.closing.subscribe();
+        let closes = pin!(closing.wait_for(|closing| *closing));
+        let later = pin!(tokio::time::sleep(self.options.poll_interval));
+        match select(later, closes).await {
+            Either::Left(_) => Ok(()),
+            Either::Right(_) => {
+                let why = "the server is stopping, and the task goes on when it has started again";
+                let error = McpError::new(ErrorCode::INTERNAL_ERROR, why);
+                Err(McpError(error.0.with(&json!({ "retryable": true }))))
+            }
+        }
+    }
+
+    pub(crate) fn poll_interval_ms(&self) -> u64 {
+        u64::try_from(self.options.poll_interval.as_millis()).unwrap_or(u64::MAX)
+    }
+}
