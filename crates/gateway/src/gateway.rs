@@ -2,17 +2,18 @@ use crate::options::Options;
 use crate::{
     clock::Clock,
     health::{Component, ComponentState, Health},
+    input::request_state::Sealer,
     invocations,
-    metrics::Metrics,
-    mirrored::HeaderDiffers,
     names::{caller_of, resource_capability, tool_capability},
-    observed::{Observed, ObservedEngine},
-    observer::{Observer, RequestLog},
-    offer::Offer,
-    seal::Sealer,
+    observe::{
+        calls::{Observer, RequestLog},
+        metrics::Metrics,
+        requests::{Observed, ObservedEngine},
+    },
+    offer::{Offer, header_params::HeaderDiffers},
     server::{ListOptions, Server},
-    tasks::{again::Upkeep, registry::Tasks},
-    traced::{
+    tasks::{recovery::Upkeep, registry::Tasks},
+    trace::{
         TracedRequests,
         tracer::{Tracer, Tracing},
     },
@@ -257,7 +258,7 @@ impl<Q: QuotaStore> Gateway<Q> {
     }
 
     /// Compares the headers of a `tools/call` over HTTP with the arguments they repeat; `params` and
-    /// `header` as for [`MirroredParams::compare`](crate::mirrored::MirroredParams::compare). What `principal` may not see is passed, as what
+    /// `header` as for [`MirroredParams::compare`](crate::offer::header_params::MirroredParams::compare). What `principal` may not see is passed, as what
     /// does not exist: the call will say so.
     ///
     /// # Errors

@@ -1,5 +1,17 @@
+pub(crate) mod answer;
+pub(crate) mod call_report;
+pub(crate) mod failure;
+pub(crate) mod handover;
+pub(crate) mod outcome;
+pub(crate) mod quota_hints;
+pub(crate) mod refusal;
+pub(crate) mod verdict;
+
 use crate::names::{prompt_capability, resource_capability, tool_capability};
-use crate::{cost::Tally,  offer::Offer, tasks::handover::Handover};
+use crate::{
+    invocation::{call_report::Tally, handover::Handover},
+    offer::Offer,
+};
 use adapter_tools::{Answers, Needed};
 use governance::{Kind, Micros};
 use jsonrpc_core::RawJson;

@@ -17,88 +17,76 @@
 //! Only [`Governed`] makes an [`Admitted`], and what runs calls takes nothing else: there is no way
 //! around it, for a batch element or a legacy call as little as for a modern one.
 
-mod administration;
-mod answer;
-mod asking;
-mod calls_counted;
+mod admin_json;
 mod clock;
-mod confirmed;
-mod cost;
-mod cursor;
-mod describe;
-mod error;
-mod facts;
-mod figures;
 mod gateway;
-mod governed;
+mod gauges;
 mod health;
+mod http_read;
+mod input;
 mod invocation;
-mod joined;
-mod lists;
-mod metrics;
-mod mirrored;
 mod names;
-mod observed;
-mod observer;
+mod observe;
 mod offer;
 mod options;
-mod outcome;
-mod plain;
-mod prompts;
-mod quota_report;
-mod readings;
-mod record_start;
-mod recorded;
-mod refusal;
-mod replay;
-mod resources;
-mod runner;
-mod seal;
+mod pipeline;
 mod server;
-mod skills;
-mod states;
 mod tasks;
-mod timed;
-mod traced;
-mod verdict;
+mod trace;
 
 pub use crate::{
-    administration::{MAX_APPROVALS, approval_json, approvals_json, statistics_json},
+    admin_json::{MAX_APPROVALS, approval_json, approvals_json, statistics_json},
     clock::{Clock, rfc3339, system_clock},
-    confirmed::Confirmed,
-    cost::Tally,
-    describe::IncludeSkill,
-    error::{AnswerOptions, ErrorStyle, InvocationError},
-    facts::{BrokenSkill, capability_facts, held, hold_back, own_rules, risk_level},
     gateway::{Gateway, GatewayEngine, Parts},
-    governed::{Admitted, Governed},
     health::{Component, ComponentState, Health},
-    invocation::{Invocation, Invoked, Target},
-    joined::JoinedResources,
-    metrics::Metrics,
-    mirrored::{BadAnnotation, HeaderDiffers, MirroredParams},
-    names::{caller_of, prompt_capability, resource_capability, tool_capability},
-    observed::Observed,
-    observer::RequestLog,
-    offer::Offer,
-    options::Options,
-    plain::{PlainContent, PlainRead, PlainRefusal},
-    prompts::{PromptCx, PromptFailure, Prompts, StaticPrompts},
-    readings::{Buckets, Kind as ReadingKind, Samples},
-    recorded::{Recorded, redactor_of_this_process},
-    refusal::{BadKey, KeyTaken, PendingApproval, TakenBy, Unconfirmed, WhyUnconfirmed},
-    resources::{
-        NoResources, ReadFailure, ResourceEntry, Resources, SkillResources, StaticResources,
+    http_read::{PlainContent, PlainRead, PlainRefusal},
+    invocation::{
+        Invocation, Invoked, Target,
+        call_report::Tally,
+        failure::{AnswerOptions, ErrorStyle, InvocationError},
+        handover::Handover,
+        refusal::{BadKey, KeyTaken, PendingApproval, TakenBy, Unconfirmed, WhyUnconfirmed},
     },
-    runner::Runner,
+    names::{caller_of, prompt_capability, resource_capability, tool_capability},
+    observe::{
+        calls::RequestLog,
+        metrics::Metrics,
+        pull_collector::{Buckets, Kind as ReadingKind, Samples},
+        requests::Observed,
+    },
+    offer::{
+        Offer,
+        combined::JoinedResources,
+        header_params::{BadAnnotation, HeaderDiffers, MirroredParams},
+        prompts::{PromptCx, PromptFailure, Prompts, StaticPrompts},
+        resources::{
+            NoResources, ReadFailure, ResourceEntry, Resources, SkillResources, StaticResources,
+        },
+        skill_facts::{BrokenSkill, capability_facts, held, hold_back, own_rules, risk_level},
+        skills::SkillIndex,
+        state_resources::{StateResources, States},
+        tool_listing::IncludeSkill,
+    },
+    options::Options,
+    pipeline::{
+        confirmed::Confirmed,
+        governed::{Admitted, Governed},
+        recorded::{Recorded, redactor_of_this_process},
+        runner::Runner,
+        timed::Timed,
+    },
     server::Server,
-    skills::SkillIndex,
-    states::{StateResources, States},
-    tasks::{CallEnd, Handover, RunHere, TaskCall, TaskOptions, TaskRunner, Tasks},
-    timed::Timed,
-    traced::{Capture, TracedCalls, TracedRequests, Tracing},
+    tasks::{
+        registry::{TaskOptions, Tasks},
+        runner::{CallEnd, RunHere, TaskCall, TaskRunner},
+    },
+    trace::{
+        TracedCalls, TracedRequests,
+        tracer::{Capture, Tracing},
+    },
 };
 
+use crate::{observe::calls::Observer, trace::tracer::Tracer};
 use governance::{Governor, QuotaStore};
 use ledger::Recorder;
 use mcp_service::GivingUp;
@@ -113,8 +101,8 @@ pub(crate) fn invocations<Q: QuotaStore>(
     governor: Arc<Governor<Q>>,
     recorder: Recorder,
     redactor: Arc<Redactor>,
-    observer: observer::Observer,
-    tracer: Option<traced::tracer::Tracer>,
+    observer: Observer,
+    tracer: Option<Tracer>,
     options: &Options,
     giving_up: Arc<GivingUp>,
 ) -> Invocations<Q> {

@@ -1,9 +1,19 @@
-use crate::{
-    describe::{Described, IncludeSkill},
-    lists::Lists,
-    mirrored::MirroredParams,
+pub(crate) mod combined;
+pub(crate) mod header_params;
+pub(crate) mod page_cache;
+pub(crate) mod prompts;
+pub(crate) mod resources;
+pub(crate) mod skill_facts;
+pub(crate) mod skills;
+pub(crate) mod state_resources;
+pub(crate) mod tool_listing;
+
+use crate::offer::{
+    header_params::MirroredParams,
+    page_cache::Lists,
     prompts::{Prompts, StaticPrompts},
     resources::{NoResources, Resources},
+    tool_listing::{Described, IncludeSkill},
 };
 use adapter_skills::{SkillCatalog, TaskHint, ToolHints};
 use adapter_tools::{Annotations, TaskSupport, Tool, ToolSet};

@@ -2,8 +2,8 @@
 
 use crate::{
     clock::{Clock, system_clock},
-    error::AnswerOptions,
-    observer::RequestLog,
+    invocation::failure::AnswerOptions,
+    observe::calls::RequestLog,
 };
 use mcp_service::EngineLimits;
 use std::time::Duration;

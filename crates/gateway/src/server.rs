@@ -1,16 +1,26 @@
-use crate::answer::mixed_up;
-use crate::answer::tool_result;
+pub(crate) mod cursor;
+pub(crate) mod task_calls;
+pub(crate) mod task_methods;
+
+use crate::invocation::answer::mixed_up;
+use crate::invocation::answer::tool_result;
 use crate::{
     Invocations,
-    asking::{Progressed, Repeated, call_with_input},
     clock::Clock,
-    cursor::Asked,
-    error::{AnswerOptions, InvocationError},
-    invocation::{Invocation, Invoked},
-    lists::{Key, List},
+    input::{
+        request_state::Sealer,
+        rounds::{Progressed, Repeated, call_with_input},
+    },
+    invocation::{
+        Invocation, Invoked,
+        failure::{AnswerOptions, InvocationError},
+    },
     names::{caller_of, prompt_capability, resource_capability, tool_capability},
-    offer::Offer,
-    seal::Sealer,
+    offer::{
+        Offer,
+        page_cache::{Key, List},
+    },
+    server::cursor::Asked,
     tasks::registry::Tasks,
 };
 use adapter_tools::{TaskSupport, Tool};

@@ -10,21 +10,12 @@
 //! through everything that a call passes, if its tool says that this does no harm; otherwise it is
 //! [failed](TaskState::Failed). Where and when calls are carried out is up to a [`TaskRunner`].
 
-pub(crate) mod again;
-pub(crate) mod call;
+pub(crate) mod convert;
 pub(crate) mod found;
-pub(crate) mod handover;
-pub(crate) mod live;
-pub(crate) mod methods;
+pub(crate) mod recovery;
 pub(crate) mod registry;
 pub(crate) mod run;
 pub(crate) mod runner;
-pub(crate) mod said;
-pub(crate) mod saved;
-pub(crate) mod shape;
-
-pub use self::{
-    handover::Handover,
-    registry::{TaskOptions, Tasks},
-    runner::{CallEnd, RunHere, TaskCall, TaskRunner},
-};
+pub(crate) mod running;
+pub(crate) mod status;
+pub(crate) mod stored_call;

@@ -1,6 +1,7 @@
 //! Tasks that clients ask for: carried on here, carried on elsewhere, or over.
 
-use crate::tasks::{live::Live, registry::Tasks, run::CANCELLED, shape};
+use crate::tasks::convert;
+use crate::tasks::{registry::Tasks, run::CANCELLED, running::Live};
 use futures_util::future::{Either, select};
 use jsonrpc_core::ErrorCode;
 use mcp_protocol::model::Task;
@@ -32,9 +33,9 @@ impl Found {
     pub(crate) fn seen(self, tasks: &Tasks) -> (u64, Task) {
         match self {
             Self::Live(live) => live.seen(),
-            Self::Over(record) => (u64::MAX, shape::seen(record, tasks.poll_interval_ms())),
+            Self::Over(record) => (u64::MAX, convert::seen(record, tasks.poll_interval_ms())),
             // Whatever may come of it is news.
-            Self::Elsewhere(record) => (0, shape::seen(record, tasks.poll_interval_ms())),
+            Self::Elsewhere(record) => (0, convert::seen(record, tasks.poll_interval_ms())),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The tasks of one server: made, kept, ended and forgotten.
 
 use crate::clock::Clock;
+use crate::tasks::convert;
 use crate::tasks::{
-    live::{AnswersTooLarge, Live, Responses, Stop, Visible},
     runner::{RunHere, TaskRunner},
-    shape,
+    running::{AnswersTooLarge, Live, Responses, Stop, Visible},
 };
 use jsonrpc_core::ErrorCode;
 use mcp_protocol::model::{InputRequest, TaskState};
@@ -341,12 +341,12 @@ impl Tasks {
     /// Ends a task: in the store, then for everybody to see. While the store fails it is tried
     /// again, until the task has expired.
     pub(crate) async fn end(&self, live: &Live, state: TaskState, message: Option<String>) {
-        let (state, message) = if shape::size(&state) <= MAX_OUTCOME_BYTES {
+        let (state, message) = if convert::size(&state) <= MAX_OUTCOME_BYTES {
             (state, message)
         } else {
             let why = "what has come of the call is too large to be kept";
             let error = McpError::new(ErrorCode::INTERNAL_ERROR, why);
-            let error = shape::error_json(&error);
+            let error = convert::error_json(&error);
             (TaskState::Failed { error }, Some(why.to_owned()))
         };
         // A clock may be set back, and what was said of the task may not.
@@ -354,7 +354,7 @@ impl Tasks {
         let record = TaskRecord {
             updated_us: now_us,
             sequence: live.record.sequence + 1,
-            state: shape::stored(&state),
+            state: convert::stored(&state),
             message: message.clone(),
             ..live.record.clone()
         };

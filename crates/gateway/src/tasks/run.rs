@@ -1,22 +1,28 @@
+use crate::input::rounds;
+use crate::pipeline::confirmed::state;
+use crate::tasks::convert;
 use crate::tasks::runner::NoEnd;
-use crate::tasks::{
-    handover::Handover,
-    live::{Live, Stop, Visible},
-    registry::{NotCreated, Tasks},
-    runner::{CallEnd, TaskCall},
-    said::Said,
-    saved, shape,
-};
+use crate::tasks::stored_call;
 use crate::{
     Invocations,
-    answer::tool_result,
-    asking::{self, MAX_ROUNDS, asks_for_ever},
-    confirmed,
-    cost::Tally,
-    error::{AnswerOptions, InvocationError},
-    invocation::{Invocation, Invoked},
+    input::rounds::{MAX_ROUNDS, asks_for_ever},
+    invocation::{
+        Invocation, Invoked,
+        answer::tool_result,
+        call_report::Tally,
+        failure::{AnswerOptions, InvocationError},
+    },
     names::tool_capability,
     offer::Offer,
+};
+use crate::{
+    invocation::handover::Handover,
+    tasks::{
+        registry::{NotCreated, Tasks},
+        runner::{CallEnd, TaskCall},
+        running::{Live, Stop, Visible},
+        status::Said,
+    },
 };
 use adapter_tools::{Answers, ToolError};
 use futures_util::{
@@ -148,8 +154,7 @@ impl<Q: QuotaStore> Run<Q> {
     pub(crate) async fn again(self: Arc<Self>, live: &Arc<Live>) {
         // What was confirmed was the call that was cut short.
         let answers = self.answers.as_deref();
-        let mut invocation =
-            self.invocation(answers.map(|it| Arc::new(confirmed::carried::forget(it))));
+        let mut invocation = self.invocation(answers.map(|it| Arc::new(state::forget(it))));
         invocation.handover = Some(Handover::of(Said::of(&self.tasks, live)));
         invocation.is_rerun = true;
         let tally = Arc::clone(&invocation.tally);
@@ -269,9 +274,9 @@ impl<Q: QuotaStore> Run<Q> {
         let visible = Arc::clone(&self.visible);
         let tool = self.offer.tools().get(&self.tool);
         // What is not needed later is not kept.
-        let text = || saved::text_of(&self.cx, &self.arguments, self.answers.as_deref());
+        let text = || stored_call::text_of(&self.cx, &self.arguments, self.answers.as_deref());
         let call = tool
-            .filter(|it| saved::can_be_called_again(it))
+            .filter(|it| stored_call::can_be_called_again(it))
             .and_then(|_| text());
         let created = self.tasks.create(&self.cx, &capability, ttl, visible, call);
         created.await
@@ -304,7 +309,7 @@ impl<Q: QuotaStore> Run<Q> {
                 Ok(outcome) => return self.ended(live, outcome, &tally),
                 Err(NoEnd) => return failed(&internal()),
             };
-            let requests = match asking::declared(&self.cx, needed.questions) {
+            let requests = match rounds::declared(&self.cx, needed.questions) {
                 Ok(requests) => requests,
                 Err(error) => return failed(&error),
             };
@@ -490,7 +495,7 @@ fn internal() -> McpError {
 
 fn failed(error: &McpError) -> (TaskState, Option<String>) {
     let message = error.0.message.clone().into_owned();
-    let error = shape::error_json(error);
+    let error = convert::error_json(error);
     (TaskState::Failed { error }, Some(message))
 }
 
@@ -501,7 +506,7 @@ fn cut_short_by(stop: Option<Stop>) -> (TaskState, Option<String>) {
             return (TaskState::Cancelled, Some(CANCELLED.to_owned()));
         }
         Some(Stop::Shutdown | Stop::Lost) => {
-            return saved::cut_short("it was being carried out, and cannot be begun again");
+            return stored_call::cut_short("it was being carried out, and cannot be begun again");
         }
         None => "the task has expired",
     };

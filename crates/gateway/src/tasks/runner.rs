@@ -1,7 +1,7 @@
 //! Where and when the calls of tasks are carried out.
 
-use crate::tasks::handover::Handover;
-use crate::{error::InvocationError, invocation::Invoked};
+use crate::invocation::handover::Handover;
+use crate::invocation::{Invoked, failure::InvocationError};
 use futures_util::future::BoxFuture;
 use mcp_service::Principal;
 use std::{

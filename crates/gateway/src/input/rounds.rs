@@ -1,0 +1,276 @@
+//! What a call needs to know from its client's side: asked by a result where the client asks again,
+//! and by requests of our own where it does not. Handlers do not know which.
+
+use crate::{
+    clock::Clock,
+    input::request_state::{Bound, LIFETIME, Sealer},
+    invocation::{Invocation, Invoked, call_report::Tally, failure::InvocationError},
+};
+use adapter_tools::{Answers, Askable, Needed, Question};
+use futures_util::future::try_join_all;
+use jsonrpc_core::{ErrorCode, RawJson};
+use mcp_protocol::{
+    Era, ProtocolError,
+    model::{InputRequest, InputRequired, InputRetry},
+};
+use mcp_service::{AskError, McpError, RequestCx, Service};
+use serde_json::{Value, json, value::RawValue};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+/// How long a legacy call waits for its client's answers. It keeps its place among the requests in
+/// flight meanwhile.
+const MAX_WAIT: Duration = Duration::from_secs(10 * 60);
+
+/// How many times one call may ask while it runs before it must have an answer.
+pub(crate) const MAX_ROUNDS: usize = 16;
+
+/// What the retry of a request must repeat.
+pub(crate) struct Repeated<'a> {
+    pub(crate) method: &'static str,
+    pub(crate) name: &'a str,
+    pub(crate) parameters: &'a RawJson,
+}
+
+/// How far a call has come.
+pub(crate) enum Progressed {
+    /// To its end.
+    Ended(Result<Invoked, InvocationError>, Arc<Tally>),
+    /// To questions that are the answer for now.
+    Asks(InputRequired),
+}
+
+/// Calls, with what the client has answered before, until the call has ended or the client is to
+/// ask again. Every time is an invocation of its own: governed, counted and recorded.
+pub(crate) async fn call_with_input<S>(
+    service: &S,
+    sealer: &Sealer,
+    clock: Clock,
+    cx: &RequestCx,
+    repeated: Repeated<'_>,
+    retry: InputRetry,
+    invocation: impl Fn() -> Invocation,
+) -> Result<Progressed, McpError>
+where
+    S: Service<Invocation, Response = Invoked, Error = InvocationError>,
+{
+    let mut answers = if retry.is_empty() {
+        None
+    } else {
+        Some(Arc::new(opened(sealer, clock(), cx, &repeated, retry)?))
+    };
+    for _ in 0..MAX_ROUNDS {
+        let invocation = Invocation {
+            answers: answers.clone(),
+            ..invocation()
+        };
+        let tally = Arc::clone(&invocation.tally);
+        let needed = match service.call(cx, invocation).await {
+            Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed)) => needed,
+            outcome => return Ok(Progressed::Ended(outcome, tally)),
+        };
+        let requests = declared(cx, needed.questions)?;
+        if cx.version.era() == Era::Modern {
+            let required = sealed(sealer, clock(), cx, &repeated, requests, needed.state);
+            return Ok(Progressed::Asks(required));
+        }
+        let asked = ask_all(cx, &requests, None).await;
+        answers = Some(Arc::new(Answers {
+            responses: asked.map_err(|unanswered| unanswered.error)?,
+            state: needed.state,
+        }));
+    }
+    Err(asks_for_ever())
+}
+
+/// A call that has asked [`MAX_ROUNDS`] times.
+pub(crate) fn asks_for_ever() -> McpError {
+    McpError::new(ErrorCode::INTERNAL_ERROR, "the call asks again and again")
+}
+
+/// Questions that a modern client is asked by a result, which it answers by asking again.
+pub(crate) fn sealed(
+    sealer: &Sealer,
+    now_us: u64,
+    cx: &RequestCx,
+    repeated: &Repeated<'_>,
+    requests: BTreeMap<String, InputRequest>,
+    state: Option<Value>,
+) -> InputRequired {
+    let state = state.map(|state| sealer.seal(bound(cx, repeated), &state, now_us));
+    InputRequired { requests, state }
+}
+
+/// What the client can be asked.
+pub(crate) fn askable(cx: &RequestCx) -> Askable {
+    let declared = &cx.capabilities;
+    Askable {
+        form: declared.elicitation.is_some_and(|modes| modes.form),
+        url: declared.elicitation.is_some_and(|modes| modes.url),
+        sample: declared.sampling.is_some(),
+        roots: declared.roots,
+    }
+}
+
+pub(crate) fn opened(
+    sealer: &Sealer,
+    now_us: u64,
+    cx: &RequestCx,
+    repeated: &Repeated<'_>,
+    retry: InputRetry,
+) -> Result<Answers, McpError> {
+    let state = match &retry.state {
+        None => None,
+        Some(sealed) => {
+            let opened = sealer.open(bound(cx, repeated), sealed, now_us);
+            Some(opened.map_err(|error| {
+                McpError::new(
+                    ErrorCode::INVALID_PARAMS,
+                    format!(
+                        "invalid params: {error}; it is valid for {} minutes",
+                        LIFETIME.as_secs() / 60
+                    ),
+                )
+            })?)
+        }
+    };
+    let responses = retry.responses.into_iter();
+    Ok(Answers {
+        responses: responses
+            .filter_map(|(key, raw)| Some((key, boxed(&raw)?)))
+            .collect(),
+        state,
+    })
+}
+
+pub(crate) fn boxed(raw: &RawJson) -> Option<Box<RawValue>> {
+    RawValue::from_string(raw.as_str().to_owned()).ok()
+}
+
+fn bound<'a>(cx: &'a RequestCx, repeated: &'a Repeated<'_>) -> Bound<'a> {
+    Bound {
+        principal: cx.principal.as_str(),
+        method: repeated.method,
+        name: repeated.name,
+        // A client may write the same parameters in another order when it asks again.
+        parameters: redaction::digest(repeated.parameters.as_str()),
+    }
+}
+
+/// The questions as the protocol has them, if the client has declared that it can be asked all of
+/// them.
+pub(crate) fn declared(
+    cx: &RequestCx,
+    questions: BTreeMap<String, Question>,
+) -> Result<BTreeMap<String, InputRequest>, McpError> {
+    let requests: BTreeMap<_, _> = questions
+        .into_iter()
+        .map(|(key, question)| (key, request(question)))
+        .collect();
+    let undeclared = requests
+        .values()
+        .find(|it| !it.is_declared_by(&cx.capabilities));
+    match undeclared {
+        None => Ok(requests),
+        Some(request) => Err(missing_capability(cx, request)),
+    }
+}
+
+fn missing_capability(cx: &RequestCx, request: &InputRequest) -> McpError {
+    let required = request.required_capability();
+    if cx.version.era() == Era::Modern {
+        return McpError(ProtocolError::MissingClientCapability { required }.to_error_object());
+    }
+    // Legacy revisions have no code of their own for it.
+    let error = McpError::new(
+        ErrorCode::INVALID_REQUEST,
+        "the client has not declared a capability that this request needs",
+    );
+    McpError(
+        error
+            .0
+            .with(&json!({ "requiredCapabilities": required, "retryable": false })),
+    )
+}
+
+fn request(question: Question) -> InputRequest {
+    match question {
+        Question::Form { message, schema } => InputRequest::ElicitForm {
+            message,
+            requested_schema: schema,
+        },
+        Question::Url { message, url } => InputRequest::ElicitUrl {
+            message,
+            url,
+            elicitation_id: uuid::Uuid::new_v4().to_string(),
+        },
+        Question::Sample(params) => InputRequest::CreateMessage(params),
+        Question::Roots => InputRequest::ListRoots,
+    }
+}
+
+/// Why a legacy client's answers are not there.
+pub(crate) struct Unanswered {
+    /// What the caller is told.
+    pub(crate) error: McpError,
+    /// Whether it would be the same if the client were asked again: it has refused.
+    pub(crate) refused: bool,
+}
+
+/// Asks a legacy client everything at once, and waits for all answers. One that is refused takes
+/// the others back: nobody should fill in a form for a call that has failed. `task` is the id of the
+/// task that asks, if it is one.
+pub(crate) async fn ask_all(
+    cx: &RequestCx,
+    requests: &BTreeMap<String, InputRequest>,
+    task: Option<&str>,
+) -> Result<BTreeMap<String, Box<RawValue>>, Unanswered> {
+    let failed = |why| Unanswered {
+        error: McpError::new(ErrorCode::INTERNAL_ERROR, why),
+        refused: false,
+    };
+    let asked = requests.iter().map(|(key, request)| async move {
+        let answer = cx.ask(request, task).await.map_err(|error| Unanswered {
+            refused: matches!(error, AskError::NotDeclared(_) | AskError::Refused(_)),
+            error: unanswered(cx, request, &error),
+        })?;
+        let answer =
+            boxed(&answer).ok_or_else(|| failed("an answer of the client cannot be read"))?;
+        Ok::<_, Unanswered>((key.clone(), answer))
+    });
+    let answers = tokio::time::timeout(MAX_WAIT, try_join_all(asked)).await;
+    let answers =
+        answers.map_err(|_elapsed| failed("the client did not answer a question in time"))??;
+    Ok(answers.into_iter().collect())
+}
+
+fn unanswered(cx: &RequestCx, request: &InputRequest, error: &AskError) -> McpError {
+    match error {
+        AskError::NotDeclared(_) => missing_capability(cx, request),
+        AskError::Refused(refusal) => {
+            let error = McpError::new(
+                ErrorCode::INTERNAL_ERROR,
+                "the client refused to answer a question",
+            );
+            McpError(error.0.with(&json!({
+                "details": refusal.message,
+                "code": refusal.code.0,
+                "retryable": false,
+            })))
+        }
+        AskError::NoWay | AskError::Overrun(_) | AskError::Gone => {
+            let details = error.to_string();
+            let error = McpError::new(ErrorCode::INTERNAL_ERROR, "the client could not be asked");
+            McpError(
+                error
+                    .0
+                    .with(&json!({ "details": details, "retryable": false })),
+            )
+        }
+    }
+}
+
+/// What the ledger keeps of questions: their keys.
+pub(crate) fn recorded_needs(needed: &Needed) -> String {
+    let keys: Vec<_> = needed.questions.keys().collect();
+    json!({ "inputRequired": keys }).to_string()
+}

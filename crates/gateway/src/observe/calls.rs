@@ -1,0 +1,281 @@
+//! What is told of requests and of decisions about them: numbers, and lines in the log.
+
+use crate::invocation::verdict::{Fault, Severity, Verdict};
+use crate::observe::fault;
+use crate::observe::log;
+use crate::{
+    invocation::{Invocation, Invoked, Target, call_report::Tally, failure::InvocationError},
+    observe::{
+        metrics::Metrics,
+        tool_calls::{Outcome, ToolNumbers},
+    },
+};
+use governance::{Micros, Remaining};
+use ledger::UNKNOWN_CAPABILITY;
+use mcp_service::RequestCx;
+use redaction::Redactor;
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Instant,
+};
+
+/// Which requests, and which decisions about them, have a line in the log. Lines below the log's
+/// level are left out whatever this says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RequestLog {
+    /// All of them.
+    #[default]
+    All,
+    /// Those that were refused or failed.
+    Errors,
+    /// None but those that failed by a fault that is not the caller's.
+    None,
+}
+
+/// Why a call is not made.
+pub(crate) struct Refused {
+    pub(crate) verdict: Verdict,
+    /// True if the capability does not exist as far as its caller may know.
+    pub(crate) is_unknown: bool,
+    /// What is wrong with it; nothing, if it is answered as before.
+    pub(crate) fault: Option<Fault>,
+    pub(crate) outcome: Outcome,
+}
+
+/// Counts and logs; clones do so together.
+#[derive(Clone)]
+pub(crate) struct Observer {
+    metrics: Metrics,
+    redactor: Arc<Redactor>,
+    log: Arc<AtomicU8>,
+    development: bool,
+}
+
+impl Observer {
+    pub(crate) fn new(metrics: Metrics, redactor: Arc<Redactor>, development: bool) -> Self {
+        Self {
+            metrics,
+            redactor,
+            log: Arc::new(AtomicU8::new(RequestLog::All as u8)),
+            development,
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    pub(crate) fn redactor(&self) -> &Redactor {
+        &self.redactor
+    }
+
+    pub(crate) fn set_log(&self, log: RequestLog) {
+        self.log.store(log as u8, Ordering::Relaxed);
+    }
+
+    /// Whether a line that matters so much is written.
+    pub(crate) fn wants(&self, severity: Severity) -> bool {
+        // The order of the variants of both.
+        self.log.load(Ordering::Relaxed) <= severity as u8 && log::is_enabled(severity)
+    }
+
+    /// Takes note that a call has come. What is known of it in the end is left in `cx`.
+    pub(crate) fn called<'a>(&'a self, cx: &'a RequestCx, invocation: &Invocation) -> Called<'a> {
+        let tally = Arc::clone(&invocation.tally);
+        cx.attach(Arc::clone(&tally) as Arc<_>);
+        Called {
+            observer: self,
+            cx,
+            tally,
+            numbers: Numbers::None,
+            task: None,
+            began: Instant::now(),
+        }
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer")
+            .field("log", &self.log)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a call counts for, which is nothing for who may not know of what it calls.
+enum Numbers {
+    None,
+    Tool(Arc<ToolNumbers>),
+    Read,
+    Prompt,
+}
+
+/// A call on its way. Dropping it says that it was given up.
+pub(crate) struct Called<'a> {
+    observer: &'a Observer,
+    cx: &'a RequestCx,
+    tally: Arc<Tally>,
+    numbers: Numbers,
+    /// What is called, if it may outlive its request.
+    task: Option<Outliving>,
+    began: Instant,
+}
+
+struct Outliving {
+    capability: String,
+    handover: Option<Arc<crate::invocation::handover::Handover>>,
+    task: Option<Arc<str>>,
+}
+
+impl Called<'_> {
+    /// It is let through, for now.
+    pub(crate) fn allowed(
+        &mut self,
+        invocation: &Invocation,
+        policy_version: u64,
+        estimate: Micros,
+        remaining: impl FnOnce() -> Remaining,
+    ) {
+        self.counts_for(invocation);
+        if invocation.handover.is_some() || invocation.task.is_some() {
+            self.task = Some(Outliving {
+                capability: invocation.capability.clone(),
+                handover: invocation.handover.clone(),
+                task: invocation.task.clone(),
+            });
+        }
+        let mut verdict = Verdict {
+            decision: "allow",
+            reason: None,
+            remaining: None,
+            call: None,
+        };
+        if self.observer.wants(Severity::Info) {
+            verdict.remaining = Some(remaining());
+            log::allowed(self.cx, invocation, &verdict, policy_version, estimate);
+        }
+        self.tally.decide(verdict);
+    }
+
+    /// It is not, or not any more.
+    pub(crate) fn refused(mut self, invocation: &Invocation, policy_version: u64, why: Refused) {
+        let Refused {
+            verdict,
+            is_unknown,
+            fault,
+            outcome,
+        } = why;
+        if !is_unknown {
+            self.counts_for(invocation);
+        }
+        let severity = fault
+            .as_ref()
+            .map_or(Severity::Info, |fault| fault.severity);
+        if fault.is_some() {
+            // Metrics may be open to those who call.
+            let reason = match is_unknown {
+                true => UNKNOWN_CAPABILITY,
+                false => verdict.reason.unwrap_or("none"),
+            };
+            self.observer.metrics.denied(reason);
+        }
+        if self.observer.wants(severity) {
+            let redactor = &self.observer.redactor;
+            log::refused(
+                self.cx,
+                invocation,
+                &verdict,
+                policy_version,
+                severity,
+                redactor,
+            );
+            if let Some(fault) = fault {
+                let message = redactor.text(&fault.message).into_owned();
+                self.tally.fail(Fault { message, ..fault });
+            }
+        }
+        self.tally.decide(verdict);
+        self.ended_as(outcome);
+    }
+
+    /// It has ended like this.
+    pub(crate) fn ended(mut self, outcome: &Result<Invoked, InvocationError>) {
+        if let Err(error) = outcome {
+            self.failed(error);
+        }
+        self.ended_as(Outcome::of(outcome));
+    }
+
+    fn failed(&self, error: &InvocationError) {
+        if self.observer.wants(fault::severity(error)) {
+            let redactor = &self.observer.redactor;
+            let fault = Fault::of(error);
+            let stack = fault.stack.filter(|_| self.observer.development);
+            self.tally.fail(Fault {
+                message: redactor.text(&fault.message).into_owned(),
+                stack: stack.map(|stack| redactor.text(&stack).into_owned()),
+                ..fault
+            });
+        }
+    }
+
+    fn counts_for(&mut self, invocation: &Invocation) {
+        if !matches!(self.numbers, Numbers::None) {
+            return;
+        }
+        self.numbers = match &invocation.target {
+            Target::Tool(name) => Numbers::Tool(self.observer.metrics.tool(name)),
+            Target::Resource(_) => Numbers::Read,
+            Target::Prompt(..) => Numbers::Prompt,
+        };
+    }
+
+    fn ended_as(&mut self, outcome: Outcome) {
+        let seconds = self.began.elapsed().as_secs_f64();
+        let metrics = &self.observer.metrics;
+        match std::mem::replace(&mut self.numbers, Numbers::None) {
+            Numbers::None => {}
+            Numbers::Tool(numbers) => numbers.ended(outcome, seconds, self.cost().unwrap_or(0.0)),
+            Numbers::Read => metrics.read_ended(outcome),
+            Numbers::Prompt => metrics.prompt_ended(outcome),
+        }
+        let Some(outliving) = self.task.take() else {
+            return;
+        };
+        let handover = outliving.handover.as_deref();
+        let task = outliving.task.as_deref();
+        if let Some(task) = task.or_else(|| handover?.task()) {
+            let fault = self.tally.fault();
+            let severity = fault.map_or(Severity::Info, |fault| fault.severity);
+            if self.observer.wants(severity) {
+                let capability = &outliving.capability;
+                log::task_ended(self.cx, &self.tally, capability, task, outcome, seconds);
+            }
+        }
+    }
+
+    /// In units of the currency.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a sum for a diagram, and nothing is decided by it"
+    )]
+    fn cost(&self) -> Option<f64> {
+        let Micros(cost) = self.tally.settled_cost()?;
+        Some(cost as f64 / 1_000_000.0)
+    }
+}
+
+impl Drop for Called<'_> {
+    fn drop(&mut self) {
+        let outcome = if std::thread::panicking() {
+            Outcome::Crashed
+        } else {
+            Outcome::Cancelled
+        };
+        self.ended_as(outcome);
+    }
+}

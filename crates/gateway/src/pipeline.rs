@@ -1,0 +1,9 @@
+//! The layers that every call passes. Their order is `invocations` in `lib.rs`.
+
+pub(crate) mod confirmed;
+pub(crate) mod governed;
+pub(crate) mod idempotency;
+pub(crate) mod recorded;
+pub(crate) mod runner;
+pub(crate) mod start_entry;
+pub(crate) mod timed;

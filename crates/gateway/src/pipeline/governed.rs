@@ -1,0 +1,600 @@
+use crate::invocation::failure;
+use crate::invocation::outcome::ending_of;
+use crate::invocation::outcome::never_began;
+use crate::invocation::quota_hints;
+use crate::observe::tool_calls;
+use crate::pipeline::idempotency;
+use crate::{
+    clock::{Clock, timestamp},
+    invocation::{
+        Invocation, Invoked, Target,
+        call_report::{Tally, when_over},
+        failure::InvocationError,
+        refusal::KeyTaken,
+        verdict::{Fault, Verdict},
+    },
+    names::caller_of,
+    observe::calls::{Observer, Refused},
+    options::Options,
+    pipeline::start_entry::{Labels, start_of},
+};
+
+use governance::{
+    Ask, Confirmation, Denial, Ending, Governor, Micros, Permit, QuotaStore, Reason,
+    ReservationName, Risk, Settlement, Timestamp,
+};
+use ledger::{
+    ApprovalId, CallId, Digest, End, HIDDEN_CAPABILITY, KeyClaim, Outcome, Recorder, Start,
+    UNKNOWN_CAPABILITY,
+};
+use mcp_service::{RequestCx, Service};
+use redaction::Redactor;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Something that governance has let through. Only [`Governed`] makes one, so what takes an
+/// `Admitted` cannot be reached around it.
+///
+/// In a place of its own: each layer below takes it, and would have a copy of all of it.
+#[derive(Debug)]
+pub struct Admitted<T>(Box<Parts<T>>);
+
+#[derive(Debug)]
+struct Parts<T> {
+    inner: T,
+    estimate: Micros,
+    reservation: Option<ReservationName>,
+    policy_version: u64,
+    confirmation: Option<Confirmation>,
+    confirmation_rule: Option<Box<str>>,
+    risk: Risk,
+    durable_start: bool,
+    may_go_unrecorded: bool,
+    key: Option<KeyClaim>,
+    approval: Option<(ApprovalId, Digest)>,
+    deadline: Option<Instant>,
+}
+
+impl<T> Admitted<T> {
+    /// What was let through.
+    pub fn inner(&self) -> &T {
+        &self.0.inner
+    }
+
+    /// What was reserved for it.
+    pub fn estimate(&self) -> Micros {
+        self.0.estimate
+    }
+
+    /// The reservation that the record of the call's end settles; `None` where the counters settle it
+    /// themselves.
+    pub(crate) fn reservation(&self) -> Option<&ReservationName> {
+        self.0.reservation.as_ref()
+    }
+
+    /// When its answer is no longer wanted; set on the way to whoever carries it out.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.0.deadline
+    }
+
+    /// Who has to confirm it before it may begin.
+    pub fn confirmation(&self) -> Option<Confirmation> {
+        self.0.confirmation
+    }
+
+    /// By which rule, in words.
+    pub fn confirmation_rule(&self) -> Option<&str> {
+        self.0.confirmation_rule.as_deref()
+    }
+
+    /// What it does.
+    pub fn risk(&self) -> Risk {
+        self.0.risk
+    }
+
+    /// Whether it must be safe on record before it begins.
+    pub fn durable_start(&self) -> bool {
+        self.0.durable_start
+    }
+
+    /// Whether it may be made while the ledger cannot be written: it changes nothing, and the
+    /// operator would rather have it answered than on record.
+    pub fn may_go_unrecorded(&self) -> bool {
+        self.0.may_go_unrecorded
+    }
+
+    /// The idempotency key it comes under.
+    pub(crate) fn key(&self) -> Option<&KeyClaim> {
+        self.0.key.as_ref()
+    }
+
+    /// The approval that it begins with, and what that is for.
+    pub(crate) fn approval(&self) -> Option<(ApprovalId, Digest)> {
+        self.0.approval
+    }
+
+    pub(crate) fn with_approval(mut self, approval: ApprovalId, binding: Digest) -> Self {
+        self.0.approval = Some((approval, binding));
+        self
+    }
+
+    pub(crate) fn inner_mut(&mut self) -> &mut T {
+        &mut self.0.inner
+    }
+
+    pub(crate) fn until(mut self, deadline: Instant) -> Self {
+        self.0.deadline = Some(deadline);
+        self
+    }
+
+    /// The version of the policy that let it through.
+    pub fn policy_version(&self) -> u64 {
+        self.0.policy_version
+    }
+}
+
+/// Lets through what the governor admits, and records what it does not.
+#[derive(Debug)]
+pub struct Governed<S, Q> {
+    inner: S,
+    governor: Arc<Governor<Q>>,
+    recorder: Recorder,
+    redactor: Arc<Redactor>,
+    observer: Observer,
+    clock: Clock,
+    keep_keys: Duration,
+    read_only_exempt: bool,
+}
+
+impl<S, Q: QuotaStore> Governed<S, Q> {
+    /// Of `options`, how long idempotency keys are remembered after their calls began, and whether
+    /// what changes nothing needs a record.
+    pub(crate) fn new(
+        inner: S,
+        governor: Arc<Governor<Q>>,
+        recorder: Recorder,
+        redactor: Arc<Redactor>,
+        observer: Observer,
+        options: &Options,
+    ) -> Self {
+        Self {
+            inner,
+            governor,
+            recorder,
+            redactor,
+            observer,
+            clock: options.clock,
+            keep_keys: options.keep_keys,
+            read_only_exempt: options.read_only_exempt,
+        }
+    }
+
+    /// Visible, permitted, then budget and rates together (decision D6). What does not exist is
+    /// asked for in the same place, so that it costs nobody anything either.
+    async fn admit(
+        &self,
+        cx: &RequestCx,
+        invocation: &Invocation,
+    ) -> Result<(Permit<Q>, Option<KeyClaim>), Refusal> {
+        let caller = caller_of(&cx.principal);
+        // Both are looked up in every case: which of the two failed must not show in the time.
+        let exists = invocation.exists();
+        let visible = self.governor.visible(caller, &invocation.capability);
+        if !visible || !exists {
+            return Err(Refusal::Unknown { is_hidden: exists });
+        }
+        // Before anything is counted: a refusal uses nothing up, and this one can last for hours.
+        if !self.recorder.is_ok()
+            && !self.may_go_unrecorded(cx, invocation)
+            && self
+                .governor
+                .policy()
+                .permitted(caller, &invocation.capability)
+        {
+            return Err(Refusal::Denied(Denial::new(Reason::LedgerUnavailable)));
+        }
+        let arguments = invocation.arguments_taken();
+        let ask = Ask {
+            principal: caller.principal,
+            roles: caller.roles,
+            capability: &invocation.capability,
+            kind: invocation.kind(),
+            estimate: invocation.estimate(),
+            now: timestamp((self.clock)()),
+            arguments: Some(&arguments),
+        };
+        let key = self.key(cx, invocation)?;
+        // What was done before is answered as before, which uses nothing up; but only to who may
+        // call it still.
+        if let Some(key) = &key
+            && self.may_hear(ask)
+        {
+            match self.recorder.find_key(key).await {
+                Ok(None) => {}
+                Ok(Some(refusal)) => {
+                    let taken = KeyTaken::of(refusal, false);
+                    return Err(Refusal::Failed(taken));
+                }
+                Err(error) => return Err(Refusal::Failed(InvocationError::Unrecorded(error))),
+            }
+        }
+        match self.governor.admit(ask).await {
+            Ok(permit) => Ok((permit, key)),
+            // Other rules are in force by now.
+            Err(denial) if denial.reason == Reason::NotVisible => {
+                Err(Refusal::Unknown { is_hidden: true })
+            }
+            Err(denial) => Err(Refusal::Denied(denial)),
+        }
+    }
+
+    /// Whether the caller may know what has come of a call, though it might not be made now.
+    fn may_hear(&self, ask: Ask<'_>) -> bool {
+        match self.governor.policy().check(ask) {
+            Ok(_) => true,
+            Err(denial) => !matches!(denial.reason, Reason::NotVisible | Reason::Permission),
+        }
+    }
+
+    /// The idempotency key of a call of a tool, if it has one; nothing else needs any.
+    fn key(&self, cx: &RequestCx, invocation: &Invocation) -> Result<Option<KeyClaim>, Refusal> {
+        if !matches!(invocation.target, Target::Tool(_)) || invocation.is_rerun {
+            return Ok(None);
+        }
+        let key = idempotency::key_of(cx);
+        let key = key.map_err(|bad| Refusal::Failed(InvocationError::BadKey(bad)))?;
+        let Some(key) = key else {
+            return Ok(None);
+        };
+        let at_us = (self.clock)();
+        let keep_us = u64::try_from(self.keep_keys.as_micros()).unwrap_or(u64::MAX);
+        Ok(Some(KeyClaim {
+            principal: cx.principal.as_str().to_owned(),
+            key,
+            capability: invocation.capability.clone(),
+            digest: invocation.arguments_digest(),
+            call: CallId::new(at_us),
+            at_us,
+            // As large as a store can have it.
+            until_us: at_us.saturating_add(keep_us).min(i64::MAX.unsigned_abs()),
+        }))
+    }
+
+    /// What the caller is told of a call that was refused.
+    fn refused(
+        &self,
+        cx: &RequestCx,
+        invocation: &Invocation,
+        refusal: Refusal,
+    ) -> Result<Invoked, InvocationError> {
+        match refusal {
+            Refusal::Unknown { .. } => Err(InvocationError::Unknown),
+            Refusal::Denied(denial) => {
+                quota_hints::hint_denied(cx, &denial);
+                Err(InvocationError::Denied(denial))
+            }
+            Refusal::Failed(InvocationError::KeyTaken(taken)) => {
+                let again = taken.again();
+                if again.is_ok()
+                    && let Some(handover) = &invocation.handover
+                {
+                    // It is over: a task that is to be has its result already.
+                    handover.begin();
+                }
+                again
+            }
+            Refusal::Failed(error) => Err(error),
+        }
+    }
+
+    /// Whether it is worth asking to be admitted while the ledger fails. What is admitted is judged
+    /// by the policy that admits it.
+    fn may_go_unrecorded(&self, cx: &RequestCx, invocation: &Invocation) -> bool {
+        self.read_only_exempt && {
+            let policy = self.governor.policy();
+            let caller = caller_of(&cx.principal);
+            let hints = policy.hints(caller, &invocation.capability, invocation.kind());
+            self.exempts(hints.risk)
+        }
+    }
+
+    /// Whether what does this may be made without a record.
+    fn exempts(&self, risk: Risk) -> bool {
+        self.read_only_exempt && risk.read_only && !risk.is_mutating()
+    }
+
+    /// Tells what the ledger calls it.
+    async fn record_refusal(
+        &self,
+        cx: &RequestCx,
+        invocation: &Invocation,
+        refusal: &Refusal,
+    ) -> CallId {
+        let at_us = (self.clock)();
+        let call = CallId::new(at_us);
+        let is_unknown = matches!(refusal, Refusal::Unknown { .. });
+        let labels = match is_unknown {
+            true => Labels::of_anything(cx, invocation, &self.redactor),
+            false => Labels::of(cx, invocation, &self.redactor),
+        };
+        let capability = match is_unknown {
+            // Anything that a client likes to say.
+            true => self.redactor.text(&invocation.capability),
+            false => invocation.capability.as_str().into(),
+        };
+        let start = Start {
+            capability: &capability,
+            policy_version: self.governor.policy().version(),
+            replay_of: refusal.replay_of(),
+            ..start_of(cx, invocation, &labels, call, at_us)
+        };
+        let (outcome, message) = match refusal {
+            Refusal::Unknown { .. } => {
+                let reason = refusal.reason();
+                (
+                    Outcome::Denied { reason },
+                    "there is no such capability".to_owned(),
+                )
+            }
+            Refusal::Denied(denial) => {
+                let reason = denial.reason.as_str();
+                (Outcome::Denied { reason }, denial.to_string())
+            }
+            Refusal::Failed(error) => (error.outcome(), error.for_the_record()),
+        };
+        let end = End {
+            message: Some(&self.redactor.text(&message)),
+            error_code: Some(refusal.founding_code(&invocation.target)),
+            ..End::new(outcome)
+        };
+        if let Err(error) = self.recorder.refuse(&start, &end).await {
+            // Nothing has run, so there is nothing to hold back; but it must not go unseen.
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                principal = %cx.principal,
+                %capability,
+                %outcome,
+                "a refusal could not be recorded"
+            );
+        }
+        call
+    }
+}
+
+enum Refusal {
+    /// There is no such thing, as far as its caller may know. Everything that the caller can observe,
+    /// the time that it takes included, is the same for what does not exist and for what is hidden;
+    /// the ledger and the log say which.
+    Unknown {
+        is_hidden: bool,
+    },
+    Denied(Denial),
+    /// For something else, before it was admitted or after.
+    Failed(InvocationError),
+}
+
+impl Refusal {
+    /// The call that was answered once more.
+    fn replay_of(&self) -> Option<CallId> {
+        match self {
+            Self::Failed(InvocationError::KeyTaken(taken)) if taken.is_answered() => {
+                Some(taken.call)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the ledger has it already.
+    fn is_on_record(&self) -> bool {
+        match self {
+            Self::Failed(InvocationError::Unconfirmed(unconfirmed)) => unconfirmed.on_record,
+            Self::Failed(InvocationError::KeyTaken(taken)) => taken.on_record,
+            _ => false,
+        }
+    }
+
+    /// What is told of it to operators; `call` is what the ledger calls it.
+    fn told(&self, call: Option<CallId>) -> Refused {
+        let (fault, outcome, remaining) = match self {
+            Self::Unknown { .. } => (Fault::unknown(), tool_calls::Outcome::Refused, None),
+            Self::Denied(denial) => {
+                let remaining = Some(*denial.remaining);
+                let outcome = tool_calls::Outcome::Refused;
+                (Fault::of_denial(denial), outcome, remaining)
+            }
+            Self::Failed(error) => {
+                let outcome = tool_calls::Outcome::of_error(error);
+                (Fault::of(error), outcome, None)
+            }
+        };
+        let is_replay = self.replay_of().is_some();
+        Refused {
+            verdict: Verdict {
+                decision: if is_replay { "replay" } else { "deny" },
+                reason: Some(self.reason()),
+                remaining,
+                call,
+            },
+            is_unknown: matches!(self, Self::Unknown { .. }),
+            fault: (!is_replay).then_some(fault),
+            outcome: match is_replay {
+                true => tool_calls::Outcome::Ok,
+                false => outcome,
+            },
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Unknown { is_hidden: true } => HIDDEN_CAPABILITY,
+            Self::Unknown { is_hidden: false } => UNKNOWN_CAPABILITY,
+            Self::Denied(denial) => denial.reason.as_str(),
+            Self::Failed(error) => match error.outcome() {
+                Outcome::Denied { reason } => reason,
+                _ => "invalid",
+            },
+        }
+    }
+
+    /// The code of the founding table, as the record has it of every other failure.
+    fn founding_code(&self, target: &Target) -> i32 {
+        match self {
+            Self::Denied(_) => failure::DENIED,
+            Self::Failed(error) => error.founding_code(),
+            _ => match target {
+                Target::Tool(_) => failure::TOOL_NOT_FOUND,
+                Target::Resource(_) => failure::RESOURCE_NOT_FOUND,
+                Target::Prompt(..) => failure::INVALID_PARAMS,
+            },
+        }
+    }
+}
+
+impl<S, Q> Service<Invocation> for Governed<S, Q>
+where
+    S: Service<Admitted<Invocation>, Response = Invoked, Error = InvocationError>,
+    Q: QuotaStore,
+{
+    type Response = Invoked;
+    type Error = InvocationError;
+
+    async fn call(
+        &self,
+        cx: &RequestCx,
+        invocation: Invocation,
+    ) -> Result<Invoked, InvocationError> {
+        let mut called = self.observer.called(cx, &invocation);
+        let (permit, key) = match self.admit(cx, &invocation).await {
+            Ok(admitted) => admitted,
+            Err(refusal) => {
+                let call = self.record_refusal(cx, &invocation, &refusal).await;
+                let policy_version = self.governor.policy().version();
+                called.refused(&invocation, policy_version, refusal.told(Some(call)));
+                return self.refused(cx, &invocation, refusal);
+            }
+        };
+        let policy_version = permit.policy_version();
+        called.allowed(&invocation, policy_version, permit.reserved(), || {
+            permit.remaining()
+        });
+        let tally = Arc::clone(&invocation.tally);
+        let confirmation = permit.confirmation();
+        // Only these can be refused from here on for other reasons than the ledger's own.
+        let refusable = (confirmation.is_some() || key.is_some()).then(|| invocation.clone());
+        let admitted = Admitted(Box::new(Parts {
+            estimate: permit.reserved(),
+            reservation: permit.name(),
+            policy_version: permit.policy_version(),
+            confirmation,
+            confirmation_rule: permit.confirmation_rule().map(Into::into),
+            risk: permit.risk(),
+            durable_start: permit.durable_start(),
+            may_go_unrecorded: self.exempts(permit.risk()),
+            key,
+            approval: None,
+            deadline: None,
+            inner: invocation,
+        }));
+        let open = OpenPermit {
+            permit: Some(permit),
+            tally: Arc::clone(&tally),
+            clock: self.clock,
+        };
+        let outcome = self.inner.call(cx, admitted).await;
+        if let Some(remaining) = open.settle(&outcome) {
+            quota_hints::hint(cx, &remaining);
+            tally.leave(remaining);
+        }
+        match (outcome, refusable) {
+            (Err(error), Some(invocation)) if error.refuses() => {
+                let refusal = Refusal::Failed(error);
+                let call = match refusal.is_on_record() {
+                    true => tally.call(),
+                    false => Some(self.record_refusal(cx, &invocation, &refusal).await),
+                };
+                called.refused(&invocation, policy_version, refusal.told(call));
+                self.refused(cx, &invocation, refusal)
+            }
+            (outcome, _) => {
+                called.ended(&outcome);
+                outcome
+            }
+        }
+    }
+}
+
+/// Settles its permit when the call ends, and when it is given up.
+struct OpenPermit<Q: QuotaStore + 'static> {
+    permit: Option<Permit<Q>>,
+    tally: Arc<Tally>,
+    clock: Clock,
+}
+
+impl<Q: QuotaStore> OpenPermit<Q> {
+    /// Settles what has run; what was refused after all has used nothing up, and leaves nothing to
+    /// tell.
+    fn settle(
+        mut self,
+        outcome: &Result<Invoked, InvocationError>,
+    ) -> Option<governance::Remaining> {
+        let permit = self.permit.take()?;
+        if never_began(outcome) {
+            permit.release();
+            return None;
+        }
+        let cost = self.tally.cost(outcome, permit.reserved());
+        let now = timestamp((self.clock)());
+        Some(end(permit, &self.tally, cost, ending_of(outcome), now).remaining)
+    }
+}
+
+/// Settles `permit`. The record settles what it was told to, which is what has not cost what was
+/// expected.
+fn end<Q: QuotaStore>(
+    permit: Permit<Q>,
+    tally: &Tally,
+    cost: Micros,
+    ending: Ending,
+    now: Timestamp,
+) -> Settlement {
+    if let Some(most) = permit.max_cost()
+        && most < cost
+    {
+        // It has happened, so it is charged; only people can do something about it.
+        tracing::warn!(
+            call = tally.call().map(tracing::field::display),
+            %cost,
+            max_cost_per_call = %most,
+            "a call has cost more than one call may be expected to"
+        );
+    }
+    if cost != permit.reserved() && tally.is_charged_on_record() {
+        permit.settle_on_record(cost, ending, now)
+    } else {
+        permit.settle(cost, ending, now)
+    }
+}
+
+impl<Q: QuotaStore + 'static> Drop for OpenPermit<Q> {
+    fn drop(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            if !self.tally.is_on_record() {
+                // Its caller left while it was looked into whether it may begin.
+                return permit.release();
+            }
+            // Its caller has left, or what runs it has panicked.
+            let ending = if std::thread::panicking() {
+                Ending::Failed
+            } else {
+                Ending::GivenUp
+            };
+            let (tally, clock) = (Arc::clone(&self.tally), self.clock);
+            when_over(&self.tally, move || {
+                let cost = tally.cost_given_up(permit.reserved());
+                end(permit, &tally, cost, ending, timestamp(clock()));
+            });
+        }
+    }
+}

@@ -1,0 +1,299 @@
+use crate::invocation::outcome::recorded_result;
+use crate::pipeline::start_entry::Labels;
+use crate::pipeline::start_entry::start_of;
+use crate::{
+    clock::Clock,
+    input::rounds::recorded_needs,
+    invocation::{
+        Invocation, Invoked,
+        call_report::{Tally, when_over},
+        failure::InvocationError,
+        outcome::never_began,
+        refusal::KeyTaken,
+    },
+    pipeline::{governed::Admitted, idempotency::KeyEnd},
+};
+use governance::{Micros, ReservationName};
+use ledger::{
+    Account, BeginError, CallId, Claim, End, Finished, OpenCall, Outcome, Recorder, Start,
+};
+use mcp_protocol::model::ReadResourceResult;
+use mcp_service::{RequestCx, Service};
+use redaction::{Redactor, Spec};
+use std::sync::Arc;
+
+/// Records every admitted invocation: that it begins before it runs, and how it ended before it is
+/// answered, given up ones too.
+#[derive(Debug)]
+pub struct Recorded<S> {
+    inner: S,
+    recorder: Recorder,
+    redactor: Arc<Redactor>,
+    clock: Clock,
+}
+
+impl<S> Recorded<S> {
+    pub(crate) fn new(inner: S, recorder: Recorder, redactor: Arc<Redactor>, clock: Clock) -> Self {
+        Self {
+            inner,
+            recorder,
+            redactor,
+            clock,
+        }
+    }
+}
+
+/// A redactor that knows what [`Spec::default`] has, with a key of its own that nobody knows. What
+/// it makes of equal secrets is equal for as long as it is there, and not after a restart.
+#[must_use]
+pub fn redactor_of_this_process() -> Arc<Redactor> {
+    let mut key = [0; 32];
+    getrandom::fill(&mut key).expect("a system without randomness is none we run on");
+    Arc::new(Redactor::new(&Spec::default(), key).expect("the built-in list can be used"))
+}
+
+/// What the ledger calls a reservation.
+fn account_of(name: &ReservationName) -> Account {
+    Account {
+        principal: Arc::clone(&name.principal),
+        node: name.node,
+        sequence: name.sequence,
+    }
+}
+
+impl<S> Recorded<S> {
+    /// Begins a call, with all that it needs for that: an approval, an idempotency key, and that it
+    /// is safe on disk.
+    async fn begin(
+        &self,
+        start: &Start<'_>,
+        admitted: &Admitted<Invocation>,
+    ) -> Result<OpenCall, InvocationError> {
+        let approval = admitted
+            .approval()
+            .map(|(approval, binding)| Claim::Approval { approval, binding });
+        // The key first: what was done before is answered as before, and nothing is asked of it.
+        let key = admitted.key().cloned().map(Claim::Key);
+        let claims: Vec<_> = key.into_iter().chain(approval).collect();
+        if !claims.is_empty() {
+            let begun = self.recorder.begin_claiming(start, &claims).await;
+            return begun.map_err(|error| match error {
+                BeginError::Record(error) => InvocationError::Unrecorded(error),
+                BeginError::Refused(refusal) => KeyTaken::of(refusal, true),
+            });
+        }
+        let begun = match admitted.durable_start() {
+            true => self.recorder.begin_durably(start).await,
+            false => self.recorder.begin(start).await,
+        };
+        begun.map_err(InvocationError::Unrecorded)
+    }
+}
+
+impl<S> Service<Admitted<Invocation>> for Recorded<S>
+where
+    S: Service<Admitted<Invocation>, Response = Invoked, Error = InvocationError>,
+{
+    type Response = Invoked;
+    type Error = InvocationError;
+
+    async fn call(
+        &self,
+        cx: &RequestCx,
+        admitted: Admitted<Invocation>,
+    ) -> Result<Invoked, InvocationError> {
+        let began_us = (self.clock)();
+        let estimate = admitted.estimate();
+        let tally = Arc::clone(&admitted.inner().tally);
+        let capability = admitted.inner().capability.clone();
+        let open = {
+            let labels = Labels::of(cx, admitted.inner(), &self.redactor);
+            if labels.are_harmless() {
+                tally.found_no_secrets();
+            }
+            let call = CallId::new(began_us);
+            // Before it is asked whether it is a task: whoever makes one of it asks the other way round.
+            tally.goes_on_record(call);
+            let key = admitted.key();
+            // Only the ledger can tell whether an approval or a key was used before.
+            let unrecorded =
+                admitted.may_go_unrecorded() && admitted.approval().is_none() && key.is_none();
+            let start = Start {
+                policy_version: admitted.policy_version(),
+                estimated_cost_micros: estimate.0,
+                approval: admitted.approval().map(|(approval, _)| approval),
+                idempotency_key: key.map(|claim| claim.key.as_str()),
+                definition_digest: admitted.inner().definition(),
+                task: admitted.inner().task(),
+                ..start_of(cx, admitted.inner(), &labels, call, began_us)
+            };
+            match self.begin(&start, &admitted).await {
+                Ok(mut open) => {
+                    if let Some(name) = admitted.reservation()
+                        && self.recorder.takes_charges()
+                    {
+                        open.charge_to(account_of(name));
+                        tally.charge_on_record(true);
+                    }
+                    Some(open)
+                }
+                Err(InvocationError::Unrecorded(error)) if unrecorded => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        principal = %cx.principal,
+                        capability,
+                        "a call that changes nothing is made without a record"
+                    );
+                    None
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let entry = OpenEntry {
+            open,
+            tally: Arc::clone(&tally),
+            redactor: &self.redactor,
+            capability: &capability,
+            holds_key: admitted.key().is_some(),
+            estimate,
+            began_us,
+            clock: self.clock,
+        };
+        // A client that reads nothing does not have more made than waits for its record already.
+        let outcome = cx.with_room(self.inner.call(cx, admitted)).await;
+        let finished = entry.finish(&outcome);
+        let _held = cx.hold_answer(tally.result_bytes().unwrap_or_default());
+        if let Some(finished) = finished
+            && let Err(error) = finished.await
+        {
+            // The call has run and its end is queued; what is not known is when it will be on disk.
+            // Saying nothing would make the caller run it again.
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                principal = %cx.principal,
+                "the end of a call is not yet on record"
+            );
+        }
+        outcome
+    }
+}
+
+/// Ends its entry when the call ends, and when it is given up.
+struct OpenEntry<'a> {
+    open: Option<OpenCall>,
+    tally: Arc<Tally>,
+    redactor: &'a Redactor,
+    capability: &'a str,
+    holds_key: bool,
+    estimate: Micros,
+    began_us: u64,
+    clock: Clock,
+}
+
+impl OpenEntry<'_> {
+    fn finish(mut self, outcome: &Result<Invoked, InvocationError>) -> Option<Finished> {
+        let mut open = self.open.take()?;
+        if never_began(outcome) {
+            // All that was counted for it is taken back.
+            open.charge_nothing();
+            self.tally.charge_on_record(false);
+        }
+        let duration_us = (self.clock)().saturating_sub(self.began_us);
+        let cost_micros = self.tally.cost(outcome, self.estimate).0;
+        let (redactor, capability) = (self.redactor, self.capability);
+        let ended = |outcome| End {
+            duration_us,
+            cost_micros,
+            ..End::new(outcome)
+        };
+        let finish = |end: &End<'_>| {
+            if !self.holds_key {
+                return open.finish(end);
+            }
+            match KeyEnd::of(outcome) {
+                KeyEnd::Keep(answer) => open.finish_keeping(end, Some(&answer)),
+                KeyEnd::Free => open.finish_freeing(end),
+                KeyEnd::Unknown => open.finish_unsure(end),
+            }
+        };
+        Some(match outcome {
+            Ok(Invoked::Tool(result)) => {
+                let text = recorded_result(result);
+                self.tally.answered_with(text.len());
+                finish(&End {
+                    is_error: result.is_error,
+                    result: &redactor.json(capability, &text),
+                    ..ended(if result.is_error {
+                        Outcome::Failed
+                    } else {
+                        Outcome::Succeeded
+                    })
+                })
+            }
+            Ok(Invoked::Resource(result)) => {
+                self.tally.answered_with(read_bytes(result));
+                finish(&End {
+                    result: &redactor.json(capability, &recorded_read(result)),
+                    ..ended(Outcome::Succeeded)
+                })
+            }
+            Ok(Invoked::Prompt(result)) => finish(&End {
+                result: &serde_json::json!({ "messages": result.messages.len() }).to_string(),
+                ..ended(Outcome::Succeeded)
+            }),
+            Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed)) => finish(&End {
+                result: &redactor.json(capability, &recorded_needs(needed)),
+                ..ended(Outcome::Succeeded)
+            }),
+            Err(error) => finish(&End {
+                message: Some(&redactor.text(&error.for_the_record())),
+                error_code: Some(error.founding_code()),
+                ..ended(error.outcome())
+            }),
+        })
+    }
+}
+
+impl Drop for OpenEntry<'_> {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take() {
+            // The future is dropped by its caller's hanging up, or by a panic below it.
+            let (outcome, message) = if std::thread::panicking() {
+                (Outcome::Failed, Some("the handler panicked"))
+            } else {
+                (Outcome::Cancelled, None)
+            };
+            let (tally, estimate) = (Arc::clone(&self.tally), self.estimate);
+            let duration_us = (self.clock)().saturating_sub(self.began_us);
+            when_over(&self.tally, move || {
+                let end = End {
+                    duration_us,
+                    cost_micros: tally.cost_given_up(estimate).0,
+                    message,
+                    ..End::new(outcome)
+                };
+                // Handed over before this returns; nobody is left to wait for the disk.
+                drop(open.finish(&end));
+            });
+        }
+    }
+}
+
+/// A read is recorded by what was read and how much of it, not by its content.
+fn recorded_read(result: &ReadResourceResult) -> String {
+    let contents: Vec<_> = result
+        .contents
+        .iter()
+        .map(|contents| {
+            let bytes = contents.text.as_ref().or(contents.blob.as_ref());
+            serde_json::json!({ "uri": contents.uri, "length": bytes.map_or(0, String::len) })
+        })
+        .collect();
+    serde_json::to_string(&contents).unwrap_or_default()
+}
+
+fn read_bytes(result: &ReadResourceResult) -> usize {
+    let contents = result.contents.iter();
+    let bytes = contents.filter_map(|it| it.text.as_ref().or(it.blob.as_ref()));
+    bytes.map(String::len).sum()
+}

@@ -1,0 +1,251 @@
+use crate::{
+    input::rounds::askable,
+    invocation::{Invocation, Invoked, Target, failure::InvocationError},
+    offer::prompts::{PromptCx, PromptFailure},
+    pipeline::governed::Admitted,
+    trace::handler::HandlerSpan,
+};
+use adapter_tools::{
+    Content, LogLevel, LogSink, Progress, ResourceBody, ToolCx, ToolError, ToolOutput,
+};
+use jsonrpc_core::RawJson;
+use mcp_protocol::model::{self, CallToolResult, LoggingLevel, ResultMeta};
+use mcp_service::{LogReporter, ProgressReporter, RequestCx, Service};
+use std::{
+    collections::BTreeMap,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// Carries out admitted invocations.
+#[derive(Debug)]
+pub struct Runner {
+    progress_after: Duration,
+}
+
+impl Runner {
+    /// A runner that reports progress by itself for calls that take longer than `progress_after`
+    /// (R5.8), and every so often after that.
+    pub(crate) fn new(progress_after: Duration) -> Self {
+        Self { progress_after }
+    }
+
+    async fn call_tool(
+        &self,
+        cx: &RequestCx,
+        admitted: &Admitted<Invocation>,
+        name: &str,
+    ) -> Result<Invoked, InvocationError> {
+        let invocation = admitted.inner();
+        let tool = invocation
+            .offer
+            .tools()
+            .get(name)
+            .ok_or(InvocationError::Unknown)?;
+        // There is no other way to arguments than this check, so no tool runs without (D3).
+        let arguments = tool
+            .check(invocation.arguments.clone().into_bytes())
+            .map_err(InvocationError::Invalid)?;
+        let mut tool_cx = ToolCx::new(Arc::clone(cx.principal.name()), cx.id.to_string())
+            .with_roles(cx.principal.shared_roles().cloned())
+            .with_meter(Arc::clone(invocation.tally.meter()))
+            .with_answers(askable(cx), invocation.answers.clone());
+        if let Some(reporter) = cx.log_reporter() {
+            tool_cx = tool_cx.with_log(log_sink(reporter));
+        }
+        if let Some(release) = cx.stream_release() {
+            tool_cx = tool_cx.with_stream_release(Arc::new(move || release.close_stream()));
+        }
+        if let Some(handover) = &invocation.handover {
+            let handover = Arc::clone(handover);
+            tool_cx = tool_cx.with_task(Arc::new(move || handover.ask()));
+        }
+        if let Some(deadline) = admitted.deadline() {
+            tool_cx = tool_cx.with_deadline(deadline);
+        }
+        let span = HandlerSpan::begin(
+            cx,
+            invocation,
+            name,
+            admitted.estimate(),
+            admitted.deadline(),
+        );
+        if let Some(span) = &span {
+            tool_cx = span.around(tool_cx);
+        } else if let Some(trace) = cx.trace() {
+            tool_cx = tool_cx.with_trace(trace.traceparent(), trace.tracestate());
+        }
+        let reporter = cx.progress_reporter();
+        let spoken = Arc::new(AtomicBool::new(false));
+        if reporter.is_some() || invocation.handover.is_some() {
+            let (reporter, spoken) = (reporter.clone(), Arc::clone(&spoken));
+            let handover = invocation.handover.clone();
+            tool_cx = tool_cx.with_progress(Arc::new(move |it: Progress| {
+                if let Some(handover) = &handover {
+                    handover.report(&it);
+                }
+                // What is not sent, because it is less than the seconds so far, tells the client
+                // nothing.
+                if let Some(reporter) = &reporter
+                    && reporter.report(it.progress, it.total, it.message.as_deref())
+                {
+                    spoken.store(true, Ordering::Relaxed);
+                }
+            }));
+        }
+        let call = tool.execute(tool_cx, arguments);
+        let output = match &reporter {
+            None => call.await,
+            Some(reporter) => with_sign_of_life(call, reporter, &spoken, self.progress_after).await,
+        };
+        let outcome = match output {
+            Ok(output) => Ok(Invoked::Tool(shaped(output))),
+            Err(ToolError::NeedsInput(needed)) => Ok(Invoked::NeedsInput(needed)),
+            Err(error) => Err(InvocationError::Tool(error)),
+        };
+        if let Some(span) = span {
+            span.ended(&outcome);
+        }
+        outcome
+    }
+}
+
+impl Service<Admitted<Invocation>> for Runner {
+    type Response = Invoked;
+    type Error = InvocationError;
+
+    async fn call(
+        &self,
+        cx: &RequestCx,
+        admitted: Admitted<Invocation>,
+    ) -> Result<Invoked, InvocationError> {
+        let invocation = admitted.inner();
+        match &invocation.target {
+            Target::Tool(name) => self.call_tool(cx, &admitted, name).await,
+            Target::Resource(read) => {
+                let resources = Arc::clone(invocation.offer.resources());
+                let result = resources.read(read.clone()).await;
+                result.map(Invoked::Resource).map_err(InvocationError::Read)
+            }
+            Target::Prompt(name, arguments) => {
+                let prompts = invocation.offer.prompts();
+                check_required(prompts.entries(), name, arguments)
+                    .map_err(InvocationError::Prompt)?;
+                let prompt = PromptCx {
+                    name: name.clone(),
+                    arguments: arguments.clone(),
+                    askable: askable(cx),
+                    answers: invocation.answers.clone().unwrap_or_default(),
+                };
+                match prompts.get(prompt).await {
+                    Ok(result) => Ok(Invoked::Prompt(result)),
+                    Err(PromptFailure::NeedsInput(needed)) => Ok(Invoked::NeedsInput(needed)),
+                    Err(failure) => Err(InvocationError::Prompt(failure)),
+                }
+            }
+        }
+    }
+}
+
+/// No prompt is filled in without what it says it needs.
+fn check_required(
+    entries: &[model::Prompt],
+    name: &str,
+    arguments: &BTreeMap<String, String>,
+) -> Result<(), PromptFailure> {
+    let entry = entries.iter().find(|entry| entry.name == name);
+    let mut needed = entry.into_iter().flat_map(|entry| &entry.arguments);
+    let missing = needed.find(|it| it.required && !arguments.contains_key(&it.name));
+    missing.map_or(Ok(()), |it| {
+        let why = format!("the argument `{}` is missing", it.name);
+        Err(PromptFailure::Arguments(why))
+    })
+}
+
+fn log_sink(reporter: LogReporter) -> LogSink {
+    Arc::new(move |level, logger, data| {
+        let level = match level {
+            LogLevel::Debug => LoggingLevel::Debug,
+            LogLevel::Info => LoggingLevel::Info,
+            LogLevel::Notice => LoggingLevel::Notice,
+            LogLevel::Warning => LoggingLevel::Warning,
+            LogLevel::Error => LoggingLevel::Error,
+            LogLevel::Critical => LoggingLevel::Critical,
+            LogLevel::Alert => LoggingLevel::Alert,
+            LogLevel::Emergency => LoggingLevel::Emergency,
+        };
+        if let Ok(data) = RawJson::from_value(data) {
+            reporter.log(level, logger, data);
+        }
+    })
+}
+
+/// Reports the seconds gone by, as long as the tool does not report anything itself: the two would
+/// count in different units.
+async fn with_sign_of_life<T>(
+    call: impl Future<Output = T>,
+    reporter: &ProgressReporter,
+    spoken: &AtomicBool,
+    every: Duration,
+) -> T {
+    let began = Instant::now();
+    let mut call = pin!(call);
+    loop {
+        match tokio::time::timeout(every, call.as_mut()).await {
+            Ok(output) => return output,
+            Err(_elapsed) if spoken.load(Ordering::Relaxed) => {}
+            Err(_elapsed) => {
+                let seconds = began.elapsed().as_secs_f64();
+                reporter.report(seconds, None, Some("still running; seconds so far"));
+            }
+        }
+    }
+}
+
+fn shaped(output: ToolOutput) -> CallToolResult {
+    let mut meta = ResultMeta::default();
+    for (key, value) in &output.meta {
+        meta.insert(key.clone(), value);
+    }
+    CallToolResult {
+        content: output.content.into_iter().map(block).collect(),
+        structured_content: output
+            .structured
+            .map(|raw| RawJson::from_serialized(String::from(Box::<str>::from(raw)).into_bytes())),
+        is_error: output.is_error,
+        meta,
+    }
+}
+
+fn block(content: Content) -> model::Content {
+    match content {
+        Content::Text { text } => model::Content::text(text),
+        Content::Image { data, mime_type } => model::Content::image(data, mime_type),
+        Content::Audio { data, mime_type } => model::Content::audio(data, mime_type),
+        Content::ResourceLink(link) => model::Content::ResourceLink(Box::new(model::Resource {
+            uri: link.uri,
+            name: link.name,
+            description: link.description,
+            mime_type: link.mime_type,
+            ..model::Resource::default()
+        })),
+        Content::Resource { resource } => {
+            let (text, blob) = match resource.body {
+                ResourceBody::Text(text) => (Some(text), None),
+                ResourceBody::Blob(blob) => (None, Some(blob)),
+            };
+            model::Content::resource(model::ResourceContents {
+                uri: resource.uri,
+                mime_type: resource.mime_type,
+                text,
+                blob,
+                meta: None,
+            })
+        }
+    }
+}

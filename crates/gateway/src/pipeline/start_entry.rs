@@ -1,0 +1,131 @@
+//! The first entry of a call in the ledger.
+
+use crate::invocation::{Invocation, Target};
+use governance::Kind;
+use ledger::{CallId, Start};
+use mcp_protocol::TraceContext;
+use mcp_service::RequestCx;
+use redaction::Redactor;
+use std::borrow::Cow;
+
+/// How the ledger describes an invocation.
+pub(crate) fn start_of<'a>(
+    cx: &'a RequestCx,
+    invocation: &'a Invocation,
+    labels: &'a Labels<'_>,
+    call: CallId,
+    at_us: u64,
+) -> Start<'a> {
+    let kind = match invocation.kind() {
+        Kind::Tool => ledger::Kind::Tool,
+        Kind::Resource if matches!(invocation.target, Target::Prompt(..)) => ledger::Kind::Other,
+        Kind::Resource => ledger::Kind::Resource,
+    };
+    Start {
+        request_id: &labels.request_id,
+        method: invocation.method(),
+        transport: cx.transport.as_str(),
+        protocol_version: cx.version.as_str(),
+        session: cx.session.as_deref(),
+        trace_id: labels.trace_id.as_deref(),
+        arguments: &labels.arguments,
+        arguments_digest: Some(labels.arguments_digest),
+        ..Start::new(
+            call,
+            at_us,
+            cx.principal.as_str(),
+            kind,
+            &invocation.capability,
+        )
+    }
+}
+
+/// What the ledger keeps of a request in other words than the request's own.
+pub(crate) struct Labels<'a> {
+    request_id: String,
+    trace_id: Option<String>,
+    /// Without secrets.
+    arguments: Cow<'a, str>,
+    arguments_digest: ledger::Digest,
+}
+
+impl<'a> Labels<'a> {
+    pub(crate) fn of(cx: &RequestCx, invocation: &'a Invocation, redactor: &Redactor) -> Self {
+        let kept = redactor.json(&invocation.capability, invocation.arguments.as_str());
+        Self::keeping(cx, invocation, redactor, kept)
+    }
+
+    /// Of what does not exist, or must not be told from that: what is secret in any tool is taken out.
+    pub(crate) fn of_anything(
+        cx: &RequestCx,
+        invocation: &'a Invocation,
+        redactor: &Redactor,
+    ) -> Self {
+        let kept = redactor.json_for_any(invocation.arguments.as_str());
+        Self::keeping(cx, invocation, redactor, kept)
+    }
+
+    fn keeping(
+        cx: &RequestCx,
+        invocation: &Invocation,
+        redactor: &Redactor,
+        arguments: Cow<'a, str>,
+    ) -> Self {
+        let sent = invocation.arguments.as_str();
+        Self {
+            request_id: cx.id.to_string(),
+            trace_id: cx.trace().map(TraceContext::trace_id_text),
+            arguments_digest: arguments_digest(redactor, sent, &arguments),
+            arguments,
+        }
+    }
+}
+
+impl Labels<'_> {
+    /// Whether the arguments are as they were sent: no secret was found in them.
+    pub(crate) fn are_harmless(&self) -> bool {
+        matches!(self.arguments, Cow::Borrowed(_))
+    }
+}
+
+/// A digest of what was `sent`, of which `kept` is what stays.
+pub(crate) fn arguments_digest(redactor: &Redactor, sent: &str, kept: &str) -> ledger::Digest {
+    if kept == sent {
+        // Whoever reads the ledger can compute it from the arguments beside it.
+        redaction::digest(sent)
+    } else {
+        // A plain one would confirm guesses of what was taken out.
+        redactor.digest(sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{offer::Offer, pipeline::recorded::redactor_of_this_process};
+    use adapter_tools::{NoArguments, Tool, ToolSet};
+    use jsonrpc_core::RawJson;
+    use std::{sync::Arc, time::Duration};
+
+    #[test]
+    fn arguments_with_a_secret_are_not_harmless() {
+        let tool = Tool::native("t", |_cx, _: NoArguments| async { Ok("") });
+        let tools = ToolSet::new([tool]).unwrap();
+        let offer = Arc::new(Offer::of_tools(tools, Duration::from_secs(60)));
+        let cx = RequestCx::detached(mcp_protocol::ProtocolVersion::V2026_07_28, "x");
+        let redactor = redactor_of_this_process();
+        for (sent, expected) in [
+            (r#"{"order":"4711"}"#, true),
+            (r#"{"password":"hunter22"}"#, false),
+            (
+                r#"{"note":"Bearer abcdefghijklmnopqrstuvwxyz0123456789"}"#,
+                false,
+            ),
+        ] {
+            let arguments = RawJson::from_bytes(sent.into()).unwrap();
+            let invocation = Invocation::tool(Arc::clone(&offer), "t".to_owned(), arguments);
+            let labels = Labels::of(&cx, &invocation, &redactor);
+            assert_eq!(labels.are_harmless(), expected, "{sent}");
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! What clients ask about tasks.
+
+use crate::input::rounds;
+use crate::tasks::convert;
+use crate::tasks::found::Found;
+use crate::tasks::found::found_in_store;
+use crate::tasks::{
+    registry::Tasks,
+    running::{AnswersTooLarge, Live, Stop},
+};
+use crate::{
+    input::rounds::ask_all,
+    names::caller_of,
+    pipeline::start_entry::arguments_digest,
+    server::{Server, cursor},
+};
+use futures_util::future::{Either, select};
+use governance::QuotaStore;
+use jsonrpc_core::ErrorCode;
+use ledger::{CallId, End, Kind, Outcome, Start};
+use mcp_protocol::{
+    Era, ProtocolError,
+    model::{
+        ClientCapabilities, ListTasksResult, Listening, Page, ServerResult, SubscriptionFilter,
+        Task, TaskState, UpdateTask,
+    },
+};
+use mcp_service::{McpError, Outbox, RequestCx};
+use serde_json::json;
+use std::{collections::HashSet, pin::pin, sync::Arc, time::Duration};
+use task_store::{TaskId, TaskState as Stored};
+
+/// The most tasks on a page of `tasks/list`.
+const PAGE: usize = 50;
+
+/// How long `tasks/cancel` waits for a task to have ended.
+const MAX_CANCEL: Duration = Duration::from_secs(5);
+
+impl<Q: QuotaStore> Server<Q> {
+    pub(crate) async fn get_task(
+        &self,
+        cx: &RequestCx,
+        id: &str,
+    ) -> Result<ServerResult, McpError> {
+        let tasks = self.tasks_for(cx)?;
+        let (_, task) = self.find(cx, tasks, id).await?.seen(tasks);
+        Ok(ServerResult::Task(task))
+    }
+
+    pub(crate) async fn update_task(
+        &self,
+        cx: &RequestCx,
+        update: UpdateTask,
+    ) -> Result<ServerResult, McpError> {
+        let tasks = self.tasks_for(cx)?;
+        let found = self.find(cx, tasks, &update.id).await?;
+        let keys: Vec<_> = update.answers.responses.keys().cloned().collect();
+        let asked = json!({ "taskId": update.id, "inputResponses": keys });
+        self.record_about(cx, "tasks/update", &found, &asked)
+            .await?;
+        // Answers to a task that is over are answers to nothing that is asked.
+        if let Found::Live(live) = found {
+            let responses = update.answers.responses.into_iter();
+            let responses = responses.filter_map(|(key, raw)| Some((key, rounds::boxed(&raw)?)));
+            tasks
+                .answer(&live, responses.collect())
+                .map_err(|error| too_large(&error))?;
+        }
+        Ok(ServerResult::Empty)
+    }
+
+    pub(crate) async fn cancel_task(
+        &self,
+        cx: &RequestCx,
+        id: &str,
+    ) -> Result<ServerResult, McpError> {
+        let tasks = self.tasks_for(cx)?;
+        let found = self.find(cx, tasks, id).await?;
+        // What cannot be recorded is done all the same: it only makes less happen.
+        let asked = json!({ "taskId": id });
+        let _ = self.record_about(cx, "tasks/cancel", &found, &asked).await;
+        let modern = cx.version.era() == Era::Modern;
+        let found = tasks.cancel_elsewhere(found).await;
+        let task = match found.map_err(|error| McpError::internal(&error))? {
+            Found::Over(record) => {
+                let poll = tasks.poll_interval_ms();
+                // Cancelled before it was asked to be is not cancelled by it.
+                (convert::seen(record, poll), false)
+            }
+            Found::Elsewhere(record) => {
+                let cancelled = matches!(record.state, Stored::Cancelled);
+                (convert::seen(record, tasks.poll_interval_ms()), cancelled)
+            }
+            Found::Live(live) => {
+                live.stop(Stop::Cancelled);
+                let over = tokio::time::timeout(MAX_CANCEL, live.over()).await;
+                let (_, task) = live.seen();
+                let cancelled = over.is_ok() && task.state == TaskState::Cancelled;
+                (task, cancelled)
+            }
+        };
+        match task {
+            // The extension acknowledges the wish alone.
+            _ if modern => Ok(ServerResult::Empty),
+            (task, true) => Ok(ServerResult::Task(task)),
+            (task, false) if task.state.is_terminal() => Err(McpError::new(
+                ErrorCode::INVALID_PARAMS,
+                "invalid params of tasks/cancel: the task is over already",
+            )),
+            (_, false) => Err(McpError::new(
+                ErrorCode::INTERNAL_ERROR,
+                "the task is being cancelled and has not ended yet",
+            )),
+        }
+    }
+
+    /// `tasks/result`: what the call would have been answered with. What the task asks until then is
+    /// asked here, where the client can be reached.
+    pub(crate) async fn await_task(
+        &self,
+        cx: &RequestCx,
+        id: &str,
+    ) -> Result<ServerResult, McpError> {
+        let tasks = self.tasks_for(cx)?;
+        // The engine has given up the place of this request: nothing is waited for without one.
+        let Some(_slot) = tasks.waiting.take(&cx.principal) else {
+            let error = McpError::new(
+                ErrorCode::INTERNAL_ERROR,
+                "too many requests are waiting for tasks",
+            );
+            return Err(McpError(error.0.with(&json!({ "retryable": true }))));
+        };
+        loop {
+            match self.find(cx, tasks, id).await? {
+                Found::Over(record) => {
+                    return result_of(convert::seen(record, tasks.poll_interval_ms()));
+                }
+                Found::Live(live) => {
+                    if let Some(result) = self.await_live(cx, tasks, id, &live).await? {
+                        return Ok(result);
+                    }
+                }
+                Found::Elsewhere(_) => tasks.look_again_later().await?,
+            }
+        }
+    }
+
+    /// Waits for the end of a task that is carried on here; `None` if it no longer is.
+    async fn await_live(
+        &self,
+        cx: &RequestCx,
+        tasks: &Tasks,
+        id: &str,
+        live: &Live,
+    ) -> Result<Option<ServerResult>, McpError> {
+        let mut changes = live.changes();
+        loop {
+            changes.borrow_and_update();
+            if live.is_lost() {
+                return Ok(None);
+            }
+            let (_, task) = live.seen();
+            // Who waits need not have been allowed to all the while.
+            if !(live.visible)(&cx.principal) {
+                return Err(unknown_task());
+            }
+            if task.state.is_terminal() {
+                return result_of(task).map(Some);
+            }
+            let Some((claim, requests)) = live.claim(&mut changes) else {
+                // The sender lives as long as `live`.
+                let _ = changes.changed().await;
+                continue;
+            };
+            // This need not be the session that the task is from, and another may be able to answer.
+            let can_answer = requests
+                .values()
+                .all(|it| it.is_declared_by(&cx.capabilities));
+            let changed = pin!(changes.changed());
+            // A task that is over asks nothing any more: the client is told so.
+            match select(pin!(ask_all(cx, &requests, Some(id))), changed).await {
+                Either::Left((Ok(responses), _)) => {
+                    if let Err(error) = tasks.answer(live, responses) {
+                        tasks.refuse(live, too_large(&error));
+                    }
+                }
+                Either::Left((Err(unanswered), _)) if unanswered.refused && can_answer => {
+                    tasks.refuse(live, unanswered.error);
+                }
+                Either::Left((Err(unanswered), _)) => return Err(unanswered.error),
+                Either::Right(_) => {}
+            }
+            drop(claim);
+        }
+    }
+
+    pub(crate) async fn list_tasks(
+        &self,
+        cx: &RequestCx,
+        page: Page,
+    ) -> Result<ServerResult, McpError> {
+        let tasks = self.tasks_for(cx)?;
+        let after = match page.cursor {
+            None => None,
+            Some(cursor) => Some(place(&cursor).ok_or_else(|| {
+                McpError::new(
+                    ErrorCode::INVALID_PARAMS,
+                    "invalid params of tasks/list: the cursor is not one of this list",
+                )
+            })?),
+        };
+        let caller = caller_of(&cx.principal);
+        let version = cx.version.as_str().to_owned();
+        let listed = tasks
+            .store
+            .list(caller.principal.to_owned(), version, after, PAGE + 1);
+        let mut records = listed.await.map_err(|error| McpError::internal(&error))?;
+        let more = PAGE < records.len();
+        records.truncate(PAGE);
+        let next_cursor = records
+            .last()
+            .filter(|_| more)
+            .map(|it| cursor::after(&format!("{}.{}", it.created_us, it.id.as_str())));
+        let now_us = (self.clock)();
+        let known = records
+            .into_iter()
+            .filter(|it| now_us < it.expires_us && self.governor.visible(caller, &it.capability));
+        let seen = known.map(|record| match tasks.live(&record.id) {
+            Some(live) => live.seen().1,
+            None => convert::seen(record, tasks.poll_interval_ms()),
+        });
+        Ok(ServerResult::ListTasks(ListTasksResult {
+            tasks: seen.collect(),
+            next_cursor,
+        }))
+    }
+
+    /// Which of the tasks that a client wants to hear of it has.
+    pub(crate) async fn listen_to_tasks(
+        &self,
+        cx: &RequestCx,
+        wanted: SubscriptionFilter,
+    ) -> Result<ServerResult, McpError> {
+        let tasks = self.tasks_for(cx)?;
+        let mut accepted = SubscriptionFilter {
+            task_ids: Vec::new(),
+            ..wanted
+        };
+        let (mut now, mut room) = (Vec::new(), Outbox::DEFAULT_MAX_BYTES);
+        let mut known = HashSet::new();
+        for id in wanted.task_ids {
+            if !known.insert(id.clone()) {
+                continue;
+            }
+            match self.find(cx, tasks, &id).await {
+                Ok(found) => {
+                    let (changes, task) = found.seen(tasks);
+                    // What has no room among what is to be sent would be held for nothing.
+                    if let Some(left) = room.checked_sub(convert::size(&task.state)) {
+                        room = left;
+                        now.push((changes, task));
+                    }
+                    accepted.task_ids.push(id);
+                }
+                Err(error) if error.0.code == ErrorCode::INVALID_PARAMS => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(ServerResult::Listening(Listening {
+            accepted,
+            tasks: now,
+        }))
+    }
+
+    /// The tasks, for clients that have said that they know what they are.
+    fn tasks_for(&self, cx: &RequestCx) -> Result<&Arc<Tasks>, McpError> {
+        let Some(tasks) = &self.tasks else {
+            // What is not offered does not get here.
+            return Err(McpError::new(ErrorCode::INTERNAL_ERROR, "internal error"));
+        };
+        if cx.version.era() == Era::Modern && !cx.capabilities.has_tasks() {
+            return Err(tasks_missing());
+        }
+        Ok(tasks)
+    }
+
+    /// The task `id`, if it is this client's, in this revision, and of something it may still see.
+    /// What is not found for any reason is not there, word for word.
+    async fn find(&self, cx: &RequestCx, tasks: &Tasks, id: &str) -> Result<Found, McpError> {
+        let id: TaskId = id.parse().map_err(|_| unknown_task())?;
+        tasks.sweep((self.clock)());
+        let found = match tasks.live(&id) {
+            Some(live) => Found::Live(live),
+            None => {
+                let record = tasks.store.get(id).await;
+                let record = record.map_err(|error| McpError::internal(&error))?;
+                found_in_store(record.ok_or_else(unknown_task)?)
+            }
+        };
+        let record = found.record();
+        let is_theirs = record.principal == cx.principal.as_str()
+            && record.protocol_version == cx.version.as_str()
+            && (self.clock)() < record.expires_us
+            && self
+                .governor
+                .visible(caller_of(&cx.principal), &record.capability);
+        if is_theirs {
+            Ok(found)
+        } else {
+            Err(unknown_task())
+        }
+    }
+
+    /// Writes down what a client did to one of its tasks.
+    async fn record_about(
+        &self,
+        cx: &RequestCx,
+        method: &'static str,
+        found: &Found,
+        arguments: &serde_json::Value,
+    ) -> Result<(), McpError> {
+        let at_us = (self.clock)();
+        let request_id = cx.id.to_string();
+        let arguments = arguments.to_string();
+        // Not the tool's own: nothing of this is a call of it, or counts as one.
+        let capability = found.record().capability.replacen("tool/", "task/", 1);
+        let kept = self.redactor.json(&capability, &arguments);
+        let start = Start {
+            request_id: &request_id,
+            method,
+            transport: cx.transport.as_str(),
+            protocol_version: cx.version.as_str(),
+            session: cx.session.as_deref(),
+            arguments: &kept,
+            arguments_digest: Some(arguments_digest(&self.redactor, &arguments, &kept)),
+            policy_version: self.governor.policy().version(),
+            ..Start::new(
+                CallId::new(at_us),
+                at_us,
+                cx.principal.as_str(),
+                Kind::Other,
+                &capability,
+            )
+        };
+        let open = self.recorder.begin(&start).await;
+        let open = open.map_err(|error| {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                method,
+                "what a client does to a task could not be recorded"
+            );
+            McpError::new(
+                ErrorCode::INTERNAL_ERROR,
+                "the request cannot be recorded, and is refused",
+            )
+        })?;
+        drop(open.finish(&End::new(Outcome::Succeeded)));
+        Ok(())
+    }
+}
+
+/// A client that does not know tasks asks for what needs them.
+pub(crate) fn tasks_missing() -> McpError {
+    let required = ClientCapabilities::of_tasks();
+    McpError(ProtocolError::MissingClientCapability { required }.to_error_object())
+}
+
+fn unknown_task() -> McpError {
+    McpError::new(
+        ErrorCode::INVALID_PARAMS,
+        "invalid params: there is no such task, or it has expired",
+    )
+}
+
+fn too_large(error: &AnswersTooLarge) -> McpError {
+    McpError::new(
+        ErrorCode::INVALID_PARAMS,
+        format!("invalid params: {error}"),
+    )
+}
+
+/// Where a cursor of the list of tasks stands.
+fn place(text: &str) -> Option<(u64, TaskId)> {
+    let text = cursor::read(text)?;
+    let (created_us, id) = text.split_once('.')?;
+    Some((created_us.parse().ok()?, id.parse().ok()?))
+}
+
+fn result_of(task: Task) -> Result<ServerResult, McpError> {
+    match task.state {
+        TaskState::Completed { result, .. } => Ok(ServerResult::Encoded(result)),
+        TaskState::Failed { error } => Err(convert::error_of(&error)),
+        TaskState::Cancelled => Err(McpError::new(
+            ErrorCode::INTERNAL_ERROR,
+            "the task was cancelled, and has no result",
+        )),
+        TaskState::Working | TaskState::InputRequired { .. } => Err(McpError::new(
+            ErrorCode::INTERNAL_ERROR,
+            "the task is not over",
+        )),
+    }
+}
