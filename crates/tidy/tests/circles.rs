@@ -15,11 +15,6 @@ const STANDING: &[(&str, &str)] = &[
     ("outbound", "client error tls"),
     ("adapter-skills", "catalog scan walk"),
     ("mcp-protocol", "encode error model"),
-    (
-        "gateway",
-        "asking calls_counted confirmed cost error gateway governed invocation metrics observed observer recorded replay server tasks traced",
-    ),
-    ("gateway", "resources skills"),
     ("governance", "combined condition policy prepared"),
     (
         "mcp-service",
