@@ -3,31 +3,18 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
+use operator::request::{
+    ApprovalsCommand, ClientConfig, DOCTOR_CODES, Doctor, EXIT_CODES, GovernanceCommand,
+    KeysCommand, LedgerCommand, ReportFormat, SessionsCommand, Settings, ToolCall, View,
+};
+use operator::terminal::ColorWhen;
 
-use crate::config::{Overrides, Transport};
-use crate::terminal::ColorWhen;
-
-mod call;
-mod client_config;
 mod completions;
-mod doctor;
 #[cfg(test)]
 mod documented;
-mod inspect;
-mod keys;
-mod sessions;
 
-pub(crate) use call::ToolCall;
-pub(crate) use client_config::{ClientConfig, ClientName};
 pub(crate) use completions::{ShellName, manual, manuals, script};
-pub(crate) use doctor::Doctor;
-pub(crate) use inspect::{
-    ApprovalsCommand, CallFilter, Deciding, ExportFormat, GovernanceCommand, LedgerCommand,
-    LinesFormat, Page, RowsFormat, StateName, Stretch, What, Whose,
-};
-pub(crate) use keys::{KeyPlace, KeysCommand};
-pub(crate) use sessions::{RunningServer, SessionsCommand, Which};
 
 /// Under which name the program was installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,12 +42,6 @@ pub(crate) fn parse(
         }
     })
 }
-
-const EXIT_CODES: &str = "\
-Exit codes:
-  0  success
-  1  the command failed
-  2  wrong usage, or a configuration that is not valid";
 
 const START_HELP: &str = "\
 Flags win over environment variables (MCP_SERVER_<SECTION>__<KEY>), and those over the file.
@@ -148,7 +129,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Keys(KeysCommand),
     /// Looks at everything that a server needs, and says what to do about what is missing
-    #[command(after_help = doctor::CODES)]
+    #[command(after_help = DOCTOR_CODES)]
     Doctor(Doctor),
     /// Prints what to put into a client's configuration
     #[command(after_help = EXIT_CODES)]
@@ -244,82 +225,6 @@ pub(crate) enum ResourcesCommand {
         #[arg(long, value_name = "TAG")]
         tag: Option<String>,
     },
-}
-
-/// What the command line says about the configuration.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Settings {
-    /// The configuration file [default: mcp-server.yaml, if it exists]
-    #[arg(long, value_name = "PATH")]
-    config: Option<PathBuf>,
-    /// How clients reach the server [default: stdio]
-    #[arg(long, value_enum)]
-    transport: Option<TransportName>,
-    /// The address to listen on [default: 127.0.0.1]
-    #[arg(long, value_name = "HOST")]
-    host: Option<String>,
-    /// The port to listen on [default: 8080]
-    #[arg(long, value_name = "N")]
-    port: Option<u16>,
-    /// The directory with the skills [default: that of the application, or ./capabilities]
-    #[arg(long, value_name = "PATH")]
-    skills_dir: Option<String>,
-    /// The Python application: module[:attribute] or path.py[:attribute]
-    #[arg(long, value_name = "SPEC")]
-    app: Option<String>,
-}
-
-/// For whom and how to list.
-#[derive(Debug, Args)]
-pub(crate) struct View {
-    /// How to print
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: ListFormat,
-    /// Only what this client may see [default: everything]
-    #[arg(long = "as", value_name = "CLIENT")]
-    pub(crate) client: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
-pub(crate) enum ReportFormat {
-    /// For people
-    #[default]
-    Text,
-    /// For programs
-    Json,
-}
-
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
-pub(crate) enum ListFormat {
-    /// For people
-    #[default]
-    Table,
-    /// For programs
-    Json,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum TransportName {
-    /// One client, over standard input and output
-    Stdio,
-    /// Many clients, over HTTP
-    Http,
-}
-
-impl Settings {
-    pub(crate) fn into_overrides(self) -> Overrides {
-        Overrides {
-            config: self.config,
-            transport: self.transport.map(|name| match name {
-                TransportName::Stdio => Transport::Stdio,
-                TransportName::Http => Transport::Http,
-            }),
-            host: self.host,
-            port: self.port,
-            skills_dir: self.skills_dir,
-            app: self.app,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,28 +1,22 @@
 //! Carries out what the command line asks, and decides what goes to which stream.
 
-use std::error::Error;
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::calling;
-use crate::cli::{
-    self, ClientConfig, Command, Doctor, ListFormat, Program, ReportFormat, ResourcesCommand,
-    Settings, ToolsCommand,
+use config::{Loaded, Needs, Problem, Rejected, Severity, Source, Transport};
+use operator::request::{ClientConfig, Doctor, ListFormat, ReportFormat, Settings, ToolCall};
+use operator::terminal::{self, remark, tell};
+use operator::{
+    CALL, Executable, FAILED, Stop, UNUSABLE, complain, load_for, print, print_bytes, print_json,
+    source, usable,
 };
-use crate::client_config::{self, Executable};
-use crate::config::{Environment, Loaded, Needs, Problem, Rejected, Severity, Source, Transport};
-use crate::inspect::Interrupted;
-use crate::listing::{self, ResourceFilter};
-use crate::logging::Log;
-use crate::terminal::{self, json_text, remark, tell};
-use crate::{Failure, doctor, serve};
+use server::{GUARD, Log, ResourceFilter, with_causes};
+
+use crate::cli::{self, Command, Program, ResourcesCommand, ToolsCommand};
 
 mod configuration;
-mod keys;
-mod operator;
-mod sessions;
 
 /// What the tools on offer depend on.
 const TOOLS: &[&str] = &[
@@ -38,21 +32,6 @@ const TOOLS: &[&str] = &[
 ];
 /// What the resources on offer depend on.
 const RESOURCES: &[&str] = &["governance", "resources"];
-/// What a call here goes through besides.
-const CALL: &[&str] = &[
-    "app",
-    "commands",
-    "development",
-    "governance",
-    "ledger",
-    "python",
-    "redaction",
-    "resources",
-    "services",
-    "states",
-    "tools",
-    "workers",
-];
 /// What clients have to know to reach the server.
 const REACH: &[&str] = &[
     "governance.clients",
@@ -61,15 +40,6 @@ const REACH: &[&str] = &[
     "http.tls.enabled",
     "transport",
 ];
-
-/// What makes the program a guard, which becomes another program; see `adapter_tools::command`. Not
-/// in `--help`: it is for the server's own use.
-pub(crate) const GUARD: &str = "exec-guard";
-
-/// The command did not do what it was asked for.
-const FAILED: u8 = 1;
-/// The command line, or the configuration, makes no sense.
-const UNUSABLE: u8 = 2;
 
 /// Runs the program to its end and gives the code to exit with; `--help` lists the codes.
 ///
@@ -101,7 +71,7 @@ pub fn run(program: Program, arguments: impl IntoIterator<Item = OsString>) -> E
             FAILED.into()
         }
         Err(Stop::Failed(failure)) => {
-            tell(&format!("error: {}", explain(&*failure)));
+            tell(&format!("error: {}", with_causes(&*failure)));
             FAILED.into()
         }
     }
@@ -117,23 +87,6 @@ fn reject(rejected: &Rejected) -> ExitCode {
     UNUSABLE.into()
 }
 
-/// Why a command ended early.
-#[derive(Debug)]
-pub(crate) enum Stop {
-    Rejected(Rejected),
-    Output(io::Error),
-    Failed(Failure),
-}
-
-impl From<Interrupted> for Stop {
-    fn from(interrupted: Interrupted) -> Self {
-        match interrupted {
-            Interrupted::Failed(failure) => Self::Failed(failure),
-            Interrupted::Output(error) => Self::Output(error),
-        }
-    }
-}
-
 fn carry_out(program: Program, command: Command) -> Result<ExitCode, Stop> {
     match command {
         Command::Start(settings) => start(source(settings)?),
@@ -142,12 +95,12 @@ fn carry_out(program: Program, command: Command) -> Result<ExitCode, Stop> {
         Command::Tools(ToolsCommand::List { settings, view }) => {
             let loaded = load_for(settings, TOOLS)?;
             let log = Log::start(&loaded.config.logging);
-            let survey = serve::survey(&loaded, view.client.as_deref()).map_err(Stop::Failed)?;
+            let survey = server::survey(&loaded, view.client.as_deref()).map_err(Stop::Failed)?;
             log.flush();
             complain(&survey.problems.tools);
             match view.format {
                 ListFormat::Json => print_json(&survey.tools),
-                ListFormat::Table => print(&listing::tools_table(&survey.tools)),
+                ListFormat::Table => print(&operator::tools_table(&survey.tools)),
             }
         }
         Command::Resources(ResourcesCommand::List {
@@ -160,18 +113,18 @@ fn carry_out(program: Program, command: Command) -> Result<ExitCode, Stop> {
             let log = Log::start(&loaded.config.logging);
             let filter = ResourceFilter { category, tag };
             let rows =
-                serve::resources_list(loaded.config, view.client, filter).map_err(Stop::Failed)?;
+                server::resources_list(loaded.config, view.client, filter).map_err(Stop::Failed)?;
             log.flush();
             match view.format {
                 ListFormat::Json => print_json(&rows),
-                ListFormat::Table => print(&listing::resources_table(&rows)),
+                ListFormat::Table => print(&operator::resources_table(&rows)),
             }
         }
         Command::Ledger(command) => operator::ledger(command),
         Command::Governance(command) => operator::governance(command),
         Command::Approvals(command) => operator::approvals(command),
-        Command::Sessions(command) => sessions::sessions(command),
-        Command::Keys(command) => keys::keys(command),
+        Command::Sessions(command) => operator::sessions(command),
+        Command::Keys(command) => operator::keys(command),
         Command::Doctor(asked) => examine(asked),
         Command::ClientConfig(asked) => client_configuration(program, &asked),
         Command::Completions { shell } => print_bytes(&cli::script(program, shell)),
@@ -179,8 +132,8 @@ fn carry_out(program: Program, command: Command) -> Result<ExitCode, Stop> {
     }
 }
 
-fn tools_call(settings: Settings, call: &cli::ToolCall) -> Result<ExitCode, Stop> {
-    let answer = calling::call(call, || {
+fn tools_call(settings: Settings, call: &ToolCall) -> Result<ExitCode, Stop> {
+    let answer = operator::call(call, || {
         let source = source(settings)?;
         let loaded = usable(source.load_for(Needs::Keys(CALL)))?;
         Ok((source, loaded))
@@ -200,7 +153,7 @@ fn tools_call(settings: Settings, call: &cli::ToolCall) -> Result<ExitCode, Stop
 }
 
 fn examine(asked: Doctor) -> Result<ExitCode, Stop> {
-    let report = doctor::examine(&source(asked.settings)?, !asked.no_import);
+    let report = operator::examine(&source(asked.settings)?, !asked.no_import);
     match asked.format {
         ReportFormat::Json => print_json(&report)?,
         ReportFormat::Text => print(&report.text())?,
@@ -220,8 +173,7 @@ fn client_configuration(program: Program, asked: &ClientConfig) -> Result<ExitCo
     };
     let loaded = load_for(asked.settings.clone(), REACH)?;
     let executable = Executable { path, words };
-    let printed =
-        client_config::client_config(asked, &loaded, &executable).map_err(Stop::Failed)?;
+    let printed = operator::client_config(asked, &loaded, &executable).map_err(Stop::Failed)?;
     for line in &printed.remarks {
         remark(&format!("hint: {line}"));
     }
@@ -256,7 +208,7 @@ fn start(source: Source) -> Result<ExitCode, Stop> {
             if transport.is_ok_and(|it| it.config.transport == Transport::Http) {
                 return Ok(code);
             }
-            serve::tell_client(&first_mistake(&rejected.problems));
+            server::tell_client(&first_mistake(&rejected.problems));
             return Ok(code);
         }
     };
@@ -275,10 +227,10 @@ fn start(source: Source) -> Result<ExitCode, Stop> {
         say_that_it_waits(&loaded);
     }
     let config = loaded.config.clone();
-    serve::start(source, loaded, level).or_else(|failure| {
-        let causes = explain(&*failure);
+    server::start(source, loaded, level).or_else(|failure| {
+        let causes = with_causes(&*failure);
         tracing::error!(error = causes, "the server failed");
-        for finding in doctor::cures(&config) {
+        for finding in operator::cures(&config) {
             tracing::error!(
                 area = finding.area,
                 problem = finding.message,
@@ -292,7 +244,7 @@ fn start(source: Source) -> Result<ExitCode, Stop> {
             && !failure.is::<transport_stdio::RelayError>()
         {
             log.flush();
-            serve::tell_client(&causes);
+            server::tell_client(&causes);
         }
         Ok(FAILED.into())
     })
@@ -329,70 +281,6 @@ fn say_that_it_waits(loaded: &Loaded) {
     );
 }
 
-/// The configuration, if what is needed of it can be used, its warnings told.
-fn load(settings: Settings, needs: Needs) -> Result<Loaded, Stop> {
-    usable(try_load(settings, needs)?)
-}
-
-/// The same for a command that needs no more than what is at these keys.
-pub(crate) fn load_for(settings: Settings, keys: &'static [&'static str]) -> Result<Loaded, Stop> {
-    load(settings, Needs::Keys(keys))
-}
-
-fn try_load(settings: Settings, needs: Needs) -> Result<Result<Loaded, Rejected>, Stop> {
-    Ok(source(settings)?.load_for(needs))
-}
-
-fn usable(result: Result<Loaded, Rejected>) -> Result<Loaded, Stop> {
-    let loaded = result.map_err(Stop::Rejected)?;
-    complain(&loaded.warnings);
-    Ok(loaded)
-}
-
-/// Where this command's configuration comes from.
-fn source(settings: Settings) -> Result<Source, Stop> {
-    let directory = std::env::current_dir()
-        .map_err(|error| Stop::Failed(format!("there is no current directory: {error}").into()))?;
-    Ok(Source {
-        overrides: settings.into_overrides(),
-        environment: Environment::of_process(),
-        directory,
-    })
-}
-
-fn print(text: &str) -> Result<ExitCode, Stop> {
-    let mut output = io::stdout().lock();
-    writeln!(output, "{text}")
-        .and_then(|()| output.flush())
-        .map_err(Stop::Output)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn print_bytes(bytes: &[u8]) -> Result<ExitCode, Stop> {
-    let mut output = io::stdout().lock();
-    output
-        .write_all(bytes)
-        .and_then(|()| output.flush())
-        .map_err(Stop::Output)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn print_json(value: &impl serde::Serialize) -> Result<ExitCode, Stop> {
-    let text = serde_json::to_string_pretty(value).expect("rows and reports are plain data");
-    print(&json_text(&text))
-}
-
-/// What is no error is told to those who want to know.
-fn complain(problems: &[Problem]) {
-    for problem in problems {
-        let text = format!("{problem}\n");
-        match problem.severity {
-            Severity::Error => tell(&text),
-            Severity::Warning => remark(&text),
-        }
-    }
-}
-
 fn count(problems: &[Problem]) -> String {
     match problems
         .iter()
@@ -402,15 +290,4 @@ fn count(problems: &[Problem]) -> String {
         1 => "1 error".to_owned(),
         errors => format!("{errors} errors"),
     }
-}
-
-/// The failure and what caused it, the nearest cause first.
-pub(crate) fn explain(failure: &(dyn Error + 'static)) -> String {
-    let mut text = failure.to_string();
-    let mut cause = failure.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -7,11 +7,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::{Stop, UNUSABLE, complain, load, print, print_json, try_load};
-use crate::cli::{ConfigCommand, ReportFormat, Settings};
-use crate::config::{self, Loaded, Needs, Rejected, Severity};
-use crate::serve;
-use crate::terminal::remark;
+use config::{Loaded, Needs, Rejected, Severity};
+use operator::request::{ReportFormat, Settings};
+use operator::terminal::remark;
+use operator::{Stop, UNUSABLE, complain, load, print, print_json, try_load};
+
+use crate::cli::ConfigCommand;
 
 pub(super) fn carry_out(command: ConfigCommand) -> Result<ExitCode, Stop> {
     match command {
@@ -61,7 +62,9 @@ fn validate(settings: Settings, import: bool, format: ReportFormat) -> Result<Ex
 
 /// The same with what only what is on offer can show.
 fn with_offer(mut loaded: Loaded) -> Result<Result<Loaded, Rejected>, Stop> {
-    let found = serve::survey(&loaded, None).map_err(Stop::Failed)?.problems;
+    let found = server::survey(&loaded, None)
+        .map_err(Stop::Failed)?
+        .problems;
     let mut problems = std::mem::take(&mut loaded.warnings);
     problems.extend(found.skills);
     problems.extend(found.tools);

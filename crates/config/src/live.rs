@@ -1,0 +1,270 @@
+//! Reading the configuration again while the server runs.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::layer::child;
+use super::model::Config;
+use super::problem::{Origin, Position, Problem};
+use super::{DEFAULT_FILE, Environment, Loaded, Needs, Overrides, Rejected, coerce, load_for};
+
+/// Where a configuration comes from.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// What the command line says.
+    pub overrides: Overrides,
+    /// The environment, as it was when the program began.
+    pub environment: Environment,
+    /// The current directory, absolute.
+    pub directory: PathBuf,
+}
+
+/// What differs between two configurations.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Changes {
+    /// What can take effect while the server runs.
+    pub live: Vec<Change>,
+    /// The keys of what takes effect at the next start.
+    pub at_restart: Vec<String>,
+}
+
+/// One setting that differs.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Change {
+    /// Its key, without the leading `mcp_server.`.
+    pub key: String,
+    /// Its value before; absent if the key was not there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<Value>,
+    /// Its value now; absent if the key is not there any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<Value>,
+}
+
+/// Keys that can change while the server runs, with all below them.
+const LIVE: [&str; 3] = ["governance", "logging.level", "logging.requests"];
+/// Of those, keys that cannot: they are handed out once, when serving begins.
+const NOT_LIVE: [&str; 3] = [
+    "governance.approvals",
+    "governance.idempotency",
+    "governance.max_clients",
+];
+
+impl Source {
+    /// Reads, merges and checks all layers; see [`super::load`].
+    ///
+    /// # Errors
+    ///
+    /// As [`super::load`].
+    pub fn load(&self) -> Result<Loaded, Rejected> {
+        self.load_for(Needs::Everything)
+    }
+
+    /// The same for a command that needs no more than `needs`; see [`load_for`].
+    ///
+    /// # Errors
+    ///
+    /// As [`load_for`].
+    pub fn load_for(&self, needs: Needs) -> Result<Loaded, Rejected> {
+        load_for(needs, &self.overrides, &self.environment, &self.directory)
+    }
+
+    /// The file that is read if it exists, absolute.
+    pub fn path(&self) -> PathBuf {
+        coerce::absolute(&self.directory, self.name())
+    }
+
+    /// Reads everything again for a server that runs with `running`.
+    ///
+    /// # Errors
+    ///
+    /// As [`super::load`]. Besides, a file that is gone, that has become empty or that says nothing of
+    /// `governance` any more is refused: each would put the defaults in force, which allow everything,
+    /// and each is what a reader sees of a file that is just being written.
+    pub fn reload(&self, running: &Loaded) -> Result<Loaded, Rejected> {
+        let loaded = self.load()?;
+        let for_nothing = "for the defaults, write `mcp_server: {}` and start the server again";
+        let (message, hint) = if loaded.file.is_none() && running.file.is_some() {
+            ("the configuration file is gone", for_nothing)
+        } else if loaded.says_nothing && !running.says_nothing {
+            ("the configuration file is empty", for_nothing)
+        } else if running.governs() && !loaded.governs() {
+            (
+                "the configuration file says nothing of `governance` any more",
+                "to have no rules, write `governance: {}`, or start the server again",
+            )
+        } else {
+            return Ok(loaded);
+        };
+        let origin = Origin::File(Position {
+            file: self.name().display().to_string(),
+            line: 0,
+            column: 0,
+            snippet: None,
+        });
+        Err(Rejected {
+            problems: vec![Problem::error(origin, message).hint(hint)],
+        })
+    }
+
+    fn name(&self) -> &Path {
+        let named = self.overrides.config.as_deref();
+        named.unwrap_or(Path::new(DEFAULT_FILE))
+    }
+}
+
+impl Config {
+    /// What differs in `new`.
+    pub fn changes_to(&self, new: &Config) -> Changes {
+        let (before, after) = (flat(self), flat(new));
+        let mut changed: BTreeMap<&str, Change> = BTreeMap::new();
+        for key in before.keys().chain(after.keys()) {
+            let (from, to) = (before.get(key), after.get(key));
+            if from != to {
+                let change = Change {
+                    key: key.clone(),
+                    from: from.cloned(),
+                    to: to.cloned(),
+                };
+                changed.insert(key, change);
+            }
+        }
+        // Secrets look alike where they are shown.
+        let secrets = [
+            (
+                "alerts.webhooks",
+                self.alerts.webhooks != new.alerts.webhooks,
+            ),
+            (
+                "telemetry.otlp.headers",
+                self.telemetry.otlp.headers != new.telemetry.otlp.headers,
+            ),
+            ("ledger.url", self.ledger.url != new.ledger.url),
+            (
+                "governance.approvals.http_token",
+                self.governance.approvals.http_token != new.governance.approvals.http_token,
+            ),
+        ];
+        for (key, _) in secrets.into_iter().filter(|(_, differs)| *differs) {
+            let change = Change {
+                key: key.to_owned(),
+                from: None,
+                to: None,
+            };
+            changed.entry(key).or_insert(change);
+        }
+        let (live, at_restart): (Vec<Change>, Vec<Change>) = changed
+            .into_values()
+            .partition(|change| is_live(&change.key));
+        Changes {
+            live,
+            at_restart: at_restart.into_iter().map(|change| change.key).collect(),
+        }
+    }
+
+    /// Every setting that decides how a client is served, by its key: two processes that share a server
+    /// have the same. Secrets look alike.
+    pub fn of_serving(&self) -> BTreeMap<String, Value> {
+        let mut settings = flat(self);
+        // Each process has a log of its own.
+        settings.retain(|key, _| !key.starts_with("logging."));
+        settings
+    }
+
+    /// This configuration with what can change while the server runs taken from `new`.
+    #[must_use]
+    pub fn with_live_settings_of(&self, new: &Config) -> Config {
+        let mut config = self.clone();
+        let governance = &self.governance;
+        config.governance = new.governance.clone();
+        config.governance.approvals = governance.approvals.clone();
+        config.governance.idempotency = governance.idempotency.clone();
+        config.governance.max_clients = governance.max_clients;
+        config.logging.level = new.logging.level;
+        config.logging.requests = new.logging.requests;
+        config
+    }
+}
+
+/// Whether a change of what is at `key` takes effect while the server runs.
+pub(super) fn is_live(key: &str) -> bool {
+    let is_at = |section: &str| {
+        let rest = key.strip_prefix(section);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    LIVE.iter().any(|it| is_at(it)) && !NOT_LIVE.iter().any(|it| is_at(it))
+}
+
+/// Every setting by its key.
+fn flat(config: &Config) -> BTreeMap<String, Value> {
+    let value = serde_json::to_value(config).expect("a configuration is plain data");
+    let mut settings = BTreeMap::new();
+    collect(value, "", &mut settings);
+    settings
+}
+
+fn collect(value: Value, path: &str, settings: &mut BTreeMap<String, Value>) {
+    match value {
+        Value::Object(entries) if !entries.is_empty() => {
+            for (name, value) in entries {
+                collect(value, &child(path, &name), settings);
+            }
+        }
+        value => {
+            settings.insert(path.to_owned(), value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Client, LogLevel, LogRequests, Secret};
+
+    #[test]
+    fn what_can_change_while_the_server_runs_is_told_apart() {
+        let old = Config::default();
+        let mut new = old.clone();
+        new.governance.default_quota.max_calls_per_day = 7;
+        new.governance
+            .clients
+            .insert("ana".to_owned(), Client::default());
+        new.governance.approvals.expire_seconds = 1;
+        new.ledger.url = Some(Secret::new("postgres://u:p@h/d"));
+        new.logging.level = LogLevel::Debug;
+        new.logging.requests = LogRequests::Errors;
+        new.http.port = 1;
+        let changes = old.changes_to(&new);
+        let live: Vec<&str> = changes.live.iter().map(|it| it.key.as_str()).collect();
+        assert!(live.contains(&"governance.default_quota.max_calls_per_day"));
+        assert!(live.contains(&"logging.level"));
+        assert!(live.contains(&"logging.requests"));
+        assert!(live.iter().any(|key| key.starts_with("governance.clients")));
+        assert_eq!(
+            changes.at_restart,
+            [
+                "governance.approvals.expire_seconds",
+                "http.port",
+                "ledger.url"
+            ]
+        );
+
+        let running = old.with_live_settings_of(&new);
+        let left = running.changes_to(&new);
+        assert_eq!((left.live.len(), left.at_restart.len()), (0, 3));
+        assert_eq!(running.changes_to(&running), Changes::default());
+    }
+
+    #[test]
+    fn a_secret_that_changes_is_a_change_that_nobody_sees() {
+        let with = |url: &str| {
+            let mut config = Config::default();
+            config.ledger.url = Some(Secret::new(url));
+            config
+        };
+        let changes = with("postgres://a").changes_to(&with("postgres://b"));
+        assert_eq!(changes.at_restart, ["ledger.url"]);
+    }
+}

@@ -1,0 +1,1064 @@
+//! What an operator reads after a mistake: every one at once, with its place and a way out.
+
+use std::path::Path;
+
+use config::{Environment, Origin, Overrides, Problem, Severity, load};
+
+/// `severity place: message | hint`, one for each problem.
+fn problems(file: &str, environment: Environment, overrides: Overrides) -> Vec<String> {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    std::fs::write(directory.path().join("mcp-server.yaml"), file).expect("it can be written");
+    match load(&overrides, &environment, directory.path()) {
+        Ok(loaded) => loaded.warnings.iter().map(shown).collect(),
+        Err(rejected) => rejected.problems.iter().map(shown).collect(),
+    }
+}
+
+fn shown(problem: &Problem) -> String {
+    let severity = match problem.severity {
+        Severity::Error => "",
+        Severity::Warning => "warning ",
+    };
+    let place = match &problem.origin {
+        Origin::Environment(name) => name.clone(),
+        Origin::CommandLine(flag) => flag.clone(),
+        other => other.to_string(),
+    };
+    let hint = problem.hint.as_deref().unwrap_or("-");
+    format!("{severity}{place}: {} | {hint}", problem.message)
+}
+
+#[track_caller]
+fn check(file: &str, expected: &[&str]) {
+    let found = problems(file, Environment::default(), Overrides::default());
+    assert_eq!(found, expected, "\n{file}");
+}
+
+/// A line below `mcp_server:`, so it is line 2 and begins at column 3.
+#[track_caller]
+fn check_line(line: &str, expected: &str) {
+    check(&format!("mcp_server:\n  {line}\n"), &[expected]);
+}
+
+#[test]
+fn unknown_keys_name_the_nearest_known_one() {
+    let rows = [
+        (
+            "transprt: http",
+            "2:3: unknown key `transprt` | did you mean `transport`?",
+        ),
+        (
+            "http: {prot: 1}",
+            "2:10: unknown key `http.prot` | did you mean `http.port`?",
+        ),
+        (
+            "prot: 1",
+            "2:3: unknown key `prot` | did you mean `http.port`?",
+        ),
+        (
+            "skillsDir: x",
+            "2:3: unknown key `skillsDir` | did you mean `resources.skills_dir`?",
+        ),
+        (
+            "http: {cors: {origins: []}}",
+            "2:17: unknown key `http.cors.origins` | did you mean `http.cors.allowed_origins`?",
+        ),
+        (
+            "logging: {zebra: 1}",
+            "2:13: unknown key `logging.zebra` | known keys here are `format`, `level`, `output`, `requests`",
+        ),
+        (
+            "governance: {clients: {ci: {quotas: {}}}}",
+            "2:31: unknown key `governance.clients.ci.quotas` \
+             | did you mean `governance.clients.ci.quota`?",
+        ),
+        (
+            "governance: {clients: {'a.b': {quota: {max_calls: 1}}}}",
+            "2:42: unknown key `governance.clients.\"a.b\".quota.max_calls` \
+             | did you mean `governance.clients.\"a.b\".quota.max_calls_per_minute`?",
+        ),
+    ];
+    for (line, expected) in rows {
+        check_line(line, &format!("mcp-server.yaml:{expected}"));
+    }
+}
+
+#[test]
+fn values_that_do_not_fit_say_what_would() {
+    let rows = [
+        (
+            "transport: htp",
+            "2:14: `transport` must be one of `stdio`, `http`, found `htp` | did you mean `http`?",
+        ),
+        (
+            "transport: 1",
+            "2:14: `transport` must be one of `stdio`, `http`, found `1` | -",
+        ),
+        (
+            "transport:",
+            "2:12: `transport` must be one of `stdio`, `http`, found nothing | leave the key out for its default",
+        ),
+        (
+            "transport: [http]",
+            "2:14: `transport` must be one of `stdio`, `http`, found a list | -",
+        ),
+        (
+            "http: 8080",
+            "2:9: `http` must be a section, found `8080` | -",
+        ),
+        (
+            "governance:",
+            "2:13: `governance` must be a section, found nothing | write what it holds below it, indented; or `{}`, if that is nothing",
+        ),
+        (
+            "governance: {clients: {ana: }}",
+            "2:29: `governance.clients.ana` must be a section, found nothing | write what it holds below it, indented; or `{}`, if that is nothing",
+        ),
+        (
+            "identity:",
+            "2:11: `identity` must be a section, found nothing | write what it holds below it, indented; or `{}`, if that is nothing",
+        ),
+        (
+            "http: {port: 65536}",
+            "2:16: `http.port` must be an integer from 0 to 65535, found `65536` | -",
+        ),
+        (
+            "http: {port: 80.5}",
+            "2:16: `http.port` must be an integer from 0 to 65535, found `80.5` | -",
+        ),
+        (
+            "http: {host: mcp.example.com}",
+            "2:16: `http.host` must be an IP address or `localhost`, found `mcp.example.com` | use 0.0.0.0 or [::] to listen on every address",
+        ),
+        (
+            "http: {allowed_origins: ['*']}",
+            "2:28: `http.allowed_origins[0]` must be an origin such as `https://app.example.com`, found `*` | name each origin: any page could call the server otherwise",
+        ),
+        (
+            "http: {allowed_origins: https://x.org}",
+            "2:27: `http.allowed_origins` must be a list, found `https://x.org` | write `[https://x.org]`",
+        ),
+        (
+            "http: {cors: {allowed_origins: ['https://x.org/']}}",
+            "2:35: `http.cors.allowed_origins[0]` must be `*` or an origin such as `https://app.example.com`, found `https://x.org/` | scheme, host and port only: no path, no slash at the end",
+        ),
+        (
+            "http: {max_sessions: 0}",
+            "2:24: `http.max_sessions` must be an integer from 1 to 1000000, found `0` | leave the key out for its default",
+        ),
+        (
+            "http: {max_session_replay_events: 1000001}",
+            "2:37: `http.max_session_replay_events` must be an integer from 0 to 1000000, found `1000001` | -",
+        ),
+        (
+            "http: {max_session_replay_bytes: 1 mega}",
+            "2:36: `http.max_session_replay_bytes` must be an integer from 0 to 1073741824, found `1 mega` | write a whole number of bytes, or one with its unit: B, kB, MB, GB, KiB, MiB, GiB",
+        ),
+        (
+            "http: {max_replay_bytes: 1099511627777}",
+            "2:28: `http.max_replay_bytes` must be an integer from 0 to 1099511627776, found `1099511627777` | -",
+        ),
+        (
+            "http: {stream_retry_milliseconds: 0}",
+            "2:37: `http.stream_retry_milliseconds` must be an integer from 1 to 600000, found `0` | leave the key out for its default",
+        ),
+        (
+            "http: {stream_after_milliseconds: 0.5}",
+            "2:37: `http.stream_after_milliseconds` must be an integer from 0 to 600000, found `0.5` | write a whole number of milliseconds, or one with its unit: ms, s, min, m, h, d",
+        ),
+        (
+            "tasks: {after_seconds: -1}",
+            "2:26: `tasks.after_seconds` must be an integer from 0 to 86400, found `-1` | -",
+        ),
+        (
+            "tasks: {max_running: 0}",
+            "2:24: `tasks.max_running` must be an integer from 1 to 100000, found `0` | leave the key out for its default",
+        ),
+        (
+            "tasks: {path: ''}",
+            "2:17: `tasks.path` must be a path, found an empty text | -",
+        ),
+        (
+            "http: {old_sse: off}",
+            "2:19: `http.old_sse` must be `true` or `false`, found `off` | -",
+        ),
+        (
+            "http: {max_replay_bytes: 1000000}",
+            "2:28: one session may keep 1048576 bytes (`http.max_session_replay_bytes`), and all of them together only 1000000 (`http.max_replay_bytes`) | one could take the room of all others: lower the one or raise the other",
+        ),
+        (
+            "http: {max_session_replay_bytes: 67108865}",
+            "2:36: one session may keep 67108865 bytes (`http.max_session_replay_bytes`), and all of them together only 67108864 (`http.max_replay_bytes`) | one could take the room of all others: lower the one or raise the other",
+        ),
+        (
+            "http: {sessions_path: ./data/ledger.db}",
+            "2:25: `http.sessions_path` is the file of `ledger.path` | give sessions a file of their own, or leave the key out for its default",
+        ),
+        (
+            "development: yes",
+            "2:16: `development` must be `true` or `false`, found `yes` | -",
+        ),
+        (
+            "app: 'my app'",
+            "2:8: `app` must be `module[:attribute]` or `path.py[:attribute]`, found `my app` | -",
+        ),
+        (
+            "logging: {level: WARN}",
+            "2:20: `logging.level` must be one of `DEBUG`, `INFO`, `WARNING`, `ERROR`, found `WARN` | did you mean `WARNING`?",
+        ),
+        (
+            "logging: {output: stdout}",
+            "2:21: `logging.output` must be `stderr`, found `stdout` | standard output belongs to the protocol",
+        ),
+        (
+            "ledger: {path: ''}",
+            "2:18: `ledger.path` must be a path, found an empty text | -",
+        ),
+        (
+            "tools: {include_skill: everything}",
+            "2:26: `tools.include_skill` must be one of `full`, `excerpt`, `link`, `none`, found `everything` | -",
+        ),
+    ];
+    for (line, expected) in rows {
+        check_line(line, &format!("mcp-server.yaml:{expected}"));
+    }
+}
+
+#[test]
+fn rules_are_checked_as_strictly_as_anything() {
+    let rows = [
+        (
+            "{currency: usd}",
+            "26: `governance.currency` must be three capital letters such as `USD`, found `usd` | -",
+        ),
+        (
+            "{default_quota: {monthly_budget: 0}}",
+            "48: `governance.default_quota.monthly_budget` must be more than zero, found `0` | to forbid calls, use `deny` or `hide`",
+        ),
+        (
+            "{default_quota: {monthly_budget: -5}}",
+            "48: `governance.default_quota.monthly_budget` must be an amount such as 12.50, found `-5` | an amount cannot be negative",
+        ),
+        (
+            "{default_quota: {monthly_budget: 1e3}}",
+            "48: `governance.default_quota.monthly_budget` must be an amount such as 12.50, found `1e3` | write digits with at most one decimal point",
+        ),
+        (
+            "{default_quota: {monthly_budget: .inf}}",
+            "48: `governance.default_quota.monthly_budget` must be an amount such as 12.50, found `.inf` | write digits with at most one decimal point",
+        ),
+        (
+            "{default_quota: {max_cost_per_call: 0.0000001}}",
+            "51: `governance.default_quota.max_cost_per_call` must be an amount such as 12.50, found `0.0000001` | an amount has at most six digits after the decimal point",
+        ),
+        (
+            "{default_quota: {max_calls_per_minute: 0}}",
+            "54: `governance.default_quota.max_calls_per_minute` must be an integer from 1 to 1000000000, found `0` | leave the key out for its default",
+        ),
+        (
+            "{default_quota: {max_calls_per_day: -1}}",
+            "51: `governance.default_quota.max_calls_per_day` must be an integer from 1 to 1000000000, found `-1` | -",
+        ),
+        (
+            "{default: {tools: {deny: ['']}}}",
+            "41: `governance.default.tools.deny[0]` must be a pattern that is not empty, found an empty text | -",
+        ),
+        (
+            "{default: {tools: {deny: }}}",
+            "38: `governance.default.tools.deny` must be a list, found nothing | each element is a pattern that is not empty",
+        ),
+        (
+            "{clients: {'': {}}}",
+            "26: a name under `governance.clients` must be a text that is not empty | -",
+        ),
+        (
+            "{clients: {'team-*': {}}}",
+            "26: `governance.clients.\"team-*\"` is a name and cannot hold `*` | patterns go into the lists `allow`, `deny` and `hide`",
+        ),
+        (
+            "{tools: {refund: {estimated_cost: cheap}}}",
+            "49: `governance.tools.refund.estimated_cost` must be an amount such as 12.50, found `cheap` | write digits with at most one decimal point",
+        ),
+    ];
+    for (rules, expected) in rows {
+        check_line(
+            &format!("governance: {rules}"),
+            &format!("mcp-server.yaml:2:{expected}"),
+        );
+    }
+}
+
+#[test]
+fn files_that_are_no_configuration_say_so() {
+    let rows: [(&str, &[&str]); 13] = [
+        ("", &[]),
+        ("# nothing yet\n", &[]),
+        ("mcp_server: {}\n", &[]),
+        (
+            "mcp_server:\n",
+            &[
+                "1:11: `mcp_server` must be a section, found nothing | write what it holds below it, indented; or `{}`, if that is nothing",
+            ],
+        ),
+        (
+            "mcp_server:\n  http: [1\n",
+            &[
+                "2:9: this is not valid YAML: unclosed bracket '[' | look for brackets, quotes and indentation at this place and before it",
+            ],
+        ),
+        (
+            "mcp_server:\n  governance: {confirm: [*]}\n",
+            &[
+                "2:26: `*` without quotes is a reference in YAML, and refers to nothing | put quotes around it: `[\"*\"]`",
+            ],
+        ),
+        (
+            "mcp_server:\n  governance: {confirm: [a, *-b]}\n",
+            &[
+                "2:29: `*-b` without quotes is a reference in YAML, and refers to nothing | put quotes around it: `[\"*\"]`",
+            ],
+        ),
+        (
+            "mcp_server: &a [*a]\n",
+            &[
+                "1:17: a reference stands inside of what it refers to | no configuration needs that; look for references (`*name`) here",
+            ],
+        ),
+        (
+            "mcp_server:\n governance:\n  conditions:\n    a: {tool: x, when: args.amount + 1}\n",
+            &[
+                "4:24: `governance.conditions.a.when`: it is neither true nor false, whatever a call is like; compare it with something | write an expression such as `args.amount > 1000`",
+            ],
+        ),
+        (
+            "- mcp_server\n",
+            &["1:1: the file must begin with `mcp_server:`, found a list | -"],
+        ),
+        (
+            "mcp-server: {}\n",
+            &[
+                "1:1: unknown key `mcp-server` | the only key at the top of the file is `mcp_server`",
+            ],
+        ),
+        (
+            "transport: http\n",
+            &["1:1: unknown key `transport` | move `transport` under `mcp_server:`"],
+        ),
+        (
+            "mcp_server: {}\n---\nmcp_server: {}\n",
+            &[
+                "3:1: the file holds more than one YAML document | remove the line `---` and what belongs to the other document",
+            ],
+        ),
+    ];
+    for (file, expected) in rows {
+        let expected: Vec<String> = expected
+            .iter()
+            .map(|expected| format!("mcp-server.yaml:{expected}"))
+            .collect();
+        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+        check(file, &expected);
+    }
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once_a_duplicate_key_included() {
+    check(
+        "mcp_server:\n  http: {port: x, prot: 1}\n  development: maybe\n  http: {}\n  \
+         ledger: {path: a, path: b}\n",
+        &[
+            "mcp-server.yaml:4:3: the key `http` stands here a second time | keep one of the two",
+            "mcp-server.yaml:5:21: the key `path` stands here a second time | keep one of the two",
+            "mcp-server.yaml:2:16: `http.port` must be an integer from 0 to 65535, found `x` | -",
+            "mcp-server.yaml:2:19: unknown key `http.prot` | did you mean `http.port`?",
+            "mcp-server.yaml:3:16: `development` must be `true` or `false`, found `maybe` | -",
+        ],
+    );
+}
+
+#[test]
+fn an_address_that_others_can_reach_needs_a_decision() {
+    let refused = "other machines can reach `http.host` 0.0.0.0, and clients are not authenticated \
+                   | configure `identity` (`api_keys: {}` is the shortest), listen on 127.0.0.1, or \
+                   set `http.allow_anonymous: true` to serve anybody";
+    check(
+        "mcp_server:\n  transport: http\n  http:\n    host: 0.0.0.0\n",
+        &[&format!("mcp-server.yaml:4:11: {refused}")],
+    );
+    check(
+        "mcp_server:\n  transport: http\n  http: {host: '::1'}\n",
+        &[],
+    );
+    check(
+        "mcp_server:\n  transport: http\n  http: {host: '::', allow_anonymous: true}\n",
+        &[],
+    );
+    // Nothing listens under stdio; the flag that changes that is what gets the blame's place.
+    check("mcp_server:\n  http: {host: 0.0.0.0}\n", &[]);
+    let overrides = Overrides {
+        host: Some("0.0.0.0".into()),
+        transport: Some(config::Transport::Http),
+        ..Overrides::default()
+    };
+    let found = problems("", Environment::default(), overrides);
+    assert_eq!(found, [format!("--host: {refused}")]);
+}
+
+#[test]
+fn encryption_that_would_not_happen_is_refused() {
+    let rows = [
+        (
+            "http: {tls: {enabled: true}}",
+            "2:25: `http.tls.enabled: true` needs `http.tls.cert_file` and `http.tls.key_file` \
+             | both are files in PEM: the chain of certificates, and the private key",
+        ),
+        (
+            "http: {tls: {enabled: true, cert_file: c.pem}}",
+            "2:25: `http.tls.enabled: true` needs `http.tls.key_file` \
+             | both are files in PEM: the chain of certificates, and the private key",
+        ),
+        (
+            "http: {tls: {verify_client: true}}",
+            "2:31: `http.tls.verify_client: true` verifies nobody: `http.tls.enabled` is false \
+             | set `http.tls.enabled: true`",
+        ),
+        (
+            "http: {tls: {enabled: true, cert_file: c, key_file: k, verify_client: true}}",
+            "2:73: `http.tls.verify_client: true` needs `http.tls.client_ca_file` \
+             | name a file in PEM with the authorities that issue client certificates",
+        ),
+        (
+            "http: {tls: {enabled: true, cert_file: c, key_file: k, client_crl_file: r}}",
+            "2:75: `http.tls.client_crl_file` needs `http.tls.client_ca_file` \
+             | name a file in PEM with the authorities that issue client certificates",
+        ),
+        (
+            "http: {tcp: false, unix_socket: s, tls: {enabled: true, cert_file: c, key_file: k}}",
+            "2:53: `http.tls.enabled: true` encrypts nothing: `http.tcp` is false \
+             | a Unix socket is not encrypted; leave out one of the two",
+        ),
+    ];
+    for (line, expected) in rows {
+        check_line(line, &format!("mcp-server.yaml:{expected}"));
+    }
+    check_line(
+        "http: {tls: {cert_file: c.pem, key_file: k.pem}}",
+        "warning mcp-server.yaml:2:27: certificates are named, and `http.tls.enabled` is false \
+         | set `http.tls.enabled: true` to encrypt",
+    );
+    check("mcp_server:\n  http: {tls: {enabled: false}}\n", &[]);
+    let optional = "{enabled: true, cert_file: c, key_file: k, client_ca_file: a}";
+    check(&format!("mcp_server:\n  http: {{tls: {optional}}}\n"), &[]);
+}
+
+#[test]
+fn a_server_that_would_listen_nowhere_or_trust_nobody_in_particular_is_refused() {
+    let rows = [
+        (
+            "http: {tcp: false}",
+            "2:15: the server would listen nowhere: `http.tcp` is false \
+             | set `http.unix_socket` to the path of a socket, or leave out `http.tcp`",
+        ),
+        (
+            "http: {unix_socket: s, unix_socket_mode: rw}",
+            "2:44: `http.unix_socket_mode` must be permissions in octal digits, found `rw` \
+             | write \"0600\" for the server's user alone, \"0660\" for its group too",
+        ),
+        (
+            "http: {trusted_proxies: [unix, 10.0.0.1/8]}",
+            "2:27: `http.trusted_proxies`: `10.0.0.1/8`: this address is not the first of its \
+             network; that is 10.0.0.0 \
+             | name addresses of proxies, networks such as 10.0.0.0/8, or `unix`",
+        ),
+    ];
+    for (line, expected) in rows {
+        check_line(line, &format!("mcp-server.yaml:{expected}"));
+    }
+    // On a socket alone, no other machine can reach it.
+    check(
+        "mcp_server:\n  transport: http\n  http: {host: 0.0.0.0, tcp: false, unix_socket: s}\n",
+        &[],
+    );
+}
+
+#[test]
+fn references_to_the_environment_are_followed_or_reported() {
+    let file = "mcp_server:\n  http: {port: \"${PORT}\"}\n  app: ${HOME_OF_APP}/app.py\n";
+    let environment = |port| Environment::from([("PORT", port), ("HOME_OF_APP", "/srv")]);
+    assert_eq!(
+        problems(file, environment("81"), Overrides::default()),
+        [""; 0]
+    );
+    // What the variable holds is not repeated: it may be a secret.
+    assert_eq!(
+        problems(file, environment("s3cret"), Overrides::default()),
+        [
+            "mcp-server.yaml:2:16: `http.port` must be an integer from 0 to 65535, \
+             found what `${PORT}` stands for | -"
+        ]
+    );
+    assert_eq!(
+        problems(file, Environment::default(), Overrides::default()),
+        [
+            "mcp-server.yaml:2:16: `http.port` refers to the environment variable `PORT`, \
+             which is not set | -",
+            "mcp-server.yaml:3:8: `app` refers to the environment variable `HOME_OF_APP`, \
+             which is not set | -"
+        ]
+    );
+    check_line(
+        "app: ${X",
+        "mcp-server.yaml:2:8: `app` has a malformed reference: it is `${NAME}` or `${file:PATH}` | write `$${` where `${` refers to nothing",
+    );
+}
+
+#[test]
+fn references_to_files_are_followed_or_reported() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let write = |name: &str, text: &str| {
+        std::fs::write(directory.path().join(name), text).expect("it can be written");
+    };
+    write("port", "81\n");
+    write("password", "hunter2\n");
+    write(
+        "mcp-server.yaml",
+        "mcp_server:\n  http: {port: '${file:port}'}\n  \
+         ledger: {url: 'postgres://u:${file:password}@h/d'}\n",
+    );
+    let load = || {
+        load(
+            &Overrides::default(),
+            &Environment::default(),
+            directory.path(),
+        )
+    };
+    let config = load().expect("it is right").config;
+    assert_eq!(config.http.port, 81);
+    let url = config.ledger.url.expect("it is there");
+    let revealed = url.reveal(&Environment::default());
+    assert_eq!(revealed.as_deref(), Some("postgres://u:hunter2@h/d"));
+    write("port", "hunter2\n");
+    std::fs::remove_file(directory.path().join("password")).expect("it was there");
+    let found: Vec<String> = load().unwrap_err().problems.iter().map(shown).collect();
+    let place = directory.path().display();
+    assert_eq!(
+        found,
+        [
+            "mcp-server.yaml:2:16: `http.port` must be an integer from 0 to 65535, \
+             found what `${file:port}` stands for | -"
+                .to_owned(),
+            format!(
+                "mcp-server.yaml:3:17: `ledger.url` refers to the file `{place}/password`, which \
+                 cannot be read: No such file or directory (os error 2) | a path that begins nowhere \
+                 begins at the directory of the configuration"
+            ),
+        ]
+    );
+}
+
+#[test]
+fn owlclaw_mcp_token_without_identity_is_an_error() {
+    let token = || Environment::from([("OWLCLAW_MCP_TOKEN", "s3cret")]);
+    let told = |file| problems(file, token(), Overrides::default());
+    let open = told("mcp_server: {transport: http}\n");
+    assert_eq!(open.len(), 1, "{open:?}");
+    let expected = "OWLCLAW_MCP_TOKEN: OWLCLAW_MCP_TOKEN is set, and this server does not check that token | have clients send a key instead";
+    assert!(open[0].contains(expected), "{open:?}");
+    assert!(!open[0].contains("s3cret"));
+    let with_keys = told("mcp_server: {transport: http, identity: {api_keys: {}}}\n");
+    assert!(with_keys[0].starts_with("warning"), "{with_keys:?}");
+    assert_eq!(told("mcp_server: {transport: stdio}\n"), [""; 0]);
+}
+
+#[test]
+fn variables_are_checked_like_keys() {
+    let rows = [
+        (
+            ("MCP_SERVER_HTTP_PORT", "http"),
+            "MCP_SERVER_HTTP_PORT: `http.port` must be an integer from 0 to 65535, found `http` | -",
+        ),
+        (
+            ("MCP_SERVER_HTTP__CORS__ALLOWED_METHODS", "GET,,POST"),
+            "MCP_SERVER_HTTP__CORS__ALLOWED_METHODS: `http.cors.allowed_methods` must be a name without spaces or separators, found `GET,,POST` | -",
+        ),
+        (
+            ("MCP_SERVER_HTTP_PROT", "1"),
+            "warning MCP_SERVER_HTTP_PROT: the environment variable `MCP_SERVER_HTTP_PROT` is unknown and ignored | did you mean `MCP_SERVER_HTTP_PORT`?",
+        ),
+        (
+            ("MCP_SERVER_GOVERNANCE__DEFAULT__TOOLS__DENI", "pay"),
+            "MCP_SERVER_GOVERNANCE__DEFAULT__TOOLS__DENI: the environment variable `MCP_SERVER_GOVERNANCE__DEFAULT__TOOLS__DENI` is unknown | did you mean `MCP_SERVER_GOVERNANCE__DEFAULT__TOOLS__DENY`?",
+        ),
+        (
+            ("MCP_SERVER_GOVERNANCE_CONFIRM", "pay"),
+            "MCP_SERVER_GOVERNANCE_CONFIRM: the environment variable `MCP_SERVER_GOVERNANCE_CONFIRM` is unknown | did you mean `MCP_SERVER_GOVERNANCE__CONFIRM`?",
+        ),
+        (
+            ("MCP_SERVER_GOVERNENCE__CONFIRM", "pay"),
+            "MCP_SERVER_GOVERNENCE__CONFIRM: the environment variable `MCP_SERVER_GOVERNENCE__CONFIRM` is unknown | did you mean `MCP_SERVER_GOVERNANCE__CONFIRM`?",
+        ),
+        (
+            ("MCP_SERVER_LOGGING_LEVEL", "INFO"),
+            "warning MCP_SERVER_LOGGING_LEVEL: the environment variable `MCP_SERVER_LOGGING_LEVEL` is unknown and ignored | did you mean `MCP_SERVER_LOGGING__LEVEL`?",
+        ),
+        (
+            ("MCP_SERVER_GOVERNANCE__CLIENTS__CI__TOOLS__DENY", "x"),
+            "MCP_SERVER_GOVERNANCE__CLIENTS__CI__TOOLS__DENY: `governance.clients` cannot be set in the environment | write it into the file",
+        ),
+        (
+            ("MCP_SERVER_SKILLS_DIR", "${HOME}/skills"),
+            "MCP_SERVER_SKILLS_DIR: `resources.skills_dir` must be written out here, since references are followed in the file alone, found `${HOME}/skills` | write the value itself, or put the reference into the file",
+        ),
+        (
+            (
+                "MCP_SERVER_HTTP__CORS__ALLOWED_ORIGINS",
+                "https://a.example,${B}",
+            ),
+            "MCP_SERVER_HTTP__CORS__ALLOWED_ORIGINS: `http.cors.allowed_origins` must be written out here, since references are followed in the file alone, found `https://a.example,${B}` | write the value itself, or put the reference into the file",
+        ),
+        (
+            ("MCP_SERVER_GOVERNANCE__TOOLS", "x"),
+            "MCP_SERVER_GOVERNANCE__TOOLS: `governance.tools` cannot be set in the environment, found `x` | write it into the file",
+        ),
+    ];
+    for (variable, expected) in rows {
+        let found = problems("", Environment::from([variable]), Overrides::default());
+        assert_eq!(found, [expected]);
+    }
+    let both = [
+        ("MCP_SERVER_HTTP_PORT", "1"),
+        ("MCP_SERVER_HTTP__PORT", "2"),
+    ];
+    assert_eq!(
+        problems("", Environment::from(both), Overrides::default()),
+        [
+            "MCP_SERVER_HTTP__PORT: `http.port` is set by `MCP_SERVER_HTTP_PORT` and, differently, by \
+          `MCP_SERVER_HTTP__PORT` | unset one of the two"
+        ]
+    );
+    // An empty variable is an absent one.
+    let empty = Environment::from([("MCP_SERVER_HTTP_PORT", ""), ("MCP_SERVER_X", "")]);
+    assert_eq!(problems("", empty, Overrides::default()), [""; 0]);
+}
+
+#[test]
+fn a_named_file_must_exist_and_be_text() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let path = |name: &str| directory.path().join(name);
+    std::fs::write(path("latin.yaml"), b"mcp_server:\n  app: caf\xe9\n").expect("writable");
+    std::fs::write(path("long.yaml"), vec![b'#'; 2 * 1024 * 1024]).expect("writable");
+    let rows = [
+        (
+            "absent.yaml",
+            "the configuration file cannot be read: No such file or directory (os error 2)",
+        ),
+        (
+            ".",
+            "the configuration file cannot be read: Is a directory (os error 21)",
+        ),
+        (
+            "latin.yaml",
+            "the configuration file is not UTF-8: see line 2",
+        ),
+        (
+            "long.yaml",
+            "the configuration file is longer than 1048576 bytes",
+        ),
+    ];
+    for (name, expected) in rows {
+        let overrides = Overrides {
+            config: Some(name.into()),
+            ..Overrides::default()
+        };
+        let rejected = load(&overrides, &Environment::default(), directory.path()).unwrap_err();
+        let found: Vec<String> = rejected.problems.iter().map(shown).collect();
+        let hint = match name {
+            "absent.yaml" => {
+                "name the file that is there, or write one: owlclaw-mcp config init --output absent.yaml"
+            }
+            _ => "-",
+        };
+        assert_eq!(found, [format!("{name}: {expected} | {hint}")]);
+    }
+}
+
+#[test]
+fn paths_begin_where_they_were_written() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let etc = directory.path().join("etc");
+    std::fs::create_dir(&etc).expect("it can be made");
+    let file = "mcp_server:\n  resources: {skills_dir: ./skills}\n  python: .venv/bin/python\n";
+    std::fs::write(etc.join("owl.yaml"), file).expect("it can be written");
+    let overrides = Overrides {
+        config: Some("etc/owl.yaml".into()),
+        app: Some("src/app.py:app".into()),
+        ..Overrides::default()
+    };
+    let load = |environment| {
+        load(&overrides, &environment, directory.path())
+            .expect("it is a good configuration")
+            .config
+    };
+    let config = load(Environment::default());
+    assert_eq!(config.resources.skills_dir, Some(etc.join("skills")));
+    assert_eq!(config.ledger.path, etc.join("data/ledger.db"));
+    assert_eq!(
+        config.python.as_deref().map(Path::new),
+        Some(&*etc.join(".venv/bin/python"))
+    );
+    let app = directory.path().join("src/app.py:app");
+    assert_eq!(config.app.as_deref().map(Path::new), Some(&*app));
+    let config = load(Environment::from([("MCP_SERVER_SKILLS_DIR", "here")]));
+    assert_eq!(
+        config.resources.skills_dir,
+        Some(directory.path().join("here"))
+    );
+}
+
+#[test]
+fn commands_are_checked_before_anything_runs() {
+    let schema = "input_schema: {type: object, properties: {warehouse: {type: string}}}";
+    let run = |words: &str| format!("{{run: {words}, {schema}}}");
+    let rows = [
+        (
+            "{description: x}".to_owned(),
+            "36: `commands.export.run`: no program is named | write `run: [program, argument, ...]`",
+        ),
+        (
+            run("export"),
+            "28: `commands.export.run` must be a list, found `export` | write the program and its arguments as a list, `[export]`: no shell is asked",
+        ),
+        (
+            run("['{warehouse}']"),
+            "28: `commands.export.run`: the caller would choose the program: `{warehouse}` | name the program itself",
+        ),
+        (
+            run("[x, '{warehose}']"),
+            "28: `commands.export.run`: `{warehose}` is none of the tool's arguments | did you mean `{warehouse}`?",
+        ),
+        (
+            run("[x, ['--to', '{where...}']]"),
+            "28: `commands.export.run`: `{where}` is none of the tool's arguments | the properties are `warehouse`",
+        ),
+        (
+            run("[x, '--{warehouse}']"),
+            "28: `commands.export.run`: the caller would choose the option: `--{warehouse}` | write the option's name, as in `--name={name}`",
+        ),
+        (
+            run("[x, '{warehouse']"),
+            "28: `commands.export.run`: `{warehouse` has a brace that belongs to no placeholder | write `{name}`, `{name...}` or `{name?}`, and `{{` or `}}` for a brace",
+        ),
+        (
+            run("[x, '{warehouse?}']"),
+            "28: `commands.export.run`: `{warehouse?}` wants the type boolean, and `warehouse` has the type string | -",
+        ),
+        (
+            run("[x, [[y]]]"),
+            "33: `commands.export.run[1][0]` must be a text, found a list | -",
+        ),
+        (
+            "{run: [x], success_exit_codes: [256]}".to_owned(),
+            "54: `commands.export.success_exit_codes[0]` must be an integer from 0 to 255, found `256` | -",
+        ),
+        (
+            "{run: [x], success_exit_codes: []}".to_owned(),
+            "53: `commands.export.success_exit_codes` must not be empty | -",
+        ),
+        (
+            "{run: [x], input_schema: 7}".to_owned(),
+            "47: `commands.export.input_schema` must be a JSON Schema or a map of names | -",
+        ),
+        (
+            "{run: [x], output: lines, output_schema: {type: object}}".to_owned(),
+            "63: `commands.export.output_schema` describes JSON, and `output` is not | -",
+        ),
+        (
+            "{run: [x], env: {TOKEN: '${NO_SUCH}'}}".to_owned(),
+            "46: `commands.export.env.TOKEN` refers to the environment variable `NO_SUCH`, which is not set | -",
+        ),
+        (
+            "{run: [x], stdn: json}".to_owned(),
+            "33: unknown key `commands.export.stdn` | did you mean `commands.export.stdin`?",
+        ),
+    ];
+    for (command, expected) in rows {
+        check_line(
+            &format!("commands: {{export: {command}}}"),
+            &format!("mcp-server.yaml:2:{expected}"),
+        );
+    }
+    check_line(
+        "commands: {'stock export': {run: [x]}}",
+        "mcp-server.yaml:2:36: `commands.\"stock export\"` is no name for a tool \
+         | a name is 1 to 128 of the characters A-Z a-z 0-9 _ . -",
+    );
+    // Parameters in short.
+    check_line_is_fine("commands: {x: {run: [x, '{a}'], input_schema: {a: string}}}");
+}
+
+#[track_caller]
+fn check_line_is_fine(line: &str) {
+    check(&format!("mcp_server:\n  {line}\n"), &[]);
+}
+
+#[test]
+fn rules_are_checked_as_a_whole() {
+    let rows = [
+        (
+            "roles: {teller: {tool: {}}}",
+            "33: unknown key `governance.roles.teller.tool` | did you mean `governance.roles.teller.tools`?",
+        ),
+        (
+            "clients: {ana: {roles: [tellr]}}, roles: {teller: {}}",
+            "39: `governance.clients.ana.roles`: there is no role `tellr` | did you mean `teller`?",
+        ),
+        (
+            "clients: {ana: {roles: [boss]}}",
+            "39: `governance.clients.ana.roles`: there is no role `boss` | roles are described under `governance.roles`",
+        ),
+        (
+            "conditions: {large: {tool: pay}}",
+            "43: `governance.conditions.large` has no `when` | write an expression such as `when: args.amount > 1000`",
+        ),
+        (
+            "roles: {teller: {conditions: {large: {effect: deny}}}}",
+            "62: `governance.roles.teller.conditions.large` has no `when` | write an expression such as `when: args.amount > 1000`",
+        ),
+        (
+            "conditions: {large: {when: 'true', effect: denied}}",
+            "59: `governance.conditions.large.effect` must be one of `deny`, `confirm`, `allow_only`, found `denied` | -",
+        ),
+        (
+            "tools: {pay: {risk: [finacial]}}",
+            "37: `governance.tools.pay.risk[0]` must be one of `read_only`, `mutating`, `external`, `financial`, found `finacial` | did you mean `financial`?",
+        ),
+        (
+            "tools: {pay: {risk: [read_only, mutating]}}",
+            "36: `governance.tools.pay.risk`: what is `read_only` changes nothing | leave out `read_only` or the other",
+        ),
+        (
+            "tools: {pay: {risk: [financial], confirmation: none}}",
+            "63: `governance.tools.pay.confirmation`: what moves money must be confirmed | take `financial` out of `risk`, if it does not move any",
+        ),
+        (
+            "tools: {pay: {windows: ['Mon-Fry 10:00-12:00']}}",
+            "40: `governance.tools.pay.windows[0]` must be days, hours and a time zone, found `Mon-Fry 10:00-12:00` | `Fry` is no day: write Mon, Tue, Wed, Thu, Fri, Sat or Sun",
+        ),
+        (
+            "tools: {pay: {windows: [always]}}",
+            "40: `governance.tools.pay.windows[0]` must be days, hours and a time zone, found `always` | write `Mon-Fri 09:30-15:00 Asia/Shanghai`",
+        ),
+        (
+            "trading_hours: ['25:00-26:00']",
+            "32: `governance.trading_hours[0]` must be days, hours and a time zone, found `25:00-26:00` | `25:00` is no time of the day: write 09:30",
+        ),
+        (
+            "conditions: {x: {when: 'args.amount >'}}",
+            "39: `governance.conditions.x.when`: line 1, column 14: Syntax error: mismatched input '<EOF>' expecting expression | write an expression such as `args.amount > 1000`",
+        ),
+        (
+            "conditions: {x: {when: 'argz.amount > 1'}}",
+            "39: `governance.conditions.x.when`: there is no variable \"argz\"; there are `args`, `principal`, `roles` and `capability` | write an expression such as `args.amount > 1000`",
+        ),
+        (
+            "clients: {ana: {conditions: {x: {when: '1 +'}}}}",
+            "55: `governance.clients.ana.conditions.x.when`: line 1, column 4: Syntax error: mismatched input '<EOF>' expecting expression | write an expression such as `args.amount > 1000`",
+        ),
+        (
+            "tools: {pay: {windows: []}}",
+            "39: `governance.tools.pay.windows` must not be empty | to forbid calls, use `deny` or `hide`",
+        ),
+        (
+            "trading_hours: ['9:00-10:00 Mars/Base']",
+            "32: `governance.trading_hours[0]` must be days, hours and a time zone, found `9:00-10:00 Mars/Base` | `Mars/Base` is no time zone: write one such as Europe/Berlin or UTC",
+        ),
+        (
+            "trading_hours: ['9:00-10:00 UTC', '9:00-10:00 Asia/Tokyo']",
+            "31: `governance.trading_hours`: the hours are in several time zones | write all of them in one",
+        ),
+        (
+            "tools: {pay: {breaker: {failure: 3}}}",
+            "40: unknown key `governance.tools.pay.breaker.failure` | did you mean `governance.tools.pay.breaker.failures`?",
+        ),
+        (
+            "tools: {pay: {cooldown_seconds: 0}}",
+            "48: `governance.tools.pay.cooldown_seconds` must be an integer from 1 to 31536000, found `0` | leave the key out for its default",
+        ),
+        (
+            "approvals: {expire_seconds: 0}",
+            "44: `governance.approvals.expire_seconds` must be an integer from 1 to 2592000, found `0` | leave the key out for its default",
+        ),
+        (
+            "approvals: {http_token: fifteen-letters}",
+            "40: `governance.approvals.http_token` must have 16 characters at least | a shorter one could be guessed; `openssl rand -hex 32` makes a good one",
+        ),
+        (
+            "approvals: {http_token: '${NO_SUCH}'}",
+            "40: `governance.approvals.http_token` refers to the environment variable `NO_SUCH`, which is not set | -",
+        ),
+        (
+            "idempotency: {keep: 3}",
+            "30: unknown key `governance.idempotency.keep` | did you mean `governance.idempotency.keep_seconds`?",
+        ),
+    ];
+    for (rules, expected) in rows {
+        check_line(
+            &format!("governance: {{{rules}}}"),
+            &format!("mcp-server.yaml:2:{expected}"),
+        );
+    }
+}
+
+#[test]
+fn the_ledger_is_one_and_redaction_knows_its_pointers() {
+    let rows = [
+        (
+            "ledger: {url: 'mysql://db/owl'}",
+            "17: `ledger.url` must be the address of a PostgreSQL database | write `postgres://user:${PASSWORD}@host/database`",
+        ),
+        (
+            "ledger: {url: 'hunter2'}",
+            "17: `ledger.url` must be the address of a PostgreSQL database | write `postgres://user:${PASSWORD}@host/database`",
+        ),
+        (
+            "ledger: {url: 'postgres://u:hunter2@db/owl', path: x.db}",
+            "17: `ledger.url` and `ledger.path` are two ledgers | keep one of the two",
+        ),
+        (
+            "ledger: {checkpoint: {entry: 1}}",
+            "25: unknown key `ledger.checkpoint.entry` | did you mean `ledger.checkpoint.entries`?",
+        ),
+        (
+            "ledger: {max_wait_seconds: 0}",
+            "30: `ledger.max_wait_seconds` must be an integer from 1 to 600, found `0` | leave the key out for its default",
+        ),
+        (
+            "redaction: {pointers: {'pay-*': [card]}}",
+            "36: `redaction.pointers.\"pay-*\"[0]` must be a JSON Pointer such as `/customer/name`, found `card` | each part begins with `/`; `*` is any element",
+        ),
+        (
+            "redaction: {detectors: {card: false}}",
+            "27: unknown key `redaction.detectors.card` | did you mean `redaction.detectors.cards`?",
+        ),
+        (
+            "redaction: {key: [x]}",
+            "15: unknown key `redaction.key` | did you mean `redaction.keys`?",
+        ),
+    ];
+    let more = [
+        (
+            "redaction: {keys: ['--']}",
+            "21: `redaction.keys`: the name \"--\" cannot be used: it needs a letter or a digit, and all of them together must not be too long | -",
+        ),
+        (
+            "redaction: {pointers: {'pay-*': ['/a~3']}}",
+            "35: `redaction.pointers.\"pay-*\"`: the pointer \"/a~3\" for \"tool/pay-*\" is not a JSON pointer: a `~` must be followed by `0` or `1` | -",
+        ),
+    ];
+    for (line, expected) in rows.into_iter().chain(more) {
+        check_line(line, &format!("mcp-server.yaml:2:{expected}"));
+    }
+    check_line_is_fine("redaction: {pointers: {'pay-*': ['/card/*/number']}}");
+}
+
+#[test]
+fn identity_that_would_prove_nothing_is_refused() {
+    let issuer = "issuer: https://i.example, jwks_url: https://i.example/keys";
+    let rows = [
+        (
+            "identity: {operator_roles: [boss]}".to_owned(),
+            "`identity` has no means by which anybody could prove who it is | add `api_keys: {}`, \
+             `jwt` or `certificates`, or remove the section",
+        ),
+        (
+            format!("identity: {{jwt: {{a: {{{issuer}}}}}}}"),
+            "`identity.jwt` needs `identity.resource` | write the address of the endpoint, such as \
+             `https://tools.example.com/mcp`",
+        ),
+        (
+            format!("identity: {{resource: /mcp, jwt: {{a: {{{issuer}}}}}}}"),
+            "`identity.resource` must be the address of the endpoint | write it as clients do, such \
+             as `https://tools.example.com/mcp`",
+        ),
+        (
+            "identity: {resource: 'https://r.example/mcp', jwt: {a: {issuer: 'https://i.example', \
+             jwks_url: 'http://i.example/keys'}}}"
+                .to_owned(),
+            "`identity.jwt.a.jwks_url` must begin with `https://` | whoever can change keys on their \
+             way can be anybody",
+        ),
+        (
+            "identity: {resource: 'https://r.example/mcp', jwt: {a: {issuer: 'http://i.example'}}}"
+                .to_owned(),
+            "`identity.jwt.a` does not say where the issuer's keys are | an issuer whose address \
+             begins with `https://` and has no query is asked itself; else name `jwks_url` or \
+             `jwks_file`",
+        ),
+        (
+            format!(
+                "identity: {{resource: 'https://r.example/mcp', jwt: {{a: {{{issuer}, \
+                 jwks_file: j.json}}}}}}"
+            ),
+            "`identity.jwt.a.jwks_url` and `jwks_file` are two sets of keys | the issuer's \
+             `/.well-known/openid-configuration` has it as `jwks_uri`",
+        ),
+        (
+            format!(
+                "identity: {{resource: 'https://r.example/mcp', jwt: {{a: {{{issuer}, algorithms: [HS256]}}}}}}"
+            ),
+            "`identity.jwt.a.algorithms[0]` must be one of `RS256`, `RS384`, `RS512`, `PS256`, \
+             `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`, found `HS256` | tokens must be signed with a key whose public half is published: whoever can verify an HS token can make one, and `none` is no signature",
+        ),
+        (
+            format!(
+                "identity: {{resource: 'https://r.example/mcp', jwt: {{a: {{{issuer}}}, \
+                 b: {{issuer: 'https://j.example', jwks_file: j.json, principal_prefix: x}}}}}}"
+            ),
+            "of `identity.jwt`, `a` and `b` could make the same principal: give each a \
+             `principal_prefix`, neither the beginning of the other | such as `corp:` and `partner:`",
+        ),
+        (
+            "identity: {stdio: required, certificates: {}}".to_owned(),
+            "`identity.stdio: required` needs keys | add `api_keys: {}` and make a key with \
+             `owlclaw-mcp keys create`",
+        ),
+        (
+            format!(
+                "identity: {{resource: 'https://r.example/mcp', api_keys: {{}}, jwt: {{a: {{{issuer}}}}}}}"
+            ),
+            "the tokens of `a` and API keys could make the same principal | give them a \
+             `principal_prefix` such as `corp:`, or say `identity.shared_principals: true` if who has \
+             the name there is to be who has the key",
+        ),
+        (
+            "identity: {api_keys: {}, certificates: {}}".to_owned(),
+            "certificates and API keys could make the same principal | give them a \
+             `principal_prefix` such as `corp:`, or say `identity.shared_principals: true` if who has \
+             the name there is to be who has the key",
+        ),
+    ];
+    for (line, expected) in rows {
+        let found = problems(
+            &format!("mcp_server:\n  {line}\n"),
+            Environment::default(),
+            Overrides::default(),
+        );
+        // In its line; the column is that of the key, or of what stands beside it.
+        let is_it =
+            |found: &String| found.starts_with("mcp-server.yaml:2:") && found.ends_with(expected);
+        assert!(found.iter().any(is_it), "{line}\n{expected}\n{found:#?}");
+    }
+}
+
+#[test]
+fn keys_and_tokens_are_kept_apart_or_meant_to_be_one() {
+    let token = "resource: 'https://r.example/mcp', jwt: {a: {issuer: 'https://i.example', \
+                 jwks_file: j.json";
+    check_line_is_fine(&format!("identity: {{{token}}}}}}}"));
+    check_line_is_fine(&format!(
+        "identity: {{api_keys: {{}}, {token}, principal_prefix: 'a:'}}}}}}"
+    ));
+    check_line_is_fine(&format!(
+        "identity: {{api_keys: {{}}, shared_principals: true, {token}}}}}}}"
+    ));
+}

@@ -1,0 +1,202 @@
+//! What came of a call.
+
+use serde_json::Value;
+
+use config::printable;
+use server::Failure;
+use server::json_text;
+
+/// Member of `_meta` with the code and reason of a refusal.
+const TOLD: &str = "io.owlclaw/error";
+
+/// The answer to a call.
+#[derive(Debug, PartialEq)]
+pub struct Answer {
+    /// The result, or the error, as the protocol has it.
+    response: Value,
+}
+
+impl Answer {
+    /// `response` is a JSON-RPC response.
+    ///
+    /// # Errors
+    ///
+    /// When the response is none of the protocol.
+    pub fn of(response: Value) -> Result<Self, Failure> {
+        match response.get("result").or_else(|| response.get("error")) {
+            Some(_) => Ok(Self { response }),
+            None => {
+                let shown = json_text(&response.to_string());
+                Err(format!("this is no answer to a call: {shown}").into())
+            }
+        }
+    }
+
+    /// Whether the call was made, and did what it was to do.
+    pub fn is_success(&self) -> bool {
+        let result = self.response.get("result");
+        result.is_some_and(|result| result["isError"] != true && !is_question(result))
+    }
+
+    /// The result or the error, with its name in front.
+    pub fn json(&self) -> Value {
+        match self.response.get("result") {
+            Some(result) => serde_json::json!({ "result": result }),
+            None => serde_json::json!({ "error": self.response["error"] }),
+        }
+    }
+
+    /// The tool's text, or the reason why there is none, as lines.
+    pub fn text(&self) -> String {
+        let Some(result) = self.response.get("result") else {
+            let error = &self.response["error"];
+            let message = error["message"].as_str().unwrap_or("no message");
+            return failure(printable(message), &error["code"], &error["data"]);
+        };
+        if is_question(result) {
+            return "the tool asks for more than its arguments, which only a client with a user \
+                    can answer"
+                .to_owned();
+        }
+        let said = said(result);
+        let told = &result["_meta"][TOLD];
+        match told["reason"].is_string() {
+            true => failure(said, &told["code"], told),
+            false => said,
+        }
+    }
+}
+
+/// Text blocks of a result.
+fn said(result: &Value) -> String {
+    let content = result["content"].as_array().cloned().unwrap_or_default();
+    let structured = &result["structuredContent"];
+    // Most tools say the same twice, for clients that know only text.
+    if !structured.is_null() && content.iter().all(|part| says_the_same(part, structured)) {
+        return json_text(&serde_json::to_string_pretty(structured).unwrap_or_default());
+    }
+    let parts = content.iter().map(shown);
+    parts.collect::<Vec<_>>().join("\n")
+}
+
+/// A failure with its code and what else is to be known of it.
+fn failure(message: String, code: &Value, data: &Value) -> String {
+    let mut lines = vec![format!("{message} ({})", json_text(&code.to_string()))];
+    if let Some(reason) = data["reason"].as_str() {
+        lines.push(format!("reason: {}", printable(reason)));
+    }
+    if let Some(seconds) = data["retry_after"].as_f64() {
+        lines.push(format!("hint: try again in {seconds} s"));
+    }
+    for violation in data["violations"].as_array().into_iter().flatten() {
+        lines.push(format!("  {}", violation_text(violation)));
+    }
+    if let Some(hint) = data["hint"].as_str() {
+        lines.push(format!("hint: {}", printable(hint)));
+    }
+    if let Some(how) = data["approval"]["how"].as_str() {
+        lines.push(format!("hint: {}", printable(how)));
+    }
+    lines.join("\n")
+}
+
+/// A result that asks its client something.
+fn is_question(result: &Value) -> bool {
+    result["resultType"] == "input_required" || result["resultType"] == "inputRequired"
+}
+
+fn violation_text(violation: &Value) -> String {
+    match violation.as_str() {
+        Some(text) => printable(text),
+        None => json_text(&violation.to_string()),
+    }
+}
+
+fn says_the_same(part: &Value, structured: &Value) -> bool {
+    let text = part["text"].as_str();
+    text.is_some_and(|text| serde_json::from_str::<Value>(text).is_ok_and(|it| it == *structured))
+}
+
+/// A part of a result. Line ends of a text stay, whatever else a terminal obeys goes.
+fn shown(part: &Value) -> String {
+    let text = part["text"].as_str().or(part["resource"]["text"].as_str());
+    match text {
+        Some(text) => text.lines().map(printable).collect::<Vec<_>>().join("\n"),
+        None => {
+            let kind = part["type"].as_str().unwrap_or("part");
+            let about = part["mimeType"].as_str().or(part["uri"].as_str());
+            printable(&format!("({kind} {})", about.unwrap_or_default()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn answer(result: Value) -> Answer {
+        Answer::of(json!({"jsonrpc": "2.0", "id": 1, "result": result})).unwrap()
+    }
+
+    #[test]
+    fn what_a_tool_says_is_shown_once_and_harmlessly() {
+        let twice = answer(json!({
+            "content": [{"type": "text", "text": "{\"count\":1}"}],
+            "structuredContent": {"count": 1},
+        }));
+        assert_eq!(twice.text(), "{\n  \"count\": 1\n}");
+        let parts = answer(json!({"content": [
+            {"type": "text", "text": "one\n\u{1b}[2Jtwo"},
+            {"type": "image", "mimeType": "image/png", "data": "AAAA"},
+        ]}));
+        assert_eq!(parts.text(), "one\n\u{fffd}[2Jtwo\n(image image/png)");
+        // JSON can say the same without the characters themselves.
+        let structured = answer(json!({
+            "content": [],
+            "structuredContent": {"a": "\u{1b}[2J\u{202e}b"},
+        }));
+        assert_eq!(structured.text(), "{\n  \"a\": \"\\u001b[2J\\u202eb\"\n}");
+        let error = Answer::of(json!({"error": {
+            "code": "\u{9b}2J",
+            "message": "no\u{1b}[2J",
+            "data": {"violations": ["\u{202e}a", {"at": "\u{202e}b"}]},
+        }}))
+        .unwrap();
+        assert_eq!(
+            error.text(),
+            "no\u{fffd}[2J (\"\\u009b2J\")\n  \u{fffd}a\n  {\"at\":\"\\u202eb\"}"
+        );
+        assert!(twice.is_success() && parts.is_success());
+    }
+
+    #[test]
+    fn a_call_that_came_to_nothing_is_no_success() {
+        assert!(!answer(json!({"content": [], "isError": true})).is_success());
+        assert!(!answer(json!({"resultType": "input_required"})).is_success());
+        let refused = Answer::of(json!({"error": {
+            "code": -32003,
+            "message": "refused",
+            "data": {"reason": "rate_minute", "retry_after": 12, "violations": ["/a: must be text"]},
+        }}))
+        .unwrap();
+        assert!(!refused.is_success());
+        assert_eq!(
+            refused.text(),
+            "refused (-32003)\nreason: rate_minute\nhint: try again in 12 s\n  /a: must be text"
+        );
+        let refused = answer(json!({
+            "content": [{"type": "text", "text": "refused"}],
+            "isError": true,
+            "_meta": {"io.owlclaw/error": {
+                "code": -32003, "reason": "rate_minute", "retry_after": 12,
+            }},
+        }));
+        assert!(!refused.is_success());
+        assert_eq!(
+            refused.text(),
+            "refused (-32003)\nreason: rate_minute\nhint: try again in 12 s"
+        );
+        assert!(Answer::of(json!({"id": 1})).is_err());
+    }
+}

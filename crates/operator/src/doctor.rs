@@ -1,0 +1,157 @@
+//! `doctor`: looks at everything that a server needs, and says what to do about what is missing.
+
+mod application;
+mod network;
+mod storage;
+mod system;
+
+use serde::Serialize;
+use server::{Finding, State};
+
+use crate::terminal::{self, Tone};
+use config::{Config, Loaded, Needs, Problem, Severity, Source, printable};
+
+/// Text of a finding for people.
+trait Shown {
+    fn is_taken_port(&self) -> bool;
+    fn text(&self) -> String;
+}
+
+impl Shown for Finding {
+    fn is_taken_port(&self) -> bool {
+        self.area == "port" && self.state == State::Warning
+    }
+
+    /// `ok       area           message`, and a line with what to do.
+    fn text(&self) -> String {
+        let (word, tone) = match self.state {
+            State::Ok => ("ok", Tone::Good),
+            State::Warning => ("warning", Tone::Odd),
+            State::Error => ("error", Tone::Bad),
+        };
+        let word = terminal::painted(&format!("{word:<7}"), tone);
+        let mut lines = self.message.lines().map(printable);
+        let first = lines.next().unwrap_or_default();
+        let mut text = format!("{word}  {:<13}  {first}", self.area);
+        for line in lines {
+            text += &format!("\n{:24}{line}", "");
+        }
+        if let Some(hint) = &self.hint {
+            text += &format!("\n{:24}-> {}", "", printable(hint));
+        }
+        text
+    }
+}
+
+/// All that was found.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    ok: bool,
+    findings: Vec<Finding>,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    pub fn is_ok(&self) -> bool {
+        self.ok
+    }
+
+    /// A line or more for each, and how many are not as they should be.
+    pub fn text(&self) -> String {
+        let count = |state| {
+            let found = self.findings.iter().filter(|it| it.state == state);
+            match found.count() {
+                1 => "1 ".to_owned(),
+                count => format!("{count} "),
+            }
+        };
+        let lines: Vec<String> = self.findings.iter().map(Finding::text).collect();
+        let (errors, warnings) = (count(State::Error), count(State::Warning));
+        format!(
+            "{}\n\n{errors}wrong, {warnings}odd, {}as it should be",
+            lines.join("\n"),
+            count(State::Ok)
+        )
+    }
+}
+
+/// Looks at everything. A configuration that is wrong in places does not keep the rest from being
+/// looked at, as it would be without what is wrong.
+pub fn examine(source: &Source, imports: bool) -> Report {
+    let mut findings = Vec::new();
+    if let Some(loaded) = configuration(source, &mut findings) {
+        findings.extend(system::files(&loaded));
+        findings.extend(application::findings(&loaded, imports));
+        findings.extend(storage::findings(&loaded.config));
+        findings.extend(network::findings(&loaded.config));
+        findings.extend(system::findings(&loaded.config));
+    }
+    Report {
+        ok: findings.iter().all(|it| it.state != State::Error),
+        findings,
+    }
+}
+
+/// Findings that explain a failed start, in the words of `doctor`.
+pub fn cures(config: &Config) -> Vec<Finding> {
+    let mut findings = storage::findings(config);
+    findings.extend(network::findings(config));
+    // Whoever has the port may be a server that is meant to be there; it keeps this one out.
+    findings.retain(|it| it.state == State::Error || it.is_taken_port());
+    findings
+}
+
+fn configuration(source: &Source, findings: &mut Vec<Finding>) -> Option<Loaded> {
+    const AREA: &str = "configuration";
+    let (loaded, problems) = match source.load() {
+        Ok(loaded) => {
+            let problems = loaded.warnings.clone();
+            let place = match &loaded.file {
+                Some(file) => format!("{} is right", file.display()),
+                None => "there is no file: everything has its default".to_owned(),
+            };
+            if problems.is_empty() {
+                findings.push(Finding::ok(AREA, place));
+            }
+            (Some(loaded), problems)
+        }
+        Err(rejected) => {
+            // What is right in it is still worth looking at.
+            let rest = source.load_for(Needs::Keys(&[])).ok();
+            (rest, rejected.problems)
+        }
+    };
+    findings.extend(problems.iter().map(|problem| of_problem(AREA, problem)));
+    loaded
+}
+
+pub(super) fn of_problem(area: &'static str, problem: &Problem) -> Finding {
+    let state = match problem.severity {
+        Severity::Error => State::Error,
+        Severity::Warning => State::Warning,
+    };
+    let message = format!("{}: {}", problem.origin, problem.message);
+    Finding {
+        hint: problem.hint.clone(),
+        ..Finding::new(area, state, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_is_a_line_and_what_to_do() {
+        let finding = Finding::error("port", "127.0.0.1:80 cannot be had\nsecond").hint("stop it");
+        assert_eq!(
+            finding.text(),
+            "error    port           127.0.0.1:80 cannot be had\n                        second\n                        -> stop it"
+        );
+        let report = Report {
+            ok: false,
+            findings: vec![finding],
+        };
+        assert!(report.text().ends_with("1 wrong, 0 odd, 0 as it should be"));
+    }
+}

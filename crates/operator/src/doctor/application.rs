@@ -1,0 +1,115 @@
+//! What answers calls: Python, the application, programs, services, skills.
+
+use config::{Config, Loaded, Problem, Severity};
+use server::Finding;
+use server::{self, Survey};
+
+pub(super) fn findings(loaded: &Loaded, imports: bool) -> Vec<Finding> {
+    let config = &loaded.config;
+    let mut findings = Vec::new();
+    if let Some(app) = &config.app {
+        findings.push(python(config));
+        if !imports {
+            findings.push(Finding::warning(
+                "application",
+                format!("{app} was not imported, as asked"),
+            ));
+            // Which tools there are, and perhaps where the skills are, is for the application to say.
+            if config.resources.skills_dir.is_some() {
+                let mut alone = loaded.clone();
+                alone.config.app = None;
+                if let Ok(survey) = server::survey(&alone, None) {
+                    findings.push(skills(&survey));
+                }
+            }
+            return findings;
+        }
+    }
+    const AREA: &str = "application";
+    let survey = match server::survey(loaded, None) {
+        Ok(survey) => survey,
+        Err(failure) => {
+            let finding = Finding::error(AREA, server::with_causes(&*failure));
+            let hint = "correct what the message names; `owlclaw-mcp tools list` tries again";
+            findings.push(finding.hint(hint));
+            return findings;
+        }
+    };
+    findings.push(skills(&survey));
+    findings.push(tools(&survey));
+    let told = |area| move |problem: &Problem| super::of_problem(area, problem);
+    findings.extend(survey.problems.tools.iter().map(told("tools")));
+    findings.extend(survey.problems.rules.iter().map(told("rules")));
+    findings
+}
+
+fn skills(survey: &Survey) -> Finding {
+    const AREA: &str = "skills";
+    let place = survey.skills_dir.display();
+    if !survey.skills_dir.is_dir() {
+        return Finding::warning(AREA, format!("there is no directory {place}"))
+            .hint("make it, or name another one: resources.skills_dir, --skills-dir");
+    }
+    let (count, problems) = (survey.skills, &survey.problems.skills);
+    if problems.is_empty() {
+        return Finding::ok(AREA, format!("{count} skills in {place}"));
+    }
+    let is_error = problems.iter().any(|it| it.severity == Severity::Error);
+    let lines = problems.iter().map(|problem| match &problem.hint {
+        Some(hint) => format!("{} ({hint})", problem.message),
+        None => problem.message.clone(),
+    });
+    let lines: Vec<String> = lines.collect();
+    let message = format!("{count} skills in {place}\n{}", lines.join("\n"));
+    let finding = match is_error {
+        true => Finding::error(AREA, message),
+        false => Finding::warning(AREA, message),
+    };
+    finding.hint("mend what is listed; the tool of a skill that cannot be used is held back")
+}
+
+fn python(config: &Config) -> Finding {
+    const AREA: &str = "python";
+    let interpreter = server::interpreter(config.python.as_deref());
+    let place = interpreter.display();
+    let asked = std::process::Command::new(&interpreter)
+        .args([
+            "-I",
+            "-c",
+            "import sys; print('%d.%d.%d' % sys.version_info[:3])",
+        ])
+        .stdin(std::process::Stdio::null())
+        .output();
+    let output = match asked {
+        Ok(output) if output.status.success() => output,
+        Ok(output) => {
+            return Finding::error(AREA, format!("{place} does not work: {}", output.status))
+                .hint("name a Python interpreter: `python:` in the configuration");
+        }
+        Err(error) => {
+            return Finding::error(AREA, format!("{place} cannot be run: {error}"))
+                .hint("install Python, or name its interpreter: `python:` in the configuration");
+        }
+    };
+    let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    Finding::ok(AREA, format!("{place} is Python {version}"))
+}
+
+/// The finding about all sources of tools, which are asked as at the start of a server.
+fn tools(survey: &Survey) -> Finding {
+    const AREA: &str = "application";
+    let rows = &survey.tools;
+    if rows.is_empty() {
+        return Finding::warning(AREA, "there are no tools to offer").hint(
+            "name an application (`app:`), programs (`commands:`) or services (`services:`)",
+        );
+    }
+    let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).take(8).collect();
+    let more = if names.len() < rows.len() {
+        ", …"
+    } else {
+        ""
+    };
+    let count = rows.len();
+    Finding::ok(AREA, format!("{count} tools: {}{more}", names.join(", ")))
+}

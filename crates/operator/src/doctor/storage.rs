@@ -1,0 +1,132 @@
+//! Where calls are recorded.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use ledger::{Filter, system_now_us};
+
+use config::Config;
+use server::Finding;
+use server::{continuity, database, exposed, open_reader};
+
+const MINUTE_US: u64 = 60_000_000;
+/// What a file is tried with: where this finds no room, the disk is full.
+const PROBE_BYTES: usize = 256 * 1024;
+
+pub(super) fn findings(config: &Config) -> Vec<Finding> {
+    match &config.ledger.url {
+        Some(_) => in_database(config),
+        None => in_file(config),
+    }
+}
+
+fn in_database(config: &Config) -> Vec<Finding> {
+    const AREA: &str = "database";
+    let hint = "is it running, reachable from here, and is `ledger.url` right?";
+    if let Err(error) = database(config) {
+        return vec![Finding::error(AREA, error.to_string()).hint(hint)];
+    }
+    let began = Instant::now();
+    match open_reader(config) {
+        Ok(mut reader) => {
+            let took = began.elapsed().as_millis();
+            let mut findings = vec![Finding::ok(AREA, format!("it answers ({took} ms)"))];
+            findings.extend(continued(AREA, config));
+            findings.extend(clock(&mut *reader));
+            findings
+        }
+        Err(failure) => {
+            let why = server::with_causes(&*failure);
+            vec![Finding::error(AREA, why).hint(hint)]
+        }
+    }
+}
+
+fn in_file(config: &Config) -> Vec<Finding> {
+    const AREA: &str = "ledger";
+    let path = &config.ledger.path;
+    let place = path.display();
+    let mut findings = Vec::new();
+    match path.parent() {
+        Some(directory) if directory.is_dir() => findings.extend(writable(AREA, directory)),
+        Some(directory) => findings.extend(can_be_made(AREA, directory)),
+        None => {}
+    }
+    if !path.exists() {
+        let begins = || Finding::ok(AREA, format!("{place} will be made at the first start"));
+        findings.push(continued(AREA, config).unwrap_or_else(begins));
+        return findings;
+    }
+    findings.extend(exposed(config));
+    match open_reader(config) {
+        Ok(mut reader) => {
+            findings.push(Finding::ok(AREA, format!("{place} can be read")));
+            findings.extend(continued(AREA, config));
+            findings.extend(clock(&mut *reader));
+        }
+        Err(failure) => findings.push(Finding::error(AREA, server::with_causes(&*failure)).hint(
+            "see docs/ledger.md; keep the file, and let the server begin a new one elsewhere",
+        )),
+    }
+    findings
+}
+
+/// A finding if a server would refuse to continue this ledger.
+fn continued(area: &'static str, config: &Config) -> Option<Finding> {
+    let failure = continuity(config).err()?;
+    Some(Finding::error(area, server::with_causes(&*failure)))
+}
+
+/// Whether a file can be made in `directory` and has room, by making one.
+fn writable(area: &'static str, directory: &Path) -> Option<Finding> {
+    let name = format!(".owlclaw-doctor-{}", std::process::id());
+    let path = directory.join(name);
+    let made = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&path);
+    match made {
+        Ok(mut file) => {
+            let filled = file
+                .write_all(&[0; PROBE_BYTES])
+                .and_then(|()| file.sync_all());
+            // What cannot be removed was still made.
+            let _ = fs::remove_file(&path);
+            filled.err().map(|error| {
+                let place = directory.display();
+                Finding::error(area, format!("{place} has no room for a file: {error}"))
+                    .hint("make room: calls that cannot be recorded are refused")
+            })
+        }
+        Err(error) => Some(
+            Finding::error(
+                area,
+                format!("{} cannot be written to: {error}", directory.display()),
+            )
+            .hint("let the server's user own the directory, or set ledger.path"),
+        ),
+    }
+}
+
+/// Whether what is above a directory that is not there lets it be made.
+fn can_be_made(area: &'static str, directory: &Path) -> Option<Finding> {
+    let above = directory.ancestors().find(|it| it.exists())?;
+    writable(area, above)
+}
+
+/// Limits go by the clock. One that goes back is seen by what is recorded in its future.
+fn clock(reader: &mut dyn ledger::ReadLedger) -> Option<Finding> {
+    const AREA: &str = "clock";
+    let newest = reader.recent(1, Filter::default()).ok()?;
+    let newest = newest.first()?.started.at_us;
+    let now = system_now_us();
+    Some(if now.saturating_add(MINUTE_US) < newest {
+        let minutes = (newest - now) / MINUTE_US;
+        let message = format!("the newest call is {minutes} minutes in the future");
+        Finding::error(AREA, message).hint("set the clock right; limits count what is recorded")
+    } else {
+        Finding::ok(AREA, "it is not behind what is recorded")
+    })
+}

@@ -1,0 +1,25 @@
+//! Where approvals are decided.
+
+use ledger::{Approval, ApprovalDesk, ApprovalId, PostgresDesk, Verdict};
+
+use config::Config;
+use server::Failure;
+use server::{database, database_options};
+
+/// Decides an approval, or takes a decision back, in the file of a running server or in the database of several.
+pub(super) fn decide(
+    config: &Config,
+    approval: ApprovalId,
+    verdict: &Verdict,
+) -> Result<Approval, Failure> {
+    Ok(match database(config)? {
+        Some(url) => {
+            let options = database_options(config, &url)?;
+            PostgresDesk::open(&options)?.decide(approval, verdict)?
+        }
+        None => {
+            let mut desk = ApprovalDesk::open(&config.ledger.path)?;
+            desk.decide(approval, verdict)?
+        }
+    })
+}

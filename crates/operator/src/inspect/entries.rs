@@ -1,0 +1,82 @@
+//! The entries of a ledger, one after another.
+
+use std::collections::VecDeque;
+
+use ledger::{Entry, QueryError, ReadLedger};
+
+use server::Failure;
+
+/// The most entries that a group has, so that the one that an entry is in can be found.
+const MAX_GROUP_ENTRIES: u64 = 16_384;
+
+/// Reads entries in their order; what comes while it reads comes too.
+pub(super) struct Entries {
+    reader: Box<dyn ReadLedger + Send>,
+    page: VecDeque<Entry>,
+    /// Where the next group begins, or a later one.
+    next_group: u64,
+    /// Entries before this one are passed over.
+    from: u64,
+}
+
+impl Entries {
+    /// Those from `from` on; the first is 1.
+    pub(super) fn from(reader: Box<dyn ReadLedger + Send>, from: u64) -> Self {
+        Self {
+            reader,
+            page: VecDeque::new(),
+            next_group: from.saturating_sub(MAX_GROUP_ENTRIES),
+            from,
+        }
+    }
+
+    /// The next one; `None` where the ledger ends now.
+    pub(super) fn next(&mut self) -> Result<Option<Entry>, Failure> {
+        loop {
+            if let Some(entry) = self.page.pop_front() {
+                return Ok(Some(entry));
+            }
+            let groups = self.reader.groups(self.next_group)?;
+            let Some(last) = groups.last() else {
+                return Ok(None);
+            };
+            self.next_group = last.first_sequence.saturating_add(last.count.max(1));
+            for group in &groups {
+                let entries = group.entries().map_err(QueryError::Damaged)?;
+                let wanted = entries.into_iter().filter(|it| self.from <= it.sequence);
+                self.page.extend(wanted);
+            }
+        }
+    }
+
+    /// What else is asked of the same ledger.
+    pub(super) fn reader(&mut self) -> &mut (dyn ReadLedger + Send) {
+        &mut *self.reader
+    }
+}
+
+impl Entries {
+    /// The entry of this number.
+    pub(super) fn find(
+        reader: &mut (dyn ReadLedger + Send),
+        sequence: u64,
+    ) -> Result<Option<Entry>, Failure> {
+        let mut next_group = sequence.saturating_sub(MAX_GROUP_ENTRIES);
+        loop {
+            let groups = reader.groups(next_group)?;
+            let Some(last) = groups.last() else {
+                return Ok(None);
+            };
+            next_group = last.first_sequence.saturating_add(last.count.max(1));
+            for group in &groups {
+                if sequence < group.first_sequence {
+                    return Ok(None);
+                }
+                if sequence - group.first_sequence < group.count {
+                    let entries = group.entries().map_err(QueryError::Damaged)?;
+                    return Ok(entries.into_iter().find(|it| it.sequence == sequence));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The whole ledger, or a part of it, for others.
+
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use ledger::{CallId, Ended, Event, Outcome, Started};
+use serde_json::json;
+
+use super::entries::Entries;
+use super::filter::Wanted;
+use super::sheet::{self, CsvSheet, Row, object};
+use super::{Interrupted, rows};
+use crate::request::{CallFilter, ExportFormat};
+use crate::terminal;
+use config::Config;
+use server::Failure;
+use server::open_reader;
+
+/// How often the bar is moved, in entries.
+const STEP: u64 = 1_000;
+
+/// `ledger export`: writes calls when they have ended, and at the end those that have not.
+pub(crate) fn export(
+    config: &Config,
+    filter: CallFilter,
+    path: Option<&Path>,
+    format: ExportFormat,
+) -> Result<(), Interrupted> {
+    let wanted = Wanted::new(filter);
+    let mut reader = open_reader(config)?;
+    // What comes after this is for the next export.
+    let last = reader.extent().map_err(Failure::from)?.last_sequence;
+    let output: Box<dyn Write> = match path {
+        Some(path) => Box::new(create(path)?),
+        None => Box::new(io::stdout().lock()),
+    };
+    let mut lines = Lines::new(BufWriter::new(output), format)?;
+    if let Lines::Csv(sheet) = &mut lines {
+        sheet.is_read = path.is_none() && terminal::is_read();
+    }
+    let bar = bar(last, "entries");
+    let mut entries = Entries::from(reader, 1);
+    let mut open: HashMap<CallId, Open> = HashMap::new();
+    while let Some(entry) = entries.next()? {
+        if last < entry.sequence {
+            break;
+        }
+        if entry.sequence % STEP == 0 {
+            bar.set_position(entry.sequence);
+        }
+        match entry.event {
+            Event::Started(started) => {
+                let call = Open {
+                    sequence: entry.sequence,
+                    started,
+                    ended: None,
+                };
+                open.insert(entry.call, call);
+            }
+            Event::Ended(ended) if ended.outcome.plain() == Outcome::Unknown => {
+                // A server that was taken for dead may live, and its word counts more.
+                if let Some(call) = open.get_mut(&entry.call) {
+                    call.ended.get_or_insert(ended);
+                }
+            }
+            Event::Ended(ended) => {
+                let Some(Open {
+                    sequence, started, ..
+                }) = open.remove(&entry.call)
+                else {
+                    continue;
+                };
+                if wanted.takes(&started, Some(&ended)) {
+                    lines.call(&rows::parts(entry.call, sequence, &started, Some(&ended)))?;
+                }
+            }
+            Event::Noted(noted) if wanted.is_everything() => {
+                lines.note(&rows::note(entry.sequence, &noted))?;
+            }
+            Event::Noted(_) => {}
+        }
+    }
+    let mut open: Vec<_> = open.into_iter().collect();
+    open.sort_by_key(|(_, call)| call.sequence);
+    for (id, call) in open {
+        let ended = call.ended.as_ref();
+        if wanted.takes(&call.started, ended) {
+            lines.call(&rows::parts(id, call.sequence, &call.started, ended))?;
+        }
+    }
+    lines.finish()?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// A call that has not ended, or whose end is unknown.
+struct Open {
+    sequence: u64,
+    started: Started,
+    ended: Option<Ended>,
+}
+
+/// What was recorded is for its owner alone, and nothing is written over.
+fn create(path: &Path) -> Result<std::fs::File, Failure> {
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    file.map_err(|error| format!("{} cannot be made: {error}", path.display()).into())
+}
+
+/// How far something has come, for a person who looks on.
+pub(super) fn bar(total: u64, unit: &'static str) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = format!("{{bar:40}} {{pos}}/{{len}} {unit} {{eta}}");
+    let style = ProgressStyle::with_template(&style);
+    ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr())
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// What is written, a line or a row each.
+enum Lines<W: Write> {
+    Json(W),
+    Csv(Box<CsvSheet<W>>),
+}
+
+impl<W: Write> Lines<W> {
+    fn new(output: W, format: ExportFormat) -> Result<Self, Interrupted> {
+        Ok(match format {
+            ExportFormat::Json => Self::Json(output),
+            ExportFormat::Csv => Self::Csv(Box::new(CsvSheet::new(output, &rows::CALL)?)),
+        })
+    }
+
+    fn call(&mut self, row: &Row) -> Result<(), Interrupted> {
+        match self {
+            Self::Json(output) => write_object(output, "call", &rows::CALL, row),
+            Self::Csv(sheet) => Ok(sheet.write(row)?),
+        }
+    }
+
+    fn note(&mut self, row: &Row) -> Result<(), Interrupted> {
+        match self {
+            Self::Json(output) => write_object(output, "note", &rows::NOTE, row),
+            // Notes have other columns.
+            Self::Csv(_) => Ok(()),
+        }
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Json(mut output) => output.flush(),
+            Self::Csv(sheet) => sheet.finish(),
+        }
+    }
+}
+
+fn write_object(
+    output: &mut impl Write,
+    is: &str,
+    columns: &[&str],
+    row: &Row,
+) -> Result<(), Interrupted> {
+    let mut line = object(columns, row);
+    line.insert("type", json!(is).into());
+    Ok(writeln!(output, "{}", sheet::line(&line))?)
+}

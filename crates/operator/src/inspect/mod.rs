@@ -1,0 +1,52 @@
+//! Looks into the ledger, explains rules and decides approvals, beside a running server or without
+//! one.
+
+mod approvals;
+mod desk;
+mod entries;
+mod explain;
+mod export;
+mod filter;
+mod keys;
+mod lookup;
+mod rows;
+mod sheet;
+mod stats;
+mod tail;
+mod verify;
+mod when;
+
+use std::io;
+
+use server::Failure;
+
+pub(crate) use approvals::{decide, list as list_approvals, show as show_approval};
+pub(crate) use explain::explain;
+pub(crate) use export::export;
+pub use keys::Lifetime;
+pub(crate) use keys::{list_keys, made_key};
+pub(crate) use lookup::{query, show, unresolved};
+pub(crate) use stats::stats;
+pub(crate) use tail::tail;
+pub(crate) use verify::{Verified, accept_rollback, verify};
+pub use when::When;
+
+/// Why a command that prints as it goes ends early.
+#[derive(Debug, thiserror::Error)]
+pub enum Interrupted {
+    /// What it reads from.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// What it writes to.
+    #[error(transparent)]
+    Output(#[from] io::Error),
+}
+
+impl From<csv::Error> for Interrupted {
+    fn from(error: csv::Error) -> Self {
+        match error.into_kind() {
+            csv::ErrorKind::Io(error) => Self::Output(error),
+            other => Self::Failed(format!("a row cannot be written: {other:?}").into()),
+        }
+    }
+}

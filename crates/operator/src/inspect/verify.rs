@@ -1,0 +1,141 @@
+//! Whether a ledger is what it was.
+
+use std::path::{Path, PathBuf};
+
+use ledger::{PublicKey, Report, SigningKey, Trust, verify_telling};
+use serde_json::json;
+
+use super::export::bar;
+use super::rows::hex;
+use super::sheet::pretty;
+use crate::request::ReportFormat;
+use config::Config;
+use server::Failure;
+use server::{self, open_reader, sealed_every};
+
+/// What was found, to be printed.
+pub(crate) struct Verified {
+    pub is_sound: bool,
+    /// True if checkpoints seal the ledger to its end.
+    pub is_sealed: bool,
+    pub text: String,
+}
+
+/// `ledger verify`.
+pub(crate) fn verify(
+    config: &Config,
+    keys: &[PathBuf],
+    checkpoints: Option<&Path>,
+    format: ReportFormat,
+) -> Result<Verified, Failure> {
+    let own = config.ledger.checkpoint.key.as_deref();
+    let own = own.map(SigningKey::public_path).filter(|_| keys.is_empty());
+    let keys = keys.iter().chain(&own).map(|path| PublicKey::load(path));
+    let keys = keys.collect::<Result<Vec<_>, _>>()?;
+    // One that is named must be there; the one beside a ledger need not be.
+    let beside = config.ledger.checkpoints_file();
+    let named = checkpoints.or(config.ledger.checkpoint.file.as_deref());
+    let is_beside = config.ledger.url.is_none() && beside.exists();
+    let file = named.or_else(|| is_beside.then_some(beside.as_path()));
+    let mut reader = open_reader(config)?;
+    let bar = bar(0, "entries");
+    let trust = Trust {
+        keys: &keys,
+        checkpoints: file,
+        every: sealed_every(config),
+    };
+    let report = verify_telling(reader.as_mut(), trust, &mut |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
+    Ok(Verified {
+        is_sound: report.is_ok(),
+        is_sealed: report.is_sealed(),
+        text: match format {
+            ReportFormat::Text => text(&report, keys.len(), file),
+            ReportFormat::Json => pretty(&json!({
+                "sound": report.is_ok(),
+                "entries": report.entries,
+                "head": hex(&report.head),
+                "keys": keys.len(),
+                "checkpoints": file,
+                "checkpoints_checked": report.checkpoints_checked,
+                "sealed": report.is_sealed(),
+                "sealed_through": report.sealed_through,
+                "unsealed": report.unsealed,
+                "file_lacks": report.file_lacks,
+                "unreadable_lines": report.unreadable_lines,
+                "wrong": report.first_wrong.as_ref().map(|wrong| json!({
+                    "sequence": wrong.sequence,
+                    "what": wrong.what.to_string(),
+                })),
+            })),
+        },
+    })
+}
+
+/// `ledger accept-rollback`.
+pub(crate) fn accept_rollback(config: &Config, by: &str, reason: &str) -> Result<String, Failure> {
+    for (flag, text) in [("--by", by), ("--reason", reason)] {
+        if text.trim().is_empty() || text.chars().any(char::is_control) {
+            return Err(format!("{flag} must be one line of text").into());
+        }
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let accepted = server::accept_rollback(config, by.trim(), reason.trim());
+    let (what, aside) = runtime.block_on(accepted)?;
+    let mut lines = vec![format!("accepted     {what}")];
+    if let Some(aside) = aside {
+        lines.push(format!("set aside    {}", aside.display()));
+    }
+    Ok(lines.join("\n"))
+}
+
+fn text(report: &Report, keys: usize, file: Option<&Path>) -> String {
+    let mut lines = vec![
+        format!("entries      {}", report.entries),
+        format!("head         {}", hex(&report.head)),
+        format!(
+            "checkpoints  {} agree, the last seals entry {}",
+            report.checkpoints_checked, report.sealed_through
+        ),
+        match file {
+            Some(path) => format!("file         {}", path.display()),
+            None => "file         none: a ledger cut short may go unnoticed".to_owned(),
+        },
+        match keys {
+            0 => "signatures   not looked at, since no key is given".to_owned(),
+            keys => format!("signatures   held against {keys} keys"),
+        },
+    ];
+    if report.unreadable_lines != 0 {
+        let count = report.unreadable_lines;
+        lines.push(format!("unreadable   {count} lines of the file"));
+    }
+    if report.unsealed != 0 {
+        lines.push(format!(
+            "unsealed     {} entries after entry {} are proved by nothing but the chain",
+            report.unsealed, report.sealed_through
+        ));
+    }
+    if let Some(through) = report.file_lacks {
+        lines.push(match file {
+            Some(_) => format!("lacking      the file once sealed entry {through}: lines are gone"),
+            None => {
+                format!("lacking      a file that seals entry {through}: name it (--checkpoints)")
+            }
+        });
+    }
+    lines.push(match &report.first_wrong {
+        None if report.is_sealed() => "sound".to_owned(),
+        None => format!(
+            "sound, but sealed through {} of {} only",
+            report.sealed_through, report.entries
+        ),
+        Some(wrong) => format!("damaged      {wrong}"),
+    });
+    lines.join("\n")
+}

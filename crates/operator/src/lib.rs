@@ -1,0 +1,32 @@
+//! Commands of operators beside a server or without one: reports of its ledger and its rules,
+//! decisions on approvals, keys, sessions, examinations and calls.
+
+mod calling;
+mod client_config;
+mod doctor;
+mod inspect;
+mod keys;
+mod listing;
+mod operator;
+mod output;
+#[allow(
+    missing_docs,
+    reason = "the command line shows comments of these types as its help"
+)]
+pub mod request;
+mod sessions;
+mod table;
+pub mod terminal;
+
+pub use calling::{Answer, call};
+pub use client_config::{Executable, Printed, client_config};
+pub use doctor::{Report, cures, examine};
+pub use inspect::{Interrupted, Lifetime, When};
+pub use keys::keys;
+pub use listing::{resources_table, tools_table};
+pub use operator::{approvals, governance, ledger};
+pub use output::{
+    CALL, FAILED, Stop, UNUSABLE, complain, load, load_for, print, print_bytes, print_json, source,
+    try_load, usable,
+};
+pub use sessions::sessions;

@@ -1,0 +1,204 @@
+//! What operators ask beside a running server: of the ledger, of the rules, and of approvals.
+//!
+//! At three in the morning a mistake elsewhere in the configuration is no reason not to look.
+
+use std::process::ExitCode;
+
+use governance::Caller;
+use ledger::{Cursor, Decision, SigningKey};
+
+use server::with_causes;
+
+use crate::inspect::{self, Verified};
+use crate::output::{CALL, FAILED, Stop, UNUSABLE, load_for, print};
+use crate::request::{ApprovalsCommand, Deciding, GovernanceCommand, LedgerCommand};
+use crate::terminal::remark;
+use crate::terminal::tell;
+use server::Failure;
+
+/// The ledger is sound as far as it goes, and not sealed to its end.
+const UNSEALED: u8 = 3;
+/// The part of the configuration that says where the ledger is.
+const NEEDED: &[&str] = &["ledger"];
+
+/// Carries out a command on the ledger.
+///
+/// # Errors
+///
+/// When the configuration cannot be used, the command fails, or standard output cannot be written.
+pub fn ledger(command: LedgerCommand) -> Result<ExitCode, Stop> {
+    match command {
+        LedgerCommand::Query {
+            settings,
+            filter,
+            page,
+        } => {
+            let config = load_for(settings, NEEDED)?.config;
+            print_page(inspect::query(&config, filter, &page).map_err(Stop::Failed)?)
+        }
+        LedgerCommand::Unresolved { settings, page } => {
+            let config = load_for(settings, NEEDED)?.config;
+            print_page(inspect::unresolved(&config, &page).map_err(Stop::Failed)?)
+        }
+        LedgerCommand::Tail {
+            settings,
+            filter,
+            lines,
+            follow,
+            format,
+        } => {
+            let config = load_for(settings, NEEDED)?.config;
+            inspect::tail(&config, filter, lines, follow, format)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        LedgerCommand::Show {
+            settings,
+            id,
+            format,
+        } => {
+            let config = load_for(settings, NEEDED)?.config;
+            print(&inspect::show(&config, &id, format).map_err(Stop::Failed)?)
+        }
+        LedgerCommand::Verify {
+            settings,
+            keys,
+            checkpoints,
+            format,
+        } => {
+            let config = load_for(settings, NEEDED)?.config;
+            match inspect::verify(&config, &keys, checkpoints.as_deref(), format) {
+                Ok(Verified {
+                    is_sound,
+                    is_sealed,
+                    text,
+                }) => {
+                    print(&text)?;
+                    Ok(match (is_sound, is_sealed) {
+                        (true, true) => ExitCode::SUCCESS,
+                        (true, false) => UNSEALED.into(),
+                        (false, _) => FAILED.into(),
+                    })
+                }
+                // That it cannot be read says nothing about it.
+                Err(failure) => {
+                    tell(&format!("error: {}", with_causes(&*failure)));
+                    Ok(UNUSABLE.into())
+                }
+            }
+        }
+        LedgerCommand::Export {
+            settings,
+            filter,
+            output,
+            format,
+        } => {
+            let config = load_for(settings, NEEDED)?.config;
+            inspect::export(&config, filter, output.as_deref(), format)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        LedgerCommand::AcceptRollback {
+            settings,
+            by,
+            reason,
+        } => {
+            let config = load_for(settings, NEEDED)?.config;
+            print(&inspect::accept_rollback(&config, &by, &reason).map_err(Stop::Failed)?)
+        }
+        LedgerCommand::Keygen { output } => {
+            SigningKey::generate(&output).map_err(|error| Stop::Failed(error.into()))?;
+            let public = SigningKey::public_path(&output);
+            print(&format!("{}\n{}", output.display(), public.display()))
+        }
+    }
+}
+
+/// Sums up what was used, or explains a decision.
+///
+/// # Errors
+///
+/// When the configuration cannot be used, the command fails, or standard output cannot be written.
+pub fn governance(command: GovernanceCommand) -> Result<ExitCode, Stop> {
+    let text = match command {
+        GovernanceCommand::Stats {
+            settings,
+            who,
+            since,
+            until,
+            by,
+            format,
+        } => {
+            let config = load_for(settings, NEEDED)?.config;
+            inspect::stats(&config, &who, (since, until), by, format)
+        }
+        GovernanceCommand::Explain {
+            settings,
+            client,
+            roles,
+            what,
+            args,
+            format,
+        } => {
+            let config = load_for(settings, CALL)?.config;
+            let caller = Caller {
+                principal: &client,
+                roles: &roles,
+            };
+            inspect::explain(&config, caller, &what, args.as_deref(), format)
+        }
+    };
+    print(&text.map_err(Stop::Failed)?)
+}
+
+/// Lists approvals, shows one, or decides on one.
+///
+/// # Errors
+///
+/// When the configuration cannot be used, the command fails, or standard output cannot be written.
+pub fn approvals(command: ApprovalsCommand) -> Result<ExitCode, Stop> {
+    let text = match command {
+        ApprovalsCommand::List {
+            settings,
+            who,
+            state,
+            limit,
+            format,
+        } => {
+            let config = load_for(settings, NEEDED)?.config;
+            inspect::list_approvals(&config, &who, state, limit, format)
+        }
+        ApprovalsCommand::Show {
+            settings,
+            id,
+            format,
+        } => {
+            let config = load_for(settings, NEEDED)?.config;
+            inspect::show_approval(&config, id, format)
+        }
+        ApprovalsCommand::Approve(deciding) => decide(deciding, Decision::Approve)?,
+        ApprovalsCommand::Deny(deciding) => decide(deciding, Decision::Deny)?,
+        ApprovalsCommand::Revoke(deciding) => decide(deciding, Decision::Revoke)?,
+    };
+    print(&text.map_err(Stop::Failed)?)
+}
+
+fn decide(deciding: Deciding, decision: Decision) -> Result<Result<String, Failure>, Stop> {
+    let Deciding {
+        settings,
+        id,
+        by,
+        reason,
+        format,
+    } = deciding;
+    let config = load_for(settings, NEEDED)?.config;
+    let reason = reason.as_deref();
+    Ok(inspect::decide(&config, id, decision, &by, reason, format))
+}
+
+/// A page of rows; where the next one begins is told beside them.
+fn print_page((text, next): (String, Option<Cursor>)) -> Result<ExitCode, Stop> {
+    let code = print(&text)?;
+    if let Some(next) = next {
+        remark(&format!("for older ones: --before {next}"));
+    }
+    Ok(code)
+}

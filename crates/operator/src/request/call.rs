@@ -1,0 +1,36 @@
+//! The words of `tools call`.
+
+use clap::Args;
+
+/// What to call, with what, as whom and where.
+#[derive(Debug, Args)]
+pub struct ToolCall {
+    /// The tool
+    #[arg(value_name = "NAME")]
+    pub tool: String,
+    /// The arguments: a JSON object, @FILE with one, or - for standard input [default: {}]
+    #[arg(long, value_name = "JSON|@FILE|-")]
+    pub args: Option<String>,
+    /// Who calls [default: MCP_CLIENT_ID, else stdio-client; with --url, whom the server takes us for]
+    #[arg(long = "as", value_name = "CLIENT")]
+    pub client: Option<String>,
+    /// A running server to call, such as http://127.0.0.1:8080/mcp [default: one of our own]
+    ///
+    /// The key or token in OWLCLAW_API_KEY is sent, if there is one. The key is no argument since
+    /// others could read it there.
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// Authorities, PEM, that the certificate of --url may come from besides the system's
+    #[arg(long, value_name = "PATH", requires = "url")]
+    pub ca: Option<std::path::PathBuf>,
+    /// Do the call at most once under this key, however often it is sent
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
+    /// How long to wait for --url
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, requires = "url",
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout: u64,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    pub format: super::ReportFormat,
+}

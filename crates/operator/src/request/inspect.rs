@@ -1,0 +1,366 @@
+//! The words that look into the ledger, explain rules and decide approvals.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand, ValueEnum};
+use ledger::{ApprovalId, Cursor};
+
+use super::Settings;
+use crate::inspect::When;
+
+const VERIFY_CODES: &str = "\
+Exit codes:
+  0  the ledger is sound, and sealed by checkpoints to its end
+  1  it is damaged: the first wrong entry is named
+  2  it cannot be read, or wrong usage, or a configuration that is not valid
+  3  it is sound, but its last entries are not sealed yet, as beside a server that runs or after a
+     crash, or the file of checkpoints is not there or lacks lines";
+
+#[derive(Debug, Subcommand)]
+pub enum LedgerCommand {
+    /// Lists calls, the newest first
+    #[command(after_help = super::EXIT_CODES)]
+    Query {
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        filter: CallFilter,
+        #[command(flatten)]
+        page: Page,
+    },
+    /// Prints the last entries, and with --follow those that come
+    #[command(after_help = super::EXIT_CODES)]
+    Tail {
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        filter: CallFilter,
+        /// How many entries to begin with
+        #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
+        lines: u64,
+        /// Go on until interrupted
+        #[arg(long, short = 'f')]
+        follow: bool,
+        /// How to print
+        #[arg(long, value_enum, default_value_t)]
+        format: LinesFormat,
+    },
+    /// Shows all that is known of a call, an approval or an entry
+    #[command(after_help = super::EXIT_CODES)]
+    Show {
+        #[command(flatten)]
+        settings: Settings,
+        /// The name of a call (a UUID) or of an approval (apr_…), or the number of an entry
+        #[arg(value_name = "ID")]
+        id: String,
+        /// How to print
+        #[arg(long, value_enum, default_value_t)]
+        format: super::ReportFormat,
+    },
+    /// Checks that no entry was changed, taken out, put in or cut off, and how far checkpoints prove that
+    #[command(after_help = VERIFY_CODES)]
+    Verify {
+        #[command(flatten)]
+        settings: Settings,
+        /// A public key that checkpoints may be signed with [default: that of ledger.checkpoint.key]
+        #[arg(long = "key", value_name = "PATH")]
+        keys: Vec<PathBuf>,
+        /// The file of checkpoints [default: ledger.checkpoint.file, else the one beside the ledger]
+        #[arg(long, value_name = "PATH")]
+        checkpoints: Option<PathBuf>,
+        /// How to print
+        #[arg(long, value_enum, default_value_t)]
+        format: super::ReportFormat,
+    },
+    /// Writes out calls, and without a filter notes too, in the order of the ledger
+    #[command(after_help = super::EXIT_CODES)]
+    Export {
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        filter: CallFilter,
+        /// Where to [default: standard output]
+        #[arg(long, short = 'o', value_name = "PATH")]
+        output: Option<PathBuf>,
+        /// How to print: one JSON object a line, or CSV, which has calls only
+        #[arg(long, value_enum, default_value_t)]
+        format: ExportFormat,
+    },
+    /// Lists calls of which nobody can say how they ended, because their server ended first
+    #[command(after_help = super::EXIT_CODES)]
+    Unresolved {
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        page: Page,
+    },
+    /// Accepts a ledger that its file of checkpoints contradicts, which a server refuses: records that
+    /// in the ledger, and sets the file aside
+    #[command(after_help = super::EXIT_CODES)]
+    AcceptRollback {
+        #[command(flatten)]
+        settings: Settings,
+        /// Name of the person who accepts it; it goes on record
+        #[arg(long, value_name = "NAME")]
+        by: String,
+        /// Why; it goes on record
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
+    /// Makes a key that signs checkpoints, in two files: the private one, and its public one (.pub)
+    #[command(after_help = super::EXIT_CODES)]
+    Keygen {
+        /// Where the private key goes; a file that is there is left as it is
+        #[arg(long, short = 'o', value_name = "PATH")]
+        output: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum GovernanceCommand {
+    /// Sums up calls, refusals, costs and durations
+    #[command(after_help = super::EXIT_CODES)]
+    Stats {
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        who: Whose,
+        /// From when on: RFC 3339, a date, or how long ago (90m, 12h, 7d) [default: 7d]
+        #[arg(long, value_name = "TIME")]
+        since: Option<When>,
+        /// Until when, as above [default: now]
+        #[arg(long, value_name = "TIME")]
+        until: Option<When>,
+        /// A row for each day, or one for all the time
+        #[arg(long, value_enum, default_value_t)]
+        by: Stretch,
+        /// How to print
+        #[arg(long, value_enum, default_value_t)]
+        format: RowsFormat,
+    },
+    /// Says what would become of a call, and by which rules; counts nothing
+    #[command(after_help = super::EXIT_CODES)]
+    Explain {
+        #[command(flatten)]
+        settings: Settings,
+        /// Who would call
+        #[arg(long = "as", value_name = "CLIENT")]
+        client: String,
+        /// A role that its token or certificate would vouch for, besides those it is configured to
+        /// have; can be repeated
+        #[arg(long = "role", value_name = "ROLE")]
+        roles: Vec<Arc<str>>,
+        #[command(flatten)]
+        what: What,
+        /// The arguments, a JSON object
+        #[arg(long, value_name = "JSON")]
+        args: Option<String>,
+        /// How to print
+        #[arg(long, value_enum, default_value_t)]
+        format: super::ListFormat,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ApprovalsCommand {
+    /// Lists approvals, the last that was asked for first
+    #[command(after_help = super::EXIT_CODES)]
+    List {
+        #[command(flatten)]
+        settings: Settings,
+        #[command(flatten)]
+        who: Whose,
+        /// Only those in this state
+        #[arg(long, value_enum, default_value_t)]
+        state: StateName,
+        /// The most to list
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: usize,
+        /// How to print
+        #[arg(long, value_enum, default_value_t)]
+        format: RowsFormat,
+    },
+    /// Shows what an approval is for
+    #[command(after_help = super::EXIT_CODES)]
+    Show {
+        #[command(flatten)]
+        settings: Settings,
+        /// Its name, apr_…
+        #[arg(value_name = "ID")]
+        id: ApprovalId,
+        /// How to print
+        #[arg(long, value_enum, default_value_t)]
+        format: super::ReportFormat,
+    },
+    /// Lets the call be made, once
+    #[command(after_help = super::EXIT_CODES)]
+    Approve(Deciding),
+    /// Refuses the call
+    #[command(after_help = super::EXIT_CODES)]
+    Deny(Deciding),
+    /// Takes a decision back that no call has used; the same call then asks anew
+    #[command(after_help = super::EXIT_CODES)]
+    Revoke(Deciding),
+}
+
+/// What a decision takes.
+#[derive(Debug, Args)]
+pub struct Deciding {
+    #[command(flatten)]
+    pub settings: Settings,
+    /// The name of the approval, apr_…
+    #[arg(value_name = "ID")]
+    pub id: ApprovalId,
+    /// Who decides; it goes on record
+    #[arg(long, value_name = "NAME")]
+    pub by: String,
+    /// Why; it goes on record
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    pub format: super::ReportFormat,
+}
+
+/// Of whom and of what.
+#[derive(Debug, Args)]
+pub struct Whose {
+    /// Only of this client
+    #[arg(long, value_name = "CLIENT")]
+    pub client: Option<String>,
+    /// Only of this tool
+    #[arg(long, value_name = "NAME", conflicts_with = "resource")]
+    pub tool: Option<String>,
+    /// Only of this resource
+    #[arg(long, value_name = "URI")]
+    pub resource: Option<String>,
+}
+
+/// A tool or a resource.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct What {
+    /// The tool
+    #[arg(long, value_name = "NAME")]
+    pub tool: Option<String>,
+    /// The resource
+    #[arg(long, value_name = "URI")]
+    pub resource: Option<String>,
+}
+
+/// Which calls.
+#[derive(Debug, Args)]
+pub struct CallFilter {
+    #[command(flatten)]
+    pub who: Whose,
+    /// Only those that ended like this, or are open
+    #[arg(long, value_name = "OUTCOME", value_parser = PossibleValuesParser::new(OUTCOMES))]
+    pub outcome: Option<String>,
+    /// Only those that were refused for this reason
+    #[arg(long, value_name = "REASON")]
+    pub reason: Option<String>,
+    /// From when on: RFC 3339, a date, or how long ago (90m, 12h, 7d)
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<When>,
+    /// Until when, as above
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<When>,
+    /// Only those of this W3C trace
+    #[arg(long, value_name = "TRACE")]
+    pub trace: Option<String>,
+    /// Only those whose request had this id
+    #[arg(long, value_name = "ID")]
+    pub request: Option<String>,
+    /// Only those that named this approval
+    #[arg(long, value_name = "ID")]
+    pub approval: Option<ApprovalId>,
+    /// Only those that took at least so many milliseconds
+    #[arg(long, value_name = "N")]
+    pub longer_than: Option<u64>,
+}
+
+/// How calls end; the names are the ledger's.
+const OUTCOMES: [&str; 9] = [
+    "succeeded",
+    "failed",
+    "denied",
+    "invalid",
+    "timed_out",
+    "cancelled",
+    "abandoned",
+    "unknown",
+    ledger::OPEN_CALLS,
+];
+
+/// How many calls, from where on, and how to print them.
+#[derive(Debug, Args)]
+pub struct Page {
+    /// The most to list
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub limit: usize,
+    /// Go on where a page ended
+    #[arg(long, value_name = "CURSOR")]
+    pub before: Option<Cursor>,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    pub format: RowsFormat,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum RowsFormat {
+    /// For people
+    #[default]
+    Table,
+    /// For programs: one array
+    Json,
+    /// For spreadsheets
+    Csv,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum LinesFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For programs: an object a line
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// An object a line
+    #[default]
+    Json,
+    /// A row a call
+    Csv,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Stretch {
+    /// All the time that was asked for
+    #[default]
+    Whole,
+    /// Days, UTC
+    Day,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum StateName {
+    /// Nobody has decided
+    #[default]
+    Pending,
+    /// The call may be made
+    Approved,
+    /// The call may not be made
+    Denied,
+    /// The call has been made
+    Used,
+    /// Its time has run out
+    Expired,
+    /// The decision was taken back
+    Revoked,
+    /// All of these
+    All,
+}

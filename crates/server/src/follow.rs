@@ -1,0 +1,194 @@
+//! What happens while the server runs: skills, handlers and rules change.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use adapter_skills::SkillCatalog;
+use gateway::Offer;
+
+use super::build::{self, Server};
+use super::notes::{self, PolicyChange};
+use super::policy;
+use super::rules::{Cause, Found, Rules};
+use config::{Change, Config, Origin, Problem, Severity};
+
+impl Server {
+    /// Puts what has changed on offer, until nothing can change any more: skills on disk, and an
+    /// application that came back with other handlers. Puts rules in force that have changed.
+    pub(super) async fn follow_changes(&self, mut rules: Rules) {
+        let mut skills = self.skills.clone();
+        let mut handlers = self.sources.app.as_ref().map(|app| app.tools_version());
+        // What has changed since the server read it and before it watched.
+        self.reload(&mut rules, Cause::File).await;
+        loop {
+            let skills_changed = async { skills.changed().await.is_ok() };
+            let handlers_changed = async {
+                match &mut handlers {
+                    Some(version) => version.changed().await.is_ok(),
+                    None => std::future::pending().await,
+                }
+            };
+            let goes_on = tokio::select! {
+                goes_on = skills_changed => goes_on,
+                goes_on = handlers_changed => goes_on,
+                cause = rules.changed() => {
+                    self.reload(&mut rules, cause).await;
+                    continue;
+                }
+            };
+            if !goes_on {
+                return;
+            }
+            let catalog = Arc::clone(&skills.borrow_and_update());
+            self.refresh(&catalog, &rules);
+        }
+    }
+
+    /// Puts rules in force that have changed, all at once.
+    async fn reload(&self, rules: &mut Rules, cause: Cause) {
+        if cause == Cause::Signal {
+            // Somebody has looked, and means it.
+            self.watching.forget();
+        }
+        let changed = match rules.look().await {
+            Found::Same => return rules.same(cause),
+            Found::Wrong(problems) => return self.reject(rules, cause, &problems),
+            Found::Changed(changed) => changed,
+        };
+        let catalog = Arc::clone(&self.skills.borrow());
+        let offer = self.gateway.offer();
+        let loaded = changed.loaded();
+        let unmatched = [
+            loaded.unheeded(&build::governed_elsewhere(&self.sources.app)),
+            loaded.unmatched(&build::on_offer(
+                &offer,
+                &catalog,
+                &self.filters,
+                &self.standing.lost(),
+            )),
+        ]
+        .concat();
+        if unmatched.iter().any(|it| it.severity == Severity::Error) {
+            return self.reject(rules, cause, &unmatched);
+        }
+        let policy = match policy::policy(&changed.config, &catalog, offer.tools()) {
+            Ok(policy) => policy,
+            Err(error) => {
+                let message = crate::with_causes(&error);
+                let problems = [Problem::error(Origin::Default, message)];
+                return self.reject(rules, cause, &problems);
+            }
+        };
+        let versions = (self.policy_version(), policy.version());
+        if changed.live.iter().any(is_rule) {
+            let change = PolicyChange {
+                versions,
+                cause: cause.as_str(),
+                file: &rules.path(),
+                changes: &changed.live,
+            };
+            notes::policy_changed(self.gateway.recorder(), &change);
+        }
+        if versions.0 != versions.1 {
+            self.gateway.replace_policy(policy);
+        }
+        *self
+            .governance
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = changed.config.governance.clone();
+        self.level.set(changed.config.logging.level);
+        self.gateway
+            .log_requests(build::request_log(&changed.config.logging));
+        tracing::info!(
+            cause = cause.as_str(),
+            policy_version = versions.1,
+            settings = changed.live.len(),
+            "the rules have changed"
+        );
+        rules.accept(*changed);
+        self.standing.rules(unmatched);
+        self.settle(&offer);
+    }
+
+    fn reject(&self, rules: &Rules, cause: Cause, problems: &[Problem]) {
+        rules.reject(problems);
+        let recorder = self.gateway.recorder();
+        let version = self.policy_version();
+        notes::policy_rejected(recorder, version, cause.as_str(), &rules.path(), problems);
+    }
+
+    fn refresh(&self, catalog: &Arc<SkillCatalog>, rules: &Rules) {
+        let config: &Config = rules.config();
+        let (offer, lost) = build::offer(config, &self.sources, catalog);
+        let on_offer = build::on_offer(&offer, catalog, &self.filters, &lost);
+        self.standing.offered(config, catalog, offer.tools(), lost);
+        self.standing.remember(catalog, offer.tools());
+        let loaded = rules.loaded();
+        let unheeded = loaded.unheeded(&build::governed_elsewhere(&self.sources.app));
+        let unmatched = loaded.unmatched(&on_offer);
+        let error = unmatched.iter().find(|it| it.severity == Severity::Error);
+        let held = match error {
+            Some(error) => self.hold_news(&offer, error),
+            None => {
+                self.settle(&offer);
+                BTreeMap::new()
+            }
+        };
+        self.standing.rules([unheeded, unmatched].concat());
+        match policy::holding(config, catalog, offer.tools(), &held) {
+            Ok(policy) => {
+                let versions = (self.policy_version(), policy.version());
+                if versions.0 != versions.1 {
+                    let change = PolicyChange {
+                        versions,
+                        cause: "skills",
+                        file: &rules.path(),
+                        changes: &[],
+                    };
+                    notes::policy_changed(self.gateway.recorder(), &change);
+                }
+                self.gateway.replace(offer, policy);
+            }
+            // The rules are those of the policy in force, so this cannot be; keep that one.
+            Err(error) => {
+                tracing::error!(%error, "the policy could not be made anew");
+                self.gateway.replace_offer(offer);
+            }
+        }
+        tracing::info!(skills = catalog.len(), "what is on offer has changed");
+    }
+
+    /// Takes note that every rule matches something on offer.
+    fn settle(&self, offer: &Offer) {
+        let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        *settled = build::capabilities(offer);
+        self.standing.news(Vec::new());
+    }
+
+    /// Tools and resources that are new since every rule last matched something, each with the reason to
+    /// hold it back: a rule that matches nothing now may have been about it, under another name.
+    fn hold_news(&self, offer: &Offer, error: &Problem) -> BTreeMap<String, String> {
+        let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = build::capabilities(offer);
+        let news: Vec<_> = news.difference(&settled).collect();
+        let told = news.iter().map(|name| {
+            let message = format!(
+                "{name} is held back: it is new, and a rule matches nothing any more: {}",
+                error.message
+            );
+            Problem::warning(error.origin.clone(), message).hint_if(error.hint.clone())
+        });
+        self.standing.news(told.collect());
+        let why = |name: &&String| ((*name).clone(), error.message.clone());
+        news.iter().map(why).collect()
+    }
+
+    pub(super) fn policy_version(&self) -> u64 {
+        self.gateway.governor().policy().version()
+    }
+}
+
+/// All that can change while the server runs belongs to the rules, but for how much it says.
+fn is_rule(change: &Change) -> bool {
+    !change.key.starts_with("logging.")
+}

@@ -1,0 +1,227 @@
+//! What the command line lists: the same offer and the same rules as clients get, without serving.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use adapter_skills::{SkillCatalog, SkillFilter, SkillMemory};
+use adapter_tools::ToolSet;
+use gateway::{Offer, resource_capability, tool_capability};
+use governance::{Kind, Policy};
+
+use super::sources::{NotOffered, Sources};
+use super::{build, policy, standing};
+use crate::Failure;
+use crate::{ResourceFilter, ResourceRow, ToolRow, estimated_tokens};
+use config::{Config, Loaded, Micros, Origin, Problem, UnmatchedRules};
+
+/// The tools that a server would offer, and their problems.
+#[derive(Debug)]
+pub struct Survey {
+    /// The tools.
+    pub tools: Vec<ToolRow>,
+    /// Number of skills.
+    pub skills: usize,
+    /// Directory of the skills.
+    pub skills_dir: PathBuf,
+    /// Problems of skills, of tools and of rules that match neither.
+    pub problems: Problems,
+}
+
+/// Problems, by their subject.
+#[derive(Debug, Default)]
+pub struct Problems {
+    /// Of skills.
+    pub skills: Vec<Problem>,
+    /// Of tools, also of those that cannot be offered.
+    pub tools: Vec<Problem>,
+    /// Of rules that match nothing on offer.
+    pub rules: Vec<Problem>,
+}
+
+/// All that a server has to judge calls by, made as a server makes it.
+pub(super) struct Bench {
+    pub(super) catalog: Arc<SkillCatalog>,
+    pub(super) offer: Arc<Offer>,
+    pub(super) policy: Policy,
+    sources: Sources,
+    skills_dir: PathBuf,
+    skill_problems: Vec<adapter_skills::Problem>,
+    lost: Vec<NotOffered>,
+}
+
+impl Bench {
+    pub(super) async fn prepare(config: &Config) -> Result<Self, Failure> {
+        let app = build::start_app(config).await?;
+        let scan = build::scan_options(config, build::mounted(&app).as_deref())?;
+        let (catalog, skill_problems) = SkillCatalog::scan(&scan);
+        let memory = SkillMemory::read(config.skills_path())?;
+        let catalog = Arc::new(catalog.following(&memory.catalog(), false));
+        let sources = Sources::prepare(config, &catalog, app)?;
+        let (offer, lost) = build::offer(config, &sources, &catalog);
+        let policy = policy::policy(config, &catalog, offer.tools())?;
+        Ok(Self {
+            catalog,
+            offer: Arc::new(offer),
+            policy,
+            sources,
+            skills_dir: scan.root().to_owned(),
+            skill_problems,
+            lost,
+        })
+    }
+
+    pub(super) async fn close(self) {
+        if let Some(app) = self.sources.app {
+            app.shutdown().await;
+        }
+    }
+}
+
+/// Everything on offer to `client`, or to any client, without serving it.
+///
+/// # Errors
+///
+/// When the application cannot be loaded, or the configuration of its tools or rules cannot be used.
+pub fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let config = &loaded.config;
+    runtime.block_on(async {
+        let mut bench = Bench::prepare(config).await?;
+        let unheeded = loaded.unheeded(&build::governed_elsewhere(&bench.sources.app));
+        let lost = std::mem::take(&mut bench.lost);
+        let filters = build::filters(config, &bench.catalog, &bench.offer, &bench.sources, &lost);
+        let on_offer = build::on_offer(&bench.offer, &bench.catalog, &filters, &lost);
+        let Bench {
+            catalog,
+            offer,
+            policy,
+            ..
+        } = &bench;
+        let is_strict = config.governance.unmatched_rules == UnmatchedRules::Error;
+        let problems = Problems {
+            skills: told(&bench.skill_problems, is_strict),
+            tools: standing::problems(config, catalog, offer.tools(), lost),
+            rules: [unheeded, loaded.unmatched(&on_offer)].concat(),
+        };
+        let principal = client.unwrap_or_default();
+        let default_timeout = Duration::from_secs(config.tools.default_timeout_seconds);
+        let tools = offer
+            .tools()
+            .iter()
+            .filter(|tool| {
+                client.is_none() || policy.visible(principal, &tool_capability(tool.name()))
+            })
+            .map(|tool| {
+                let capability = tool_capability(tool.name());
+                let hints = policy.hints(principal, &capability, Kind::Tool);
+                let skill = catalog.by_name(tool.own_name());
+                let risk = gateway::risk_level(tool, skill.map(|it| &**it));
+                let description = match tool.description() {
+                    "" => skill.map_or("", |skill| skill.description()),
+                    description => description,
+                };
+                let model_text = offer.model_text(tool.name()).unwrap_or_default();
+                ToolRow {
+                    name: tool.name().to_owned(),
+                    title: tool.title().map(str::to_owned),
+                    kind: tool.kind().as_str().to_owned(),
+                    estimated_tokens: estimated_tokens(&model_text),
+                    description: description.to_owned(),
+                    held: policy.held(&capability).map(str::to_owned),
+                    risk: risk.map(|risk| risk.as_str().to_owned()),
+                    requires_confirmation: hints.confirmation.is_some(),
+                    confirmation: hints.confirmation.map(|who| who.as_str().to_owned()),
+                    estimated_cost: Micros::parse(&hints.estimated_cost.to_string())
+                        .ok()
+                        .filter(|cost| cost.get() != 0),
+                    max_calls_per_minute: hints.max_calls_per_minute,
+                    max_calls_per_day: hints.max_calls_per_day,
+                    timeout_seconds: tool.timeout().unwrap_or(default_timeout).as_secs(),
+                    input_schema: (**tool.input_schema()).clone(),
+                }
+            })
+            .collect();
+        let survey = Survey {
+            tools,
+            skills: catalog.len(),
+            skills_dir: bench.skills_dir.clone(),
+            problems,
+        };
+        bench.close().await;
+        Ok(survey)
+    })
+}
+
+/// Texts of the problems of skills. `is_strict` makes errors of unknown keys.
+pub(super) fn told(problems: &[adapter_skills::Problem], is_strict: bool) -> Vec<Problem> {
+    let told = problems.iter().map(|problem| {
+        let is_unknown = matches!(
+            &problem.kind,
+            adapter_skills::ProblemKind::Field(field) if field.is_unknown()
+        );
+        let told = Problem::warning(Origin::Default, problem.to_string()).hint(problem.hint());
+        match is_strict && is_unknown {
+            true => told.as_error(),
+            false => told,
+        }
+    });
+    told.collect()
+}
+
+/// The resources that `client` may see and `filter` lets through; all of them without either.
+///
+/// # Errors
+///
+/// When the skills cannot be read, or the rules cannot be used.
+pub fn resources_list(
+    config: Config,
+    client: Option<String>,
+    filter: ResourceFilter,
+) -> Result<Vec<ResourceRow>, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    // An application says where its skills are, if nothing else does.
+    let app = match &config.resources.skills_dir {
+        Some(_) => None,
+        None => runtime.block_on(build::start_app(&config))?,
+    };
+    let scan = build::scan_options(&config, build::mounted(&app).as_deref())?;
+    if let Some(app) = app {
+        runtime.block_on(app.shutdown());
+    }
+    let (catalog, problems) = SkillCatalog::scan(&scan);
+    for problem in problems {
+        tracing::warn!(%problem, "a skill is not as it should be");
+    }
+    let policy = policy::policy(&config, &catalog, &ToolSet::default())?;
+    let filter = SkillFilter {
+        category: filter.category,
+        tag: filter.tag,
+        uri: None,
+    };
+    let rows = catalog
+        .matching(&filter)
+        .filter(|skill| {
+            client.as_deref().is_none_or(|client| {
+                policy.visible(client, &resource_capability(&skill.uri().to_string()))
+            })
+        })
+        .map(|skill| ResourceRow {
+            uri: skill.uri().to_string(),
+            name: skill.name().to_owned(),
+            description: skill.description().to_owned(),
+            mime_type: skill.mime_type().to_owned(),
+            size: skill.size(),
+            last_modified: skill.last_modified().map(rfc3339).unwrap_or_default(),
+            tags: skill.tags().to_vec(),
+        });
+    Ok(rows.collect())
+}
+
+fn rfc3339(time: SystemTime) -> String {
+    gateway::rfc3339(time).unwrap_or_default()
+}

@@ -1,0 +1,75 @@
+//! Tools and resources as lists show them.
+
+mod tokens;
+
+use config::Micros;
+use serde::Serialize;
+
+/// A tool on offer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ToolRow {
+    /// What it is called by.
+    pub name: String,
+    /// Name of the handler or skill, if it is not the tool's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Reason why all calls of the tool are refused, if they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<String>,
+    /// What carries it out: `native`, `python`, `command`, `http`, …
+    pub kind: String,
+    /// All of its description.
+    pub description: String,
+    /// `low`, `medium`, `high` or `critical`.
+    pub risk: Option<String>,
+    /// Whether a person has to agree to each call, whatever its arguments are.
+    pub requires_confirmation: bool,
+    /// Who that is, by the rules in force: `user` or `operator`.
+    pub confirmation: Option<String>,
+    /// What a call is expected to cost, in the configured currency.
+    pub estimated_cost: Option<Micros>,
+    /// Calls in any 60 seconds.
+    pub max_calls_per_minute: Option<u32>,
+    /// Calls in any 24 hours.
+    pub max_calls_per_day: Option<u32>,
+    /// A longer call is ended.
+    pub timeout_seconds: u64,
+    /// About how many tokens it takes of a model's context: its name, its description with what it
+    /// has of its skill, and its arguments. Models differ; what clients add is not in it.
+    pub estimated_tokens: usize,
+    /// The JSON Schema of its arguments.
+    pub input_schema: serde_json::Value,
+}
+
+/// About how many tokens a text takes in a model's context.
+pub fn estimated_tokens(text: &str) -> usize {
+    tokens::estimate(text)
+}
+
+/// A resource on offer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ResourceRow {
+    /// Its address, `skill://…`.
+    pub uri: String,
+    /// Its name.
+    pub name: String,
+    /// All of its description.
+    pub description: String,
+    /// Its media type.
+    pub mime_type: String,
+    /// Its length in bytes.
+    pub size: u64,
+    /// When it changed, in RFC 3339.
+    pub last_modified: String,
+    /// What it is filed under.
+    pub tags: Vec<String>,
+}
+
+/// Which resources to list. What is absent does not restrict.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResourceFilter {
+    /// The category, as in the address.
+    pub category: Option<String>,
+    /// One of the tags.
+    pub tag: Option<String>,
+}

@@ -1,0 +1,654 @@
+//! The log: lines to standard error that never make anybody wait.
+//!
+//! A client that starts the server and never reads its standard error fills the pipe, and the next
+//! write to it blocks for ever. So lines go into a bounded queue and a thread of its own writes
+//! them; when the queue is full a line is dropped and counted, and the count is the first thing
+//! written when there is a reader again.
+//!
+//! The same thread takes secrets out of every line: whatever handlers print, clients send or errors
+//! quote, none of it is written as it is.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::error::Error;
+use std::fmt::{self, Write as _};
+use std::io::{self, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use redaction::{OpenKey, Redactor};
+use serde_json::json;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Dispatch, Event};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter, Subscriber};
+use tracing_subscriber::registry::LookupSpan;
+
+use config::{LogFormat, LogLevel, LogOutput, Logging};
+
+/// What may wait to be written, in bytes, the lines' own overhead included.
+const MAX_QUEUED_BYTES: usize = 4 * 1024 * 1024;
+/// What a line costs besides its text.
+const LINE_OVERHEAD_BYTES: usize = 64;
+/// How long the end of the program waits for the reader.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What takes secrets out of lines, as the server has it; there is one log in a process.
+static REDACTOR: OnceLock<Arc<Redactor>> = OnceLock::new();
+
+/// Takes the same secrets out of the log as out of the record from now on, with the same digests.
+/// Until then, and in commands that serve nothing, it is those that are known by default. The first
+/// redactor stays.
+pub(crate) fn redact_with(redactor: Arc<Redactor>) {
+    let _ = REDACTOR.set(redactor);
+}
+
+/// Of the log of this process, once there is one.
+static QUEUE: OnceLock<Queue> = OnceLock::new();
+
+/// How the log of this process is doing.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Figures {
+    /// Lines that were dropped since the start.
+    pub(crate) dropped: u64,
+    /// What waits to be written.
+    pub(crate) queued_bytes: u64,
+}
+
+/// How the log of this process is doing; nothing of one that was never started.
+pub(crate) fn figures() -> Figures {
+    let Some(queue) = QUEUE.get() else {
+        return Figures::default();
+    };
+    let waiting = queue.lock();
+    Figures {
+        dropped: waiting.dropped_ever,
+        queued_bytes: waiting.bytes as u64,
+    }
+}
+
+/// The running log. Dropping it waits, within reason, until everything is written.
+#[derive(Debug)]
+pub struct Log {
+    queue: Queue,
+    format: LogFormat,
+}
+
+/// Changes the level of a running log.
+#[derive(Clone)]
+pub struct LevelHandle(Arc<dyn Fn(LogLevel) + Send + Sync>);
+
+impl LevelHandle {
+    /// Logs from `level` on, from the next event.
+    pub fn set(&self, level: LogLevel) {
+        (self.0)(level);
+    }
+}
+
+impl std::fmt::Debug for LevelHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LevelHandle")
+    }
+}
+
+impl Log {
+    /// Starts the writer and makes this the log of the process. If there is one already, that one
+    /// stays and this takes [announcements](Self::announce) only.
+    pub fn start(config: &Logging) -> Self {
+        Self::start_adjustable(config).0
+    }
+
+    /// The same, with what changes its level.
+    pub fn start_adjustable(config: &Logging) -> (Self, LevelHandle) {
+        let output: Box<dyn Write + Send> = match config.output {
+            LogOutput::Stderr => Box::new(io::stderr()),
+        };
+        let log = Self::to(output, config.format);
+        let (dispatch, level) = log.dispatch(config.level);
+        let _ = QUEUE.set(log.queue.clone());
+        let _ = tracing::dispatcher::set_global_default(dispatch);
+        (log, level)
+    }
+
+    /// Where events go, and what changes which do.
+    fn dispatch(&self, level: LogLevel) -> (Dispatch, LevelHandle) {
+        let lines = Subscriber::builder()
+            .with_env_filter(filter(level))
+            .with_writer(self.queue.clone());
+        // The two differ in type, and so do their handles. That a log is gone is no failure.
+        match self.format {
+            LogFormat::Json => {
+                let lines = lines.json().flatten_event(true);
+                let lines = lines.map_event_format(WithSources).with_filter_reloading();
+                let handle = lines.reload_handle();
+                let set = move |level| drop(handle.reload(filter(level)));
+                (lines.finish().into(), LevelHandle(Arc::new(set)))
+            }
+            LogFormat::Text => {
+                let lines = lines.with_ansi(false).with_filter_reloading();
+                let handle = lines.reload_handle();
+                let set = move |level| drop(handle.reload(filter(level)));
+                (lines.finish().into(), LevelHandle(Arc::new(set)))
+            }
+        }
+    }
+
+    fn to(output: Box<dyn Write + Send>, format: LogFormat) -> Self {
+        let queue = Queue::default();
+        let writer = queue.clone();
+        let spawned = std::thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(move || writer.write_to(output, format));
+        if spawned.is_err() {
+            // Without its thread the log is silent; the server is worth more than its log.
+            queue.lock().is_closed = true;
+        }
+        Self { queue, format }
+    }
+
+    /// Writes some lines for the operator, whatever the level: as they are, or under JSON as one
+    /// object, so that every line stays one.
+    pub fn announce(&self, subject: &str, lines: &[String]) {
+        match self.format {
+            LogFormat::Text => {
+                for line in lines {
+                    self.queue.push(format!("{line}\n").into_bytes());
+                }
+            }
+            LogFormat::Json => self
+                .queue
+                .push(json_line("INFO", subject, "lines", json!(lines))),
+        }
+    }
+
+    /// Waits until everything is written, for a second at most.
+    pub fn flush(&self) {
+        self.queue.wait_until_written(FLUSH_PATIENCE);
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+fn filter(level: LogLevel) -> EnvFilter {
+    let level = match level {
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Warning => LevelFilter::WARN,
+        LogLevel::Error => LevelFilter::ERROR,
+    };
+    EnvFilter::default().add_directive(level.into())
+}
+
+/// JSON lines that have the causes of errors, as lines of text do: beside a member with an error, such as
+/// `error`, there is `error.sources`, the nearest cause first.
+struct WithSources<F>(F);
+
+impl<F, S, N> FormatEvent<S, N> for WithSources<F>
+where
+    F: FormatEvent<S, N>,
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        cx: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut sources = Sources::default();
+        event.record(&mut sources);
+        if sources.0.is_empty() {
+            return self.0.format_event(cx, writer, event);
+        }
+        let mut line = String::new();
+        self.0.format_event(cx, Writer::new(&mut line), event)?;
+        let members = line.trim_end().strip_suffix('}').unwrap_or_default();
+        writer.write_str(members)?;
+        for (field, causes) in sources.0 {
+            let name = json!(format!("{field}.sources"));
+            write!(writer, ",{name}:{}", json!(causes))?;
+        }
+        writer.write_str("}\n")
+    }
+}
+
+/// The causes of the errors among the fields of an event.
+#[derive(Default)]
+struct Sources(Vec<(&'static str, Vec<String>)>);
+
+impl Visit for Sources {
+    fn record_debug(&mut self, _: &Field, _: &dyn fmt::Debug) {}
+
+    fn record_error(&mut self, field: &Field, error: &(dyn Error + 'static)) {
+        let mut causes = Vec::new();
+        let mut next = error.source();
+        while let Some(cause) = next {
+            causes.push(cause.to_string());
+            next = cause.source();
+        }
+        if !causes.is_empty() {
+            self.0.push((field.name(), causes));
+        }
+    }
+}
+
+/// Lines that wait to be written.
+#[derive(Debug, Clone, Default)]
+struct Queue(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: Mutex<Waiting>,
+    /// Something to write.
+    filled: Condvar,
+    /// Nothing left to write.
+    emptied: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    lines: VecDeque<Vec<u8>>,
+    /// Of `lines` and of what is being written; at most [`MAX_QUEUED_BYTES`].
+    bytes: usize,
+    dropped: u64,
+    /// The same, since the start.
+    dropped_ever: u64,
+    /// Nobody writes.
+    is_closed: bool,
+}
+
+impl Queue {
+    /// The lock is held for the time of a push or a swap, never while anything is written.
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0
+            .waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, line: Vec<u8>) {
+        let cost = line.len() + LINE_OVERHEAD_BYTES;
+        let mut waiting = self.lock();
+        if waiting.is_closed || waiting.bytes + cost > MAX_QUEUED_BYTES {
+            waiting.dropped += 1;
+            waiting.dropped_ever += 1;
+            return;
+        }
+        waiting.bytes += cost;
+        waiting.lines.push_back(line);
+        drop(waiting);
+        self.0.filled.notify_one();
+    }
+
+    fn write_to(&self, mut output: Box<dyn Write + Send>, format: LogFormat) {
+        let default = gateway::redactor_of_this_process();
+        let mut open_key = OpenKey::default();
+        loop {
+            let mut waiting = self.lock();
+            while waiting.lines.is_empty() && waiting.dropped == 0 {
+                waiting = self
+                    .0
+                    .filled
+                    .wait(waiting)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+            let lines = std::mem::take(&mut waiting.lines);
+            let dropped = std::mem::take(&mut waiting.dropped);
+            drop(waiting);
+
+            let cost: usize = lines
+                .iter()
+                .map(|line| line.len() + LINE_OVERHEAD_BYTES)
+                .sum();
+            let mut text = Vec::with_capacity(cost);
+            let redactor = REDACTOR.get().unwrap_or(&default);
+            for line in lines {
+                text.extend_from_slice(redacted(redactor, &mut open_key, &line, format).as_bytes());
+            }
+            if dropped > 0 {
+                text.extend(drop_notice(dropped, format));
+            }
+            // A reader that has gone is no reason to end: the next one to fail is told nothing.
+            let _ = output.write_all(&text).and_then(|()| output.flush());
+
+            let mut waiting = self.lock();
+            waiting.bytes -= cost;
+            if waiting.bytes == 0 {
+                self.0.emptied.notify_all();
+            }
+        }
+    }
+
+    /// Whether everything is written after `patience`.
+    fn wait_until_written(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut waiting = self.lock();
+        while waiting.bytes > 0 && !waiting.is_closed {
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
+                return false;
+            };
+            let waited = self.0.emptied.wait_timeout(waiting, left);
+            (waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        true
+    }
+}
+
+/// A line without secrets and without what a terminal obeys, and still one line.
+fn redacted<'a>(
+    redactor: &Redactor,
+    open_key: &mut OpenKey,
+    line: &'a [u8],
+    format: LogFormat,
+) -> Cow<'a, str> {
+    let (line, end) = match line.strip_suffix(b"\n") {
+        Some(line) => (line, "\n"),
+        None => (line, ""),
+    };
+    // What is no UTF-8 was not written by us; nothing in it is lost that could be read.
+    let line = String::from_utf8_lossy(line);
+    let without_secrets = match format {
+        LogFormat::Json => redactor.json("log", &line),
+        LogFormat::Text => redactor.text(&line),
+    };
+    let without_secrets = open_key.go_on(redactor, &line, without_secrets);
+    let mut line = match format {
+        _ if !without_secrets.contains(is_obeyed) => without_secrets.into_owned(),
+        LogFormat::Json => json_text(&without_secrets),
+        LogFormat::Text => without_secrets.replace(is_obeyed, "\u{fffd}"),
+    };
+    line.push_str(end);
+    line.into()
+}
+
+/// Tells characters that terminals obey or that make a line look like another one. Line ends and tabs
+/// stay.
+fn is_obeyed(character: char) -> bool {
+    !matches!(character, '\n' | '\t') && redaction::is_misleading(character)
+}
+
+fn drop_notice(dropped: u64, format: LogFormat) -> Vec<u8> {
+    const NOTICE: &str = "log lines were dropped, since nobody read them in time";
+    match format {
+        LogFormat::Json => json_line("WARN", NOTICE, "count", json!(dropped)),
+        LogFormat::Text => format!("{}  WARN {NOTICE} count={dropped}\n", timestamp()).into_bytes(),
+    }
+}
+
+/// The same members as an event has.
+fn json_line(level: &str, message: &str, field: &str, value: serde_json::Value) -> Vec<u8> {
+    let line = json!({
+        "timestamp": timestamp(),
+        "level": level,
+        "message": message,
+        field: value,
+        "target": "owlclaw_mcp",
+    });
+    format!("{line}\n").into_bytes()
+}
+
+fn timestamp() -> String {
+    let mut text = String::new();
+    if SystemTime.format_time(&mut Writer::new(&mut text)).is_err() {
+        let _ = text.write_str("<unknown time>");
+    }
+    text
+}
+
+/// Each event is one call of `write_all` on a writer of its own.
+impl<'a> MakeWriter<'a> for Queue {
+    type Writer = Queue;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self.clone()
+    }
+}
+
+impl Write for Queue {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.push(line.to_vec());
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// JSON with misleading characters as escapes, which leaves its value as it is. Line ends between values
+/// stay.
+pub fn json_text(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for character in json.chars() {
+        match character {
+            character if character.is_ascii() && character != '\u{7f}' => text.push(character),
+            character if redaction::is_misleading(character) => {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    let _ = fmt::Write::write_fmt(&mut text, format_args!("\\u{unit:04x}"));
+                }
+            }
+            character => text.push(character),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_with_escaped_characters_has_the_same_value() {
+        let json = "{\n  \"a\u{9b}2J\u{7f}\": \"\u{202e}é😀\u{e0041}\"\n}";
+        let text = json_text(json);
+        assert_eq!(
+            text,
+            "{\n  \"a\\u009b2J\\u007f\": \"\\u202eé😀\\udb40\\udc41\"\n}"
+        );
+        let value = |text| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(value(&text), value(json));
+    }
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    /// Writes nothing until it is told to, like a pipe that is full.
+    struct Stuck {
+        release: Receiver<()>,
+        written: Sender<Vec<u8>>,
+    }
+
+    impl Write for Stuck {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            // An error means that the test is over.
+            let _ = self.release.recv();
+            let _ = self.written.send(text.to_vec());
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn stuck(format: LogFormat) -> (Log, Sender<()>, Receiver<Vec<u8>>) {
+        let (releaser, release) = channel();
+        let (written, texts) = channel();
+        (
+            Log::to(Box::new(Stuck { release, written }), format),
+            releaser,
+            texts,
+        )
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_costs_lines_and_not_time() {
+        let (log, release, texts) = stuck(LogFormat::Text);
+        let line = "x".repeat(1_000);
+        for _ in 0..10_000 {
+            log.announce("", std::slice::from_ref(&line));
+        }
+        assert!(!log.queue.wait_until_written(Duration::ZERO));
+        assert!(log.queue.lock().bytes <= MAX_QUEUED_BYTES);
+
+        drop(release);
+        assert!(log.queue.wait_until_written(Duration::from_secs(60)));
+        let text: Vec<u8> = texts.try_iter().flatten().collect();
+        let text = String::from_utf8(text).unwrap();
+        let (kept, notices): (Vec<&str>, Vec<&str>) =
+            text.lines().partition(|line| line.starts_with('x'));
+        // Two if the writer first looks when lines have been dropped already.
+        assert!((1..=2).contains(&notices.len()), "{notices:?}");
+        let counts = notices.iter().map(|it| it.rsplit_once("count=").unwrap().1);
+        let count: usize = counts.map(|it| it.parse::<usize>().unwrap()).sum();
+        assert_eq!(kept.len() + count, 10_000);
+        assert!(kept.len() >= MAX_QUEUED_BYTES / 1_100, "{}", kept.len());
+    }
+
+    #[test]
+    fn an_announcement_is_one_object_under_json() {
+        let (log, release, texts) = stuck(LogFormat::Json);
+        drop(release);
+        log.announce("configuration", &["a\nb".to_owned(), "c".to_owned()]);
+        assert!(log.queue.wait_until_written(Duration::from_secs(60)));
+        let text: Vec<u8> = texts.try_iter().flatten().collect();
+        assert_eq!(text.iter().filter(|byte| **byte == b'\n').count(), 1);
+        let object: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(object["lines"], json!(["a\nb", "c"]));
+        assert_eq!(object["message"], "configuration");
+        assert!(object["timestamp"].as_str().unwrap().ends_with('Z'));
+    }
+
+    #[test]
+    fn events_are_lines_from_the_configured_level_on() {
+        for (format, expected) in [
+            (LogFormat::Json, r#""count":3"#),
+            (LogFormat::Text, "count=3"),
+        ] {
+            let (log, release, texts) = stuck(format);
+            drop(release);
+            let (dispatch, level) = log.dispatch(LogLevel::Warning);
+            tracing::dispatcher::with_default(&dispatch, || {
+                tracing::info!("not this one");
+                tracing::warn!(count = 3, "this\none");
+                level.set(LogLevel::Info);
+                tracing::info!("and that one");
+                level.set(LogLevel::Error);
+                tracing::warn!("not this either");
+            });
+            assert!(log.queue.wait_until_written(Duration::from_secs(60)));
+            let text: Vec<u8> = texts.try_iter().flatten().collect();
+            let text = String::from_utf8(text).unwrap();
+            assert!(
+                text.contains(expected)
+                    && text.contains("and that one")
+                    && !text.contains("not this"),
+                "{text}"
+            );
+            assert!(
+                format == LogFormat::Text || text.lines().count() == 2,
+                "{text}"
+            );
+        }
+    }
+
+    /// The text that a log of this format has of what `tell` logs.
+    fn logged(format: LogFormat, tell: impl FnOnce()) -> String {
+        let (log, release, texts) = stuck(format);
+        drop(release);
+        let (dispatch, _level) = log.dispatch(LogLevel::Info);
+        tracing::dispatcher::with_default(&dispatch, tell);
+        assert!(log.queue.wait_until_written(Duration::from_secs(60)));
+        let text: Vec<u8> = texts.try_iter().flatten().collect();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the ledger cannot be opened")]
+    struct Outer(#[source] Middle);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the file \"x\" cannot be read")]
+    struct Middle(#[source] io::Error);
+
+    #[test]
+    fn both_formats_log_all_causes_of_an_error_redacted() {
+        let tell = || {
+            let cause = io::Error::other("no space left, password=hunter2");
+            let error = Outer(Middle(cause));
+            tracing::error!(error = &error as &dyn Error, count = 3, "it failed");
+            tracing::error!(error = &io::Error::other("alone") as &dyn Error, "again");
+        };
+        let text = logged(LogFormat::Text, tell);
+        let json = logged(LogFormat::Json, tell);
+        for said in [
+            "the ledger cannot be opened",
+            "cannot be read",
+            "no space left",
+            "alone",
+        ] {
+            assert!(text.contains(said), "{said} in {text}");
+            assert!(json.contains(said), "{said} in {json}");
+        }
+        for text in [&text, &json] {
+            assert!(
+                text.contains("[redacted secret") && !text.contains("hunter2"),
+                "{text}"
+            );
+        }
+        let lines: Vec<serde_json::Value> = json
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(lines.len(), 2, "{json}");
+        assert_eq!(lines[0]["error"], "the ledger cannot be opened");
+        assert_eq!(
+            (&lines[0]["count"], &lines[0]["message"]),
+            (&json!(3), &json!("it failed"))
+        );
+        let sources = lines[0]["error.sources"].as_array().unwrap();
+        assert_eq!(sources[0], "the file \"x\" cannot be read");
+        assert!(sources[1].as_str().unwrap().starts_with("no space left"));
+        assert_eq!(
+            (sources.len(), &lines[1]["error.sources"]),
+            (2, &json!(null))
+        );
+    }
+
+    #[test]
+    fn control_characters_in_a_log_line_are_escaped() {
+        let tell = || {
+            let strange = "a\u{9b}2J\u{202e}b";
+            tracing::info!(line = strange, other = %strange, "said {strange}");
+        };
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let text = logged(format, tell);
+            assert!(!text.contains(['\u{9b}', '\u{202e}', '\u{1b}']), "{text:?}");
+        }
+        let json: serde_json::Value = serde_json::from_str(&logged(LogFormat::Json, tell)).unwrap();
+        assert_eq!(json["line"], "a\u{9b}2J\u{202e}b");
+    }
+
+    #[test]
+    fn a_private_key_in_lines_does_not_reach_the_log() {
+        let body = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj";
+        let tell = || {
+            let (begin, end) = ("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----");
+            for line in [begin, body, body, end] {
+                tracing::info!(line, "a handler says");
+                tracing::info!("something else");
+            }
+        };
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let text = logged(format, tell);
+            assert!(!text.contains("MIIEvQ"), "{text}");
+            assert_eq!(text.matches("something else").count(), 4, "{text}");
+            assert_eq!(text.lines().count(), 8, "{text}");
+        }
+    }
+}

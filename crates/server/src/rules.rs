@@ -1,0 +1,246 @@
+//! Rules that change while the server runs (R8.8).
+//!
+//! What the file says is read again when it changes and when the process is sent SIGHUP. Rules that
+//! are right take the place of those in force all at once; a file that is wrong changes nothing, and
+//! is told in the log, in the ledger and to whoever asks after the server's health.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gateway::{Component, ComponentState};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::file_watch::FileWatch;
+use config::{Change, Config, Loaded, Origin, Problem, Rejected, Severity, Source};
+
+/// What `/health` calls the rules.
+pub(super) const COMPONENT: &str = "rules";
+
+/// The configuration that a running server goes by, and where it comes from.
+#[derive(Debug)]
+pub(super) struct Rules {
+    source: Source,
+    /// What is in force.
+    running: Loaded,
+    watch: FileWatch,
+    hangup: Option<Signal>,
+    state: Arc<Mutex<State>>,
+}
+
+/// What is worth knowing of the rules.
+#[derive(Debug, Default)]
+struct State {
+    /// Why what the file says is not in force.
+    problem: Option<String>,
+    /// The keys of what takes effect at the next start.
+    at_restart: Vec<String>,
+}
+
+/// What made the server look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The file has other content.
+    File,
+    /// The process was sent SIGHUP.
+    Signal,
+}
+
+/// What a look at the configuration has found.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// Nothing that matters.
+    Same,
+    /// Other settings; they are still to be put in force.
+    Changed(Box<Changed>),
+    /// Mistakes.
+    Wrong(Vec<Problem>),
+}
+
+/// A configuration that can be put in force.
+#[derive(Debug)]
+pub(super) struct Changed {
+    /// What is to be in force.
+    pub(super) config: Config,
+    /// What it changes.
+    pub(super) live: Vec<Change>,
+    loaded: Loaded,
+    at_restart: Vec<String>,
+}
+
+impl Rules {
+    /// Watches over `loaded`, which came from `source`.
+    pub(super) fn watch(source: Source, loaded: Loaded) -> Self {
+        let hangup = signal(SignalKind::hangup());
+        let hangup = hangup.inspect_err(|error| {
+            tracing::warn!(
+                error = error as &dyn std::error::Error,
+                "SIGHUP cannot be watched"
+            );
+        });
+        Self {
+            watch: FileWatch::start(source.path()),
+            source,
+            running: loaded,
+            hangup: hangup.ok(),
+            state: Arc::default(),
+        }
+    }
+
+    /// What is in force.
+    pub(super) fn config(&self) -> &Config {
+        &self.running.config
+    }
+
+    /// The configuration in force, with its places.
+    pub(super) fn loaded(&self) -> &Loaded {
+        &self.running
+    }
+
+    /// The file.
+    pub(super) fn path(&self) -> PathBuf {
+        self.source.path()
+    }
+
+    /// What `/health` says of the rules.
+    pub(super) fn component(&self) -> Component {
+        let state = Arc::clone(&self.state);
+        Component::new(move || state.lock().unwrap_or_else(PoisonError::into_inner).told())
+    }
+
+    /// Resolves when the configuration may be another one.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub(super) async fn changed(&mut self) -> Cause {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.watch.changed() => Cause::File,
+            _ = hangup => Cause::Signal,
+        }
+    }
+
+    /// Reads the configuration again.
+    pub(super) async fn look(&self) -> Found {
+        let (source, running) = (self.source.clone(), self.running.clone());
+        let seen = self.watch.seen().clone();
+        let looked =
+            tokio::task::spawn_blocking(move || seen.reading(|| compare(&source, running.clone())))
+                .await;
+        looked.unwrap_or_else(|error| {
+            let message = format!("the configuration cannot be read: {error}");
+            Found::Wrong(vec![Problem::error(Origin::Default, message)])
+        })
+    }
+
+    /// Takes note that what the file says is in force, but for what takes a start.
+    pub(super) fn accept(&mut self, changed: Changed) {
+        if !changed.at_restart.is_empty() {
+            tracing::warn!(
+                keys = changed.at_restart.join(", "),
+                "some changes of the configuration take effect at the next start"
+            );
+        }
+        let mut loaded = changed.loaded;
+        loaded.config = changed.config;
+        self.running = loaded;
+        self.set(None, changed.at_restart);
+    }
+
+    /// Takes note that the file says what is in force.
+    pub(super) fn same(&self, cause: Cause) {
+        // Whoever sends a signal waits for an answer.
+        if cause == Cause::Signal {
+            tracing::info!("the configuration says the same");
+        }
+        self.set(None, Vec::new());
+    }
+
+    /// Takes note that what the file says cannot be put in force.
+    pub(super) fn reject(&self, problems: &[Problem]) {
+        for problem in problems.iter().filter(|it| it.severity == Severity::Error) {
+            tracing::error!(
+                origin = %problem.origin,
+                problem = problem.message,
+                hint = problem.hint,
+                "the configuration is not valid; what was in force stays in force"
+            );
+        }
+        self.set(Some(summary(problems)), Vec::new());
+    }
+
+    fn set(&self, problem: Option<String>, at_restart: Vec<String>) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State {
+            problem,
+            at_restart,
+        };
+    }
+}
+
+impl Changed {
+    /// The configuration in the file, with its places.
+    pub(super) fn loaded(&self) -> &Loaded {
+        &self.loaded
+    }
+}
+
+impl State {
+    fn told(&self) -> ComponentState {
+        let keys = &self.at_restart;
+        let restart = (!keys.is_empty()).then(|| {
+            format!(
+                "changed, and in force at the next start: {}",
+                keys.join(", ")
+            )
+        });
+        ComponentState {
+            name: COMPONENT,
+            ok: self.problem.is_none(),
+            detail: self.problem.clone().or(restart),
+        }
+    }
+}
+
+impl Cause {
+    /// Its name in the ledger and the log.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Cause::File => "file",
+            Cause::Signal => "signal",
+        }
+    }
+}
+
+fn compare(source: &Source, running: Loaded) -> Found {
+    let loaded = match source.reload(&running) {
+        Ok(loaded) => loaded,
+        Err(Rejected { problems }) => return Found::Wrong(problems),
+    };
+    let changes = running.config.changes_to(&loaded.config);
+    if changes.live.is_empty() && changes.at_restart.is_empty() {
+        return Found::Same;
+    }
+    Found::Changed(Box::new(Changed {
+        config: running.config.with_live_settings_of(&loaded.config),
+        live: changes.live,
+        at_restart: changes.at_restart,
+        loaded,
+    }))
+}
+
+/// The first mistake with its place, and how many more there are.
+pub(super) fn summary(problems: &[Problem]) -> String {
+    let errors = problems.iter().filter(|it| it.severity == Severity::Error);
+    let mut errors = errors.map(|problem| format!("{}: {}", problem.origin, problem.message));
+    let first = errors.next().unwrap_or_default();
+    match errors.count() {
+        0 => first,
+        1 => format!("{first} (and another mistake)"),
+        more => format!("{first} (and {more} more mistakes)"),
+    }
+}

@@ -1,0 +1,321 @@
+//! HTTP services as tools: those that skills bind, and those that OpenAPI documents describe.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use adapter_http::openapi::{self, Described, MAX_DOCUMENT_BYTES, Selection, ServiceOptions};
+use adapter_http::{
+    AllowPrivate, BoundTool, Bounds, ClientOptions, FixedHeaders, HostList, HttpClient, Mode, Retry,
+};
+use adapter_skills::{Skill, SkillCatalog, ToolDeclaration};
+use adapter_tools::{Tool, ToolSet};
+
+use super::sources::NotOffered;
+use crate::Failure;
+use crate::with_causes;
+use config::{Config, Environment, UnmatchedFilter};
+
+/// Where a tool's `_meta` says which skill it comes from.
+const SKILL_META: &str = "io.owlclaw/skill";
+/// A longer file of authorities is none.
+const MAX_CA_BYTES: usize = 4 * 1024 * 1024;
+
+/// The services that are tools.
+pub(super) struct Services {
+    settings: config::Services,
+    environment: Environment,
+    options: ClientOptions,
+    /// Made when there is a tool that needs it: reading the system's authorities takes a while.
+    client: OnceLock<HttpClient>,
+    /// Of the documents, in the order of the services' names.
+    described: Vec<Tool>,
+    /// Operations of the documents that cannot be offered.
+    lost: Vec<NotOffered>,
+    /// Patterns that match nothing in the documents.
+    unmatched: Vec<UnmatchedFilter>,
+}
+
+impl Services {
+    /// Reads all documents and makes tools of them, so that what is wrong is told before anything is
+    /// served.
+    pub(super) fn prepare(config: &Config) -> Result<Self, Failure> {
+        let settings = config.services.clone();
+        let mut options = ClientOptions {
+            allowed_hosts: HostList::new(&settings.allowed_hosts),
+            allow_private: AllowPrivate::parse(&settings.allow_private)?,
+            max_connections: settings.max_connections_per_host,
+            idle_timeout: Duration::from_secs(settings.idle_seconds),
+            ..ClientOptions::default()
+        };
+        let has_authorities = settings.ca_file.is_some();
+        if let Some(path) = &settings.ca_file {
+            options.authorities = read(path, MAX_CA_BYTES)
+                .map_err(|why| format!("services.ca_file: {}: {why}", path.display()))?;
+        }
+        let mut services = Self {
+            settings,
+            environment: Environment::of_process(),
+            options,
+            client: OnceLock::new(),
+            described: Vec::new(),
+            lost: Vec::new(),
+            unmatched: Vec::new(),
+        };
+        if has_authorities || !services.settings.openapi.is_empty() {
+            let client = services.client();
+            let client = client.map_err(|error| format!("services: {}", with_causes(&*error)))?;
+            let (mut lost, mut unmatched) = (Vec::new(), Vec::new());
+            services.described = services.describe(client, &mut lost, &mut unmatched)?;
+            (services.lost, services.unmatched) = (lost, unmatched);
+        }
+        Ok(services)
+    }
+
+    /// The tools of the documents.
+    pub(super) fn described(&self) -> &[Tool] {
+        &self.described
+    }
+
+    /// Operations of the documents that cannot be offered.
+    pub(super) fn lost(&self) -> &[NotOffered] {
+        &self.lost
+    }
+
+    /// Patterns that match nothing in the documents.
+    pub(super) fn unmatched(&self) -> &[UnmatchedFilter] {
+        &self.unmatched
+    }
+
+    /// The tools that skills bind and whose names are not `taken`: a handler of the same name, or
+    /// whatever the operator has configured, takes the place of a binding, as in OwlClaw. What
+    /// cannot be offered is added to `lost`.
+    pub(super) fn bound(
+        &self,
+        catalog: &SkillCatalog,
+        taken: &[Tool],
+        lost: &mut Vec<NotOffered>,
+    ) -> Vec<Tool> {
+        if !self.settings.bindings {
+            return Vec::new();
+        }
+        let mut bound: Vec<Tool> = Vec::new();
+        for (skill, name, declaration) in bindings(catalog) {
+            if taken.iter().any(|tool| tool.name() == name) {
+                tracing::debug!(tool = name, "a binding gives way to a tool of its name");
+                continue;
+            }
+            if let Some(first) = bound.iter().find(|tool| tool.name() == name) {
+                let first = first.meta().get(SKILL_META).and_then(|it| it.as_str());
+                lost.push(NotOffered {
+                    tool: name.to_owned(),
+                    place: Some(skill.path().display().to_string()),
+                    why: format!("{} binds it too", first.unwrap_or("another skill")),
+                });
+                continue;
+            }
+            match self.bind(skill, name, declaration) {
+                Ok(tool) => bound.push(tool),
+                Err(error) => lost.push(NotOffered {
+                    tool: name.to_owned(),
+                    place: Some(skill.path().display().to_string()),
+                    why: with_causes(&*error),
+                }),
+            }
+        }
+        bound
+    }
+
+    fn bind(
+        &self,
+        skill: &Skill,
+        name: &str,
+        declaration: &ToolDeclaration,
+    ) -> Result<Tool, Failure> {
+        let Some(binding) = &declaration.binding else {
+            return Err("there is no binding".into());
+        };
+        let tool = BoundTool {
+            name,
+            description: declaration
+                .description
+                .as_deref()
+                .unwrap_or(skill.description()),
+            parameters: declaration.parameters.as_ref(),
+            binding,
+        };
+        let allowed = &self.settings.allowed_secrets;
+        let secrets = |variable: &str| {
+            let is_allowed = allowed.is_empty() || allowed.iter().any(|it| it == variable);
+            is_allowed.then(|| self.secret(variable)).flatten()
+        };
+        let (tool, warnings) =
+            adapter_http::bind(tool, self.client()?, self.bounds(None), &secrets)?;
+        for warning in warnings {
+            tracing::warn!(
+                warning,
+                tool = name,
+                skill = %skill.uri(),
+                "a binding is odd"
+            );
+        }
+        Ok(tool.with_meta(SKILL_META, skill.uri().to_string()))
+    }
+
+    fn describe(
+        &self,
+        client: &HttpClient,
+        lost: &mut Vec<NotOffered>,
+        unmatched: &mut Vec<UnmatchedFilter>,
+    ) -> Result<Vec<Tool>, Failure> {
+        let mut tools: Vec<Tool> = Vec::new();
+        let mut owners: HashMap<String, &str> = HashMap::new();
+        let mut problems = Vec::new();
+        for (name, settings) in &self.settings.openapi {
+            let (made, warnings, patterns) = match self.service(settings, client) {
+                Ok(made) => made,
+                Err(error) => {
+                    problems.push(format!("services.openapi.{name}: {}", with_causes(&*error)));
+                    continue;
+                }
+            };
+            for warning in warnings {
+                tracing::warn!(warning, service = name, "not all of a service is offered");
+            }
+            unmatched.extend(patterns.into_iter().map(|it| UnmatchedFilter {
+                key: format!("services.openapi.{name}.{}", it.key),
+                pattern: it.pattern,
+                names: it.names,
+            }));
+            let (made, unusable) = ToolSet::collect(made);
+            for problem in unusable {
+                lost.push(NotOffered {
+                    tool: problem.name.clone(),
+                    place: Some(format!("services.openapi.{name}")),
+                    why: with_causes(&problem.reason),
+                });
+            }
+            for tool in made.iter() {
+                match owners.insert(tool.name().to_owned(), name) {
+                    None => tools.push(tool.clone()),
+                    Some(first) => problems.push(format!(
+                        "services.openapi.{name}: a tool of {first} is called `{}` too; say `prefix`",
+                        tool.name()
+                    )),
+                }
+            }
+        }
+        match problems.is_empty() {
+            true => Ok(tools),
+            false => Err(problems.join("\n").into()),
+        }
+    }
+
+    fn service(
+        &self,
+        settings: &config::OpenApi,
+        client: &HttpClient,
+    ) -> Result<Described, Failure> {
+        let path = &settings.document;
+        let document = read(path, MAX_DOCUMENT_BYTES)
+            .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8".into()))
+            .map_err(|why| format!("{}: {why}", path.display()))?;
+        let headers = settings.headers.iter();
+        let headers = headers.map(|(name, value)| (name.as_str(), value.as_str()));
+        let secrets = |variable: &str| self.secret(variable);
+        let idempotency_header = match &settings.idempotency_header {
+            Some(name) => Some(name.parse()?),
+            None => None,
+        };
+        let options = ServiceOptions {
+            base_url: settings.base_url.clone(),
+            prefix: settings.prefix.clone().unwrap_or_default(),
+            include: selection(&settings.include),
+            exclude: selection(&settings.exclude),
+            headers: FixedHeaders::resolve(headers, &secrets)?,
+            mode: match settings.mode {
+                config::Mode::Active => Mode::Active,
+                config::Mode::Shadow => Mode::Shadow,
+            },
+            timeout: Duration::from_secs(settings.timeout_seconds),
+            retry: Retry {
+                max_attempts: settings.retry.max_attempts,
+                backoff: Duration::from_millis(settings.retry.backoff_milliseconds),
+                ..Retry::default()
+            },
+            idempotency_header,
+            output_schemas: settings.output_schemas,
+            bounds: self.bounds(settings.max_response_bytes),
+        };
+        Ok(openapi::tools(&document, &options, client)?)
+    }
+
+    fn client(&self) -> Result<&HttpClient, Failure> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let client = HttpClient::new(self.options.clone())?;
+        Ok(self.client.get_or_init(|| client))
+    }
+
+    fn bounds(&self, own: Option<usize>) -> Bounds {
+        Bounds {
+            max_response_bytes: own.unwrap_or(self.settings.max_response_bytes),
+        }
+    }
+
+    /// An empty variable counts as absent: that is how files for containers unset one.
+    fn secret(&self, variable: &str) -> Option<String> {
+        let value = self.environment.resolve(&format!("${{{variable}}}"))?;
+        (!value.is_empty()).then_some(value)
+    }
+}
+
+/// What skills bind, in the catalogue's order.
+fn bindings(catalog: &SkillCatalog) -> impl Iterator<Item = (&Arc<Skill>, &str, &ToolDeclaration)> {
+    catalog.iter().flat_map(|skill| {
+        let tools = skill.frontmatter().tools.iter();
+        tools
+            .filter(|(_, declaration)| declaration.binding.is_some())
+            .map(move |(name, declaration)| (skill, name.as_str(), declaration))
+    })
+}
+
+fn selection(operations: &config::Operations) -> Selection {
+    Selection {
+        operations: operations.operations.clone(),
+        tags: operations.tags.clone(),
+        methods: operations.methods.clone(),
+        paths: operations.paths.clone(),
+    }
+}
+
+fn read(path: &Path, max_bytes: usize) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let most = max_bytes as u64 + 1;
+    // A pipe that nobody writes to would be waited for without end.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err("it is not a file".into());
+    }
+    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    match bytes.len() <= max_bytes {
+        true => Ok(bytes),
+        false => Err(format!("it has more than {max_bytes} bytes").into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_are_read() {
+        for path in ["/dev/null", "/"] {
+            let error = read(Path::new(path), 10).unwrap_err();
+            assert_eq!(error.to_string(), "it is not a file", "{path}");
+        }
+    }
+}

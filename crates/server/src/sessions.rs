@@ -1,0 +1,268 @@
+//! Legacy sessions that outlive the server: what the transport tells, in the store.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use gateway::{Component, ComponentState};
+use mcp_protocol::model::{ClientCapabilities, LoggingLevel};
+use mcp_protocol::{Era, ProtocolVersion};
+use mcp_service::SessionState;
+use serde::{Deserialize, Serialize};
+use session_store::{OpenError, SessionRecord, SessionStore};
+use transport_http::{KeepSessions, KeptSession, SessionDesk, SessionOverview};
+
+use crate::Failure;
+use config::{Config, Transport};
+
+/// The part of `/health` that says whether sessions would survive. Without it everything else works.
+pub(super) const COMPONENT: &str = "sessions";
+
+/// The sessions of the server as it runs, once it does.
+pub(super) type LiveSessions = OnceLock<SessionDesk>;
+
+/// Time for which `/health` reports that a session was refused.
+const FULL: Duration = Duration::from_secs(5 * 60);
+
+/// How long storing may take at the end. What is missing then is when sessions were last used.
+const CLOSING: Duration = Duration::from_millis(500);
+
+/// The sessions of an earlier process, and those of this one for the next.
+#[derive(Debug)]
+pub(super) struct KeptSessions {
+    store: SessionStore,
+    /// What was found, until somebody asks for it.
+    found: Mutex<Vec<SessionRecord>>,
+}
+
+/// Opens the store, if sessions are to be kept.
+pub(super) fn open(config: &Config) -> Result<Option<Arc<KeptSessions>>, Failure> {
+    if config.transport != Transport::Http || !config.http.keep_sessions {
+        return Ok(None);
+    }
+    let opened = SessionStore::open(config.sessions_path()).map_err(|error| match error {
+        OpenError::Locked(_) => Failure::from(format!(
+            "{error}; every server needs a session store of its own: set http.sessions_path"
+        )),
+        OpenError::NotASessionStore(_) => Failure::from(format!(
+            "{error}; set http.sessions_path to where one may be, or move the file away"
+        )),
+        error => error.into(),
+    })?;
+    if let Some(aside) = &opened.set_aside {
+        tracing::warn!(
+            moved_to = %aside.path.display(),
+            why = aside.why,
+            "the session store cannot be used, and another is begun; clients initialize again"
+        );
+    }
+    Ok(Some(Arc::new(KeptSessions {
+        store: opened.store,
+        found: Mutex::new(opened.sessions),
+    })))
+}
+
+impl KeptSessions {
+    /// Waits, for a while at most, until the next process would find what this one knows.
+    pub(super) async fn close(&self) {
+        if tokio::time::timeout(CLOSING, self.store.settled())
+            .await
+            .is_err()
+        {
+            tracing::error!("sessions could not be stored; their clients initialize again");
+        }
+    }
+}
+
+/// The part of `/health` about sessions: problems of their store, and sessions refused lately. Does not
+/// hold the store open.
+pub(super) fn component(kept: Option<&Arc<KeptSessions>>, live: &Arc<LiveSessions>) -> Component {
+    let kept = kept.map(Arc::downgrade);
+    let live = Arc::clone(live);
+    Component::new(move || {
+        let store = kept.as_ref().and_then(|it| it.upgrade()?.store.trouble());
+        let overview = live.get().map(SessionDesk::overview);
+        let full = overview.filter(|it| it.full_since.is_some_and(|since| since < FULL));
+        let troubles: Vec<_> = store
+            .map(|why| format!("cannot be stored: {why}"))
+            .into_iter()
+            .chain(full.map(too_many))
+            .collect();
+        ComponentState {
+            name: COMPONENT,
+            ok: troubles.is_empty(),
+            detail: (!troubles.is_empty()).then(|| troubles.join("; ")),
+        }
+    })
+}
+
+fn too_many(of: SessionOverview) -> String {
+    let SessionOverview {
+        open,
+        max,
+        max_per_principal,
+        evicted,
+        refused,
+        full_since,
+    } = of;
+    let ago = full_since.unwrap_or_default().as_secs();
+    format!(
+        "there was no room for another {ago} s ago: {open} are open, of {max} (`http.max_sessions`) and \
+         of {max_per_principal} of one client (`http.limits.max_sessions_per_client`); since the start \
+         {evicted} that were idle longest were ended for others, and {refused} were refused"
+    )
+}
+
+impl KeepSessions for KeptSessions {
+    fn load(&self) -> Vec<KeptSession> {
+        let found = std::mem::take(&mut *self.found.lock().unwrap_or_else(PoisonError::into_inner));
+        let (all, mut kept) = (found.len(), Vec::with_capacity(found.len()));
+        for record in found {
+            let id = record.id.clone();
+            match decode(record) {
+                Some(session) => kept.push(session),
+                None => self.store.remove(&id),
+            }
+        }
+        if kept.len() < all {
+            let unreadable = all - kept.len();
+            tracing::warn!(unreadable, "sessions were not restored");
+        }
+        kept
+    }
+
+    fn put(&self, session: &KeptSession) {
+        self.store.put(SessionRecord {
+            id: session.id.to_string(),
+            principal: session.principal.to_string(),
+            state: encode(&session.state),
+            lives: session.lives,
+            last_used_ms: milliseconds(session.last_used),
+        });
+    }
+
+    fn touch(&self, id: &str, last_used: SystemTime) {
+        self.store.touch(id, milliseconds(last_used));
+    }
+
+    fn remove(&self, id: &str) {
+        self.store.remove(id);
+    }
+
+    fn settled(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.store.settled())
+    }
+}
+
+/// How a session is written. Members may be added, and none changed: what an older version does not
+/// know it must be able to do without.
+#[derive(Serialize, Deserialize)]
+struct State {
+    version: String,
+    /// Asked for as `"1.0"`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    founding: bool,
+    capabilities: ClientCapabilities,
+    log_level: LoggingLevel,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    resources: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tasks: Vec<String>,
+}
+
+fn encode(state: &SessionState) -> String {
+    let state = State {
+        version: state.version.as_str().to_owned(),
+        founding: state.is_founding,
+        capabilities: state.capabilities.clone(),
+        log_level: state.log_level,
+        resources: state.resources.clone(),
+        tasks: state.tasks.clone(),
+    };
+    // A text that cannot be read is a session that is not restored.
+    serde_json::to_string(&state).unwrap_or_default()
+}
+
+fn decode(record: SessionRecord) -> Option<KeptSession> {
+    let state: State = serde_json::from_str(&record.state).ok()?;
+    let version = state.version.parse::<ProtocolVersion>().ok()?;
+    (version.era() == Era::Legacy).then(|| KeptSession {
+        id: record.id.into(),
+        principal: record.principal.into(),
+        state: SessionState {
+            version,
+            is_founding: state.founding,
+            capabilities: state.capabilities,
+            log_level: state.log_level,
+            resources: state.resources,
+            tasks: state.tasks,
+        },
+        lives: record.lives,
+        last_used: UNIX_EPOCH
+            .checked_add(Duration::from_millis(record.last_used_ms))
+            .unwrap_or(UNIX_EPOCH),
+    })
+}
+
+fn milliseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(state: &str) -> SessionRecord {
+        SessionRecord {
+            id: "5f2c".to_owned(),
+            principal: "alice".to_owned(),
+            state: state.to_owned(),
+            lives: 7,
+            last_used_ms: 1_790_000_000_000,
+        }
+    }
+
+    #[test]
+    fn a_session_is_read_as_it_was_written() {
+        let capabilities = r#"{"roots":{"listChanged":true},"elicitation":{"form":{},"url":{}}}"#;
+        let founding = ("2024-11-05", true);
+        let dated = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"].map(|it| (it, false));
+        for (version, is_founding) in dated.into_iter().chain([founding]) {
+            let state = SessionState {
+                version: version.parse().unwrap(),
+                is_founding,
+                capabilities: serde_json::from_str(capabilities).unwrap(),
+                log_level: LoggingLevel::Warning,
+                resources: vec!["skill://a/b".to_owned()],
+                tasks: vec!["one".to_owned(), "two".to_owned()],
+            };
+            let read = decode(record(&encode(&state))).unwrap();
+            assert_eq!(read.state, state);
+            assert_eq!(
+                (&*read.id, &*read.principal, read.lives),
+                ("5f2c", "alice", 7)
+            );
+            assert_eq!(milliseconds(read.last_used), 1_790_000_000_000);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_gone_on_with_is_not_read() {
+        let good = r#"{"version":"2025-06-18","capabilities":{},"log_level":"info","later":1}"#;
+        assert!(
+            decode(record(good)).is_some(),
+            "whatever else is known of it"
+        );
+        for bad in [
+            "",
+            "{}",
+            &good.replace("2025-06-18", "2026-07-28"),
+            &good.replace("2025-06-18", "2099-01-01"),
+            &good.replace("info", "loud"),
+            &good.replace("{}", "7"),
+        ] {
+            assert!(decode(record(bad)).is_none(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! Where calls are recorded and counted: in a file of this server, or in a database that several
+//! servers share.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gateway::{Component, ComponentState, Gateway, system_clock};
+use governance::{Calendar, Kind, MemoryQuota, Micros, Policy, Seed, Timestamp};
+use ledger::{
+    CheckpointOptions, Checkpoints, Continuity, ContinuityError, Durability, LedgerReader,
+    LedgerStore, Note, NoteKind, OpenError, PostgresLedger, PostgresOptions, PostgresReader,
+    ReadLedger, Recorder, RecorderOptions, SealedEvery, SigningKey, SqliteLedger, check_continuity,
+};
+use quota_postgres::{PostgresQuota, QuotaOptions};
+use serde_json::json;
+
+use super::quotas::Quotas;
+use crate::Failure;
+use config::{Config, Environment};
+
+/// What this program serves with.
+pub(super) type ServedGateway = Gateway<Quotas>;
+
+/// Time for which a killed process may still hold its ledger.
+const UNLOCKING: Duration = Duration::from_millis(500);
+
+/// The record and the counters.
+#[derive(Debug)]
+pub(super) struct Stores {
+    pub(super) recorder: Recorder,
+    pub(super) quotas: Quotas,
+}
+
+/// Another server has the ledger.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{why}; every server needs a ledger of its own: set ledger.path, or MCP_SERVER_LEDGER__PATH where \
+     clients share a configuration"
+)]
+pub(super) struct LedgerInUse {
+    pub(super) why: String,
+}
+
+/// The ledger is not the one that the file of checkpoints is of.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0}. Put back the ledger and the checkpoints that belong together; if this ledger is to be gone \
+     on with all the same: `owlclaw-mcp ledger accept-rollback --by NAME --reason TEXT`, which is \
+     put on record"
+)]
+struct NotContinued(ContinuityError);
+
+/// Opens both. `policy` says what is worth counting of what the ledger remembers.
+pub(super) async fn open(config: &Config, policy: &Policy) -> Result<Stores, Failure> {
+    if let Some(url) = database(config)? {
+        return open_database(config, &url).await;
+    }
+    let quotas = MemoryQuota::new(config.governance.max_clients);
+    let recorder = open_file(config, policy, &quotas)?;
+    Ok(Stores {
+        recorder,
+        quotas: Quotas::memory(quotas),
+    })
+}
+
+/// Opens the ledger to read it, also beside a server that writes to it.
+///
+/// # Errors
+///
+/// When the ledger cannot be read.
+pub fn open_reader(config: &Config) -> Result<Box<dyn ReadLedger + Send>, Failure> {
+    Ok(match database(config)? {
+        Some(url) => Box::new(PostgresReader::open(&database_options(config, &url)?)?),
+        None => Box::new(LedgerReader::open(&config.ledger.path)?),
+    })
+}
+
+/// The address of the database, if there is one; it may hold a password.
+///
+/// # Errors
+///
+/// When the address refers to a variable that is not set.
+pub fn database(config: &Config) -> Result<Option<String>, Failure> {
+    let Some(url) = &config.ledger.url else {
+        return Ok(None);
+    };
+    match url.reveal(&Environment::of_process()) {
+        Some(url) => Ok(Some(url)),
+        None => Err("ledger.url refers to a variable that is not there, or is empty".into()),
+    }
+}
+
+/// How the database at this address is used.
+///
+/// # Errors
+///
+/// When the TLS files of the configuration cannot be read.
+pub fn database_options(config: &Config, url: &str) -> Result<PostgresOptions, Failure> {
+    let options = PostgresOptions::new(url)?;
+    Ok(options.with_durability(durability(config)))
+}
+
+/// What `/health` calls the counters.
+pub(super) const QUOTAS: &str = "quotas";
+
+/// What `/health` says of the counters.
+pub(super) fn quota_component(quotas: Arc<Quotas>) -> Component {
+    Component::new(move || {
+        let ok = quotas.is_available();
+        ComponentState {
+            name: QUOTAS,
+            ok,
+            detail: (!ok).then(|| "use cannot be counted, so that no call is admitted".to_owned()),
+        }
+    })
+}
+
+/// Name in `/health` of the table of counted clients.
+pub(super) const CLIENTS: &str = "clients";
+
+/// Time for which `/health` reports refused newcomers after the last one.
+const CROWDED_MS: u64 = 60 * 1_000;
+
+/// The part of `/health` about counted clients; `None` where they have no bound.
+pub(super) fn crowd_component(quotas: Arc<Quotas>) -> Option<Component> {
+    quotas.crowd()?;
+    Some(Component::new(move || {
+        let refused = quotas.crowd().filter(|crowd| {
+            let now_ms = system_clock() / 1_000;
+            now_ms.saturating_sub(crowd.refused_at.0) < CROWDED_MS
+        });
+        ComponentState {
+            name: CLIENTS,
+            ok: refused.is_none(),
+            detail: refused.map(|crowd| {
+                format!(
+                    "newcomers are refused: the use of {} clients is counted, of at most {} that the \
+                     configuration does not name, and none can be forgotten before its limits have \
+                     room again; raise governance.max_clients, or have clients identify themselves",
+                    crowd.strangers, crowd.max_strangers
+                )
+            }),
+        }
+    }))
+}
+
+/// Compares the ledger with its file of checkpoints; `None` where there is no such file.
+///
+/// # Errors
+///
+/// When a server must not continue the ledger.
+pub fn continuity(config: &Config) -> Result<Option<Continuity>, Failure> {
+    let Some(file) = checkpoints_file(config) else {
+        return Ok(None);
+    };
+    let mut reader = match config.ledger.url.is_none() && !config.ledger.path.exists() {
+        true => None,
+        false => Some(open_reader(config)?),
+    };
+    let ledger = reader.as_mut().map(|it| it.as_mut() as &mut dyn ReadLedger);
+    let checked = check_continuity(ledger, &file).map_err(|error| match error {
+        // These say nothing of what was done to it.
+        ContinuityError::File { .. } | ContinuityError::Ledger(_) => Failure::from(error),
+        error => NotContinued(error).into(),
+    })?;
+    if let Some(from) = &checked.moved_from {
+        tracing::warn!(
+            from = %from.display(),
+            to = %file.display(),
+            "checkpoints of the ledger go into another file than before: keep both"
+        );
+    }
+    Ok(Some(checked))
+}
+
+/// The file that checkpoints are written to; a database has no place beside it.
+pub(super) fn checkpoints_file(config: &Config) -> Option<PathBuf> {
+    match config.ledger.url {
+        Some(_) => config.ledger.checkpoint.file.clone(),
+        None => Some(config.ledger.checkpoints_file()),
+    }
+}
+
+/// Goes on with a ledger that is not the one that its file of checkpoints is of: puts on record who
+/// says so and why, and sets the file aside. Tells what was wrong, and where the file is now.
+///
+/// # Errors
+///
+/// When nothing is wrong, a server has the ledger, or it cannot be written.
+pub async fn accept_rollback(
+    config: &Config,
+    by: &str,
+    reason: &str,
+) -> Result<(String, Option<PathBuf>), Failure> {
+    let checked = match checkpoints_file(config) {
+        Some(file) => continuity_error(config, file).await?,
+        None => None,
+    };
+    let Some((file, error)) = checked else {
+        return Err(
+            "the ledger goes on from where its checkpoints say that it was: there is \
+                    nothing to accept"
+                .into(),
+        );
+    };
+    let recorder = match database(config)? {
+        Some(url) => {
+            let database = database_options(config, &url)?;
+            let store =
+                tokio::task::spawn_blocking(move || PostgresLedger::open(&database)).await??;
+            let checkpoints = Checkpoints::new(unfiled(config, true)?);
+            Recorder::spawn_witnessed(store, options(config), checkpoints)?
+        }
+        None => {
+            let store = SqliteLedger::open(&config.ledger.path, durability(config))?;
+            let checkpoints = Checkpoints::new(unfiled(config, false)?);
+            Recorder::spawn_witnessed(store, options(config), checkpoints)?
+        }
+    };
+    let now_us = system_clock();
+    let aside = file.exists().then(|| {
+        let mut name = file.as_os_str().to_owned();
+        name.push(format!(".{}", now_us / 1_000_000));
+        PathBuf::from(name)
+    });
+    let what = error.to_string();
+    let detail = json!({ "reason": reason, "what": what, "file": file, "set_aside": aside });
+    let note = Note {
+        actor: by,
+        detail: &detail.to_string(),
+        ..Note::new(now_us, NoteKind::ROLLBACK_ACCEPTED)
+    };
+    recorder.note(&note).await?;
+    recorder.close().await?;
+    // Last: as long as it is there, nobody goes on without a word.
+    if let Some(aside) = &aside {
+        std::fs::rename(&file, aside)
+            .map_err(|error| format!("{} cannot be set aside: {error}", file.display()))?;
+    }
+    Ok((what, aside))
+}
+
+/// The contradiction between a ledger and this file of its checkpoints, if there is one.
+async fn continuity_error(
+    config: &Config,
+    file: PathBuf,
+) -> Result<Option<(PathBuf, ContinuityError)>, Failure> {
+    let config = config.clone();
+    let checked = tokio::task::spawn_blocking(move || continuity(&config)).await?;
+    match checked.map_err(|failure| failure.downcast::<NotContinued>()) {
+        Ok(_) => Ok(None),
+        Err(Ok(wrong)) => Ok(Some((file, wrong.0))),
+        Err(Err(failure)) => Err(failure),
+    }
+}
+
+/// Interval of the checkpoints of one server; several that share a ledger make checkpoints
+/// independently.
+pub fn sealed_every(config: &Config) -> Option<SealedEvery> {
+    let checkpoint = &config.ledger.checkpoint;
+    config.ledger.url.is_none().then(|| SealedEvery {
+        entries: entries_between(checkpoint),
+        interval: time_between(checkpoint),
+    })
+}
+
+async fn open_database(config: &Config, url: &str) -> Result<Stores, Failure> {
+    // What calls have cost is settled with their ends, in one transaction.
+    let database = database_options(config, url)?.with_charges(quota_postgres::SETTLEMENTS);
+    let whole = config.clone();
+    // It blocks, and what it waits for is elsewhere.
+    let store = tokio::task::spawn_blocking(move || {
+        let store = PostgresLedger::open(&database)?;
+        continuity(&whole)?;
+        Ok::<_, Failure>(store)
+    })
+    .await??;
+    let quotas = PostgresQuota::open(url, QuotaOptions::default()).await?;
+    let recorder = Recorder::spawn_witnessed(store, options(config), checkpoints(config, true)?)?;
+    Ok(Stores {
+        recorder,
+        quotas: Quotas::postgres(quotas),
+    })
+}
+
+fn open_file(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<Recorder, Failure> {
+    let path = &config.ledger.path;
+    if !path.exists() {
+        continuity(config)?;
+    }
+    let mut opened = SqliteLedger::open(path, durability(config));
+    let until = Instant::now() + UNLOCKING;
+    while let Err(OpenError::Locked { .. }) = opened
+        && Instant::now() < until
+    {
+        std::thread::sleep(UNLOCKING / 20);
+        opened = SqliteLedger::open(path, durability(config));
+    }
+    let store = opened.map_err(|error| match error {
+        OpenError::Locked { .. } => Failure::from(LedgerInUse {
+            why: error.to_string(),
+        }),
+        error => error.into(),
+    })?;
+    continuity(config)?;
+    let interrupted = store.interrupted().len();
+    if 0 < interrupted {
+        tracing::warn!(
+            calls = interrupted,
+            "calls were cut short when the server ended last; they are recorded as unknown"
+        );
+    }
+    seed(&mut LedgerReader::open(path)?, policy, quota)?;
+    let checkpoints = checkpoints(config, false)?;
+    Ok(Recorder::spawn_witnessed(
+        store,
+        options(config),
+        checkpoints,
+    )?)
+}
+
+/// When the ledger is sealed, and with what. `shared` says that other servers append to it.
+fn checkpoints(config: &Config, shared: bool) -> Result<Checkpoints, Failure> {
+    Ok(Checkpoints::new(CheckpointOptions {
+        file: checkpoints_file(config),
+        ..unfiled(config, shared)?
+    }))
+}
+
+/// The same, in the ledger alone.
+fn unfiled(config: &Config, shared: bool) -> Result<CheckpointOptions, Failure> {
+    let checkpoint = &config.ledger.checkpoint;
+    let key = match &checkpoint.key {
+        Some(path) => Some(Arc::new(SigningKey::load(path)?)),
+        None => None,
+    };
+    Ok(CheckpointOptions {
+        entries: entries_between(checkpoint),
+        interval: time_between(checkpoint),
+        file: None,
+        key,
+        shared,
+        max_unwritten: options(config).max_unwritten,
+    })
+}
+
+/// Zero is never.
+fn entries_between(checkpoint: &config::Checkpoint) -> u64 {
+    match checkpoint.entries {
+        0 => u64::MAX,
+        entries => entries,
+    }
+}
+
+/// Zero is never.
+fn time_between(checkpoint: &config::Checkpoint) -> Duration {
+    match checkpoint.minutes {
+        0 => Duration::MAX,
+        minutes => Duration::from_secs(minutes * 60),
+    }
+}
+
+fn durability(config: &Config) -> Durability {
+    match config.ledger.durability {
+        config::Durability::Strict => Durability::Strict,
+        config::Durability::Relaxed => Durability::Relaxed,
+    }
+}
+
+fn options(config: &Config) -> RecorderOptions {
+    RecorderOptions {
+        // As clients are answered, by the table of docs/errors.md.
+        claim_refusal_code: Some(-32003),
+        durability: durability(config),
+        max_wait: Duration::from_secs(config.ledger.max_wait_seconds),
+        ..RecorderOptions::default()
+    }
+}
+
+/// Counts what the ledger remembers, so that a restart frees nobody's quota: the whole month for
+/// budgets, and the last day call by call as far as limits can tell.
+pub(super) fn seed(
+    reader: &mut dyn ReadLedger,
+    policy: &Policy,
+    quota: &MemoryQuota,
+) -> Result<(), Failure> {
+    const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
+    let now_us = system_clock();
+    let now = Timestamp(now_us / 1_000);
+    let month_us = Calendar::utc().month_of(now).start.0 * 1_000;
+    let since_us = policy.counts_since(now).0 * 1_000;
+    let day_us = now_us.saturating_sub(DAY_US);
+    let minute_us = now_us.saturating_sub(60 * 1_000_000);
+    // The nearer the past, the finer: limits look at a minute and a day, budgets at the month, and
+    // cooldowns at the last use however long ago.
+    let mut usage = Vec::new();
+    // Each all in one, which is what ledgers have sums for.
+    let before_us = month_us.min(day_us);
+    if since_us < before_us {
+        usage.extend(reader.usage_between(since_us..before_us, Duration::MAX)?);
+    }
+    if month_us < day_us {
+        usage.extend(reader.usage_between(month_us..day_us, Duration::MAX)?);
+    }
+    usage.extend(reader.usage_between(day_us..minute_us, Duration::from_secs(60))?);
+    usage.extend(reader.usage_between(minute_us..u64::MAX, Duration::from_secs(1))?);
+    // What clients do to tasks counts towards nothing. Prompts count as what is read.
+    let counted = usage.iter();
+    let counted = counted.filter(|used| !used.capability.starts_with("task/"));
+    let seeds = counted.map(|used| Seed {
+        principal: &used.principal,
+        capability: &used.capability,
+        kind: match used.kind {
+            ledger::Kind::Tool => Kind::Tool,
+            ledger::Kind::Resource | ledger::Kind::Other => Kind::Resource,
+        },
+        at: Timestamp(used.latest_us / 1_000),
+        calls: u32::try_from(used.calls).unwrap_or(u32::MAX),
+        cost: Micros(used.cost_micros),
+    });
+    quota.seed(policy, now, seeds);
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! Sends traces, where the configuration says where to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gateway::{Metrics, ReadingKind, Tracing};
+use telemetry::{Telemetry, TelemetryOptions};
+
+use crate::Failure;
+use config::Environment;
+
+/// How long what waits may take when the server ends.
+pub(super) const LAST_SPANS: Duration = Duration::from_secs(1);
+
+/// What sends traces; `None` if nobody wants any.
+pub(super) fn start(config: &config::Telemetry) -> Result<Option<Arc<Telemetry>>, Failure> {
+    let otlp = &config.otlp;
+    let Some(endpoint) = &otlp.endpoint else {
+        return Ok(None);
+    };
+    let headers = otlp.headers(&Environment::of_process());
+    let headers = headers.map_err(|name| {
+        Failure::from(format!(
+            "telemetry.otlp.headers.{name} cannot be sent: does it refer to a variable that is not set?"
+        ))
+    })?;
+    let authorities = match &otlp.ca_file {
+        Some(path) => std::fs::read(path).map_err(|error| {
+            let path = path.display();
+            Failure::from(format!(
+                "telemetry.otlp.ca_file: {path} cannot be read: {error}"
+            ))
+        })?,
+        None => Vec::new(),
+    };
+    let resource = config.resource.iter();
+    let telemetry = Telemetry::start(TelemetryOptions {
+        endpoint: endpoint.clone(),
+        headers,
+        timeout: Duration::from_secs(otlp.timeout_seconds),
+        authorities,
+        service_name: config.service_name.clone(),
+        service_version: env!("CARGO_PKG_VERSION").to_owned(),
+        sample_ratio: config.ratio(),
+        resource: resource
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect(),
+    })?;
+    Ok(Some(Arc::new(telemetry)))
+}
+
+/// Adds what becomes of spans to the server's metrics.
+pub(super) fn count(telemetry: &Arc<Telemetry>, metrics: &Metrics) {
+    let counted = Arc::clone(telemetry);
+    metrics.read(
+        ReadingKind::Counter,
+        "owlclaw_mcp_spans_total",
+        "Spans that have ended, by what has become of them.",
+        &["outcome"],
+        move |samples| {
+            let stats = counted.stats();
+            for (outcome, count) in [
+                ("sent", stats.sent),
+                ("dropped", stats.dropped),
+                ("failed", stats.failed),
+            ] {
+                samples.push(&[outcome], u32::try_from(count).unwrap_or(u32::MAX).into());
+            }
+        },
+    );
+    let queued = Arc::clone(telemetry);
+    metrics.read_one(
+        ReadingKind::Gauge,
+        "owlclaw_mcp_spans_queued",
+        "Spans that wait to be sent.",
+        move || {
+            u32::try_from(queued.stats().queued)
+                .unwrap_or(u32::MAX)
+                .into()
+        },
+    );
+}
+
+/// How requests are traced, for what [`start`] has made.
+pub(super) fn tracing(telemetry: &Telemetry, config: &config::Telemetry) -> Tracing {
+    Tracing {
+        tracer: telemetry.tracer(),
+        capture: match config.capture {
+            config::Capture::None => gateway::Capture::None,
+            config::Capture::Redacted => gateway::Capture::Redacted,
+        },
+    }
+}
