@@ -32,9 +32,12 @@ const STANDING: &[(&str, &str)] = &[
     ("quota-postgres", "batch node queue store"),
     ("session-store", "table waiting"),
     (
-        "owlclaw-mcp",
-        "calling cli client_config command doctor inspect serve",
+        "config",
+        "alerts application coerce commands environment governance identity interpolate model owlclaw record rules secret shape telemetry tls",
     ),
+    ("operator", "inspect request"),
+    ("server", "alerts build list"),
+    ("server", "commands services sources"),
 ];
 
 /// Segments of a module's or an item's path, without `crate`.
