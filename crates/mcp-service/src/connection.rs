@@ -1,5 +1,5 @@
 use crate::{
-    GivingUp, Outbox, Principal, ask::Questions, resume::Watcher, subscriptions::Subscription,
+    GivingUp, Outbox, Principal, questions::Questions, resume::Watcher, subscriptions::Subscription,
 };
 use futures_util::future::AbortHandle;
 use jsonrpc_core::Id;

@@ -1,6 +1,7 @@
 mod handle;
 mod listen;
 mod place;
+mod resume;
 
 pub use self::handle::panic_text;
 

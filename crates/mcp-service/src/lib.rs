@@ -24,13 +24,13 @@ mod giving_up;
 mod observe;
 mod outbox;
 mod principal;
+mod questions;
 mod resume;
 mod service;
 mod slots;
 mod subscriptions;
 
 pub use crate::{
-    ask::AskError,
     connection::{Connection, TransportKind},
     context::{LogReporter, ProgressReporter, RequestCx, StreamRelease},
     engine::{Engine, EngineLimits, ServerIdentity, panic_text},
@@ -41,6 +41,7 @@ pub use crate::{
     observe::{Answered, Observe},
     outbox::{HeldAnswer, Outbox, OutboxError},
     principal::{Kept, Principal},
+    questions::AskError,
     resume::SessionState,
     service::Service,
     slots::{Slot, Slots},

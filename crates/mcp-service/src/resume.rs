@@ -1,14 +1,11 @@
 //! Legacy sessions that outlive the process they began in.
 
-use crate::{Change, Connection, Engine, McpError, Principal, Service, TooManySubscriptions};
+use crate::{Connection, Principal};
 use mcp_protocol::{
     ProtocolVersion, Session,
-    model::{ClientCapabilities, ClientRequest, LoggingLevel, ServerResult, SubscriptionFilter},
+    model::{ClientCapabilities, LoggingLevel},
 };
-use std::{
-    fmt,
-    sync::{Arc, OnceLock},
-};
+use std::{fmt, sync::OnceLock};
 
 /// What has to be known of a legacy session to go on with it in another process. Whose it is, is for
 /// whoever keeps it to know.
@@ -88,50 +85,5 @@ impl Connection {
         if self.principal == *principal {
             self.seen_as(principal);
         }
-    }
-}
-
-impl<S> Engine<S>
-where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
-{
-    /// Goes on with a legacy session on `connection`, on which nothing has been agreed yet. What it may
-    /// have missed in between is announced again: whoever was away must look anew.
-    ///
-    /// # Errors
-    ///
-    /// [`TooManySubscriptions`], and the connection is as it was.
-    pub fn resume(
-        &self,
-        connection: &Arc<Connection>,
-        state: SessionState,
-    ) -> Result<(), TooManySubscriptions> {
-        let filter = SubscriptionFilter {
-            resource_subscriptions: state.resources,
-            task_ids: state.tasks,
-            ..self.legacy_filter()
-        };
-        let lists = [Change::Tools, Change::Prompts, Change::Resources];
-        let resources = filter.resource_subscriptions.clone();
-        let resources = resources.into_iter().map(Change::Resource);
-        let missed = lists.into_iter().chain(resources);
-        let subscription = self.subscriptions().add(
-            connection.principal().clone(),
-            filter,
-            state.version,
-            None,
-            connection.outbox().clone(),
-        )?;
-        for change in missed {
-            subscription.tell(&change);
-        }
-        *connection.session() = Session::Legacy {
-            version: state.version,
-            is_founding: state.is_founding,
-            capabilities: state.capabilities,
-        };
-        connection.set_log_level(state.log_level);
-        *connection.subscription() = Some(subscription);
-        Ok(())
     }
 }

@@ -1,0 +1,53 @@
+//! Legacy sessions of an earlier process, continued by this one.
+
+use crate::{Change, Connection, Engine, McpError, Service, SessionState, TooManySubscriptions};
+use mcp_protocol::{
+    Session,
+    model::{ClientRequest, ServerResult, SubscriptionFilter},
+};
+use std::sync::Arc;
+
+impl<S> Engine<S>
+where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+{
+    /// Goes on with a legacy session on `connection`, on which nothing has been agreed yet. What it may
+    /// have missed in between is announced again: whoever was away must look anew.
+    ///
+    /// # Errors
+    ///
+    /// [`TooManySubscriptions`], and the connection is as it was.
+    pub fn resume(
+        &self,
+        connection: &Arc<Connection>,
+        state: SessionState,
+    ) -> Result<(), TooManySubscriptions> {
+        let filter = SubscriptionFilter {
+            resource_subscriptions: state.resources,
+            task_ids: state.tasks,
+            ..self.legacy_filter()
+        };
+        let lists = [Change::Tools, Change::Prompts, Change::Resources];
+        let resources = filter.resource_subscriptions.clone();
+        let resources = resources.into_iter().map(Change::Resource);
+        let missed = lists.into_iter().chain(resources);
+        let subscription = self.subscriptions().add(
+            connection.principal().clone(),
+            filter,
+            state.version,
+            None,
+            connection.outbox().clone(),
+        )?;
+        for change in missed {
+            subscription.tell(&change);
+        }
+        *connection.session() = Session::Legacy {
+            version: state.version,
+            is_founding: state.is_founding,
+            capabilities: state.capabilities,
+        };
+        connection.set_log_level(state.log_level);
+        *connection.subscription() = Some(subscription);
+        Ok(())
+    }
+}
