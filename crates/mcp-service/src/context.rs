@@ -1,4 +1,10 @@
-use crate::{Connection, HeldAnswer, Outbox, Principal, TransportKind};
+pub(crate) mod ask;
+
+use crate::{
+    outgoing::outbox::{HeldAnswer, Outbox},
+    principal::Principal,
+    session::connection::{Connection, TransportKind},
+};
 use jsonrpc_core::{Frame, Id, Message, RawJson};
 use mcp_protocol::{
     Era, ProtocolVersion, TraceContext, encode_notification,

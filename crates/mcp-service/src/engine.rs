@@ -1,3 +1,6 @@
+pub(crate) mod exchange;
+pub(crate) mod observe;
+
 mod handle;
 mod listen;
 mod place;
@@ -7,9 +10,21 @@ pub use self::handle::panic_text;
 
 use self::place::Place;
 use crate::{
-    Accepted, Answer, Answered, Change, Connection, Exchange, GivingUp, McpError, Observe, Outbox,
-    Principal, Reply, RequestCx, Service, Slots, SubscriptionLimits, Subscriptions,
-    TooManySubscriptions, TransportKind, context::Origin,
+    context::{Origin, RequestCx},
+    engine::{
+        exchange::{Accepted, Answer, Exchange, Reply},
+        observe::{Answered, Observe},
+    },
+    error::McpError,
+    giving_up::GivingUp,
+    outgoing::{
+        outbox::Outbox,
+        subscriptions::{Change, SubscriptionLimits, Subscriptions, TooManySubscriptions},
+    },
+    principal::Principal,
+    service::Service,
+    session::connection::{Connection, TransportKind},
+    slots::Slots,
 };
 use bytes::Bytes;
 use futures_util::future::{AbortHandle, Abortable, join_all};
@@ -169,7 +184,7 @@ where
 
     /// Has the service answer all running calls of all clients now. A transport whose requests belong to
     /// no connection calls it at the end of the time for running calls when it stops, and continues for
-    /// [`crate::LAST_ANSWERS`]; others call [`crate::Connection::give_up`].
+    /// [`crate::giving_up::LAST_ANSWERS`]; others call [`crate::session::connection::Connection::give_up`].
     pub fn give_up(&self) {
         if let Some(giving_up) = self.giving_up.get() {
             giving_up.give_up();

@@ -5,7 +5,7 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Time after [`crate::Engine::give_up`] or [`crate::Connection::give_up`] in which transports still send
+/// Time after [`crate::engine::Engine::give_up`] or [`crate::session::connection::Connection::give_up`] in which transports still send
 /// the answers.
 pub const LAST_ANSWERS: Duration = Duration::from_millis(500);
 

@@ -13,38 +13,39 @@
 //!   its cancellation may be the very next frame.
 //! * A panic in a service is caught, answered with `-32603` and logged; the connection lives on.
 
-mod ask;
-mod connection;
 mod context;
 mod engine;
 mod error;
-mod exchange;
 mod flood;
 mod giving_up;
-mod observe;
-mod outbox;
+mod outgoing;
 mod principal;
-mod questions;
-mod resume;
 mod service;
+mod session;
 mod slots;
-mod subscriptions;
 
 pub use crate::{
-    connection::{Connection, TransportKind},
     context::{LogReporter, ProgressReporter, RequestCx, StreamRelease},
-    engine::{Engine, EngineLimits, ServerIdentity, panic_text},
+    engine::{
+        Engine, EngineLimits, ServerIdentity,
+        exchange::{Accepted, Answer, Exchange, Reply},
+        observe::{Answered, Observe},
+        panic_text,
+    },
     error::McpError,
-    exchange::{Accepted, Answer, Exchange, Reply},
     flood::{Allowance, Floods},
     giving_up::{GivingUp, LAST_ANSWERS},
-    observe::{Answered, Observe},
-    outbox::{HeldAnswer, Outbox, OutboxError},
+    outgoing::{
+        outbox::{HeldAnswer, Outbox, OutboxError},
+        questions::AskError,
+        subscriptions::{Change, SubscriptionLimits, Subscriptions, TooManySubscriptions},
+    },
     principal::{Kept, Principal},
-    questions::AskError,
-    resume::SessionState,
     service::Service,
+    session::{
+        connection::{Connection, TransportKind},
+        state::SessionState,
+    },
     slots::{Slot, Slots},
-    subscriptions::{Change, SubscriptionLimits, Subscriptions, TooManySubscriptions},
 };
 pub use tower_layer::Layer;

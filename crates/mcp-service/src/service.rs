@@ -1,9 +1,9 @@
-use crate::RequestCx;
+use crate::context::RequestCx;
 
 /// An asynchronous function from a request, in a context, to a response.
 ///
 /// Unlike tower's, it takes `&self` and has no readiness: a transport must stay free to read a
-/// cancellation while every handler is busy, so bounds live in the [`crate::Engine`].
+/// cancellation while every handler is busy, so bounds live in the [`crate::engine::Engine`].
 ///
 /// # Cancel safety
 ///
@@ -12,7 +12,7 @@ use crate::RequestCx;
 pub trait Service<Req>: Send + Sync {
     /// What a call results in.
     type Response;
-    /// [`crate::McpError`] at the top; errors of the domain below it.
+    /// [`crate::error::McpError`] at the top; errors of the domain below it.
     type Error;
 
     /// Handles one request.

@@ -1,4 +1,4 @@
-use crate::Principal;
+use crate::principal::Principal;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},

@@ -1,7 +1,10 @@
 //! Carrying requests out: in a place, by the service, and whatever becomes of it with an answer.
 
 use super::{Engine, answered, place::Place, too_many};
-use crate::{Connection, McpError, Reply, RequestCx, Service};
+use crate::{
+    context::RequestCx, engine::exchange::Reply, error::McpError, service::Service,
+    session::connection::Connection,
+};
 use futures_util::{FutureExt, future::Either};
 use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
 use mcp_protocol::model::{ClientRequest, ServerResult};

@@ -1,5 +1,11 @@
 use super::{Engine, answered, too_many};
-use crate::{Answer, Change, McpError, Outbox, RequestCx, Service};
+use crate::{
+    context::RequestCx,
+    engine::exchange::Answer,
+    error::McpError,
+    outgoing::{outbox::Outbox, subscriptions::Change},
+    service::Service,
+};
 use jsonrpc_core::{ErrorCode, ErrorObject, Frame, Message};
 use mcp_protocol::{
     encode_notification,

@@ -1,5 +1,5 @@
 use super::{Engine, kept};
-use crate::{Principal, Slot};
+use crate::{principal::Principal, slots::Slot};
 use std::sync::{Arc, atomic::Ordering};
 
 /// One of the places for requests that run or wait.

@@ -1,6 +1,12 @@
 //! Legacy sessions of an earlier process, continued by this one.
 
-use crate::{Change, Connection, Engine, McpError, Service, SessionState, TooManySubscriptions};
+use crate::{
+    engine::Engine,
+    error::McpError,
+    outgoing::subscriptions::{Change, TooManySubscriptions},
+    service::Service,
+    session::{connection::Connection, state::SessionState},
+};
 use mcp_protocol::{
     Session,
     model::{ClientRequest, ServerResult, SubscriptionFilter},

@@ -1,4 +1,4 @@
-use crate::{Outbox, Principal};
+use crate::{outgoing::outbox::Outbox, principal::Principal};
 use jsonrpc_core::{Frame, Id, Message};
 use mcp_protocol::{
     ProtocolVersion, encode_notification,

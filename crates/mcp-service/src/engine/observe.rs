@@ -1,4 +1,4 @@
-use crate::{Principal, TransportKind};
+use crate::{principal::Principal, session::connection::TransportKind};
 use jsonrpc_core::{ErrorObject, Id};
 use mcp_protocol::{ProtocolVersion, TraceContext};
 use std::time::Duration;

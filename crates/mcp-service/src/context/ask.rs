@@ -1,6 +1,10 @@
 //! Questions to the client while one of its requests is handled.
 
-use crate::{AskError, Connection, Outbox, RequestCx};
+use crate::{
+    context::RequestCx,
+    outgoing::{outbox::Outbox, questions::AskError},
+    session::connection::Connection,
+};
 use jsonrpc_core::{Frame, Id, Message, RawJson};
 use mcp_protocol::{
     Era, ProtocolVersion, encode_input_request, encode_notification,

@@ -1,6 +1,6 @@
 //! Legacy sessions that outlive the process they began in.
 
-use crate::{Connection, Principal};
+use crate::{principal::Principal, session::connection::Connection};
 use mcp_protocol::{
     ProtocolVersion, Session,
     model::{ClientCapabilities, LoggingLevel},
@@ -20,7 +20,7 @@ pub struct SessionState {
     /// From which severity on it wants to hear log messages.
     pub log_level: LoggingLevel,
     /// The URIs of the resources that it has subscribed to, at most
-    /// [`SubscriptionLimits::max_resources`](crate::SubscriptionLimits::max_resources).
+    /// [`SubscriptionLimits::max_resources`](crate::outgoing::subscriptions::SubscriptionLimits::max_resources).
     pub resources: Vec<String>,
     /// The tasks that it hears of, as many at most.
     pub tasks: Vec<String>,

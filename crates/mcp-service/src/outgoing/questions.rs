@@ -1,6 +1,6 @@
 //! Requests of the server that a legacy client has not answered yet.
 
-use crate::OutboxError;
+use crate::outgoing::outbox::OutboxError;
 use jsonrpc_core::{ErrorObject, Id, RawJson};
 use mcp_protocol::model::ClientCapabilities;
 use std::{

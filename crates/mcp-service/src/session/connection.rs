@@ -1,5 +1,8 @@
 use crate::{
-    GivingUp, Outbox, Principal, questions::Questions, resume::Watcher, subscriptions::Subscription,
+    giving_up::GivingUp,
+    outgoing::{outbox::Outbox, questions::Questions, subscriptions::Subscription},
+    principal::Principal,
+    session::state::Watcher,
 };
 use futures_util::future::AbortHandle;
 use jsonrpc_core::Id;
@@ -118,7 +121,7 @@ impl Connection {
 
     /// Has the service answer all running calls of this connection now. Transports call it at the end of
     /// the time for running calls, after the client has left or the server was told to stop, and continue
-    /// for [`crate::LAST_ANSWERS`].
+    /// for [`crate::giving_up::LAST_ANSWERS`].
     pub fn give_up(&self) {
         self.giving_up.give_up();
     }
