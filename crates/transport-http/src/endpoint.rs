@@ -1,85 +1,29 @@
 //! From a request to a response.
 
 use crate::{
-    Authenticate, HttpOptions, Peer, PlainResponse, SideRequest,
-    accepting::Accepting,
-    activity::{Activity, Busy},
-    admission::Admission,
+    Authenticate, SideRequest,
+    activity::Busy,
     body::{Body, Events},
-    budget::Held,
+    caller::Caller,
     cors,
-    counts::Counts,
     expiry::Expiry,
-    forwarded,
-    guard::Guard,
     headers::Headers,
-    leftovers::Leftovers,
     old_sse, post, receive,
-    refusal::{refusal, refusal_with},
+    refusal::{Handled, method_not_allowed, refusal, refuse},
     replay::{EventId, OWN_STREAM},
     respond,
     running::Resumption,
-    sessions::{Session, SessionKind, Sessions},
-    upgrade,
+    sessions::Session,
+    upgrading,
 };
 use http::{
-    HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts,
+    HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, request::Parts,
 };
 use http_body::Body as _;
 use hyper::body::Incoming;
-use jsonrpc_core::{ErrorCode, ErrorObject};
 use mcp_protocol::model::{ClientRequest, ServerResult};
-use mcp_service::{Engine, McpError, Principal, Service};
-use serde_json::json;
-use std::{
-    convert::Infallible,
-    sync::{Arc, atomic::AtomicUsize},
-};
-
-/// What all listeners of a server share.
-#[derive(Debug)]
-pub(crate) struct Endpoint<S> {
-    pub(crate) engine: Arc<Engine<S>>,
-    pub(crate) options: HttpOptions,
-    pub(crate) sessions: Arc<Sessions>,
-    pub(crate) admission: Arc<Admission>,
-    /// What those are told who come by TLS, if anything.
-    pub(crate) strict_transport_security: Option<HeaderValue>,
-    pub(crate) listeners: AtomicUsize,
-    pub(crate) counts: Arc<Counts>,
-    /// What is held of bodies that are being read.
-    pub(crate) held: Held,
-    pub(crate) accepting: Accepting,
-}
-
-/// What the connections of one listener share.
-#[derive(Debug)]
-pub(crate) struct Listening<S> {
-    pub(crate) endpoint: Arc<Endpoint<S>>,
-    pub(crate) guard: Guard,
-    pub(crate) leftovers: Arc<Leftovers>,
-}
-
-/// One connection.
-#[derive(Debug)]
-pub(crate) struct Caller<S> {
-    pub(crate) listening: Arc<Listening<S>>,
-    pub(crate) peer: Peer,
-    /// Whether it is a proxy that is trusted, and so may speak for others.
-    pub(crate) via_proxy: bool,
-    pub(crate) activity: Arc<Activity>,
-}
-
-/// A response, or the refusal that takes its place. Boxed, because it is rare and large.
-pub(crate) type Handled<T = Response<Body>> = Result<T, Box<PlainResponse>>;
-
-/// Refuses a request.
-pub(crate) fn refuse<T>(
-    status: StatusCode,
-    why: impl Into<std::borrow::Cow<'static, str>>,
-) -> Handled<T> {
-    Err(Box::new(refusal(status, why)))
-}
+use mcp_service::{McpError, Principal, Service};
+use std::{convert::Infallible, sync::Arc};
 
 /// Answers one request. Dropped when the client hangs up.
 pub(crate) async fn handle<S>(
@@ -129,8 +73,8 @@ where
         Method::OPTIONS => Ok(cors::preflight(options, &parts.headers, origin.is_some())),
         _ if parts.uri.path() != options.path => match old_sse::route(options, parts.uri.path()) {
             Some(route) => old_sse::handle(caller, route, parts, &headers, body, busy).await,
-            None => match upgrade::route(caller, parts) {
-                Some(upgrade) => upgrade::handle(caller, upgrade, parts).await,
+            None => match upgrading::route(caller, parts) {
+                Some(upgrade) => upgrading::handle(caller, upgrade, parts).await,
                 None => side_route(caller, parts).await,
             },
         },
@@ -155,84 +99,7 @@ fn head_length(parts: &Parts) -> usize {
     lengths.sum::<usize>() + target
 }
 
-impl<S> Caller<S> {
-    /// Whoever a proxy speaks for in a request, if this is one that may.
-    fn behind(self: Arc<Self>, parts: &Parts) -> Arc<Self> {
-        if !self.via_proxy {
-            return self;
-        }
-        let options = self.options();
-        let (read, trusted) = (options.forwarded_header, &options.trusted_proxies);
-        Arc::new(Self {
-            listening: Arc::clone(&self.listening),
-            peer: forwarded::speaker(&parts.headers, read, &self.peer, trusted),
-            via_proxy: false,
-            activity: Arc::clone(&self.activity),
-        })
-    }
-
-    pub(crate) fn endpoint(&self) -> &Endpoint<S> {
-        &self.listening.endpoint
-    }
-
-    pub(crate) fn options(&self) -> &HttpOptions {
-        &self.listening.endpoint.options
-    }
-
-    pub(crate) async fn principal(&self, parts: &Parts) -> Handled<Principal> {
-        let authenticate = &self.options().authenticate;
-        authenticate.authenticate(parts, &self.peer).outcome().await
-    }
-
-    /// The live session the headers name, which must be `principal`'s; `None` if they name none.
-    pub(crate) fn session(
-        &self,
-        headers: &Headers<'_>,
-        principal: &Principal,
-    ) -> Handled<Option<Arc<Session>>> {
-        if headers.session.is_missing() {
-            return Ok(None);
-        }
-        let id = headers.session.text().unwrap_or_default();
-        self.session_of(SessionKind::Streamable, id, principal)
-            .map(Some)
-    }
-
-    /// The live session `id`, which must be of this kind and `principal`'s.
-    pub(crate) fn session_of(
-        &self,
-        kind: SessionKind,
-        id: &str,
-        principal: &Principal,
-    ) -> Handled<Arc<Session>> {
-        match self.endpoint().sessions.find(kind, id, principal) {
-            Some(session) => Ok(session),
-            None => refuse(
-                StatusCode::NOT_FOUND,
-                "there is no such session, or not any more; initialize a new one",
-            ),
-        }
-    }
-
-    /// A new session for `principal`.
-    pub(crate) fn open_session(
-        &self,
-        kind: SessionKind,
-        principal: &Principal,
-    ) -> Handled<Arc<Session>> {
-        self.endpoint()
-            .sessions
-            .open(kind, principal)
-            .map_err(|error| {
-                tracing::warn!(%principal, %error, "a session was refused");
-                let error = ErrorObject::new(ErrorCode::INTERNAL_ERROR, error.to_string())
-                    .with(&json!({ "retryable": true }));
-                Box::new(refusal_with(StatusCode::SERVICE_UNAVAILABLE, error))
-            })
-    }
-}
-
-async fn side_route<S>(caller: &Caller<S>, parts: &Parts) -> Handled {
+async fn side_route<S>(caller: &Caller<S>, parts: &Parts) -> Handled<Response<Body>> {
     let options = caller.options();
     let authenticate: &dyn Authenticate = &*options.authenticate;
     let request = SideRequest::new(parts, &caller.peer, authenticate);
@@ -255,7 +122,7 @@ async fn stream<S>(
     parts: &Parts,
     headers: &Headers<'_>,
     busy: Busy,
-) -> Handled {
+) -> Handled<Response<Body>> {
     let (session, principal) = legacy_session(caller, parts, headers).await?;
     if !headers.accept.stream {
         return refuse(
@@ -293,7 +160,11 @@ async fn stream<S>(
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// `DELETE`: ends a legacy session.
-async fn end_session<S>(caller: &Caller<S>, parts: &Parts, headers: &Headers<'_>) -> Handled {
+async fn end_session<S>(
+    caller: &Caller<S>,
+    parts: &Parts,
+    headers: &Headers<'_>,
+) -> Handled<Response<Body>> {
     let (session, _) = legacy_session(caller, parts, headers).await?;
     let sessions = &caller.endpoint().sessions;
     sessions.close(&session);
@@ -317,13 +188,4 @@ async fn legacy_session<S>(
         Some(session) => Ok((session, principal)),
         None => refuse(StatusCode::BAD_REQUEST, "`Mcp-Session-Id` is missing"),
     }
-}
-
-pub(crate) fn method_not_allowed(allowed: HeaderValue) -> Box<PlainResponse> {
-    let mut response = refusal(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "this method is not allowed here",
-    );
-    response.headers_mut().insert(header::ALLOW, allowed);
-    Box::new(response)
 }

@@ -63,6 +63,7 @@ mod arrival;
 mod authenticate;
 mod body;
 mod budget;
+mod caller;
 mod connected;
 mod connection;
 mod cors;
@@ -96,6 +97,7 @@ mod socket;
 mod threads;
 mod tls;
 mod upgrade;
+mod upgrading;
 mod write_timeout;
 
 pub use crate::{
@@ -104,7 +106,7 @@ pub use crate::{
     forwarded::ForwardedHeader,
     header_params::HeaderParams,
     kept::{KeepSessions, KeptSession},
-    listen::{Listen, UnixSocket},
+    listen::{Listen, StartError, UnixSocket},
     network::{Network, ParseNetworkError},
     options::{HttpLimits, HttpOptions},
     peer::Peer,
@@ -112,7 +114,7 @@ pub use crate::{
     server::{HttpServer, serve},
     sessions::{SessionDesk, SessionOverview, SessionRow},
     side_routes::{SideRequest, SideResponse, SideRoutes},
-    threads::{RunningServer, StartError, serve_on_threads},
+    threads::{RunningServer, serve_on_threads},
     tls::{Tls, TlsError, TlsFiles},
     upgrade::{Serving, Stopping, Upgrade, UpgradeRequest, Upgraded, UpgradedSocket},
 };

@@ -1,6 +1,5 @@
 //! Where a server listens.
 
-use crate::StartError;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::{
     io,
@@ -42,6 +41,32 @@ impl From<SocketAddr> for Listen {
             unix: None,
         }
     }
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address cannot be had.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The Unix socket cannot be had.
+    #[error("cannot listen on {}", path.display())]
+    Unix {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The system gave no thread, or none of what a runtime needs.
+    #[error("cannot start a thread to serve on")]
+    Thread(#[source] io::Error),
 }
 
 /// What one thread listens on, before it has a runtime.

@@ -6,11 +6,11 @@ use crate::{
     HttpOptions,
     activity::Busy,
     body::{Body, COMMENT, event},
-    endpoint::{Caller, Handled, method_not_allowed, refuse},
+    caller::Caller,
     expiry::Expiry,
     headers::{Accept, Headers},
     post,
-    refusal::about,
+    refusal::{Handled, about, method_not_allowed, refuse},
     respond,
     sessions::{Debt, SessionKind, Sessions, Streaming},
 };
@@ -65,7 +65,12 @@ where
 }
 
 /// `GET`: opens a session, whose stream begins with where to post.
-async fn open<S>(caller: &Caller<S>, parts: &Parts, headers: &Headers<'_>, busy: Busy) -> Handled {
+async fn open<S>(
+    caller: &Caller<S>,
+    parts: &Parts,
+    headers: &Headers<'_>,
+    busy: Busy,
+) -> Handled<Response<Body>> {
     refuse_modern(headers)?;
     let principal = caller.principal(parts).await?;
     if !headers.accept.stream {

@@ -2,8 +2,7 @@
 
 use crate::{
     budget::Share,
-    endpoint::{Handled, refuse},
-    refusal::refusal_with,
+    refusal::{Handled, refusal_with, refuse},
 };
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, StatusCode, header};

@@ -1,3 +1,5 @@
+//! Refusals of requests, with a JSON-RPC error as their body.
+
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use jsonrpc_core::{ErrorCode, ErrorObject, Frame, Id, Response as RpcResponse};
@@ -28,6 +30,24 @@ pub fn refusal_with(status: StatusCode, error: ErrorObject) -> PlainResponse {
         .insert(header::CONTENT_TYPE, APPLICATION_JSON);
     response.extensions_mut().insert(error);
     response
+}
+
+/// A response, or the refusal that takes its place. Boxed, because it is rare and large.
+pub(crate) type Handled<T> = Result<T, Box<PlainResponse>>;
+
+/// Refuses a request.
+pub(crate) fn refuse<T>(status: StatusCode, why: impl Into<Cow<'static, str>>) -> Handled<T> {
+    Err(Box::new(refusal(status, why)))
+}
+
+/// Refuses the method of a request, and names those that are allowed.
+pub(crate) fn method_not_allowed(allowed: HeaderValue) -> Box<PlainResponse> {
+    let mut response = refusal(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "this method is not allowed here",
+    );
+    response.headers_mut().insert(header::ALLOW, allowed);
+    Box::new(response)
 }
 
 /// The same refusal of a request that has been read: it has an id to be told by.

@@ -1,5 +1,5 @@
 use crate::{
-    HttpOptions, HttpServer, Listen,
+    HttpOptions, HttpServer, Listen, StartError,
     listen::{self, Bound, SocketFile},
 };
 use mcp_protocol::model::{ClientRequest, ServerResult};
@@ -8,7 +8,7 @@ use std::{
     fmt, io,
     net::SocketAddr,
     num::NonZeroUsize,
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     thread::{self, JoinHandle},
 };
@@ -16,32 +16,6 @@ use tokio::{
     runtime,
     sync::{oneshot, watch},
 };
-
-/// Why a server did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The address cannot be had.
-    #[error("cannot listen on {address}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why not.
-        #[source]
-        source: io::Error,
-    },
-    /// The Unix socket cannot be had.
-    #[error("cannot listen on {}", path.display())]
-    Unix {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        #[source]
-        source: io::Error,
-    },
-    /// The system gave no thread, or none of what a runtime needs.
-    #[error("cannot start a thread to serve on")]
-    Thread(#[source] io::Error),
-}
 
 /// A server on threads of its own. Dropping it stops it, without waiting.
 #[derive(Debug)]

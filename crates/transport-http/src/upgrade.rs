@@ -1,15 +1,8 @@
 //! Connections that go on with another protocol (RFC 9110 §7.8), of HTTP/1.1 alone: in HTTP/2 there
 //! is no such thing.
 
-use crate::{
-    Authenticate, Authenticated, Peer, PlainResponse,
-    endpoint::{Caller, Handled, refuse},
-    respond,
-    socket::Rewound,
-};
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Version, header, request::Parts,
-};
+use crate::{Authenticate, Authenticated, Peer, PlainResponse, socket::Rewound};
+use http::{HeaderMap, HeaderName, HeaderValue, request::Parts};
 use mcp_service::Principal;
 use std::{
     fmt, io,
@@ -39,10 +32,10 @@ pub trait Upgrade: Send + Sync + 'static {
 /// A request for another protocol. It can be kept: whoever serves a connection for long asks again
 /// from time to time who is at its other end.
 pub struct UpgradeRequest {
-    principal: Principal,
-    parts: Parts,
-    peer: Peer,
-    authenticate: Arc<dyn Authenticate>,
+    pub(crate) principal: Principal,
+    pub(crate) parts: Parts,
+    pub(crate) peer: Peer,
+    pub(crate) authenticate: Arc<dyn Authenticate>,
 }
 
 impl UpgradeRequest {
@@ -84,8 +77,8 @@ pub type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A change of protocol.
 pub struct Upgraded {
-    protocol: HeaderValue,
-    headers: HeaderMap,
+    pub(crate) protocol: HeaderValue,
+    pub(crate) headers: HeaderMap,
     serve: Box<dyn FnOnce(UpgradedSocket, Stopping) -> Serving + Send>,
 }
 
@@ -180,7 +173,7 @@ impl Stopping {
 pub(crate) struct Change(Mutex<Option<Upgraded>>);
 
 impl Change {
-    fn set(&self, upgraded: Upgraded) {
+    pub(crate) fn set(&self, upgraded: Upgraded) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgraded);
     }
 
@@ -188,49 +181,4 @@ impl Change {
         let mut change = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         change.take()
     }
-}
-
-/// Whether `parts` wants what is spoken elsewhere than at the endpoint.
-pub(crate) fn route<'a, S>(caller: &'a Caller<S>, parts: &Parts) -> Option<&'a dyn Upgrade> {
-    let upgrade = caller.options().upgrade.as_deref()?;
-    (parts.uri.path() == upgrade.path()).then_some(upgrade)
-}
-
-/// Answers a request for it.
-pub(crate) async fn handle<S>(caller: &Caller<S>, upgrade: &dyn Upgrade, parts: &Parts) -> Handled {
-    let principal = caller.principal(parts).await?;
-    if parts.version != Version::HTTP_11 {
-        return refuse(
-            StatusCode::BAD_REQUEST,
-            "a connection goes on with another protocol from HTTP/1.1 alone",
-        );
-    }
-    let length = parts.headers.get(header::CONTENT_LENGTH);
-    if parts.headers.contains_key(header::TRANSFER_ENCODING)
-        || length.is_some_and(|length| length != "0")
-    {
-        // It could be taken for the beginning of what comes afterwards.
-        return refuse(
-            StatusCode::BAD_REQUEST,
-            "a request for another protocol has no body here",
-        );
-    }
-    let mut request = Request::new(());
-    *request.method_mut() = parts.method.clone();
-    *request.uri_mut() = parts.uri.clone();
-    *request.version_mut() = parts.version;
-    *request.headers_mut() = parts.headers.clone();
-    let upgraded = upgrade.begin(UpgradeRequest {
-        principal,
-        parts: request.into_parts().0,
-        peer: caller.peer.again(),
-        authenticate: Arc::clone(&caller.options().authenticate),
-    })?;
-    let mut response = respond::empty(StatusCode::SWITCHING_PROTOCOLS);
-    let headers = response.headers_mut();
-    headers.extend(upgraded.headers.clone());
-    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-    headers.insert(header::UPGRADE, upgraded.protocol.clone());
-    caller.activity.change.set(upgraded);
-    Ok(response)
 }

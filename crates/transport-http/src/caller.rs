@@ -1,0 +1,132 @@
+//! What a request is handled with: the endpoint, the listener and the connection it came by.
+
+use crate::{
+    HttpOptions, Peer,
+    accepting::Accepting,
+    activity::Activity,
+    admission::Admission,
+    budget::Held,
+    counts::Counts,
+    forwarded,
+    guard::Guard,
+    headers::Headers,
+    leftovers::Leftovers,
+    refusal::{Handled, refusal_with, refuse},
+    sessions::{Session, SessionKind, Sessions},
+};
+use http::{HeaderValue, StatusCode, request::Parts};
+use jsonrpc_core::{ErrorCode, ErrorObject};
+use mcp_service::{Engine, Principal};
+use serde_json::json;
+use std::sync::{Arc, atomic::AtomicUsize};
+
+/// What all listeners of a server share.
+#[derive(Debug)]
+pub(crate) struct Endpoint<S> {
+    pub(crate) engine: Arc<Engine<S>>,
+    pub(crate) options: HttpOptions,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) admission: Arc<Admission>,
+    /// What those are told who come by TLS, if anything.
+    pub(crate) strict_transport_security: Option<HeaderValue>,
+    pub(crate) listeners: AtomicUsize,
+    pub(crate) counts: Arc<Counts>,
+    /// What is held of bodies that are being read.
+    pub(crate) held: Held,
+    pub(crate) accepting: Accepting,
+}
+
+/// What the connections of one listener share.
+#[derive(Debug)]
+pub(crate) struct Listening<S> {
+    pub(crate) endpoint: Arc<Endpoint<S>>,
+    pub(crate) guard: Guard,
+    pub(crate) leftovers: Arc<Leftovers>,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Caller<S> {
+    pub(crate) listening: Arc<Listening<S>>,
+    pub(crate) peer: Peer,
+    /// Whether it is a proxy that is trusted, and so may speak for others.
+    pub(crate) via_proxy: bool,
+    pub(crate) activity: Arc<Activity>,
+}
+
+impl<S> Caller<S> {
+    /// Whoever a proxy speaks for in a request, if this is one that may.
+    pub(crate) fn behind(self: Arc<Self>, parts: &Parts) -> Arc<Self> {
+        if !self.via_proxy {
+            return self;
+        }
+        let options = self.options();
+        let (read, trusted) = (options.forwarded_header, &options.trusted_proxies);
+        Arc::new(Self {
+            listening: Arc::clone(&self.listening),
+            peer: forwarded::speaker(&parts.headers, read, &self.peer, trusted),
+            via_proxy: false,
+            activity: Arc::clone(&self.activity),
+        })
+    }
+
+    pub(crate) fn endpoint(&self) -> &Endpoint<S> {
+        &self.listening.endpoint
+    }
+
+    pub(crate) fn options(&self) -> &HttpOptions {
+        &self.listening.endpoint.options
+    }
+
+    pub(crate) async fn principal(&self, parts: &Parts) -> Handled<Principal> {
+        let authenticate = &self.options().authenticate;
+        authenticate.authenticate(parts, &self.peer).outcome().await
+    }
+
+    /// The live session the headers name, which must be `principal`'s; `None` if they name none.
+    pub(crate) fn session(
+        &self,
+        headers: &Headers<'_>,
+        principal: &Principal,
+    ) -> Handled<Option<Arc<Session>>> {
+        if headers.session.is_missing() {
+            return Ok(None);
+        }
+        let id = headers.session.text().unwrap_or_default();
+        self.session_of(SessionKind::Streamable, id, principal)
+            .map(Some)
+    }
+
+    /// The live session `id`, which must be of this kind and `principal`'s.
+    pub(crate) fn session_of(
+        &self,
+        kind: SessionKind,
+        id: &str,
+        principal: &Principal,
+    ) -> Handled<Arc<Session>> {
+        match self.endpoint().sessions.find(kind, id, principal) {
+            Some(session) => Ok(session),
+            None => refuse(
+                StatusCode::NOT_FOUND,
+                "there is no such session, or not any more; initialize a new one",
+            ),
+        }
+    }
+
+    /// A new session for `principal`.
+    pub(crate) fn open_session(
+        &self,
+        kind: SessionKind,
+        principal: &Principal,
+    ) -> Handled<Arc<Session>> {
+        self.endpoint()
+            .sessions
+            .open(kind, principal)
+            .map_err(|error| {
+                tracing::warn!(%principal, %error, "a session was refused");
+                let error = ErrorObject::new(ErrorCode::INTERNAL_ERROR, error.to_string())
+                    .with(&json!({ "retryable": true }));
+                Box::new(refusal_with(StatusCode::SERVICE_UNAVAILABLE, error))
+            })
+    }
+}
