@@ -1,18 +1,18 @@
 //! One connection, from its beginning to its end.
 
+pub(crate) mod explained;
+pub(crate) mod frames;
+
 use crate::{
-    HttpLimits,
-    activity::Activity,
-    admission::Admitted,
-    arrival::{Arrived, Opened},
-    caller::{Caller, Listening},
-    counts::Counts,
+    connection::{explained::Explained, frames::Frames},
     endpoint::handle,
-    explained::Explained,
-    frames::Frames,
-    leftovers::Leftovers,
+    limits::{activity::Activity, admission::Admitted, counts::Counts},
+    listen::arrival::{Arrived, Opened},
+    options::HttpLimits,
+    request::caller::{Caller, Listening},
+    seams::upgrade::{Upgraded, UpgradedSocket},
+    session::leftovers::Leftovers,
     socket::{Rewound, Socket},
-    upgrade::{Upgraded, UpgradedSocket},
 };
 use bytes::Bytes;
 use hyper::{

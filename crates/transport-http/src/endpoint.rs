@@ -1,20 +1,22 @@
 //! From a request to a response.
 
 use crate::{
-    Authenticate, SideRequest,
-    activity::Busy,
-    body::{Body, Events},
-    caller::Caller,
-    cors,
-    expiry::Expiry,
     headers::Headers,
-    old_sse, post, receive,
+    limits::activity::Busy,
+    old_sse,
     refusal::{Handled, method_not_allowed, refusal, refuse},
-    replay::{EventId, OWN_STREAM},
-    respond,
-    running::Resumption,
-    sessions::Session,
-    upgrading,
+    request::{caller::Caller, cors, post, receive, upgrade as upgrading},
+    response::{
+        body::{Body, Events},
+        respond,
+    },
+    seams::{authenticate::Authenticate, side_routes::SideRequest},
+    session::{
+        expiry::Expiry,
+        replay::{EventId, OWN_STREAM},
+        running::Resumption,
+        sessions::Session,
+    },
 };
 use http::{
     HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, request::Parts,

@@ -56,65 +56,44 @@
 //! # }
 //! ```
 
-mod accepting;
-mod activity;
-mod admission;
-mod arrival;
-mod authenticate;
-mod body;
-mod budget;
-mod caller;
-mod connected;
 mod connection;
-mod cors;
-mod counts;
 mod endpoint;
-mod expiry;
-mod explained;
-mod forwarded;
-mod frames;
-mod guard;
-mod header_params;
 mod headers;
-mod kept;
-mod leftovers;
+mod limits;
 mod listen;
-mod mirror;
-mod network;
 mod old_sse;
 mod options;
 mod peer;
-mod post;
-mod receive;
 mod refusal;
-mod replay;
-mod respond;
-mod running;
+mod request;
+mod response;
+mod seams;
 mod server;
-mod sessions;
-mod side_routes;
+mod session;
 mod socket;
-mod threads;
 mod tls;
-mod upgrade;
-mod upgrading;
-mod write_timeout;
 
 pub use crate::{
-    authenticate::{Authenticate, Authenticated, Authentication, ClientIdOrAddress},
-    counts::HttpFigures,
-    forwarded::ForwardedHeader,
-    header_params::HeaderParams,
-    kept::{KeepSessions, KeptSession},
+    limits::counts::HttpFigures,
     listen::{Listen, StartError, UnixSocket},
-    network::{Network, ParseNetworkError},
     options::{HttpLimits, HttpOptions},
-    peer::Peer,
+    peer::{
+        Peer,
+        forwarded::ForwardedHeader,
+        network::{Network, ParseNetworkError},
+    },
     refusal::{PlainResponse, refusal, refusal_with},
-    server::{HttpServer, serve},
-    sessions::{SessionDesk, SessionOverview, SessionRow},
-    side_routes::{SideRequest, SideResponse, SideRoutes},
-    threads::{RunningServer, serve_on_threads},
+    seams::{
+        authenticate::{Authenticate, Authenticated, Authentication, ClientIdOrAddress},
+        header_params::HeaderParams,
+        kept::{KeepSessions, KeptSession},
+        side_routes::{SideRequest, SideResponse, SideRoutes},
+        upgrade::{Serving, Stopping, Upgrade, UpgradeRequest, Upgraded, UpgradedSocket},
+    },
+    server::{
+        HttpServer, serve,
+        threads::{RunningServer, serve_on_threads},
+    },
+    session::sessions::{SessionDesk, SessionOverview, SessionRow},
     tls::{Tls, TlsError, TlsFiles},
-    upgrade::{Serving, Stopping, Upgrade, UpgradeRequest, Upgraded, UpgradedSocket},
 };

@@ -1,5 +1,7 @@
 //! Where a server listens.
 
+pub(crate) mod arrival;
+
 use socket2::{Domain, Protocol, Socket, Type};
 use std::{
     io,

@@ -3,16 +3,19 @@
 //! without it.
 
 use crate::{
-    HttpOptions,
-    activity::Busy,
-    body::{Body, COMMENT, event},
-    caller::Caller,
-    expiry::Expiry,
     headers::{Accept, Headers},
-    post,
+    limits::activity::Busy,
+    options::HttpOptions,
     refusal::{Handled, about, method_not_allowed, refuse},
-    respond,
-    sessions::{Debt, SessionKind, Sessions, Streaming},
+    request::{caller::Caller, post},
+    response::{
+        body::{Body, COMMENT, event},
+        respond,
+    },
+    session::{
+        expiry::Expiry,
+        sessions::{Debt, SessionKind, Sessions, Streaming},
+    },
 };
 use async_stream::stream;
 use bytes::Bytes;

@@ -1,6 +1,13 @@
 use crate::{
-    Authenticate, ClientIdOrAddress, ForwardedHeader, HeaderParams, KeepSessions, Network,
-    SideRoutes, Tls, Upgrade,
+    peer::{forwarded::ForwardedHeader, network::Network},
+    seams::{
+        authenticate::{Authenticate, ClientIdOrAddress},
+        header_params::HeaderParams,
+        kept::KeepSessions,
+        side_routes::SideRoutes,
+        upgrade::Upgrade,
+    },
+    tls::Tls,
 };
 use http::{HeaderName, Method};
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};

@@ -1,3 +1,6 @@
+pub(crate) mod forwarded;
+pub(crate) mod network;
+
 use mcp_service::Principal;
 use std::{
     net::SocketAddr,

@@ -1,16 +1,23 @@
+pub(crate) mod threads;
+
 use crate::{
-    HttpFigures, HttpOptions,
-    accepting::Accepting,
-    admission::{Admission, Admitted},
-    arrival::Arrived,
-    budget::Held,
-    caller::{Endpoint, Listening},
     connection,
-    counts::Counts,
-    guard::Guard,
-    leftovers::Leftovers,
-    listen::Listeners,
-    sessions::{SessionDesk, Sessions},
+    limits::{
+        accepting::Accepting,
+        admission::{Admission, Admitted},
+        budget::Held,
+        counts::{Counts, HttpFigures},
+    },
+    listen::{Listeners, arrival::Arrived},
+    options::HttpOptions,
+    request::{
+        caller::{Endpoint, Listening},
+        guard::Guard,
+    },
+    session::{
+        leftovers::Leftovers,
+        sessions::{SessionDesk, Sessions},
+    },
 };
 use http::HeaderValue;
 use mcp_protocol::model::{ClientRequest, ServerResult};

@@ -1,6 +1,8 @@
 //! What a connection is made of, so that whatever serves one exists only once.
 
-use crate::write_timeout::WriteTimeout;
+pub(crate) mod write_timeout;
+
+use crate::socket::write_timeout::WriteTimeout;
 use bytes::{Buf, Bytes};
 use std::{
     io,

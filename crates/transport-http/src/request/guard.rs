@@ -1,9 +1,9 @@
 //! Who may knock at all: `Host` and `Origin`.
 
 use crate::{
-    HttpOptions, PlainResponse,
     headers::{Headers, Single},
-    refusal::refusal,
+    options::HttpOptions,
+    refusal::{PlainResponse, refusal},
 };
 use http::{StatusCode, Uri, uri::Authority};
 use std::net::IpAddr;

@@ -1,6 +1,6 @@
 //! Whether a connection gets on.
 
-use crate::{budget::Held, upgrade::Change};
+use crate::{limits::budget::Held, seams::upgrade::Change};
 use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicU32, Ordering},

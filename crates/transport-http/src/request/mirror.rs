@@ -1,8 +1,8 @@
 //! The headers that mirror a modern request's body (2026-07-28, basic/transports).
 
 use crate::{
-    HeaderParams,
     headers::{Headers, Single},
+    seams::header_params::HeaderParams,
 };
 use http::HeaderMap;
 use jsonrpc_core::Request;

@@ -1,10 +1,9 @@
 //! Replies to responses.
 
 use crate::{
-    PlainResponse,
-    body::{Body, Events},
     headers::Accept,
-    refusal::APPLICATION_JSON,
+    refusal::{APPLICATION_JSON, PlainResponse},
+    response::body::{Body, Events},
 };
 use http::{HeaderName, HeaderValue, Response, StatusCode, header, header::Entry};
 use jsonrpc_core::Frame;

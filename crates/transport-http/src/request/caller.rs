@@ -1,18 +1,19 @@
 //! What a request is handled with: the endpoint, the listener and the connection it came by.
 
 use crate::{
-    HttpOptions, Peer,
-    accepting::Accepting,
-    activity::Activity,
-    admission::Admission,
-    budget::Held,
-    counts::Counts,
-    forwarded,
-    guard::Guard,
     headers::Headers,
-    leftovers::Leftovers,
+    limits::{
+        accepting::Accepting, activity::Activity, admission::Admission, budget::Held,
+        counts::Counts,
+    },
+    options::HttpOptions,
+    peer::{Peer, forwarded},
     refusal::{Handled, refusal_with, refuse},
-    sessions::{Session, SessionKind, Sessions},
+    request::guard::Guard,
+    session::{
+        leftovers::Leftovers,
+        sessions::{Session, SessionKind, Sessions},
+    },
 };
 use http::{HeaderValue, StatusCode, request::Parts};
 use jsonrpc_core::{ErrorCode, ErrorObject};

@@ -1,11 +1,10 @@
 //! Answers to requests for another protocol.
 
 use crate::{
-    Upgrade, UpgradeRequest,
-    body::Body,
-    caller::Caller,
     refusal::{Handled, refuse},
-    respond,
+    request::caller::Caller,
+    response::{body::Body, respond},
+    seams::upgrade::{Upgrade, UpgradeRequest},
 };
 use http::{HeaderValue, Request, Response, StatusCode, Version, header, request::Parts};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Reads the body of a request, as much of it as is accepted.
 
 use crate::{
-    budget::Share,
+    limits::budget::Share,
     refusal::{Handled, refusal_with, refuse},
 };
 use bytes::{Bytes, BytesMut};
@@ -186,7 +186,7 @@ async fn forget(body: &mut (impl Body<Data = Bytes> + Unpin), max: usize) -> boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::Held;
+    use crate::limits::budget::Held;
     use async_stream::stream;
     use http_body::Frame;
     use http_body_util::StreamBody;

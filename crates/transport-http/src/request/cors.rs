@@ -1,7 +1,10 @@
 //! What browsers want to be told before and after a page calls us. Which pages may call is decided
 //! before, by the guard.
 
-use crate::{HttpOptions, body::Body, respond};
+use crate::{
+    options::HttpOptions,
+    response::{body::Body, respond},
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use std::fmt::Write;
 

@@ -4,7 +4,7 @@
 //! sweep, in so far as it was.
 
 use super::{Session, SessionKind, Sessions, lock};
-use crate::{KeepSessions, KeptSession};
+use crate::seams::kept::{KeepSessions, KeptSession};
 use mcp_protocol::model::{ClientRequest, ServerResult};
 use mcp_service::{Engine, McpError, Principal, Service};
 use std::{

@@ -1,8 +1,12 @@
 //! From a connection that has come to one on which HTTP is spoken.
 
 use crate::{
-    HttpLimits, Peer, Tls, admission::Admitted, listen::Listeners, socket::Socket, tls::Shown,
-    write_timeout::WriteTimeout,
+    limits::admission::Admitted,
+    listen::Listeners,
+    options::HttpLimits,
+    peer::Peer,
+    socket::{Socket, write_timeout::WriteTimeout},
+    tls::{Shown, Tls},
 };
 use std::{future::pending, io, net::SocketAddr, sync::Arc, time::Duration};
 #[cfg(unix)]

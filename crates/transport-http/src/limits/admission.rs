@@ -1,6 +1,6 @@
 //! How many connections there are, and whose.
 
-use crate::{HttpLimits, network};
+use crate::{options::HttpLimits, peer::network};
 use std::{
     collections::HashMap,
     net::IpAddr,

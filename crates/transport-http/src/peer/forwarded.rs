@@ -3,7 +3,7 @@
 //! up to the first address that is no trusted proxy's. Whatever is to the left of that anybody may
 //! have written.
 
-use crate::{Network, Peer};
+use crate::peer::{Peer, network::Network};
 use http::{HeaderMap, HeaderName, header};
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,7 +1,7 @@
 //! What was said on the streams of a legacy session, as long as it may be asked for again. A stream
 //! is more than the connection it is sent on: a client that lost one asks for the rest on another.
 
-use crate::connected::Connected;
+use crate::session::connected::Connected;
 use bytes::Bytes;
 use std::{
     collections::{HashMap, VecDeque},

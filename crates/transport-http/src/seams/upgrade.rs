@@ -1,7 +1,12 @@
 //! Connections that go on with another protocol (RFC 9110 §7.8), of HTTP/1.1 alone: in HTTP/2 there
 //! is no such thing.
 
-use crate::{Authenticate, Authenticated, Peer, PlainResponse, socket::Rewound};
+use crate::{
+    peer::Peer,
+    refusal::PlainResponse,
+    seams::authenticate::{Authenticate, Authenticated},
+    socket::Rewound,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, request::Parts};
 use mcp_service::Principal;
 use std::{
@@ -118,7 +123,7 @@ impl fmt::Debug for Upgraded {
 /// A connection that speaks HTTP no more. What its client has sent already is still to be read.
 /// Writing fails when nothing is taken for [`HttpLimits::write_timeout`].
 ///
-/// [`HttpLimits::write_timeout`]: crate::HttpLimits::write_timeout
+/// [`HttpLimits::write_timeout`]: crate::options::HttpLimits::write_timeout
 #[derive(Debug)]
 pub struct UpgradedSocket(Rewound);
 

@@ -1,13 +1,14 @@
 //! What goes out.
 
 use crate::{
-    activity::Busy,
-    connected::Connected,
-    counts::Stream,
-    expiry::Expiry,
-    replay::{self, EventId, Reader},
-    running::{Event, Resumption, Running, frames},
-    sessions::Streaming,
+    limits::{activity::Busy, counts::Stream},
+    session::{
+        connected::Connected,
+        expiry::Expiry,
+        replay::{self, EventId, Reader},
+        running::{Event, Resumption, Running, frames},
+        sessions::Streaming,
+    },
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::{Body as HttpBody, Frame as HttpFrame, SizeHint};
@@ -494,7 +495,7 @@ mod tests {
     fn a_connection_is_busy_until_what_is_large_is_written() {
         let long = format!("\"{}\"", "x".repeat(100_000));
         for kind in [Body::json, Body::event] {
-            let activity = Arc::new(crate::activity::Activity::default());
+            let activity = Arc::new(crate::limits::activity::Activity::default());
             let mut seen = 0;
             let mut body = kind(response(&long));
             body.keep_busy(|| activity.begin());

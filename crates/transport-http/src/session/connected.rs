@@ -2,7 +2,7 @@
 //! client may lose that connection and come back on another before we notice, and even be unable to
 //! let us notice: nothing is asked of a stream that nobody reads.
 
-use crate::running::Running;
+use crate::session::running::Running;
 use std::{
     fmt,
     sync::{

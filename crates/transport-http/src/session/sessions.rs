@@ -6,8 +6,9 @@ mod survival;
 pub use overview::{SessionDesk, SessionOverview, SessionRow};
 
 use crate::{
-    HttpLimits, KeepSessions,
-    replay::{Replay, Room},
+    options::HttpLimits,
+    seams::kept::KeepSessions,
+    session::replay::{Replay, Room},
 };
 use mcp_service::{Connection, Outbox, Principal, TransportKind};
 use std::{

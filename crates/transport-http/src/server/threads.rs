@@ -1,6 +1,7 @@
 use crate::{
-    HttpOptions, HttpServer, Listen, StartError,
-    listen::{self, Bound, SocketFile},
+    listen::{self, Bound, Listen, SocketFile, StartError},
+    options::HttpOptions,
+    server::HttpServer,
 };
 use mcp_protocol::model::{ClientRequest, ServerResult};
 use mcp_service::{Engine, McpError, Service};

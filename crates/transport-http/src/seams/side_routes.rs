@@ -1,4 +1,8 @@
-use crate::{Authenticate, Authenticated, Peer, PlainResponse};
+use crate::{
+    peer::Peer,
+    refusal::PlainResponse,
+    seams::authenticate::{Authenticate, Authenticated},
+};
 use http::request::Parts;
 use std::{fmt, pin::Pin};
 

@@ -1,6 +1,6 @@
 //! An exchange while nobody knows yet how its answer is sent.
 
-use crate::{
+use crate::session::{
     connected::Connected,
     leftovers::{Leftovers, Work},
     replay::{EventId, Replay, Writer},

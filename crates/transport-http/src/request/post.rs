@@ -1,16 +1,15 @@
 //! `POST`: one message, or a legacy batch of them. Decides which era it belongs to.
 
 use crate::{
-    activity::Busy,
-    body::Events,
-    budget::Share,
-    caller::Caller,
     headers::{Headers, Single},
-    mirror, receive,
+    limits::{activity::Busy, budget::Share},
     refusal::{Handled, about, refusal, refusal_with, refuse},
-    respond,
-    running::{Event, First, Resumption, Running},
-    sessions::SessionKind,
+    request::{caller::Caller, mirror, receive},
+    response::{body::Events, respond},
+    session::{
+        running::{Event, First, Resumption, Running},
+        sessions::SessionKind,
+    },
 };
 use http::{HeaderName, HeaderValue, Response, StatusCode, header, request::Parts};
 use hyper::body::Incoming;
@@ -42,7 +41,7 @@ pub(crate) async fn handle<S>(
     headers: &Headers<'_>,
     body: &mut Incoming,
     busy: Busy,
-) -> Handled<Response<crate::body::Body>>
+) -> Handled<Response<crate::response::body::Body>>
 where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
