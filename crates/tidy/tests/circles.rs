@@ -17,15 +17,6 @@ const STANDING: &[(&str, &str)] = &[
     ("mcp-protocol", "encode error model"),
     ("governance", "combined condition policy prepared"),
     (
-        "mcp-service",
-        "ask connection context engine observe resume service",
-    ),
-    (
-        "transport-http",
-        "activity admission body connected cors endpoint guard old_sse options post receive replay respond running sessions upgrade",
-    ),
-    ("transport-http", "arrival connection listen server threads"),
-    (
         "identity",
         "claims compact discovery issuer issuers jwks key_state",
     ),
