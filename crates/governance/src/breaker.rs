@@ -1,6 +1,10 @@
 //! Tools that fail again and again rest for a while.
 
-use crate::{BreakerSpec, Denial, Reason, Timestamp};
+use crate::{
+    denial::{Denial, Reason},
+    spec::BreakerSpec,
+    time::Timestamp,
+};
 use std::{
     collections::HashMap,
     sync::{

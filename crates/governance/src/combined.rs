@@ -1,8 +1,9 @@
 //! Rules together with roles that a caller brings along, prepared when they are first asked for.
 
 use crate::{
-    PolicySpec, RulesOf, ViewId,
-    prepared::{PreparedRoles, PreparedRules},
+    error::RulesOf,
+    prepared::{PreparedRoles, PreparedRules, ViewId},
+    spec::{PolicySpec, Rules},
 };
 use arc_swap::ArcSwap;
 use std::{
@@ -134,10 +135,7 @@ impl Combinations {
 }
 
 /// The rules as they are configured that `principal` has by its name, and whose those are.
-pub(crate) fn rules_by_name<'a>(
-    spec: &'a PolicySpec,
-    principal: &str,
-) -> (&'a crate::Rules, RulesOf) {
+pub(crate) fn rules_by_name<'a>(spec: &'a PolicySpec, principal: &str) -> (&'a Rules, RulesOf) {
     match spec.principals.get(principal) {
         Some(rules) => (rules, RulesOf::Principal(principal.to_owned())),
         None => (&spec.default, RulesOf::Default),
@@ -145,12 +143,12 @@ pub(crate) fn rules_by_name<'a>(
 }
 
 /// `rules` as they are for somebody who brings roles along.
-pub(crate) fn beside_roles(rules: &crate::Rules) -> Cow<'_, crate::Rules> {
+pub(crate) fn beside_roles(rules: &Rules) -> Cow<'_, Rules> {
     match &rules.beside_roles {
         None => Cow::Borrowed(rules),
         Some(access) => {
             let access = access.clone();
-            Cow::Owned(crate::Rules {
+            Cow::Owned(Rules {
                 visible: access.visible,
                 hidden: access.hidden,
                 allow: access.allow,

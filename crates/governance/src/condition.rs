@@ -1,49 +1,35 @@
-//! Rules that look at arguments: which of them apply, and what they decide together.
+//! Rules that look at the arguments of a call.
 
 use crate::{
-    Ask, Condition, Denial, Effect,
-    expression::{Expression, ExpressionError},
-    pattern::PatternSet,
-    prepared::{PreparedRules, single},
-    values,
+    error::ConditionError,
+    expression::{Expression, Variables},
+    pattern::{PatternSet, single},
+    spec::{Condition, Effect},
 };
-use cel::Context;
 use std::sync::Arc;
 
-/// Why a condition cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConditionError {
-    /// It has no name to be called by.
-    #[error("it has no name")]
-    Name,
-    /// Its pattern of capabilities is empty.
-    #[error("its pattern of capabilities is empty")]
-    Pattern,
-    /// Its expression.
-    #[error("its expression cannot be used")]
-    Expression(#[from] ExpressionError),
-}
-
-/// A condition that has been understood.
+/// A condition whose expression has been parsed.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedCondition {
     pub(crate) spec: Condition,
     /// The spec's, to keep.
-    name: Arc<str>,
+    pub(crate) name: Arc<str>,
     capability: PatternSet,
     expression: Expression,
 }
 
-/// What a condition says of a call.
+/// The value of a condition for one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
     /// Its expression is true or false.
     Bool(bool),
-    /// It failed, or is neither.
+    /// Its expression failed, or is neither.
     Nothing,
+    /// The arguments cannot be read.
+    Unreadable,
 }
 
-impl Prepared {
+impl PreparedCondition {
     pub(crate) fn new(condition: &Condition) -> Result<Self, ConditionError> {
         if condition.name.is_empty() {
             return Err(ConditionError::Name);
@@ -64,7 +50,7 @@ impl Prepared {
         self.capability.matches(capability)
     }
 
-    /// Whether its effect takes place. Whatever it cannot say is held against the caller.
+    /// Whether its effect takes place. What it cannot say is held against the caller.
     pub(crate) fn takes_effect(&self, says: Says) -> bool {
         match self.spec.effect {
             Effect::Deny | Effect::Confirm => says != Says::Bool(false),
@@ -72,57 +58,23 @@ impl Prepared {
         }
     }
 
-    pub(crate) fn says(&self, context: &Context<'_, '_>) -> Says {
-        match self.expression.evaluate(context) {
-            Some(truth) => Says::Bool(truth),
-            None => Says::Nothing,
+    /// Its value, with `None` for arguments that cannot be read.
+    pub(crate) fn says(&self, variables: Option<&Variables>) -> Says {
+        match variables.map(|variables| self.expression.evaluate(variables)) {
+            Some(Some(truth)) => Says::Bool(truth),
+            Some(None) => Says::Nothing,
+            None => Says::Unreadable,
         }
     }
-}
 
-/// What conditions are asked about: made once for a call, if any applies to it. `None` if the
-/// arguments cannot be read, so that no condition can say anything.
-pub(crate) fn context_of(
-    rules: &PreparedRules,
-    ask: &Ask<'_>,
-) -> Option<Context<'static, 'static>> {
-    values::context(
-        ask.arguments,
-        ask.principal,
-        ask.capability,
-        rules.roles.iter().map(String::as_str),
-    )
-}
-
-/// The name of the condition by which a call has to be confirmed, if there is one.
-///
-/// # Errors
-///
-/// The denial by the first condition that denies it.
-pub(crate) fn decide(rules: &PreparedRules, ask: &Ask<'_>) -> Result<Option<Arc<str>>, Denial> {
-    let mut applicable = rules
-        .conditions
-        .iter()
-        .filter(|condition| condition.applies_to(ask.capability))
-        .peekable();
-    if applicable.peek().is_none() {
-        return Ok(None);
+    /// What it says, in words.
+    pub(crate) fn words(&self, says: Says) -> String {
+        let says = match says {
+            Says::Bool(true) => "is true",
+            Says::Bool(false) => "is false",
+            Says::Nothing => "fails, or is neither true nor false",
+            Says::Unreadable => "cannot read the arguments",
+        };
+        format!("the condition {:?} {says}", self.spec.name)
     }
-    let context = context_of(rules, ask);
-    let mut confirmed_by = None;
-    for condition in applicable {
-        if condition.spec.effect == Effect::Confirm && confirmed_by.is_some() {
-            continue;
-        }
-        let says = context
-            .as_ref()
-            .map_or(Says::Nothing, |context| condition.says(context));
-        if condition.takes_effect(says) {
-            if condition.spec.effect != Effect::Confirm {
-                return Err(Denial::by_condition(&condition.spec.name));
-            }
-            confirmed_by = Some(Arc::clone(&condition.name));
-        }
-    }
-    Ok(confirmed_by)
 }

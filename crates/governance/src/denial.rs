@@ -1,4 +1,6 @@
-use crate::Micros;
+//! Refusals, their reasons and what is left of limits.
+
+use crate::money::Micros;
 use std::{fmt, time::Duration};
 
 /// Why something was refused.

@@ -2,13 +2,16 @@
 //! somebody asks why.
 
 use crate::{
-    Ask, BreakerPhase, Charges, Confirmation, Kind, Policy, Reason, Remaining, RulesOf,
+    ask::Ask,
+    breaker::BreakerPhase,
     combined::rules_by_name,
-    condition::{self, Says},
-    fits_budget,
-    prepared::single,
+    denial::{Denial, Reason, Remaining},
+    error::RulesOf,
+    pattern::single,
+    quota::{Charges, fits_budget},
+    spec::{Confirmation, Kind, PolicySpec},
 };
-use std::{fmt, time::Duration};
+use std::{convert::Infallible, fmt, time::Duration};
 
 /// A check of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,7 +147,70 @@ impl Step {
     }
 }
 
-/// The lists of patterns that somebody's rules have.
+/// Follows a walk through the checks of a call.
+pub(crate) trait Trace {
+    /// The end of a walk that does not reach its last check.
+    type Stop;
+
+    /// Checks are reported too that can change nothing any more.
+    const IS_COMPLETE: bool;
+
+    /// Reports a check: passed, to be confirmed, or refused. `rule` says what decided.
+    fn check(
+        &mut self,
+        check: Check,
+        outcome: Result<Option<Confirmation>, Denial>,
+        rule: impl FnOnce() -> String,
+    ) -> Result<(), Self::Stop>;
+}
+
+/// Ends a walk with the first refusal and takes note of nothing.
+pub(crate) struct FirstRefusal;
+
+impl Trace for FirstRefusal {
+    type Stop = Denial;
+
+    const IS_COMPLETE: bool = false;
+
+    #[inline]
+    fn check(
+        &mut self,
+        _: Check,
+        outcome: Result<Option<Confirmation>, Denial>,
+        _: impl FnOnce() -> String,
+    ) -> Result<(), Denial> {
+        outcome.map(drop)
+    }
+}
+
+/// Every check, refusals included.
+impl Trace for Vec<Step> {
+    type Stop = Infallible;
+
+    const IS_COMPLETE: bool = true;
+
+    fn check(
+        &mut self,
+        check: Check,
+        outcome: Result<Option<Confirmation>, Denial>,
+        rule: impl FnOnce() -> String,
+    ) -> Result<(), Infallible> {
+        let outcome = match outcome {
+            Ok(None) => StepOutcome::Passed,
+            Ok(Some(who)) => StepOutcome::Confirm(who),
+            Err(denial) => StepOutcome::Refused(denial.reason),
+        };
+        let rule = rule();
+        self.push(Step {
+            check,
+            outcome,
+            rule,
+        });
+        Ok(())
+    }
+}
+
+/// The lists of patterns of one set of rules.
 struct Patterns<'a> {
     of: RulesOf,
     visible: &'a [String],
@@ -153,132 +219,62 @@ struct Patterns<'a> {
     deny: &'a [String],
 }
 
-impl Policy {
-    /// Every check of `ask` that needs no counters, in order, with its outcome and the rule that
-    /// decided.
-    #[must_use]
-    pub fn explain(&self, ask: Ask<'_>) -> Vec<Step> {
-        let all = self.patterns(&ask);
-        let mut steps = vec![
-            decided(
-                Check::Visible,
-                Reason::NotVisible,
-                first(&all, ask.capability, "hidden", |it| it.hidden),
-                first(&all, ask.capability, "visible", |it| it.visible),
-            ),
-            decided(
-                Check::Permitted,
-                Reason::Permission,
-                first(&all, ask.capability, "deny", |it| it.deny),
-                first(&all, ask.capability, "allow", |it| it.allow),
-            ),
-        ];
-        if let Some(why) = &self.facts(ask.capability).held {
-            steps.push(Step::new(Check::Held, Some(Reason::Held), why.to_string()));
-        }
-        self.explain_conditions(&ask, &mut steps);
-        self.explain_facts(&ask, &mut steps);
-        steps
-    }
-
-    fn explain_conditions(&self, ask: &Ask<'_>, steps: &mut Vec<Step>) {
-        let rules = self.rules_of(ask.caller());
-        let mut context = None;
-        for condition in &rules.conditions {
-            if !condition.applies_to(ask.capability) {
-                continue;
-            }
-            let context = context.get_or_insert_with(|| condition::context_of(&rules, ask));
-            let says = context
-                .as_ref()
-                .map_or(Says::Nothing, |context| condition.says(context));
-            let outcome = match condition.spec.effect {
-                _ if !condition.takes_effect(says) => StepOutcome::Passed,
-                crate::Effect::Confirm => StepOutcome::Confirm(Confirmation::User),
-                crate::Effect::Deny | crate::Effect::AllowOnly => {
-                    StepOutcome::Refused(Reason::Permission)
-                }
-            };
-            let says = match says {
-                Says::Bool(truth) => format!("is {truth}"),
-                Says::Nothing if context.is_none() => "cannot read the arguments".to_owned(),
-                Says::Nothing => "fails, or is neither true nor false".to_owned(),
-            };
-            let name = &condition.spec.name;
-            steps.push(Step {
-                check: Check::Condition,
-                outcome,
-                rule: format!("the condition {name:?} {says}"),
-            });
-        }
-    }
-
-    fn explain_facts(&self, ask: &Ask<'_>, steps: &mut Vec<Step>) {
-        let (rules, facts) = (self.rules_of(ask.caller()), self.facts(ask.capability));
-        let cost = self.charges_of(*ask).cost;
-        let (refused, rule) = match rules.quota.max_cost_per_call {
-            Some(most) if most < cost => (
-                Some(Reason::CostPerCall),
-                format!("{cost} is expected, and {most} is the most"),
-            ),
-            Some(most) => (None, format!("{cost} is expected, of at most {most}")),
-            None => (None, format!("{cost} is expected, and there is no limit")),
-        };
-        steps.push(Step::new(Check::CostPerCall, refused, rule));
-        if let Some(windows) = &facts.windows {
-            let refused = (!windows.contains(ask.now)).then_some(Reason::TimeWindow);
-            let rule = format!("only {windows}");
-            steps.push(Step::new(Check::TimeWindow, refused, rule));
-        }
-        if let Some((who, rule)) = self.confirmation_of(ask) {
-            steps.push(Step {
-                check: Check::Confirmation,
-                outcome: StepOutcome::Confirm(who),
-                rule: rule.to_string(),
-            });
-        }
-    }
-
-    fn patterns(&self, ask: &Ask<'_>) -> Vec<Patterns<'_>> {
-        let (rules, of) = rules_by_name(&self.spec, ask.principal);
-        let brought = ask.roles.iter().map(|role| &**role);
-        let brought = brought.filter(|role| !rules.roles.iter().any(|it| it == role));
-        let brings_known = ask
-            .roles
-            .iter()
-            .any(|role| self.spec.roles.contains_key(&**role));
-        let own = match &rules.beside_roles {
-            Some(access) if brings_known => Patterns {
-                of,
-                visible: &access.visible,
-                hidden: &access.hidden,
-                allow: &access.allow,
-                deny: &access.deny,
-            },
-            _ => Patterns {
-                of,
-                visible: &rules.visible,
-                hidden: &rules.hidden,
-                allow: &rules.allow,
-                deny: &rules.deny,
-            },
-        };
-        let names = rules.roles.iter().map(String::as_str).chain(brought);
-        let roles = names.filter_map(|name| {
-            let role = self.spec.roles.get(name)?;
-            Some(Patterns {
-                of: RulesOf::Role(name.to_owned()),
-                visible: &role.visible,
-                hidden: &role.hidden,
-                allow: &role.allow,
-                deny: &role.deny,
-            })
-        });
-        std::iter::once(own).chain(roles).collect()
-    }
+/// The pattern by which the capability of `ask` is visible or hidden.
+pub(crate) fn visible_rule(spec: &PolicySpec, ask: &Ask<'_>) -> String {
+    let all = patterns(spec, ask);
+    first(&all, ask.capability, "hidden", |it| it.hidden)
+        .or_else(|_| first(&all, ask.capability, "visible", |it| it.visible))
+        .unwrap_or_else(|none| none)
 }
 
-/// The first pattern of a list that matches, in words.
+/// The pattern by which the capability of `ask` is allowed or denied.
+pub(crate) fn permitted_rule(spec: &PolicySpec, ask: &Ask<'_>) -> String {
+    let all = patterns(spec, ask);
+    first(&all, ask.capability, "deny", |it| it.deny)
+        .or_else(|_| first(&all, ask.capability, "allow", |it| it.allow))
+        .unwrap_or_else(|none| none)
+}
+
+/// The lists that count for the caller: its own, and those of its roles.
+fn patterns<'a>(spec: &'a PolicySpec, ask: &Ask<'_>) -> Vec<Patterns<'a>> {
+    let (rules, of) = rules_by_name(spec, ask.principal);
+    let brought = ask.roles.iter().map(|role| &**role);
+    let brought = brought.filter(|role| !rules.roles.iter().any(|it| it == role));
+    let brings_known = ask
+        .roles
+        .iter()
+        .any(|role| spec.roles.contains_key(&**role));
+    let own = match &rules.beside_roles {
+        Some(access) if brings_known => Patterns {
+            of,
+            visible: &access.visible,
+            hidden: &access.hidden,
+            allow: &access.allow,
+            deny: &access.deny,
+        },
+        _ => Patterns {
+            of,
+            visible: &rules.visible,
+            hidden: &rules.hidden,
+            allow: &rules.allow,
+            deny: &rules.deny,
+        },
+    };
+    let names = rules.roles.iter().map(String::as_str).chain(brought);
+    let roles = names.filter_map(|name| {
+        let role = spec.roles.get(name)?;
+        Some(Patterns {
+            of: RulesOf::Role(name.to_owned()),
+            visible: &role.visible,
+            hidden: &role.hidden,
+            allow: &role.allow,
+            deny: &role.deny,
+        })
+    });
+    std::iter::once(own).chain(roles).collect()
+}
+
+/// The first pattern of a list that matches, in words; an error where none does.
 fn first(
     all: &[Patterns<'_>],
     capability: &str,
@@ -294,19 +290,6 @@ fn first(
         }
     }
     Err(format!("no pattern of {list} matches"))
-}
-
-/// The first wins over the second, and without either it is refused.
-fn decided(
-    check: Check,
-    reason: Reason,
-    against: Result<String, String>,
-    by: Result<String, String>,
-) -> Step {
-    match (against, by) {
-        (Ok(rule), _) | (Err(_), Err(rule)) => Step::new(check, Some(reason), rule),
-        (Err(_), Ok(rule)) => Step::new(check, None, rule),
-    }
 }
 
 pub(crate) fn breaker_step(phase: BreakerPhase) -> Step {

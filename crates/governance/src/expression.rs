@@ -1,14 +1,15 @@
 //! Expressions in CEL, of which only those are accepted that cannot run for long.
 
-use crate::values;
+pub(crate) use crate::values::{Variables, variables};
+use crate::{
+    error::{ExpressionError, MAX_EXPRESSION_BYTES},
+    values,
+};
 use cel::{
-    Context, Value,
+    Value,
     common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators},
     parser::{ParseError, PrattParser},
 };
-
-/// The longest expression, in bytes.
-pub(crate) const MAX_EXPRESSION_BYTES: usize = 2_048;
 
 /// How deep parts of an expression may be inside of one another, before the parser sees it.
 const MAX_BRACKETS: usize = 16;
@@ -60,46 +61,6 @@ const OPERATORS: [&str; 19] = [
     operators::NOT_STRICTLY_FALSE,
 ];
 
-/// Why an expression cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ExpressionError {
-    /// It is not CEL.
-    #[error("line {line}, column {column}: {message}")]
-    Syntax {
-        /// The line, from 1.
-        line: usize,
-        /// The column, from 1.
-        column: usize,
-        /// What the parser says.
-        message: String,
-    },
-    /// It is too long.
-    #[error("it has more than {MAX_EXPRESSION_BYTES} bytes")]
-    TooLong,
-    /// Its parts are too deep inside of one another.
-    #[error("its parts are too deep inside of one another")]
-    TooDeep,
-    /// A variable that there is not.
-    #[error("there is no variable {0:?}; there are `args`, `principal`, `roles` and `capability`")]
-    UnknownVariable(String),
-    /// A function that there is not.
-    #[error("there is no function {0:?}")]
-    UnknownFunction(String),
-    /// A loop (`all`, `exists`, `filter`) inside of another: the time it takes could grow with the
-    /// square of what a caller sends.
-    #[error("a loop inside of another loop could take too long")]
-    NestedLoop,
-    /// `map`, which makes values that can be larger than what a caller has sent.
-    #[error("`map` could take too much room; use `all`, `exists` or `filter`")]
-    Map,
-    /// It never is a condition.
-    #[error("it is neither true nor false, whatever a call is like; compare it with something")]
-    NotBoolean,
-    /// It makes values of a kind that nobody has declared.
-    #[error("there are no types with fields here")]
-    Message,
-}
-
 /// An expression that has been understood, and that takes no longer than is proportional to what it
 /// is asked about, times its own length, times the number of values where it compares lists in a loop.
 #[derive(Debug)]
@@ -133,8 +94,8 @@ impl Expression {
     }
 
     /// `None` where it fails, or is neither true nor false.
-    pub(crate) fn evaluate(&self, context: &Context<'_, '_>) -> Option<bool> {
-        match Value::resolve(&self.parsed, context) {
+    pub(crate) fn evaluate(&self, variables: &Variables) -> Option<bool> {
+        match Value::resolve(&self.parsed, variables) {
             Ok(Value::Bool(truth)) => Some(truth),
             _ => None,
         }

@@ -1,10 +1,19 @@
+//! A policy joined with the counters that enforce it.
+
 use crate::{
-    Ask, BreakerSpec, BreakerState, Caller, Confirmation, Denial, Ending, Kind, Micros, Policy,
-    QuotaStore, Reason, Remaining, ReservationName, ReserveError, Risk, Timestamp,
-    UnavailableError, UnknownRoles, Usage, ViewId,
-    breaker::{Breakers, Pass},
-    explain::{Explanation, breaker_step, quota_steps},
-    unknown_roles,
+    ask::Ask,
+    breaker::{BreakerState, Breakers, Ending, Pass},
+    caller::Caller,
+    denial::{Denial, Reason, Remaining},
+    explain::{Explanation, Step, breaker_step, quota_steps},
+    memory::MemoryQuota,
+    money::Micros,
+    policy::{Policy, Verdict},
+    prepared::ViewId,
+    quota::{QuotaStore, ReservationName, ReserveError, UnavailableError, Usage},
+    spec::{BreakerSpec, Confirmation, Kind, Risk},
+    time::Timestamp,
+    unknown_roles::{self, UnknownRoles},
 };
 use arc_swap::ArcSwap;
 use std::sync::Arc;
@@ -134,12 +143,33 @@ impl<Q: QuotaStore> Governor<Q> {
     /// Dropping the future before it is ready counts nothing.
     pub async fn admit(&self, ask: Ask<'_>) -> Result<Permit<Q>, Denial> {
         let policy = self.policy.load_full();
+        let (verdict, breaker) = self.check(&policy, ask)?;
+        let reserved = self.quota.reserve(verdict.charges).await;
+        self.permit(&policy, verdict, breaker, reserved)
+    }
+
+    /// What can be refused without counting.
+    fn check<'a>(
+        &self,
+        policy: &'a Policy,
+        ask: Ask<'a>,
+    ) -> Result<(Verdict<'a>, Option<PassedBreaker>), Denial> {
         if !ask.roles.is_empty() {
-            self.unknown_roles.note(&policy, ask.roles);
+            self.unknown_roles.note(policy, ask.roles);
         }
         let verdict = policy.check(ask)?;
         let breaker = self.pass_breaker(&ask, verdict.breaker)?;
-        match self.quota.reserve(verdict.charges).await {
+        Ok((verdict, breaker))
+    }
+
+    fn permit(
+        &self,
+        policy: &Policy,
+        verdict: Verdict<'_>,
+        breaker: Option<PassedBreaker>,
+        reserved: Result<(Q::Reservation, Remaining), ReserveError>,
+    ) -> Result<Permit<Q>, Denial> {
+        match reserved {
             Ok((reservation, remaining)) => Ok(Permit {
                 quota: Arc::clone(&self.quota),
                 reservation: Some(reservation),
@@ -188,18 +218,18 @@ impl<Q: QuotaStore> Governor<Q> {
     /// [`UnavailableError`] when the counters cannot be reached.
     pub async fn explain(&self, ask: Ask<'_>) -> Result<Explanation, UnavailableError> {
         let policy = self.policy.load_full();
-        let mut steps = policy.explain(ask);
-        if policy.breaker_of(&ask).failures != 0 {
+        let (steps, verdict) = self.explained(&policy, ask);
+        let remaining = self.quota.remaining(verdict.charges).await?;
+        Ok(explanation(&policy, steps, &verdict, remaining))
+    }
+
+    /// Every check that needs no counters.
+    fn explained<'a>(&self, policy: &'a Policy, ask: Ask<'a>) -> (Vec<Step>, Verdict<'a>) {
+        let (mut steps, verdict) = policy.explained(ask);
+        if verdict.breaker.failures != 0 {
             steps.push(breaker_step(self.breakers.phase(ask.capability, ask.now)));
         }
-        let charges = policy.charges_of(ask);
-        let remaining = self.quota.remaining(charges).await?;
-        quota_steps(&charges, &remaining, &mut steps);
-        Ok(Explanation {
-            policy_version: policy.version(),
-            steps,
-            remaining,
-        })
+        (steps, verdict)
     }
 
     /// What `caller` has left of its own limits on tools or resources, whichever `kind` says.
@@ -216,13 +246,10 @@ impl<Q: QuotaStore> Governor<Q> {
         let policy = self.policy.load_full();
         let Caller { principal, roles } = caller.into();
         let ask = Ask {
-            principal,
-            roles,
-            capability: "",
             kind,
-            estimate: Some(Micros::ZERO),
-            now,
-            arguments: None,
+            ..Ask::new(principal, "", now)
+                .with_roles(roles)
+                .with_estimate(Micros::ZERO)
         };
         self.quota.remaining(policy.charges_of(ask)).await
     }
@@ -235,6 +262,44 @@ impl<Q: QuotaStore> Governor<Q> {
     pub async fn usage(&self, now: Timestamp) -> Result<Vec<Usage>, UnavailableError> {
         let policy = self.policy.load_full();
         self.quota.usage(policy.calendar(), now).await
+    }
+}
+
+impl Governor<MemoryQuota> {
+    /// [`Governor::admit`] without waiting, which counters in memory never need.
+    ///
+    /// # Errors
+    ///
+    /// A [`Denial`]; nothing has been counted then.
+    pub fn admit_now(&self, ask: Ask<'_>) -> Result<Permit<MemoryQuota>, Denial> {
+        let policy = self.policy.load_full();
+        let (verdict, breaker) = self.check(&policy, ask)?;
+        let reserved = self.quota.reserve_now(verdict.charges);
+        self.permit(&policy, verdict, breaker, reserved)
+    }
+
+    /// [`Governor::explain`] without waiting, which counters in memory never need.
+    #[must_use]
+    pub fn explain_now(&self, ask: Ask<'_>) -> Explanation {
+        let policy = self.policy.load_full();
+        let (steps, verdict) = self.explained(&policy, ask);
+        let remaining = self.quota.remaining_now(&verdict.charges);
+        explanation(&policy, steps, &verdict, remaining)
+    }
+}
+
+/// An explanation with what the counters say.
+fn explanation(
+    policy: &Policy,
+    mut steps: Vec<Step>,
+    verdict: &Verdict<'_>,
+    remaining: Remaining,
+) -> Explanation {
+    quota_steps(&verdict.charges, &remaining, &mut steps);
+    Explanation {
+        policy_version: policy.version(),
+        steps,
+        remaining,
     }
 }
 

@@ -37,13 +37,6 @@
 //! use governance::*;
 //! use std::sync::Arc;
 //!
-//! # fn ready<F: Future>(future: F) -> F::Output {
-//! #     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-//! #     match std::pin::pin!(future).poll(&mut cx) {
-//! #         std::task::Poll::Ready(output) => output,
-//! #         std::task::Poll::Pending => unreachable!("the memory store never waits"),
-//! #     }
-//! # }
 //! let policy = Policy::new(PolicySpec {
 //!     default: Rules {
 //!         deny: vec!["tool/admin.*".to_owned()],
@@ -53,17 +46,10 @@
 //!     ..PolicySpec::default()
 //! })?;
 //! let governor = Governor::new(policy, Arc::new(MemoryQuota::default()));
-//! let ask = Ask {
-//!     principal: "alice",
-//!     roles: &[],
-//!     capability: "tool/transfer",
-//!     kind: Kind::Tool,
-//!     estimate: None,
-//!     now: Timestamp(0),
-//!     arguments: None,
-//! };
-//! ready(governor.admit(ask))?.settle("0.05".parse()?, Ending::Succeeded, Timestamp(40));
-//! let denial = ready(governor.admit(ask)).unwrap_err();
+//! let ask = Ask::new("alice", "tool/transfer", Timestamp(0));
+//! let permit = governor.admit_now(ask)?;
+//! permit.settle("0.05".parse()?, Ending::Succeeded, Timestamp(40));
+//! let denial = governor.admit_now(ask).unwrap_err();
 //! assert_eq!(denial.reason, Reason::RateMinute);
 //! assert!(denial.retry_after.is_some());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -76,13 +62,17 @@ mod windows;
 mod spec;
 mod version;
 
+mod ask;
 mod caller;
 mod combined;
 mod condition;
+mod error;
+#[cfg_attr(not(feature = "cel"), path = "no_expression.rs")]
 mod expression;
 mod pattern;
 mod policy;
 mod prepared;
+#[cfg(feature = "cel")]
 mod values;
 
 mod denial;
@@ -96,17 +86,18 @@ mod meter;
 mod unknown_roles;
 
 pub use crate::{
+    ask::Ask,
     breaker::{BreakerPhase, BreakerState, Ending},
     caller::Caller,
-    condition::ConditionError,
     denial::{Denial, Reason, Remaining},
+    error::{ConditionError, ExpressionError, PolicyError, RulesOf},
     explain::{Check, Explanation, Step, StepOutcome},
-    expression::ExpressionError,
     governor::{Governor, Permit, Settlement},
     memory::{Crowd, DEFAULT_MAX_PRINCIPALS, MemoryQuota, MemoryReservation, Seed},
     money::{Micros, ParseMicrosError},
     pattern::{PatternError, pattern_matches},
-    policy::{Ask, ConfirmationRule, Hints, Policy, PolicyError, RulesOf, Verdict, ViewId},
+    policy::{ConfirmationRule, Hints, Policy, Verdict},
+    prepared::ViewId,
     quota::{
         Charges, QuotaStore, ReservationName, ReserveError, UnavailableError, Usage, fits_budget,
     },

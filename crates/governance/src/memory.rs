@@ -1,7 +1,14 @@
+//! Counters in the memory of a process.
+
 use crate::{
-    Ask, Calendar, Charges, Kind, Micros, Policy, QuotaStore, Remaining, ReserveError, Timestamp,
-    UnavailableError, Usage,
+    ask::Ask,
+    denial::Remaining,
     meter::{Counted, Meter},
+    money::Micros,
+    policy::Policy,
+    quota::{Charges, QuotaStore, ReserveError, UnavailableError, Usage},
+    spec::Kind,
+    time::{Calendar, Timestamp},
 };
 use std::{
     collections::HashMap,
@@ -154,13 +161,8 @@ impl MemoryQuota {
                 cost: seed.cost,
                 may_cost: seed.cost != Micros::ZERO,
                 ..policy.charges_of(Ask {
-                    principal: seed.principal,
-                    roles: &[],
-                    capability: seed.capability,
                     kind: seed.kind,
-                    estimate: None,
-                    now,
-                    arguments: None,
+                    ..Ask::new(seed.principal, seed.capability, now)
                 })
             };
             let estimate = policy.estimate(seed.capability, seed.kind);
@@ -277,10 +279,8 @@ impl MemoryQuota {
     }
 }
 
-impl QuotaStore for MemoryQuota {
-    type Reservation = MemoryReservation;
-
-    async fn reserve(
+impl MemoryQuota {
+    pub(crate) fn reserve_now(
         &self,
         charges: Charges<'_>,
     ) -> Result<(MemoryReservation, Remaining), ReserveError> {
@@ -332,6 +332,30 @@ impl QuotaStore for MemoryQuota {
         Ok((reservation, remaining))
     }
 
+    pub(crate) fn remaining_now(&self, charges: &Charges<'_>) -> Remaining {
+        match self.known(charges.principal) {
+            Some(meter) => {
+                let mut meter = lock(&meter);
+                let running = self.running_of(charges);
+                meter.remaining(charges, running)
+            }
+            // Asking must not take up room.
+            None => Meter::new(charges.calendar, charges.now)
+                .remaining(charges, self.running_of(charges)),
+        }
+    }
+}
+
+impl QuotaStore for MemoryQuota {
+    type Reservation = MemoryReservation;
+
+    async fn reserve(
+        &self,
+        charges: Charges<'_>,
+    ) -> Result<(MemoryReservation, Remaining), ReserveError> {
+        self.reserve_now(charges)
+    }
+
     fn settle(&self, reservation: MemoryReservation, actual: Micros) {
         no_longer_running(reservation.running);
         if let Some((meter, counted)) = reservation.counted {
@@ -347,16 +371,7 @@ impl QuotaStore for MemoryQuota {
     }
 
     async fn remaining(&self, charges: Charges<'_>) -> Result<Remaining, UnavailableError> {
-        Ok(match self.known(charges.principal) {
-            Some(meter) => {
-                let mut meter = lock(&meter);
-                let running = self.running_of(&charges);
-                meter.remaining(&charges, running)
-            }
-            // Asking must not take up room.
-            None => Meter::new(charges.calendar, charges.now)
-                .remaining(&charges, self.running_of(&charges)),
-        })
+        Ok(self.remaining_now(&charges))
     }
 
     async fn usage(

@@ -1,8 +1,11 @@
 //! What is counted for one principal.
 
 use crate::{
-    Calendar, Charges, Denial, Kind, Micros, Month, RateLimits, Reason, Remaining, ReserveError,
-    Timestamp, Usage, fits_budget,
+    denial::{Denial, Reason, Remaining},
+    money::Micros,
+    quota::{Charges, ReserveError, Usage, fits_budget},
+    spec::{Kind, RateLimits},
+    time::{Calendar, Month, Timestamp},
 };
 use std::{
     collections::{HashMap, VecDeque},

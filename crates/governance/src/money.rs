@@ -1,3 +1,5 @@
+//! Amounts of money, exact.
+
 use std::{fmt, str::FromStr};
 
 /// Micro-units in one unit of the currency.

@@ -1,3 +1,5 @@
+//! Patterns over names of capabilities.
+
 use std::cmp::Ordering;
 
 /// A pattern that can match nothing.
@@ -78,6 +80,11 @@ impl PatternSet {
 #[must_use]
 pub fn pattern_matches(pattern: &str, name: &str) -> bool {
     PatternSet::new([&pattern.to_owned()]).is_ok_and(|set| set.matches(name))
+}
+
+/// A pattern that has been checked, alone.
+pub(crate) fn single(pattern: &String) -> PatternSet {
+    PatternSet::new([pattern]).unwrap_or_default()
 }
 
 /// Most names differ in their lengths already, and hardly ever in their first letters.

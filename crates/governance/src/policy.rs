@@ -1,51 +1,24 @@
+//! A policy, checked and prepared, and the order of its checks.
+
 use crate::{
-    BreakerSpec, Calendar, Caller, CapabilityFacts, Charges, ConditionError, Confirmation, Denial,
-    Kind, Micros, PatternError, PolicySpec, Quota, RateLimits, Reason, Risk, Timestamp,
+    ask::Ask,
+    caller::Caller,
     combined::{Combinations, RulesFor, beside_roles, rules_by_name},
-    condition,
-    prepared::{PreparedRoles, PreparedRules},
+    denial::{Denial, Reason},
+    error::{PolicyError, RulesOf},
+    explain::{Check, FirstRefusal, Step, Trace, permitted_rule, visible_rule},
+    expression,
+    money::Micros,
+    prepared::{PreparedRoles, PreparedRules, ViewId},
+    quota::Charges,
+    spec::{
+        BreakerSpec, CapabilityFacts, Confirmation, Effect, Kind, PolicySpec, Quota, RateLimits,
+        Risk,
+    },
+    time::{Calendar, Timestamp},
     version::version_of,
 };
 use std::{collections::HashMap, fmt, sync::Arc};
-
-/// What is asked: may this principal use this capability now?
-#[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
-    /// Who asks.
-    pub principal: &'a str,
-    /// The roles that are vouched for; see [`Caller`].
-    pub roles: &'a [Arc<str>],
-    /// What for, as `kind/name`: `tool/transfer`, `resource/skill://shop/refunds`.
-    pub capability: &'a str,
-    /// Whether that is a tool or a resource.
-    pub kind: Kind,
-    /// The expected cost, where the policy does not say one.
-    pub estimate: Option<Micros>,
-    /// When it is asked.
-    pub now: Timestamp,
-    /// The arguments, as JSON text. They are read only where a condition depends on them; `None`
-    /// is to conditions what an empty object is.
-    pub arguments: Option<&'a str>,
-}
-
-impl<'a> Ask<'a> {
-    /// Who asks.
-    #[must_use]
-    pub fn caller(&self) -> Caller<'a> {
-        Caller {
-            principal: self.principal,
-            roles: self.roles,
-        }
-    }
-}
-
-/// Names what a caller's lists look like under one policy.
-///
-/// Callers with the same visibility and the same limits share it as far as is known, so that a list
-/// can be made once for each view; none is ever given to callers whose lists differ. It means nothing
-/// under another policy: keep [`Policy::version`] beside it, and ask the same [`Policy`] for both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ViewId(pub u64);
 
 /// The limits on one capability as a principal should be told of them. `None` means without limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,50 +35,6 @@ pub struct Hints {
     pub confirmation: Option<Confirmation>,
     /// What a use does.
     pub risk: Risk,
-}
-
-/// A policy that cannot be put in force.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PolicyError {
-    /// A pattern.
-    #[error("a pattern of {rules} cannot be used")]
-    Pattern {
-        /// Where it is.
-        rules: RulesOf,
-        /// What is wrong with it.
-        #[source]
-        source: PatternError,
-    },
-    /// A role that nothing is said of.
-    #[error("{rules} have the role {role:?}, which is not defined")]
-    UnknownRole {
-        /// Who has it.
-        rules: RulesOf,
-        /// The role.
-        role: String,
-    },
-    /// A condition.
-    #[error("the condition {name:?} of {rules} cannot be used")]
-    Condition {
-        /// Where it is.
-        rules: RulesOf,
-        /// What it is called.
-        name: String,
-        /// What is wrong with it.
-        #[source]
-        source: ConditionError,
-    },
-}
-
-/// Which rules of a policy.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum RulesOf {
-    /// Those for everybody who has none.
-    Default,
-    /// Those of a principal.
-    Principal(String),
-    /// Those of a role.
-    Role(String),
 }
 
 /// What a policy says to a call, before anything is counted.
@@ -151,16 +80,6 @@ pub struct Policy {
     no_facts: CapabilityFacts,
     /// As it was configured, to explain what it does.
     pub(crate) spec: PolicySpec,
-}
-
-impl fmt::Display for RulesOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("the default rules"),
-            Self::Principal(name) => write!(f, "the rules for {name:?}"),
-            Self::Role(name) => write!(f, "the rules of the role {name:?}"),
-        }
-    }
 }
 
 impl fmt::Display for ConfirmationRule {
@@ -308,35 +227,65 @@ impl Policy {
     /// The first applicable [`Denial`], in the order visible, permitted by patterns, not held, permitted by
     /// conditions, cost of one call, hours of the day.
     pub fn check<'a>(&'a self, ask: Ask<'a>) -> Result<Verdict<'a>, Denial> {
+        self.walk(ask, &mut FirstRefusal)
+    }
+
+    /// Every check of `ask` that needs no counters, in order, with its outcome and the rule that
+    /// decided.
+    #[must_use]
+    pub fn explain(&self, ask: Ask<'_>) -> Vec<Step> {
+        self.explained(ask).0
+    }
+
+    /// The same with what the call would be charged, whether or not it is refused.
+    pub(crate) fn explained<'a>(&'a self, ask: Ask<'a>) -> (Vec<Step>, Verdict<'a>) {
+        let mut steps = Vec::new();
+        let Ok(verdict) = self.walk(ask, &mut steps);
+        (steps, verdict)
+    }
+
+    /// The checks that need no counters, in order.
+    fn walk<'a, T: Trace>(&'a self, ask: Ask<'a>, trace: &mut T) -> Result<Verdict<'a>, T::Stop> {
+        let refused_unless = |passes: bool, reason| match passes {
+            true => Ok(None),
+            false => Err(Denial::new(reason)),
+        };
         let rules = self.rules_of(ask.caller());
-        if !rules.shows(ask.capability) {
-            return Err(Denial::new(Reason::NotVisible));
-        }
-        if !rules.allows(ask.capability) {
-            return Err(Denial::new(Reason::Permission));
-        }
+        let visible = refused_unless(rules.shows(ask.capability), Reason::NotVisible);
+        trace.check(Check::Visible, visible, || visible_rule(&self.spec, &ask))?;
+        let permitted = refused_unless(rules.allows(ask.capability), Reason::Permission);
+        trace.check(Check::Permitted, permitted, || {
+            permitted_rule(&self.spec, &ask)
+        })?;
         let facts = self.facts(ask.capability);
-        if facts.held.is_some() {
-            return Err(Denial::new(Reason::Held));
+        if let Some(why) = &facts.held {
+            trace.check(Check::Held, Err(Denial::new(Reason::Held)), || {
+                why.to_string()
+            })?;
         }
-        let confirmed_by = condition::decide(&rules, &ask)?;
+        let confirmed_by = conditions(&rules, &ask, trace)?;
         let charges = self.charges(&rules, facts, ask);
-        if rules
-            .quota
-            .max_cost_per_call
-            .is_some_and(|most| most < charges.cost)
-        {
-            return Err(Denial::new(Reason::CostPerCall));
-        }
-        if let Some(windows) = &facts.windows
-            && !windows.contains(ask.now)
-        {
-            return Err(Denial {
-                retry_after: windows.wait(ask.now),
-                ..Denial::new(Reason::TimeWindow)
-            });
+        let (cost, most) = (charges.cost, rules.quota.max_cost_per_call);
+        let fits = refused_unless(most.is_none_or(|most| cost <= most), Reason::CostPerCall);
+        trace.check(Check::CostPerCall, fits, || match most {
+            Some(most) if most < cost => format!("{cost} is expected, and {most} is the most"),
+            Some(most) => format!("{cost} is expected, of at most {most}"),
+            None => format!("{cost} is expected, and there is no limit"),
+        })?;
+        if let Some(windows) = &facts.windows {
+            let open = match windows.contains(ask.now) {
+                true => Ok(None),
+                false => Err(Denial {
+                    retry_after: windows.wait(ask.now),
+                    ..Denial::new(Reason::TimeWindow)
+                }),
+            };
+            trace.check(Check::TimeWindow, open, || format!("only {windows}"))?;
         }
         let by_rule = confirmation_of(&rules, facts, ask.capability);
+        if let Some((who, rule)) = &by_rule {
+            trace.check(Check::Confirmation, Ok(Some(*who)), || rule.to_string())?;
+        }
         let by_condition =
             confirmed_by.map(|name| (Confirmation::User, ConfirmationRule::Condition(name)));
         let confirmation = by_rule.or(by_condition);
@@ -345,30 +294,13 @@ impl Policy {
             confirmation: confirmation.as_ref().map(|(who, _)| *who),
             rule: confirmation.map(|(_, rule)| rule),
             risk: facts.risk,
-            max_cost: rules.quota.max_cost_per_call,
-            breaker: self.breaker_by(facts, ask.kind),
+            max_cost: most,
+            breaker: match ask.kind {
+                Kind::Tool => facts.breaker.unwrap_or(self.spec.default_breaker),
+                // What is read may have any number of names.
+                Kind::Resource => BreakerSpec::OFF,
+            },
         })
-    }
-
-    /// When what is asked for rests after failures. What is read may have any number of names.
-    pub(crate) fn breaker_of(&self, ask: &Ask<'_>) -> BreakerSpec {
-        self.breaker_by(self.facts(ask.capability), ask.kind)
-    }
-
-    fn breaker_by(&self, facts: &CapabilityFacts, kind: Kind) -> BreakerSpec {
-        match kind {
-            Kind::Tool => facts.breaker.unwrap_or(self.spec.default_breaker),
-            Kind::Resource => BreakerSpec::OFF,
-        }
-    }
-
-    /// Who has to confirm `ask` whatever its arguments are, and by which rule.
-    pub(crate) fn confirmation_of(
-        &self,
-        ask: &Ask<'_>,
-    ) -> Option<(Confirmation, ConfirmationRule)> {
-        let (rules, facts) = (self.rules_of(ask.caller()), self.facts(ask.capability));
-        confirmation_of(&rules, facts, ask.capability)
     }
 
     /// What `ask` would be charged if it were permitted.
@@ -443,6 +375,46 @@ impl Policy {
     pub(crate) fn facts(&self, capability: &str) -> &CapabilityFacts {
         self.capabilities.get(capability).unwrap_or(&self.no_facts)
     }
+}
+
+/// Checks the conditions on a call. Yields the name of the first by which it has to be confirmed.
+fn conditions<T: Trace>(
+    rules: &PreparedRules,
+    ask: &Ask<'_>,
+    trace: &mut T,
+) -> Result<Option<Arc<str>>, T::Stop> {
+    let mut applicable = rules
+        .conditions
+        .iter()
+        .filter(|condition| condition.applies_to(ask.capability))
+        .peekable();
+    if applicable.peek().is_none() {
+        return Ok(None);
+    }
+    let variables = expression::variables(
+        ask.arguments,
+        ask.principal,
+        ask.capability,
+        rules.roles.iter().map(String::as_str),
+    );
+    let mut confirmed_by = None;
+    for condition in applicable {
+        let confirms = condition.spec.effect == Effect::Confirm;
+        if confirms && confirmed_by.is_some() && !T::IS_COMPLETE {
+            continue;
+        }
+        let says = condition.says(variables.as_ref());
+        let outcome = match condition.takes_effect(says) {
+            false => Ok(None),
+            true if confirms => {
+                confirmed_by.get_or_insert_with(|| Arc::clone(&condition.name));
+                Ok(Some(Confirmation::User))
+            }
+            true => Err(Denial::by_condition(&condition.name)),
+        };
+        trace.check(Check::Condition, outcome, || condition.words(says))?;
+    }
+    Ok(confirmed_by)
 }
 
 /// Who has to confirm a use whatever its arguments are, and by which rule: the strongest.

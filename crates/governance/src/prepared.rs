@@ -1,11 +1,23 @@
 //! Rules, with their patterns and conditions prepared.
 
 use crate::{
-    CapabilityFacts, Condition, Kind, PatternError, PolicyError, PolicySpec, Quota, RateLimits,
-    RoleRules, Rules, RulesOf, ViewId, condition::Prepared as PreparedCondition,
-    pattern::PatternSet,
+    condition::PreparedCondition,
+    error::{PolicyError, RulesOf},
+    pattern::{PatternError, PatternSet, single},
+    spec::{
+        BreakerSpec, CapabilityFacts, Condition, Kind, PolicySpec, Quota, RateLimits, Risk,
+        RoleRules, Rules,
+    },
 };
 use std::{collections::HashMap, sync::Arc};
+
+/// Identity of a caller's lists under one policy.
+///
+/// Callers with the same visibility and the same limits share it as far as is known, so that a list
+/// can be made once for each view; none is ever given to callers whose lists differ. It means nothing
+/// under another policy: keep [`Policy::version`](crate::Policy::version) beside it, and ask the same policy for both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ViewId(pub u64);
 
 /// The rules of one principal together with those of its roles.
 #[derive(Debug)]
@@ -176,11 +188,6 @@ fn all<'a>(
         .chain(roles.iter().flat_map(move |&role| of_role(role)))
 }
 
-/// A pattern that has been checked, alone.
-pub(crate) fn single(pattern: &String) -> PatternSet {
-    PatternSet::new([pattern]).unwrap_or_default()
-}
-
 fn check(patterns: &[String], of: impl Fn() -> RulesOf) -> Result<(), PolicyError> {
     let wrong = |source: PatternError| PolicyError::Pattern {
         rules: of(),
@@ -328,7 +335,7 @@ impl PolicySpec {
             let facts = CapabilityFacts {
                 estimated_cost: facts.estimated_cost,
                 // Whether it changes something is no limit: it says what must be on record first.
-                risk: crate::Risk {
+                risk: Risk {
                     mutating: facts.risk.is_mutating(),
                     external: false,
                     financial: false,
@@ -343,7 +350,7 @@ impl PolicySpec {
             principals: Default::default(),
             roles: Default::default(),
             capabilities: capabilities.collect(),
-            default_breaker: crate::BreakerSpec::OFF,
+            default_breaker: BreakerSpec::OFF,
             ..self
         }
     }

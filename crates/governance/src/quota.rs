@@ -1,4 +1,11 @@
-use crate::{Calendar, Denial, Kind, Micros, RateLimits, Remaining, Timestamp};
+//! The contract of counters.
+
+use crate::{
+    denial::{Denial, Remaining},
+    money::Micros,
+    spec::{Kind, RateLimits},
+    time::{Calendar, Timestamp},
+};
 use std::{error::Error, fmt::Debug, sync::Arc, time::Duration};
 
 /// All that one call counts against: taken together or not at all.

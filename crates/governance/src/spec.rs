@@ -1,4 +1,6 @@
-use crate::{Calendar, Micros, TimeWindows};
+//! A policy as plain data, not yet checked.
+
+use crate::{money::Micros, time::Calendar, windows::TimeWindows};
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 /// What is asked for: running something or reading something.

@@ -1,3 +1,5 @@
+//! Times, months and time zones, without a clock.
+
 use jiff::{
     ToSpan,
     tz::{TimeZone, TimeZoneDatabase},

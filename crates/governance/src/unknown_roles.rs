@@ -2,7 +2,7 @@
 //! whoever authenticates has roles for many servers, and what an operator looks for who has misspelt
 //! one.
 
-use crate::Policy;
+use crate::policy::Policy;
 use arc_swap::ArcSwap;
 use std::{
     collections::BTreeSet,

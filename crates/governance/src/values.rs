@@ -12,6 +12,9 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+/// The values of the variables of one call.
+pub(crate) type Variables = Context<'static, 'static>;
+
 /// What expressions may speak of.
 pub(crate) const VARIABLES: [&str; 4] = ["args", "principal", "roles", "capability"];
 
@@ -32,12 +35,12 @@ fn environment() -> &'static Arc<Env> {
 }
 
 /// `None` if the arguments are not a JSON object that can be looked at.
-pub(crate) fn context<'a>(
+pub(crate) fn variables<'a>(
     arguments: Option<&str>,
     principal: &str,
     capability: &str,
     roles: impl Iterator<Item = &'a str>,
-) -> Option<Context<'static, 'static>> {
+) -> Option<Variables> {
     let arguments = match arguments {
         Some(text) => read(text)?,
         None => Value::Map(Map {
@@ -147,8 +150,8 @@ mod tests {
     fn evaluate(expression: &str, arguments: &str) -> Option<bool> {
         let expression = Expression::new(expression).expect(expression);
         let roles = ["clerk", "night"].into_iter();
-        let context = context(Some(arguments), "alice", "tool/transfer", roles)?;
-        expression.evaluate(&context)
+        let variables = variables(Some(arguments), "alice", "tool/transfer", roles)?;
+        expression.evaluate(&variables)
     }
 
     #[test]
@@ -307,7 +310,7 @@ mod tests {
             for x in values {
                 for y in values {
                     let arguments = format!(r#"{{"x": {x}, "y": {y}}}"#);
-                    let context = context(Some(&arguments), "a", "tool/t", std::iter::empty());
+                    let context = variables(Some(&arguments), "a", "tool/t", std::iter::empty());
                     expression.evaluate(&context.expect(&arguments));
                 }
             }

@@ -1,8 +1,11 @@
 //! The version of a policy: a digest of what it says.
 
 use crate::{
-    Access, BreakerSpec, CapabilityFacts, Condition, Confirmation, Effect, PolicySpec, Quota,
-    RateLimits, Risk, RoleRules, Rules, TimeWindows,
+    spec::{
+        Access, BreakerSpec, CapabilityFacts, Condition, Confirmation, Effect, PolicySpec, Quota,
+        RateLimits, Risk, RoleRules, Rules,
+    },
+    windows::TimeWindows,
 };
 use sha2::{Digest, Sha256};
 use std::time::Duration;

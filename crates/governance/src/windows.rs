@@ -1,4 +1,6 @@
-use crate::{Timestamp, Zone};
+//! Hours of the week.
+
+use crate::time::{Timestamp, Zone};
 use jiff::{ToSpan, civil};
 use std::{fmt, time::Duration};
 

@@ -1,0 +1,32 @@
+//! Expressions in a build without the feature `cel`: none can be used, so a policy that has a
+//! condition is refused.
+
+use crate::error::ExpressionError;
+
+/// An expression, of which there are none.
+#[derive(Debug)]
+pub(crate) enum Expression {}
+
+/// The variables of expressions, of which there are none.
+#[derive(Debug)]
+pub(crate) enum Variables {}
+
+impl Expression {
+    pub(crate) fn new(_: &str) -> Result<Self, ExpressionError> {
+        Err(ExpressionError::NoCel)
+    }
+
+    pub(crate) fn evaluate(&self, _: &Variables) -> Option<bool> {
+        match *self {}
+    }
+}
+
+/// Never called: without expressions no condition applies to a call.
+pub(crate) fn variables<'a>(
+    _arguments: Option<&str>,
+    _principal: &str,
+    _capability: &str,
+    _roles: impl Iterator<Item = &'a str>,
+) -> Option<Variables> {
+    None
+}
