@@ -56,11 +56,14 @@
 //! ```
 
 mod money;
+mod seconds;
 mod time;
 mod windows;
 
 mod spec;
 mod version;
+
+pub mod file;
 
 mod ask;
 mod caller;
@@ -92,11 +95,12 @@ pub use crate::{
     denial::{Denial, Reason, Remaining},
     error::{ConditionError, ExpressionError, PolicyError, RulesOf},
     explain::{Check, Explanation, Step, StepOutcome},
+    file::PolicyFile,
     governor::{Governor, Permit, Settlement},
     memory::{Crowd, DEFAULT_MAX_PRINCIPALS, MemoryQuota, MemoryReservation, Seed},
     money::{Micros, ParseMicrosError},
     pattern::{PatternError, pattern_matches},
-    policy::{ConfirmationRule, Hints, Policy, Verdict},
+    policy::{ConfirmationRule, Hints, Policy, SeedInterval, Verdict},
     prepared::ViewId,
     quota::{
         Charges, QuotaStore, ReservationName, ReserveError, UnavailableError, Usage, fits_budget,
@@ -107,5 +111,7 @@ pub use crate::{
     },
     time::{Calendar, CalendarError, Month, Timestamp, Zone},
     unknown_roles::UnknownRoles,
-    windows::{Days, TimeOfDay, TimeOfDayError, TimeWindow, TimeWindows},
+    windows::{
+        Days, ParseWindowError, TimeOfDay, TimeOfDayError, TimeWindow, TimeWindows, ZonedWindow,
+    },
 };

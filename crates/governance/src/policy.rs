@@ -18,7 +18,7 @@ use crate::{
     time::{Calendar, Timestamp},
     version::version_of,
 };
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 /// The limits on one capability as a principal should be told of them. `None` means without limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +65,17 @@ pub enum ConfirmationRule {
     Pattern(Arc<str>),
     /// The condition of this name.
     Condition(Arc<str>),
+}
+
+/// An interval of the past, and the width of the pieces in which its use is summed up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeedInterval {
+    /// First millisecond.
+    pub from: Timestamp,
+    /// First millisecond after it.
+    pub until: Timestamp,
+    /// Width of the pieces; [`Duration::MAX`] for one sum of all.
+    pub resolution: Duration,
 }
 
 /// Who may see and use what, how much of it, and at what price. Immutable and checked.
@@ -160,6 +171,34 @@ impl Policy {
         let longest = u64::try_from(longest).unwrap_or(u64::MAX).max(DAY_MS);
         let month = self.spec.calendar.month_of(now).start;
         month.min(Timestamp(now.0.saturating_sub(longest)))
+    }
+
+    /// The intervals of the past whose use [`MemoryQuota::seed`](crate::MemoryQuota::seed) needs, so
+    /// that a restart frees nothing: the nearer to `now`, the finer, since rates look at a minute and
+    /// a day, budgets at the month, and cooldowns at the last use however long ago.
+    #[must_use]
+    pub fn seed_intervals(&self, now: Timestamp) -> Vec<SeedInterval> {
+        let before = |ms| Timestamp(now.0.saturating_sub(ms));
+        let (day, minute) = (before(24 * 60 * 60 * 1_000), before(60 * 1_000));
+        let month = self.spec.calendar.month_of(now).start;
+        let edges = [
+            (self.counts_since(now), Duration::MAX),
+            (month.min(day), Duration::MAX),
+            (day, Duration::from_secs(60)),
+            (minute, Duration::from_secs(1)),
+        ];
+        let ends = edges[1..].iter().map(|(edge, _)| *edge);
+        let ends = ends.chain([Timestamp(u64::MAX)]);
+        edges
+            .into_iter()
+            .zip(ends)
+            .map(|((from, resolution), until)| SeedInterval {
+                from,
+                until,
+                resolution,
+            })
+            .filter(|interval| interval.from < interval.until)
+            .collect()
     }
 
     /// What the lists of `caller` look like.

@@ -1,6 +1,8 @@
 //! A policy as plain data, not yet checked.
 
 use crate::{money::Micros, time::Calendar, windows::TimeWindows};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 /// What is asked for: running something or reading something.
@@ -132,14 +134,29 @@ pub struct Condition {
     pub effect: Effect,
 }
 
-/// What a [`Condition`] does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// What follows from a condition.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// Where it is true, the call is denied.
+    /// Calls of which it is true are refused.
+    #[default]
     Deny,
-    /// Where it is true, the call needs a confirmation.
+    /// Calls of which it is true must be confirmed.
     Confirm,
-    /// Where it is not true, the call is denied.
+    /// Calls of which it is not true are refused.
     AllowOnly,
 }
 
@@ -217,12 +234,16 @@ pub enum Confirmation {
     Operator,
 }
 
-/// When a tool rests after failures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// When a tool is given a rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct BreakerSpec {
-    /// After how many failures one after another; zero means that it never does.
+    /// After so many failures in a row, whoever called; 0: never.
+    #[schemars(range(max = 1_000_000))]
     pub failures: u32,
-    /// For how long. Then one call is let through to try.
+    /// How long; then one call is tried.
+    #[serde(rename = "rest_seconds", with = "crate::seconds")]
+    #[schemars(with = "u64", range(min = 1, max = 86_400))]
     pub rest: Duration,
 }
 
@@ -271,9 +292,13 @@ impl BreakerSpec {
     };
 }
 
+/// Never rests; where failures are counted, rests for 30 seconds.
 impl Default for BreakerSpec {
     fn default() -> Self {
-        Self::OFF
+        Self {
+            failures: 0,
+            rest: Duration::from_secs(30),
+        }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use crate::time::{Timestamp, Zone};
 use jiff::{ToSpan, civil};
-use std::{fmt, time::Duration};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
 /// The hours in which something may be used: any of several windows, all in one time zone.
 ///
@@ -26,6 +28,39 @@ pub struct TimeWindow {
     pub to: TimeOfDay,
 }
 
+/// One window with its time zone, as it is written in a policy file:
+/// `Mon-Fri 09:30-15:00 Asia/Shanghai`.
+///
+/// Without days, every day; without a zone, UTC. A window that ends before it begins ends on the
+/// next day.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZonedWindow {
+    /// Time zone of the hours.
+    pub zone: Zone,
+    /// Days and hours.
+    pub window: TimeWindow,
+}
+
+/// Text that is not a window.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseWindowError {
+    /// The parts are others than days, hours and zone.
+    #[error("write `Mon-Fri 09:30-15:00 Asia/Shanghai`")]
+    Form,
+    /// A day that the week does not have.
+    #[error("`{0}` is no day: write Mon, Tue, Wed, Thu, Fri, Sat or Sun")]
+    Day(String),
+    /// No time of the day, from 00:00 to 24:00.
+    #[error("`{0}` is no time of the day: write 09:30")]
+    Time(String),
+    /// No time zone.
+    #[error("`{0}` is no time zone: write one such as Europe/Berlin or UTC")]
+    Zone(String),
+    /// A window that begins when it ends.
+    #[error("the hours are empty: for a whole day write 00:00-24:00")]
+    Empty,
+}
+
 /// Days of the week, as a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Days(u8);
@@ -41,8 +76,11 @@ pub struct TimeOfDay {
 #[error("a time of day is from 00:00 to 23:59")]
 pub struct TimeOfDayError;
 
-/// How the days are called, Monday first.
-const DAY_NAMES: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+/// Names of the days, Monday first.
+const DAY_NAMES: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+
+/// The end of a day, which is the beginning of the next.
+const MIDNIGHT: &str = "24:00";
 
 const MINUTES_OF_HOUR: u16 = 60;
 
@@ -72,6 +110,14 @@ impl TimeWindows {
     pub fn contains(&self, now: Timestamp) -> bool {
         let local = self.zone.local(now);
         self.windows.iter().any(|window| window.contains(local))
+    }
+
+    /// Those of a policy file, which are all in the zone of the first. `None` without any.
+    pub(crate) fn of(windows: &[ZonedWindow]) -> Option<Self> {
+        Some(Self {
+            zone: windows.first()?.zone.clone(),
+            windows: windows.iter().map(|it| it.window).collect(),
+        })
     }
 
     /// How long until one of them begins; zero inside of one, `None` if none ever does.
@@ -198,9 +244,9 @@ impl fmt::Display for Days {
             .zip(DAY_NAMES)
             .filter(|(day, _)| self.0 & 1 << day != 0);
         if let Some((_, first)) = names.next() {
-            f.write_str(first)?;
+            f.write_str(&first.to_ascii_lowercase())?;
         }
-        names.try_for_each(|(_, name)| write!(f, ",{name}"))
+        names.try_for_each(|(_, name)| write!(f, ",{}", name.to_ascii_lowercase()))
     }
 }
 
@@ -219,6 +265,124 @@ impl fmt::Display for TimeWindows {
     }
 }
 
+impl FromStr for ZonedWindow {
+    type Err = ParseWindowError;
+
+    fn from_str(text: &str) -> Result<Self, ParseWindowError> {
+        const ANYWHERE: &str = "UTC";
+        let parts: Vec<&str> = text.split_ascii_whitespace().collect();
+        let begins_with_digit = |part: &&str| part.starts_with(|c: char| c.is_ascii_digit());
+        let (days, hours, zone) = match parts.as_slice() {
+            [hours] if begins_with_digit(hours) => (None, hours, ANYWHERE),
+            [hours, zone] if begins_with_digit(hours) => (None, hours, *zone),
+            [days, hours] if begins_with_digit(hours) => (Some(*days), hours, ANYWHERE),
+            [days, hours, zone] if begins_with_digit(hours) => (Some(*days), hours, *zone),
+            _ => return Err(ParseWindowError::Form),
+        };
+        let (from, to) = hours.split_once('-').ok_or(ParseWindowError::Form)?;
+        let time = |text: &str| match text {
+            MIDNIGHT => Ok(TimeOfDay::default()),
+            // `10:5` could be meant for 10:50.
+            _ if text.bytes().rev().position(|byte| byte == b':') != Some(2) => {
+                Err(ParseWindowError::Time(text.to_owned()))
+            }
+            _ => text
+                .parse()
+                .map_err(|TimeOfDayError| ParseWindowError::Time(text.to_owned())),
+        };
+        let window = TimeWindow {
+            days: days.map_or(Ok(Days::ALL), days_of)?,
+            from: time(from)?,
+            to: time(to)?,
+        };
+        let is_whole_day = to == MIDNIGHT && window.from == window.to;
+        if from == MIDNIGHT || window.from == window.to && !is_whole_day {
+            return Err(ParseWindowError::Empty);
+        }
+        Ok(Self {
+            zone: Zone::iana(zone).map_err(|_| ParseWindowError::Zone(zone.to_owned()))?,
+            window,
+        })
+    }
+}
+
+/// `Mon-Fri`, `Sat-Mon` over the end of the week, `Mon,Wed`.
+fn days_of(text: &str) -> Result<Days, ParseWindowError> {
+    let day = |text: &str| {
+        let known = DAY_NAMES
+            .iter()
+            .position(|day| day.eq_ignore_ascii_case(text));
+        known.ok_or_else(|| ParseWindowError::Day(text.to_owned()))
+    };
+    let mut days = Days::default();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (mut at, last) = (day(first)?, day(last)?);
+        loop {
+            days.0 |= 1 << at;
+            if at == last {
+                break;
+            }
+            at = (at + 1) % DAY_NAMES.len();
+        }
+    }
+    Ok(days)
+}
+
+impl fmt::Display for ZonedWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TimeWindow { days, from, to } = self.window;
+        if days != Days::ALL {
+            write!(f, "{} ", shown_days(days))?;
+        }
+        match to.minute {
+            0 => write!(f, "{from}-{MIDNIGHT} {}", self.zone),
+            _ => write!(f, "{from}-{to} {}", self.zone),
+        }
+    }
+}
+
+/// Runs of three days and more as `Mon-Fri`, others one by one.
+fn shown_days(days: Days) -> String {
+    let mut parts = Vec::new();
+    let mut at = 0;
+    while at < DAY_NAMES.len() {
+        let length = (at..DAY_NAMES.len())
+            .take_while(|day| days.0 & 1 << day != 0)
+            .count();
+        match length {
+            0 => at += 1,
+            1 | 2 => parts.extend(DAY_NAMES[at..at + length].iter().map(ToString::to_string)),
+            _ => parts.push(format!("{}-{}", DAY_NAMES[at], DAY_NAMES[at + length - 1])),
+        }
+        at += length;
+    }
+    parts.join(",")
+}
+
+impl Serialize for ZonedWindow {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ZonedWindow {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for ZonedWindow {
+    fn schema_name() -> Cow<'static, str> {
+        "Window".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "window" })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,6 +398,50 @@ mod tests {
             days,
             from: from.parse().unwrap(),
             to: to.parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn windows_are_read_and_shown() {
+        let rows = [
+            ("Mon-Fri 09:30-15:00 Asia/Shanghai", None),
+            ("mon-fri 9:30-15:00", Some("Mon-Fri 09:30-15:00 UTC")),
+            ("00:00-24:00", Some("00:00-24:00 UTC")),
+            ("Mon,Wed,Fri 22:00-06:00 Europe/Berlin", None),
+            (
+                "Sat-Mon 10:00-11:00 UTC",
+                Some("Mon,Sat,Sun 10:00-11:00 UTC"),
+            ),
+            ("10:00-11:00 Asia/Tokyo", None),
+        ];
+        for (text, shown) in rows {
+            let window: ZonedWindow = text.parse().unwrap();
+            assert_eq!(window.to_string(), shown.unwrap_or(text));
+            assert_eq!(window.to_string().parse(), Ok(window));
+        }
+    }
+
+    #[test]
+    fn what_is_no_window_says_why() {
+        let rows = [
+            ("", ParseWindowError::Form),
+            ("always", ParseWindowError::Form),
+            ("Mon 10:00", ParseWindowError::Form),
+            ("Mon 10:00-11:00 UTC x", ParseWindowError::Form),
+            ("Mon-Fry 10:00-11:00", ParseWindowError::Day("Fry".into())),
+            ("10:00-24:01", ParseWindowError::Time("24:01".into())),
+            ("10:0-11:00", ParseWindowError::Time("10:0".into())),
+            ("10:5-11:00", ParseWindowError::Time("10:5".into())),
+            ("10:60-11:00", ParseWindowError::Time("10:60".into())),
+            (
+                "10:00-11:00 Mars/Base",
+                ParseWindowError::Zone("Mars/Base".into()),
+            ),
+            ("10:00-10:00", ParseWindowError::Empty),
+            ("24:00-10:00", ParseWindowError::Empty),
+        ];
+        for (text, why) in rows {
+            assert_eq!(text.parse::<ZonedWindow>(), Err(why), "{text}");
         }
     }
 
@@ -324,7 +532,7 @@ mod tests {
         assert_eq!(Days::new(0..5), Days::WORKING);
         for (day, name) in (0..).zip(DAY_NAMES) {
             assert_eq!(Days::number(name), Some(day));
-            assert_eq!(Days::new([day]).to_string(), name);
+            assert_eq!(Days::new([day]).to_string(), name.to_ascii_lowercase());
         }
         assert_eq!(Days::new([0, 6]).to_string(), "mon,sun");
         assert_eq!(Days::default().to_string(), "");

@@ -571,6 +571,38 @@ fn principals_with_equal_lists_share_a_view() {
     );
 }
 
+/// Of the first day of a month, of its last, and with a cooldown longer than a month.
+#[test]
+fn intervals_of_seeds_reach_as_far_as_limits_and_leave_nothing_out() {
+    for (now, cooldown, sums) in [
+        (JANUARY, 0, 1),
+        (JANUARY + 20 * DAY, 0, 1),
+        (JANUARY + 20 * DAY, 60 * DAY, 2),
+        (JANUARY + 17 * DAY + SECOND, 0, 0),
+        (1, 60 * DAY, 0),
+    ] {
+        let now = Timestamp(now);
+        let facts = CapabilityFacts {
+            cooldown: Some(Duration::from_millis(cooldown)),
+            ..CapabilityFacts::default()
+        };
+        let policy = Policy::new(PolicySpec {
+            capabilities: [("tool/x".to_owned(), facts)].into(),
+            ..PolicySpec::default()
+        })
+        .unwrap();
+        let all = policy.seed_intervals(now);
+        assert_eq!(all[0].from, policy.counts_since(now));
+        assert_eq!(all.last().unwrap().until, Timestamp(u64::MAX));
+        for pair in all.windows(2) {
+            assert_eq!(pair[0].until, pair[1].from);
+            assert!(pair[1].resolution <= pair[0].resolution);
+        }
+        let whole = all.iter().filter(|it| it.resolution == Duration::MAX);
+        assert_eq!(whole.count(), sums, "{now:?} {all:?}");
+    }
+}
+
 #[test]
 fn seeds_make_a_restart_free_nothing() {
     let governor = governor(spec(Quota {
