@@ -15,7 +15,6 @@ const STANDING: &[(&str, &str)] = &[
     ("outbound", "client error tls"),
     ("adapter-skills", "catalog scan walk"),
     ("mcp-protocol", "encode error model"),
-    ("governance", "combined condition policy prepared"),
     (
         "identity",
         "claims compact discovery issuer issuers jwks key_state",
