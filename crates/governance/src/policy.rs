@@ -242,6 +242,13 @@ impl Policy {
         }
     }
 
+    /// Whether each caller's uses of `capability` have counters of their own, besides those of its kind.
+    #[must_use]
+    pub fn counts_alone(&self, capability: &str) -> bool {
+        let facts = self.facts(capability);
+        facts.effective_limits() != RateLimits::default() || facts.cooldown.is_some()
+    }
+
     /// What one use of `capability` is expected to cost.
     #[must_use]
     pub fn estimate(&self, capability: &str, kind: Kind) -> Micros {

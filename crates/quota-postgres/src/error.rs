@@ -26,6 +26,15 @@ pub enum OpenError {
     /// The tables cannot be made or changed.
     #[error("the quota tables cannot be prepared")]
     Prepare(#[source] tokio_postgres::Error),
+    /// The counters cannot be compared with the record of calls, or not be raised.
+    #[error("the counters cannot be compared with the record of calls")]
+    Compare(#[source] tokio_postgres::Error),
+    /// The record of calls cannot be read.
+    #[error("the record of calls cannot be read")]
+    Record(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The counters were emptied, and there is no record to raise them by.
+    #[error("the counters were emptied, and this node has no record of calls to raise them by")]
+    Emptied,
     /// No thread can be started.
     #[error("the thread that counts cannot be started")]
     Thread(#[source] std::io::Error),

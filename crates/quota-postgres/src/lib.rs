@@ -24,6 +24,9 @@
 //! * **Endings are not lost.** Settling and releasing go into a queue, and from there with the next
 //!   transaction. While the database is away they are kept: each reservation has its place in the
 //!   queue from the beginning, so there is always room ([`QuotaOptions::max_open`]).
+//! * **The record of calls has the last word.** Counters are compared with it ([`UseRecord`]) when a node
+//!   begins and every hour, and raised where they are lower. Once they were emptied, nothing is admitted
+//!   on any node until one has raised them (`sql/0003_comparison.sql`).
 //! * **Without the database nothing is admitted.** Callers are told within
 //!   [`QuotaOptions::max_wait`] that use cannot be counted; once it has been away for that long, at
 //!   once. It is looked for until it is back.
@@ -47,6 +50,7 @@
 //! ```
 
 mod options;
+mod record;
 mod store;
 
 mod answer;
@@ -62,5 +66,6 @@ mod schema;
 pub use crate::{
     error::OpenError,
     options::{QuotaOptions, TimeSource},
+    record::{Comparison, LowerCounter, Recorded, RecordedUse, SLACK, UseRecord, compare},
     store::{PostgresQuota, PostgresReservation, SETTLEMENTS},
 };

@@ -6,8 +6,9 @@ use crate::{
     batch,
     connection::{Connection, was_rolled_back},
     error::{OpenError, RequestError},
-    options::QuotaOptions,
+    options::{QuotaOptions, TimeSource},
     queue::{Queue, Undelivered, Waiting, Work, unavailable},
+    record::{self, UseRecord},
     store::{MAX_SETTLED, PostgresReservation, SETTLE_ALL},
 };
 use std::{
@@ -37,8 +38,19 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 const TIDY_INTERVAL: Duration = Duration::from_secs(3_600);
 const MAX_TIDIED: i32 = 200;
 
+/// Between two comparisons of counters with the record; and until the second one after counters were
+/// emptied, by when the calls have ended that were running.
+const COMPARE_INTERVAL: Duration = Duration::from_secs(3_600);
+const SECOND_COMPARISON: Duration = Duration::from_secs(60);
+
+/// After counters were emptied: time for calls that were admitted before to reach the record.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// The database's word for a node that another one has declared dead.
 const UNREGISTERED: &str = "OWQ01";
+
+/// The database's word for counters that were emptied.
+const EMPTIED: &str = "OWQ03";
 
 const REGISTER: &str = "SELECT node, epoch FROM owlclaw_quota_register($1, $2, $3)";
 const BEAT: &str = "SELECT node, beat, lease_ms FROM owlclaw_quota_beat($1, $2)";
@@ -50,6 +62,9 @@ pub(crate) struct Node {
     queue: Arc<Queue>,
     config: Config,
     options: QuotaOptions,
+    record: Option<Arc<dyn UseRecord>>,
+    /// Whether counters have to be compared with the record before anything is admitted.
+    is_unsure: bool,
     secret: i64,
     /// Its name and the number of its connection, once it has them.
     registration: Option<(i64, i64)>,
@@ -57,6 +72,7 @@ pub(crate) struct Node {
     others: HashMap<i64, (i64, Instant)>,
     next_beat: Instant,
     next_tidy: Instant,
+    next_comparison: Instant,
 }
 
 /// Why a connection is of no use any more.
@@ -70,6 +86,8 @@ enum Lost {
     Failed(#[source] tokio_postgres::Error),
     #[error("this node was silent for so long that it is believed to be dead")]
     Unregistered,
+    #[error("the counters were emptied")]
+    Emptied,
 }
 
 /// Runs until the store is closed. `opened` is told whether it could begin.
@@ -86,7 +104,7 @@ pub(crate) fn run(mut node: Node, opened: oneshot::Sender<Result<(), OpenError>>
     };
     let _turned_away = TurnAway(Arc::clone(&node.queue));
     runtime.block_on(async {
-        let first = match node.connect().await {
+        let first = match node.begin().await {
             Ok(first) => first,
             Err(error) => {
                 let _ = opened.send(Err(error));
@@ -112,17 +130,25 @@ impl Drop for TurnAway {
 }
 
 impl Node {
-    pub(crate) fn new(queue: Arc<Queue>, config: Config, options: QuotaOptions) -> Self {
+    pub(crate) fn new(
+        queue: Arc<Queue>,
+        config: Config,
+        options: QuotaOptions,
+        record: Option<Arc<dyn UseRecord>>,
+    ) -> Self {
         let now = Instant::now();
         Self {
             queue,
             config,
             options,
+            is_unsure: record.is_some(),
+            record,
             secret: 0,
             registration: None,
             others: HashMap::new(),
             next_beat: now,
             next_tidy: now + TIDY_INTERVAL,
+            next_comparison: now + COMPARE_INTERVAL,
         }
     }
 
@@ -133,7 +159,16 @@ impl Node {
                 return;
             };
             drop(connection);
-            warn!(error = &lost as &dyn Error, "the quota database is lost");
+            if let Lost::Emptied = lost {
+                error!("counters were emptied: no call is admitted until they are raised");
+                self.is_unsure = true;
+                // Those who wait are told when their time is up.
+                let grace = tokio::time::sleep(GRACE);
+                waiting(&self.queue, Instant::now(), self.options.max_wait, grace).await;
+                self.next_comparison = Instant::now() + SECOND_COMPARISON;
+            } else {
+                warn!(error = &lost as &dyn Error, "the quota database is lost");
+            }
             match self.reconnect().await {
                 Some(new) => connection = new,
                 None => return,
@@ -150,7 +185,7 @@ impl Node {
             let attempt = {
                 let queue = Arc::clone(&self.queue);
                 let max_wait = self.options.max_wait;
-                waiting(&queue, lost, max_wait, self.connect()).await
+                waiting(&queue, lost, max_wait, self.begin()).await
             };
             match attempt {
                 Ok(connection) => {
@@ -169,6 +204,25 @@ impl Node {
             waiting(&self.queue, lost, self.options.max_wait, sleep).await;
             pause = (pause * 2).min(LAST_PAUSE);
         }
+    }
+
+    /// One attempt to connect, and to have counters that are not lower than the record.
+    async fn begin(&mut self) -> Result<Connection, OpenError> {
+        let connection = self.connect().await?;
+        if self.is_unsure {
+            match &self.record {
+                Some(record) => {
+                    raise(&connection, Arc::clone(record), self.options.time).await?;
+                    connection.set_timeout(self.options.max_wait).await?;
+                }
+                // Another node has raised them, or nobody has.
+                None if record::is_emptied(&connection).await? => return Err(OpenError::Emptied),
+                None => {}
+            }
+            self.is_unsure = false;
+            self.next_beat = Instant::now();
+        }
+        Ok(connection)
     }
 
     /// One attempt to connect, prepare the tables and register.
@@ -305,12 +359,14 @@ impl Node {
     /// The database is there, and has not done what it was to do.
     async fn refused(&self, work: Work, error: tokio_postgres::Error) -> Result<(), Lost> {
         let code = error.code().cloned();
-        if code
-            .as_ref()
-            .is_some_and(|code| code.code() == UNREGISTERED)
-        {
+        let lost = match code.as_ref().map(SqlState::code) {
+            Some(UNREGISTERED) => Some(Lost::Unregistered),
+            Some(EMPTIED) => Some(Lost::Emptied),
+            _ => None,
+        };
+        if let Some(lost) = lost {
             self.queue.put_back(work, false);
-            return Err(Lost::Unregistered);
+            return Err(lost);
         }
         let again = [
             SqlState::T_R_DEADLOCK_DETECTED,
@@ -391,6 +447,9 @@ impl Node {
             connection.one(SETTLE_ALL, &[&MAX_SETTLED]),
         );
         match settled.await.map_err(|_| Lost::Silent)? {
+            Err(error) if error.code().is_some_and(|code| code.code() == EMPTIED) => {
+                return Err(Lost::Emptied);
+            }
             Err(error) if !was_rolled_back(&error) => return Err(Lost::Failed(error)),
             // What was not done now is done for whoever asks, and by the next look.
             Ok(_) | Err(_) => {}
@@ -398,6 +457,13 @@ impl Node {
         if self.next_tidy <= now {
             self.next_tidy = now + TIDY_INTERVAL;
             tokio::spawn(tidy(self.config.clone()));
+        }
+        if self.next_comparison <= now
+            && let Some(record) = &self.record
+        {
+            self.next_comparison = now + COMPARE_INTERVAL;
+            let (config, record) = (self.config.clone(), Arc::clone(record));
+            tokio::spawn(look_again(config, record, self.options.time));
         }
         Ok(())
     }
@@ -467,6 +533,40 @@ async fn waiting<F: Future>(
             () = queue.changed() => {}
         }
     }
+}
+
+/// Raises counters that are lower than the record, over a connection of its own.
+async fn look_again(config: Config, record: Arc<dyn UseRecord>, time: TimeSource) {
+    let work = async {
+        let connection = Connection::open(&config).await?;
+        raise(&connection, record, time).await
+    };
+    if let Err(error) = work.await {
+        warn!(
+            error = &error as &dyn Error,
+            "the counters could not be compared with the record of calls"
+        );
+    }
+}
+
+/// Reads the record, then raises counters that are lower, and has that noted.
+async fn raise(
+    connection: &Connection,
+    record: Arc<dyn UseRecord>,
+    time: TimeSource,
+) -> Result<(), OpenError> {
+    let reader = Arc::clone(&record);
+    let recorded = tokio::task::spawn_blocking(move || reader.read()).await;
+    let recorded = recorded.unwrap_or_else(|error| Err(error.into()));
+    let recorded = recorded.map_err(OpenError::Record)?;
+    let found = record::raise(connection, &recorded, time).await?;
+    if found.is_emptied {
+        warn!("the counters were emptied, and count again");
+    }
+    if !found.lower.is_empty() {
+        record.raised(&found.lower);
+    }
+    Ok(())
 }
 
 /// Forgets what counts no longer, over a connection of its own.

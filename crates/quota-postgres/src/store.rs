@@ -4,6 +4,7 @@ use crate::{
     node::{self, Node},
     options::{QuotaOptions, TimeSource},
     queue::{Ended, Ending, Queue, unavailable},
+    record::UseRecord,
     request::{Request, millis},
 };
 use governance::{
@@ -26,6 +27,19 @@ pub(crate) const SETTLE_ALL: &str = "SELECT owlclaw_quota_settle_all($1)";
 
 /// Most principals that are settled at once.
 pub(crate) const MAX_SETTLED: i32 = 200;
+
+/// The way to the database at this address.
+pub(crate) fn configure(url: &str) -> Result<Config, OpenError> {
+    // The library's own complaint quotes what it does not understand.
+    let mut config = Config::from_str(url).map_err(|_| OpenError::Url)?;
+    if config.get_application_name().is_none() {
+        config.application_name("owlclaw-quota");
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(node::LONG);
+    }
+    Ok(config)
+}
 
 /// Counters in PostgreSQL, shared with every other node that uses the same database.
 ///
@@ -58,18 +72,33 @@ impl PostgresQuota {
     ///
     /// [`OpenError`] when that does not succeed within 10 s.
     pub async fn open(url: &str, options: QuotaOptions) -> Result<Self, OpenError> {
-        // The library's own complaint quotes what it does not understand.
-        let mut config = Config::from_str(url).map_err(|_| OpenError::Url)?;
-        if config.get_application_name().is_none() {
-            config.application_name("owlclaw-quota");
-        }
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(node::LONG);
-        }
+        Self::begin(url, options, None).await
+    }
+
+    /// As [`PostgresQuota::open`], with a record of all calls. Counters that are lower are raised before
+    /// the first call is admitted, then every hour, and after they were emptied.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`], also when the record cannot be read.
+    pub async fn open_with_record(
+        url: &str,
+        options: QuotaOptions,
+        record: Arc<dyn UseRecord>,
+    ) -> Result<Self, OpenError> {
+        Self::begin(url, options, Some(record)).await
+    }
+
+    async fn begin(
+        url: &str,
+        options: QuotaOptions,
+        record: Option<Arc<dyn UseRecord>>,
+    ) -> Result<Self, OpenError> {
+        let config = configure(url)?;
         let queue = Arc::new(Queue::new(options.max_open, options.max_wait));
         let (opened, is_open) = oneshot::channel();
         let (end, ended) = oneshot::channel();
-        let node = Node::new(Arc::clone(&queue), config.clone(), options.clone());
+        let node = Node::new(Arc::clone(&queue), config.clone(), options.clone(), record);
         thread::Builder::new()
             .name("owlclaw-quota".to_owned())
             .spawn(move || {

@@ -7,4 +7,5 @@ mod common;
 mod faults;
 mod nodes;
 mod proxy;
+mod record;
 mod same;

@@ -533,7 +533,7 @@ fn nodes_that_begin_together_make_the_tables_once() {
         }
         assert_eq!(
             database.sql("SELECT version FROM owlclaw_quota_migration"),
-            "1\n2"
+            "1\n2\n3"
         );
         database.sql("INSERT INTO owlclaw_quota_migration (version) VALUES (99)");
         let newer = PostgresQuota::open(&database.url, options()).await;
