@@ -84,9 +84,9 @@ pub struct Settlement {
 impl<Q: QuotaStore> Governor<Q> {
     /// A governor.
     #[must_use]
-    pub fn new(policy: Policy, quota: Arc<Q>) -> Self {
+    pub fn new(policy: impl Into<Arc<Policy>>, quota: Arc<Q>) -> Self {
         Self {
-            policy: ArcSwap::from_pointee(policy),
+            policy: ArcSwap::new(policy.into()),
             quota,
             breakers: Arc::default(),
             unknown_roles: unknown_roles::Counted::default(),

@@ -344,6 +344,8 @@ pub struct Usage {
     pub calls: u64,
     /// What they cost together; open ones at their estimates.
     pub cost_micros: u64,
+    /// Estimates of open ones, which are in `cost_micros`.
+    pub open_micros: u64,
 }
 
 /// How much is in a ledger.

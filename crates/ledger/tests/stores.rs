@@ -821,11 +821,12 @@ async fn calls_are_found(place: &impl Place) {
                 it.principal.as_str(),
                 it.calls,
                 it.cost_micros,
+                it.open_micros,
                 it.latest_us,
             )
         })
         .collect();
-    assert_eq!(usage, [("even", 6, 20, 12), ("odd", 5, 15, 9)]);
+    assert_eq!(usage, [("even", 6, 20, 0, 12), ("odd", 5, 15, 0, 9)]);
     let query = ledger::StatisticsQuery {
         principal: None,
         capability: None,

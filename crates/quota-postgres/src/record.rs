@@ -102,6 +102,15 @@ pub struct Comparison {
     pub lower: Vec<LowerCounter>,
 }
 
+impl LowerCounter {
+    /// Whether it counts all that a client uses: then somebody has changed it. A counter of one capability
+    /// begins when that has limits of its own, and is lower than the record until it is raised.
+    #[must_use]
+    pub fn is_of_client(&self) -> bool {
+        !self.what.contains('/')
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Spent {
     ended: Micros,
@@ -319,8 +328,8 @@ pub(crate) async fn raise(
     work.await.map_err(OpenError::Compare)
 }
 
-/// Compares the counters in the database at `url` with `recorded`, which was read before, and changes
-/// nothing. `None` if there are none, or none that can be compared yet.
+/// Compares the counters of clients in the database at `url` with `recorded`, which was read before, and
+/// changes nothing. Those of single capabilities are left out. `None` if there are none, or none that can be compared yet.
 ///
 /// # Errors
 ///
@@ -339,9 +348,11 @@ pub async fn compare(
             if !connection.one(exists, &[]).await?.try_get(0)? {
                 return Ok(None);
             }
+            let mut lower = recorded.lower(&connection, time).await?;
+            lower.retain(LowerCounter::is_of_client);
             Ok(Some(Comparison {
                 is_emptied: connection.one(IS_EMPTIED, &[]).await?.try_get(0)?,
-                lower: recorded.lower(&connection, time).await?,
+                lower,
             }))
         };
         read.await.map_err(OpenError::Compare)

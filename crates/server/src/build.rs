@@ -110,7 +110,7 @@ impl Server {
         standing::refuse(&unmatched)?;
         standing.rules([unheeded, unmatched].concat());
 
-        let policy = policy::policy(&config, &catalog, offer.tools())?;
+        let policy = Arc::new(policy::policy(&config, &catalog, offer.tools())?);
         let settled = Mutex::new(capabilities(&offer));
         let Stores { recorder, quotas } = store::open(&config, &policy).await?;
         for found in crate::exposed(&config) {

@@ -165,7 +165,7 @@ fn approval_of(
 async fn counters(config: &Config, policy: &Policy) -> Result<Quotas, Failure> {
     if let Some(url) = store::database(config)? {
         let quotas = PostgresQuota::open(&url, QuotaOptions::default()).await?;
-        return Ok(Quotas::postgres(quotas));
+        return Ok(Quotas::postgres(quotas, None));
     }
     let quota = MemoryQuota::new(config.governance.max_clients);
     // Without a ledger nothing has been used yet.

@@ -56,9 +56,11 @@ pub use identity::STDIO_KEY;
 pub use list::{Problems, Survey, resources_list, survey};
 pub use listing::{ResourceFilter, ResourceRow, ToolRow, estimated_tokens};
 pub use logging::{LevelHandle, Log, json_text};
+pub use quota_postgres::Comparison;
 pub use stdio::tell_client;
 pub use store::{
-    accept_rollback, continuity, database, database_options, open_reader, sealed_every,
+    accept_rollback, compare_counters, continuity, database, database_options, open_reader,
+    sealed_every,
 };
 
 /// Serves until the client goes or a signal comes. `level` changes that of the log. The codes to exit

@@ -111,6 +111,11 @@ pub(super) fn key_changed(recorder: &Recorder, version: u64, change: &KeyChange)
     hand_over(recorder, kind, subject, version, &detail);
 }
 
+/// Says that counters in PostgreSQL were lower than the ledger, and have been raised.
+pub(super) fn counters_raised(recorder: &Recorder, detail: &Value) {
+    hand_over(recorder, NoteKind::COUNTERS_RAISED, "", 0, detail);
+}
+
 fn hand_over(recorder: &Recorder, kind: NoteKind, subject: &str, version: u64, detail: &Value) {
     let note = Note {
         subject,

@@ -6,16 +6,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gateway::{Component, ComponentState, Gateway, system_clock};
-use governance::{Calendar, Kind, MemoryQuota, Micros, Policy, Seed, Timestamp};
+use governance::{Calendar, Kind, MemoryQuota, Micros, Policy, PolicySpec, Seed, Timestamp};
 use ledger::{
     CheckpointOptions, Checkpoints, Continuity, ContinuityError, Durability, LedgerReader,
     LedgerStore, Note, NoteKind, OpenError, PostgresLedger, PostgresOptions, PostgresReader,
-    ReadLedger, Recorder, RecorderOptions, SealedEvery, SigningKey, SqliteLedger, check_continuity,
+    QueryError, ReadLedger, Recorder, RecorderOptions, SealedEvery, SigningKey, SqliteLedger,
+    Usage, check_continuity,
 };
-use quota_postgres::{PostgresQuota, QuotaOptions};
+use quota_postgres::{
+    Comparison, PostgresQuota, QuotaOptions, Recorded, RecordedUse, TimeSource, UseRecord,
+};
 use serde_json::json;
 
-use super::quotas::Quotas;
+use super::quotas::{LedgerUse, Quotas};
 use crate::Failure;
 use config::{Config, Environment};
 
@@ -52,9 +55,9 @@ pub(super) struct LedgerInUse {
 struct NotContinued(ContinuityError);
 
 /// Opens both. `policy` says what is worth counting of what the ledger remembers.
-pub(super) async fn open(config: &Config, policy: &Policy) -> Result<Stores, Failure> {
+pub(super) async fn open(config: &Config, policy: &Arc<Policy>) -> Result<Stores, Failure> {
     if let Some(url) = database(config)? {
-        return open_database(config, &url).await;
+        return open_database(config, policy, &url).await;
     }
     let quotas = MemoryQuota::new(config.governance.max_clients);
     let recorder = open_file(config, policy, &quotas)?;
@@ -108,10 +111,14 @@ pub(super) const QUOTAS: &str = "quotas";
 pub(super) fn quota_component(quotas: Arc<Quotas>) -> Component {
     Component::new(move || {
         let ok = quotas.is_available();
+        let detail = match ok {
+            true => quotas.raised(),
+            false => Some("use cannot be counted, so that no call is admitted".to_owned()),
+        };
         ComponentState {
             name: QUOTAS,
             ok,
-            detail: (!ok).then(|| "use cannot be counted, so that no call is admitted".to_owned()),
+            detail,
         }
     })
 }
@@ -265,9 +272,14 @@ pub fn sealed_every(config: &Config) -> Option<SealedEvery> {
     })
 }
 
-async fn open_database(config: &Config, url: &str) -> Result<Stores, Failure> {
+async fn open_database(
+    config: &Config,
+    policy: &Arc<Policy>,
+    url: &str,
+) -> Result<Stores, Failure> {
     // What calls have cost is settled with their ends, in one transaction.
     let database = database_options(config, url)?.with_charges(quota_postgres::SETTLEMENTS);
+    let record = Arc::new(LedgerUse::new(database.clone(), Arc::clone(policy)));
     let whole = config.clone();
     // It blocks, and what it waits for is elsewhere.
     let store = tokio::task::spawn_blocking(move || {
@@ -276,11 +288,14 @@ async fn open_database(config: &Config, url: &str) -> Result<Stores, Failure> {
         Ok::<_, Failure>(store)
     })
     .await??;
-    let quotas = PostgresQuota::open(url, QuotaOptions::default()).await?;
+    // Of the counters and the ledger, which are in one database, the ledger is what cannot be changed.
+    let uses = Arc::clone(&record) as Arc<dyn UseRecord>;
+    let quotas = PostgresQuota::open_with_record(url, QuotaOptions::default(), uses).await?;
     let recorder = Recorder::spawn_witnessed(store, options(config), checkpoints(config, true)?)?;
+    record.note_with(recorder.clone());
     Ok(Stores {
         recorder,
-        quotas: Quotas::postgres(quotas),
+        quotas: Quotas::postgres(quotas, Some(record)),
     })
 }
 
@@ -385,10 +400,37 @@ pub(super) fn seed(
     policy: &Policy,
     quota: &MemoryQuota,
 ) -> Result<(), Failure> {
+    let now = Timestamp(system_clock() / 1_000);
+    let usage = used(reader, policy, now, Calendar::utc().month_of(now).start)?;
+    let seeds = usage.iter().map(|used| Seed {
+        principal: &used.principal,
+        capability: &used.capability,
+        kind: kind_of(used),
+        at: Timestamp(used.latest_us / 1_000),
+        calls: u32::try_from(used.calls).unwrap_or(u32::MAX),
+        cost: Micros(used.cost_micros),
+    });
+    quota.seed(policy, now, seeds);
+    Ok(())
+}
+
+/// Prompts count as what is read.
+fn kind_of(used: &Usage) -> Kind {
+    match used.kind {
+        ledger::Kind::Tool => Kind::Tool,
+        ledger::Kind::Resource | ledger::Kind::Other => Kind::Resource,
+    }
+}
+
+/// What the ledger remembers that counts by `policy`: towards budgets from `month` on.
+fn used(
+    reader: &mut dyn ReadLedger,
+    policy: &Policy,
+    now: Timestamp,
+    month: Timestamp,
+) -> Result<Vec<Usage>, QueryError> {
     const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
-    let now_us = system_clock();
-    let now = Timestamp(now_us / 1_000);
-    let month_us = Calendar::utc().month_of(now).start.0 * 1_000;
+    let (now_us, month_us) = (now.0 * 1_000, month.0 * 1_000);
     let since_us = policy.counts_since(now).0 * 1_000;
     let day_us = now_us.saturating_sub(DAY_US);
     let minute_us = now_us.saturating_sub(60 * 1_000_000);
@@ -405,20 +447,47 @@ pub(super) fn seed(
     }
     usage.extend(reader.usage_between(day_us..minute_us, Duration::from_secs(60))?);
     usage.extend(reader.usage_between(minute_us..u64::MAX, Duration::from_secs(1))?);
-    // What clients do to tasks counts towards nothing. Prompts count as what is read.
-    let counted = usage.iter();
-    let counted = counted.filter(|used| !used.capability.starts_with("task/"));
-    let seeds = counted.map(|used| Seed {
-        principal: &used.principal,
-        capability: &used.capability,
-        kind: match used.kind {
-            ledger::Kind::Tool => Kind::Tool,
-            ledger::Kind::Resource | ledger::Kind::Other => Kind::Resource,
-        },
+    // What clients do to tasks counts towards nothing.
+    usage.retain(|used| !used.capability.starts_with("task/"));
+    Ok(usage)
+}
+
+/// What the ledger remembers, to be compared with counters.
+pub(super) fn recorded_use(
+    reader: &mut dyn ReadLedger,
+    policy: &Policy,
+) -> Result<RecordedUse, QueryError> {
+    let now = Timestamp(system_clock() / 1_000);
+    let usage = used(reader, policy, now, RecordedUse::month_from(policy, now))?;
+    let calls = usage.into_iter().map(|used| Recorded {
+        kind: kind_of(&used),
+        principal: used.principal,
+        capability: used.capability,
         at: Timestamp(used.latest_us / 1_000),
-        calls: u32::try_from(used.calls).unwrap_or(u32::MAX),
-        cost: Micros(used.cost_micros),
+        calls: used.calls,
+        ended: Micros(used.cost_micros.saturating_sub(used.open_micros)),
+        open: Micros(used.open_micros),
     });
-    quota.seed(policy, now, seeds);
-    Ok(())
+    Ok(RecordedUse::new(policy, now, calls))
+}
+
+/// Compares the counters in the database with the ledger; `None` where there are none.
+///
+/// # Errors
+///
+/// When the ledger or the counters cannot be read.
+pub fn compare_counters(config: &Config) -> Result<Option<Comparison>, Failure> {
+    let Some(url) = database(config)? else {
+        return Ok(None);
+    };
+    let policy = Policy::new(PolicySpec::default())?;
+    let recorded = recorded_use(open_reader(config)?.as_mut(), &policy)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    Ok(runtime.block_on(quota_postgres::compare(
+        &url,
+        &recorded,
+        TimeSource::Database,
+    ))?)
 }

@@ -11,7 +11,9 @@ use std::{
 
 use ledger::{Filter, PostgresOptions, PostgresReader, ReadLedger};
 use serde_json::{Value, json};
-use testkit::{GENEROUS, HttpConnection, HttpRequest, HttpServer, Postgres, failure_of, succeeded};
+use testkit::{
+    GENEROUS, HttpClient, HttpConnection, HttpRequest, HttpServer, Postgres, failure_of, succeeded,
+};
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::support::{Site, call, run};
@@ -365,4 +367,52 @@ async fn an_approval_given_anywhere_is_used_once_on_any_server() {
     let lines = |site: &Site| site.read("executed").lines().count();
     assert_eq!(sites.iter().map(lines).sum::<usize>(), 1);
     assert_ne!(pending(&ask(&servers[1], arguments).await), first);
+}
+
+#[tokio::test]
+async fn counters_that_somebody_lowers_or_empties_free_no_budget() {
+    let Some(postgres) = Postgres::start() else {
+        return;
+    };
+    let mut spending = Spending::begin(&postgres.url()).await;
+    // Calls are running when the counters are gone.
+    spending.until_executed(COVERED / 4).await;
+    postgres.sql("TRUNCATE owlclaw_quota_principal, owlclaw_quota_counter, owlclaw_quota_bucket");
+    let answers = spending.end().await;
+    assert!(spending.executed() <= COVERED, "{answers:?}");
+    assert_eq!(answers.spent, CLIENTS, "{answers:?}");
+    let mut told = String::new();
+    for server in &spending.servers {
+        let client = HttpClient::new(server.address());
+        told += client.exchange(&HttpRequest::get("/health")).await.text();
+    }
+    assert!(told.contains("counters_raised"), "{told}");
+    for server in &mut spending.servers {
+        server.process().signal("TERM").await;
+        server.wait_exit(GENEROUS).await;
+    }
+    spending.verify().await;
+
+    postgres.sql("UPDATE owlclaw_quota_principal SET spent = 10000");
+    let verified = run(spending.sites[0].command(&["ledger", "verify"])).await;
+    assert_eq!(verified.code, Some(1), "{}", verified.output);
+    let expected = "lower        treasury: 0.01 of this month's budget, ";
+    assert!(verified.output.contains(expected), "{}", verified.output);
+    let doctor = run(spending.sites[0].command(&["doctor"])).await;
+    assert!(
+        doctor.output.contains("a counter is too low: treasury"),
+        "{}",
+        doctor.output
+    );
+
+    let executed = spending.executed();
+    let server = spending.sites[0].http().await;
+    let address = server.address();
+    let answers = spend(address, "afterwards".to_owned(), Arc::default()).await;
+    assert!(spending.executed() <= COVERED.max(executed), "{answers:?}");
+    assert_eq!(answers.spent, 1, "{answers:?}");
+    drop(server);
+    spending.verify().await;
+    let notes = run(spending.sites[0].command(&["ledger", "export"])).await;
+    assert!(notes.output.contains("counters_raised"), "{}", notes.output);
 }

@@ -53,6 +53,7 @@ impl NoteKind {
     pub const REFUSALS_AGGREGATED: Self = Self::constant("refusals_aggregated");
     pub const CHECKPOINT: Self = Self::constant("checkpoint");
     pub const ROLLBACK_ACCEPTED: Self = Self::constant("rollback_accepted");
+    pub const COUNTERS_RAISED: Self = Self::constant("counters_raised");
     pub const RETENTION: Self = Self::constant("retention");
 
     const fn constant(name: &'static str) -> Self {

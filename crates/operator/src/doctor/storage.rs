@@ -9,7 +9,7 @@ use ledger::{Filter, system_now_us};
 
 use config::Config;
 use server::Finding;
-use server::{continuity, database, exposed, open_reader};
+use server::{compare_counters, continuity, database, exposed, open_reader};
 
 const MINUTE_US: u64 = 60_000_000;
 /// What a file is tried with: where this finds no room, the disk is full.
@@ -35,11 +35,41 @@ fn in_database(config: &Config) -> Vec<Finding> {
             let mut findings = vec![Finding::ok(AREA, format!("it answers ({took} ms)"))];
             findings.extend(continued(AREA, config));
             findings.extend(clock(&mut *reader));
+            drop(reader);
+            findings.extend(counters(AREA, config));
             findings
         }
         Err(failure) => {
             let why = server::with_causes(&*failure);
             vec![Finding::error(AREA, why).hint(hint)]
+        }
+    }
+}
+
+/// Findings if counters are lower than the ledger says.
+fn counters(area: &'static str, config: &Config) -> Vec<Finding> {
+    let hint =
+        "somebody has changed them; a server that starts raises them, and puts that on record";
+    match compare_counters(config) {
+        Ok(None) => Vec::new(),
+        Ok(Some(found)) => {
+            let emptied = found
+                .is_emptied
+                .then(|| "the counters were emptied".to_owned());
+            let lower = found
+                .lower
+                .iter()
+                .map(|it| format!("a counter is too low: {it}"));
+            let told = emptied.into_iter().chain(lower);
+            told.map(|what| Finding::warning(area, what).hint(hint))
+                .collect()
+        }
+        Err(failure) => {
+            let why = server::with_causes(&*failure);
+            vec![Finding::warning(
+                area,
+                format!("the counters cannot be compared: {why}"),
+            )]
         }
     }
 }

@@ -11,7 +11,7 @@ use super::sheet::pretty;
 use crate::request::ReportFormat;
 use config::Config;
 use server::Failure;
-use server::{self, open_reader, sealed_every};
+use server::{self, Comparison, compare_counters, open_reader, sealed_every};
 
 /// What was found, to be printed.
 pub(crate) struct Verified {
@@ -49,11 +49,13 @@ pub(crate) fn verify(
         bar.set_position(done);
     })?;
     bar.finish_and_clear();
+    let counters = compare_counters(config);
+    let counters = Counters::of(counters);
     Ok(Verified {
-        is_sound: report.is_ok(),
+        is_sound: report.is_ok() && counters.are_right(),
         is_sealed: report.is_sealed(),
         text: match format {
-            ReportFormat::Text => text(&report, keys.len(), file),
+            ReportFormat::Text => text(&report, keys.len(), file, &counters),
             ReportFormat::Json => pretty(&json!({
                 "sound": report.is_ok(),
                 "entries": report.entries,
@@ -66,6 +68,7 @@ pub(crate) fn verify(
                 "unsealed": report.unsealed,
                 "file_lacks": report.file_lacks,
                 "unreadable_lines": report.unreadable_lines,
+                "counters": counters.json(),
                 "wrong": report.first_wrong.as_ref().map(|wrong| json!({
                     "sequence": wrong.sequence,
                     "what": wrong.what.to_string(),
@@ -94,7 +97,61 @@ pub(crate) fn accept_rollback(config: &Config, by: &str, reason: &str) -> Result
     Ok(lines.join("\n"))
 }
 
-fn text(report: &Report, keys: usize, file: Option<&Path>) -> String {
+/// Counters in PostgreSQL, beside the ledger.
+enum Counters {
+    /// There are none.
+    None,
+    /// They cannot be compared, for this reason.
+    Unknown(String),
+    Compared(Comparison),
+}
+
+impl Counters {
+    fn of(compared: Result<Option<Comparison>, Failure>) -> Self {
+        match compared {
+            Ok(None) => Self::None,
+            Ok(Some(comparison)) => Self::Compared(comparison),
+            Err(failure) => Self::Unknown(server::with_causes(&*failure)),
+        }
+    }
+
+    fn are_right(&self) -> bool {
+        match self {
+            Self::None | Self::Unknown(_) => true,
+            Self::Compared(found) => !found.is_emptied && found.lower.is_empty(),
+        }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        match self {
+            Self::None => json!(null),
+            Self::Unknown(why) => json!({ "not_compared": why }),
+            Self::Compared(found) => json!({
+                "emptied": found.is_emptied,
+                "lower": found.lower.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            }),
+        }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Unknown(why) => vec![format!("counters     not compared: {why}")],
+            Self::Compared(_) if self.are_right() => {
+                vec!["counters     at least what the ledger has".to_owned()]
+            }
+            Self::Compared(found) => {
+                let emptied = found
+                    .is_emptied
+                    .then(|| "counters     were emptied".to_owned());
+                let lower = found.lower.iter().map(|it| format!("lower        {it}"));
+                emptied.into_iter().chain(lower).collect()
+            }
+        }
+    }
+}
+
+fn text(report: &Report, keys: usize, file: Option<&Path>, counters: &Counters) -> String {
     let mut lines = vec![
         format!("entries      {}", report.entries),
         format!("head         {}", hex(&report.head)),
@@ -129,7 +186,12 @@ fn text(report: &Report, keys: usize, file: Option<&Path>) -> String {
             }
         });
     }
+    lines.extend(counters.lines());
     lines.push(match &report.first_wrong {
+        None if !counters.are_right() => {
+            "damaged      counters are lower than the ledger says; a server that starts raises them"
+                .to_owned()
+        }
         None if report.is_sealed() => "sound".to_owned(),
         None => format!(
             "sound, but sealed through {} of {} only",

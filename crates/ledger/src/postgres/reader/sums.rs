@@ -42,7 +42,8 @@ pub(super) async fn usage(
     let rows = session
         .query(
             "SELECT principal, kind, capability, max(started_us), count(*),
-                least(sum(coalesce(cost_micros, estimated_cost_micros)), 9e18)::bigint
+                least(sum(coalesce(cost_micros, estimated_cost_micros)), 9e18)::bigint,
+                least(coalesce(sum(estimated_cost_micros) FILTER (WHERE outcome IS NULL), 0), 9e18)::bigint
              FROM owlclaw_ledger.call
              WHERE started_us >= $1 AND started_us < $2
                 AND (outcome IS NULL OR outcome <> 'denied')
@@ -60,6 +61,7 @@ pub(super) async fn usage(
             latest_us: number(row, 3)?,
             calls: number(row, 4)?,
             cost_micros: number(row, 5)?,
+            open_micros: number(row, 6)?,
         })
     };
     rows.iter().map(usage).collect()

@@ -53,9 +53,11 @@ pub(super) fn usage(
         }
     };
     let columns = "principal, kind, capability, started_us AS latest_us, 1 AS calls,
-        coalesce(cost_micros, estimated_cost_micros) AS cost_micros";
+        coalesce(cost_micros, estimated_cost_micros) AS cost_micros,
+        iif(outcome IS NULL, estimated_cost_micros, 0) AS open_micros";
     let sql = format!(
-        "SELECT principal, kind, capability, max(latest_us), sum(calls), sum(cost_micros)
+        "SELECT principal, kind, capability, max(latest_us), sum(calls), sum(cost_micros),
+            sum(open_micros)
          FROM (SELECT {columns} FROM temp.tail_call
                 WHERE coalesce(outcome, '') <> 'denied' AND started_us >= ?1 AND started_us < ?2
             UNION ALL SELECT {columns} FROM call INDEXED BY call_open
@@ -64,7 +66,7 @@ pub(super) fn usage(
                 WHERE outcome <> 'denied' AND started_us >= ?4 AND started_us < ?5
             UNION ALL SELECT {columns} FROM call INDEXED BY call_by_time
                 WHERE outcome <> 'denied' AND started_us >= ?6 AND started_us < ?7
-            UNION ALL SELECT principal, kind, capability, latest_us, used_calls, used_micros
+            UNION ALL SELECT principal, kind, capability, latest_us, used_calls, used_micros, 0
                 FROM usage_day WHERE day >= ?8 AND day < ?9 AND used_calls > 0)
          GROUP BY principal, kind, capability, latest_us / ?3
          ORDER BY principal, kind, capability, latest_us / ?3"
@@ -89,6 +91,7 @@ pub(super) fn usage(
             latest_us: row.get::<_, i64>(3)?.unsigned_abs(),
             calls: row.get::<_, i64>(4)?.unsigned_abs(),
             cost_micros: row.get::<_, i64>(5)?.unsigned_abs(),
+            open_micros: row.get::<_, i64>(6)?.unsigned_abs(),
         })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
