@@ -1,10 +1,16 @@
 //! One connection, set up so that what is committed through it is committed.
 
 use crate::{error::OpenError, schema};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    str::FromStr,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Config, NoTls, Row, Statement, types::ToSql};
 use tracing::warn;
+
+/// The longest that an attempt to connect may take, a report, or a round of tidying.
+pub(crate) const LONG: Duration = Duration::from_secs(10);
 
 /// A node's clock that differs by more than this from the database's is worth a warning: the
 /// counters do not mind, but time windows of the policy go by it.
@@ -22,6 +28,19 @@ const SETTINGS: &str = "
     SELECT set_config('synchronous_commit', 'on', false)
         WHERE current_setting('synchronous_commit') IN ('off', 'local');
 ";
+
+/// The way to the database at this address.
+pub(crate) fn configure(url: &str) -> Result<Config, OpenError> {
+    // The library's own complaint quotes what it does not understand.
+    let mut config = Config::from_str(url).map_err(|_| OpenError::Url)?;
+    if config.get_application_name().is_none() {
+        config.application_name("owlclaw-quota");
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(LONG);
+    }
+    Ok(config)
+}
 
 /// A session and what keeps it going.
 pub(crate) struct Connection {

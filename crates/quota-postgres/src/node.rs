@@ -4,7 +4,7 @@
 use crate::{
     answer::Decision,
     batch,
-    connection::{Connection, was_rolled_back},
+    connection::{Connection, LONG, was_rolled_back},
     error::{OpenError, RequestError},
     options::{QuotaOptions, TimeSource},
     queue::{Queue, Undelivered, Waiting, Work, unavailable},
@@ -23,9 +23,6 @@ use tokio::{
 };
 use tokio_postgres::{Config, error::SqlState};
 use tracing::{debug, error, info, warn};
-
-/// The longest that an attempt to connect may take, a report, or a round of tidying.
-pub(crate) const LONG: Duration = Duration::from_secs(10);
 
 /// Between two attempts to reach the database: at first, and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);

@@ -1,9 +1,8 @@
 //! Counters held against a record of the calls, which has the last word.
 
 use crate::{
-    connection::Connection,
+    connection::{Connection, LONG, configure},
     error::OpenError,
-    node::LONG,
     options::TimeSource,
     request::{amount, millis},
 };
@@ -339,7 +338,7 @@ pub async fn compare(
     recorded: &RecordedUse,
     time: TimeSource,
 ) -> Result<Option<Comparison>, OpenError> {
-    let config = crate::store::configure(url)?;
+    let config = configure(url)?;
     let reading = async {
         let connection = Connection::open(&config).await?;
         connection.set_timeout(PATIENCE).await?;

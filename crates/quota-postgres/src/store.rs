@@ -1,5 +1,5 @@
 use crate::{
-    connection::Connection,
+    connection::{Connection, LONG, configure},
     error::{OpenError, RequestError},
     node::{self, Node},
     options::{QuotaOptions, TimeSource},
@@ -11,7 +11,7 @@ use governance::{
     Calendar, Charges, Micros, QuotaStore, Remaining, ReservationName, ReserveError, Timestamp,
     UnavailableError, Usage,
 };
-use std::{error::Error, fmt, str::FromStr, sync::Arc, thread};
+use std::{error::Error, fmt, sync::Arc, thread};
 use tokio::sync::{Mutex, oneshot};
 use tokio_postgres::{Config, Row};
 
@@ -27,19 +27,6 @@ pub(crate) const SETTLE_ALL: &str = "SELECT owlclaw_quota_settle_all($1)";
 
 /// Most principals that are settled at once.
 pub(crate) const MAX_SETTLED: i32 = 200;
-
-/// The way to the database at this address.
-pub(crate) fn configure(url: &str) -> Result<Config, OpenError> {
-    // The library's own complaint quotes what it does not understand.
-    let mut config = Config::from_str(url).map_err(|_| OpenError::Url)?;
-    if config.get_application_name().is_none() {
-        config.application_name("owlclaw-quota");
-    }
-    if config.get_connect_timeout().is_none() {
-        config.connect_timeout(node::LONG);
-    }
-    Ok(config)
-}
 
 /// Counters in PostgreSQL, shared with every other node that uses the same database.
 ///
@@ -150,7 +137,7 @@ impl PostgresQuota {
         // A connection of its own, so that a long report keeps no call waiting.
         let _one_at_a_time = self.reporting.lock().await;
         let connection = Connection::open(&self.config).await?;
-        connection.set_timeout(node::LONG).await?;
+        connection.set_timeout(LONG).await?;
         let at = (self.options.time == TimeSource::Callers).then(|| millis(now));
         let month = millis(calendar.month_of(now).start);
         loop {
@@ -249,7 +236,7 @@ impl QuotaStore for PostgresQuota {
         if self.queue.is_away() {
             return Err(failed(Box::new(RequestError::Away)));
         }
-        match tokio::time::timeout(node::LONG, self.report(calendar, now)).await {
+        match tokio::time::timeout(LONG, self.report(calendar, now)).await {
             Ok(report) => report.map_err(|error| failed(Box::new(error))),
             Err(_) => Err(failed(Box::new(RequestError::Late))),
         }

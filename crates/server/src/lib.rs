@@ -15,6 +15,7 @@ mod follow;
 mod health;
 mod http;
 mod identity;
+mod ledger_use;
 mod lifecycle;
 mod list;
 mod listing;

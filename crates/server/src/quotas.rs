@@ -1,18 +1,15 @@
 //! The counters of this server: its own, or those it shares with others.
 
-use std::error::Error;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 
 use governance::{
-    Calendar, Charges, Crowd, MemoryQuota, MemoryReservation, Micros, Policy, QuotaStore,
-    Remaining, ReservationName, ReserveError, Timestamp, UnavailableError, Usage,
+    Calendar, Charges, Crowd, MemoryQuota, MemoryReservation, Micros, QuotaStore, Remaining,
+    ReservationName, ReserveError, Timestamp, UnavailableError, Usage,
 };
-use ledger::{PostgresOptions, PostgresReader, Recorder};
-use quota_postgres::{LowerCounter, PostgresQuota, PostgresReservation, RecordedUse, UseRecord};
-use serde_json::{Value, json};
+use quota_postgres::{PostgresQuota, PostgresReservation};
 
 use super::budgets::Budgets;
-use super::{notes, store};
+use super::ledger_use::LedgerUse;
 
 /// Where use is counted.
 #[derive(Debug)]
@@ -30,88 +27,6 @@ enum Counters {
     /// In a database, together with other servers; compared with the ledger there by a server, and not
     /// by a command that only asks.
     Postgres(PostgresQuota, Option<Arc<LedgerUse>>),
-}
-
-/// Most raised counters that a note names.
-const MAX_NAMED: usize = 50;
-
-/// The ledger in PostgreSQL as the record that counters beside it are compared with.
-pub(super) struct LedgerUse {
-    database: PostgresOptions,
-    policy: Arc<Policy>,
-    recorder: OnceLock<Recorder>,
-    raised: Mutex<Raised>,
-}
-
-/// Counters that were raised since the server began.
-#[derive(Default)]
-struct Raised {
-    counters: usize,
-    /// What no entry says yet.
-    unsaid: Vec<Value>,
-}
-
-impl LedgerUse {
-    pub(super) fn new(database: PostgresOptions, policy: Arc<Policy>) -> Self {
-        Self {
-            database,
-            policy,
-            recorder: OnceLock::new(),
-            raised: Mutex::default(),
-        }
-    }
-
-    /// Puts on record what was raised before there was a recorder, and what will be.
-    pub(super) fn note_with(&self, recorder: Recorder) {
-        let recorder = self.recorder.get_or_init(|| recorder);
-        self.note(recorder);
-    }
-
-    fn note(&self, recorder: &Recorder) {
-        let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
-        for detail in raised.unsaid.drain(..) {
-            notes::counters_raised(recorder, &detail);
-        }
-    }
-}
-
-impl UseRecord for LedgerUse {
-    fn read(&self) -> Result<RecordedUse, Box<dyn Error + Send + Sync>> {
-        let mut reader = PostgresReader::open(&self.database)?;
-        Ok(store::recorded_use(&mut reader, &self.policy)?)
-    }
-
-    fn raised(&self, lower: &[LowerCounter]) {
-        // Those of single tools are also lower when a tool has limits of its own since yesterday.
-        let (changed, new): (Vec<_>, Vec<_>) = lower.iter().partition(|it| it.is_of_client());
-        for counter in new {
-            tracing::info!(%counter, "a counter was raised to what the ledger has");
-        }
-        if changed.is_empty() {
-            return;
-        }
-        for counter in changed.iter().take(MAX_NAMED) {
-            tracing::error!(%counter, "a counter was lower than the ledger, and has been raised");
-        }
-        let named = changed.iter().take(MAX_NAMED).map(|it| {
-            json!({ "client": it.principal, "what": it.what, "counted": it.counted, "recorded": it.recorded })
-        });
-        let detail = json!({ "raised": changed.len(), "counters": named.collect::<Vec<_>>() });
-        {
-            let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
-            raised.counters += changed.len();
-            raised.unsaid.push(detail);
-        }
-        if let Some(recorder) = self.recorder.get() {
-            self.note(recorder);
-        }
-    }
-}
-
-impl std::fmt::Debug for LedgerUse {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LedgerUse").finish_non_exhaustive()
-    }
 }
 
 /// What is counted for one call, by whoever counts.
@@ -156,14 +71,7 @@ impl Quotas {
         let Counters::Postgres(_, Some(record)) = &self.counters else {
             return None;
         };
-        let raised = record.raised.lock().unwrap_or_else(PoisonError::into_inner);
-        (raised.counters != 0).then(|| {
-            format!(
-                "{} counters were lower than the ledger, and have been raised: see its notes of the kind \
-                 counters_raised",
-                raised.counters
-            )
-        })
+        record.told()
     }
 
     /// Use of the table of counted clients, if it has a bound.

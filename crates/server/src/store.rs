@@ -6,19 +6,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gateway::{Component, ComponentState, Gateway, system_clock};
-use governance::{Calendar, Kind, MemoryQuota, Micros, Policy, PolicySpec, Seed, Timestamp};
+use governance::{Calendar, MemoryQuota, Micros, Policy, PolicySpec, Seed, Timestamp};
 use ledger::{
     CheckpointOptions, Checkpoints, Continuity, ContinuityError, Durability, LedgerReader,
     LedgerStore, Note, NoteKind, OpenError, PostgresLedger, PostgresOptions, PostgresReader,
-    QueryError, ReadLedger, Recorder, RecorderOptions, SealedEvery, SigningKey, SqliteLedger,
-    Usage, check_continuity,
+    ReadLedger, Recorder, RecorderOptions, SealedEvery, SigningKey, SqliteLedger, check_continuity,
 };
-use quota_postgres::{
-    Comparison, PostgresQuota, QuotaOptions, Recorded, RecordedUse, TimeSource, UseRecord,
-};
+use quota_postgres::{Comparison, PostgresQuota, QuotaOptions, TimeSource, UseRecord};
 use serde_json::json;
 
-use super::quotas::{LedgerUse, Quotas};
+use super::ledger_use::{LedgerUse, kind_of, recorded_use, used};
+use super::quotas::Quotas;
 use crate::Failure;
 use config::{Config, Environment};
 
@@ -412,63 +410,6 @@ pub(super) fn seed(
     });
     quota.seed(policy, now, seeds);
     Ok(())
-}
-
-/// Prompts count as what is read.
-fn kind_of(used: &Usage) -> Kind {
-    match used.kind {
-        ledger::Kind::Tool => Kind::Tool,
-        ledger::Kind::Resource | ledger::Kind::Other => Kind::Resource,
-    }
-}
-
-/// What the ledger remembers that counts by `policy`: towards budgets from `month` on.
-fn used(
-    reader: &mut dyn ReadLedger,
-    policy: &Policy,
-    now: Timestamp,
-    month: Timestamp,
-) -> Result<Vec<Usage>, QueryError> {
-    const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
-    let (now_us, month_us) = (now.0 * 1_000, month.0 * 1_000);
-    let since_us = policy.counts_since(now).0 * 1_000;
-    let day_us = now_us.saturating_sub(DAY_US);
-    let minute_us = now_us.saturating_sub(60 * 1_000_000);
-    // The nearer the past, the finer: limits look at a minute and a day, budgets at the month, and
-    // cooldowns at the last use however long ago.
-    let mut usage = Vec::new();
-    // Each all in one, which is what ledgers have sums for.
-    let before_us = month_us.min(day_us);
-    if since_us < before_us {
-        usage.extend(reader.usage_between(since_us..before_us, Duration::MAX)?);
-    }
-    if month_us < day_us {
-        usage.extend(reader.usage_between(month_us..day_us, Duration::MAX)?);
-    }
-    usage.extend(reader.usage_between(day_us..minute_us, Duration::from_secs(60))?);
-    usage.extend(reader.usage_between(minute_us..u64::MAX, Duration::from_secs(1))?);
-    // What clients do to tasks counts towards nothing.
-    usage.retain(|used| !used.capability.starts_with("task/"));
-    Ok(usage)
-}
-
-/// What the ledger remembers, to be compared with counters.
-pub(super) fn recorded_use(
-    reader: &mut dyn ReadLedger,
-    policy: &Policy,
-) -> Result<RecordedUse, QueryError> {
-    let now = Timestamp(system_clock() / 1_000);
-    let usage = used(reader, policy, now, RecordedUse::month_from(policy, now))?;
-    let calls = usage.into_iter().map(|used| Recorded {
-        kind: kind_of(&used),
-        principal: used.principal,
-        capability: used.capability,
-        at: Timestamp(used.latest_us / 1_000),
-        calls: used.calls,
-        ended: Micros(used.cost_micros.saturating_sub(used.open_micros)),
-        open: Micros(used.open_micros),
-    });
-    Ok(RecordedUse::new(policy, now, calls))
 }
 
 /// Compares the counters in the database with the ledger; `None` where there are none.
