@@ -42,8 +42,9 @@ pub use crate::{
     http_read::{PlainContent, PlainRead, PlainRefusal},
     invocation::{
         Invocation, Invoked, Target,
+        answer::{AnswerOptions, ErrorStyle},
         call_report::Tally,
-        failure::{AnswerOptions, ErrorStyle, InvocationError},
+        failure::InvocationError,
         handover::Handover,
         refusal::{BadKey, KeyTaken, PendingApproval, TakenBy, Unconfirmed, WhyUnconfirmed},
     },

@@ -2,7 +2,7 @@
 
 use crate::{
     clock::{Clock, system_clock},
-    invocation::failure::AnswerOptions,
+    invocation::answer::AnswerOptions,
     observe::calls::RequestLog,
 };
 use mcp_service::EngineLimits;

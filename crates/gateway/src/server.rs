@@ -11,10 +11,7 @@ use crate::{
         request_state::Sealer,
         rounds::{Progressed, Repeated, call_with_input},
     },
-    invocation::{
-        Invocation, Invoked,
-        failure::{AnswerOptions, InvocationError},
-    },
+    invocation::{Invocation, Invoked, answer::AnswerOptions, failure::InvocationError},
     names::{caller_of, prompt_capability, resource_capability, tool_capability},
     offer::{
         Offer,

@@ -13,6 +13,7 @@ mod client_spans;
 pub(crate) mod handler;
 pub(crate) mod tracer;
 
+use crate::invocation::outcome::charge_of;
 use crate::trace::tracer::{RequestSpan, Tracer, context_of, dollars};
 use crate::{
     invocation::{Invocation, Invoked, call_report::Tally, failure::InvocationError},
@@ -169,7 +170,7 @@ where
         }
         match (ending, &outcome) {
             (Some(ending), Err(error)) => {
-                let code = error.founding_code().to_string();
+                let code = error.meaning().code.to_string();
                 ending.failed(code.into(), &error.for_the_record());
             }
             (Some(ending), Ok(_)) => ending.succeeded(),
@@ -183,7 +184,7 @@ fn note(span: &mut Span, outcome: &Result<Invoked, InvocationError>, tally: &Tal
     let (decision, reason) = match outcome {
         Ok(Invoked::NeedsConfirmation(_)) => ("confirm", None),
         Ok(_) => ("allow", None),
-        Err(error) => match error.outcome() {
+        Err(error) => match error.meaning().outcome {
             Outcome::Denied { reason } => ("deny", Some(reason)),
             _ => ("allow", None),
         },
@@ -195,7 +196,7 @@ fn note(span: &mut Span, outcome: &Result<Invoked, InvocationError>, tally: &Tal
     if let Some(call) = tally.call() {
         span.set_attribute(KeyValue::new("owlclaw.call.id", call.to_string()));
         // Whoever settles it has asked before.
-        let cost = tally.cost(outcome, governance::Micros::ZERO);
+        let cost = tally.cost(charge_of(outcome), governance::Micros::ZERO);
         span.set_attribute(KeyValue::new("owlclaw.cost", dollars(cost)));
     }
 }

@@ -1,9 +1,8 @@
 use crate::invocation::{
-    Invoked,
-    failure::InvocationError,
+    failure::Charge,
     verdict::{Fault, Verdict},
 };
-use adapter_tools::{CallMeter, ToolError};
+use adapter_tools::CallMeter;
 use governance::{Micros, Remaining};
 use ledger::CallId;
 use std::{
@@ -171,30 +170,11 @@ impl Tally {
     ///
     /// The first to ask decides. A handler's own thread may go on spending when its call is over,
     /// and the ledger and the budget must not see different amounts of it.
-    pub(crate) fn cost(
-        &self,
-        outcome: &Result<Invoked, InvocationError>,
-        estimate: Micros,
-    ) -> Micros {
-        match outcome {
-            Err(
-                InvocationError::Denied(_)
-                | InvocationError::Unknown
-                | InvocationError::Invalid(_)
-                | InvocationError::Unrecorded(_)
-                | InvocationError::Unconfirmed(_)
-                | InvocationError::BadKey(_)
-                | InvocationError::KeyTaken(_)
-                | InvocationError::Read(_)
-                | InvocationError::Prompt(_)
-                | InvocationError::Tool(
-                    ToolError::Busy { .. } | ToolError::Suspended { .. } | ToolError::Rejected(_),
-                ),
-            )
-            | Ok(Invoked::NeedsConfirmation(_)) => *self.cost.get_or_init(|| Micros::ZERO),
-            // It has not done what it was called for; that is what the estimate is about.
-            Ok(Invoked::NeedsInput(_)) => *self.cost.get_or_init(|| self.metered(Micros::ZERO)),
-            _ => self.cost_given_up(estimate),
+    pub(crate) fn cost(&self, charge: Charge, estimate: Micros) -> Micros {
+        match charge {
+            Charge::Released | Charge::Nothing => *self.cost.get_or_init(|| Micros::ZERO),
+            Charge::Metered => self.cost_given_up(Micros::ZERO),
+            Charge::Estimate => self.cost_given_up(estimate),
         }
     }
 

@@ -1,15 +1,16 @@
-//! Ends of calls, as the ledger, breakers and budgets see them.
+//! Ends of calls, as budgets, breakers, metrics and the ledger see them. What follows from a failure
+//! is in the table of `failure.rs`.
 
-use crate::{
-    invocation::{Invoked, failure::InvocationError},
-    offer::{prompts::PromptFailure, resources::ReadFailure},
+use crate::invocation::{
+    Invoked,
+    failure::{Charge, InvocationError},
+    verdict::Ended,
 };
-use adapter_tools::ToolError;
 use governance::Ending;
 use mcp_protocol::model::CallToolResult;
 use std::borrow::Cow;
 
-/// What a tool has answered, without what we have added.
+/// The answer of a tool, without what the server has added.
 pub(crate) fn recorded_result(result: &CallToolResult) -> Cow<'_, str> {
     match &result.structured_content {
         Some(structured) => structured.as_str().into(),
@@ -19,48 +20,39 @@ pub(crate) fn recorded_result(result: &CallToolResult) -> Cow<'_, str> {
     }
 }
 
-/// Whether a call that was let through has not begun all the same.
-pub(crate) fn never_began(outcome: &Result<Invoked, InvocationError>) -> bool {
+/// The cost of a call with this end.
+pub(crate) fn charge_of(outcome: &Result<Invoked, InvocationError>) -> Charge {
     match outcome {
-        Ok(Invoked::NeedsConfirmation(_)) | Err(InvocationError::Unrecorded(_)) => true,
-        Ok(_) => false,
-        Err(error) => error.refuses(),
+        Ok(Invoked::Tool(_) | Invoked::Resource(_) | Invoked::Prompt(_)) => Charge::Estimate,
+        // The estimate is for what the call has not done yet.
+        Ok(Invoked::NeedsInput(_)) => Charge::Metered,
+        Ok(Invoked::NeedsConfirmation(_)) => Charge::Released,
+        Err(error) => error.meaning().charge,
     }
 }
 
-/// What the end of a call says of the health of what was called: for breakers.
+/// True if a call that was let through has not begun all the same.
+pub(crate) fn never_began(outcome: &Result<Invoked, InvocationError>) -> bool {
+    charge_of(outcome) == Charge::Released
+}
+
+/// The end of a call as breakers see it: the health of what was called.
 pub(crate) fn ending_of(outcome: &Result<Invoked, InvocationError>) -> Ending {
     match outcome {
         Ok(Invoked::Tool(result)) if result.is_error => Ending::Failed,
         Ok(Invoked::Tool(_) | Invoked::Resource(_) | Invoked::Prompt(_)) => Ending::Succeeded,
-        // It has not done yet what it was called for.
+        // The call has not done yet what it was made for.
         Ok(Invoked::NeedsInput(_) | Invoked::NeedsConfirmation(_)) => Ending::NotRun,
-        Err(
-            InvocationError::TimedOut(_)
-            | InvocationError::Read(ReadFailure::Unreadable(_))
-            | InvocationError::Prompt(PromptFailure::Broken(_)),
-        ) => Ending::Failed,
-        Err(InvocationError::Tool(error)) => match error {
-            ToolError::Failed(_)
-            | ToolError::Crashed { .. }
-            | ToolError::TimedOut
-            | ToolError::Broken(_) => Ending::Failed,
-            ToolError::NeedsInput(_)
-            | ToolError::Rejected(_)
-            | ToolError::Busy { .. }
-            | ToolError::Suspended { .. } => Ending::NotRun,
-        },
-        Err(
-            InvocationError::Unknown
-            | InvocationError::Denied(_)
-            | InvocationError::Unrecorded(_)
-            | InvocationError::Unconfirmed(_)
-            | InvocationError::BadKey(_)
-            | InvocationError::KeyTaken(_)
-            | InvocationError::Invalid(_)
-            | InvocationError::Read(_)
-            | InvocationError::Prompt(_),
-        ) => Ending::NotRun,
-        Err(InvocationError::Stopped(_)) => Ending::GivenUp,
+        Err(error) => error.meaning().breaker,
+    }
+}
+
+/// The end of a call as metrics count it.
+pub(crate) fn ended_as(outcome: &Result<Invoked, InvocationError>) -> Ended {
+    match outcome {
+        Ok(Invoked::Tool(result)) if result.is_error => Ended::Error,
+        Ok(Invoked::Tool(_) | Invoked::Resource(_) | Invoked::Prompt(_)) => Ended::Ok,
+        Ok(Invoked::NeedsInput(_) | Invoked::NeedsConfirmation(_)) => Ended::Asked,
+        Err(error) => error.meaning().ended,
     }
 }

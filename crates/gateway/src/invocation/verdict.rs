@@ -36,3 +36,45 @@ pub(crate) struct Fault {
     /// Where in a handler's code.
     pub(crate) stack: Option<String>,
 }
+
+/// The end of a call, as metrics count it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It was answered.
+    Ok,
+    /// It ran, and says that it failed.
+    Error,
+    /// Its arguments did not fit.
+    Invalid,
+    /// It was not let through.
+    Refused,
+    /// It was not done by its deadline.
+    TimedOut,
+    /// What ran it has died.
+    Crashed,
+    /// It could not run: too many others do, or it rests, or it is broken.
+    Unavailable,
+    /// It asks something first.
+    Asked,
+    /// Its caller gave it up.
+    Cancelled,
+}
+
+impl Ended {
+    pub(crate) const COUNT: usize = 9;
+
+    /// The value of the label.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::Invalid => "invalid",
+            Self::Refused => "refused",
+            Self::TimedOut => "timed_out",
+            Self::Crashed => "crashed",
+            Self::Unavailable => "unavailable",
+            Self::Asked => "asked",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}

@@ -1,14 +1,12 @@
 //! What is told of requests and of decisions about them: numbers, and lines in the log.
 
+use crate::invocation::outcome;
+use crate::invocation::verdict::Ended;
 use crate::invocation::verdict::{Fault, Severity, Verdict};
-use crate::observe::fault;
 use crate::observe::log;
 use crate::{
     invocation::{Invocation, Invoked, Target, call_report::Tally, failure::InvocationError},
-    observe::{
-        metrics::Metrics,
-        tool_calls::{Outcome, ToolNumbers},
-    },
+    observe::{metrics::Metrics, tool_calls::ToolNumbers},
 };
 use governance::{Micros, Remaining};
 use ledger::UNKNOWN_CAPABILITY;
@@ -43,7 +41,7 @@ pub(crate) struct Refused {
     pub(crate) is_unknown: bool,
     /// What is wrong with it; nothing, if it is answered as before.
     pub(crate) fault: Option<Fault>,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: Ended,
 }
 
 /// Counts and logs; clones do so together.
@@ -207,11 +205,11 @@ impl Called<'_> {
         if let Err(error) = outcome {
             self.failed(error);
         }
-        self.ended_as(Outcome::of(outcome));
+        self.ended_as(outcome::ended_as(outcome));
     }
 
     fn failed(&self, error: &InvocationError) {
-        if self.observer.wants(fault::severity(error)) {
+        if self.observer.wants(error.meaning().severity) {
             let redactor = &self.observer.redactor;
             let fault = Fault::of(error);
             let stack = fault.stack.filter(|_| self.observer.development);
@@ -234,7 +232,7 @@ impl Called<'_> {
         };
     }
 
-    fn ended_as(&mut self, outcome: Outcome) {
+    fn ended_as(&mut self, outcome: Ended) {
         let seconds = self.began.elapsed().as_secs_f64();
         let metrics = &self.observer.metrics;
         match std::mem::replace(&mut self.numbers, Numbers::None) {
@@ -272,9 +270,9 @@ impl Called<'_> {
 impl Drop for Called<'_> {
     fn drop(&mut self) {
         let outcome = if std::thread::panicking() {
-            Outcome::Crashed
+            Ended::Crashed
         } else {
-            Outcome::Cancelled
+            Ended::Cancelled
         };
         self.ended_as(outcome);
     }

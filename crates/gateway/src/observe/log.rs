@@ -2,10 +2,7 @@
 
 use crate::invocation::quota_hints;
 use crate::invocation::verdict::{Severity, Verdict};
-use crate::{
-    invocation::{Invocation, call_report::Tally},
-    observe::tool_calls::Outcome,
-};
+use crate::invocation::{Invocation, call_report::Tally, verdict::Ended};
 use governance::{Micros, Remaining};
 use jsonrpc_core::{Id, RawJson};
 use mcp_protocol::TraceContext;
@@ -225,7 +222,7 @@ pub(super) fn task_ended(
     tally: &Tally,
     capability: &str,
     task: &str,
-    outcome: Outcome,
+    outcome: Ended,
     seconds: f64,
 ) {
     let fault = tally.fault();

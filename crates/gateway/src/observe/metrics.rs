@@ -1,6 +1,9 @@
-use crate::observe::{
-    pull_collector::{Buckets, Kind, Reading, Samples},
-    tool_calls::{Outcome, ToolNumbers},
+use crate::{
+    invocation::verdict::Ended,
+    observe::{
+        pull_collector::{Buckets, Kind, Reading, Samples},
+        tool_calls::ToolNumbers,
+    },
 };
 use arc_swap::ArcSwap;
 use prometheus::{
@@ -273,11 +276,11 @@ impl Metrics {
         found.expect("it is put in if it was not there")
     }
 
-    pub(crate) fn read_ended(&self, outcome: Outcome) {
+    pub(crate) fn read_ended(&self, outcome: Ended) {
         self.0.reads.with_label_values(&[outcome.as_str()]).inc();
     }
 
-    pub(crate) fn prompt_ended(&self, outcome: Outcome) {
+    pub(crate) fn prompt_ended(&self, outcome: Ended) {
         self.0.prompts.with_label_values(&[outcome.as_str()]).inc();
     }
 
@@ -339,7 +342,7 @@ mod tests {
         let metrics = Metrics::new();
         for index in 0..MAX_TOOLS + 10 {
             let tool = metrics.tool(&format!("tool-{index}"));
-            tool.ended(Outcome::Ok, 0.001, 0.0);
+            tool.ended(Ended::Ok, 0.001, 0.0);
         }
         metrics.answered("a/method/of/their/own", -32601, 0.001);
         let text = metrics.render();

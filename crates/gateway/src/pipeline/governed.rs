@@ -1,8 +1,12 @@
-use crate::invocation::failure;
+use crate::invocation::answer::unknown_code;
+use crate::invocation::failure::Charge;
+use crate::invocation::failure::DENIED;
+use crate::invocation::failure::meaning_of_denial;
+use crate::invocation::outcome::charge_of;
 use crate::invocation::outcome::ending_of;
 use crate::invocation::outcome::never_began;
 use crate::invocation::quota_hints;
-use crate::observe::tool_calls;
+use crate::invocation::verdict::Ended;
 use crate::pipeline::idempotency;
 use crate::{
     clock::{Clock, timestamp},
@@ -342,7 +346,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
                 let reason = denial.reason.as_str();
                 (Outcome::Denied { reason }, denial.to_string())
             }
-            Refusal::Failed(error) => (error.outcome(), error.for_the_record()),
+            Refusal::Failed(error) => (error.meaning().outcome, error.for_the_record()),
         };
         let end = End {
             message: Some(&self.redactor.text(&message)),
@@ -398,14 +402,17 @@ impl Refusal {
     /// What is told of it to operators; `call` is what the ledger calls it.
     fn told(&self, call: Option<CallId>) -> Refused {
         let (fault, outcome, remaining) = match self {
-            Self::Unknown { .. } => (Fault::unknown(), tool_calls::Outcome::Refused, None),
+            Self::Unknown { .. } => {
+                let unknown = InvocationError::Unknown;
+                (Fault::of(&unknown), unknown.meaning().ended, None)
+            }
             Self::Denied(denial) => {
                 let remaining = Some(*denial.remaining);
-                let outcome = tool_calls::Outcome::Refused;
+                let outcome = meaning_of_denial(denial).ended;
                 (Fault::of_denial(denial), outcome, remaining)
             }
             Self::Failed(error) => {
-                let outcome = tool_calls::Outcome::of_error(error);
+                let outcome = error.meaning().ended;
                 (Fault::of(error), outcome, None)
             }
         };
@@ -420,7 +427,7 @@ impl Refusal {
             is_unknown: matches!(self, Self::Unknown { .. }),
             fault: (!is_replay).then_some(fault),
             outcome: match is_replay {
-                true => tool_calls::Outcome::Ok,
+                true => Ended::Ok,
                 false => outcome,
             },
         }
@@ -431,7 +438,7 @@ impl Refusal {
             Self::Unknown { is_hidden: true } => HIDDEN_CAPABILITY,
             Self::Unknown { is_hidden: false } => UNKNOWN_CAPABILITY,
             Self::Denied(denial) => denial.reason.as_str(),
-            Self::Failed(error) => match error.outcome() {
+            Self::Failed(error) => match error.meaning().outcome {
                 Outcome::Denied { reason } => reason,
                 _ => "invalid",
             },
@@ -441,13 +448,9 @@ impl Refusal {
     /// The code of the founding table, as the record has it of every other failure.
     fn founding_code(&self, target: &Target) -> i32 {
         match self {
-            Self::Denied(_) => failure::DENIED,
-            Self::Failed(error) => error.founding_code(),
-            _ => match target {
-                Target::Tool(_) => failure::TOOL_NOT_FOUND,
-                Target::Resource(_) => failure::RESOURCE_NOT_FOUND,
-                Target::Prompt(..) => failure::INVALID_PARAMS,
-            },
+            Self::Denied(_) => DENIED,
+            Self::Failed(error) => error.meaning().code,
+            Self::Unknown { .. } => unknown_code(target),
         }
     }
 }
@@ -508,7 +511,7 @@ where
             tally.leave(remaining);
         }
         match (outcome, refusable) {
-            (Err(error), Some(invocation)) if error.refuses() => {
+            (Err(error), Some(invocation)) if error.meaning().charge == Charge::Released => {
                 let refusal = Refusal::Failed(error);
                 let call = match refusal.is_on_record() {
                     true => tally.call(),
@@ -544,7 +547,7 @@ impl<Q: QuotaStore> OpenPermit<Q> {
             permit.release();
             return None;
         }
-        let cost = self.tally.cost(outcome, permit.reserved());
+        let cost = self.tally.cost(charge_of(outcome), permit.reserved());
         let now = timestamp((self.clock)());
         Some(end(permit, &self.tally, cost, ending_of(outcome), now).remaining)
     }

@@ -1,5 +1,6 @@
 //! Calls that are sent again under the same idempotency key: done once, and answered as before.
 
+use crate::invocation::failure::KeyFate;
 use crate::invocation::refusal::BadKey;
 use crate::invocation::refusal::KeyTaken;
 use crate::invocation::refusal::MAX_KEY_CHARS;
@@ -129,20 +130,19 @@ impl KeyEnd {
                 is_error: result.is_error,
                 meta: &result.meta,
             }),
-            // Not the traceback: it is for the log.
-            Err(InvocationError::Tool(ToolError::Failed(failure))) => kept(&Kept::Failed {
-                message: &failure.message,
-                details: failure.details.as_ref(),
-            }),
-            Err(
-                InvocationError::TimedOut(_)
-                | InvocationError::Stopped(_)
-                | InvocationError::Tool(
-                    ToolError::TimedOut | ToolError::Crashed { .. } | ToolError::Broken(_),
-                ),
-            ) => Self::Unknown,
             // Keys are for tools; of nothing else is an answer kept.
-            Ok(_) | Err(_) => Self::Free,
+            Ok(_) => Self::Free,
+            Err(error) => match (error.meaning().key, error) {
+                // Not the traceback: it is for the log.
+                (KeyFate::Keep, InvocationError::Tool(ToolError::Failed(failure))) => {
+                    kept(&Kept::Failed {
+                        message: &failure.message,
+                        details: failure.details.as_ref(),
+                    })
+                }
+                (KeyFate::Keep | KeyFate::Unknown, _) => Self::Unknown,
+                (KeyFate::Free, _) => Self::Free,
+            },
         }
     }
 }

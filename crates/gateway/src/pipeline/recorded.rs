@@ -1,3 +1,4 @@
+use crate::invocation::outcome::charge_of;
 use crate::invocation::outcome::recorded_result;
 use crate::pipeline::start_entry::Labels;
 use crate::pipeline::start_entry::start_of;
@@ -199,7 +200,7 @@ impl OpenEntry<'_> {
             self.tally.charge_on_record(false);
         }
         let duration_us = (self.clock)().saturating_sub(self.began_us);
-        let cost_micros = self.tally.cost(outcome, self.estimate).0;
+        let cost_micros = self.tally.cost(charge_of(outcome), self.estimate).0;
         let (redactor, capability) = (self.redactor, self.capability);
         let ended = |outcome| End {
             duration_us,
@@ -245,11 +246,14 @@ impl OpenEntry<'_> {
                 result: &redactor.json(capability, &recorded_needs(needed)),
                 ..ended(Outcome::Succeeded)
             }),
-            Err(error) => finish(&End {
-                message: Some(&redactor.text(&error.for_the_record())),
-                error_code: Some(error.founding_code()),
-                ..ended(error.outcome())
-            }),
+            Err(error) => {
+                let meaning = error.meaning();
+                finish(&End {
+                    message: Some(&redactor.text(&error.for_the_record())),
+                    error_code: Some(meaning.code),
+                    ..ended(meaning.outcome)
+                })
+            }
         })
     }
 }

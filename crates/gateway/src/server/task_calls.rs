@@ -3,7 +3,10 @@
 use crate::input::rounds;
 use crate::{
     input::rounds::{Repeated, declared, sealed},
-    invocation::{Invocation, Invoked, answer::tool_result, failure::ErrorStyle},
+    invocation::{
+        Invocation, Invoked,
+        answer::{ErrorStyle, tool_result},
+    },
     names::{caller_of, tool_capability},
     offer::Offer,
     pipeline::start_entry::{Labels, start_of},

@@ -8,7 +8,7 @@ use crate::tasks::{
 };
 use crate::{
     Invocations,
-    invocation::failure::AnswerOptions,
+    invocation::answer::AnswerOptions,
     names::{caller_of, tool_capability},
     offer::Offer,
 };

@@ -8,9 +8,9 @@ use crate::{
     input::rounds::{MAX_ROUNDS, asks_for_ever},
     invocation::{
         Invocation, Invoked,
-        answer::tool_result,
+        answer::{AnswerOptions, tool_result},
         call_report::Tally,
-        failure::{AnswerOptions, InvocationError},
+        failure::InvocationError,
     },
     names::tool_capability,
     offer::Offer,

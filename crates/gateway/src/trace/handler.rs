@@ -1,3 +1,4 @@
+use crate::invocation::outcome::charge_of;
 use crate::invocation::{
     Invocation, Invoked, call_report::Tally, failure::InvocationError, handover::Handover,
     outcome::recorded_result,
@@ -7,7 +8,7 @@ use crate::trace::{
     client_spans::Errands,
     tracer::{RequestSpan, Tracer, cut, dollars, place_of},
 };
-use adapter_tools::{ToolCx, ToolError};
+use adapter_tools::ToolCx;
 use governance::Micros;
 use mcp_service::RequestCx;
 use opentelemetry::{
@@ -94,7 +95,7 @@ impl HandlerSpan {
             return;
         }
         self.say_task();
-        let cost = self.tally.cost(outcome, self.estimate);
+        let cost = self.tally.cost(charge_of(outcome), self.estimate);
         self.say_cost(cost);
         match outcome {
             Ok(Invoked::Tool(result)) => {
@@ -114,7 +115,7 @@ impl HandlerSpan {
             Ok(_) => {}
             Err(error) => {
                 let text = error.for_the_record();
-                self.fail(kind_of(error), &text);
+                self.fail(error.meaning().span, &text);
             }
         }
     }
@@ -175,21 +176,4 @@ impl Drop for HandlerSpan {
 
 fn task_id(task: &str) -> KeyValue {
     KeyValue::new("owlclaw.task.id", task.to_owned())
-}
-
-fn kind_of(error: &InvocationError) -> &'static str {
-    match error {
-        InvocationError::TimedOut(_) => "timeout",
-        InvocationError::Stopped(_) => "stopped",
-        InvocationError::Tool(error) => match error {
-            ToolError::Failed(_) => "tool_error",
-            ToolError::Rejected(_) => "invalid_arguments",
-            ToolError::TimedOut => "timeout",
-            ToolError::Crashed { .. } => "crashed",
-            ToolError::Busy { .. } => "busy",
-            ToolError::Suspended { .. } => "suspended",
-            ToolError::Broken(_) | ToolError::NeedsInput(_) => "internal_error",
-        },
-        _ => "_OTHER",
-    }
 }
