@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
 use mcp_protocol::{
-    Encoder, ProtocolVersion,
+    Encoder, Method, ProtocolVersion,
     client::{
-        Answer, Answered, RequestKind, ServerError, ServerRequest, decode_input_requests,
-        decode_result, decode_server_notification, decode_server_request,
+        Answer, Answered, ServerError, ServerRequest, decode_input_requests, decode_result,
+        decode_server_notification, decode_server_request,
     },
     encode_input_request, encode_input_requests, encode_notification,
     model::{CreateMessage, Form, InputRequest, InputResponse, ServerResult},
@@ -46,7 +46,7 @@ pub(crate) fn holds(said: &[u8]) -> usize {
     };
     let mut understood = 0;
     for version in ProtocolVersion::ALL {
-        for kind in RequestKind::ALL {
+        for kind in Method::ALL {
             understood += usize::from(result(version, kind, &said));
         }
         for method in NOTIFICATIONS {
@@ -76,7 +76,7 @@ pub(crate) fn holds(said: &[u8]) -> usize {
     understood
 }
 
-fn result(version: ProtocolVersion, kind: RequestKind, said: &RawJson) -> bool {
+fn result(version: ProtocolVersion, kind: Method, said: &RawJson) -> bool {
     let answered = match decode_result(version, kind, said) {
         Ok(answered) => answered,
         Err(error) => {

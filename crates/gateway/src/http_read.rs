@@ -9,7 +9,7 @@ use bytes::Bytes;
 use governance::QuotaStore;
 use jsonrpc_core::{ErrorCode, ErrorObject, Id, RawJson, Request};
 use mcp_protocol::{
-    ProtocolVersion, RequestedVersion, TraceContext,
+    Method, ProtocolVersion, RequestedVersion, TraceContext,
     model::{ClientCapabilities, RequestMeta},
 };
 use mcp_service::{Accepted, Principal, Reply, TransportKind};
@@ -72,7 +72,7 @@ impl<Q: QuotaStore> Gateway<Q> {
         }
         let request = Request {
             id: Id::String(ID.into()),
-            method: "resources/read".to_owned(),
+            method: Method::ReadResource.name().to_owned(),
             params: RawJson::from_value(&params).map_err(|_| broken())?,
         };
         let meta = RequestMeta {

@@ -16,6 +16,7 @@ use adapter_tools::{Answers, Needed};
 use governance::{Kind, Micros};
 use jsonrpc_core::RawJson;
 use ledger::{Binding, Digest};
+use mcp_protocol::Method;
 use mcp_protocol::model::{CallToolResult, GetPromptResult, ReadResource, ReadResourceResult};
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -206,11 +207,11 @@ impl Invocation {
     }
 
     /// The JSON-RPC method that asks for it.
-    pub fn method(&self) -> &'static str {
+    pub fn method(&self) -> Method {
         match self.target {
-            Target::Tool(_) => "tools/call",
-            Target::Resource(_) => "resources/read",
-            Target::Prompt(..) => "prompts/get",
+            Target::Tool(_) => Method::CallTool,
+            Target::Resource(_) => Method::ReadResource,
+            Target::Prompt(..) => Method::GetPrompt,
         }
     }
 }

@@ -26,7 +26,7 @@ use governance::{Governor, Policy, QuotaStore};
 use jsonrpc_core::{ErrorCode, RawJson};
 use ledger::Recorder;
 use mcp_protocol::{
-    Encoder,
+    Encoder, Method,
     model::{
         self, CacheHint, CacheScope, CallTool, ClientRequest, Complete, Completion,
         CompletionReference, GetPrompt, GetSkillResult, ListPromptsResult,
@@ -114,7 +114,7 @@ impl<Q: QuotaStore> Server<Q> {
             task: _,
         } = call;
         let repeated = Repeated {
-            method: "tools/call",
+            method: Method::CallTool.name(),
             name: &name,
             parameters: &arguments,
         };
@@ -157,7 +157,7 @@ impl<Q: QuotaStore> Server<Q> {
         }));
         let asked = asked.map_err(|error| McpError::internal(&error))?;
         let repeated = Repeated {
-            method: "resources/read",
+            method: Method::ReadResource.name(),
             name: &read.uri,
             parameters: &asked,
         };
@@ -192,7 +192,7 @@ impl<Q: QuotaStore> Server<Q> {
         let as_sent =
             RawJson::from_value(&arguments).map_err(|error| McpError::internal(&error))?;
         let repeated = Repeated {
-            method: "prompts/get",
+            method: Method::GetPrompt.name(),
             name: &name,
             parameters: &as_sent,
         };

@@ -22,7 +22,7 @@ mod version;
 pub use crate::{
     encode::{Encoder, encode_input_request, encode_input_requests, encode_notification},
     error::ProtocolError,
-    method::{decode_notification, decode_request},
+    method::{Method, decode_notification, decode_request},
     session::{FOUNDING, Session},
     trace_context::{MAX_TRACE_STATE_BYTES, TraceContext},
     version::{Era, ProtocolVersion, RequestedVersion},

@@ -14,9 +14,110 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use std::{borrow::Cow, collections::BTreeMap, ops::RangeInclusive};
 
+/// Defines [`Method`] by the one list of names. A kind of request that is missing here does not
+/// compile.
+macro_rules! methods {
+    ($($variant:ident = $name:literal,)*) => {
+        /// A method that clients call.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[expect(missing_docs, reason = "each is a variant of `ClientRequest`")]
+        pub enum Method {
+            $($variant,)*
+        }
+
+        impl Method {
+            /// Every method.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
+
+            /// The method of `request`.
+            pub const fn of(request: &ClientRequest) -> Self {
+                match request {
+                    $(ClientRequest::$variant { .. } => Self::$variant,)*
+                }
+            }
+
+            /// Its name, as it appears on the wire.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            /// The method of this name.
+            pub fn named(name: &str) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$variant),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+methods! {
+    CallTool = "tools/call",
+    ReadResource = "resources/read",
+    ListTools = "tools/list",
+    GetPrompt = "prompts/get",
+    Initialize = "initialize",
+    Discover = "server/discover",
+    Ping = "ping",
+    ListResources = "resources/list",
+    ListResourceTemplates = "resources/templates/list",
+    Subscribe = "resources/subscribe",
+    Unsubscribe = "resources/unsubscribe",
+    ListSkills = "skills/list",
+    GetSkill = "skills/get",
+    ReadDirectory = "resources/directory/read",
+    ListPrompts = "prompts/list",
+    Complete = "completion/complete",
+    SetLevel = "logging/setLevel",
+    Listen = "subscriptions/listen",
+    GetTask = "tasks/get",
+    UpdateTask = "tasks/update",
+    CancelTask = "tasks/cancel",
+    AwaitTask = "tasks/result",
+    ListTasks = "tasks/list",
+}
+
+impl Method {
+    /// True if revision `version` has it. A server that speaks the revision need not offer it.
+    pub fn exists_in(self, version: ProtocolVersion) -> bool {
+        let mut rows = REQUESTS.iter();
+        rows.any(|row| row.method == self && row.versions.contains(&version))
+    }
+
+    /// The member of its parameters that the header `Mcp-Name` repeats.
+    pub const fn named_by(self) -> Option<&'static str> {
+        match self {
+            Self::CallTool | Self::GetPrompt => Some("name"),
+            Self::ReadResource => Some("uri"),
+            Self::GetTask | Self::UpdateTask | Self::CancelTask => Some("taskId"),
+            Self::Initialize
+            | Self::Discover
+            | Self::Ping
+            | Self::ListTools
+            | Self::ListResources
+            | Self::ListResourceTemplates
+            | Self::Subscribe
+            | Self::Unsubscribe
+            | Self::ListSkills
+            | Self::GetSkill
+            | Self::ReadDirectory
+            | Self::ListPrompts
+            | Self::Complete
+            | Self::SetLevel
+            | Self::Listen
+            | Self::AwaitTask
+            | Self::ListTasks => None,
+        }
+    }
+}
+
 /// One method: its name, the revisions that have it, what a server must offer for it to exist, and
 /// how its parameters are read.
 struct Row {
+    method: Method,
     name: &'static str,
     versions: RangeInclusive<ProtocolVersion>,
     offered: fn(&ServerCapabilities) -> bool,
@@ -24,14 +125,15 @@ struct Row {
 }
 
 const fn row(
-    name: &'static str,
+    method: Method,
     first: ProtocolVersion,
     last: ProtocolVersion,
     offered: fn(&ServerCapabilities) -> bool,
     decode: fn(&RawJson) -> Result<ClientRequest, String>,
 ) -> Row {
     Row {
-        name,
+        method,
+        name: method.name(),
         versions: first..=last,
         offered,
         decode,
@@ -40,31 +142,31 @@ const fn row(
 
 #[rustfmt::skip]
 const REQUESTS: &[Row] = &[
-    row("tools/call",               V2026_07_28, V2026_07_28, tools,     call_tool),
-    row("tools/call",               V2025_11_25, V2025_11_25, tools,     call_tool_or_task),
-    row("tools/call",               V2024_11_05, V2025_06_18, tools,     call_tool),
-    row("tools/list",               V2024_11_05, V2026_07_28, tools,     |raw| read(raw).map(ClientRequest::ListTools)),
-    row("resources/read",           V2024_11_05, V2026_07_28, resources, read_resource),
-    row("resources/list",           V2024_11_05, V2026_07_28, resources, |raw| read(raw).map(ClientRequest::ListResources)),
-    row("resources/templates/list", V2024_11_05, V2026_07_28, resources, |raw| read(raw).map(ClientRequest::ListResourceTemplates)),
-    row("resources/subscribe",      V2024_11_05, V2025_11_25, subscribe, |raw| uri(raw).map(ClientRequest::Subscribe)),
-    row("resources/unsubscribe",    V2024_11_05, V2025_11_25, subscribe, |raw| uri(raw).map(ClientRequest::Unsubscribe)),
-    row("skills/list",              V2026_07_28, V2026_07_28, skills,    |raw| read(raw).map(ClientRequest::ListSkills)),
-    row("skills/get",               V2026_07_28, V2026_07_28, skills,    |raw| uri(raw).map(ClientRequest::GetSkill)),
-    row("resources/directory/read", V2026_07_28, V2026_07_28, directories, |raw| read(raw).map(ClientRequest::ReadDirectory)),
-    row("tasks/get",                V2025_11_25, V2026_07_28, tasks,     |raw| task_id(raw).map(ClientRequest::GetTask)),
-    row("tasks/update",             V2026_07_28, V2026_07_28, tasks,     update_task),
-    row("tasks/cancel",             V2025_11_25, V2026_07_28, tasks,     |raw| task_id(raw).map(ClientRequest::CancelTask)),
-    row("tasks/result",             V2025_11_25, V2025_11_25, tasks,     |raw| task_id(raw).map(ClientRequest::AwaitTask)),
-    row("tasks/list",               V2025_11_25, V2025_11_25, task_lists, |raw| read(raw).map(ClientRequest::ListTasks)),
-    row("prompts/list",             V2024_11_05, V2026_07_28, prompts,   |raw| read(raw).map(ClientRequest::ListPrompts)),
-    row("prompts/get",              V2024_11_05, V2026_07_28, prompts,   get_prompt),
-    row("completion/complete",      V2024_11_05, V2026_07_28, completions, complete),
-    row("logging/setLevel",         V2024_11_05, V2025_11_25, logging,   |raw| set_level(raw).map(ClientRequest::SetLevel)),
-    row("initialize",               V2024_11_05, V2025_11_25, always,    |raw| read(raw).map(ClientRequest::Initialize)),
-    row("ping",                     V2024_11_05, V2025_11_25, always,    |_| Ok(ClientRequest::Ping)),
-    row("server/discover",          V2026_07_28, V2026_07_28, always,    |_| Ok(ClientRequest::Discover)),
-    row("subscriptions/listen",     V2026_07_28, V2026_07_28, listen,    |raw| listen_filter(raw).map(ClientRequest::Listen)),
+    row(Method::CallTool,              V2026_07_28, V2026_07_28, tools,     call_tool),
+    row(Method::CallTool,              V2025_11_25, V2025_11_25, tools,     call_tool_or_task),
+    row(Method::CallTool,              V2024_11_05, V2025_06_18, tools,     call_tool),
+    row(Method::ListTools,             V2024_11_05, V2026_07_28, tools,     |raw| read(raw).map(ClientRequest::ListTools)),
+    row(Method::ReadResource,          V2024_11_05, V2026_07_28, resources, read_resource),
+    row(Method::ListResources,         V2024_11_05, V2026_07_28, resources, |raw| read(raw).map(ClientRequest::ListResources)),
+    row(Method::ListResourceTemplates, V2024_11_05, V2026_07_28, resources, |raw| read(raw).map(ClientRequest::ListResourceTemplates)),
+    row(Method::Subscribe,             V2024_11_05, V2025_11_25, subscribe, |raw| uri(raw).map(ClientRequest::Subscribe)),
+    row(Method::Unsubscribe,           V2024_11_05, V2025_11_25, subscribe, |raw| uri(raw).map(ClientRequest::Unsubscribe)),
+    row(Method::ListSkills,            V2026_07_28, V2026_07_28, skills,    |raw| read(raw).map(ClientRequest::ListSkills)),
+    row(Method::GetSkill,              V2026_07_28, V2026_07_28, skills,    |raw| uri(raw).map(ClientRequest::GetSkill)),
+    row(Method::ReadDirectory,         V2026_07_28, V2026_07_28, directories, |raw| read(raw).map(ClientRequest::ReadDirectory)),
+    row(Method::GetTask,               V2025_11_25, V2026_07_28, tasks,     |raw| task_id(raw).map(ClientRequest::GetTask)),
+    row(Method::UpdateTask,            V2026_07_28, V2026_07_28, tasks,     update_task),
+    row(Method::CancelTask,            V2025_11_25, V2026_07_28, tasks,     |raw| task_id(raw).map(ClientRequest::CancelTask)),
+    row(Method::AwaitTask,             V2025_11_25, V2025_11_25, tasks,     |raw| task_id(raw).map(ClientRequest::AwaitTask)),
+    row(Method::ListTasks,             V2025_11_25, V2025_11_25, task_lists, |raw| read(raw).map(ClientRequest::ListTasks)),
+    row(Method::ListPrompts,           V2024_11_05, V2026_07_28, prompts,   |raw| read(raw).map(ClientRequest::ListPrompts)),
+    row(Method::GetPrompt,             V2024_11_05, V2026_07_28, prompts,   get_prompt),
+    row(Method::Complete,              V2024_11_05, V2026_07_28, completions, complete),
+    row(Method::SetLevel,              V2024_11_05, V2025_11_25, logging,   |raw| set_level(raw).map(ClientRequest::SetLevel)),
+    row(Method::Initialize,            V2024_11_05, V2025_11_25, always,    |raw| read(raw).map(ClientRequest::Initialize)),
+    row(Method::Ping,                  V2024_11_05, V2025_11_25, always,    |_| Ok(ClientRequest::Ping)),
+    row(Method::Discover,              V2026_07_28, V2026_07_28, always,    |_| Ok(ClientRequest::Discover)),
+    row(Method::Listen,                V2026_07_28, V2026_07_28, listen,    |raw| listen_filter(raw).map(ClientRequest::Listen)),
 ];
 
 fn always(_: &ServerCapabilities) -> bool {
@@ -116,13 +218,6 @@ fn logging(offer: &ServerCapabilities) -> bool {
 
 fn listen(offer: &ServerCapabilities) -> bool {
     tools(offer) || resources(offer) || prompts(offer)
-}
-
-/// Whether revision `version` has a request `method`.
-pub(crate) fn exists(version: ProtocolVersion, method: &str) -> bool {
-    REQUESTS
-        .iter()
-        .any(|row| row.name == method && row.versions.contains(&version))
 }
 
 /// Whether there is such a method, and no revision with a handshake has it.
@@ -406,6 +501,17 @@ fn listen_filter(params: &RawJson) -> Result<SubscriptionFilter, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_method_has_a_row_and_a_name_of_its_own() {
+        for method in Method::ALL {
+            assert!(
+                REQUESTS.iter().any(|row| row.method == method),
+                "{method:?}"
+            );
+            assert_eq!(Method::named(method.name()), Some(method));
+        }
+    }
     use crate::model::{ResourcesCapability, TasksCapability};
 
     fn offer() -> ServerCapabilities {

@@ -5,7 +5,7 @@ use crate::invocation::verdict::{Severity, Verdict};
 use crate::invocation::{Invocation, call_report::Tally, verdict::Ended};
 use governance::{Micros, Remaining};
 use jsonrpc_core::{Id, RawJson};
-use mcp_protocol::TraceContext;
+use mcp_protocol::{Method, TraceContext};
 use mcp_service::{Answered, RequestCx};
 use redaction::Redactor;
 use std::time::Duration;
@@ -81,9 +81,10 @@ impl RequestLine<'_> {
                 return format!("({length} bytes)");
             }
             // By the rules of what is called; what does not exist has none of its own.
+            const CALL: &str = Method::CallTool.name();
             let params = match (self.method, self.name) {
-                ("tools/call", Some(_)) if is_harmless => params.as_str().into(),
-                ("tools/call", Some(tool)) => {
+                (CALL, Some(_)) if is_harmless => params.as_str().into(),
+                (CALL, Some(tool)) => {
                     redactor.json(&crate::names::tool_capability(tool), params.as_str())
                 }
                 _ => redactor.json_for_any(params.as_str()),

@@ -6,6 +6,7 @@ use crate::{
     },
 };
 use arc_swap::ArcSwap;
+use mcp_protocol::Method;
 use prometheus::{
     CounterVec, Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
     IntGauge, Opts, Registry, TextEncoder, core::Collector,
@@ -33,33 +34,8 @@ const REQUEST_BUCKETS: [f64; 19] = [
 /// Fewer, since there is a set of them for each tool.
 const TOOL_BUCKETS: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0, 60.0, 300.0];
 
-/// The methods that requests are counted by; any other is [`OTHER`].
-const METHODS: [&str; 24] = [
-    "initialize",
-    "server/discover",
-    "ping",
-    "tools/list",
-    "tools/call",
-    "resources/list",
-    "resources/templates/list",
-    "resources/read",
-    "resources/subscribe",
-    "resources/unsubscribe",
-    "skills/list",
-    "skills/get",
-    "resources/directory/read",
-    "prompts/list",
-    "prompts/get",
-    "completion/complete",
-    "logging/setLevel",
-    "subscriptions/listen",
-    "tasks/get",
-    "tasks/update",
-    "tasks/cancel",
-    "tasks/result",
-    "tasks/list",
-    OTHER,
-];
+/// One place for each method, and one for [`OTHER`].
+const METHODS: usize = Method::ALL.len() + 1;
 
 /// What is counted, for `/metrics` (R11.6, R11.7); `docs/metrics.md` has the list. Every label has
 /// few values: names that clients send are never labels.
@@ -71,8 +47,8 @@ struct Inner {
     requests: IntCounterVec,
     latency: HistogramVec,
     in_flight: IntGauge,
-    /// In the order of [`METHODS`], each looked up once.
-    methods: [OnceLock<MethodNumbers>; METHODS.len()],
+    /// In the order of [`Method`], each looked up once.
+    methods: [OnceLock<MethodNumbers>; METHODS],
     tool_calls: IntCounterVec,
     tool_seconds: HistogramVec,
     tool_cost: CounterVec,
@@ -127,7 +103,7 @@ impl Metrics {
             requests,
             latency,
             in_flight: registered(&registry, in_flight.expect("a legal name")),
-            methods: [const { OnceLock::new() }; METHODS.len()],
+            methods: [const { OnceLock::new() }; METHODS],
             tool_calls: counters(
                 &registry,
                 "owlclaw_mcp_tool_calls_total",
@@ -231,12 +207,14 @@ impl Metrics {
         String::from_utf8(text).unwrap_or_default()
     }
 
-    /// A request of `method` was answered; with an error, if `code` is not 0.
-    pub(crate) fn answered(&self, method: &str, code: i32, seconds: f64) {
-        let index = index_of(method);
+    /// Counts an answer to a request of `method`, `None` for one that the protocol does not have; with
+    /// an error, if `code` is not 0.
+    pub(crate) fn answered(&self, method: Option<Method>, code: i32, seconds: f64) {
+        let name = method.map_or(OTHER, Method::name);
+        let index = method.map_or(METHODS - 1, |it| it as usize);
         let numbers = self.0.methods[index].get_or_init(|| MethodNumbers {
-            latency: self.0.latency.with_label_values(&[METHODS[index]]),
-            succeeded: self.0.requests.with_label_values(&[METHODS[index], "0"]),
+            latency: self.0.latency.with_label_values(&[name]),
+            succeeded: self.0.requests.with_label_values(&[name, "0"]),
         });
         numbers.latency.observe(seconds);
         if code == 0 {
@@ -244,13 +222,13 @@ impl Metrics {
             return;
         }
         let mut code_text = itoa::Buffer::new();
-        let labels = [METHODS[index], code_text.format(code)];
+        let labels = [name, code_text.format(code)];
         self.0.requests.with_label_values(&labels).inc();
     }
 
-    /// A request of `method` was given up by its sender.
-    pub(crate) fn cancelled(&self, method: &str) {
-        let labels = [METHODS[index_of(method)], "cancelled"];
+    /// Counts a request of `method` that its sender gave up.
+    pub(crate) fn cancelled(&self, method: Method) {
+        let labels = [method.name(), "cancelled"];
         self.0.requests.with_label_values(&labels).inc();
     }
 
@@ -305,11 +283,6 @@ impl fmt::Debug for Metrics {
     }
 }
 
-fn index_of(method: &str) -> usize {
-    let found = METHODS.iter().position(|it| *it == method);
-    found.unwrap_or(METHODS.len() - 1)
-}
-
 fn registered<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> C {
     let added = registry.register(Box::new(collector.clone()));
     added.expect("a new name");
@@ -344,7 +317,7 @@ mod tests {
             let tool = metrics.tool(&format!("tool-{index}"));
             tool.ended(Ended::Ok, 0.001, 0.0);
         }
-        metrics.answered("a/method/of/their/own", -32601, 0.001);
+        metrics.answered(Method::named("a/method/of/their/own"), -32601, 0.001);
         let text = metrics.render();
         let tools = text
             .lines()

@@ -6,6 +6,7 @@ use crate::{
     },
 };
 use jsonrpc_core::{ErrorCode, RawJson};
+use mcp_protocol::Method;
 use mcp_protocol::model::{ClientRequest, Page, ServerResult};
 use mcp_service::{Answered, McpError, Observe, RequestCx, Service};
 use serde_json::json;
@@ -32,7 +33,7 @@ where
     type Error = McpError;
 
     async fn call(&self, cx: &RequestCx, request: ClientRequest) -> Result<ServerResult, McpError> {
-        let method = method_of(&request);
+        let method = Method::of(&request);
         let is_logged = self.observer.wants(Severity::Error);
         let (name, params) = match is_logged {
             true => described(&request),
@@ -58,7 +59,7 @@ where
 struct Seen<'a> {
     observer: &'a Observer,
     cx: &'a RequestCx,
-    method: &'static str,
+    method: Method,
     name: Option<String>,
     params: Option<RawJson>,
     began: Instant,
@@ -77,7 +78,7 @@ impl Seen<'_> {
         };
         let seconds = self.began.elapsed().as_secs_f64();
         let metrics = self.observer.metrics();
-        metrics.answered(self.method, code.unwrap_or(0), seconds);
+        metrics.answered(Some(self.method), code.unwrap_or(0), seconds);
         let least = match outcome {
             Ok(result) if !failed(result) => Severity::Info,
             Ok(_) => Severity::Warning,
@@ -114,7 +115,7 @@ impl Seen<'_> {
     ) {
         let line = RequestLine {
             severity,
-            method: self.method,
+            method: self.method.name(),
             name: self.name.as_deref(),
             params: self.params.as_ref(),
             outcome,
@@ -134,7 +135,7 @@ impl Drop for Seen<'_> {
         }
         let (outcome, severity) = if std::thread::panicking() {
             self.observer.metrics().answered(
-                self.method,
+                Some(self.method),
                 ErrorCode::INTERNAL_ERROR.0,
                 self.began.elapsed().as_secs_f64(),
             );
@@ -157,7 +158,7 @@ pub(crate) struct ObservedEngine(pub(crate) Observer);
 impl Observe for ObservedEngine {
     fn answered(&self, answered: &Answered<'_>) {
         let code = answered.error.map_or(0, |error| error.code.0);
-        let method = answered.method.unwrap_or(crate::observe::metrics::OTHER);
+        let method = answered.method.and_then(Method::named);
         let seconds = answered.took.as_secs_f64();
         self.0.metrics().answered(method, code, seconds);
         let severity = match answered.error {
@@ -242,33 +243,5 @@ fn described(request: &ClientRequest) -> (Option<String>, Option<RawJson>) {
         | ClientRequest::SetLevel(_)
         | ClientRequest::Listen(_)
         | ClientRequest::UpdateTask(_) => (None, None),
-    }
-}
-
-pub(crate) fn method_of(request: &ClientRequest) -> &'static str {
-    match request {
-        ClientRequest::Initialize(_) => "initialize",
-        ClientRequest::Discover => "server/discover",
-        ClientRequest::Ping => "ping",
-        ClientRequest::ListTools(_) => "tools/list",
-        ClientRequest::CallTool(_) => "tools/call",
-        ClientRequest::ListResources(_) => "resources/list",
-        ClientRequest::ListResourceTemplates(_) => "resources/templates/list",
-        ClientRequest::ReadResource(_) => "resources/read",
-        ClientRequest::Subscribe(_) => "resources/subscribe",
-        ClientRequest::Unsubscribe(_) => "resources/unsubscribe",
-        ClientRequest::ListSkills(_) => "skills/list",
-        ClientRequest::GetSkill(_) => "skills/get",
-        ClientRequest::ReadDirectory(_) => "resources/directory/read",
-        ClientRequest::ListPrompts(_) => "prompts/list",
-        ClientRequest::GetPrompt(_) => "prompts/get",
-        ClientRequest::Complete(_) => "completion/complete",
-        ClientRequest::SetLevel(_) => "logging/setLevel",
-        ClientRequest::Listen(_) => "subscriptions/listen",
-        ClientRequest::GetTask(_) => "tasks/get",
-        ClientRequest::UpdateTask(_) => "tasks/update",
-        ClientRequest::CancelTask(_) => "tasks/cancel",
-        ClientRequest::AwaitTask(_) => "tasks/result",
-        ClientRequest::ListTasks(_) => "tasks/list",
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn start_of<'a>(
     };
     Start {
         request_id: &labels.request_id,
-        method: invocation.method(),
+        method: invocation.method().name(),
         transport: cx.transport.as_str(),
         protocol_version: cx.version.as_str(),
         session: cx.session.as_deref(),

@@ -24,7 +24,7 @@ use governance::QuotaStore;
 use jsonrpc_core::ErrorCode;
 use ledger::{CallId, End, Start};
 use mcp_protocol::{
-    Era, ProtocolVersion,
+    Era, Method, ProtocolVersion,
     model::{CallTool, ServerResult},
 };
 use mcp_service::{McpError, RequestCx};
@@ -178,7 +178,7 @@ impl<Q: QuotaStore> Server<Q> {
             }
         };
         let repeated = Repeated {
-            method: "tools/call",
+            method: Method::CallTool.name(),
             name: &name,
             parameters: &arguments,
         };

@@ -19,7 +19,7 @@ use governance::QuotaStore;
 use jsonrpc_core::ErrorCode;
 use ledger::{CallId, End, Kind, Outcome, Start};
 use mcp_protocol::{
-    Era, ProtocolError,
+    Era, Method, ProtocolError,
     model::{
         ClientCapabilities, ListTasksResult, Listening, Page, ServerResult, SubscriptionFilter,
         Task, TaskState, UpdateTask,
@@ -56,7 +56,7 @@ impl<Q: QuotaStore> Server<Q> {
         let found = self.find(cx, tasks, &update.id).await?;
         let keys: Vec<_> = update.answers.responses.keys().cloned().collect();
         let asked = json!({ "taskId": update.id, "inputResponses": keys });
-        self.record_about(cx, "tasks/update", &found, &asked)
+        self.record_about(cx, Method::UpdateTask, &found, &asked)
             .await?;
         // Answers to a task that is over are answers to nothing that is asked.
         if let Found::Live(live) = found {
@@ -78,7 +78,9 @@ impl<Q: QuotaStore> Server<Q> {
         let found = self.find(cx, tasks, id).await?;
         // What cannot be recorded is done all the same: it only makes less happen.
         let asked = json!({ "taskId": id });
-        let _ = self.record_about(cx, "tasks/cancel", &found, &asked).await;
+        let _ = self
+            .record_about(cx, Method::CancelTask, &found, &asked)
+            .await;
         let modern = cx.version.era() == Era::Modern;
         let found = tasks.cancel_elsewhere(found).await;
         let task = match found.map_err(|error| McpError::internal(&error))? {
@@ -315,7 +317,7 @@ impl<Q: QuotaStore> Server<Q> {
     async fn record_about(
         &self,
         cx: &RequestCx,
-        method: &'static str,
+        method: Method,
         found: &Found,
         arguments: &serde_json::Value,
     ) -> Result<(), McpError> {
@@ -327,7 +329,7 @@ impl<Q: QuotaStore> Server<Q> {
         let kept = self.redactor.json(&capability, &arguments);
         let start = Start {
             request_id: &request_id,
-            method,
+            method: method.name(),
             transport: cx.transport.as_str(),
             protocol_version: cx.version.as_str(),
             session: cx.session.as_deref(),
@@ -346,7 +348,7 @@ impl<Q: QuotaStore> Server<Q> {
         let open = open.map_err(|error| {
             tracing::error!(
                 error = &error as &dyn std::error::Error,
-                method,
+                method = method.name(),
                 "what a client does to a task could not be recorded"
             );
             McpError::new(

@@ -3,10 +3,9 @@
 use crate::trace::tracer::beginning;
 use crate::{
     invocation::{Invocation, Target},
-    observe::requests::method_of,
     offer::Offer,
 };
-use mcp_protocol::model::ClientRequest;
+use mcp_protocol::{Method, model::ClientRequest};
 use mcp_service::{RequestCx, TransportKind};
 use opentelemetry::KeyValue;
 
@@ -20,7 +19,7 @@ pub(super) fn of_request(
     request: &ClientRequest,
     offer: &Offer,
 ) -> (String, Vec<KeyValue>) {
-    let method = method_of(request);
+    let method = Method::of(request).name();
     let mut attributes = of_anything(cx);
     attributes.push(KeyValue::new("mcp.method.name", method));
     attributes.push(KeyValue::new("mcp.protocol.version", cx.version.as_str()));
@@ -80,9 +79,9 @@ pub(super) fn of_rerun(cx: &RequestCx, invocation: &Invocation) -> (String, Vec<
     let name = match &invocation.target {
         Target::Tool(name) if invocation.exists() => {
             attributes.push(KeyValue::new("gen_ai.tool.name", name.clone()));
-            format!("{} {name}", invocation.method())
+            format!("{} {name}", invocation.method().name())
         }
-        _ => invocation.method().to_owned(),
+        _ => invocation.method().name().to_owned(),
     };
     (name, attributes)
 }

@@ -1,8 +1,6 @@
-use crate::{Era, ProtocolVersion, model::ClientRequest};
+use crate::{Era, Method, ProtocolVersion, model::ClientRequest};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use std::borrow::Cow;
-
-use super::RequestKind;
 
 /// The HTTP headers that repeat what `request` says, as names and values (2026-07-28,
 /// basic/transports): its server refuses it without them. Legacy sessions have one of them since
@@ -20,7 +18,7 @@ pub fn mirrored_headers(
         headers.push(("MCP-Protocol-Version", Cow::Borrowed(version.as_str())));
     }
     if modern {
-        let method = RequestKind::of(request).method();
+        let method = Method::of(request).name();
         headers.push(("Mcp-Method", Cow::Borrowed(method)));
         if let Some(name) = name_of(request) {
             headers.push(("Mcp-Name", header_value(name)));

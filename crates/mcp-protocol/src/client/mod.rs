@@ -1,6 +1,6 @@
 //! The vocabulary from a client's side: requests written, results and what else a server says read.
 //!
-//! Nothing here sends anything. Whoever does keeps the [`RequestKind`] of each request that is
+//! Nothing here sends anything. Whoever does keeps the [`Method`](crate::Method) of each request that is
 //! under way, for its answer can only be read by it.
 //!
 //! ```
@@ -38,7 +38,6 @@ mod error;
 mod headers;
 mod incoming;
 mod input;
-mod kind;
 mod meta;
 mod notification;
 mod offer;
@@ -55,7 +54,6 @@ pub use self::{
         decode_server_request,
     },
     input::decode_input_requests,
-    kind::RequestKind,
     meta::OutgoingMeta,
     notification::encode_client_notification,
     offer::{Discovered, Initialized, ListOffer, ResourcesOffer, ServerOffer},

@@ -1,6 +1,6 @@
-use super::{OutgoingMeta, RequestKind, kind::retry_of, meta::View};
+use super::{OutgoingMeta, meta::View};
 use crate::{
-    Era, ProtocolVersion,
+    Era, Method, ProtocolVersion,
     model::{
         CallTool, ClientRequest, Complete, GetPrompt, Initialize, InputRetry, TaskRequest,
         UpdateTask,
@@ -32,7 +32,7 @@ pub enum EncodeError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
     /// What the answer is to be read as.
-    pub kind: RequestKind,
+    pub kind: Method,
     /// The parameters; an object.
     pub params: RawJson,
 }
@@ -40,7 +40,7 @@ pub struct Outgoing {
 impl Outgoing {
     /// The method's name.
     pub fn method(&self) -> &'static str {
-        self.kind.method()
+        self.kind.name()
     }
 
     /// The request with the id `id`.
@@ -68,10 +68,10 @@ pub fn encode_request(
     request: &ClientRequest,
     meta: &OutgoingMeta,
 ) -> Result<Outgoing, EncodeError> {
-    let kind = RequestKind::of(request);
+    let kind = Method::of(request);
     let missing = |what| Err(EncodeError::NotInRevision { what, version });
     if !kind.exists_in(version) {
-        return missing(kind.method());
+        return missing(kind.name());
     }
     if version.era() == Era::Legacy && retry_of(request).is_some_and(|retry| !retry.is_empty()) {
         return missing("retry of a request that asked for input");
@@ -244,5 +244,15 @@ impl<'a> Retry<'a> {
             input_responses: &retry.responses,
             request_state: retry.state.as_deref(),
         }
+    }
+}
+
+/// What `request` answers of what its server has asked, if it is a kind that can.
+fn retry_of(request: &ClientRequest) -> Option<&InputRetry> {
+    match request {
+        ClientRequest::CallTool(call) => Some(&call.retry),
+        ClientRequest::GetPrompt(get) => Some(&get.retry),
+        ClientRequest::ReadResource(read) => Some(&read.retry),
+        _ => None,
     }
 }

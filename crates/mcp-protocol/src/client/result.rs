@@ -1,12 +1,12 @@
 use super::{
-    Discovered, Initialized, RequestKind,
+    Discovered, Initialized,
     input::decode_input_requests,
     meta::{SERVER_INFO, SUBSCRIPTION_ID},
     offer::{DiscoveredWire, InitializedWire},
     task,
 };
 use crate::{
-    Era, ProtocolVersion,
+    Era, Method, ProtocolVersion,
     model::{
         CacheHint, CacheScope, CallToolResult, Completion, GetPromptResult, GetSkillResult,
         Implementation, InputRequired, ListPromptsResult, ListResourceTemplatesResult,
@@ -93,10 +93,10 @@ pub enum Answer {
 /// [`ResultError`] when it is no such result. Nothing is made of half of it.
 pub fn decode_result(
     version: ProtocolVersion,
-    kind: RequestKind,
+    kind: Method,
     result: &RawJson,
 ) -> Result<Answered, ResultError> {
-    let method = kind.method();
+    let method = kind.name();
     let malformed = |cause| ResultError::Malformed { method, cause };
     let Object(shape): Object<Shape> = result.parse().map_err(malformed)?;
     let modern = version.era() == Era::Modern;
@@ -115,7 +115,7 @@ pub fn decode_result(
         Some("input_required") if can_ask(kind) => {
             input_required(version, result).map(Answer::InputRequired)
         }
-        Some("task") if kind == RequestKind::CallTool => {
+        Some("task") if kind == Method::CallTool => {
             task::read(version, true, result).map(Answer::CreateTask)
         }
         Some(other) => {
@@ -141,10 +141,10 @@ pub fn decode_result(
 const MAX_TYPE: usize = 64;
 
 /// The only requests whose servers may ask for more (2026-07-28, multi round-trip requests).
-fn can_ask(kind: RequestKind) -> bool {
+fn can_ask(kind: Method) -> bool {
     matches!(
         kind,
-        RequestKind::CallTool | RequestKind::GetPrompt | RequestKind::ReadResource
+        Method::CallTool | Method::GetPrompt | Method::ReadResource
     )
 }
 
@@ -186,32 +186,30 @@ fn read<T: DeserializeOwned>(result: &RawJson) -> Result<T, serde_json::Error> {
 
 fn complete(
     version: ProtocolVersion,
-    kind: RequestKind,
+    kind: Method,
     result: &RawJson,
     cache: CacheHint,
 ) -> Result<Answer, serde_json::Error> {
     Ok(match kind {
-        RequestKind::Ping
-        | RequestKind::Subscribe
-        | RequestKind::Unsubscribe
-        | RequestKind::SetLevel
-        | RequestKind::Listen
-        | RequestKind::UpdateTask => Answer::Empty,
-        RequestKind::CancelTask if version.era() == Era::Modern => Answer::Empty,
-        RequestKind::GetTask | RequestKind::CancelTask => {
-            Answer::Task(task::read(version, false, result)?)
-        }
-        RequestKind::Initialize => Answer::Initialize(read::<InitializedWire>(result)?.read()),
-        RequestKind::Discover => Answer::Discover(read::<DiscoveredWire>(result)?.read(cache)),
-        RequestKind::CallTool if version == ProtocolVersion::V2025_11_25 => {
+        Method::Ping
+        | Method::Subscribe
+        | Method::Unsubscribe
+        | Method::SetLevel
+        | Method::Listen
+        | Method::UpdateTask => Answer::Empty,
+        Method::CancelTask if version.era() == Era::Modern => Answer::Empty,
+        Method::GetTask | Method::CancelTask => Answer::Task(task::read(version, false, result)?),
+        Method::Initialize => Answer::Initialize(read::<InitializedWire>(result)?.read()),
+        Method::Discover => Answer::Discover(read::<DiscoveredWire>(result)?.read(cache)),
+        Method::CallTool if version == ProtocolVersion::V2025_11_25 => {
             match task::wrapped(result)? {
                 Some(created) => Answer::CreateTask(task::read(version, true, &created)?),
                 None => Answer::CallTool(read(result)?),
             }
         }
-        RequestKind::CallTool | RequestKind::AwaitTask => Answer::CallTool(read(result)?),
-        RequestKind::GetPrompt => Answer::GetPrompt(read(result)?),
-        RequestKind::ListTools => {
+        Method::CallTool | Method::AwaitTask => Answer::CallTool(read(result)?),
+        Method::GetPrompt => Answer::GetPrompt(read(result)?),
+        Method::ListTools => {
             let Tools { tools, next_cursor } = read(result)?;
             Answer::ListTools(ListToolsResult {
                 tools,
@@ -219,7 +217,7 @@ fn complete(
                 cache,
             })
         }
-        RequestKind::ListPrompts => {
+        Method::ListPrompts => {
             let Prompts {
                 prompts,
                 next_cursor,
@@ -230,7 +228,7 @@ fn complete(
                 cache,
             })
         }
-        RequestKind::ListResources => {
+        Method::ListResources => {
             let Resources {
                 resources,
                 next_cursor,
@@ -241,7 +239,7 @@ fn complete(
                 cache,
             })
         }
-        RequestKind::ReadDirectory => {
+        Method::ReadDirectory => {
             let Resources {
                 resources,
                 next_cursor,
@@ -251,7 +249,7 @@ fn complete(
                 next_cursor,
             })
         }
-        RequestKind::ListResourceTemplates => {
+        Method::ListResourceTemplates => {
             let Templates {
                 resource_templates,
                 next_cursor,
@@ -262,7 +260,7 @@ fn complete(
                 cache,
             })
         }
-        RequestKind::ReadResource => {
+        Method::ReadResource => {
             let Contents { contents, meta } = read(result)?;
             Answer::ReadResource(ReadResourceResult {
                 contents,
@@ -270,7 +268,7 @@ fn complete(
                 cache,
             })
         }
-        RequestKind::ListSkills => {
+        Method::ListSkills => {
             let Skills {
                 skills,
                 next_cursor,
@@ -281,19 +279,19 @@ fn complete(
                 cache,
             })
         }
-        RequestKind::GetSkill => {
+        Method::GetSkill => {
             let OneSkill {
                 skill: Object(skill),
             } = read(result)?;
             Answer::GetSkill(GetSkillResult { skill, cache })
         }
-        RequestKind::Complete => {
+        Method::Complete => {
             let Completed {
                 completion: Object(completion),
             } = read(result)?;
             Answer::Complete(completion)
         }
-        RequestKind::ListTasks => {
+        Method::ListTasks => {
             let Tasks { tasks, next_cursor } = read(result)?;
             let tasks = tasks.iter().map(|it| task::read(version, false, &it.0));
             Answer::ListTasks(ListTasksResult {

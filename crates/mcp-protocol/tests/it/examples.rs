@@ -6,9 +6,9 @@ use jsonrpc_core::{
     ErrorObject, Limits, Message, Notification, Payload, RawJson, Request, Response,
 };
 use mcp_protocol::{
-    ProtocolVersion,
+    Method, ProtocolVersion,
     client::{
-        Answer, Answered, Discovered, OutgoingMeta, RequestKind, ServerError, ServerOffer,
+        Answer, Answered, Discovered, OutgoingMeta, ServerError, ServerOffer,
         decode_input_requests, decode_result, decode_server_notification,
         encode_client_notification, encode_input_response, encode_request,
     },
@@ -145,8 +145,8 @@ fn there_and_back(definition: &str, example: &Value) -> Value {
         "SamplingMessage" => by_serde::<SamplingMessage>(example),
         "ToolUseContent" | "ToolResultContent" => by_serde::<SamplingContent>(example),
         "Root" => by_serde::<Root>(example),
-        "Tool" => within("tools", RequestKind::ListTools, example),
-        "Resource" => within("resources", RequestKind::ListResources, example),
+        "Tool" => within("tools", Method::ListTools, example),
+        "Resource" => within("resources", Method::ListResources, example),
         "CallToolRequestParams" => of_method("tools/call"),
         "CompleteRequestParams" => of_method("completion/complete"),
         "GetPromptRequestParams" => of_method("prompts/get"),
@@ -197,27 +197,27 @@ fn by_serde<T: Serialize + DeserializeOwned>(example: &Value) -> Value {
 }
 
 /// One of a list.
-fn within(list: &str, kind: RequestKind, example: &Value) -> Value {
+fn within(list: &str, kind: Method, example: &Value) -> Value {
     result(kind, &json!({ list: [example] }))[list][0].take()
 }
 
-fn kind_of(definition: &str) -> RequestKind {
+fn kind_of(definition: &str) -> Method {
     match definition {
-        "CallToolResult" | "InputRequiredResult" => RequestKind::CallTool,
-        "CompleteResult" => RequestKind::Complete,
-        "DiscoverResult" => RequestKind::Discover,
-        "GetPromptResult" => RequestKind::GetPrompt,
-        "ListPromptsResult" => RequestKind::ListPrompts,
-        "ListResourceTemplatesResult" => RequestKind::ListResourceTemplates,
-        "ListResourcesResult" => RequestKind::ListResources,
-        "ListToolsResult" => RequestKind::ListTools,
-        "ReadResourceResult" => RequestKind::ReadResource,
-        "SubscriptionsListenResult" => RequestKind::Listen,
+        "CallToolResult" | "InputRequiredResult" => Method::CallTool,
+        "CompleteResult" => Method::Complete,
+        "DiscoverResult" => Method::Discover,
+        "GetPromptResult" => Method::GetPrompt,
+        "ListPromptsResult" => Method::ListPrompts,
+        "ListResourceTemplatesResult" => Method::ListResourceTemplates,
+        "ListResourcesResult" => Method::ListResources,
+        "ListToolsResult" => Method::ListTools,
+        "ReadResourceResult" => Method::ReadResource,
+        "SubscriptionsListenResult" => Method::Listen,
         _ => panic!("nothing is answered with {definition}"),
     }
 }
 
-fn result(kind: RequestKind, example: &Value) -> Value {
+fn result(kind: Method, example: &Value) -> Value {
     let answered = decode_result(VERSION, kind, &raw(example)).expect("it is a result");
     match &answered.answer {
         Answer::Discover(discovered) => discovered_again(discovered, &answered),

@@ -1,12 +1,11 @@
 //! What clients put up with, and what they do not.
 
 use mcp_protocol::{
-    ProtocolVersion,
+    Method, ProtocolVersion,
     ProtocolVersion::{V2025_11_25, V2026_07_28},
     RawJson,
     client::{
-        Answer, RequestKind, ResultError, decode_result, decode_server_notification,
-        decode_server_request,
+        Answer, ResultError, decode_result, decode_server_notification, decode_server_request,
     },
     model::{CacheHint, CacheScope, TaskState},
 };
@@ -15,13 +14,13 @@ fn raw(text: &str) -> RawJson {
     RawJson::from_bytes(text.to_owned().into()).expect("it is JSON")
 }
 
-fn answer(version: ProtocolVersion, kind: RequestKind, text: &str) -> Result<Answer, ResultError> {
+fn answer(version: ProtocolVersion, kind: Method, text: &str) -> Result<Answer, ResultError> {
     decode_result(version, kind, &raw(text)).map(|answered| answered.answer)
 }
 
 #[test]
 fn types_are_demanded_and_the_rest_is_not() {
-    use RequestKind::{CallTool, Complete, Initialize, ListResources, ListTools, ReadResource};
+    use Method::{CallTool, Complete, Initialize, ListResources, ListTools, ReadResource};
     #[rustfmt::skip]
     let rows = [
         (ListTools, r#"{"tools":[]}"#, true),
@@ -67,7 +66,7 @@ fn a_result_is_what_it_says_it_is() {
     let task = r#"{"resultType":"task","taskId":"t","status":"completed","createdAt":"","lastUpdatedAt":"","ttlMs":null}"#;
     let unknown = r#"{"resultType":"partial","content":[]}"#;
     let read = |kind, text| answer(V2026_07_28, kind, text);
-    let call = RequestKind::CallTool;
+    let call = Method::CallTool;
     assert!(matches!(
         read(call, r#"{"content":[]}"#),
         Ok(Answer::CallTool(_))
@@ -87,21 +86,15 @@ fn a_result_is_what_it_says_it_is() {
         other => panic!("{other:?}"),
     };
     assert_eq!(unexpected(call, unknown), "partial");
-    assert_eq!(unexpected(RequestKind::ListTools, asking), "input_required");
-    assert_eq!(unexpected(RequestKind::GetPrompt, task), "task");
+    assert_eq!(unexpected(Method::ListTools, asking), "input_required");
+    assert_eq!(unexpected(Method::GetPrompt, task), "task");
     // What came later means nothing earlier.
     assert!(matches!(
         answer(V2025_11_25, call, unknown),
         Ok(Answer::CallTool(_))
     ));
     // A task that is asked for has come to something.
-    assert!(
-        read(
-            RequestKind::GetTask,
-            &task.replace("\"task\"", "\"complete\"")
-        )
-        .is_err()
-    );
+    assert!(read(Method::GetTask, &task.replace("\"task\"", "\"complete\"")).is_err());
 }
 
 #[test]
@@ -117,7 +110,7 @@ fn what_may_be_kept_is_never_more_than_was_said() {
         (r#""cacheScope":null"#, 0, CacheScope::Private),
     ] {
         let text = format!(r#"{{"tools":[],{hint}}}"#);
-        let cache = |version| match answer(version, RequestKind::ListTools, &text) {
+        let cache = |version| match answer(version, Method::ListTools, &text) {
             Ok(Answer::ListTools(list)) => list.cache,
             other => panic!("{other:?}"),
         };

@@ -2,8 +2,8 @@
 
 use crate::{carried, common::everything, vocabulary::*};
 use mcp_protocol::{
-    Era, ProtocolVersion,
-    client::{EncodeError, OutgoingMeta, RequestKind, encode_request},
+    Era, Method, ProtocolVersion,
+    client::{EncodeError, OutgoingMeta, encode_request},
     decode_request,
     model::*,
 };
@@ -148,7 +148,7 @@ fn carried(version: ProtocolVersion, mut request: ClientRequest) -> Option<Clien
         _ => InputRetry::default(),
     };
     let legacy = version.era() == Era::Legacy;
-    if (legacy && !retry.is_empty()) || !RequestKind::of(&request).exists_in(version) {
+    if (legacy && !retry.is_empty()) || !Method::of(&request).exists_in(version) {
         return None;
     }
     match &mut request {
@@ -234,7 +234,7 @@ proptest! {
 
 #[test]
 fn a_request_is_written_by_the_name_it_is_read_by() {
-    for kind in RequestKind::ALL {
+    for kind in Method::ALL {
         let versions = ProtocolVersion::ALL.map(|version| kind.exists_in(version));
         assert!(versions.contains(&true), "{kind:?} is of no revision");
     }

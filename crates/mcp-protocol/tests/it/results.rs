@@ -7,8 +7,8 @@ use crate::{
 };
 use jsonrpc_core::Id;
 use mcp_protocol::{
-    Encoder, Era, ProtocolVersion,
-    client::{Answer, RequestKind, ServerOffer, decode_result},
+    Encoder, Era, Method, ProtocolVersion,
+    client::{Answer, ServerOffer, decode_result},
     model::*,
 };
 use proptest::{
@@ -17,7 +17,7 @@ use proptest::{
     prelude::*,
 };
 
-fn lists() -> impl Strategy<Value = (RequestKind, ServerResult)> {
+fn lists() -> impl Strategy<Value = (Method, ServerResult)> {
     let more = || option::of(text());
     prop_oneof![
         (vec(tool(), 0..3), more(), cache()).prop_map(|(tools, next_cursor, cache)| {
@@ -26,7 +26,7 @@ fn lists() -> impl Strategy<Value = (RequestKind, ServerResult)> {
                 next_cursor,
                 cache,
             };
-            (RequestKind::ListTools, ServerResult::ListTools(result))
+            (Method::ListTools, ServerResult::ListTools(result))
         }),
         (vec(prompt(), 0..3), more(), cache()).prop_map(|(prompts, next_cursor, cache)| {
             let result = ListPromptsResult {
@@ -34,7 +34,7 @@ fn lists() -> impl Strategy<Value = (RequestKind, ServerResult)> {
                 next_cursor,
                 cache,
             };
-            (RequestKind::ListPrompts, ServerResult::ListPrompts(result))
+            (Method::ListPrompts, ServerResult::ListPrompts(result))
         }),
         (vec(resource(), 0..3), more(), cache()).prop_map(|(resources, next_cursor, cache)| {
             let result = ListResourcesResult {
@@ -42,20 +42,14 @@ fn lists() -> impl Strategy<Value = (RequestKind, ServerResult)> {
                 next_cursor,
                 cache,
             };
-            (
-                RequestKind::ListResources,
-                ServerResult::ListResources(result),
-            )
+            (Method::ListResources, ServerResult::ListResources(result))
         }),
         (vec(resource(), 0..3), more()).prop_map(|(resources, next_cursor)| {
             let result = ReadDirectoryResult {
                 resources,
                 next_cursor,
             };
-            (
-                RequestKind::ReadDirectory,
-                ServerResult::ReadDirectory(result),
-            )
+            (Method::ReadDirectory, ServerResult::ReadDirectory(result))
         }),
         (vec(template(), 0..3), more(), cache()).prop_map(|(them, next_cursor, cache)| {
             let result = ListResourceTemplatesResult {
@@ -64,13 +58,13 @@ fn lists() -> impl Strategy<Value = (RequestKind, ServerResult)> {
                 cache,
             };
             (
-                RequestKind::ListResourceTemplates,
+                Method::ListResourceTemplates,
                 ServerResult::ListResourceTemplates(result),
             )
         }),
         (vec(task(), 0..3), more()).prop_map(|(tasks, next_cursor)| {
             let result = ListTasksResult { tasks, next_cursor };
-            (RequestKind::ListTasks, ServerResult::ListTasks(result))
+            (Method::ListTasks, ServerResult::ListTasks(result))
         }),
         (vec(skill(), 0..3), more(), cache()).prop_map(|(skills, next_cursor, cache)| {
             let result = ListSkillsResult {
@@ -78,11 +72,11 @@ fn lists() -> impl Strategy<Value = (RequestKind, ServerResult)> {
                 next_cursor,
                 cache,
             };
-            (RequestKind::ListSkills, ServerResult::ListSkills(result))
+            (Method::ListSkills, ServerResult::ListSkills(result))
         }),
         (skill(), cache()).prop_map(|(skill, cache)| {
             (
-                RequestKind::GetSkill,
+                Method::GetSkill,
                 ServerResult::GetSkill(GetSkillResult { skill, cache }),
             )
         }),
@@ -102,7 +96,7 @@ fn skill() -> impl Strategy<Value = SkillEntry> {
     })
 }
 
-fn answers() -> impl Strategy<Value = (RequestKind, ServerResult)> {
+fn answers() -> impl Strategy<Value = (Method, ServerResult)> {
     let called = (
         vec(content(), 0..3),
         option::of(any_raw()),
@@ -122,45 +116,45 @@ fn answers() -> impl Strategy<Value = (RequestKind, ServerResult)> {
         |(requests, state)| ServerResult::InputRequired(InputRequired { requests, state }),
     );
     let asks = proptest::sample::select(vec![
-        RequestKind::CallTool,
-        RequestKind::GetPrompt,
-        RequestKind::ReadResource,
+        Method::CallTool,
+        Method::GetPrompt,
+        Method::ReadResource,
     ]);
     let empty = proptest::sample::select(vec![
-        RequestKind::Ping,
-        RequestKind::Subscribe,
-        RequestKind::Unsubscribe,
-        RequestKind::SetLevel,
-        RequestKind::UpdateTask,
+        Method::Ping,
+        Method::Subscribe,
+        Method::Unsubscribe,
+        Method::SetLevel,
+        Method::UpdateTask,
     ]);
     prop_oneof![
-        3 => called.prop_map(|result| (RequestKind::CallTool, result)),
+        3 => called.prop_map(|result| (Method::CallTool, result)),
         2 => (option::of(text()), vec(prompt_message(), 0..3), meta()).prop_map(
             |(description, messages, meta)| {
                 let result = GetPromptResult { description, messages, meta };
-                (RequestKind::GetPrompt, ServerResult::GetPrompt(result))
+                (Method::GetPrompt, ServerResult::GetPrompt(result))
             }
         ),
         2 => (vec(contents(), 0..3), meta(), cache()).prop_map(|(contents, meta, cache)| {
             let result = ReadResourceResult { contents, meta, cache };
-            (RequestKind::ReadResource, ServerResult::ReadResource(result))
+            (Method::ReadResource, ServerResult::ReadResource(result))
         }),
         1 => completed.prop_map(|(values, total, has_more)| {
-            (RequestKind::Complete, ServerResult::Complete(Completion { values, total, has_more }))
+            (Method::Complete, ServerResult::Complete(Completion { values, total, has_more }))
         }),
         2 => (asks, asked),
-        1 => task().prop_map(|task| (RequestKind::CallTool, ServerResult::CreateTask(task))),
-        1 => task().prop_map(|task| (RequestKind::GetTask, ServerResult::Task(task))),
+        1 => task().prop_map(|task| (Method::CallTool, ServerResult::CreateTask(task))),
+        1 => task().prop_map(|task| (Method::GetTask, ServerResult::Task(task))),
         1 => empty.prop_map(|kind| (kind, ServerResult::Empty)),
     ]
 }
 
 /// Whether a server can answer so: what a client has not asked for it is not given.
-fn can_be(version: ProtocolVersion, kind: RequestKind, result: &ServerResult) -> bool {
+fn can_be(version: ProtocolVersion, kind: Method, result: &ServerResult) -> bool {
     kind.exists_in(version)
         && match result {
             ServerResult::InputRequired(_) => version.era() == Era::Modern,
-            ServerResult::CreateTask(_) => RequestKind::GetTask.exists_in(version),
+            ServerResult::CreateTask(_) => Method::GetTask.exists_in(version),
             _ => true,
         }
 }
@@ -207,12 +201,12 @@ proptest! {
         prop_assert!(expected.tools.is_some_and(|tools| tools.list_changed));
         prop_assert_eq!(expected.has_legacy_tasks(), version == ProtocolVersion::V2025_11_25);
         let (kind, result) = match version.era() {
-            Era::Legacy => (RequestKind::Initialize, ServerResult::Initialize(InitializeResult {
+            Era::Legacy => (Method::Initialize, ServerResult::Initialize(InitializeResult {
                 protocol_version: version.as_str(),
                 capabilities,
                 instructions: instructions.clone(),
             })),
-            Era::Modern => (RequestKind::Discover, ServerResult::Discover(DiscoverResult {
+            Era::Modern => (Method::Discover, ServerResult::Discover(DiscoverResult {
                 capabilities,
                 instructions: instructions.clone(),
                 cache,
@@ -239,7 +233,7 @@ proptest! {
     #[test]
     fn a_client_knows_which_subscription_has_ended(id in id()) {
         let written = Encoder::anonymous().listen_ended(&id);
-        let read = decode_result(ProtocolVersion::NEWEST, RequestKind::Listen, &written).unwrap();
+        let read = decode_result(ProtocolVersion::NEWEST, Method::Listen, &written).unwrap();
         prop_assert_eq!(read.answer, Answer::Empty);
         prop_assert_eq!(read.subscription, Some::<Id>(id));
     }

@@ -6,7 +6,7 @@ use crate::{
 };
 use http::HeaderMap;
 use jsonrpc_core::Request;
-use mcp_protocol::{ProtocolError, RequestedVersion, Session, model::RequestMeta};
+use mcp_protocol::{Method, ProtocolError, RequestedVersion, Session, model::RequestMeta};
 use mcp_service::Principal;
 use serde::{
     Deserialize, Deserializer,
@@ -50,7 +50,7 @@ pub(crate) fn check_params(
     request: &Request,
 ) -> Result<(), ProtocolError> {
     match name_of(request) {
-        Some(("name", tool)) if request.method == "tools/call" => check
+        Some(("name", tool)) if request.method == Method::CallTool.name() => check
             .check(principal, &tool, &request.params, headers)
             .map_err(|reason| ProtocolError::HeaderMismatch { reason }),
         _ => Ok(()),
@@ -90,12 +90,7 @@ const MAX_ECHOED: usize = 128;
 /// What `Mcp-Name` mirrors, if the method has it: the member of `params` and its value. A body
 /// without it is malformed, which is for the method to say.
 fn name_of(request: &Request) -> Option<(&'static str, Cow<'_, str>)> {
-    let member = match request.method.as_str() {
-        "tools/call" | "prompts/get" => "name",
-        "resources/read" => "uri",
-        "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
-        _ => return None,
-    };
+    let member = Method::named(&request.method)?.named_by()?;
     if let Some(name) = first_member(request.params.as_str(), member) {
         return Some((member, Cow::Borrowed(name)));
     }
