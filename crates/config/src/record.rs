@@ -154,7 +154,7 @@ impl Redaction {
             built_in_keys: self.built_in_keys,
             keys: self.keys.clone(),
             pointers: pointers
-                .map(|(tool, pointers)| (gateway::tool_capability(tool), pointers.clone()))
+                .map(|(tool, pointers)| (mcp_server::tool_capability(tool), pointers.clone()))
                 .collect(),
             detectors: redaction::Detectors {
                 cards: on.cards,

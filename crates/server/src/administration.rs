@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use gateway::{approvals_json, statistics_json, system_clock};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
 use identity::FailedAttempts;
 use ledger::{
     ApprovalError, ApprovalFilter, ApprovalId, ApprovalProblem, ApprovalState, Bucket, Decision,
     MAX_REASON_BYTES, ReadLedger, StatisticsQuery, Verdict,
 };
+use mcp_server::{approvals_json, statistics_json, system_clock};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use serde_json::json;
@@ -21,7 +21,7 @@ use tokio::sync::Mutex;
 use transport_http::{PlainResponse, SideRequest};
 
 use super::sessions::LiveSessions;
-use super::store::{ServedGateway, open_reader};
+use super::store::{ServedMcpServer, open_reader};
 use crate::Failure;
 use config::{Config, Environment, MIN_TOKEN_CHARS};
 
@@ -37,7 +37,7 @@ const ATTEMPTS_SECONDS: u64 = 10;
 /// `GET /governance/stats`, `GET /approvals` and `POST /approvals/ID?decision=…`, `GET /sessions` and
 /// `DELETE /sessions/ID` and `DELETE /sessions?client=NAME`.
 pub(super) struct Administration {
-    gateway: Arc<ServedGateway>,
+    gateway: Arc<ServedMcpServer>,
     config: Config,
     /// Of the token, if there is one. It is compared by this, so that neither its length nor how much
     /// of it is right shows in the time.
@@ -86,7 +86,7 @@ impl Administration {
     /// `None` if nobody could be let in: then there is nothing of the kind.
     pub(super) fn of(
         config: &Config,
-        gateway: &Arc<ServedGateway>,
+        gateway: &Arc<ServedMcpServer>,
         sessions: Arc<LiveSessions>,
     ) -> Result<Option<Self>, Failure> {
         let token = match &config.governance.approvals.http_token {

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use adapter_tools::python::{AppHealth, WorkerState};
 use alerts::{Alerts, Condition, Event, Moment, Observation, Severity, Timing, WebhookOptions};
-use gateway::{Component, ComponentState, Metrics, ReadingKind, system_clock};
 use governance::Timestamp;
+use mcp_server::{Component, ComponentState, Metrics, ReadingKind, system_clock};
 use tokio::time::MissedTickBehavior;
 
 use super::budgets::Spent;

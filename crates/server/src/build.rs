@@ -10,14 +10,14 @@ use adapter_skills::{ScanOptions, SkillCatalog, SkillMemory, WatchGuard, WatchOp
 use adapter_tools::python::{AppHealth, PythonApp, PythonOptions, StartMode, WorkerState};
 use adapter_tools::{Tool, ToolSet};
 use alerts::Alerts;
-use gateway::{
-    AnswerOptions, Component, ComponentState, ErrorStyle, Gateway, IncludeSkill, JoinedResources,
-    Offer, Options, Parts, RequestLog, Resources, SkillResources, TaskOptions, Tasks,
-    resource_capability, system_clock, tool_capability,
-};
 use governance::Governor;
 use jsonrpc_core::Limits;
 use mcp_protocol::model::Implementation;
+use mcp_server::{
+    AnswerOptions, Component, ComponentState, ErrorStyle, IncludeSkill, JoinedResources, McpServer,
+    Offer, Options, Parts, RequestLog, Resources, SkillResources, TaskOptions, Tasks,
+    resource_capability, system_clock, tool_capability,
+};
 use mcp_service::{EngineLimits, SubscriptionLimits};
 use task_store::{SqliteTaskStore, TaskLimits};
 use tokio::sync::watch;
@@ -31,7 +31,7 @@ use super::sessions::{self, KeptSessions, LiveSessions};
 use super::sources::{NotOffered, Sources};
 use super::standing::{self, Standing};
 use super::states;
-use super::store::{self, ServedGateway, Stores};
+use super::store::{self, ServedMcpServer, Stores};
 use super::tls::Certificates;
 use super::{notes, policy, redaction};
 use crate::Failure;
@@ -44,7 +44,7 @@ const APP_START_TIMEOUT: Duration = Duration::from_secs(120);
 /// The server's parts, and what keeps them alive.
 pub(super) struct Server {
     pub(super) config: Config,
-    pub(super) gateway: Arc<ServedGateway>,
+    pub(super) gateway: Arc<ServedMcpServer>,
     pub(super) quotas: Arc<Quotas>,
     pub(super) sources: Sources,
     pub(super) skills: watch::Receiver<Arc<SkillCatalog>>,
@@ -169,7 +169,7 @@ impl Server {
                 .map(|it| super::telemetry::tracing(it, &config.telemetry)),
             components,
         };
-        let gateway = Gateway::new(parts, options(&config));
+        let gateway = McpServer::new(parts, options(&config));
         if let Some(alerts) = &alerts {
             super::alerts::read(gateway.metrics(), alerts);
         }

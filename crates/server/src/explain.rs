@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use adapter_tools::Tool;
 use bytes::Bytes;
-use gateway::{Invocation, resource_capability, system_clock, tool_capability};
 use governance::{
     Ask, Caller, Explanation, Governor, Kind, MemoryQuota, Micros, Policy, Timestamp,
 };
 use jsonrpc_core::RawJson;
 use ledger::{ApprovalFilter, ApprovalId, ApprovalState};
+use mcp_server::{Invocation, resource_capability, system_clock, tool_capability};
 use quota_postgres::{PostgresQuota, QuotaOptions};
 
 use super::list::Bench;

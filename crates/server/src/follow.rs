@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
 use adapter_skills::SkillCatalog;
-use gateway::Offer;
+use mcp_server::Offer;
 
 use super::build::{self, Server};
 use super::notes::{self, PolicyChange};

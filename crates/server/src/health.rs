@@ -1,8 +1,8 @@
 //! `/health` and what is like it: for balancers, and for people who look what is wrong.
 
 use bytes::Bytes;
-use gateway::Health;
 use http::{HeaderValue, Response, StatusCode, header};
+use mcp_server::Health;
 use serde_json::json;
 use transport_http::PlainResponse;
 
@@ -73,7 +73,7 @@ fn answer(status: StatusCode, body: String) -> PlainResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gateway::ComponentState;
+    use mcp_server::ComponentState;
 
     fn health(broken: &'static str) -> Health {
         let part = |name: &'static str| ComponentState {

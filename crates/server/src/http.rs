@@ -24,7 +24,7 @@ use super::identity::Identification;
 use super::lifecycle::Lifecycle;
 use super::metrics::{Numbers, read_http, read_sessions, read_websockets};
 use super::resources;
-use super::store::ServedGateway;
+use super::store::ServedMcpServer;
 use super::websocket::WebSocketUpgrade;
 use crate::Failure;
 use config::Http;
@@ -112,7 +112,7 @@ fn listen(config: &Http) -> Listen {
     }
 }
 
-fn options(config: &Http, gateway: Arc<ServedGateway>) -> HttpOptions {
+fn options(config: &Http, gateway: Arc<ServedMcpServer>) -> HttpOptions {
     let cors = &config.cors;
     // A page that may read answers may call; one that is only allowed to call may do that.
     let mut allowed_origins = config.allowed_origins.clone();
@@ -197,7 +197,7 @@ fn without_port(authority: &str) -> String {
 
 /// Arguments that a tool's schema wants repeated in headers.
 struct MirroredParams {
-    gateway: Arc<ServedGateway>,
+    gateway: Arc<ServedMcpServer>,
 }
 
 impl HeaderParams for MirroredParams {
@@ -220,7 +220,7 @@ impl HeaderParams for MirroredParams {
 
 /// What operators and their tools ask, beside the endpoint.
 struct Routes {
-    gateway: Arc<ServedGateway>,
+    gateway: Arc<ServedMcpServer>,
     lifecycle: Lifecycle,
     /// Where tokens are to be had is told to everybody.
     identification: Option<Arc<Identification>>,

@@ -10,19 +10,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use gateway::{Component, ComponentState};
 use http::{Method, StatusCode, request::Parts};
 use identity::{
     ApiKeys, Certificates, Challenge, Counts, FailedAttempts, FetchKeys, Identity as Proved,
     Issuers, KeyFileError, KeySource, Rejection, ResourceMetadata,
 };
+use mcp_server::{Component, ComponentState};
 use mcp_service::Principal;
 use tokio::task::JoinHandle;
 use transport_http::{Authenticate, Authenticated, Authentication, Peer, PlainResponse, refusal};
 
 use super::file_watch::FileWatch;
 use super::notes;
-use super::store::ServedGateway;
+use super::store::ServedMcpServer;
 use crate::Failure;
 use answer::Lines;
 use config::{Config, Identity, StdioIdentity, Transport};
@@ -130,7 +130,7 @@ impl Identification {
     pub(super) fn keep(
         self: &Arc<Self>,
         config: &Config,
-        gateway: &Arc<ServedGateway>,
+        gateway: &Arc<ServedMcpServer>,
     ) -> Result<Keeping, Failure> {
         let mut tasks = Vec::new();
         if let Some(keys) = &self.keys {
@@ -335,7 +335,7 @@ impl Identification {
         self: Arc<Self>,
         keys: Arc<ApiKeys>,
         mut watch: FileWatch,
-        gateway: Arc<ServedGateway>,
+        gateway: Arc<ServedMcpServer>,
     ) {
         let mut is_first = true;
         loop {

@@ -4,9 +4,9 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use gateway::system_clock;
 use governance::{Kind, Micros, Policy, Timestamp};
 use ledger::{PostgresOptions, PostgresReader, QueryError, ReadLedger, Recorder, Usage};
+use mcp_server::system_clock;
 use quota_postgres::{LowerCounter, Recorded, RecordedUse, UseRecord};
 use serde_json::{Value, json};
 

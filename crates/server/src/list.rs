@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use adapter_skills::{SkillCatalog, SkillFilter, SkillMemory};
 use adapter_tools::ToolSet;
-use gateway::{Offer, resource_capability, tool_capability};
 use governance::{Kind, Policy};
+use mcp_server::{Offer, resource_capability, tool_capability};
 
 use super::sources::{NotOffered, Sources};
 use super::{build, policy, standing};
@@ -118,7 +118,7 @@ pub fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Failure> 
                 let capability = tool_capability(tool.name());
                 let hints = policy.hints(principal, &capability, Kind::Tool);
                 let skill = catalog.by_name(tool.own_name());
-                let risk = gateway::risk_level(tool, skill.map(|it| &**it));
+                let risk = mcp_server::risk_level(tool, skill.map(|it| &**it));
                 let description = match tool.description() {
                     "" => skill.map_or("", |skill| skill.description()),
                     description => description,
@@ -223,5 +223,5 @@ pub fn resources_list(
 }
 
 fn rfc3339(time: SystemTime) -> String {
-    gateway::rfc3339(time).unwrap_or_default()
+    mcp_server::rfc3339(time).unwrap_or_default()
 }

@@ -288,7 +288,7 @@ impl Queue {
     }
 
     fn write_to(&self, mut output: Box<dyn Write + Send>, format: LogFormat) {
-        let default = gateway::redactor_of_this_process();
+        let default = mcp_server::redactor_of_this_process();
         let mut open_key = OpenKey::default();
         loop {
             let mut waiting = self.lock();

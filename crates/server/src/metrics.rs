@@ -1,4 +1,4 @@
-//! `/metrics`: what the gateway counts, and what the parts around it have to add.
+//! `/metrics`: what the server counts, and what the parts around it have to add.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use adapter_tools::python::{AppHealth, PythonApp};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, future, stream};
-use gateway::{Metrics, ReadingKind, system_clock};
 use governance::{Kind, Micros, Remaining, Timestamp, UnavailableError};
 use http::{HeaderValue, Response, header};
+use mcp_server::{Metrics, ReadingKind, system_clock};
 use transport_http::{HttpFigures, PlainResponse, SessionDesk};
 use transport_ws::WebSockets;
 
@@ -16,7 +16,7 @@ use super::health::is_fit;
 use super::identity::Identification;
 use super::lifecycle::Lifecycle;
 use super::quotas::Quotas;
-use super::store::ServedGateway;
+use super::store::ServedMcpServer;
 use crate::logging;
 use config::Governance;
 
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Answers whoever asks for the numbers.
 pub(super) struct Numbers {
-    gateway: Arc<ServedGateway>,
+    gateway: Arc<ServedMcpServer>,
     used: Arc<Mutex<Used>>,
     /// What the rules in force say of the clients that they name.
     governance: Arc<Mutex<Governance>>,
@@ -46,10 +46,10 @@ struct Used {
 }
 
 impl Numbers {
-    /// Adds to the gateway's metrics what is to be read from the parts of this server.
+    /// Adds to the server's metrics what is to be read from the parts of this server.
     pub(super) fn of(
         governance: Arc<Mutex<Governance>>,
-        gateway: &Arc<ServedGateway>,
+        gateway: &Arc<ServedMcpServer>,
         app: Option<&Arc<PythonApp>>,
         lifecycle: &Lifecycle,
     ) -> Self {

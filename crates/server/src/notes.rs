@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use gateway::system_clock;
 use identity::KeyChange;
 use ledger::{MAX_DETAIL_BYTES, Note, NoteKind, Recorder};
+use mcp_server::system_clock;
 use serde_json::{Value, json};
 
 use config::{Change, Config, Durability, Origin, Problem, Severity};

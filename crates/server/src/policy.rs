@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use adapter_skills::SkillCatalog;
 use adapter_tools::ToolSet;
-use gateway::{BrokenSkill, capability_facts, hold_back, resource_capability, tool_capability};
 use governance::{
     Access as Opened, BreakerSpec, CapabilityFacts, Condition, Confirmation, Days, Effect, Micros,
     Policy, PolicyError, PolicySpec, Quota, RateLimits, Risk, RoleRules, Rules, TimeOfDay,
     TimeWindow, TimeWindows, Zone,
 };
+use mcp_server::{BrokenSkill, capability_facts, hold_back, resource_capability, tool_capability};
 
 use config::{
     self, Access, AccessRules, Config, Governance, PartialQuota, ToolRule, UnmatchedRules, Window,

@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use gateway::{PlainContent, PlainRead, PlainRefusal};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use mcp_protocol::TraceContext;
+use mcp_server::{PlainContent, PlainRead, PlainRefusal};
 use transport_http::{PlainResponse, SideRequest, refusal, refusal_with};
 
-use super::store::ServedGateway;
+use super::store::ServedMcpServer;
 
 /// Where skills are read.
 const ROOT: &str = "/resources/";
@@ -20,7 +20,7 @@ pub(super) fn named_by(path: &str) -> Option<&str> {
 
 /// Reads a resource, as whoever asks for it.
 pub(super) async fn read(
-    gateway: &ServedGateway,
+    gateway: &ServedMcpServer,
     request: SideRequest<'_>,
     name: &str,
 ) -> PlainResponse {

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gateway::{Component, ComponentState};
+use mcp_server::{Component, ComponentState};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::file_watch::FileWatch;

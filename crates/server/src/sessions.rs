@@ -4,9 +4,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use gateway::{Component, ComponentState};
 use mcp_protocol::model::{ClientCapabilities, LoggingLevel};
 use mcp_protocol::{Era, ProtocolVersion};
+use mcp_server::{Component, ComponentState};
 use mcp_service::SessionState;
 use serde::{Deserialize, Serialize};
 use session_store::{OpenError, SessionRecord, SessionStore};

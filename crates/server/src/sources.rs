@@ -147,7 +147,7 @@ fn described_by_its_skill(handler: Tool, catalog: &SkillCatalog) -> Tool {
 
 /// Cannot be offered if its code states rules that cannot be understood.
 fn understood(handler: Tool) -> Tool {
-    let unclear = gateway::own_rules(&handler).find_map(Result::err);
+    let unclear = mcp_server::own_rules(&handler).find_map(Result::err);
     match unclear {
         Some(why) => handler.refused(why),
         None => handler,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use adapter_skills::{SkillCatalog, SkillMemory};
 use adapter_tools::{Tool, ToolSet};
-use gateway::{Component, ComponentState};
+use mcp_server::{Component, ComponentState};
 
 use super::sources::NotOffered;
 use crate::Failure;
@@ -143,7 +143,7 @@ pub(super) fn problems(
         ))
         .hint(hold.hint)
     });
-    let held = gateway::held(catalog, tools, is_strict).map(|(tool, hold)| {
+    let held = mcp_server::held(catalog, tools, is_strict).map(|(tool, hold)| {
         let name = tool.name();
         warning(format!("the tool `{name}` is held back: {}", hold.problem)).hint(hold.hint)
     });

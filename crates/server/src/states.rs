@@ -6,8 +6,8 @@ use std::sync::Arc;
 use adapter_tools::ToolCx;
 use adapter_tools::python::PythonApp;
 use futures_util::future::BoxFuture;
-use gateway::{Resources, StateResources, States};
 use jsonrpc_core::RawJson;
+use mcp_server::{Resources, StateResources, States};
 
 /// Whom the application is told to be asking; clients are told apart before it is asked.
 const READER: &str = "resources/read";

@@ -303,7 +303,9 @@ pub fn tell_client(why: &str) {
         return;
     }
     // Causes come from databases and from handlers' code, too.
-    let why = gateway::redactor_of_this_process().text(why).into_owned();
+    let why = mcp_server::redactor_of_this_process()
+        .text(why)
+        .into_owned();
     let why: String = why.chars().take(MAX_TOLD_CHARACTERS).collect();
     let error = ErrorObject::new(
         ErrorCode::INTERNAL_ERROR,

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gateway::{Component, ComponentState, Gateway, system_clock};
 use governance::{Calendar, MemoryQuota, Micros, Policy, PolicySpec, Seed, Timestamp};
 use ledger::{
     CheckpointOptions, Checkpoints, Continuity, ContinuityError, Durability, LedgerReader,
     LedgerStore, Note, NoteKind, OpenError, PostgresLedger, PostgresOptions, PostgresReader,
     ReadLedger, Recorder, RecorderOptions, SealedEvery, SigningKey, SqliteLedger, check_continuity,
 };
+use mcp_server::{Component, ComponentState, McpServer, system_clock};
 use quota_postgres::{Comparison, PostgresQuota, QuotaOptions, TimeSource, UseRecord};
 use serde_json::json;
 
@@ -21,7 +21,7 @@ use crate::Failure;
 use config::{Config, Environment};
 
 /// What this program serves with.
-pub(super) type ServedGateway = Gateway<Quotas>;
+pub(super) type ServedMcpServer = McpServer<Quotas>;
 
 /// Time for which a killed process may still hold its ledger.
 const UNLOCKING: Duration = Duration::from_millis(500);

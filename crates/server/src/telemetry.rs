@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway::{Metrics, ReadingKind, Tracing};
+use mcp_server::{Metrics, ReadingKind, Tracing};
 use telemetry::{Telemetry, TelemetryOptions};
 
 use crate::Failure;
@@ -86,8 +86,8 @@ pub(super) fn tracing(telemetry: &Telemetry, config: &config::Telemetry) -> Trac
     Tracing {
         tracer: telemetry.tracer(),
         capture: match config.capture {
-            config::Capture::None => gateway::Capture::None,
-            config::Capture::Redacted => gateway::Capture::Redacted,
+            config::Capture::None => mcp_server::Capture::None,
+            config::Capture::Redacted => mcp_server::Capture::Redacted,
         },
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use gateway::{Component, ComponentState};
+use mcp_server::{Component, ComponentState};
 use tokio::signal::unix::{SignalKind, signal};
 use transport_http::{Tls, TlsFiles};
 

@@ -10,7 +10,7 @@ use transport_ws::{
     HandshakeError, Identify, Identifying, WebSocketOptions, WebSockets, handshake, serve,
 };
 
-use super::store::ServedGateway;
+use super::store::ServedMcpServer;
 use config::Http;
 
 /// Where they are opened.
@@ -18,7 +18,7 @@ pub(super) const PATH: &str = "/mcp/ws";
 
 /// Opens WebSockets.
 pub(super) struct WebSocketUpgrade {
-    gateway: Arc<ServedGateway>,
+    gateway: Arc<ServedMcpServer>,
     sockets: Arc<WebSockets>,
 }
 
@@ -26,7 +26,7 @@ impl WebSocketUpgrade {
     /// `None` if there are to be none. The server as a whole waits for `drain` when it stops.
     pub(super) fn new(
         config: &Http,
-        gateway: &Arc<ServedGateway>,
+        gateway: &Arc<ServedMcpServer>,
         drain: Duration,
     ) -> Option<Arc<Self>> {
         let max_control_frames_per_second = config.limits.max_control_frames_per_second;

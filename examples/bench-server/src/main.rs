@@ -7,13 +7,13 @@
 //! ```
 
 use adapter_tools::{NoArguments, Tool, ToolSet};
-use gateway::{Gateway, Offer, Options, Parts, redactor_of_this_process};
 use governance::{Governor, MemoryQuota, Micros, Policy, PolicySpec, Quota, Rules};
 use ledger::{
     Appended, Durability, Group, LedgerStore, Recorder, RecorderOptions, SqliteLedger, StoreError,
     Tail,
 };
 use mcp_protocol::model::Implementation;
+use mcp_server::{McpServer, Offer, Options, Parts, redactor_of_this_process};
 use mcp_service::Principal;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -102,7 +102,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         tools_page: usize::MAX,
         ..Options::default()
     };
-    let gateway = Gateway::new(
+    let gateway = McpServer::new(
         Parts {
             info: Implementation {
                 name: "bench-server".to_owned(),

@@ -2,8 +2,8 @@
 
 use crate::{content, headers, input, prompts, reconnecting, skills, tasks, telling};
 use adapter_tools::{NoArguments, Tool, ToolError, ToolProblem, ToolSet};
-use gateway::{Gateway, IncludeSkill, Offer, Options};
 use governance::MemoryQuota;
+use mcp_server::{IncludeSkill, McpServer, Offer, Options};
 use std::sync::{
     Arc, OnceLock, Weak,
     atomic::{AtomicBool, Ordering},
@@ -14,8 +14,8 @@ use std::sync::{
 pub(crate) struct Changes {
     has_tool: AtomicBool,
     has_prompt: AtomicBool,
-    /// The gateway holds the offer, and the offer's tools hold this.
-    gateway: OnceLock<Weak<Gateway<MemoryQuota>>>,
+    /// The server holds the offer, and the offer's tools hold this.
+    gateway: OnceLock<Weak<McpServer<MemoryQuota>>>,
 }
 
 impl Changes {
@@ -24,7 +24,7 @@ impl Changes {
     }
 
     /// Says whose offer it is that changes.
-    pub(crate) fn watch(&self, gateway: &Arc<Gateway<MemoryQuota>>) {
+    pub(crate) fn watch(&self, gateway: &Arc<McpServer<MemoryQuota>>) {
         self.gateway.get_or_init(|| Arc::downgrade(gateway));
     }
 
@@ -85,7 +85,7 @@ impl Changes {
     fn publish(self: &Arc<Self>) -> Result<(), ToolError> {
         let gateway = self.gateway.get().and_then(Weak::upgrade);
         let gateway = gateway.ok_or_else(|| ToolError::failed("nobody is served any more"))?;
-        // Whoever listens is told by the gateway.
+        // Whoever listens is told by the server.
         gateway.replace_offer(self.offer().map_err(ToolError::broken)?);
         Ok(())
     }

@@ -3,8 +3,8 @@
 use adapter_tools::{
     Arguments, Content, Executor, NoArguments, Tool, ToolCx, ToolError, ToolOutput,
 };
-use gateway::StaticResources;
 use mcp_protocol::model::{ResourceContents, ResourceTemplate};
+use mcp_server::StaticResources;
 use serde_json::json;
 use std::{future::Future, pin::Pin};
 

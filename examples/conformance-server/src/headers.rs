@@ -1,10 +1,10 @@
 //! Arguments that are repeated in HTTP headers: `x-mcp-header` in a schema says which.
 
 use adapter_tools::{Tool, ToolError};
-use gateway::Gateway;
 use governance::MemoryQuota;
 use http::{HeaderMap, HeaderValue};
 use jsonrpc_core::RawJson;
+use mcp_server::McpServer;
 use mcp_service::Principal;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -29,8 +29,8 @@ pub(crate) fn tool() -> Tool {
     .describe("Takes an argument that is repeated in a header.")
 }
 
-/// Compares the headers of a call with what the gateway knows of the tool.
-pub(crate) struct Compared(pub(crate) Arc<Gateway<MemoryQuota>>);
+/// Compares the headers of a call with what the server knows of the tool.
+pub(crate) struct Compared(pub(crate) Arc<McpServer<MemoryQuota>>);
 
 impl HeaderParams for Compared {
     fn check(

@@ -19,12 +19,12 @@ mod tasks;
 mod telling;
 
 use changes::Changes;
-use gateway::{
-    Gateway, Options, Parts, TaskOptions, Tasks, redactor_of_this_process, system_clock,
-};
 use governance::{Governor, MemoryQuota, Policy, PolicySpec};
 use ledger::{MemoryLedger, Recorder, RecorderOptions};
 use mcp_protocol::model::Implementation;
+use mcp_server::{
+    McpServer, Options, Parts, TaskOptions, Tasks, redactor_of_this_process, system_clock,
+};
 use mcp_service::Principal;
 use std::{error::Error, net::SocketAddr, num::NonZeroUsize, sync::Arc};
 use task_store::MemoryTaskStore;
@@ -70,7 +70,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Everything may be done, nothing is limited, and the record is kept in memory.
-async fn gateway() -> Result<Arc<Gateway<MemoryQuota>>, Box<dyn Error>> {
+async fn gateway() -> Result<Arc<McpServer<MemoryQuota>>, Box<dyn Error>> {
     let policy = Policy::new(PolicySpec::default())?;
     let changes = Changes::new();
     let tasks = TaskOptions {
@@ -97,7 +97,7 @@ async fn gateway() -> Result<Arc<Gateway<MemoryQuota>>, Box<dyn Error>> {
         client_logging: true,
         ..Options::default()
     };
-    let gateway = Gateway::new(parts, options);
+    let gateway = McpServer::new(parts, options);
     changes.watch(&gateway);
     Ok(gateway)
 }

@@ -2,11 +2,11 @@
 
 use crate::content::{PNG, WORDS};
 use adapter_tools::{Elicited, Needed};
-use gateway::{PromptCx, PromptFailure, StaticPrompts};
 use mcp_protocol::model::{
     CompletionReference, Content, GetPromptResult, Prompt, PromptArgument, PromptMessage,
     ResourceContents, Role,
 };
+use mcp_server::{PromptCx, PromptFailure, StaticPrompts};
 use serde_json::json;
 
 /// All prompts, and one more if the list is to be another one.

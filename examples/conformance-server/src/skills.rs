@@ -2,7 +2,7 @@
 //! what the program itself holds.
 
 use adapter_skills::{ScanOptions, SkillCatalog};
-use gateway::{JoinedResources, Resources, SkillResources};
+use mcp_server::{JoinedResources, Resources, SkillResources};
 use std::sync::{Arc, LazyLock};
 
 /// How long clients may keep what they read of a skill, in milliseconds.

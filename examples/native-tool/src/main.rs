@@ -4,10 +4,10 @@
 //! keeps the record in a file instead of in memory.
 
 use adapter_tools::{Tool, ToolError, ToolSet};
-use gateway::{Gateway, Offer, Options, Parts, redactor_of_this_process};
 use governance::{Governor, MemoryQuota, Policy, PolicySpec, Quota, Rules};
 use ledger::{Durability, MemoryLedger, Recorder, RecorderOptions, SqliteLedger};
 use mcp_protocol::model::Implementation;
+use mcp_server::{McpServer, Offer, Options, Parts, redactor_of_this_process};
 use mcp_service::Principal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -88,7 +88,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         None => Recorder::spawn(MemoryLedger::default(), record)?,
     };
     let options = Options::default();
-    let gateway = Gateway::new(
+    let gateway = McpServer::new(
         Parts {
             info: Implementation {
                 name: "native-tool".to_owned(),

@@ -1,7 +1,7 @@
 //! Which calls are asked for.
 
-use gateway::{resource_capability, tool_capability};
 use ledger::{Cursor, Ended, Filter, OPEN_CALLS, Outcome, Started};
+use mcp_server::{resource_capability, tool_capability};
 
 use crate::request::{CallFilter, Whose};
 

@@ -1,0 +1,123 @@
+//! What is on offer, and what happens to every call of it.
+//!
+//! [`McpServer`] puts the parts together. A tool call and a resource read are both an [`Invocation`],
+//! and every invocation passes the same layers, outermost first; `invocations.rs` is where their
+//! order is written down:
+//!
+//! 1. [`Governed`]: refused and recorded as refused, or admitted and counted; or answered as before,
+//!    if it comes again under its idempotency key;
+//! 2. [`Confirmed`]: somebody agrees to it, if it needs that;
+//! 3. [`Recorded`]: its start is on record before it runs, with the approval and the key it takes,
+//!    and its end before it is answered;
+//! 4. [`Timed`]: it has until its deadline;
+//! 5. [`Runner`]: its arguments are checked, and it is carried out.
+//!
+//! Around all of them [`TracedCalls`] says of the span that the request is what has come of it.
+//!
+//! Only [`Governed`] makes an [`Admitted`], and what runs calls takes nothing else: there is no way
+//! around it, for a batch element or a legacy call as little as for a modern one.
+
+mod admin_json;
+mod clock;
+mod gauges;
+mod health;
+mod http_read;
+mod input;
+mod invocation;
+mod mcp_server;
+mod names;
+mod observe;
+mod offer;
+mod options;
+mod pipeline;
+mod server;
+mod tasks;
+mod trace;
+
+pub use crate::{
+    admin_json::{MAX_APPROVALS, approval_json, approvals_json, statistics_json},
+    clock::{Clock, rfc3339, system_clock},
+    health::{Component, ComponentState, Health},
+    http_read::{PlainContent, PlainRead, PlainRefusal},
+    invocation::{
+        Invocation, Invoked, Target,
+        answer::{AnswerOptions, ErrorStyle},
+        call_report::Tally,
+        failure::InvocationError,
+        handover::Handover,
+        refusal::{BadKey, KeyTaken, PendingApproval, TakenBy, Unconfirmed, WhyUnconfirmed},
+    },
+    mcp_server::{McpEngine, McpServer, Parts},
+    names::{caller_of, prompt_capability, resource_capability, tool_capability},
+    observe::{
+        calls::RequestLog,
+        metrics::Metrics,
+        pull_collector::{Buckets, Kind as ReadingKind, Samples},
+        requests::Observed,
+    },
+    offer::{
+        Offer,
+        combined::JoinedResources,
+        header_params::{BadAnnotation, HeaderDiffers, MirroredParams},
+        prompts::{PromptCx, PromptFailure, Prompts, StaticPrompts},
+        resources::{
+            NoResources, ReadFailure, ResourceEntry, Resources, SkillResources, StaticResources,
+        },
+        skill_facts::{BrokenSkill, capability_facts, held, hold_back, own_rules, risk_level},
+        skills::SkillIndex,
+        state_resources::{StateResources, States},
+        tool_listing::IncludeSkill,
+    },
+    options::Options,
+    pipeline::{
+        confirmed::Confirmed,
+        governed::{Admitted, Governed},
+        recorded::{Recorded, redactor_of_this_process},
+        runner::Runner,
+        timed::Timed,
+    },
+    server::Server,
+    tasks::{
+        registry::{TaskOptions, Tasks},
+        runner::{CallEnd, RunHere, TaskCall, TaskRunner},
+    },
+    trace::{
+        TracedCalls, TracedRequests,
+        tracer::{Capture, Tracing},
+    },
+};
+
+use crate::{observe::calls::Observer, trace::tracer::Tracer};
+use governance::{Governor, QuotaStore};
+use ledger::Recorder;
+use mcp_service::GivingUp;
+use redaction::Redactor;
+use std::sync::Arc;
+
+/// What every invocation passes, outermost first.
+pub type Invocations<Q> = TracedCalls<Governed<Confirmed<Recorded<Timed<Runner>>>, Q>>;
+
+/// Puts together what happens to every invocation.
+pub(crate) fn invocations<Q: QuotaStore>(
+    governor: Arc<Governor<Q>>,
+    recorder: Recorder,
+    redactor: Arc<Redactor>,
+    observer: Observer,
+    tracer: Option<Tracer>,
+    options: &Options,
+    giving_up: Arc<GivingUp>,
+) -> Invocations<Q> {
+    let clock = options.clock;
+    let runner = Runner::new(options.progress_after);
+    let timed = Timed::new(runner, options.default_timeout, giving_up);
+    let recorded = Recorded::new(timed, recorder.clone(), Arc::clone(&redactor), clock);
+    let confirmed = Confirmed::new(
+        recorded,
+        recorder.clone(),
+        clock,
+        options.approvals_expire,
+        Arc::clone(&redactor),
+    );
+    let governed = Governed::new(confirmed, governor, recorder, redactor, observer, options);
+    TracedCalls::new(governed, tracer)
+}

@@ -1,0 +1,359 @@
+use crate::options::Options;
+use crate::{
+    clock::Clock,
+    health::{Component, ComponentState, Health},
+    input::request_state::Sealer,
+    invocations,
+    names::{caller_of, resource_capability, tool_capability},
+    observe::{
+        calls::{Observer, RequestLog},
+        metrics::Metrics,
+        requests::{Observed, ObservedEngine},
+    },
+    offer::{Offer, header_params::HeaderDiffers},
+    server::{ListOptions, Server},
+    tasks::{recovery::Upkeep, registry::Tasks},
+    trace::{
+        TracedRequests,
+        tracer::{Tracer, Tracing},
+    },
+};
+use arc_swap::ArcSwap;
+use governance::{Governor, Policy, QuotaStore};
+use jsonrpc_core::RawJson;
+use ledger::Recorder;
+use mcp_protocol::{
+    Encoder,
+    model::{
+        DIRECTORY_READ, Implementation, ResourcesCapability, SKILLS_EXTENSION, ServerCapabilities,
+        TasksCapability,
+    },
+};
+use mcp_service::{Change, Engine, GivingUp, Principal, ServerIdentity, Subscriptions};
+use redaction::Redactor;
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+/// The engine a server serves with; transports take it.
+pub type McpEngine<Q> = Engine<TracedRequests<Observed<Server<Q>>>>;
+
+/// A server: what is on offer, who may use it, and the record of it.
+#[derive(Debug)]
+pub struct McpServer<Q: QuotaStore> {
+    engine: Arc<McpEngine<Q>>,
+    governor: Arc<Governor<Q>>,
+    recorder: Recorder,
+    offer: Arc<ArcSwap<Offer>>,
+    metrics: Metrics,
+    observer: Observer,
+    tasks: Option<Arc<Upkeep<Q>>>,
+    components: Arc<[Component]>,
+    version: String,
+    clock: Clock,
+}
+
+/// What a server is made of.
+#[derive(Debug)]
+pub struct Parts<Q> {
+    /// Who the server is.
+    pub info: Implementation,
+    /// How to use it, for the model.
+    pub instructions: Option<String>,
+    /// What is on offer at first.
+    pub offer: Offer,
+    /// Who may use it.
+    pub governor: Arc<Governor<Q>>,
+    /// The record of it.
+    pub recorder: Recorder,
+    /// Takes secrets out of what is recorded.
+    pub redactor: Arc<Redactor>,
+    /// Calls that go on after they were answered; `None` for a server where all callers wait.
+    pub tasks: Option<Arc<Tasks>>,
+    /// How requests are traced; `None`: not at all, which costs nothing.
+    pub tracing: Option<Tracing>,
+    /// What else `/health` tells of; the ledger is told of always.
+    pub components: Vec<Component>,
+}
+
+impl<Q: QuotaStore> McpServer<Q> {
+    /// Puts the parts together.
+    pub fn new(parts: Parts<Q>, options: Options) -> Arc<Self> {
+        let Parts {
+            info,
+            instructions,
+            offer,
+            governor,
+            recorder,
+            redactor,
+            tasks,
+            tracing,
+            components: others,
+        } = parts;
+        let metrics = Metrics::new();
+        let observer = Observer::new(
+            metrics.clone(),
+            Arc::clone(&redactor),
+            options.answering.development,
+        );
+        observer.set_log(options.request_log);
+        let tracer = tracing.map(|it| Tracer::new(it, Arc::clone(&redactor)));
+        let has_prompts = !offer.prompts().entries().is_empty();
+        let extensions = extensions(&offer);
+        let offer = Arc::new(ArcSwap::from_pointee(offer));
+        let giving_up = Arc::new(GivingUp::default());
+        let server = Server {
+            invocations: Arc::new(invocations(
+                Arc::clone(&governor),
+                recorder.clone(),
+                Arc::clone(&redactor),
+                observer.clone(),
+                tracer.clone(),
+                &options,
+                Arc::clone(&giving_up),
+            )),
+            governor: Arc::clone(&governor),
+            offer: Arc::clone(&offer),
+            encoder: Encoder::new(&info),
+            lists: ListOptions {
+                tools_page: options.tools_page,
+                resources_page: options.resources_page,
+                tools_ttl_ms: millis(options.tools_ttl),
+                resources_ttl_ms: millis(options.resources_ttl),
+            },
+            answering: options.answering,
+            sealer: Sealer::new(),
+            recorder: recorder.clone(),
+            redactor,
+            tasks: tasks.clone(),
+            default_timeout: options.default_timeout,
+            clock: options.clock,
+        };
+        let upkeep = tasks.as_ref().map(|tasks| {
+            Arc::new(Upkeep {
+                tasks: Arc::clone(tasks),
+                invocations: Arc::clone(&server.invocations),
+                governor: Arc::clone(&governor),
+                offer: Arc::clone(&offer),
+                recorder: recorder.clone(),
+                encoder: server.encoder.clone(),
+                answering: options.answering,
+            })
+        });
+        let version = info.version.clone();
+        let identity = ServerIdentity {
+            info,
+            capabilities: ServerCapabilities {
+                tools: true,
+                resources: Some(ResourcesCapability { subscribe: true }),
+                prompts: has_prompts,
+                completions: has_prompts,
+                logging: options.client_logging,
+                tasks: tasks.as_ref().map(|tasks| TasksCapability {
+                    list: tasks.options().list,
+                }),
+                extensions,
+                ..ServerCapabilities::default()
+            },
+            instructions,
+            discover_ttl_ms: millis(options.tools_ttl),
+        };
+        let subscriptions = Subscriptions::new(options.limits.subscriptions);
+        let engine = Engine::with_subscriptions(
+            // Outermost, so that everything below knows where in a trace it is.
+            TracedRequests::new(
+                Observed::new(server, observer.clone()),
+                tracer,
+                Arc::clone(&offer),
+            ),
+            identity,
+            options.limits,
+            Arc::clone(&subscriptions),
+        );
+        engine.observe(Arc::new(ObservedEngine(observer.clone())));
+        engine.give_up_by(giving_up);
+        if let Some(tasks) = &tasks {
+            tasks.attach(subscriptions);
+        }
+        let mut components = vec![ledger_component(recorder.clone())];
+        components.extend(others);
+        let server = Arc::new(Self {
+            engine,
+            governor,
+            recorder,
+            offer,
+            metrics,
+            observer,
+            tasks: upkeep,
+            components: components.into(),
+            version,
+            clock: options.clock,
+        });
+        server.add_readings();
+        server
+    }
+
+    /// Logs these requests from now on.
+    pub fn log_requests(&self, which: RequestLog) {
+        self.observer.set_log(which);
+    }
+
+    pub(crate) fn components(&self) -> &Arc<[Component]> {
+        &self.components
+    }
+
+    /// What transports serve.
+    pub fn engine(&self) -> &Arc<McpEngine<Q>> {
+        &self.engine
+    }
+
+    /// Who may use what.
+    pub fn governor(&self) -> &Arc<Governor<Q>> {
+        &self.governor
+    }
+
+    /// The record.
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// What is on offer now.
+    pub fn offer(&self) -> Arc<Offer> {
+        self.offer.load_full()
+    }
+
+    /// What was counted.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The calls that go on after they were answered.
+    pub fn tasks(&self) -> Option<&Arc<Tasks>> {
+        self.tasks.as_ref().map(|upkeep| &upkeep.tasks)
+    }
+
+    /// Takes up the tasks that other processes have left, now and whenever there are some, and says
+    /// of those that run here that they are carried on; until they are [closed](Tasks::close). Once,
+    /// when serving has begun: it goes on in the background.
+    ///
+    /// What is left by a process is begun again if its tool says that it is idempotent or read-only,
+    /// and as often as [`max_attempts`](crate::tasks::registry::TaskOptions::max_attempts) says: as a call of its own,
+    /// which is governed, counted and put on record. Everything else is failed.
+    pub fn keep_tasks(&self) {
+        if let Some(upkeep) = &self.tasks {
+            Arc::clone(upkeep).begin();
+        }
+    }
+
+    pub(crate) fn now_us(&self) -> u64 {
+        (self.clock)()
+    }
+
+    /// How it is doing.
+    pub fn health(&self) -> Health {
+        Health::of(&self.version, &self.components)
+    }
+
+    /// Compares the headers of a `tools/call` over HTTP with the arguments they repeat; `params` and
+    /// `header` as for [`MirroredParams::compare`](crate::offer::header_params::MirroredParams::compare). What `principal` may not see is passed, as what
+    /// does not exist: the call will say so.
+    ///
+    /// # Errors
+    ///
+    /// [`HeaderDiffers`], of the first header that does.
+    pub fn compare_headers<'h>(
+        &self,
+        principal: &Principal,
+        tool: &str,
+        params: &RawJson,
+        header: impl Fn(&str) -> Vec<&'h [u8]>,
+    ) -> Result<(), HeaderDiffers> {
+        let offer = self.offer.load();
+        if !offer.mirrors() {
+            return Ok(());
+        }
+        // Asked of every name, so that the time does not say which ones are hidden.
+        let capability = tool_capability(tool);
+        let is_visible = self.governor.visible(caller_of(principal), &capability);
+        match offer.mirrored(tool) {
+            Some(mirrored) if is_visible => mirrored.compare(params, header),
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts another offer and the policy that goes with it in the place of the present ones; see
+    /// [`McpServer::replace_offer`]. Clients are told once.
+    pub fn replace(&self, offer: Offer, policy: Policy) {
+        self.governor.replace_policy(policy);
+        self.replace_offer(offer);
+    }
+
+    /// Puts another policy in force, and tells clients that their lists may be others now.
+    pub fn replace_policy(&self, policy: Policy) {
+        self.governor.replace_policy(policy);
+        self.engine.publish(&Change::Tools);
+        self.engine.publish(&Change::Prompts);
+        self.engine.publish(&Change::Resources);
+    }
+
+    /// Puts another offer in the place of the present one, and tells clients what has changed for
+    /// them: the lists, and the single resources they listen to. Calls under way go on with what
+    /// they began with.
+    pub fn replace_offer(&self, offer: Offer) {
+        let before = self.offer.swap(Arc::new(offer));
+        let now = self.offer.load();
+        self.engine.publish(&Change::Tools);
+        self.engine.publish(&Change::Prompts);
+        let etags: HashMap<_, _> = before
+            .resources()
+            .entries()
+            .iter()
+            .map(|it| (it.resource.uri.as_str(), it.etag.as_str()))
+            .collect();
+        self.engine.publish(&Change::Resources);
+        for entry in now.resources().entries() {
+            let uri = entry.resource.uri.as_str();
+            if etags.get(uri).is_some_and(|etag| *etag != entry.etag) {
+                self.resource_changed(uri);
+            }
+        }
+    }
+
+    /// Tells those who listen to a resource, and may know of it, that it has changed.
+    pub fn resource_changed(&self, uri: &str) {
+        let governed_by = self.offer.load().resources().governed_by(uri);
+        let capability = resource_capability(governed_by.as_deref().unwrap_or(uri));
+        self.engine
+            .subscriptions()
+            .publish(&Change::Resource(uri.to_owned()), |principal| {
+                self.governor.visible(caller_of(principal), &capability)
+            });
+    }
+}
+
+/// What the protocol's extensions make of an offer, by name and with their settings.
+fn extensions(offer: &Offer) -> BTreeMap<String, Value> {
+    let skills = offer.resources().skills();
+    let skills = skills.map(|_| (SKILLS_EXTENSION.to_owned(), json!({ DIRECTORY_READ: true })));
+    skills.into_iter().collect()
+}
+
+fn ledger_component(recorder: Recorder) -> Component {
+    Component::new(move || {
+        let health = recorder.health();
+        let is_ok = health.is_ok();
+        let lesser = health.tidy_error.or(health.seal_error);
+        ComponentState {
+            name: "ledger",
+            ok: is_ok && lesser.is_none(),
+            detail: if is_ok { lesser } else { health.last_error },
+        }
+    })
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
