@@ -9,7 +9,7 @@ use futures_util::{StreamExt, TryStreamExt, future, stream};
 use governance::{Kind, Micros, Remaining, Timestamp, UnavailableError};
 use http::{HeaderValue, Response, header};
 use mcp_server::{Metrics, ReadingKind, system_clock};
-use transport_http::{HttpFigures, PlainResponse, SessionDesk};
+use transport_http::{HttpStats, PlainResponse, SessionDesk};
 use transport_ws::WebSockets;
 
 use super::health::is_fit;
@@ -254,9 +254,9 @@ fn read_workers(metrics: &Metrics, app: &Arc<PythonApp>) {
 /// What the transport counts.
 pub(super) fn read_http(
     metrics: &Metrics,
-    figures: impl Fn() -> HttpFigures + Clone + Send + Sync + 'static,
+    figures: impl Fn() -> HttpStats + Clone + Send + Sync + 'static,
 ) {
-    let gauges: [Figure<HttpFigures>; 3] = [
+    let gauges: [Figure<HttpStats>; 3] = [
         (
             "owlclaw_mcp_http_connections",
             "Open connections.",

@@ -10,7 +10,7 @@ use mcp_server::{Component, ComponentState};
 use mcp_service::SessionState;
 use serde::{Deserialize, Serialize};
 use session_store::{OpenError, SessionRecord, SessionStore};
-use transport_http::{KeepSessions, KeptSession, SessionDesk, SessionOverview};
+use transport_http::{PersistSessions, PersistedSession, SessionDesk, SessionOverview};
 
 use crate::Failure;
 use config::{Config, Transport};
@@ -113,8 +113,8 @@ fn too_many(of: SessionOverview) -> String {
     )
 }
 
-impl KeepSessions for KeptSessions {
-    fn load(&self) -> Vec<KeptSession> {
+impl PersistSessions for KeptSessions {
+    fn load(&self) -> Vec<PersistedSession> {
         let found = std::mem::take(&mut *self.found.lock().unwrap_or_else(PoisonError::into_inner));
         let (all, mut kept) = (found.len(), Vec::with_capacity(found.len()));
         for record in found {
@@ -131,7 +131,7 @@ impl KeepSessions for KeptSessions {
         kept
     }
 
-    fn put(&self, session: &KeptSession) {
+    fn put(&self, session: &PersistedSession) {
         self.store.put(SessionRecord {
             id: session.id.to_string(),
             principal: session.principal.to_string(),
@@ -183,10 +183,10 @@ fn encode(state: &SessionState) -> String {
     serde_json::to_string(&state).unwrap_or_default()
 }
 
-fn decode(record: SessionRecord) -> Option<KeptSession> {
+fn decode(record: SessionRecord) -> Option<PersistedSession> {
     let state: State = serde_json::from_str(&record.state).ok()?;
     let version = state.version.parse::<ProtocolVersion>().ok()?;
-    (version.era() == Era::Legacy).then(|| KeptSession {
+    (version.era() == Era::Legacy).then(|| PersistedSession {
         id: record.id.into(),
         principal: record.principal.into(),
         state: SessionState {

@@ -6,12 +6,12 @@ pub(crate) mod frames;
 use crate::{
     connection::{explained::Explained, frames::Frames},
     endpoint::handle,
-    limits::{activity::Activity, admission::Admitted, counts::Counts},
-    listen::arrival::{Arrived, Opened},
+    limits::{admission::Admitted, idle::Activity, stats::Stats},
+    listen::accept::{Arrived, Opened},
     options::HttpLimits,
-    request::caller::{Caller, Listening},
+    request::connection_cx::{ConnectionCx, Listening},
     seams::upgrade::{Upgraded, UpgradedSocket},
-    session::leftovers::Leftovers,
+    session::detached::DetachedRequests,
     socket::{Rewound, Socket},
 };
 use bytes::Bytes;
@@ -87,7 +87,7 @@ pub(crate) async fn serve<S>(
         shown,
         is_http2,
     } = opened;
-    let caller = Arc::new(Caller {
+    let caller = Arc::new(ConnectionCx {
         listening,
         peer,
         via_proxy,
@@ -151,7 +151,7 @@ struct Life {
     seen: u32,
     is_closing: bool,
     activity: Arc<Activity>,
-    counts: Arc<Counts>,
+    counts: Arc<Stats>,
     patience: Duration,
     closing: watch::Receiver<()>,
     address: Option<SocketAddr>,
@@ -252,7 +252,7 @@ async fn hang_up(mut socket: Socket) {
 /// Speaks HTTP/1.1, as long as that is what is spoken.
 async fn http1<S>(
     socket: Socket,
-    caller: &Arc<Caller<S>>,
+    caller: &Arc<ConnectionCx<S>>,
     limits: &HttpLimits,
     life: &mut Life,
 ) -> After
@@ -307,13 +307,13 @@ where
 async fn http2<S>(
     socket: Socket,
     read: Bytes,
-    caller: Arc<Caller<S>>,
+    caller: Arc<ConnectionCx<S>>,
     limits: HttpLimits,
     mut life: Life,
 ) where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
-    let streams = Streams(Arc::clone(&caller.listening.leftovers));
+    let streams = Streams(Arc::clone(&caller.listening.detached));
     let frames = Frames::new(
         Rewound::new(read, socket),
         limits.max_control_frames_per_second,
@@ -361,7 +361,7 @@ async fn http2<S>(
 
 /// Runs the requests of a connection of HTTP/2.
 #[derive(Clone, Debug)]
-struct Streams(Arc<Leftovers>);
+struct Streams(Arc<DetachedRequests>);
 
 impl<F> Executor<F> for Streams
 where

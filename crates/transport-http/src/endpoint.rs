@@ -1,11 +1,11 @@
 //! From a request to a response.
 
 use crate::{
+    error_response::{Handled, method_not_allowed, refusal, refuse},
     headers::Headers,
-    limits::activity::Busy,
+    limits::idle::Busy,
     old_sse,
-    refusal::{Handled, method_not_allowed, refusal, refuse},
-    request::{caller::Caller, cors, post, receive, upgrade as upgrading},
+    request::{body, connection_cx::ConnectionCx, cors, post, upgrade as upgrading},
     response::{
         body::{Body, Events},
         respond,
@@ -13,8 +13,8 @@ use crate::{
     seams::{authenticate::Authenticate, side_routes::SideRequest},
     session::{
         expiry::Expiry,
+        in_flight::Resumption,
         replay::{EventId, OWN_STREAM},
-        running::Resumption,
         sessions::Session,
     },
 };
@@ -29,7 +29,7 @@ use std::{convert::Infallible, sync::Arc};
 
 /// Answers one request. Dropped when the client hangs up.
 pub(crate) async fn handle<S>(
-    caller: Arc<Caller<S>>,
+    caller: Arc<ConnectionCx<S>>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible>
 where
@@ -42,7 +42,7 @@ where
         let _busy = caller.activity.begin();
         // Whoever has taken too long already is not waited for.
         let waits = response.status() != StatusCode::REQUEST_TIMEOUT;
-        receive::finish(&parts.headers, body, waits).await;
+        body::finish(&parts.headers, body, waits).await;
     }
     let strict = caller.endpoint().strict_transport_security.as_ref();
     let counts = &caller.endpoint().counts;
@@ -55,7 +55,7 @@ where
     Ok(response)
 }
 
-async fn answer<S>(caller: &Caller<S>, parts: &Parts, body: &mut Incoming) -> Response<Body>
+async fn answer<S>(caller: &ConnectionCx<S>, parts: &Parts, body: &mut Incoming) -> Response<Body>
 where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
@@ -101,7 +101,7 @@ fn head_length(parts: &Parts) -> usize {
     lengths.sum::<usize>() + target
 }
 
-async fn side_route<S>(caller: &Caller<S>, parts: &Parts) -> Handled<Response<Body>> {
+async fn side_route<S>(caller: &ConnectionCx<S>, parts: &Parts) -> Handled<Response<Body>> {
     let options = caller.options();
     let authenticate: &dyn Authenticate = &*options.authenticate;
     let request = SideRequest::new(parts, &caller.peer, authenticate);
@@ -120,7 +120,7 @@ async fn side_route<S>(caller: &Caller<S>, parts: &Parts) -> Handled<Response<Bo
 
 /// `GET`: the stream of a legacy session.
 async fn stream<S>(
-    caller: &Caller<S>,
+    caller: &ConnectionCx<S>,
     parts: &Parts,
     headers: &Headers<'_>,
     busy: Busy,
@@ -163,7 +163,7 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// `DELETE`: ends a legacy session.
 async fn end_session<S>(
-    caller: &Caller<S>,
+    caller: &ConnectionCx<S>,
     parts: &Parts,
     headers: &Headers<'_>,
 ) -> Handled<Response<Body>> {
@@ -176,7 +176,7 @@ async fn end_session<S>(
 
 /// The session that a request names, and who has sent this one.
 async fn legacy_session<S>(
-    caller: &Caller<S>,
+    caller: &ConnectionCx<S>,
     parts: &Parts,
     headers: &Headers<'_>,
 ) -> Handled<(Arc<Session>, Principal)> {

@@ -58,13 +58,13 @@
 
 mod connection;
 mod endpoint;
+mod error_response;
 mod headers;
 mod limits;
 mod listen;
 mod old_sse;
 mod options;
 mod peer;
-mod refusal;
 mod request;
 mod response;
 mod seams;
@@ -74,7 +74,8 @@ mod socket;
 mod tls;
 
 pub use crate::{
-    limits::counts::HttpFigures,
+    error_response::{PlainResponse, refusal, refusal_with},
+    limits::stats::HttpStats,
     listen::{Listen, StartError, UnixSocket},
     options::{HttpLimits, HttpOptions},
     peer::{
@@ -82,11 +83,10 @@ pub use crate::{
         forwarded::ForwardedHeader,
         network::{Network, ParseNetworkError},
     },
-    refusal::{PlainResponse, refusal, refusal_with},
     seams::{
         authenticate::{Authenticate, Authenticated, Authentication, ClientIdOrAddress},
         header_params::HeaderParams,
-        kept::{KeepSessions, KeptSession},
+        persistence::{PersistSessions, PersistedSession},
         side_routes::{SideRequest, SideResponse, SideRoutes},
         upgrade::{Serving, Stopping, Upgrade, UpgradeRequest, Upgraded, UpgradedSocket},
     },

@@ -1,7 +1,7 @@
 //! Bounds on connections and held memory, and counters of both.
 
-pub(crate) mod accepting;
-pub(crate) mod activity;
+pub(crate) mod accept_errors;
 pub(crate) mod admission;
-pub(crate) mod budget;
-pub(crate) mod counts;
+pub(crate) mod body_memory;
+pub(crate) mod idle;
+pub(crate) mod stats;

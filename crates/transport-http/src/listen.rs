@@ -1,6 +1,6 @@
 //! Where a server listens.
 
-pub(crate) mod arrival;
+pub(crate) mod accept;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use std::{

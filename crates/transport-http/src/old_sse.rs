@@ -3,11 +3,11 @@
 //! without it.
 
 use crate::{
+    error_response::{Handled, about, method_not_allowed, refuse},
     headers::{Accept, Headers},
-    limits::activity::Busy,
+    limits::idle::Busy,
     options::HttpOptions,
-    refusal::{Handled, about, method_not_allowed, refuse},
-    request::{caller::Caller, post},
+    request::{connection_cx::ConnectionCx, post},
     response::{
         body::{Body, COMMENT, event},
         respond,
@@ -47,7 +47,7 @@ pub(crate) fn route(options: &HttpOptions, path: &str) -> Option<Route> {
 }
 
 pub(crate) async fn handle<S>(
-    caller: &Caller<S>,
+    caller: &ConnectionCx<S>,
     route: Route,
     parts: &Parts,
     headers: &Headers<'_>,
@@ -69,7 +69,7 @@ where
 
 /// `GET`: opens a session, whose stream begins with where to post.
 async fn open<S>(
-    caller: &Caller<S>,
+    caller: &ConnectionCx<S>,
     parts: &Parts,
     headers: &Headers<'_>,
     busy: Busy,
@@ -131,7 +131,7 @@ fn events(
 
 /// `POST`: takes a message, whose answer comes on the stream.
 async fn take<S>(
-    caller: &Caller<S>,
+    caller: &ConnectionCx<S>,
     parts: &Parts,
     headers: &Headers<'_>,
     body: &mut Incoming,
@@ -156,7 +156,7 @@ where
 
 /// Takes a message that has been read, for the session `id`.
 fn accept<S>(
-    caller: &Caller<S>,
+    caller: &ConnectionCx<S>,
     headers: &Headers<'_>,
     principal: &Principal,
     id: &str,
@@ -204,7 +204,7 @@ where
         Accepted::Pending(_) if outbox.is_closed() => {
             return refuse(StatusCode::NOT_FOUND, "the session's stream has ended");
         }
-        Accepted::Pending(exchange) => caller.listening.leftovers.carry_on(async move {
+        Accepted::Pending(exchange) => caller.listening.detached.carry_on(async move {
             teller.tell(exchange.await);
         }),
     }

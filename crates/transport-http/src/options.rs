@@ -3,7 +3,7 @@ use crate::{
     seams::{
         authenticate::{Authenticate, ClientIdOrAddress},
         header_params::HeaderParams,
-        kept::KeepSessions,
+        persistence::PersistSessions,
         side_routes::SideRoutes,
         upgrade::Upgrade,
     },
@@ -74,7 +74,7 @@ pub struct HttpOptions {
     /// Compares the `Mcp-Param-*` headers of a call with its arguments.
     pub header_params: Option<Arc<dyn HeaderParams>>,
     /// Keeps legacy sessions for the next process; without it they end with this one.
-    pub keep_sessions: Option<Arc<dyn KeepSessions>>,
+    pub keep_sessions: Option<Arc<dyn PersistSessions>>,
 }
 
 impl Default for HttpOptions {

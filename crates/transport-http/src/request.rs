@@ -1,9 +1,9 @@
 //! Checks and handling of a request, by method.
 
-pub(crate) mod caller;
+pub(crate) mod body;
+pub(crate) mod connection_cx;
 pub(crate) mod cors;
-pub(crate) mod guard;
-pub(crate) mod mirror;
+pub(crate) mod header_match;
+pub(crate) mod host_origin;
 pub(crate) mod post;
-pub(crate) mod receive;
 pub(crate) mod upgrade;

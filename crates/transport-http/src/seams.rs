@@ -2,6 +2,6 @@
 
 pub(crate) mod authenticate;
 pub(crate) mod header_params;
-pub(crate) mod kept;
+pub(crate) mod persistence;
 pub(crate) mod side_routes;
 pub(crate) mod upgrade;

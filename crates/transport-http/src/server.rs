@@ -3,19 +3,19 @@ pub(crate) mod threads;
 use crate::{
     connection,
     limits::{
-        accepting::Accepting,
+        accept_errors::Accepting,
         admission::{Admission, Admitted},
-        budget::Held,
-        counts::{Counts, HttpFigures},
+        body_memory::Held,
+        stats::{HttpStats, Stats},
     },
-    listen::{Listeners, arrival::Arrived},
+    listen::{Listeners, accept::Arrived},
     options::HttpOptions,
     request::{
-        caller::{Endpoint, Listening},
-        guard::Guard,
+        connection_cx::{Endpoint, Listening},
+        host_origin::Guard,
     },
     session::{
-        leftovers::Leftovers,
+        detached::DetachedRequests,
         sessions::{SessionDesk, Sessions},
     },
 };
@@ -80,7 +80,7 @@ where
                 admission: Admission::new(options.limits),
                 strict_transport_security: options.strict_transport_security.map(hsts),
                 listeners: AtomicUsize::new(0),
-                counts: Counts::new(),
+                counts: Stats::new(),
                 held: Held::default(),
                 accepting: Accepting::default(),
                 options,
@@ -99,13 +99,13 @@ where
     }
 
     /// Tells how it is doing whenever it is asked, without keeping it alive; nothing once it is gone.
-    pub fn figures(&self) -> impl Fn() -> HttpFigures + Clone + Send + Sync + 'static + use<S> {
+    pub fn figures(&self) -> impl Fn() -> HttpStats + Clone + Send + Sync + 'static + use<S> {
         let endpoint = Arc::downgrade(&self.endpoint);
         move || {
             let Some(endpoint) = endpoint.upgrade() else {
-                return HttpFigures::default();
+                return HttpStats::default();
             };
-            HttpFigures {
+            HttpStats {
                 connections: endpoint.admission.open(),
                 refused_connections: endpoint.admission.refused(),
                 flooded_http2: endpoint.counts.http2_floods.count(),
@@ -147,12 +147,12 @@ where
 
     pub(crate) async fn serve_all(&self, listeners: Listeners, shutdown: impl Future<Output = ()>) {
         let endpoint = &self.endpoint;
-        let leftovers = Leftovers::new();
+        let detached = DetachedRequests::new();
         let listening = |bound| {
             Arc::new(Listening {
                 endpoint: Arc::clone(endpoint),
                 guard: Guard::new(&endpoint.options, bound),
-                leftovers: Arc::clone(&leftovers),
+                detached: Arc::clone(&detached),
             })
         };
         let tcp = listeners.tcp.as_ref();
@@ -200,7 +200,7 @@ where
         for time in [endpoint.options.drain, LAST_ANSWERS] {
             let drained = tokio::time::timeout(time, async {
                 while connections.join_next().await.is_some() {}
-                leftovers.drain().await;
+                detached.drain().await;
             });
             is_drained = drained.await.is_ok();
             if is_drained {
@@ -215,14 +215,14 @@ where
             );
         }
         connections.shutdown().await;
-        leftovers.shut_down().await;
+        detached.shut_down().await;
         drop(listens);
         if endpoint.listeners.load(Ordering::Acquire) == 0 {
             endpoint.sessions.shut_down();
         }
     }
 
-    /// Counts a connection in, or turns it away.
+    /// Stats a connection in, or turns it away.
     fn admit(&self, arrived: &Arrived) -> Option<Admitted> {
         let options = &self.endpoint.options;
         let address = arrived.address().map(|address| address.ip());

@@ -1,8 +1,8 @@
 //! Legacy sessions, and requests that continue while their clients are away.
 
-pub(crate) mod connected;
+pub(crate) mod detached;
 pub(crate) mod expiry;
-pub(crate) mod leftovers;
+pub(crate) mod in_flight;
 pub(crate) mod replay;
-pub(crate) mod running;
+pub(crate) mod resumable;
 pub(crate) mod sessions;

@@ -31,7 +31,7 @@ pub struct Tls {
 
 /// The certificates that a client has shown, and what that was verified with.
 #[derive(Debug)]
-pub(crate) struct Shown {
+pub(crate) struct PeerCertificates {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) by: Arc<Loaded>,
 }
@@ -101,9 +101,9 @@ impl Tls {
 
     /// Resolves when what a client has shown would not be accepted any more: with other files, or
     /// since a list of revoked certificates has expired. Says why.
-    pub(crate) async fn distrusts(&self, shown: Shown) -> rustls::Error {
+    pub(crate) async fn distrusts(&self, shown: PeerCertificates) -> rustls::Error {
         let mut changes = self.changes.subscribe();
-        let Shown { chain, by } = shown;
+        let PeerCertificates { chain, by } = shown;
         let mut by = Some(by);
         loop {
             changes.borrow_and_update();

@@ -17,12 +17,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 use testkit::{GENEROUS, HttpClient, HttpRequest, SseStream, wait_until};
-use transport_http::{HttpLimits, HttpOptions, KeepSessions, KeptSession};
+use transport_http::{HttpLimits, HttpOptions, PersistSessions, PersistedSession};
 
 /// Keeps sessions for as long as the test runs, and counts how often it is asked to.
 #[derive(Debug, Default)]
 struct Kept {
-    sessions: Mutex<HashMap<Arc<str>, KeptSession>>,
+    sessions: Mutex<HashMap<Arc<str>, PersistedSession>>,
     asked: AtomicUsize,
 }
 
@@ -35,7 +35,7 @@ impl Kept {
         self.sessions.lock().unwrap().len()
     }
 
-    fn only(&self) -> KeptSession {
+    fn only(&self) -> PersistedSession {
         let sessions = self.sessions.lock().unwrap();
         assert_eq!(sessions.len(), 1);
         sessions.values().next().unwrap().clone()
@@ -52,12 +52,12 @@ impl Kept {
 /// What a server is given.
 struct Keeper(Arc<Kept>);
 
-impl KeepSessions for Keeper {
-    fn load(&self) -> Vec<KeptSession> {
+impl PersistSessions for Keeper {
+    fn load(&self) -> Vec<PersistedSession> {
         self.0.sessions.lock().unwrap().values().cloned().collect()
     }
 
-    fn put(&self, session: &KeptSession) {
+    fn put(&self, session: &PersistedSession) {
         self.0.asked.fetch_add(1, Ordering::SeqCst);
         let mut sessions = self.0.sessions.lock().unwrap();
         sessions.insert(Arc::clone(&session.id), session.clone());

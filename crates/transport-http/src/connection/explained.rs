@@ -1,7 +1,7 @@
 //! Bodies with a reason for the errors that the HTTP/1.1 library sends by itself for heads that it
 //! cannot read; its own have no body.
 
-use crate::refusal::refusal;
+use crate::error_response::refusal;
 use bytes::{Buf, Bytes};
 use http::StatusCode;
 use std::{

@@ -1,7 +1,7 @@
 //! Payload of the frames of an HTTP/2 connection, by their heads (RFC 9113 §4.1). The library answers
 //! SETTINGS and PING by itself, and drops frames of unknown streams, without a bound of its own.
 
-use crate::limits::activity::Activity;
+use crate::limits::idle::Activity;
 use mcp_service::Allowance;
 use std::{
     io,

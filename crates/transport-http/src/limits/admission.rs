@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-/// Counts connections in and out.
+/// Stats connections in and out.
 #[derive(Debug)]
 pub(crate) struct Admission {
     open: AtomicUsize,
@@ -70,7 +70,7 @@ impl Admission {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Counts a connection from `address` in, unless there are too many; without one it is counted
+    /// Stats a connection from `address` in, unless there are too many; without one it is counted
     /// only with the others.
     pub(crate) fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Option<Admitted> {
         let refuse = |why: &str, max: usize| {
@@ -119,7 +119,7 @@ fn subscriber(address: IpAddr) -> IpAddr {
 }
 
 impl Admitted {
-    /// Counts the beginning of a handshake, unless there are too many that have not ended, of all or
+    /// Stats the beginning of a handshake, unless there are too many that have not ended, of all or
     /// of this address.
     pub(crate) fn handshake(&self) -> Option<Handshaking<'_>> {
         let admission = &self.admission;

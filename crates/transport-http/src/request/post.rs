@@ -1,13 +1,13 @@
 //! `POST`: one message, or a legacy batch of them. Decides which era it belongs to.
 
 use crate::{
+    error_response::{Handled, about, refusal, refusal_with, refuse},
     headers::{Headers, Single},
-    limits::{activity::Busy, budget::Share},
-    refusal::{Handled, about, refusal, refusal_with, refuse},
-    request::{caller::Caller, mirror, receive},
+    limits::{body_memory::Share, idle::Busy},
+    request::{body, connection_cx::ConnectionCx, header_match},
     response::{body::Events, respond},
     session::{
-        running::{Event, First, Resumption, Running},
+        in_flight::{Event, First, InFlight, Resumption},
         sessions::SessionKind,
     },
 };
@@ -32,11 +32,11 @@ enum Dispatched {
     /// It opened a session, and is answered.
     Opened(Arc<str>, Reply),
     /// It is being handled.
-    Running(Running),
+    InFlight(InFlight),
 }
 
 pub(crate) async fn handle<S>(
-    caller: &Caller<S>,
+    caller: &ConnectionCx<S>,
     parts: &Parts,
     headers: &Headers<'_>,
     body: &mut Incoming,
@@ -67,7 +67,7 @@ where
             }
             return Ok(response);
         }
-        Dispatched::Running(running) => running,
+        Dispatched::InFlight(running) => running,
     };
     // How it is answered is decided by what comes first, if only a silence. Until then the request
     // runs right here, where hanging up drops it.
@@ -77,7 +77,7 @@ where
         First::Event(notification) => Some(notification),
         First::Silence => None,
     };
-    running.drive(&caller.listening.leftovers);
+    running.drive(&caller.listening.detached);
     let events = Events::of_request(first, running, options.keep_alive, busy);
     Ok(respond::events(events))
 }
@@ -113,7 +113,7 @@ pub(crate) fn check_type(parts: &Parts, headers: &Headers<'_>) -> Handled<()> {
 }
 
 /// The messages of a request's body.
-pub(crate) async fn read<S>(caller: &Caller<S>, body: &mut Incoming) -> Handled<Payload>
+pub(crate) async fn read<S>(caller: &ConnectionCx<S>, body: &mut Incoming) -> Handled<Payload>
 where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
@@ -126,7 +126,7 @@ where
         limits.max_unfinished_body_bytes,
         max,
     );
-    let frame = receive::body(body, max, limits.body_timeout, share).await?;
+    let frame = body::body(body, max, limits.body_timeout, share).await?;
     decode(&frame, frames).map_err(|error| {
         let error = error.to_error_object();
         Box::new(refusal_with(StatusCode::BAD_REQUEST, error))
@@ -136,7 +136,7 @@ where
 const MCP_SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 
 fn dispatch<S>(
-    caller: &Caller<S>,
+    caller: &ConnectionCx<S>,
     parts: &Parts,
     headers: &Headers<'_>,
     principal: Principal,
@@ -207,7 +207,7 @@ fn refused(request: &Request, error: &ProtocolError) -> Answer {
 
 /// A request that is its own session.
 fn modern<S>(
-    caller: &Caller<S>,
+    caller: &ConnectionCx<S>,
     parts: &Parts,
     headers: &Headers<'_>,
     principal: &Principal,
@@ -218,9 +218,9 @@ where
     S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
 {
     let options = caller.options();
-    let checked = mirror::check(headers, &request, &meta).and_then(|()| {
+    let checked = header_match::check(headers, &request, &meta).and_then(|()| {
         match options.header_params.as_deref() {
-            Some(check) => mirror::check_params(check, principal, &parts.headers, &request),
+            Some(check) => header_match::check_params(check, principal, &parts.headers, &request),
             None => Ok(()),
         }
     });
@@ -249,13 +249,13 @@ where
     );
     Ok(match accepted {
         Accepted::Done(reply) => Dispatched::Reply(reply),
-        Accepted::Pending(exchange) => Dispatched::Running(Running::new(exchange, outbox, None)),
+        Accepted::Pending(exchange) => Dispatched::InFlight(InFlight::new(exchange, outbox, None)),
     })
 }
 
 /// The handshake of the legacy era.
 fn initialize<S>(
-    caller: &Caller<S>,
+    caller: &ConnectionCx<S>,
     headers: &Headers<'_>,
     principal: &Principal,
     request: Request,
@@ -289,7 +289,7 @@ where
             Ok(match accepted {
                 Accepted::Done(reply) => Dispatched::Reply(reply),
                 Accepted::Pending(exchange) => {
-                    Dispatched::Running(Running::new(exchange, None, None))
+                    Dispatched::InFlight(InFlight::new(exchange, None, None))
                 }
             })
         }
@@ -298,7 +298,7 @@ where
 
 /// What belongs to a session, or to a client that has none.
 fn legacy<S>(
-    caller: &Caller<S>,
+    caller: &ConnectionCx<S>,
     headers: &Headers<'_>,
     principal: &Principal,
     payload: Payload,
@@ -327,15 +327,15 @@ where
     Ok(match accepted {
         Accepted::Done(reply) => Dispatched::Reply(reply),
         Accepted::Pending(exchange) => {
-            let leftovers = Arc::clone(&caller.listening.leftovers);
+            let detached = Arc::clone(&caller.listening.detached);
             if !headers.accept.stream {
                 // Nothing can be said before the answer, so nothing may wait to be heard: a
                 // question to the client would wait for as long as questions may.
                 outbox.close();
             }
             let outbox = headers.accept.stream.then_some(outbox);
-            let running = Running::new(exchange, outbox, Some(leftovers));
-            Dispatched::Running(running.with_resumption(resumption))
+            let running = InFlight::new(exchange, outbox, Some(detached));
+            Dispatched::InFlight(running.with_resumption(resumption))
         }
     })
 }

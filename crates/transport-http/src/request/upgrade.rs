@@ -1,8 +1,8 @@
 //! Answers to requests for another protocol.
 
 use crate::{
-    refusal::{Handled, refuse},
-    request::caller::Caller,
+    error_response::{Handled, refuse},
+    request::connection_cx::ConnectionCx,
     response::{body::Body, respond},
     seams::upgrade::{Upgrade, UpgradeRequest},
 };
@@ -10,14 +10,14 @@ use http::{HeaderValue, Request, Response, StatusCode, Version, header, request:
 use std::sync::Arc;
 
 /// Whether `parts` wants what is spoken elsewhere than at the endpoint.
-pub(crate) fn route<'a, S>(caller: &'a Caller<S>, parts: &Parts) -> Option<&'a dyn Upgrade> {
+pub(crate) fn route<'a, S>(caller: &'a ConnectionCx<S>, parts: &Parts) -> Option<&'a dyn Upgrade> {
     let upgrade = caller.options().upgrade.as_deref()?;
     (parts.uri.path() == upgrade.path()).then_some(upgrade)
 }
 
 /// Answers a request for it.
 pub(crate) async fn handle<S>(
-    caller: &Caller<S>,
+    caller: &ConnectionCx<S>,
     upgrade: &dyn Upgrade,
     parts: &Parts,
 ) -> Handled<Response<Body>> {

@@ -1,12 +1,12 @@
 //! What goes out.
 
 use crate::{
-    limits::{activity::Busy, counts::Stream},
+    limits::{idle::Busy, stats::Stream},
     session::{
-        connected::Connected,
         expiry::Expiry,
+        in_flight::{Event, InFlight, Resumption, frames},
         replay::{self, EventId, Reader},
-        running::{Event, Resumption, Running, frames},
+        resumable::Resumable,
         sessions::Streaming,
     },
 };
@@ -152,9 +152,9 @@ pub(crate) struct Events {
 
 enum Source {
     /// A request: what is said about it, and its answer.
-    Request(Running),
+    Request(InFlight),
     /// A request whose client may come back for it on another connection.
-    Resumable(Arc<Connected>),
+    Resumable(Arc<Resumable>),
     /// A legacy session's own stream: what it is owed, and what comes.
     Session {
         streaming: Streaming,
@@ -176,7 +176,7 @@ impl Events {
     /// A request that begins to speak, with `first` if there is something to say already.
     pub(crate) fn of_request(
         first: Option<Event>,
-        running: Running,
+        running: InFlight,
         keep_alive: Duration,
         busy: Busy,
     ) -> Box<Self> {
@@ -191,7 +191,7 @@ impl Events {
             ready.push_back(out.freeze());
         }
         let source = if running.is_recorded() {
-            Source::Resumable(Connected::new(running))
+            Source::Resumable(Resumable::new(running))
         } else {
             Source::Request(running)
         };
@@ -244,7 +244,7 @@ impl Events {
         self
     }
 
-    /// Counts it for as long as it is open.
+    /// Stats it for as long as it is open.
     pub(crate) fn count(&mut self, stream: Stream) {
         self.counted = Some(stream);
     }
@@ -303,7 +303,7 @@ impl Events {
             Some(Source::Resumable(connected)) => {
                 let waker = cx.waker().clone();
                 let gather =
-                    |running: &mut Running| gather_request(running, cx, &mut out, &mut pieces);
+                    |running: &mut InFlight| gather_request(running, cx, &mut out, &mut pieces);
                 match connected.with(waker, gather) {
                     Some(end) => end,
                     // What was said meanwhile is read elsewhere.
@@ -350,7 +350,7 @@ impl Events {
 
 /// Lets a request go on, and writes what it has to say. Ready at the end of its stream.
 fn gather_request(
-    running: &mut Running,
+    running: &mut InFlight,
     cx: &mut Context<'_>,
     out: &mut BytesMut,
     pieces: &mut VecDeque<Bytes>,
@@ -387,7 +387,7 @@ fn gather_events(
 }
 
 /// Writes what a request has to say; whether its stream goes on here.
-fn put(running: &Running, event: Event, out: &mut BytesMut, pieces: &mut VecDeque<Bytes>) -> bool {
+fn put(running: &InFlight, event: Event, out: &mut BytesMut, pieces: &mut VecDeque<Bytes>) -> bool {
     match event {
         Event::Notification(frame) => {
             let id = running.record(&frame);
@@ -495,7 +495,7 @@ mod tests {
     fn a_connection_is_busy_until_what_is_large_is_written() {
         let long = format!("\"{}\"", "x".repeat(100_000));
         for kind in [Body::json, Body::event] {
-            let activity = Arc::new(crate::limits::activity::Activity::default());
+            let activity = Arc::new(crate::limits::idle::Activity::default());
             let mut seen = 0;
             let mut body = kind(response(&long));
             body.keep_busy(|| activity.begin());

@@ -1,8 +1,8 @@
 //! Replies to responses.
 
 use crate::{
+    error_response::{APPLICATION_JSON, PlainResponse},
     headers::Accept,
-    refusal::{APPLICATION_JSON, PlainResponse},
     response::body::{Body, Events},
 };
 use http::{HeaderName, HeaderValue, Response, StatusCode, header, header::Entry};

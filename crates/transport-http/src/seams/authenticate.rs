@@ -1,6 +1,6 @@
 use crate::{
+    error_response::{PlainResponse, refusal},
     peer::Peer,
-    refusal::{PlainResponse, refusal},
 };
 use http::{StatusCode, request::Parts};
 use mcp_service::Principal;

@@ -1,6 +1,6 @@
 use crate::{
+    error_response::PlainResponse,
     peer::Peer,
-    refusal::PlainResponse,
     seams::authenticate::{Authenticate, Authenticated},
 };
 use http::request::Parts;

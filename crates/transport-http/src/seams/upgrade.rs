@@ -2,8 +2,8 @@
 //! is no such thing.
 
 use crate::{
+    error_response::PlainResponse,
     peer::Peer,
-    refusal::PlainResponse,
     seams::authenticate::{Authenticate, Authenticated},
     socket::Rewound,
 };

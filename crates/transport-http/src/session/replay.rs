@@ -1,7 +1,7 @@
 //! What was said on the streams of a legacy session, as long as it may be asked for again. A stream
 //! is more than the connection it is sent on: a client that lost one asks for the rest on another.
 
-use crate::session::connected::Connected;
+use crate::session::resumable::Resumable;
 use bytes::Bytes;
 use std::{
     collections::{HashMap, VecDeque},
@@ -58,7 +58,7 @@ struct Stream {
     /// Whether nothing more will come.
     over: bool,
     /// What carries it, until somebody comes back for it.
-    connected: Weak<Connected>,
+    connected: Weak<Resumable>,
     /// How often the stream was asked for again. There is one reader: the last.
     readers: u64,
     /// False once the reader has gone.
@@ -274,7 +274,7 @@ impl Writer {
     }
 
     /// Says what carries the stream, and is to be taken over from.
-    pub(crate) fn carried_by(&self, connected: &Arc<Connected>) {
+    pub(crate) fn carried_by(&self, connected: &Arc<Resumable>) {
         if let Some(stream) = self.replay.lock().streams.get_mut(&self.stream) {
             stream.connected = Arc::downgrade(connected);
         }

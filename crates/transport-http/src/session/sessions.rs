@@ -7,7 +7,7 @@ pub use overview::{SessionDesk, SessionOverview, SessionRow};
 
 use crate::{
     options::HttpLimits,
-    seams::kept::KeepSessions,
+    seams::persistence::PersistSessions,
     session::replay::{Replay, Room},
 };
 use mcp_service::{Connection, Outbox, Principal, TransportKind};
@@ -77,9 +77,9 @@ pub(crate) struct Streaming {
 /// All sessions. In shards, since every legacy request looks here, from every thread.
 pub(crate) struct Sessions {
     shards: [Mutex<HashMap<Arc<str>, Arc<Session>>>; SHARDS],
-    counts: Mutex<Counts>,
+    counts: Mutex<Stats>,
     limits: HttpLimits,
-    keeper: Option<Arc<dyn KeepSessions>>,
+    keeper: Option<Arc<dyn PersistSessions>>,
     began: Instant,
     room: Arc<Room>,
     streams: AtomicU64,
@@ -93,7 +93,7 @@ pub(crate) struct Sessions {
 const SHARDS: usize = 16;
 
 #[derive(Default)]
-struct Counts {
+struct Stats {
     total: usize,
     per_principal: HashMap<Principal, usize>,
 }
@@ -108,7 +108,7 @@ pub(crate) enum TooManySessions {
 }
 
 impl Sessions {
-    pub(crate) fn new(limits: HttpLimits, keeper: Option<Arc<dyn KeepSessions>>) -> Arc<Self> {
+    pub(crate) fn new(limits: HttpLimits, keeper: Option<Arc<dyn PersistSessions>>) -> Arc<Self> {
         Arc::new(Self {
             shards: Default::default(),
             counts: Mutex::default(),
@@ -368,7 +368,7 @@ impl Sessions {
         lock(&self.shards[usize::from(last) % SHARDS])
     }
 
-    fn counts(&self) -> MutexGuard<'_, Counts> {
+    fn counts(&self) -> MutexGuard<'_, Stats> {
         lock(&self.counts)
     }
 }

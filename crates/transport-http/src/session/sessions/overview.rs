@@ -12,7 +12,7 @@ use std::{
 #[derive(Clone)]
 pub struct SessionDesk(Weak<Sessions>);
 
-/// Counts of sessions.
+/// Stats of sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionOverview {
     /// Open ones.

@@ -4,7 +4,7 @@
 //! sweep, in so far as it was.
 
 use super::{Session, SessionKind, Sessions, lock};
-use crate::seams::kept::{KeepSessions, KeptSession};
+use crate::seams::persistence::{PersistSessions, PersistedSession};
 use mcp_protocol::model::{ClientRequest, ServerResult};
 use mcp_service::{Engine, McpError, Principal, Service};
 use std::{
@@ -42,7 +42,7 @@ impl Sessions {
     fn resume<S>(
         &self,
         engine: &Engine<S>,
-        kept: KeptSession,
+        kept: PersistedSession,
         now: SystemTime,
     ) -> Result<(), &'static str>
     where
@@ -153,13 +153,13 @@ impl Session {
     }
 
     /// Held by nobody else meanwhile: who has ended it must not see it come back.
-    fn put(&self, keeper: &dyn KeepSessions, last_used: SystemTime) {
+    fn put(&self, keeper: &dyn PersistSessions, last_used: SystemTime) {
         let is_kept = lock(&self.is_kept);
         if !*is_kept {
             return;
         }
         if let Some(state) = self.connection.state() {
-            keeper.put(&KeptSession {
+            keeper.put(&PersistedSession {
                 id: Arc::clone(&self.id),
                 principal: self.connection.principal().as_str().into(),
                 state,

@@ -1,9 +1,9 @@
 //! Who may knock at all: `Host` and `Origin`.
 
 use crate::{
+    error_response::{PlainResponse, refusal},
     headers::{Headers, Single},
     options::HttpOptions,
-    refusal::{PlainResponse, refusal},
 };
 use http::{StatusCode, Uri, uri::Authority};
 use std::net::IpAddr;

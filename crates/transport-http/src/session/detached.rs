@@ -19,7 +19,7 @@ use tokio::{
 /// have hung up; and those of the old transport, which are answered elsewhere. Bounded by the
 /// engine's bound on requests in flight.
 #[derive(Debug)]
-pub(crate) struct Leftovers {
+pub(crate) struct DetachedRequests {
     tasks: Mutex<Option<JoinSet<()>>>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Leftovers {
 /// thread, which need not run any more.
 const DROPPING: Duration = Duration::from_secs(1);
 
-impl Leftovers {
+impl DetachedRequests {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             tasks: Mutex::new(Some(JoinSet::new())),
@@ -101,18 +101,18 @@ pub(crate) struct Driven {
 }
 
 impl Work {
-    /// Gives the request a task, among `leftovers`.
-    pub(crate) fn drive(self, leftovers: &Leftovers) -> Self {
+    /// Gives the request a task, among `detached`.
+    pub(crate) fn drive(self, detached: &DetachedRequests) -> Self {
         match self {
-            Self::Here(exchange) => Self::Elsewhere(leftovers.drive(exchange)),
+            Self::Here(exchange) => Self::Elsewhere(detached.drive(exchange)),
             driven @ Self::Elsewhere(_) => driven,
         }
     }
 
     /// Lets the request end although nobody wants its answer.
-    pub(crate) fn carry_on(self, leftovers: &Leftovers) {
+    pub(crate) fn carry_on(self, detached: &DetachedRequests) {
         match self {
-            Self::Here(exchange) => leftovers.carry_on(async move {
+            Self::Here(exchange) => detached.carry_on(async move {
                 exchange.await;
             }),
             Self::Elsewhere(mut driven) => driven.task = None,

@@ -13,7 +13,7 @@ const STATUSES: usize = 500;
 
 /// What all listeners of a server count together.
 #[derive(Debug)]
-pub(crate) struct Counts {
+pub(crate) struct Stats {
     statuses: [AtomicU64; STATUSES],
     streams: AtomicUsize,
     pub(crate) http2_floods: Floods,
@@ -22,7 +22,7 @@ pub(crate) struct Counts {
 
 /// How a server is doing, in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HttpFigures {
+pub struct HttpStats {
     /// Open connections.
     pub connections: usize,
     /// Connections and handshakes that were refused, because there were too many.
@@ -42,9 +42,9 @@ pub struct HttpFigures {
 
 /// An open stream.
 #[derive(Debug)]
-pub(crate) struct Stream(Arc<Counts>);
+pub(crate) struct Stream(Arc<Stats>);
 
-impl Counts {
+impl Stats {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             statuses: [const { AtomicU64::new(0) }; STATUSES],
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn every_status_is_counted_and_streams_are_open_until_they_are_not() {
-        let counts = Counts::new();
+        let counts = Stats::new();
         for status in [200, 200, 404, 599, 999] {
             counts.answered(StatusCode::from_u16(status).unwrap());
         }

@@ -6,7 +6,7 @@ use crate::{
     options::HttpLimits,
     peer::Peer,
     socket::{Socket, write_timeout::WriteTimeout},
-    tls::{Shown, Tls},
+    tls::{PeerCertificates, Tls},
 };
 use std::{future::pending, io, net::SocketAddr, sync::Arc, time::Duration};
 #[cfg(unix)]
@@ -32,7 +32,7 @@ pub(crate) struct Opened {
     pub(crate) socket: Socket,
     pub(crate) peer: Peer,
     /// The certificates that it has shown, if it has.
-    pub(crate) shown: Option<Shown>,
+    pub(crate) shown: Option<PeerCertificates>,
     /// Whether both have agreed on HTTP/2.
     pub(crate) is_http2: bool,
 }
@@ -176,7 +176,7 @@ async fn secure(
     let session = stream.get_ref().1;
     let chain = session.peer_certificates().unwrap_or_default();
     let certificate = chain.first().map(|it| Arc::from(it.as_ref()));
-    let shown = certificate.is_some().then(|| Shown {
+    let shown = certificate.is_some().then(|| PeerCertificates {
         chain: chain.iter().map(|it| it.clone().into_owned()).collect(),
         by: current,
     });

@@ -4,9 +4,9 @@ use mcp_service::SessionState;
 use std::{pin::Pin, sync::Arc, time::SystemTime};
 
 /// A legacy session, as far as it is kept. What was said on its streams is not: see
-/// [`KeepSessions`].
+/// [`PersistSessions`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct KeptSession {
+pub struct PersistedSession {
     /// What its client names it by. Whoever has it and the principal's name may use the session.
     pub id: Arc<str>,
     /// Whose it is.
@@ -30,12 +30,12 @@ pub struct KeptSession {
 ///
 /// Nothing here may block: it is called from the threads that serve, though not for each request, but
 /// when a session begins, changes and ends.
-pub trait KeepSessions: Send + Sync + 'static {
+pub trait PersistSessions: Send + Sync + 'static {
     /// What was kept when the process began, in any order. Called once.
-    fn load(&self) -> Vec<KeptSession>;
+    fn load(&self) -> Vec<PersistedSession>;
 
     /// Keeps a session that is new or has changed.
-    fn put(&self, session: &KeptSession);
+    fn put(&self, session: &PersistedSession);
 
     /// Keeps when a session was last used. One that is not kept stays so.
     fn touch(&self, id: &str, last_used: SystemTime);

@@ -1,6 +1,6 @@
 //! Whether a connection gets on.
 
-use crate::{limits::budget::Held, seams::upgrade::Change};
+use crate::{limits::body_memory::Held, seams::upgrade::Change};
 use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicU32, Ordering},

@@ -1,17 +1,17 @@
 //! What a request is handled with: the endpoint, the listener and the connection it came by.
 
 use crate::{
+    error_response::{Handled, refusal_with, refuse},
     headers::Headers,
     limits::{
-        accepting::Accepting, activity::Activity, admission::Admission, budget::Held,
-        counts::Counts,
+        accept_errors::Accepting, admission::Admission, body_memory::Held, idle::Activity,
+        stats::Stats,
     },
     options::HttpOptions,
     peer::{Peer, forwarded},
-    refusal::{Handled, refusal_with, refuse},
-    request::guard::Guard,
+    request::host_origin::Guard,
     session::{
-        leftovers::Leftovers,
+        detached::DetachedRequests,
         sessions::{Session, SessionKind, Sessions},
     },
 };
@@ -31,7 +31,7 @@ pub(crate) struct Endpoint<S> {
     /// What those are told who come by TLS, if anything.
     pub(crate) strict_transport_security: Option<HeaderValue>,
     pub(crate) listeners: AtomicUsize,
-    pub(crate) counts: Arc<Counts>,
+    pub(crate) counts: Arc<Stats>,
     /// What is held of bodies that are being read.
     pub(crate) held: Held,
     pub(crate) accepting: Accepting,
@@ -42,12 +42,12 @@ pub(crate) struct Endpoint<S> {
 pub(crate) struct Listening<S> {
     pub(crate) endpoint: Arc<Endpoint<S>>,
     pub(crate) guard: Guard,
-    pub(crate) leftovers: Arc<Leftovers>,
+    pub(crate) detached: Arc<DetachedRequests>,
 }
 
 /// One connection.
 #[derive(Debug)]
-pub(crate) struct Caller<S> {
+pub(crate) struct ConnectionCx<S> {
     pub(crate) listening: Arc<Listening<S>>,
     pub(crate) peer: Peer,
     /// Whether it is a proxy that is trusted, and so may speak for others.
@@ -55,7 +55,7 @@ pub(crate) struct Caller<S> {
     pub(crate) activity: Arc<Activity>,
 }
 
-impl<S> Caller<S> {
+impl<S> ConnectionCx<S> {
     /// Whoever a proxy speaks for in a request, if this is one that may.
     pub(crate) fn behind(self: Arc<Self>, parts: &Parts) -> Arc<Self> {
         if !self.via_proxy {

@@ -2,7 +2,7 @@
 //! client may lose that connection and come back on another before we notice, and even be unable to
 //! let us notice: nothing is asked of a stream that nobody reads.
 
-use crate::session::running::Running;
+use crate::session::in_flight::InFlight;
 use std::{
     fmt,
     sync::{
@@ -13,16 +13,16 @@ use std::{
 };
 
 /// The request, until another connection takes over.
-pub(crate) struct Connected {
-    running: Mutex<Option<Running>>,
+pub(crate) struct Resumable {
+    running: Mutex<Option<InFlight>>,
     taken_over: AtomicBool,
     /// Who is to learn of it.
     waker: Mutex<Option<Waker>>,
 }
 
-impl Connected {
+impl Resumable {
     /// Lets `running` be taken over, whose stream has begun.
-    pub(crate) fn new(running: Running) -> Arc<Self> {
+    pub(crate) fn new(running: InFlight) -> Arc<Self> {
         let this = Arc::new(Self {
             running: Mutex::default(),
             taken_over: AtomicBool::new(false),
@@ -35,7 +35,11 @@ impl Connected {
 
     /// Lets the request go on, in the task of `waker`; `None` once another connection has taken
     /// over, which then has what was said meanwhile.
-    pub(crate) fn with<T>(&self, waker: Waker, go_on: impl FnOnce(&mut Running) -> T) -> Option<T> {
+    pub(crate) fn with<T>(
+        &self,
+        waker: Waker,
+        go_on: impl FnOnce(&mut InFlight) -> T,
+    ) -> Option<T> {
         *lock(&self.waker) = Some(waker);
         let said = lock(&self.running).as_mut().map(go_on);
         // Whoever takes over does not wait for the request, and leaves it to us while we have it.
@@ -73,9 +77,9 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl fmt::Debug for Connected {
+impl fmt::Debug for Resumable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connected")
+        f.debug_struct("Resumable")
             .field("taken_over", &self.taken_over)
             .finish_non_exhaustive()
     }

@@ -1,9 +1,9 @@
 //! An exchange while nobody knows yet how its answer is sent.
 
 use crate::session::{
-    connected::Connected,
-    leftovers::{Leftovers, Work},
+    detached::{DetachedRequests, Work},
     replay::{EventId, Replay, Writer},
+    resumable::Resumable,
     sessions::Session,
 };
 use bytes::Bytes;
@@ -21,13 +21,13 @@ use std::{
 
 /// A request being handled, what is said about it meanwhile, and what happens to it when its client
 /// hangs up.
-pub(crate) struct Running {
+pub(crate) struct InFlight {
     work: Option<Work>,
     outbox: Option<Outbox>,
     reply: Option<Reply>,
     /// Where the rest of a legacy request goes: for it, hanging up is no cancellation. A modern
     /// request has none; dropping its exchange is its cancellation.
-    leftovers: Option<Arc<Leftovers>>,
+    detached: Option<Arc<DetachedRequests>>,
     /// How its client can come back for the rest; `None` where it cannot.
     resumption: Option<Resumption>,
     /// The stream it has, if it can be resumed and has one.
@@ -78,17 +78,17 @@ impl Resumption {
     }
 }
 
-impl Running {
+impl InFlight {
     pub(crate) fn new(
         exchange: Exchange,
         outbox: Option<Outbox>,
-        leftovers: Option<Arc<Leftovers>>,
+        detached: Option<Arc<DetachedRequests>>,
     ) -> Self {
         Self {
             work: Some(Work::Here(exchange)),
             outbox,
             reply: None,
-            leftovers,
+            detached,
             resumption: None,
             writer: None,
         }
@@ -102,8 +102,8 @@ impl Running {
 
     /// Lets the request go on whether its client reads or not, which a connection that sends a stream
     /// does not: what waits to be sent is bounded, and only that waits.
-    pub(crate) fn drive(&mut self, leftovers: &Leftovers) {
-        self.work = self.work.take().map(|work| work.drive(leftovers));
+    pub(crate) fn drive(&mut self, detached: &DetachedRequests) {
+        self.work = self.work.take().map(|work| work.drive(detached));
     }
 
     /// Begins its stream. What the stream begins with for a client that may have to come back: where
@@ -125,7 +125,7 @@ impl Running {
     }
 
     /// Lets who comes back for its stream take it over from `connected`.
-    pub(crate) fn carried_by(&self, connected: &Arc<Connected>) {
+    pub(crate) fn carried_by(&self, connected: &Arc<Resumable>) {
         if let Some(writer) = &self.writer {
             writer.carried_by(connected);
         }
@@ -172,7 +172,7 @@ impl Running {
     /// Whether its client comes back for the rest if its stream ends early.
     fn can_be_interrupted(&self) -> bool {
         let retry = self.resumption.as_ref().and_then(|it| it.retry);
-        retry.is_some() && self.leftovers.is_some() && self.outbox.is_some()
+        retry.is_some() && self.detached.is_some() && self.outbox.is_some()
     }
 
     /// Lets the request go on until there is something to send, or until its client has waited for
@@ -198,7 +198,7 @@ impl Running {
         first.map_or(First::End, First::Event)
     }
 
-    /// What there is to send after [`Running::advance`]; `None` at the end.
+    /// What there is to send after [`InFlight::advance`]; `None` at the end.
     pub(crate) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         if let Some(outbox) = &self.outbox {
             let queued = if self.work.is_some() {
@@ -234,36 +234,36 @@ pub(crate) fn frames(reply: Reply) -> impl Iterator<Item = Frame> {
     answers.map(|answer| Frame::response(&answer.response))
 }
 
-impl Drop for Running {
+impl Drop for InFlight {
     fn drop(&mut self) {
         if self.writer.is_some()
             && (self.work.is_some() || self.reply.is_some())
-            && let Some(leftovers) = self.leftovers.take()
+            && let Some(detached) = self.detached.take()
         {
             let rest = Self {
                 work: self.work.take(),
                 outbox: self.outbox.take(),
                 reply: self.reply.take(),
-                leftovers: None,
+                detached: None,
                 resumption: None,
                 writer: self.writer.take(),
             };
-            leftovers.carry_on(rest.carry_on());
+            detached.carry_on(rest.carry_on());
             return;
         }
         // Whoever still has something to say, or to ask, learns that nobody listens.
         if let Some(outbox) = &self.outbox {
             outbox.close();
         }
-        if let (Some(work), Some(leftovers)) = (self.work.take(), &self.leftovers) {
-            work.carry_on(leftovers);
+        if let (Some(work), Some(detached)) = (self.work.take(), &self.detached) {
+            work.carry_on(detached);
         }
     }
 }
 
-impl fmt::Debug for Running {
+impl fmt::Debug for InFlight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running")
+        f.debug_struct("InFlight")
             .field("finished", &self.work.is_none())
             .finish_non_exhaustive()
     }

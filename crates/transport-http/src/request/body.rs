@@ -1,8 +1,8 @@
 //! Reads the body of a request, as much of it as is accepted.
 
 use crate::{
-    limits::budget::Share,
-    refusal::{Handled, refusal_with, refuse},
+    error_response::{Handled, refusal_with, refuse},
+    limits::body_memory::Share,
 };
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -186,7 +186,7 @@ async fn forget(body: &mut (impl Body<Data = Bytes> + Unpin), max: usize) -> boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::budget::Held;
+    use crate::limits::body_memory::Held;
     use async_stream::stream;
     use http_body::Frame;
     use http_body_util::StreamBody;
