@@ -54,14 +54,14 @@ pub use crate::{
         SignatureError, SigningKey, check_continuity,
     },
     postgres::{
-        DEFAULT_LEASE, DEFAULT_MAX_ATTEMPT, PostgresAddressError, PostgresDesk, PostgresLedger,
-        PostgresOpenError, PostgresOptions, PostgresReader,
+        DEFAULT_LEASE, DEFAULT_MAX_ATTEMPT, PostgresAddressError, PostgresLedger,
+        PostgresOfflineApprovals, PostgresOpenError, PostgresOptions, PostgresReader,
     },
     query::{
         ApprovalFilter, ApprovalRow, CallRecord, Counts, Cursor, Extent, Filter, IndexedCall,
         IndexedEnd, IndexedNote, KeyHeld, MAX_PAGE_BYTES, MAX_PAGE_ROWS, NoteFilter, NoteRecord,
         OPEN_CALLS, ParseCursorError, Place, QueryError, ReadLedger, StoredGroup, Usage,
-        statistics::{Bucket, Durations, Statistics, StatisticsQuery, Tally, statistics},
+        statistics::{Bucket, Durations, Statistics, StatisticsQuery, Totals, statistics},
     },
     record::{
         approval::{
@@ -84,14 +84,14 @@ pub use crate::{
     recorder::{
         ApprovalError, BeginError, CloseError, DEFAULT_MAX_UNWRITTEN, DEFAULT_MAX_UNWRITTEN_BYTES,
         DEFAULT_MAX_WAIT, Durability, Finished, OpenCall, RecordError, Recorder, RecorderOptions,
+        commit_hook::CommitHook,
         queue::{COMMIT_BUCKETS, CommitTimes, Health},
         refusals::{DEFAULT_MAX_REFUSALS, REFUSAL_WINDOW},
         system_now_us,
-        witness::Witness,
     },
     sqlite::{
         SqliteLedger,
-        desk::{ApprovalDesk, DeskError},
+        offline_approvals::{OfflineApprovals, OfflineApprovalsError},
         reader::LedgerReader,
         schema::OpenError,
     },

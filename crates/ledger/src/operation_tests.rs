@@ -15,8 +15,8 @@ use crate::{
         operation::{Claim, ClaimRefusal, KeyClaim, Operation, OperationOutcome},
     },
     recorder::Durability,
-    sqlite::{SqliteLedger, desk::ApprovalDesk, reader::LedgerReader},
-    store::{Appended, Group, LedgerStore, entries, memory::MemoryLedger, shelf::at_once},
+    sqlite::{SqliteLedger, offline_approvals::OfflineApprovals, reader::LedgerReader},
+    store::{Appended, Group, LedgerStore, claims::at_once, entries, memory::MemoryLedger},
 };
 use proptest::prelude::*;
 use rusqlite::Connection;
@@ -362,7 +362,7 @@ async fn carry_out(mut store: Store, steps: Vec<(Step, Trouble)>) {
                 let verdict = Verdict::new(decision, "bob", model.now_us);
                 let decided = match (&mut store, &step) {
                     (Store::Sqlite(_, path, _), Step::DecideBeside(..)) => {
-                        let mut desk = ApprovalDesk::open(path).unwrap();
+                        let mut desk = OfflineApprovals::open(path).unwrap();
                         desk.decide(id, &verdict).is_ok()
                     }
                     _ => {
@@ -601,7 +601,7 @@ fn a_file_of_version_1_is_read_and_continued() {
     let old = include_bytes!("../tests/fixtures/version-1.sqlite");
     std::fs::write(&path, old).unwrap();
     assert!(
-        ApprovalDesk::open(&path).is_err(),
+        OfflineApprovals::open(&path).is_err(),
         "it has no approvals yet"
     );
     let mut reader = LedgerReader::open(&path).unwrap();
@@ -643,5 +643,5 @@ fn a_file_of_version_1_is_read_and_continued() {
     let after = reader.recent(9, crate::query::Filter::default()).unwrap();
     assert_eq!(after.len(), before.len() + 1);
     assert!(before.iter().all(|record| after.contains(record)));
-    ApprovalDesk::open(&path).unwrap();
+    OfflineApprovals::open(&path).unwrap();
 }

@@ -1,9 +1,9 @@
 //! Handing over of entries, and the thread that commits them in groups.
 
+pub(crate) mod commit_hook;
 pub(crate) mod queue;
 pub(crate) mod refusals;
-pub(crate) mod relay;
-pub(crate) mod witness;
+pub(crate) mod wake;
 pub(crate) mod writer;
 
 use crate::{
@@ -15,9 +15,9 @@ use crate::{
         operation::{Claim, ClaimRefusal, KeyClaim, MAX_KEPT_BYTES, Operation, OperationOutcome},
     },
     recorder::{
+        commit_hook::CommitHook,
         queue::{Health, Shared, Slot, Unclaimed},
         refusals::DEFAULT_MAX_REFUSALS,
-        witness::Witness,
         writer::Ending,
     },
     store::{Account, Charge, LedgerStore},
@@ -218,27 +218,27 @@ impl Recorder {
     /// # Errors
     ///
     /// When the thread cannot be started.
-    pub fn spawn_witnessed(
+    pub fn spawn_with_hook(
         store: impl LedgerStore,
         options: RecorderOptions,
-        witness: impl Witness,
+        hook: impl CommitHook,
     ) -> io::Result<Self> {
-        Self::start(store, options, Some(Box::new(witness)))
+        Self::start(store, options, Some(Box::new(hook)))
     }
 
     fn start(
         store: impl LedgerStore,
         options: RecorderOptions,
-        mut witness: Option<Box<dyn Witness>>,
+        mut hook: Option<Box<dyn CommitHook>>,
     ) -> io::Result<Self> {
         let takes_charges = store.takes_charges();
         let shared = Arc::new(Shared::new(options));
-        if let Some(witness) = &mut witness {
-            shared.push_noted(witness.opening(store.tail(), (options.now)()));
+        if let Some(hook) = &mut hook {
+            shared.push_noted(hook.opening(store.tail(), (options.now)()));
         }
         shared.push_interrupted(store.interrupted());
         let (sender, ending) = watch::channel(None);
-        writer::spawn(Arc::clone(&shared), store, witness, sender)?;
+        writer::spawn(Arc::clone(&shared), store, hook, sender)?;
         let handle = Arc::new(Handle {
             shared: Arc::clone(&shared),
             ending,
@@ -662,13 +662,13 @@ impl OpenCall {
 
     /// As [`OpenCall::finish`], for a call that has done nothing yet, whatever its end says: because
     /// it was turned away, or has asked something and will be made again. It gives its key back.
-    pub fn finish_freeing(self, end: &End<'_>) -> Finished {
+    pub fn finish_release_key(self, end: &End<'_>) -> Finished {
         self.finish_as(end, Outcome::Invalid, None)
     }
 
     /// As [`OpenCall::finish`], for a call that may or may not have been done, whatever its end says:
     /// a person must look before anybody is told anything else under its key.
-    pub fn finish_unsure(self, end: &End<'_>) -> Finished {
+    pub fn finish_unknown(self, end: &End<'_>) -> Finished {
         self.finish_as(end, Outcome::Unknown, None)
     }
 

@@ -1,7 +1,7 @@
 //! A ledger in an SQLite file, with the index that readers use.
 
-pub(crate) mod desk;
 pub(crate) mod index;
+pub(crate) mod offline_approvals;
 pub(crate) mod reader;
 pub(crate) mod rows;
 pub(crate) mod schema;
@@ -18,7 +18,7 @@ use crate::{
         rows::Rows,
         schema::{OpenError, explain, open_to_append, take},
     },
-    store::{Appended, Group, Interrupted, LedgerStore, StoreError, Tail, shelf},
+    store::{Appended, Group, Interrupted, LedgerStore, StoreError, Tail, claims},
 };
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use sqlite_file::{FileIdentity, FileLock};
@@ -40,7 +40,7 @@ const MAX_OPEN_ENTRIES: u64 = 100_000;
 
 /// A ledger in a `SQLite` file, which only this process may append to. Any program may read it
 /// meanwhile; [`crate::sqlite::reader::LedgerReader`] does. Another process of ours may decide approvals meanwhile;
-/// [`crate::sqlite::desk::ApprovalDesk`] does.
+/// [`crate::sqlite::offline_approvals::OfflineApprovals`] does.
 ///
 /// Each group is one row of one table. An index with a row for each call is made when there is
 /// nothing to append, and completed whenever the ledger is opened.
@@ -240,7 +240,7 @@ impl Open {
             .map_err(database)?;
         let mut rows = Rows::new(&transaction);
         let applied =
-            shelf::at_once(shelf::apply(&mut rows, group.operations)).map_err(database)?;
+            claims::at_once(claims::apply(&mut rows, group.operations)).map_err(database)?;
         let count = group.count + applied.count;
         let tail = match applied.body.is_empty() {
             true => insert(&transaction, group.id, group.body, count, tail),
@@ -278,7 +278,7 @@ impl Open {
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut rows = Rows::new(&transaction);
-        let (applied, more) = shelf::at_once(shelf::tidy(&mut rows, now_us))?;
+        let (applied, more) = claims::at_once(claims::tidy(&mut rows, now_us))?;
         let tail = insert(&transaction, id, &applied.body, applied.count, tail)?;
         transaction.commit()?;
         Ok((tail, more))

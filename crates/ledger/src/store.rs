@@ -1,7 +1,7 @@
 //! Stores of entries: the trait, what calls may claim in them, and one in memory.
 
+pub(crate) mod claims;
 pub(crate) mod memory;
-pub(crate) mod shelf;
 
 use crate::record::{
     codec::{self, DecodeError},

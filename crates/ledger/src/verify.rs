@@ -9,11 +9,10 @@
 //! it changes in the index is known for what it is.
 
 mod approvals;
+mod checkpoints;
 mod index;
 mod keys;
-mod seals;
 
-use self::{approvals::Missing, index::IndexCheck, seals::Seals};
 use crate::{
     checkpoint::{PublicKey, SignatureError},
     query::{Place, QueryError, ReadLedger, StoredGroup},
@@ -28,6 +27,10 @@ use std::{
     fmt, io,
     path::{Path, PathBuf},
     time::Duration,
+};
+use {
+    self::{approvals::Missing, index::IndexCheck},
+    crate::verify::checkpoints::Seals,
 };
 
 /// What a ledger is held against.

@@ -4,10 +4,11 @@
 mod support;
 
 use ledger::{
-    ApprovalDesk, ApprovalError, ApprovalId, ApprovalProblem, ApprovalState, Approver, BeginError,
-    Binding, Claim, ClaimRefusal, Decision, DeskError, Durability, End, Entry, LedgerReader,
-    LedgerStore, MAX_ARGUMENTS_BYTES, MemoryLedger, NewApproval, NoteKind, Outcome, PendingBounds,
-    ReadLedger, RecordError, Recorder, RecorderOptions, SqliteLedger, Start, Verdict,
+    ApprovalError, ApprovalId, ApprovalProblem, ApprovalState, Approver, BeginError, Binding,
+    Claim, ClaimRefusal, Decision, Durability, End, Entry, LedgerReader, LedgerStore,
+    MAX_ARGUMENTS_BYTES, MemoryLedger, NewApproval, NoteKind, OfflineApprovals,
+    OfflineApprovalsError, Outcome, PendingBounds, ReadLedger, RecordError, Recorder,
+    RecorderOptions, SqliteLedger, Start, Verdict,
 };
 use rusqlite::Connection;
 use std::{
@@ -568,14 +569,14 @@ static NOW_US: AtomicU64 = AtomicU64::new(100);
 async fn what_is_decided_beside_a_running_server_is_seen_and_put_on_record() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ledger.sqlite");
-    assert!(ApprovalDesk::open(&path).is_err(), "there is no ledger");
+    assert!(OfflineApprovals::open(&path).is_err(), "there is no ledger");
     let store = SqliteLedger::open(&path, Durability::Strict).unwrap();
     let options = RecorderOptions {
         now: || NOW_US.load(Ordering::Relaxed),
         ..options()
     };
     let recorder = Recorder::spawn(store, options).unwrap();
-    let mut desk = ApprovalDesk::open(&path).unwrap();
+    let mut desk = OfflineApprovals::open(&path).unwrap();
     let mut ask = Vec::new();
     for binding in 1..=3 {
         let new = new_approval(binding, 100);
@@ -586,7 +587,7 @@ async fn what_is_decided_beside_a_running_server_is_seen_and_put_on_record() {
     let again = desk.decide(ask[0].id, &Verdict::new(Decision::Deny, "bob", 110));
     assert!(matches!(
         again,
-        Err(DeskError::Refused(ApprovalProblem::Decided))
+        Err(OfflineApprovalsError::Refused(ApprovalProblem::Decided))
     ));
     let missing = desk.decide(
         ApprovalId::random(),
@@ -594,7 +595,7 @@ async fn what_is_decided_beside_a_running_server_is_seen_and_put_on_record() {
     );
     assert!(matches!(
         missing,
-        Err(DeskError::Refused(ApprovalProblem::Missing))
+        Err(OfflineApprovalsError::Refused(ApprovalProblem::Missing))
     ));
 
     // Before a use.

@@ -4,9 +4,9 @@
 mod support;
 
 use ledger::{
-    Appended, Clipped, Delivery, Durability, End, Ended, Event, Group, LedgerStore,
+    Appended, Clipped, CommitHook, Delivery, Durability, End, Ended, Event, Group, LedgerStore,
     MAX_DETAIL_BYTES, MemoryLedger, Note, NoteKind, Noted, Outcome, RecordError, Recorder,
-    RecorderOptions, StoreError, Tail, Witness,
+    RecorderOptions, StoreError, Tail,
 };
 use std::{
     pin::pin,
@@ -102,7 +102,7 @@ fn said(kind: &str, tail: Tail) -> Option<Noted> {
     })
 }
 
-impl Witness for Everywhere {
+impl CommitHook for Everywhere {
     fn stored(&mut self, tail: Tail, _: u64) -> Option<Noted> {
         self.0.lock().unwrap().push(tail);
         // Of calls, and not of its own notes, or it would go on for ever.
@@ -119,13 +119,13 @@ impl Witness for Everywhere {
 #[tokio::test]
 async fn a_witness_sees_every_group_and_has_the_last_word() {
     let (ledger, seen) = (MemoryLedger::default(), Arc::default());
-    let witness = Everywhere(Arc::clone(&seen));
+    let hook = Everywhere(Arc::clone(&seen));
     let options = RecorderOptions {
         max_refusals: 0,
         now: || 0,
         ..RecorderOptions::default()
     };
-    let recorder = Recorder::spawn_witnessed(ledger.clone(), options, witness).unwrap();
+    let recorder = Recorder::spawn_with_hook(ledger.clone(), options, hook).unwrap();
     let open = soon(recorder.begin(&start(8))).await.unwrap();
     until(|| notes(&ledger.entries()).len() == 1).await;
     let refused = End::new(Outcome::Denied { reason: "quota" });
@@ -270,7 +270,7 @@ fn waiting() -> Context<'static> {
 /// Has more happen while the last word is said.
 struct Interrupting(Arc<OnceLock<Recorder>>);
 
-impl Witness for Interrupting {
+impl CommitHook for Interrupting {
     fn stored(&mut self, _: Tail, _: u64) -> Option<Noted> {
         None
     }
@@ -291,13 +291,13 @@ impl Witness for Interrupting {
 async fn nothing_comes_after_the_last_word() {
     let (ledger, done, recorder) = (MemoryLedger::default(), Arc::default(), Arc::default());
     let store = Slow(ledger.clone(), Arc::clone(&done));
-    let witness = Interrupting(Arc::clone(&recorder));
+    let hook = Interrupting(Arc::clone(&recorder));
     let options = RecorderOptions {
         max_refusals: 0,
         now: || 0,
         ..RecorderOptions::default()
     };
-    let spawned = Recorder::spawn_witnessed(store, options, witness).unwrap();
+    let spawned = Recorder::spawn_with_hook(store, options, hook).unwrap();
     let recorder = recorder.get_or_init(|| spawned);
     soon(recorder.note(&note("{}"))).await.unwrap();
     soon(recorder.close()).await.unwrap();

@@ -6,9 +6,9 @@
 use ledger::{
     Account, ApprovalId, ApprovalProblem, ApprovalState, Approver, BeginError, CallId, Claim,
     ClaimRefusal, Decision, Durability, End, Event, Filter, Group, Kind, NewApproval, Outcome,
-    PostgresAddressError, PostgresDesk, PostgresLedger, PostgresOpenError, PostgresOptions,
-    PostgresReader, ReadLedger, RecordError, Recorder, RecorderOptions, Start, Tail, Verdict,
-    system_now_us,
+    PostgresAddressError, PostgresLedger, PostgresOfflineApprovals, PostgresOpenError,
+    PostgresOptions, PostgresReader, ReadLedger, RecordError, Recorder, RecorderOptions, Start,
+    Tail, Verdict, system_now_us,
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -549,7 +549,7 @@ fn an_approval_is_used_by_one_of_two_nodes() {
         for _ in 0..10 {
             let asked = nodes[0].request_approval(&approval()).await.unwrap();
             // Decided from outside, as by an operator at the command line.
-            let mut desk = PostgresDesk::open(&options).unwrap();
+            let mut desk = PostgresOfflineApprovals::open(&options).unwrap();
             desk.decide(
                 asked.id,
                 &Verdict::new(Decision::Approve, "olga", system_now_us()),

@@ -74,7 +74,7 @@ async fn nothing_is_sealed_in_the_file_before_it_is_on_disk() {
         file: Some(file.clone()),
         ..CheckpointOptions::default()
     });
-    let recorder = Recorder::spawn_witnessed(store, options, checkpoints).unwrap();
+    let recorder = Recorder::spawn_with_hook(store, options, checkpoints).unwrap();
     for number in 0..30 {
         let call = soon(recorder.begin(&start(number))).await.unwrap();
         soon(call.finish(&End::new(Outcome::Succeeded)))
@@ -106,7 +106,7 @@ async fn a_file_that_lost_its_lines_gets_no_further_ones() {
     });
     let ledger = MemoryLedger::default();
     let options = RecorderOptions::default();
-    let recorder = Recorder::spawn_witnessed(ledger, options, checkpoints).unwrap();
+    let recorder = Recorder::spawn_with_hook(ledger, options, checkpoints).unwrap();
     let calls = async |numbers: std::ops::Range<u64>| {
         for number in numbers {
             let call = soon(recorder.begin(&start(number))).await.unwrap();

@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use ledger::{
-    Approval, ApprovalDesk, ApprovalFilter, ApprovalId, ApprovalState, Approver, CallId,
-    CheckpointOptions, Checkpoints, Claim, ContinuityError, Decision, Digest, Durability, End,
-    Fault, KeyClaim, Kind, LedgerReader, MAX_PAGE_ROWS, NewApproval, Note, NoteKind, Outcome,
-    PublicKey, ReadLedger, Recorder, RecorderOptions, Report, SealedEvery, SignatureError,
-    SigningKey, SqliteLedger, Start, Tail, Trust, Verdict, VerifyError, check_continuity, verify,
+    Approval, ApprovalFilter, ApprovalId, ApprovalState, Approver, CallId, CheckpointOptions,
+    Checkpoints, Claim, ContinuityError, Decision, Digest, Durability, End, Fault, KeyClaim, Kind,
+    LedgerReader, MAX_PAGE_ROWS, NewApproval, Note, NoteKind, OfflineApprovals, Outcome, PublicKey,
+    ReadLedger, Recorder, RecorderOptions, Report, SealedEvery, SignatureError, SigningKey,
+    SqliteLedger, Start, Tail, Trust, Verdict, VerifyError, check_continuity, verify,
     verify_telling,
 };
 use rusqlite::{Connection, params};
@@ -95,7 +95,7 @@ impl Files {
             now: || NOW_US,
             ..RecorderOptions::default()
         };
-        Recorder::spawn_witnessed(store, options, checkpoints).unwrap()
+        Recorder::spawn_with_hook(store, options, checkpoints).unwrap()
     }
 
     /// Stops serving, and leaves everything indexed and in one file.
@@ -1489,7 +1489,7 @@ fn a_decision_beside_the_server_is_not_held_against_the_ledger() {
             .unwrap()
             .id
     };
-    let mut desk = ApprovalDesk::open(files.path()).unwrap();
+    let mut desk = OfflineApprovals::open(files.path()).unwrap();
     desk.decide(
         pending(&files),
         &Verdict::new(Decision::Deny, "carol", NOW_US),

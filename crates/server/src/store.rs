@@ -215,12 +215,12 @@ pub async fn accept_rollback(
             let store =
                 tokio::task::spawn_blocking(move || PostgresLedger::open(&database)).await??;
             let checkpoints = Checkpoints::new(unfiled(config, true)?);
-            Recorder::spawn_witnessed(store, options(config), checkpoints)?
+            Recorder::spawn_with_hook(store, options(config), checkpoints)?
         }
         None => {
             let store = SqliteLedger::open(&config.ledger.path, durability(config))?;
             let checkpoints = Checkpoints::new(unfiled(config, false)?);
-            Recorder::spawn_witnessed(store, options(config), checkpoints)?
+            Recorder::spawn_with_hook(store, options(config), checkpoints)?
         }
     };
     let now_us = system_clock();
@@ -289,7 +289,7 @@ async fn open_database(
     // Of the counters and the ledger, which are in one database, the ledger is what cannot be changed.
     let uses = Arc::clone(&record) as Arc<dyn UseRecord>;
     let quotas = PostgresQuota::open_with_record(url, QuotaOptions::default(), uses).await?;
-    let recorder = Recorder::spawn_witnessed(store, options(config), checkpoints(config, true)?)?;
+    let recorder = Recorder::spawn_with_hook(store, options(config), checkpoints(config, true)?)?;
     record.note_with(recorder.clone());
     Ok(Stores {
         recorder,
@@ -326,7 +326,7 @@ fn open_file(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<Re
     }
     seed(&mut LedgerReader::open(path)?, policy, quota)?;
     let checkpoints = checkpoints(config, false)?;
-    Ok(Recorder::spawn_witnessed(
+    Ok(Recorder::spawn_with_hook(
         store,
         options(config),
         checkpoints,

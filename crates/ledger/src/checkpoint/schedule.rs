@@ -6,7 +6,7 @@ use crate::{
         entry::Clipped,
         note::{NoteKind, Noted},
     },
-    recorder::{DEFAULT_MAX_UNWRITTEN, witness::Witness},
+    recorder::{DEFAULT_MAX_UNWRITTEN, commit_hook::CommitHook},
     store::Tail,
 };
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -39,7 +39,7 @@ pub struct CheckpointOptions {
     pub max_unwritten: usize,
 }
 
-/// Seals a ledger when it is time: a [`Witness`] for [`crate::recorder::Recorder::spawn_witnessed`].
+/// Seals a ledger when it is time: a [`CommitHook`] for [`crate::recorder::Recorder::spawn_with_hook`].
 #[derive(Debug)]
 pub struct Checkpoints {
     options: CheckpointOptions,
@@ -192,7 +192,7 @@ impl Checkpoints {
     }
 }
 
-impl Witness for Checkpoints {
+impl CommitHook for Checkpoints {
     fn opening(&mut self, tail: Tail, now_us: u64) -> Option<Noted> {
         let path = self.options.file.as_deref();
         if let Some(Ok(Some(line))) = path.map(file::last) {

@@ -11,10 +11,7 @@ use super::{
 };
 use crate::{
     record::operation::{Operation, OperationOutcome, decode_outcomes, encode_outcomes},
-    store::{
-        Appended, Charge, Group, Tail,
-        shelf::{self, Applied},
-    },
+    store::{Appended, Charge, Group, Tail, claims, claims::Applied},
 };
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -265,7 +262,7 @@ async fn carry_out(
     node: &Node,
     group: &Group<'_>,
 ) -> Result<Applied, SessionError> {
-    let applied = shelf::apply(&mut Rows(session), group.operations).await?;
+    let applied = claims::apply(&mut Rows(session), group.operations).await?;
     if group.operations.iter().any(tells_something) {
         session
             .execute(

@@ -1,38 +1,42 @@
 //! A ledger in PostgreSQL, which several servers share.
 
 mod blocking;
-mod caretaker;
 mod chain;
-mod desk;
 mod error;
 mod index;
+mod maintenance;
 mod migrations;
 mod node;
+mod offline_approvals;
 mod options;
 mod reader;
 mod rows;
 mod session;
 mod text;
 
-use self::{
-    caretaker::Caretaker,
-    chain::End,
-    node::Node,
-    rows::Rows,
-    session::{Session, SessionError, within},
-};
-pub use self::{
-    desk::PostgresDesk,
-    error::PostgresOpenError,
-    options::{DEFAULT_LEASE, DEFAULT_MAX_ATTEMPT, PostgresAddressError, PostgresOptions},
-    reader::PostgresReader,
-};
 use crate::{
     recorder::Durability,
     store::{Appended, Group, LedgerStore, StoreError, Tail},
 };
 use std::sync::Arc;
 use tokio_postgres::error::SqlState;
+use {
+    self::{
+        chain::End,
+        node::Node,
+        rows::Rows,
+        session::{Session, SessionError, within},
+    },
+    crate::postgres::maintenance::Maintenance,
+};
+pub use {
+    self::{
+        error::PostgresOpenError,
+        options::{DEFAULT_LEASE, DEFAULT_MAX_ATTEMPT, PostgresAddressError, PostgresOptions},
+        reader::PostgresReader,
+    },
+    crate::postgres::offline_approvals::PostgresOfflineApprovals,
+};
 
 /// A ledger in PostgreSQL. Any number of servers append to it, each through a value of its own, and
 /// all of them make one chain.
@@ -54,7 +58,7 @@ pub struct PostgresLedger {
     /// an attempt has failed.
     end: Option<End>,
     tail: Tail,
-    _caretaker: Caretaker,
+    _maintenance: Maintenance,
 }
 
 impl PostgresLedger {
@@ -66,14 +70,14 @@ impl PostgresLedger {
     /// [`PostgresOpenError`].
     pub fn open(options: &PostgresOptions) -> Result<Self, PostgresOpenError> {
         let node = Arc::new(Node::new(options.lease));
-        let (caretaker, end) = Caretaker::start(options.clone(), Arc::clone(&node))?;
+        let (maintenance, end) = Maintenance::start(options.clone(), Arc::clone(&node))?;
         Ok(Self {
             options: options.clone(),
             node,
             session: None,
             end: Some(end),
             tail: end.tail,
-            _caretaker: caretaker,
+            _maintenance: maintenance,
         })
     }
 
@@ -148,7 +152,7 @@ impl LedgerStore for PostgresLedger {
             }
             // It will be another one.
             *end = None;
-            caretaker::tidy(session, node, now_us).await
+            maintenance::tidy(session, node, now_us).await
         });
         let more = tidied.await.inspect_err(|_| self.session = None);
         more.map_err(|error| StoreError(Box::new(error)))

@@ -2,8 +2,8 @@
 
 mod calls;
 mod notes;
+mod scan;
 mod sums;
-mod whole;
 
 use super::{
     PostgresOpenError, PostgresOptions,
@@ -178,33 +178,33 @@ impl ReadLedger for PostgresReader {
     }
 
     fn extent(&mut self) -> Result<Extent, QueryError> {
-        self.ask_as_it_is(async |session| whole::extent(session).await)
+        self.ask_as_it_is(async |session| scan::extent(session).await)
     }
 
     fn groups(&mut self, from: u64) -> Result<Vec<StoredGroup>, QueryError> {
-        self.ask_as_it_is(async |session| whole::groups(session, from).await)
+        self.ask_as_it_is(async |session| scan::groups(session, from).await)
     }
 
     fn hash_after(&mut self, sequence: u64) -> Result<Option<Digest>, QueryError> {
-        self.ask_as_it_is(async |session| whole::hash_after(session, sequence).await)
+        self.ask_as_it_is(async |session| scan::hash_after(session, sequence).await)
     }
 
     fn indexed_calls(&mut self, from: u64) -> Result<Vec<IndexedCall>, QueryError> {
-        self.ask_as_it_is(async |session| whole::indexed_calls(session, from).await)
+        self.ask_as_it_is(async |session| scan::indexed_calls(session, from).await)
     }
 
     fn indexed_call(&mut self, call: CallId) -> Result<Option<IndexedCall>, QueryError> {
-        self.ask_as_it_is(async |session| whole::indexed_call(session, call).await)
+        self.ask_as_it_is(async |session| scan::indexed_call(session, call).await)
     }
     fn indexed_notes(&mut self, from: u64) -> Result<Vec<IndexedNote>, QueryError> {
-        self.ask_as_it_is(async |session| whole::indexed_notes(session, from).await)
+        self.ask_as_it_is(async |session| scan::indexed_notes(session, from).await)
     }
 
     fn keys_held(&mut self, from: Option<(&str, &str)>) -> Result<Vec<KeyHeld>, QueryError> {
-        self.ask_as_it_is(async |session| whole::keys_held(session, from).await)
+        self.ask_as_it_is(async |session| scan::keys_held(session, from).await)
     }
 
     fn approval_rows(&mut self, after: Option<ApprovalId>) -> Result<Vec<ApprovalRow>, QueryError> {
-        self.ask_as_it_is(async |session| whole::approval_rows(session, after).await)
+        self.ask_as_it_is(async |session| scan::approval_rows(session, after).await)
     }
 }

@@ -10,7 +10,7 @@ use crate::{
         id::CallId,
         operation::{Kept, KeyClaim},
     },
-    store::shelf::{KEEP_APPROVALS_US, KeyRow, KeyState, Shelf},
+    store::claims::{ClaimStore, KEEP_APPROVALS_US, KeyRow, KeyState},
 };
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
@@ -45,7 +45,7 @@ impl Rows<'_> {
     }
 }
 
-impl Shelf for Rows<'_> {
+impl ClaimStore for Rows<'_> {
     type Error = Error;
 
     async fn approval(&mut self, id: ApprovalId) -> Result<Option<Approval>, Error> {

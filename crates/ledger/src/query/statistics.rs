@@ -52,12 +52,12 @@ pub struct Statistics {
     /// what was asked for.
     pub since_us: u64,
     /// The numbers.
-    pub tally: Tally,
+    pub tally: Totals,
 }
 
 /// Calls in numbers. Two can be added; percentiles of their sum are right, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct Totals {
     /// Calls that have not ended.
     pub open: u64,
     /// Those that ran and succeeded.
@@ -164,7 +164,7 @@ fn add_counted(rows: &mut Vec<Statistics>, query: &StatisticsQuery<'_>, noted: &
             },
             capability: noted.subject.clone(),
             since_us,
-            tally: Tally::default(),
+            tally: Totals::default(),
         });
         rows.len() - 1
     });
@@ -186,7 +186,7 @@ const EXACT_US: u64 = 32;
 /// Halvings of a power of two: four make sixteenths.
 const FRACTION_BITS: u32 = 4;
 
-impl Tally {
+impl Totals {
     /// Calls, refused and open ones included.
     #[must_use]
     pub fn calls(&self) -> u64 {
@@ -293,7 +293,7 @@ impl Tally {
         out
     }
 
-    /// What [`Tally::encode`] wrote; `None` for anything else.
+    /// What [`Totals::encode`] wrote; `None` for anything else.
     pub(crate) fn decode(mut input: &[u8]) -> Option<Self> {
         let input = &mut input;
         if input.split_off_first()? != &TALLY_FORMAT {
@@ -465,7 +465,7 @@ mod tests {
 
     #[test]
     fn calls_are_counted_by_how_they_ended() {
-        let mut tally = Tally::default();
+        let mut tally = Totals::default();
         for (outcome, reason, duration_us) in [
             ("succeeded", None, 10),
             ("succeeded", None, 30),
@@ -524,14 +524,14 @@ mod tests {
 
         #[test]
         fn a_tally_is_read_back(calls in proptest::collection::vec((0_usize..4, "[a-z]{0,3}", any::<u32>(), any::<u64>()), 0..50)) {
-            let (mut whole, mut halves) = (Tally::default(), [Tally::default(), Tally::default()]);
+            let (mut whole, mut halves) = (Totals::default(), [Totals::default(), Totals::default()]);
             for (number, (outcome, reason, cost, duration)) in calls.iter().enumerate() {
                 let outcome = ["succeeded", "denied", "unknown", "cancelled"][*outcome];
                 for tally in [&mut whole, &mut halves[number % 2]] {
                     tally.add_ended(outcome, Some(reason), u64::from(*cost), *duration);
                 }
             }
-            prop_assert_eq!(Tally::decode(&whole.encode()), Some(whole.clone()));
+            prop_assert_eq!(Totals::decode(&whole.encode()), Some(whole.clone()));
             let [mut one, other] = halves;
             one.merge(&other);
             prop_assert_eq!(one, whole);
@@ -539,7 +539,7 @@ mod tests {
 
         #[test]
         fn no_bytes_are_too_strange(bytes: Vec<u8>) {
-            if let Some(tally) = Tally::decode(&bytes) {
+            if let Some(tally) = Totals::decode(&bytes) {
                 let _ = tally.durations.percentile(50);
             }
         }

@@ -8,11 +8,7 @@ use crate::{
         note::{Note, Noted},
         operation::{Operation, OperationOutcome},
     },
-    recorder::{
-        Durability, RecordError, RecorderOptions,
-        refusals::Refusals,
-        relay::{self, Waiter},
-    },
+    recorder::{Durability, RecordError, RecorderOptions, refusals::Refusals, wake, wake::Waiter},
     store::{Appended, Charge, Tail},
 };
 use std::{
@@ -180,7 +176,7 @@ struct Queue {
     /// have begun.
     unclaimed: usize,
     closed: bool,
-    /// Nothing may come any more but the last word of a witness.
+    /// Nothing may come any more but the last word of a hook.
     sealed: bool,
     /// Whether the writer sleeps and must be rung for.
     writer_sleeps: bool,
@@ -362,7 +358,7 @@ impl Shared {
         Ok(Ok(self.ring(queue)))
     }
 
-    /// Hands over what a witness has to say, if anything: however much is unwritten, for others
+    /// Hands over what a hook has to say, if anything: however much is unwritten, for others
     /// count on its being on record, and there is one for each group at most. It waits for the disk
     /// whatever the durability.
     pub(crate) fn push_noted(&self, note: Option<Noted>) -> bool {
@@ -378,7 +374,7 @@ impl Shared {
         true
     }
 
-    /// Lets nothing come any more but the last word of a witness. Tells whether that is so: it is
+    /// Lets nothing come any more but the last word of a hook. Tells whether that is so: it is
     /// not while there is something to be stored.
     pub(crate) fn seal(&self) -> bool {
         let mut queue = self.lock();
@@ -561,7 +557,7 @@ impl Shared {
         health.tail = Some(appended.tail);
         drop(queue);
         self.room.add_permits(room);
-        relay::wake(waiters);
+        wake::wake(waiters);
         recovered
     }
 
@@ -580,8 +576,8 @@ impl Shared {
         is_new
     }
 
-    /// The ledger is witnessed as it should be, or `error` is why not.
-    pub(crate) fn witnessed(&self, error: Option<String>) {
+    /// Notes why the ledger is not sealed as it should be, if it is not.
+    pub(crate) fn note_seal_error(&self, error: Option<String>) {
         self.lock().health.seal_error = error;
     }
 
@@ -611,7 +607,7 @@ impl Shared {
         waiters.append(&mut queue.filling.waiters);
         drop(queue);
         self.alarm.notify_waiters();
-        relay::wake(waiters);
+        wake::wake(waiters);
     }
 
     /// Lets no further call begin.

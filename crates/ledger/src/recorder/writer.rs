@@ -4,8 +4,8 @@ use crate::{
     record::id::CallId,
     recorder::{
         Durability,
+        commit_hook::CommitHook,
         queue::{Batch, Shared, Work},
-        witness::Witness,
     },
     store::{Group, LedgerStore},
 };
@@ -60,7 +60,7 @@ pub(crate) struct Ending {
 pub(crate) fn spawn(
     shared: Arc<Shared>,
     store: impl LedgerStore,
-    witness: Option<Box<dyn Witness>>,
+    hook: Option<Box<dyn CommitHook>>,
     ending: watch::Sender<Option<Ending>>,
 ) -> io::Result<()> {
     let (alive, ended) = mpsc::channel();
@@ -78,7 +78,7 @@ pub(crate) fn spawn(
                 Writer {
                     shared: &shared,
                     store: &mut store,
-                    witness,
+                    hook,
                     untold: true,
                 }
                 .run(),
@@ -123,8 +123,8 @@ impl Drop for StoppedGuard {
 struct Writer<'a, S> {
     shared: &'a Shared,
     store: &'a mut S,
-    witness: Option<Box<dyn Witness>>,
-    /// The witness has not been told yet that the ledger is being closed.
+    hook: Option<Box<dyn CommitHook>>,
+    /// The hook has not been told yet that the ledger is being closed.
     untold: bool,
 }
 
@@ -146,8 +146,8 @@ impl<S: LedgerStore> Writer<'_, S> {
                     };
                     (untidy, idle, last_count) = (true, IDLE, batch.count);
                     spare = batch.body;
-                    // What a witness said last stays the last, also of what tidying would add.
-                    let goes_on = self.untold || self.witness.is_none();
+                    // What a hook said last stays the last, also of what tidying would add.
+                    let goes_on = self.untold || self.hook.is_none();
                     if goes_on && TICK <= stored_at.duration_since(ticked) {
                         ticked = stored_at;
                         self.tick();
@@ -216,8 +216,8 @@ impl<S: LedgerStore> Writer<'_, S> {
                     if self.shared.stored(batch, appended, now - begun) {
                         tracing::info!("the ledger can be written again");
                     }
-                    if let Some(witness) = &mut self.witness {
-                        let note = witness.stored(tail, (self.shared.options.now)());
+                    if let Some(hook) = &mut self.hook {
+                        let note = hook.stored(tail, (self.shared.options.now)());
                         self.shared.push_noted(note);
                     }
                     return Ok(now);
@@ -244,10 +244,10 @@ impl<S: LedgerStore> Writer<'_, S> {
     fn tick(&mut self) {
         let now_us = (self.shared.options.now)();
         self.shared.flush_refusals(now_us, false);
-        if let Some(witness) = &mut self.witness {
+        if let Some(hook) = &mut self.hook {
             self.shared
-                .push_noted(witness.stored(self.store.tail(), now_us));
-            self.shared.witnessed(witness.trouble());
+                .push_noted(hook.stored(self.store.tail(), now_us));
+            self.shared.note_seal_error(hook.trouble());
         }
     }
 
@@ -260,10 +260,10 @@ impl<S: LedgerStore> Writer<'_, S> {
         if !self.shared.seal() {
             return true; // somebody has noted something meanwhile
         }
-        if let Some(witness) = &mut self.witness
+        if let Some(hook) = &mut self.hook
             && std::mem::take(&mut self.untold)
         {
-            let note = witness.closing(self.store.tail(), now_us);
+            let note = hook.closing(self.store.tail(), now_us);
             return self.shared.push_noted(note);
         }
         false
@@ -276,9 +276,9 @@ impl<S: LedgerStore> Writer<'_, S> {
             Ok(more) => {
                 let tail = self.store.tail();
                 if tail != before
-                    && let Some(witness) = &mut self.witness
+                    && let Some(hook) = &mut self.hook
                 {
-                    self.shared.push_noted(witness.stored(tail, now_us));
+                    self.shared.push_noted(hook.stored(tail, now_us));
                 }
                 if self.shared.tidied(None) {
                     tracing::info!("the ledger can be tidied again");

@@ -6,7 +6,7 @@ use crate::{
         id::CallId,
         operation::{Kept, KeyClaim},
     },
-    store::shelf::{KeyRow, KeyState, Shelf},
+    store::claims::{ClaimStore, KeyRow, KeyState},
 };
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use std::future::{Future, ready};
@@ -44,7 +44,7 @@ impl<'a> Rows<'a> {
                 OR EXISTS (SELECT 1 FROM idempotency_key
                     WHERE until_us <= ?1 AND state <> 'running')",
         )?;
-        let old_us = now_us.saturating_sub(crate::store::shelf::KEEP_APPROVALS_US);
+        let old_us = now_us.saturating_sub(crate::store::claims::KEEP_APPROVALS_US);
         select.query_row([signed(now_us), signed(old_us)], |row| row.get(0))
     }
 
@@ -82,7 +82,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-impl Shelf for Rows<'_> {
+impl ClaimStore for Rows<'_> {
     type Error = rusqlite::Error;
 
     fn approval(

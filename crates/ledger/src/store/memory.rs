@@ -6,8 +6,9 @@ use crate::{
         operation::OperationOutcome,
     },
     store::{
-        Appended, Group, LedgerStore, StoreError, Tail, entries,
-        shelf::{self, KeyRow, KeyState, Shelf},
+        Appended, Group, LedgerStore, StoreError, Tail, claims,
+        claims::{ClaimStore, KeyRow, KeyState},
+        entries,
     },
 };
 use std::{
@@ -91,7 +92,7 @@ impl State {
             return self.answer(outcomes);
         }
         self.push(group.body, group.count)?;
-        let applied = now(shelf::apply(&mut self.rows, group.operations));
+        let applied = now(claims::apply(&mut self.rows, group.operations));
         self.push(&applied.body, applied.count)?;
         self.groups += 1;
         self.last = Some((group.id, applied.outcomes.clone()));
@@ -131,7 +132,7 @@ impl LedgerStore for MemoryLedger {
         if state.failing {
             return Ok(false);
         }
-        let (applied, more) = now(shelf::tidy(&mut state.rows, now_us));
+        let (applied, more) = now(claims::tidy(&mut state.rows, now_us));
         state.push(&applied.body, applied.count)?;
         Ok(more)
     }
@@ -139,10 +140,10 @@ impl LedgerStore for MemoryLedger {
 
 /// The output of a future that never waits, as those over rows in memory.
 fn now<T>(future: impl Future<Output = Result<T, Infallible>>) -> T {
-    shelf::at_once(future).unwrap_or_else(|never| match never {})
+    claims::at_once(future).unwrap_or_else(|never| match never {})
 }
 
-impl Shelf for Rows {
+impl ClaimStore for Rows {
     type Error = Infallible;
 
     fn approval(

@@ -8,7 +8,7 @@ use crate::{
         id::CallId,
         note::{NoteKind, Noted},
     },
-    store::shelf::KEEP_APPROVALS_US,
+    store::claims::KEEP_APPROVALS_US,
 };
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};

@@ -213,8 +213,8 @@ impl OpenEntry<'_> {
             }
             match KeyEnd::of(outcome) {
                 KeyEnd::Keep(answer) => open.finish_keeping(end, Some(&answer)),
-                KeyEnd::Free => open.finish_freeing(end),
-                KeyEnd::Unknown => open.finish_unsure(end),
+                KeyEnd::Free => open.finish_release_key(end),
+                KeyEnd::Unknown => open.finish_unknown(end),
             }
         };
         Some(match outcome {

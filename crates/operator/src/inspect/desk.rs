@@ -1,6 +1,6 @@
 //! Where approvals are decided.
 
-use ledger::{Approval, ApprovalDesk, ApprovalId, PostgresDesk, Verdict};
+use ledger::{Approval, ApprovalId, OfflineApprovals, PostgresOfflineApprovals, Verdict};
 
 use config::Config;
 use server::Failure;
@@ -15,10 +15,10 @@ pub(super) fn decide(
     Ok(match database(config)? {
         Some(url) => {
             let options = database_options(config, &url)?;
-            PostgresDesk::open(&options)?.decide(approval, verdict)?
+            PostgresOfflineApprovals::open(&options)?.decide(approval, verdict)?
         }
         None => {
-            let mut desk = ApprovalDesk::open(&config.ledger.path)?;
+            let mut desk = OfflineApprovals::open(&config.ledger.path)?;
             desk.decide(approval, verdict)?
         }
     })

@@ -6,7 +6,7 @@ use super::super::{
 use crate::{
     query::{
         Counts, QueryError, Usage,
-        statistics::{Bucket, DAY_US, Statistics, StatisticsQuery, Tally},
+        statistics::{Bucket, DAY_US, Statistics, StatisticsQuery, Totals},
     },
     record::entry::Kind,
 };
@@ -95,7 +95,7 @@ pub(super) async fn statistics(
             ],
         )
         .await?;
-    let mut tallies: BTreeMap<(String, String, String, u64), Tally> = BTreeMap::new();
+    let mut tallies: BTreeMap<(String, String, String, u64), Totals> = BTreeMap::new();
     for row in &rows {
         let since_us = match query.bucket {
             Bucket::Day => number(row, 3)? * DAY_US,
@@ -135,7 +135,7 @@ pub(super) async fn statistics(
 }
 
 /// Counts calls that ended alike.
-fn add(tally: &mut Tally, outcome: &str, reason: String, duration_us: u64, calls: u64) {
+fn add(tally: &mut Totals, outcome: &str, reason: String, duration_us: u64, calls: u64) {
     let ran = match outcome {
         "succeeded" => &mut tally.succeeded,
         "failed" => &mut tally.failed,

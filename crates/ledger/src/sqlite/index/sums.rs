@@ -2,7 +2,7 @@
 
 use super::{MAX_INDEXED, rows::reason};
 use crate::{
-    query::statistics::{Tally, day_of, month_of},
+    query::statistics::{Totals, day_of, month_of},
     record::entry::{Ended, Outcome},
 };
 use rusqlite::{Connection, OptionalExtension, params};
@@ -16,7 +16,7 @@ type Of = (String, String, String);
 
 /// What is to be added: by day, principal, kind and capability.
 #[derive(Debug, Default)]
-pub(super) struct Sums(BTreeMap<(i64, Of), (Tally, Used)>);
+pub(super) struct Sums(BTreeMap<(i64, Of), (Totals, Used)>);
 
 /// What calls used that ended and were not refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Sums {
         used.add_ended(started_us, outcome, cost_micros);
     }
 
-    fn entry(&mut self, started_us: u64, of: Of) -> &mut (Tally, Used) {
+    fn entry(&mut self, started_us: u64, of: Of) -> &mut (Totals, Used) {
         let day = day_of(started_us) as i64;
         self.0.entry((day, of)).or_default()
     }
@@ -91,7 +91,7 @@ pub(super) fn add_up(connection: &Connection, sums: Sums) -> rusqlite::Result<()
         if let Some((stored_used, stored)) = stored {
             used.add(stored_used);
             // A sum that is damaged is overwritten here and then found by verification.
-            if let Some(stored) = Tally::decode(&stored) {
+            if let Some(stored) = Totals::decode(&stored) {
                 tally.merge(&stored);
             }
         }
@@ -126,7 +126,7 @@ fn fold(connection: &Connection, from: i64, until: i64) -> rusqlite::Result<()> 
     let mut rows = select.query([from, until])?;
     while let Some(row) = rows.next()? {
         let text = |index| row.get_ref(index)?.as_str().map_err(rusqlite::Error::from);
-        if let Some(tally) = Tally::decode(row.get_ref(4)?.as_blob()?) {
+        if let Some(tally) = Totals::decode(row.get_ref(4)?.as_blob()?) {
             add_to_month(
                 connection,
                 row.get(0)?,
@@ -145,7 +145,7 @@ fn add_to_month(
     connection: &Connection,
     day: i64,
     [principal, kind, capability]: [&str; 3],
-    tally: &Tally,
+    tally: &Totals,
 ) -> rusqlite::Result<()> {
     let month = month_of(day.unsigned_abs()) as i64;
     let stored: Option<Vec<u8>> = connection
@@ -159,7 +159,7 @@ fn add_to_month(
         .optional()?;
     let mut sum = stored
         .as_deref()
-        .and_then(Tally::decode)
+        .and_then(Totals::decode)
         .unwrap_or_default();
     sum.merge(tally);
     connection

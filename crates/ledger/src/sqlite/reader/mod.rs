@@ -2,9 +2,9 @@
 
 mod calls;
 mod notes;
+mod scan;
 mod sums;
 mod tail;
-mod whole;
 
 use crate::{
     query::{
@@ -134,50 +134,50 @@ impl ReadLedger for LedgerReader {
     }
 
     fn extent(&mut self) -> Result<Extent, QueryError> {
-        whole::extent(&self.connection, self.tail)
+        scan::extent(&self.connection, self.tail)
     }
 
     fn groups(&mut self, from: u64) -> Result<Vec<StoredGroup>, QueryError> {
-        whole::groups(&self.connection, from)
+        scan::groups(&self.connection, from)
     }
 
     fn hash_after(&mut self, sequence: u64) -> Result<Option<Digest>, QueryError> {
-        whole::hash_after(&self.connection, sequence)
+        scan::hash_after(&self.connection, sequence)
     }
 
     fn indexed_calls(&mut self, from: u64) -> Result<Vec<IndexedCall>, QueryError> {
         if self.tail.hides_index {
             return Ok(Vec::new());
         }
-        whole::indexed_calls(&self.connection, from)
+        scan::indexed_calls(&self.connection, from)
     }
 
     fn indexed_call(&mut self, call: CallId) -> Result<Option<IndexedCall>, QueryError> {
         if self.tail.hides_index {
             return Ok(None);
         }
-        whole::indexed_call(&self.connection, call)
+        scan::indexed_call(&self.connection, call)
     }
 
     fn indexed_notes(&mut self, from: u64) -> Result<Vec<IndexedNote>, QueryError> {
         if self.tail.hides_index {
             return Ok(Vec::new());
         }
-        whole::indexed_notes(&self.connection, from)
+        scan::indexed_notes(&self.connection, from)
     }
 
     fn approval_rows(&mut self, after: Option<ApprovalId>) -> Result<Vec<ApprovalRow>, QueryError> {
         if !self.has_approvals {
             return Ok(Vec::new());
         }
-        whole::approval_rows(&self.connection, after)
+        scan::approval_rows(&self.connection, after)
     }
 
     fn keys_held(&mut self, from: Option<(&str, &str)>) -> Result<Vec<KeyHeld>, QueryError> {
         if !self.has_approvals {
             return Ok(Vec::new());
         }
-        whole::keys_held(&self.connection, from)
+        scan::keys_held(&self.connection, from)
     }
 
     fn differing_sums(&mut self) -> Result<Option<&'static str>, QueryError> {

@@ -3,7 +3,7 @@ use crate::{
     query::{
         Counts, QueryError, Usage,
         statistics::{
-            Bucket, DAY_US, Statistics, StatisticsQuery, Tally, day_of, first_day, month_of,
+            Bucket, DAY_US, Statistics, StatisticsQuery, Totals, day_of, first_day, month_of,
         },
     },
     record::entry::Kind,
@@ -106,12 +106,12 @@ type Key = (String, String, String, u64);
 /// Adds up calls by what was asked for.
 struct Sums<'a> {
     query: &'a StatisticsQuery<'a>,
-    tallies: BTreeMap<Key, Tally>,
+    tallies: BTreeMap<Key, Totals>,
 }
 
 impl Sums<'_> {
     /// The tally for the principal, kind and capability in the first columns, and this time.
-    fn of(&mut self, row: &Row<'_>, at_us: u64) -> rusqlite::Result<&mut Tally> {
+    fn of(&mut self, row: &Row<'_>, at_us: u64) -> rusqlite::Result<&mut Totals> {
         let since_us = match self.query.bucket {
             Bucket::Day => day_of(at_us) * DAY_US,
             Bucket::Whole => self.query.since_us,
@@ -191,7 +191,7 @@ impl Sums<'_> {
         let mut rows = select.query(params_from_iter(values))?;
         while let Some(row) = rows.next()? {
             let bytes = row.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?;
-            let stored = Tally::decode(bytes).ok_or_else(damaged)?;
+            let stored = Totals::decode(bytes).ok_or_else(damaged)?;
             // Where there is one stretch only, it does not matter where in it this is.
             let begins = row.get::<_, i64>(3)?.unsigned_abs();
             self.of(row, begins.saturating_mul(DAY_US))?.merge(&stored);
@@ -329,7 +329,7 @@ fn month_agrees(snapshot: &Transaction<'_>, month: i64) -> Result<bool, QueryErr
     let mut days = select.query([signed(first_day(known)), signed(first_day(known + 1))])?;
     let mut day = days.next()?;
     while let Some(row) = stored.next()? {
-        let mut sum: Option<Tally> = None;
+        let mut sum: Option<Totals> = None;
         while let Some(of_day) = day {
             let same = (0..3).try_fold(true, |same, index| {
                 Ok::<_, QueryError>(same && of_day.get_ref(index)? == row.get_ref(index)?)
@@ -341,7 +341,7 @@ fn month_agrees(snapshot: &Transaction<'_>, month: i64) -> Result<bool, QueryErr
                 .get_ref(3)?
                 .as_blob()
                 .map_err(rusqlite::Error::from)?;
-            let Some(tally) = Tally::decode(bytes) else {
+            let Some(tally) = Totals::decode(bytes) else {
                 return Ok(false);
             };
             sum.get_or_insert_default().merge(&tally);
@@ -378,7 +378,7 @@ fn day_agrees(snapshot: &Transaction<'_>, day: i64) -> Result<bool, QueryError> 
     )?;
     let mut stored = select.query([day])?;
     // Takes the next sum that is stored, and tells whether it is this one.
-    let mut is_next = |key: &Of, (tally, used): &(Tally, Used)| {
+    let mut is_next = |key: &Of, (tally, used): &(Totals, Used)| {
         Ok::<_, QueryError>(match stored.next()? {
             None => false,
             Some(row) => {
@@ -399,7 +399,7 @@ fn day_agrees(snapshot: &Transaction<'_>, day: i64) -> Result<bool, QueryError> 
     )?;
     let from_us = day.saturating_mul(DAY_US as i64);
     let mut rows = select.query(params![from_us, from_us.saturating_add(DAY_US as i64)])?;
-    let mut sum: Option<(Of, (Tally, Used))> = None;
+    let mut sum: Option<(Of, (Totals, Used))> = None;
     while let Some(row) = rows.next()? {
         let text = |index| row.get_ref(index)?.as_str().map_err(rusqlite::Error::from);
         let number =

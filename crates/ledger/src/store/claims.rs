@@ -20,7 +20,7 @@ pub(crate) const MAX_TIDY_ROWS: usize = 64;
 pub(crate) const KEEP_APPROVALS_US: u64 = 30 * 24 * 60 * 60 * 1_000_000;
 
 /// Approvals and keys, within the transaction of a group.
-pub(crate) trait Shelf {
+pub(crate) trait ClaimStore {
     type Error;
 
     /// The approval of this name.
@@ -153,8 +153,8 @@ impl Applied {
 }
 
 /// Carries operations out in order, within one transaction.
-pub(crate) async fn apply<S: Shelf>(
-    shelf: &mut S,
+pub(crate) async fn apply<S: ClaimStore>(
+    store: &mut S,
     operations: &[Operation],
 ) -> Result<Applied, S::Error> {
     let mut applied = Applied::default();
@@ -165,10 +165,10 @@ pub(crate) async fn apply<S: Shelf>(
         )
     }) {
         // What another process has decided comes on record before anything is built upon it.
-        while note_decisions(shelf, &mut applied).await? {}
+        while note_decisions(store, &mut applied).await? {}
     }
     for operation in operations {
-        let outcome = one(shelf, operation, &mut applied).await?;
+        let outcome = one(store, operation, &mut applied).await?;
         applied.outcomes.push(outcome);
     }
     Ok(applied)
@@ -176,20 +176,20 @@ pub(crate) async fn apply<S: Shelf>(
 
 /// Puts on record what other processes have decided and what has expired, and removes what is old,
 /// a few rows at a time. Tells whether there may be more.
-pub(crate) async fn tidy<S: Shelf>(
-    shelf: &mut S,
+pub(crate) async fn tidy<S: ClaimStore>(
+    store: &mut S,
     now_us: u64,
 ) -> Result<(Applied, bool), S::Error> {
     let mut applied = Applied::default();
-    let mut more = note_decisions(shelf, &mut applied).await?;
-    let expired = shelf.expired(now_us, MAX_TIDY_ROWS).await?;
+    let mut more = note_decisions(store, &mut applied).await?;
+    let expired = store.expired(now_us, MAX_TIDY_ROWS).await?;
     more |= expired.len() == MAX_TIDY_ROWS;
     for mut approval in expired {
         approval.state = ApprovalState::Expired;
-        shelf.put_approval(&approval, true).await?;
+        store.put_approval(&approval, true).await?;
         applied.note(&approval, NoteKind::APPROVAL_EXPIRED, now_us);
     }
-    shelf
+    store
         .remove_old(now_us.saturating_sub(KEEP_APPROVALS_US), now_us)
         .await?;
     Ok((applied, more))
@@ -200,53 +200,56 @@ pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
     let mut context = Context::from_waker(Waker::noop());
     match pin!(future).poll(&mut context) {
         Poll::Ready(output) => output,
-        Poll::Pending => unreachable!("a shelf that is here keeps nobody waiting"),
+        Poll::Pending => unreachable!("a store in memory never waits"),
     }
 }
 
-async fn note_decisions<S: Shelf>(shelf: &mut S, applied: &mut Applied) -> Result<bool, S::Error> {
-    let unnoted = shelf.unnoted(MAX_TIDY_ROWS).await?;
+async fn note_decisions<S: ClaimStore>(
+    store: &mut S,
+    applied: &mut Applied,
+) -> Result<bool, S::Error> {
+    let unnoted = store.unnoted(MAX_TIDY_ROWS).await?;
     for approval in &unnoted {
-        shelf.put_approval(approval, true).await?;
+        store.put_approval(approval, true).await?;
         applied.note_last_verdict(approval);
     }
     Ok(unnoted.len() == MAX_TIDY_ROWS)
 }
 
-async fn one<S: Shelf>(
-    shelf: &mut S,
+async fn one<S: ClaimStore>(
+    store: &mut S,
     operation: &Operation,
     applied: &mut Applied,
 ) -> Result<OperationOutcome, S::Error> {
     match operation {
         Operation::RequestApproval { approval, bounds } => {
             let now_us = approval.requested_us;
-            if let Some(live) = shelf.live_approval(approval, now_us).await? {
+            if let Some(live) = store.live_approval(approval, now_us).await? {
                 return Ok(OperationOutcome::Approval(Box::new(live)));
             }
             if MAX_ARGUMENTS_BYTES < approval.arguments.len() {
                 let problem = ApprovalProblem::TooLarge;
                 return Ok(OperationOutcome::ApprovalRefused(problem));
             }
-            let (of_principal, of_all) = shelf.pending(&approval.principal, now_us).await?;
+            let (of_principal, of_all) = store.pending(&approval.principal, now_us).await?;
             if bounds.per_principal <= of_principal || bounds.total <= of_all {
                 let problem = ApprovalProblem::TooManyPending;
                 return Ok(OperationOutcome::ApprovalRefused(problem));
             }
             let mut made = Approval::from(approval.clone());
             shorten(&mut made);
-            shelf.put_approval(&made, true).await?;
+            store.put_approval(&made, true).await?;
             applied.note(&made, NoteKind::APPROVAL_REQUESTED, now_us);
             Ok(OperationOutcome::Approval(Box::new(made)))
         }
         Operation::DecideApproval { approval, verdict } => {
-            let Some(mut found) = shelf.approval(*approval).await? else {
+            let Some(mut found) = store.approval(*approval).await? else {
                 return Ok(OperationOutcome::ApprovalRefused(ApprovalProblem::Missing));
             };
             if let Err(problem) = found.decide(verdict) {
                 return Ok(OperationOutcome::ApprovalRefused(problem));
             }
-            shelf.put_approval(&found, true).await?;
+            store.put_approval(&found, true).await?;
             applied.note_last_verdict(&found);
             Ok(OperationOutcome::Approval(Box::new(found)))
         }
@@ -257,13 +260,13 @@ async fn one<S: Shelf>(
             refusal_code,
         } => {
             for claim in claims {
-                if let Some(refusal) = refused(shelf, claim, *at_us).await? {
+                if let Some(refusal) = refused(store, claim, *at_us).await? {
                     applied.denied(*call, &refusal, *refusal_code);
                     return Ok(OperationOutcome::ClaimRefused(refusal));
                 }
             }
             for claim in claims {
-                take(shelf, claim, *call, *at_us).await?;
+                take(store, claim, *call, *at_us).await?;
             }
             Ok(OperationOutcome::Claimed)
         }
@@ -272,10 +275,10 @@ async fn one<S: Shelf>(
             outcome,
             result,
         } => {
-            keep(shelf, *call, outcome, result.as_deref()).await?;
+            keep(store, *call, outcome, result.as_deref()).await?;
             Ok(OperationOutcome::Kept)
         }
-        Operation::FindKey(claim) => Ok(OperationOutcome::Key(key_refused(shelf, claim).await?)),
+        Operation::FindKey(claim) => Ok(OperationOutcome::Key(key_refused(store, claim).await?)),
     }
 }
 
@@ -292,28 +295,28 @@ fn shorten(approval: &mut Approval) {
 }
 
 /// Why a claim cannot be had, if it cannot.
-async fn refused<S: Shelf>(
-    shelf: &mut S,
+async fn refused<S: ClaimStore>(
+    store: &mut S,
     claim: &Claim,
     at_us: u64,
 ) -> Result<Option<ClaimRefusal>, S::Error> {
     match claim {
         Claim::Approval { approval, binding } => {
-            let problem = match shelf.approval(*approval).await? {
+            let problem = match store.approval(*approval).await? {
                 Some(found) => found.check_use(*binding, at_us).err(),
                 None => Some(ApprovalProblem::Missing),
             };
             Ok(problem.map(ClaimRefusal::Approval))
         }
-        Claim::Key(claim) => key_refused(shelf, claim).await,
+        Claim::Key(claim) => key_refused(store, claim).await,
     }
 }
 
-async fn key_refused<S: Shelf>(
-    shelf: &mut S,
+async fn key_refused<S: ClaimStore>(
+    store: &mut S,
     claim: &KeyClaim,
 ) -> Result<Option<ClaimRefusal>, S::Error> {
-    let Some(row) = shelf.key(&claim.principal, &claim.key).await? else {
+    let Some(row) = store.key(&claim.principal, &claim.key).await? else {
         return Ok(None);
     };
     // A call that runs for longer than its key is remembered runs all the same.
@@ -332,36 +335,36 @@ async fn key_refused<S: Shelf>(
 }
 
 /// Takes what has been found to be free.
-async fn take<S: Shelf>(
-    shelf: &mut S,
+async fn take<S: ClaimStore>(
+    store: &mut S,
     claim: &Claim,
     call: CallId,
     at_us: u64,
 ) -> Result<(), S::Error> {
     match claim {
         Claim::Approval { approval, .. } => {
-            if let Some(mut found) = shelf.approval(*approval).await? {
+            if let Some(mut found) = store.approval(*approval).await? {
                 found.use_up(call, at_us);
-                shelf.put_approval(&found, true).await?;
+                store.put_approval(&found, true).await?;
             }
         }
         Claim::Key(claim) => {
             let mut claim = claim.clone();
             claim.call = call;
             let state = KeyState::Running;
-            shelf.put_key(&KeyRow { claim, state }).await?;
+            store.put_key(&KeyRow { claim, state }).await?;
         }
     }
     Ok(())
 }
 
-async fn keep<S: Shelf>(
-    shelf: &mut S,
+async fn keep<S: ClaimStore>(
+    store: &mut S,
     call: CallId,
     outcome: &Outcome<()>,
     result: Option<&str>,
 ) -> Result<(), S::Error> {
-    let Some(mut row) = shelf.key_of(call).await? else {
+    let Some(mut row) = store.key_of(call).await? else {
         return Ok(());
     };
     let kept = |succeeded| {
@@ -376,11 +379,11 @@ async fn keep<S: Shelf>(
         Outcome::Failed => kept(false),
         // It never ran: the next one with this key may.
         Outcome::Denied { .. } | Outcome::Invalid => {
-            return shelf.remove_key(&row.claim.principal, &row.claim.key).await;
+            return store.remove_key(&row.claim.principal, &row.claim.key).await;
         }
         Outcome::TimedOut | Outcome::Cancelled | Outcome::Abandoned | Outcome::Unknown => {
             KeyState::Unknown
         }
     };
-    shelf.put_key(&row).await
+    store.put_key(&row).await
 }

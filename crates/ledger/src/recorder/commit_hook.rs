@@ -2,7 +2,7 @@ use crate::{record::note::Noted, store::Tail};
 
 /// Sees what has been stored, on the thread that stores it, and may have something to add, such as
 /// a signed checkpoint. It must not take long: nothing is stored meanwhile.
-pub trait Witness: Send + 'static {
+pub trait CommitHook: Send + 'static {
     /// The ledger has been opened and ends here, and nothing has been written yet. What this gives
     /// is stored before anything else.
     fn opening(&mut self, tail: Tail, now_us: u64) -> Option<Noted> {
@@ -19,7 +19,7 @@ pub trait Witness: Send + 'static {
     /// gives is stored last; it is asked once.
     fn closing(&mut self, tail: Tail, now_us: u64) -> Option<Noted>;
 
-    /// The reason why the ledger is not witnessed as it should be at present, for
+    /// The reason why the ledger is not sealed as it should be at present, for
     /// [`crate::recorder::queue::Health::seal_error`]. It is asked about once a second.
     fn trouble(&self) -> Option<String> {
         None

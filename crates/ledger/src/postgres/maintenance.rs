@@ -16,7 +16,7 @@ use crate::{
         id::CallId,
         operation::Operation,
     },
-    store::shelf::{self, Applied},
+    store::{claims, claims::Applied},
 };
 use std::{
     sync::{Arc, mpsc},
@@ -35,12 +35,12 @@ const MAX_ENDED: i64 = 256;
 /// A thread with a connection of its own: neither a long wait to append nor much to index must
 /// keep a node from saying that it lives.
 #[derive(Debug)]
-pub(super) struct Caretaker {
+pub(super) struct Maintenance {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-impl Caretaker {
+impl Maintenance {
     /// Opens the ledger, registers the node, and goes on taking care. Tells where the ledger ends.
     pub(super) fn start(
         options: PostgresOptions,
@@ -68,7 +68,7 @@ impl Caretaker {
                 });
             })
             .map_err(PostgresOpenError::Thread)?;
-        let caretaker = Self {
+        let maintenance = Self {
             stop: Some(stop),
             thread: Some(thread),
         };
@@ -77,11 +77,11 @@ impl Caretaker {
                 "it has ended",
             )))
         })?;
-        Ok((caretaker, end))
+        Ok((maintenance, end))
     }
 }
 
-impl Drop for Caretaker {
+impl Drop for Maintenance {
     /// Waits until the node has said that it ends, or that has taken too long.
     fn drop(&mut self) {
         drop(self.stop.take());
@@ -297,7 +297,7 @@ async fn end_calls_of_the_dead(session: &mut Session, node: &Node) -> Result<boo
             result: None,
         });
     }
-    let applied = shelf::apply(&mut Rows(session), &operations).await?;
+    let applied = claims::apply(&mut Rows(session), &operations).await?;
     let count = open.len() as u64 + applied.count;
     body.extend(applied.body);
     // One that is itself taken for dead may say so of others: it begins nothing.
@@ -324,7 +324,7 @@ pub(super) async fn tidy(
         return Ok(false);
     }
     let Locked { end, .. } = chain::lock(session, node.id(), false).await?;
-    let (Applied { body, count, .. }, more) = shelf::tidy(&mut Rows(session), now_us).await?;
+    let (Applied { body, count, .. }, more) = claims::tidy(&mut Rows(session), now_us).await?;
     chain::write(session, node.id(), Uuid::new_v4(), (&body, count), end).await?;
     Ok(more)
 }

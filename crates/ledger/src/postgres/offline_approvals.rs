@@ -13,21 +13,21 @@ use crate::{
         approval::{Approval, ApprovalId, Verdict},
         operation::{Operation, OperationOutcome},
     },
-    sqlite::desk::DeskError,
-    store::shelf::{self, Applied},
+    sqlite::offline_approvals::OfflineApprovalsError,
+    store::{claims, claims::Applied},
 };
 use uuid::Uuid;
 
 /// Decides approvals in a ledger in PostgreSQL, beside the servers that write to it, and puts the
 /// decision on record in the same transaction. It blocks, and may be used inside of a runtime.
 #[derive(Debug)]
-pub struct PostgresDesk {
+pub struct PostgresOfflineApprovals {
     blocking: Blocking,
     options: PostgresOptions,
     session: Option<Session>,
 }
 
-impl PostgresDesk {
+impl PostgresOfflineApprovals {
     /// Opens the ledger in this database.
     ///
     /// # Errors
@@ -52,12 +52,12 @@ impl PostgresDesk {
     ///
     /// # Errors
     ///
-    /// [`DeskError`]: it stays as it was, or, if the database did not answer, nobody can say.
+    /// [`OfflineApprovalsError`]: it stays as it was, or, if the database did not answer, nobody can say.
     pub fn decide(
         &mut self,
         approval: ApprovalId,
         verdict: &Verdict,
-    ) -> Result<Approval, DeskError> {
+    ) -> Result<Approval, OfflineApprovalsError> {
         let operation = Operation::DecideApproval {
             approval,
             verdict: verdict.clone(),
@@ -77,12 +77,14 @@ impl PostgresDesk {
         match decided {
             Ok(Some(OperationOutcome::Approval(approval))) => Ok(*approval),
             Ok(Some(OperationOutcome::ApprovalRefused(problem))) => {
-                Err(DeskError::Refused(problem))
+                Err(OfflineApprovalsError::Refused(problem))
             }
-            Ok(_) => Err(DeskError::Store("the decision came to nothing".into())),
+            Ok(_) => Err(OfflineApprovalsError::Store(
+                "the decision came to nothing".into(),
+            )),
             Err(error) => {
                 self.session = None;
-                Err(DeskError::Store(Box::new(error)))
+                Err(OfflineApprovalsError::Store(Box::new(error)))
             }
         }
     }
@@ -97,7 +99,7 @@ async fn carry_out(
         mut outcomes,
         body,
         count,
-    } = shelf::apply(&mut Rows(session), &[operation]).await?;
+    } = claims::apply(&mut Rows(session), &[operation]).await?;
     chain::write(session, Uuid::nil(), Uuid::new_v4(), (&body, count), end).await?;
     Ok(outcomes.pop())
 }

@@ -6,7 +6,7 @@ use crate::{
         rows::Rows,
         schema::{OpenError, open_to_decide},
     },
-    store::shelf::{Shelf, at_once},
+    store::claims::{ClaimStore, at_once},
 };
 use rusqlite::{Connection, TransactionBehavior};
 use std::{error::Error, path::Path};
@@ -14,13 +14,13 @@ use std::{error::Error, path::Path};
 /// Decides approvals in a ledger file that a server may be writing to. The server sees a decision
 /// at the next use, and puts it on record.
 #[derive(Debug)]
-pub struct ApprovalDesk {
+pub struct OfflineApprovals {
     connection: Connection,
 }
 
 /// An approval was not decided.
 #[derive(Debug, thiserror::Error)]
-pub enum DeskError {
+pub enum OfflineApprovalsError {
     /// It cannot be.
     #[error("{0}")]
     Refused(ApprovalProblem),
@@ -29,13 +29,13 @@ pub enum DeskError {
     Store(#[source] Box<dyn Error + Send + Sync>),
 }
 
-impl From<rusqlite::Error> for DeskError {
+impl From<rusqlite::Error> for OfflineApprovalsError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Store(Box::new(error))
     }
 }
 
-impl ApprovalDesk {
+impl OfflineApprovals {
     /// Opens the ledger at `path`, which must exist.
     ///
     /// # Errors
@@ -50,19 +50,21 @@ impl ApprovalDesk {
     ///
     /// # Errors
     ///
-    /// [`DeskError`]: it stays as it was.
+    /// [`OfflineApprovalsError`]: it stays as it was.
     pub fn decide(
         &mut self,
         approval: ApprovalId,
         verdict: &Verdict,
-    ) -> Result<Approval, DeskError> {
+    ) -> Result<Approval, OfflineApprovalsError> {
         let transaction = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut rows = Rows::new(&transaction);
         let mut found = at_once(rows.approval(approval))?
-            .ok_or(DeskError::Refused(ApprovalProblem::Missing))?;
-        found.decide(verdict).map_err(DeskError::Refused)?;
+            .ok_or(OfflineApprovalsError::Refused(ApprovalProblem::Missing))?;
+        found
+            .decide(verdict)
+            .map_err(OfflineApprovalsError::Refused)?;
         at_once(rows.put_approval(&found, false))?;
         transaction.commit()?;
         Ok(found)
