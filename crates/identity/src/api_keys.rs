@@ -1,5 +1,5 @@
 use crate::{
-    Identity, Kept, KeyFileError, KeyRecord, Means, Rejection,
+    Identity, KeyFileError, KeyRecord, Means, Rejection, Revocation,
     api_key::{are_equal, digest_of, from_hexadecimal, parts},
     key_file, key_record,
 };
@@ -69,7 +69,7 @@ impl ApiKeys {
     /// Reads the file again, and says what has changed. It is read where this is called, which takes
     /// as long as the disk does.
     ///
-    /// [`Identity::kept`] of who has come with a key hears when that key is revoked, or removed, or has
+    /// [`Identity::revocation`] of who has come with a key hears when that key is revoked, or removed, or has
     /// another principal or other roles; and until when it is good, if that is what has changed.
     ///
     /// # Errors
@@ -153,7 +153,7 @@ impl HeldKey {
                 id: record.id.as_str().into(),
             },
             expires: record.expires.as_deref().and_then(key_record::time),
-            kept: None,
+            revocation: None,
         };
         let is_as_before = |old: &&Self| {
             old.digest == digest
@@ -167,13 +167,13 @@ impl HeldKey {
                 identity: known,
                 ..
             }) => {
-                identity.kept.clone_from(&known.kept);
+                identity.revocation.clone_from(&known.revocation);
                 keeper.send_replace(identity.expires);
                 Some(Arc::clone(keeper))
             }
             _ => {
-                let (keeper, kept) = Kept::until(identity.expires);
-                identity.kept = Some(kept);
+                let (keeper, revocation) = Revocation::until(identity.expires);
+                identity.revocation = Some(revocation);
                 Some(Arc::new(keeper))
             }
         };

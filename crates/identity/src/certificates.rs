@@ -90,7 +90,7 @@ impl Certificates {
             roles: roles.into(),
             means: Means::Certificate,
             expires: Some(ends),
-            kept: None,
+            revocation: None,
         })
     }
 

@@ -56,7 +56,7 @@ pub(crate) fn identity(
             issuer: Arc::clone(&options.name),
         },
         expires: Some(expires),
-        kept: None,
+        revocation: None,
     })
 }
 

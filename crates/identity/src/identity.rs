@@ -19,15 +19,15 @@ pub struct Identity {
     pub means: Means,
     /// When the proof ends; `None` if it does not.
     pub expires: Option<SystemTime>,
-    /// Says when it is taken back; `None` if nobody would hear of that.
-    pub kept: Option<Kept>,
+    /// Signal of the revocation; `None` for a proof that cannot be revoked while it is used.
+    pub revocation: Option<Revocation>,
 }
 
-/// Follows what becomes of a proof after it was shown.
+/// Expiry of a proof that may be revoked before.
 #[derive(Clone, Debug)]
-pub struct Kept(Arc<[watch::Receiver<Option<SystemTime>>]>);
+pub struct Revocation(Arc<[watch::Receiver<Option<SystemTime>>]>);
 
-impl Kept {
+impl Revocation {
     /// One, and who says when it ends: by a time, or at once by being dropped.
     pub(crate) fn until(end: Option<SystemTime>) -> (watch::Sender<Option<SystemTime>>, Self) {
         let (keeper, kept) = watch::channel(end);
@@ -43,13 +43,13 @@ impl Kept {
 }
 
 /// Two are the same if they follow the same proof.
-impl PartialEq for Kept {
+impl PartialEq for Revocation {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for Kept {}
+impl Eq for Revocation {}
 
 /// What proved an identity.
 #[derive(Clone, Debug, PartialEq, Eq)]

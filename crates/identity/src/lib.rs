@@ -57,7 +57,7 @@ pub use crate::{
     certificates::{CertificateName, CertificateOptions, Certificates},
     challenge::{Challenge, ResourceMetadata, canonical_resource},
     counts::Counts,
-    identity::{Identity, Kept, MAX_PRINCIPAL, Means, Rejection},
+    identity::{Identity, MAX_PRINCIPAL, Means, Rejection, Revocation},
     issuer::{Algorithm, IssuerOptions, KeySource, UnknownAlgorithm},
     issuers::{BadIssuers, FetchKeys, Fetched, IssuerHealth, Issuers},
     key_file::{KeyFile, KeyFileError, MadeKey, NewKey},

@@ -80,7 +80,7 @@ mod tests {
             roles: Vec::new().into(),
             means: Means::Certificate,
             expires: None,
-            kept: None,
+            revocation: None,
         });
         let known = Known {
             issuer: 0,

@@ -3,12 +3,12 @@ pub(crate) mod observe;
 
 mod handle;
 mod listen;
-mod place;
 mod resume;
+mod ticket;
 
 pub use self::handle::panic_text;
 
-use self::place::Place;
+use crate::engine::ticket::Ticket;
 use crate::{
     context::{Origin, RequestCx},
     engine::{
@@ -16,6 +16,7 @@ use crate::{
         observe::{Answered, Observe},
     },
     error::McpError,
+    fair_share::FairShare,
     giving_up::GivingUp,
     outgoing::{
         outbox::Outbox,
@@ -24,7 +25,6 @@ use crate::{
     principal::Principal,
     service::Service,
     session::connection::{Connection, TransportKind},
-    slots::Slots,
 };
 use bytes::Bytes;
 use futures_util::future::{AbortHandle, Abortable, join_all};
@@ -64,7 +64,7 @@ pub struct EngineLimits {
     /// kept here, too.
     pub max_waiting: usize,
     /// How many of the places that are kept one principal can have, of either kind.
-    pub max_kept_per_principal: usize,
+    pub max_reserved_per_principal: usize,
     /// Who may listen for changes.
     pub subscriptions: SubscriptionLimits,
 }
@@ -75,7 +75,7 @@ impl Default for EngineLimits {
             frames: Limits::default(),
             max_in_flight: 1_024,
             max_waiting: 4_096,
-            max_kept_per_principal: 16,
+            max_reserved_per_principal: 16,
             subscriptions: SubscriptionLimits::default(),
         }
     }
@@ -106,9 +106,9 @@ pub struct Engine<S> {
     /// Those that anybody can have.
     places: Semaphore,
     /// Those that are kept for principals that have few.
-    kept_places: Arc<Slots>,
+    reserved_places: Arc<FairShare>,
     accepted: AtomicUsize,
-    kept_waiting: Arc<Slots>,
+    reserved_waiting: Arc<FairShare>,
     subscriptions: Arc<Subscriptions>,
     observer: Observer,
     closing: watch::Sender<bool>,
@@ -167,9 +167,15 @@ where
             discover,
             limits,
             places: Semaphore::new(limits.max_in_flight - kept(limits.max_in_flight)),
-            kept_places: Slots::new(kept(limits.max_in_flight), limits.max_kept_per_principal),
+            reserved_places: FairShare::new(
+                kept(limits.max_in_flight),
+                limits.max_reserved_per_principal,
+            ),
             accepted: AtomicUsize::new(0),
-            kept_waiting: Slots::new(kept(limits.max_waiting), limits.max_kept_per_principal),
+            reserved_waiting: FairShare::new(
+                kept(limits.max_waiting),
+                limits.max_reserved_per_principal,
+            ),
             subscriptions,
             observer: Observer::default(),
             closing: watch::Sender::new(false),
@@ -275,7 +281,7 @@ where
                     outbox,
                 };
                 let error = error.to_error_object();
-                self.tell(&unread(from, None, None, &error));
+                self.tell(&refused(from, None, None, &error));
                 Answer::error(None, error, 400).into()
             }
             Ok(payload) => self.accept_payload(connection, principal, payload, outbox, None),
@@ -397,7 +403,7 @@ where
         if !version.allows_batches() {
             let why = format!("batches are not part of protocol version {version}");
             let error = ErrorObject::lasting(ErrorCode::INVALID_REQUEST, why);
-            self.tell(&unread(from, None, None, &error));
+            self.tell(&refused(from, None, None, &error));
             return Answer::error(None, error, 400).into();
         }
         let parts: Vec<_> = messages
@@ -439,7 +445,7 @@ where
     ) -> Accepted {
         match message {
             Ok(Message::Notification(notification)) => {
-                notified(from.connection, &notification);
+                on_notification(from.connection, &notification);
                 Accepted::Done(Reply::Nothing)
             }
             Ok(Message::Response(response)) => {
@@ -453,7 +459,7 @@ where
                 Accepted::Done(Reply::Nothing)
             }
             Err(Invalid { id, error }) => {
-                self.tell(&unread(from, id.as_ref(), None, &error));
+                self.tell(&refused(from, id.as_ref(), None, &error));
                 Answer::error(id, error, 400).into()
             }
             Ok(Message::Request(request)) => self.accept_request(from, request, in_batch),
@@ -475,7 +481,7 @@ where
         let Request { id, method, params } = request;
         let invalid_request = |why| ErrorObject::lasting(ErrorCode::INVALID_REQUEST, why);
         let refuse = |id: Id, error: ErrorObject, http_status| -> Accepted {
-            self.tell(&unread(from, Some(&id), Some(&method), &error));
+            self.tell(&refused(from, Some(&id), Some(&method), &error));
             Answer::error(Some(id), error, http_status).into()
         };
         let meta = match RequestMeta::of(&params) {
@@ -555,7 +561,7 @@ where
     ) -> Begun<S> {
         let began = self.observer.0.get().map(|_| Instant::now());
         match self.settle(&cx, method, params, connection) {
-            Settled::Not(request, place) => Begun::Handle(cx, request, place),
+            Settled::Handle(request, place) => Begun::Handle(cx, request, place),
             Settled::Done(answer) => {
                 self.tell(&Answered {
                     principal: &cx.principal,
@@ -611,8 +617,8 @@ where
                 let done = done.map_err(|error| McpError::internal(&error).0);
                 Settled::Done(answered(cx, done))
             }
-            request => match Place::take(self, &cx.principal) {
-                Some(place) => Settled::Not(request, place),
+            request => match Ticket::take(self, &cx.principal) {
+                Some(place) => Settled::Handle(request, place),
                 None => {
                     let error = ErrorObject::new(
                         ErrorCode::INTERNAL_ERROR,
@@ -711,17 +717,17 @@ const fn kept(most: usize) -> usize {
 )]
 enum Begun<S> {
     Done(Answer),
-    Handle(RequestCx, ClientRequest, Place<S>),
+    Handle(RequestCx, ClientRequest, Ticket<S>),
 }
 
 /// What [`Engine::settle`] has come to.
 enum Settled<S> {
     Done(Answer),
-    Not(ClientRequest, Place<S>),
+    Handle(ClientRequest, Ticket<S>),
 }
 
 /// What is known of a message that was refused before it was a request of somebody's.
-fn unread<'a>(
+fn refused<'a>(
     from: Sender<'a>,
     id: Option<&'a Id>,
     method: Option<&'a str>,
@@ -766,7 +772,7 @@ fn too_many(error: TooManySubscriptions) -> ErrorObject {
         .with(&json!({ "retryable": true }))
 }
 
-fn notified(connection: &Connection, notification: &Notification) {
+fn on_notification(connection: &Connection, notification: &Notification) {
     match decode_notification(&notification.method, &notification.params) {
         Some(ClientNotification::Cancelled { request, reason }) => {
             tracing::debug!(%request, reason, "cancelled by its sender");

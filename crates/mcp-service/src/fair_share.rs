@@ -8,7 +8,7 @@ use std::{
 ///
 /// Taking one is a look into a table behind a lock: for what does not happen at every request.
 #[derive(Debug)]
-pub struct Slots {
+pub struct FairShare {
     max_total: usize,
     max_per_principal: usize,
     taken: Mutex<Taken>,
@@ -23,11 +23,11 @@ struct Taken {
 /// A place; dropping it gives it back.
 #[derive(Debug)]
 pub struct Slot {
-    slots: Arc<Slots>,
+    slots: Arc<FairShare>,
     principal: Principal,
 }
 
-impl Slots {
+impl FairShare {
     /// Places for `max_total`, of whom one principal can have `max_per_principal`.
     pub fn new(max_total: usize, max_per_principal: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn nobody_takes_more_than_its_share_and_all_come_back() {
-        let slots = Slots::new(3, 2);
+        let slots = FairShare::new(3, 2);
         let (a, b) = (Principal::new("a"), Principal::new("b"));
         let first = slots.take(&a).unwrap();
         let second = slots.take(&a).unwrap();

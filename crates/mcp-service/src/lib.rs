@@ -16,13 +16,13 @@
 mod context;
 mod engine;
 mod error;
+mod fair_share;
 mod flood;
 mod giving_up;
 mod outgoing;
 mod principal;
 mod service;
 mod session;
-mod slots;
 
 pub use crate::{
     context::{LogReporter, ProgressReporter, RequestCx, StreamRelease},
@@ -33,19 +33,19 @@ pub use crate::{
         panic_text,
     },
     error::McpError,
+    fair_share::{FairShare, Slot},
     flood::{Allowance, Floods},
     giving_up::{GivingUp, LAST_ANSWERS},
     outgoing::{
         outbox::{HeldAnswer, Outbox, OutboxError},
-        questions::AskError,
+        server_requests::AskError,
         subscriptions::{Change, SubscriptionLimits, Subscriptions, TooManySubscriptions},
     },
-    principal::{Kept, Principal},
+    principal::{Principal, Revocation},
     service::Service,
     session::{
         connection::{Connection, TransportKind},
         state::SessionState,
     },
-    slots::{Slot, Slots},
 };
 pub use tower_layer::Layer;

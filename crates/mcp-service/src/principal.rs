@@ -9,9 +9,9 @@ use std::{
 };
 use tokio::{sync::watch, time::sleep};
 
-/// Until when something is good that may be taken back before: what its keeper says now, `None` for
-/// no end. It is taken back when the keeper drops the other half.
-pub type Kept = watch::Receiver<Option<SystemTime>>;
+/// Expiry of a revocable credential, as its owner states it now; `None` for no end. The credential is
+/// revoked when the owner drops the sender.
+pub type Revocation = watch::Receiver<Option<SystemTime>>;
 
 /// Who is calling, as the transport established it. Never taken from a message (decision D7).
 ///
@@ -23,7 +23,7 @@ pub struct Principal {
     /// Sorted, each once, and never empty.
     roles: Option<Arc<[Arc<str>]>>,
     expires: Option<SystemTime>,
-    kept: Option<Arc<[Kept]>>,
+    revocations: Option<Arc<[Revocation]>>,
 }
 
 impl Principal {
@@ -36,7 +36,7 @@ impl Principal {
             name: name.into(),
             roles: None,
             expires: None,
-            kept: None,
+            revocations: None,
         }
     }
 
@@ -67,12 +67,15 @@ impl Principal {
         }
     }
 
-    /// The same one for as long as each of `kept` is good: what has proved who it is may be taken back
-    /// at any time. As with [`until`](Self::until), this is for what goes on for long.
+    /// The same principal for as long as each of `revocations` is good. As with
+    /// [`until`](Self::until), this is for what goes on for long.
     #[must_use]
-    pub fn while_kept(self, kept: Arc<[Kept]>) -> Self {
-        let kept = (!kept.is_empty()).then_some(kept);
-        Self { kept, ..self }
+    pub fn while_valid(self, revocations: Arc<[Revocation]>) -> Self {
+        let revocations = (!revocations.is_empty()).then_some(revocations);
+        Self {
+            revocations,
+            ..self
+        }
     }
 
     /// Its name.
@@ -104,12 +107,15 @@ impl Principal {
     /// Resolves when what has proved who it is proves nothing any more, because it has expired or was
     /// taken back. `None` if that cannot come to pass.
     pub fn end(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
-        let (expires, kept) = (self.expires, self.kept.clone());
-        let can_end = expires.is_some() || kept.is_some();
+        let (expires, revocations) = (self.expires, self.revocations.clone());
+        let can_end = expires.is_some() || revocations.is_some();
         can_end.then_some(async move {
             let expired = pin!(until(expires));
-            let kept = kept.iter().flat_map(|kept| kept.iter());
-            let mut taken_back: Vec<_> = kept.cloned().map(|it| Box::pin(taken_back(it))).collect();
+            let revocations = revocations.iter().flat_map(|it| it.iter());
+            let mut taken_back: Vec<_> = revocations
+                .cloned()
+                .map(|it| Box::pin(taken_back(it)))
+                .collect();
             if taken_back.is_empty() {
                 return expired.await;
             }
@@ -124,7 +130,7 @@ impl Principal {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one == other,
             _ => false,
         };
-        let same_keeper = match (&self.kept, &other.kept) {
+        let same_keeper = match (&self.revocations, &other.revocations) {
             (None, None) => true,
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             _ => false,
@@ -143,10 +149,10 @@ async fn until(end: Option<SystemTime>) {
     }
 }
 
-async fn taken_back(mut kept: Kept) {
+async fn taken_back(mut revocation: Revocation) {
     loop {
-        let end = *kept.borrow_and_update();
-        let over = match select(pin!(until(end)), pin!(kept.changed())).await {
+        let end = *revocation.borrow_and_update();
+        let over = match select(pin!(until(end)), pin!(revocation.changed())).await {
             Either::Left(((), _)) => true,
             Either::Right((changed, _)) => changed.is_err(),
         };
@@ -208,7 +214,7 @@ mod tests {
     };
     use tokio::time::Instant;
 
-    fn kept(end: Option<SystemTime>) -> (watch::Sender<Option<SystemTime>>, Kept) {
+    fn revocable(end: Option<SystemTime>) -> (watch::Sender<Option<SystemTime>>, Revocation) {
         watch::channel(end)
     }
 
@@ -218,13 +224,13 @@ mod tests {
         assert!(Principal::new("anna").end().is_none());
         assert!(
             Principal::new("anna")
-                .while_kept(Arc::new([]))
+                .while_valid(Arc::new([]))
                 .end()
                 .is_none()
         );
 
-        let (one, other) = (kept(None), kept(None));
-        let both = Principal::new("anna").while_kept([one.1, other.1].into());
+        let (one, other) = (revocable(None), revocable(None));
+        let both = Principal::new("anna").while_valid([one.1, other.1].into());
         let mut ends = pin!(both.end().unwrap());
         let cx = &mut Context::from_waker(Waker::noop());
         assert!(ends.as_mut().poll(cx).is_pending());
@@ -237,8 +243,8 @@ mod tests {
 
         // What its keeper says last counts.
         let began = Instant::now();
-        let (keeper, it) = kept(Some(SystemTime::now() + 48 * hour));
-        let anna = Principal::new("anna").while_kept([it].into());
+        let (keeper, it) = revocable(Some(SystemTime::now() + 48 * hour));
+        let anna = Principal::new("anna").while_valid([it].into());
         let mut ends = pin!(anna.end().unwrap());
         assert!(ends.as_mut().poll(cx).is_pending());
         keeper.send_replace(Some(SystemTime::now() + hour));

@@ -181,7 +181,7 @@ async fn one_that_takes_all_it_can_get_leaves_room_for_others() {
     let house = house(EngineLimits {
         max_in_flight: 8,
         max_waiting: 8,
-        max_kept_per_principal: 1,
+        max_reserved_per_principal: 1,
         ..EngineLimits::default()
     });
     let greedy = peer("anna", Outbox::default());

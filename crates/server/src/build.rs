@@ -596,7 +596,7 @@ fn engine_limits(limits: &config::Limits) -> EngineLimits {
     EngineLimits {
         max_in_flight: limits.max_requests,
         max_waiting: limits.max_requests_waiting,
-        max_kept_per_principal: limits.max_kept_requests_per_client,
+        max_reserved_per_principal: limits.max_kept_requests_per_client,
         subscriptions: SubscriptionLimits {
             max_total: limits.max_subscriptions,
             max_per_principal: limits.max_subscriptions_per_client,

@@ -422,13 +422,17 @@ fn principal(proofs: &[Arc<Proved>]) -> Principal {
         }
     };
     let principal = match proofs {
-        [one] => match &one.kept {
-            Some(kept) => principal.while_kept(Arc::clone(kept.watched())),
+        [one] => match &one.revocation {
+            Some(revocation) => principal.while_valid(Arc::clone(revocation.watched())),
             None => principal,
         },
         several => {
-            let kept = several.iter().filter_map(|it| it.kept.as_ref());
-            principal.while_kept(kept.flat_map(|it| it.watched().iter().cloned()).collect())
+            let revocations = several.iter().filter_map(|it| it.revocation.as_ref());
+            principal.while_valid(
+                revocations
+                    .flat_map(|it| it.watched().iter().cloned())
+                    .collect(),
+            )
         }
     };
     match proofs.iter().filter_map(|it| it.expires).min() {

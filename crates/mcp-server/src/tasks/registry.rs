@@ -8,7 +8,7 @@ use crate::tasks::{
 };
 use jsonrpc_core::ErrorCode;
 use mcp_protocol::model::{InputRequest, TaskState};
-use mcp_service::{Change, McpError, RequestCx, Slots, Subscriptions};
+use mcp_service::{Change, FairShare, McpError, RequestCx, Subscriptions};
 use serde_json::json;
 use std::{
     collections::{BTreeMap, HashMap},
@@ -102,8 +102,8 @@ pub struct Tasks {
     pub(crate) count: watch::Sender<usize>,
     /// How many calls are under way that are tasks or may become some.
     pub(crate) calls: watch::Sender<usize>,
-    pub(crate) running: Arc<Slots>,
-    pub(crate) waiting: Arc<Slots>,
+    pub(crate) running: Arc<FairShare>,
+    pub(crate) waiting: Arc<FairShare>,
     pub(crate) subscriptions: OnceLock<Arc<Subscriptions>>,
     pub(crate) swept_us: AtomicU64,
     pub(crate) closing: watch::Sender<bool>,
@@ -161,8 +161,8 @@ impl Tasks {
             live: Mutex::default(),
             count: watch::Sender::new(0),
             calls: watch::Sender::new(0),
-            running: Slots::new(options.max_running, options.max_running_per_principal),
-            waiting: Slots::new(options.max_waiting, options.max_waiting_per_principal),
+            running: FairShare::new(options.max_running, options.max_running_per_principal),
+            waiting: FairShare::new(options.max_waiting, options.max_waiting_per_principal),
             subscriptions: OnceLock::new(),
             swept_us: AtomicU64::new(0),
             closing: watch::Sender::new(false),

@@ -359,7 +359,7 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
     use jsonrpc_core::ErrorCode;
-    use mcp_service::Slots;
+    use mcp_service::FairShare;
     use task_store::{TaskId, TaskState as Stored};
 
     fn live() -> Arc<Live> {
@@ -375,7 +375,7 @@ mod tests {
             state: Stored::Working,
             message: None,
         };
-        let slot = Slots::new(1, 1).take(&Principal::new("anna")).unwrap();
+        let slot = FairShare::new(1, 1).take(&Principal::new("anna")).unwrap();
         Live::new(record, 500, Arc::new(|_: &_| true), Some(slot), (1, false))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     context::RequestCx,
-    outgoing::{outbox::Outbox, questions::AskError},
+    outgoing::{outbox::Outbox, server_requests::AskError},
     session::connection::Connection,
 };
 use jsonrpc_core::{Frame, Id, Message, RawJson};

@@ -1,6 +1,5 @@
 //! Carrying requests out: in a place, by the service, and whatever becomes of it with an answer.
 
-use super::{Engine, answered, place::Place, too_many};
 use crate::{
     context::RequestCx, engine::exchange::Reply, error::McpError, service::Service,
     session::connection::Connection,
@@ -9,6 +8,10 @@ use futures_util::{FutureExt, future::Either};
 use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
 use mcp_protocol::model::{ClientRequest, ServerResult};
 use std::{panic::AssertUnwindSafe, pin::Pin, sync::Arc};
+use {
+    super::{Engine, answered, too_many},
+    crate::engine::ticket::Ticket,
+};
 
 impl<S> Engine<S>
 where
@@ -22,7 +25,7 @@ where
         self: Arc<Self>,
         cx: RequestCx,
         request: ClientRequest,
-        place: Place<S>,
+        place: Ticket<S>,
         connection: Option<Arc<Connection>>,
     ) -> Pin<Box<dyn Future<Output = Reply> + Send>> {
         match request {
@@ -55,7 +58,7 @@ where
         // connection takes hundreds of requests in one turn.
         let permit = match self.places.try_acquire() {
             Ok(permit) => Either::Left(Ok(permit)),
-            Err(_) => match self.kept_places.take(&asked.cx.principal) {
+            Err(_) => match self.reserved_places.take(&asked.cx.principal) {
                 Some(kept) => Either::Right(kept),
                 None => Either::Left(self.places.acquire().await),
             },
@@ -126,7 +129,7 @@ where
 struct Asked<S> {
     cx: RequestCx,
     request: ClientRequest,
-    place: Place<S>,
+    place: Ticket<S>,
     connection: Option<Arc<Connection>>,
 }
 

@@ -1,15 +1,15 @@
 use super::{Engine, kept};
-use crate::{principal::Principal, slots::Slot};
+use crate::{fair_share::Slot, principal::Principal};
 use std::sync::{Arc, atomic::Ordering};
 
 /// One of the places for requests that run or wait.
-pub(super) struct Place<S> {
+pub(super) struct Ticket<S> {
     engine: Arc<Engine<S>>,
     /// Held for as long as the place.
     kept_slot: Option<Slot>,
 }
 
-impl<S> Place<S> {
+impl<S> Ticket<S> {
     /// A place for a request of `principal`. The last of them are kept for principals that have few,
     /// and only then is it looked who has how many.
     pub(super) fn take(engine: &Arc<Engine<S>>, principal: &Principal) -> Option<Self> {
@@ -24,12 +24,12 @@ impl<S> Place<S> {
             return Some(place);
         }
         // As many as the places that are left, so one that gets a slot has a place.
-        place.kept_slot = Some(engine.kept_waiting.take(principal)?);
+        place.kept_slot = Some(engine.reserved_waiting.take(principal)?);
         Some(place)
     }
 }
 
-impl<S> Drop for Place<S> {
+impl<S> Drop for Ticket<S> {
     fn drop(&mut self) {
         self.engine.accepted.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,6 +1,6 @@
 use crate::{
     giving_up::GivingUp,
-    outgoing::{outbox::Outbox, questions::Questions, subscriptions::Subscription},
+    outgoing::{outbox::Outbox, server_requests::Questions, subscriptions::Subscription},
     principal::Principal,
     session::state::Watcher,
 };
