@@ -133,7 +133,7 @@ fn who_came_with_a_key_hears_what_becomes_of_it() {
         let made = file.create(new.clone(), now).unwrap();
         let keys = ApiKeys::open(&path).unwrap();
         let identity = keys.verify(made.key.reveal(), now).unwrap();
-        let mut kept = identity.kept.as_ref().unwrap().watched()[0].clone();
+        let mut kept = identity.revocation.as_ref().unwrap().watched()[0].clone();
         assert_eq!(*kept.borrow_and_update(), identity.expires, "{what}");
 
         let mut content: serde_json::Value =
@@ -164,7 +164,7 @@ fn who_came_with_a_key_hears_what_becomes_of_it() {
     fs::write(&path, "{\"version\": 1, \"keys\": []}").unwrap();
     keys.reload().unwrap();
     assert!(
-        identity.kept.as_ref().unwrap().watched()[0]
+        identity.revocation.as_ref().unwrap().watched()[0]
             .has_changed()
             .is_err()
     );
@@ -175,7 +175,7 @@ fn who_came_with_a_key_hears_what_becomes_of_it() {
     fs::write(&path, "{").unwrap();
     keys.reload().unwrap_err();
     assert!(
-        identity.kept.as_ref().unwrap().watched()[0]
+        identity.revocation.as_ref().unwrap().watched()[0]
             .has_changed()
             .is_ok()
     );
