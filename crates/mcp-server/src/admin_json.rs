@@ -1,4 +1,4 @@
-//! What operators ask and decide, as JSON: the same for whoever puts it on a route or a command.
+//! Answers to operators as JSON, the same for routes and commands.
 
 use crate::{
     clock::{rfc3339_millis, timestamp},
@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 pub const MAX_APPROVALS: usize = 1_000;
 
 impl<Q: QuotaStore> McpServer<Q> {
-    /// What every principal has used of its limits, which tools rest, and which roles callers bring
-    /// along that the policy does not know, as of now.
+    /// Use of its limits by every principal, tools that rest, and roles of callers that the policy does
+    /// not know, as of now.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What a server's numbers are read from besides what it counts itself.
+//! Gauges scraped from the ledger, the engine, the governor and the tasks.
 
 use crate::observe::pull_collector::Kind;
 use crate::{mcp_server::McpServer, observe::pull_collector::Buckets};
@@ -10,7 +10,7 @@ use std::{sync::Arc, time::SystemTime};
 type Figure<N> = (&'static str, &'static str, fn(&ledger::Health) -> N);
 
 impl<Q: QuotaStore> McpServer<Q> {
-    /// Has the numbers read that others keep. What is read here lives as long as the server.
+    /// Registers the gauges. Whatever they read lives as long as the server.
     pub(crate) fn add_readings(&self) {
         self.read_process();
         self.read_requests();

@@ -1,7 +1,9 @@
+//! State of the server and its components.
+
 use serde::Serialize;
 use std::{fmt, sync::Arc};
 
-/// How the server and what it depends on are doing, for `/health` (R3.9, R11.10).
+/// State of the server and of its parts, for `/health` (R3.9, R11.10).
 #[derive(Clone, Debug, Serialize)]
 pub struct Health {
     /// `ok` only if every component is, `degraded` otherwise.
@@ -17,9 +19,9 @@ pub struct Health {
 pub struct ComponentState {
     /// Which.
     pub name: &'static str,
-    /// Whether it works now.
+    /// True if the component works now.
     pub ok: bool,
-    /// What is wrong, or worth knowing.
+    /// A fault, or a remark.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
@@ -34,7 +36,7 @@ impl Component {
         Self(Arc::new(state))
     }
 
-    /// How it is now.
+    /// State of the component now.
     pub fn state(&self) -> ComponentState {
         (self.0)()
     }
@@ -57,7 +59,7 @@ impl Health {
         }
     }
 
-    /// Whether every component works.
+    /// True if every component works.
     pub fn is_ok(&self) -> bool {
         self.components.iter().all(|it| it.ok)
     }

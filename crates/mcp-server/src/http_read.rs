@@ -16,12 +16,12 @@ use mcp_service::{Accepted, Principal, Reply, TransportKind};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// What there is at a URI.
+/// Outcome of a read over plain HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlainRead {
     /// All of it.
     Content(PlainContent),
-    /// What the reader has already: it still has this entity tag, without quotes.
+    /// The reader's own copy is current: the entity tag is still this, without quotes.
     NotModified(String),
 }
 
@@ -30,21 +30,21 @@ pub enum PlainRead {
 pub struct PlainContent {
     /// All of it.
     pub bytes: Bytes,
-    /// What kind of content it is, if that is known.
+    /// MIME type, if it is known.
     pub mime_type: Option<String>,
     /// Changes whenever the content does, if there is such a thing; without quotes.
     pub etag: Option<String>,
 }
 
-/// Why nothing was read, as HTTP has it.
+/// Reason why nothing was read, as HTTP has it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlainRefusal {
     /// The status: 404 for what does not exist, and for what the reader may not know of; 403, 429, 500
     /// or 503 otherwise.
     pub status: u16,
-    /// When another try is worth while, in seconds.
+    /// Seconds after which another try is worth while.
     pub retry_after: Option<u64>,
-    /// What a client of MCP is told.
+    /// The error as a client of MCP gets it.
     pub error: ErrorObject,
 }
 

@@ -1,3 +1,5 @@
+//! A call of something on offer.
+
 pub(crate) mod answer;
 pub(crate) mod call_report;
 pub(crate) mod failure;
@@ -9,7 +11,7 @@ pub(crate) mod verdict;
 
 use crate::names::{prompt_capability, resource_capability, tool_capability};
 use crate::{
-    invocation::{call_report::Tally, handover::Handover},
+    invocation::{call_report::CallReport, handover::Handover},
     offer::Offer,
 };
 use adapter_tools::{Answers, Needed};
@@ -23,28 +25,28 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 /// A call of something on offer.
 #[derive(Clone, Debug)]
 pub struct Invocation {
-    /// What is called.
+    /// The tool, resource or prompt.
     pub target: Target,
-    /// How policies and the ledger name it: `tool/NAME` or `resource/URI`.
+    /// Name for policies and the ledger: `tool/NAME` or `resource/URI`.
     pub capability: String,
     /// The arguments as they were sent.
     pub arguments: RawJson,
-    /// What was on offer when the call came; a change of it does not touch calls under way.
+    /// The offer that was in force when the call came; a change of it does not touch calls under way.
     pub offer: Arc<Offer>,
-    /// What the client was asked before, and has answered.
+    /// Answers of the client to earlier questions.
     pub answers: Option<Arc<Answers>>,
-    /// What makes a task of the call, where it can become one.
+    /// The way to become a task, where the call can.
     pub handover: Option<Arc<Handover>>,
     /// The task it is called for, if that is there already.
     pub task: Option<Arc<str>>,
-    /// Whether it was begun before, by a process that has not ended it. Under an idempotency key it
-    /// is the same call, whose end nobody knew.
+    /// True if the call was begun before, by a process that has not ended it. Under an idempotency key
+    /// it is the same call, whose end is unknown.
     pub is_rerun: bool,
-    /// What the call uses up, whatever becomes of it.
-    pub tally: Arc<Tally>,
+    /// Report on the call, written on its way through the layers.
+    pub report: Arc<CallReport>,
 }
 
-/// What is called.
+/// Target of a call.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// A tool, by name.
@@ -55,7 +57,7 @@ pub enum Target {
     Prompt(String, BTreeMap<String, String>),
 }
 
-/// What a call results in.
+/// Result of a call.
 #[derive(Clone, Debug)]
 pub enum Invoked {
     /// A tool has answered.
@@ -64,7 +66,7 @@ pub enum Invoked {
     Resource(ReadResourceResult),
     /// A prompt was filled in.
     Prompt(GetPromptResult),
-    /// More is needed from the client's side; nothing else has come of it.
+    /// The handler needs answers of the client; nothing else has come of the call.
     NeedsInput(Needed),
     /// Somebody at the client's side is to confirm it first; it has not begun.
     NeedsConfirmation(Needed),
@@ -82,7 +84,7 @@ impl Invocation {
             handover: None,
             task: None,
             is_rerun: false,
-            tally: Arc::default(),
+            report: Arc::default(),
         }
     }
 
@@ -103,7 +105,7 @@ impl Invocation {
             handover: None,
             task: None,
             is_rerun: false,
-            tally: Arc::default(),
+            report: Arc::default(),
         }
     }
 
@@ -123,11 +125,11 @@ impl Invocation {
             handover: None,
             task: None,
             is_rerun: false,
-            tally: Arc::default(),
+            report: Arc::default(),
         }
     }
 
-    /// Which of a principal's limits it counts against.
+    /// The kind of limits of a principal that the call counts against.
     pub fn kind(&self) -> Kind {
         match self.target {
             Target::Tool(_) => Kind::Tool,
@@ -136,7 +138,7 @@ impl Invocation {
         }
     }
 
-    /// Whether there is such a thing at all.
+    /// True if the target exists at all.
     pub fn exists(&self) -> bool {
         match &self.target {
             Target::Tool(name) => self.offer.tools().get(name).is_some(),
@@ -150,7 +152,7 @@ impl Invocation {
         }
     }
 
-    /// What the tool itself says that a call costs.
+    /// The tool's own estimate of the call's cost.
     pub fn estimate(&self) -> Option<Micros> {
         match &self.target {
             Target::Tool(name) => {

@@ -1,21 +1,21 @@
-//! What is on offer, and what happens to every call of it.
+//! An MCP server without sockets and files: its offer, and the layers that every call passes.
 //!
-//! [`McpServer`] puts the parts together. A tool call and a resource read are both an [`Invocation`],
-//! and every invocation passes the same layers, outermost first; `invocations.rs` is where their
-//! order is written down:
+//! [`McpServer`] puts the parts together. A tool call, a resource read and a prompt are an
+//! [`Invocation`], and every invocation passes the same layers, outermost first. Their order is
+//! written down once, in `invocations` below:
 //!
-//! 1. [`Governed`]: refused and recorded as refused, or admitted and counted; or answered as before,
-//!    if it comes again under its idempotency key;
-//! 2. [`Confirmed`]: somebody agrees to it, if it needs that;
-//! 3. [`Recorded`]: its start is on record before it runs, with the approval and the key it takes,
-//!    and its end before it is answered;
-//! 4. [`Timed`]: it has until its deadline;
-//! 5. [`Runner`]: its arguments are checked, and it is carried out.
+//! 1. [`Governed`] refuses a call and records the refusal, or admits and counts the call, or answers
+//!    it as before if it comes again under its idempotency key;
+//! 2. [`Confirmed`] waits for a confirmation, if the call needs one;
+//! 3. [`Recorded`] puts the beginning on record before the call runs, with the approval and the key
+//!    that it takes, and the end before it is answered;
+//! 4. [`Timed`] ends the call at its deadline;
+//! 5. [`Runner`] checks the arguments and carries the call out.
 //!
-//! Around all of them [`TracedCalls`] says of the span that the request is what has come of it.
+//! Around them [`TracedCalls`] adds the decision and the cost to the request's span.
 //!
-//! Only [`Governed`] makes an [`Admitted`], and what runs calls takes nothing else: there is no way
-//! around it, for a batch element or a legacy call as little as for a modern one.
+//! Only [`Governed`] makes an [`Admitted`], and the layers below take nothing else: no call gets
+//! around governance, neither an element of a batch nor a legacy call.
 
 mod admin_json;
 mod clock;
@@ -42,7 +42,7 @@ pub use crate::{
     invocation::{
         Invocation, Invoked, Target,
         answer::{AnswerOptions, ErrorStyle},
-        call_report::Tally,
+        call_report::CallReport,
         failure::InvocationError,
         handover::Handover,
         refusal::{BadKey, KeyTaken, PendingApproval, TakenBy, Unconfirmed, WhyUnconfirmed},
@@ -57,7 +57,7 @@ pub use crate::{
     },
     offer::{
         Offer,
-        combined::JoinedResources,
+        combined::CombinedResources,
         header_params::{BadAnnotation, HeaderDiffers, MirroredParams},
         prompts::{PromptCx, PromptFailure, Prompts, StaticPrompts},
         resources::{
@@ -94,10 +94,10 @@ use mcp_service::GivingUp;
 use redaction::Redactor;
 use std::sync::Arc;
 
-/// What every invocation passes, outermost first.
+/// The layers that every invocation passes, outermost first.
 pub type Invocations<Q> = TracedCalls<Governed<Confirmed<Recorded<Timed<Runner>>>, Q>>;
 
-/// Puts together what happens to every invocation.
+/// Puts the layers together: the one place where their order is written down.
 pub(crate) fn invocations<Q: QuotaStore>(
     governor: Arc<Governor<Q>>,
     recorder: Recorder,

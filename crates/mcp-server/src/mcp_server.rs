@@ -1,3 +1,5 @@
+//! The server: its parts put together, and what changes while it serves.
+
 use crate::options::Options;
 use crate::{
     clock::Clock,
@@ -12,7 +14,7 @@ use crate::{
     },
     offer::{Offer, header_params::HeaderDiffers},
     server::{ListOptions, Server},
-    tasks::{recovery::Upkeep, registry::Tasks},
+    tasks::{recovery::Recovery, registry::Tasks},
     trace::{
         TracedRequests,
         tracer::{Tracer, Tracing},
@@ -50,22 +52,22 @@ pub struct McpServer<Q: QuotaStore> {
     offer: Arc<ArcSwap<Offer>>,
     metrics: Metrics,
     observer: Observer,
-    tasks: Option<Arc<Upkeep<Q>>>,
+    tasks: Option<Arc<Recovery<Q>>>,
     components: Arc<[Component]>,
     version: String,
     clock: Clock,
 }
 
-/// What a server is made of.
+/// Parts of a server.
 #[derive(Debug)]
 pub struct Parts<Q> {
-    /// Who the server is.
+    /// Name and version of the server.
     pub info: Implementation,
-    /// How to use it, for the model.
+    /// Instructions for the model.
     pub instructions: Option<String>,
-    /// What is on offer at first.
+    /// The first offer.
     pub offer: Offer,
-    /// Who may use it.
+    /// The rules of use.
     pub governor: Arc<Governor<Q>>,
     /// The record of it.
     pub recorder: Recorder,
@@ -73,9 +75,9 @@ pub struct Parts<Q> {
     pub redactor: Arc<Redactor>,
     /// Calls that go on after they were answered; `None` for a server where all callers wait.
     pub tasks: Option<Arc<Tasks>>,
-    /// How requests are traced; `None`: not at all, which costs nothing.
+    /// Tracing of requests; `None`: none, which costs nothing.
     pub tracing: Option<Tracing>,
-    /// What else `/health` tells of; the ledger is told of always.
+    /// Further components of `/health`; the ledger is always one.
     pub components: Vec<Component>,
 }
 
@@ -132,8 +134,8 @@ impl<Q: QuotaStore> McpServer<Q> {
             default_timeout: options.default_timeout,
             clock: options.clock,
         };
-        let upkeep = tasks.as_ref().map(|tasks| {
-            Arc::new(Upkeep {
+        let recovery = tasks.as_ref().map(|tasks| {
+            Arc::new(Recovery {
                 tasks: Arc::clone(tasks),
                 invocations: Arc::clone(&server.invocations),
                 governor: Arc::clone(&governor),
@@ -187,7 +189,7 @@ impl<Q: QuotaStore> McpServer<Q> {
             offer,
             metrics,
             observer,
-            tasks: upkeep,
+            tasks: recovery,
             components: components.into(),
             version,
             clock: options.clock,
@@ -205,12 +207,12 @@ impl<Q: QuotaStore> McpServer<Q> {
         &self.components
     }
 
-    /// What transports serve.
+    /// The engine that transports serve.
     pub fn engine(&self) -> &Arc<McpEngine<Q>> {
         &self.engine
     }
 
-    /// Who may use what.
+    /// The rules of use, and the counters.
     pub fn governor(&self) -> &Arc<Governor<Q>> {
         &self.governor
     }
@@ -220,19 +222,19 @@ impl<Q: QuotaStore> McpServer<Q> {
         &self.recorder
     }
 
-    /// What is on offer now.
+    /// The offer now.
     pub fn offer(&self) -> Arc<Offer> {
         self.offer.load_full()
     }
 
-    /// What was counted.
+    /// The metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
     /// The calls that go on after they were answered.
     pub fn tasks(&self) -> Option<&Arc<Tasks>> {
-        self.tasks.as_ref().map(|upkeep| &upkeep.tasks)
+        self.tasks.as_ref().map(|recovery| &recovery.tasks)
     }
 
     /// Takes up the tasks that other processes have left, now and whenever there are some, and says
@@ -243,8 +245,8 @@ impl<Q: QuotaStore> McpServer<Q> {
     /// and as often as [`max_attempts`](crate::tasks::registry::TaskOptions::max_attempts) says: as a call of its own,
     /// which is governed, counted and put on record. Everything else is failed.
     pub fn keep_tasks(&self) {
-        if let Some(upkeep) = &self.tasks {
-            Arc::clone(upkeep).begin();
+        if let Some(recovery) = &self.tasks {
+            Arc::clone(recovery).begin();
         }
     }
 
@@ -252,7 +254,7 @@ impl<Q: QuotaStore> McpServer<Q> {
         (self.clock)()
     }
 
-    /// How it is doing.
+    /// State of the server and its components.
     pub fn health(&self) -> Health {
         Health::of(&self.version, &self.components)
     }
@@ -334,7 +336,7 @@ impl<Q: QuotaStore> McpServer<Q> {
     }
 }
 
-/// What the protocol's extensions make of an offer, by name and with their settings.
+/// Extensions of the protocol that an offer has, by name and with their settings.
 fn extensions(offer: &Offer) -> BTreeMap<String, Value> {
     let skills = offer.resources().skills();
     let skills = skills.map(|_| (SKILLS_EXTENSION.to_owned(), json!({ DIRECTORY_READ: true })));

@@ -3,22 +3,22 @@
 use governance::Caller;
 use mcp_service::Principal;
 
-/// How policies and the ledger name a tool.
+/// Name of a tool in policies and the ledger.
 pub fn tool_capability(name: &str) -> String {
     format!("tool/{name}")
 }
 
-/// How policies and the ledger name a resource.
+/// Name of a resource in policies and the ledger.
 pub fn resource_capability(uri: &str) -> String {
     format!("resource/{uri}")
 }
 
-/// How policies and the ledger name a prompt.
+/// Name of a prompt in policies and the ledger.
 pub fn prompt_capability(name: &str) -> String {
     format!("prompt/{name}")
 }
 
-/// How policies know who is calling: by name, and by the roles that are vouched for.
+/// A caller as policies know it: by name, and by the roles that are vouched for.
 pub fn caller_of(principal: &Principal) -> Caller<'_> {
     Caller {
         principal: principal.as_str(),

@@ -1,3 +1,5 @@
+//! The offer: tools, resources and prompts at one time, with the caches of their lists.
+
 pub(crate) mod combined;
 pub(crate) mod header_params;
 pub(crate) mod page_cache;
@@ -10,7 +12,7 @@ pub(crate) mod tool_listing;
 
 use crate::offer::{
     header_params::MirroredParams,
-    page_cache::Lists,
+    page_cache::PageCache,
     prompts::{Prompts, StaticPrompts},
     resources::{NoResources, Resources},
     tool_listing::{Described, IncludeSkill},
@@ -26,13 +28,13 @@ use std::{collections::HashMap, error::Error, sync::Arc, time::Duration};
 pub struct Offer {
     tools: ToolSet,
     described: Vec<Described>,
-    /// Of the tools that have any, by name.
+    /// Header parameters of the tools that have any, by name.
     mirrored: HashMap<String, MirroredParams>,
-    /// Of each tool, a digest of its definition as it is listed, by name.
+    /// Digests of the tools' definitions as they are listed, by name.
     definitions: HashMap<String, Digest>,
     resources: Arc<dyn Resources>,
     prompts: Arc<dyn Prompts>,
-    pub(crate) lists: Lists,
+    pub(crate) lists: PageCache,
 }
 
 impl Offer {
@@ -65,7 +67,7 @@ impl Offer {
             mirrored,
             resources,
             prompts: Arc::new(StaticPrompts::new()),
-            lists: Lists::default(),
+            lists: PageCache::default(),
         }
     }
 
@@ -97,8 +99,8 @@ impl Offer {
         &self.tools
     }
 
-    /// What hosts put before a model to tell it of a tool: its name, its description with what it
-    /// has of its skill, and the schema of its arguments. `None` if there is no such tool.
+    /// The part of a tool that hosts put before a model: name, description with the text of its skill, and
+    /// schema of its arguments. `None` if there is no such tool.
     pub fn model_text(&self, tool: &str) -> Option<String> {
         let described = self.described.iter().find(|it| it.name() == tool)?;
         Some(described.model_text())
@@ -109,7 +111,7 @@ impl Offer {
         !self.mirrored.is_empty()
     }
 
-    /// Which arguments of a tool are repeated in HTTP headers, if any are.
+    /// The arguments of a tool that are repeated in HTTP headers, if any are.
     pub fn mirrored(&self, tool: &str) -> Option<&MirroredParams> {
         self.mirrored.get(tool)
     }

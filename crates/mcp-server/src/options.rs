@@ -8,10 +8,10 @@ use crate::{
 use mcp_service::EngineLimits;
 use std::time::Duration;
 
-/// How a server behaves.
+/// Settings of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How long a call may take unless its tool says otherwise.
+    /// The longest time of a call, unless its tool says otherwise.
     pub default_timeout: Duration,
     /// After how long a call that says nothing reports progress by itself.
     pub progress_after: Duration,
@@ -19,26 +19,26 @@ pub struct Options {
     pub tools_page: usize,
     /// The most resources on a page.
     pub resources_page: usize,
-    /// How long clients may keep the list of tools.
+    /// The longest time clients may keep the list of tools.
     pub tools_ttl: Duration,
-    /// How long clients may keep the list of resources, and what they read.
+    /// The longest time clients may keep the list of resources, and the content of one.
     pub resources_ttl: Duration,
     /// Options for the answers to callers of tools.
     pub answering: AnswerOptions,
     /// Bounds of the engine.
     pub limits: EngineLimits,
-    /// Whether handlers may send log messages to clients. The protocol advises new servers against
-    /// it since 2026-07-28.
+    /// True if handlers may send log messages to clients. The protocol advises new servers against it
+    /// since 2026-07-28.
     pub client_logging: bool,
-    /// How long an approval can be decided and used after it was asked for; as long, what was denied
-    /// is refused.
+    /// The time in which an approval can be decided and used after it was asked for; a denial holds as
+    /// long.
     pub approvals_expire: Duration,
-    /// How long idempotency keys are remembered, and what their calls were answered.
+    /// The time for which idempotency keys and the answers of their calls are kept.
     pub keep_keys: Duration,
-    /// Whether tools that change nothing, as the policy knows them, may be called while the ledger
+    /// True if tools that change nothing, as the policy knows them, may be called while the ledger
     /// cannot be written. Those calls are on no record.
     pub read_only_exempt: bool,
-    /// Which requests have a line in the log, to begin with.
+    /// The requests that have a line in the log, to begin with.
     pub request_log: RequestLog,
     /// Tells the time.
     pub clock: Clock,

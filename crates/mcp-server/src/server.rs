@@ -1,3 +1,5 @@
+//! The methods that clients call.
+
 pub(crate) mod cursor;
 pub(crate) mod task_calls;
 pub(crate) mod task_methods;
@@ -39,7 +41,7 @@ use redaction::Redactor;
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 
-/// How lists are cut and how long they may be kept.
+/// Sizes and lifetimes of list pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListOptions {
     pub(crate) tools_page: usize,
@@ -128,11 +130,11 @@ impl<Q: QuotaStore> Server<Q> {
             retry,
             invocation,
         );
-        let (outcome, tally) = match called.await? {
-            Progressed::Ended(outcome, tally) => (outcome, tally),
+        let (outcome, report) = match called.await? {
+            Progressed::Ended(outcome, report) => (outcome, report),
             Progressed::Asks(required) => return Ok(ServerResult::InputRequired(required)),
         };
-        let result = tool_result(outcome, &tally, &name, cx, self.answering)?;
+        let result = tool_result(outcome, &report, &name, cx, self.answering)?;
         Ok(ServerResult::CallTool(result))
     }
 
@@ -447,7 +449,7 @@ impl<Q: QuotaStore> Server<Q> {
         Ok(ServerResult::Encoded(page))
     }
 
-    /// Only what can be read can be listened to.
+    /// Answers a subscription: a client may listen to resources that it may read.
     fn may_subscribe(&self, cx: &RequestCx, uri: &str) -> Result<ServerResult, McpError> {
         let known = self.offer.load().resources().governed_by(uri);
         // Asked in every case: which of the two it was must not show in the time.
@@ -462,7 +464,7 @@ impl<Q: QuotaStore> Server<Q> {
     }
 }
 
-/// Whether the caller may see a resource, given the URI whose permission it needs.
+/// Test of a resource for visibility, given the URI whose permission it needs.
 fn visible_resources<'a>(cx: &'a RequestCx, policy: &'a Policy) -> impl Fn(&str) -> bool + 'a {
     |uri| policy.visible(caller_of(&cx.principal), &resource_capability(uri))
 }

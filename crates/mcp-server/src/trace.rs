@@ -16,7 +16,7 @@ pub(crate) mod tracer;
 use crate::invocation::outcome::charge_of;
 use crate::trace::tracer::{RequestSpan, Tracer, context_of, dollars};
 use crate::{
-    invocation::{Invocation, Invoked, call_report::Tally, failure::InvocationError},
+    invocation::{Invocation, Invoked, call_report::CallReport, failure::InvocationError},
     offer::Offer,
 };
 use arc_swap::ArcSwap;
@@ -128,7 +128,7 @@ where
     }
 }
 
-/// Says of the span of a request what was decided about it and what it has cost.
+/// Adds the decision about a call, and its cost, to the span of its request.
 #[derive(Debug)]
 pub struct TracedCalls<S> {
     inner: S,
@@ -163,10 +163,10 @@ where
             let span = tracer.begin(name, SpanKind::Internal, parent, attributes);
             Ending(RequestSpan::enter(tracer, cx, span))
         });
-        let tally = Arc::clone(&invocation.tally);
+        let report = Arc::clone(&invocation.report);
         let outcome = self.inner.call(cx, invocation).await;
         if let Some(span) = cx.span::<RequestSpan>() {
-            note(&mut span.lock(), &outcome, &tally);
+            note(&mut span.lock(), &outcome, &report);
         }
         match (ending, &outcome) {
             (Some(ending), Err(error)) => {
@@ -180,7 +180,7 @@ where
     }
 }
 
-fn note(span: &mut Span, outcome: &Result<Invoked, InvocationError>, tally: &Tally) {
+fn note(span: &mut Span, outcome: &Result<Invoked, InvocationError>, report: &CallReport) {
     let (decision, reason) = match outcome {
         Ok(Invoked::NeedsConfirmation(_)) => ("confirm", None),
         Ok(_) => ("allow", None),
@@ -193,10 +193,10 @@ fn note(span: &mut Span, outcome: &Result<Invoked, InvocationError>, tally: &Tal
     if let Some(reason) = reason {
         span.set_attribute(KeyValue::new("owlclaw.reason", reason));
     }
-    if let Some(call) = tally.call() {
+    if let Some(call) = report.call() {
         span.set_attribute(KeyValue::new("owlclaw.call.id", call.to_string()));
         // Whoever settles it has asked before.
-        let cost = tally.cost(charge_of(outcome), governance::Micros::ZERO);
+        let cost = report.cost(charge_of(outcome), governance::Micros::ZERO);
         span.set_attribute(KeyValue::new("owlclaw.cost", dollars(cost)));
     }
 }

@@ -14,8 +14,8 @@ use governance::Governor;
 use jsonrpc_core::Limits;
 use mcp_protocol::model::Implementation;
 use mcp_server::{
-    AnswerOptions, Component, ComponentState, ErrorStyle, IncludeSkill, JoinedResources, McpServer,
-    Offer, Options, Parts, RequestLog, Resources, SkillResources, TaskOptions, Tasks,
+    AnswerOptions, CombinedResources, Component, ComponentState, ErrorStyle, IncludeSkill,
+    McpServer, Offer, Options, Parts, RequestLog, Resources, SkillResources, TaskOptions, Tasks,
     resource_capability, system_clock, tool_capability,
 };
 use mcp_service::{EngineLimits, SubscriptionLimits};
@@ -501,7 +501,7 @@ pub(super) fn offer(
     let skills = Arc::new(SkillResources::new(Arc::clone(catalog), ttl_ms));
     let resources: Arc<dyn Resources> = match &sources.app {
         Some(app) if config.states.resources => {
-            Arc::new(JoinedResources::new(vec![skills, states::resources(app)]))
+            Arc::new(CombinedResources::new(vec![skills, states::resources(app)]))
         }
         _ => skills,
     };

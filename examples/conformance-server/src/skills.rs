@@ -2,7 +2,7 @@
 //! what the program itself holds.
 
 use adapter_skills::{ScanOptions, SkillCatalog};
-use mcp_server::{JoinedResources, Resources, SkillResources};
+use mcp_server::{CombinedResources, Resources, SkillResources};
 use std::sync::{Arc, LazyLock};
 
 /// How long clients may keep what they read of a skill, in milliseconds.
@@ -19,7 +19,7 @@ static SKILLS: LazyLock<Arc<SkillCatalog>> = LazyLock::new(|| {
 /// `resources`, and the skills besides.
 pub(crate) fn and(resources: impl Resources + 'static) -> Arc<dyn Resources> {
     let skills = SkillResources::new(Arc::clone(&SKILLS), TTL_MS).with_documents_listed();
-    Arc::new(JoinedResources::new(vec![
+    Arc::new(CombinedResources::new(vec![
         Arc::new(resources),
         Arc::new(skills),
     ]))

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// The longest sealed state that is opened, in bytes of its text.
 const MAX_SEALED: usize = 64 * 1024;
 
-/// How long a client may take to answer.
+/// The longest time a client may take to answer.
 pub(crate) const LIFETIME: Duration = Duration::from_secs(60 * 60);
 
 const NONCE_BYTES: usize = 24;
@@ -25,7 +25,7 @@ pub(crate) struct Sealer {
     cipher: XChaCha20Poly1305,
 }
 
-/// What a state belongs to. Sent along with another request, it does not open.
+/// The request that a state belongs to. Sent along with another request, it does not open.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Bound<'a> {
     pub(crate) principal: &'a str,

@@ -1,10 +1,10 @@
-//! What a call needs to know from its client's side: asked by a result where the client asks again,
-//! and by requests of our own where it does not. Handlers do not know which.
+//! Rounds of questions to a call's client: asked by a result where the client repeats its request,
+//! and by requests of the server's where it does not. Handlers do not know which.
 
 use crate::{
     clock::Clock,
     input::request_state::{Bound, LIFETIME, Sealer},
-    invocation::{Invocation, Invoked, call_report::Tally, failure::InvocationError},
+    invocation::{Invocation, Invoked, call_report::CallReport, failure::InvocationError},
 };
 use adapter_tools::{Answers, Askable, Needed, Question};
 use futures_util::future::try_join_all;
@@ -17,25 +17,25 @@ use mcp_service::{AskError, McpError, RequestCx, Service};
 use serde_json::{Value, json, value::RawValue};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-/// How long a legacy call waits for its client's answers. It keeps its place among the requests in
-/// flight meanwhile.
+/// The longest time a legacy call waits for its client's answers. It keeps its place among the
+/// requests in flight meanwhile.
 const MAX_WAIT: Duration = Duration::from_secs(10 * 60);
 
-/// How many times one call may ask while it runs before it must have an answer.
+/// The most rounds of questions of one call.
 pub(crate) const MAX_ROUNDS: usize = 16;
 
-/// What the retry of a request must repeat.
+/// Parts of a request that its repetition must have as well.
 pub(crate) struct Repeated<'a> {
     pub(crate) method: &'static str,
     pub(crate) name: &'a str,
     pub(crate) parameters: &'a RawJson,
 }
 
-/// How far a call has come.
+/// Result of a call for now.
 pub(crate) enum Progressed {
-    /// To its end.
-    Ended(Result<Invoked, InvocationError>, Arc<Tally>),
-    /// To questions that are the answer for now.
+    /// The call has ended.
+    Ended(Result<Invoked, InvocationError>, Arc<CallReport>),
+    /// The call asks, and the questions are the answer for now.
     Asks(InputRequired),
 }
 
@@ -63,10 +63,10 @@ where
             answers: answers.clone(),
             ..invocation()
         };
-        let tally = Arc::clone(&invocation.tally);
+        let report = Arc::clone(&invocation.report);
         let needed = match service.call(cx, invocation).await {
             Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed)) => needed,
-            outcome => return Ok(Progressed::Ended(outcome, tally)),
+            outcome => return Ok(Progressed::Ended(outcome, report)),
         };
         let requests = declared(cx, needed.questions)?;
         if cx.version.era() == Era::Modern {
@@ -100,7 +100,7 @@ pub(crate) fn sealed(
     InputRequired { requests, state }
 }
 
-/// What the client can be asked.
+/// Questions that the client has declared that it answers.
 pub(crate) fn askable(cx: &RequestCx) -> Askable {
     let declared = &cx.capabilities;
     Askable {
@@ -208,11 +208,11 @@ fn request(question: Question) -> InputRequest {
     }
 }
 
-/// Why a legacy client's answers are not there.
+/// Reason why a legacy client's answers are missing.
 pub(crate) struct Unanswered {
-    /// What the caller is told.
+    /// The error for the caller.
     pub(crate) error: McpError,
-    /// Whether it would be the same if the client were asked again: it has refused.
+    /// True if the client has refused, so that asking again would not help.
     pub(crate) refused: bool,
 }
 
@@ -269,7 +269,7 @@ fn unanswered(cx: &RequestCx, request: &InputRequest, error: &AskError) -> McpEr
     }
 }
 
-/// What the ledger keeps of questions: their keys.
+/// The ledger's record of questions: their keys.
 pub(crate) fn recorded_needs(needed: &Needed) -> String {
     let keys: Vec<_> = needed.questions.keys().collect();
     json!({ "inputRequired": keys }).to_string()

@@ -4,7 +4,7 @@ use crate::{
     clock::rfc3339_millis,
     invocation::{
         Invoked, Target,
-        call_report::Tally,
+        call_report::CallReport,
         failure::{
             DENIED, Form, INVALID_PARAMS, InvocationError, Meaning, RESOURCE_NOT_FOUND,
             TOOL_NOT_FOUND, violation_lines,
@@ -31,7 +31,7 @@ use std::borrow::Cow;
 pub struct AnswerOptions {
     /// Form of failures: errors or results.
     pub style: ErrorStyle,
-    /// Whether they are told tracebacks (R9.5).
+    /// True if tracebacks are sent to callers (R9.5).
     pub development: bool,
     /// Adds what is left of quotas to `_meta` of results, which some frameworks show to models.
     pub quota_meta: bool,
@@ -292,7 +292,7 @@ fn failed_result(text: String, detail: &Value) -> CallToolResult {
     }
 }
 
-/// What is echoed of a client's text is bounded.
+/// A text of a client, cut to what is echoed.
 fn shortened(name: &str) -> String {
     const MOST: usize = 256;
     name.chars().take(MOST).collect()
@@ -368,7 +368,7 @@ fn denied(code: i32, denial: &Denial) -> Told {
     Told::new(code, denial.to_string(), data)
 }
 
-/// What the caller is told says what to do, since it is a model that reads it.
+/// Words for a call that is not confirmed. They say what to do, since a model reads them.
 fn unconfirmed_told(code: i32, unconfirmed: &Unconfirmed) -> Told {
     let mut data = json!({ "reason": Reason::Confirmation.as_str(), "retryable": false });
     let mut details = unconfirmed.to_string();
@@ -419,10 +419,10 @@ fn public_reason(reason: Reason) -> &'static str {
     }
 }
 
-/// What the caller of a tool is told.
+/// The result or error for the caller of a tool.
 pub(crate) fn tool_result(
     outcome: Result<Invoked, InvocationError>,
-    tally: &Tally,
+    report: &CallReport,
     tool: &str,
     cx: &RequestCx,
     answering: AnswerOptions,
@@ -432,12 +432,12 @@ pub(crate) fn tool_result(
         Ok(_) => return Err(mixed_up()),
         Err(error) => {
             let result = error.to_client(tool, cx, answering)?;
-            tally.told_code(error.meaning().code);
+            report.told_code(error.meaning().code);
             result
         }
     };
     // Results that say what went wrong are results as well (decision D21).
-    if let Some(remaining) = tally.remaining().filter(|_| answering.quota_meta) {
+    if let Some(remaining) = report.remaining().filter(|_| answering.quota_meta) {
         quota_hints::annotate(&mut result.meta, remaining);
     }
     Ok(result)

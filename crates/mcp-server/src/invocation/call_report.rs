@@ -1,3 +1,5 @@
+//! The report on one call, written by the layers and read by metrics, log and spans.
+
 use crate::invocation::{
     failure::Charge,
     verdict::{Fault, Verdict},
@@ -14,9 +16,24 @@ use std::{
 };
 use tokio::runtime::Handle;
 
-/// What one call uses up, and what it leaves. It outlives the call, which may be given up anywhere.
+/// Report on one call. It outlives the call, whose future may be dropped anywhere.
+///
+/// | Field | Written by | When | Read by |
+/// |---|---|---|---|
+/// | `meter` | the handler | while it runs | `cost`, spans |
+/// | `cost` | the first of `Recorded`, `Governed` and the handler's span | the end of the call | ledger, counters, metrics, spans |
+/// | `remaining` | `Governed` | after settling | results, log |
+/// | `call` | `Recorded` | before the first entry | errors, log, spans |
+/// | `verdict` | `Governed` | admission and refusal | log, metrics of requests |
+/// | `fault` | `Governed`, of a call that failed or was refused | the end of the call | log |
+/// | `code` | `tool_result` | a failure that is answered with a result | metrics of requests |
+/// | `result_bytes` | `Recorded` | the end of the call | log, bounds of unsent answers |
+/// | `is_harmless` | `Recorded` | the first entry | log |
+/// | `is_charged_on_record` | `Recorded` | after the first entry, and before the last | `Governed` |
+///
+/// Everything is written once, but `verdict`, of which the last holds, and the two flags.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct CallReport {
     meter: Arc<CallMeter>,
     cost: OnceLock<Micros>,
     remaining: OnceLock<Remaining>,
@@ -24,9 +41,9 @@ pub struct Tally {
     verdict: Mutex<Option<Verdict>>,
     fault: OnceLock<Fault>,
     code: OnceLock<i32>,
-    /// One more than there are, so that none is told from nothing known.
+    /// Size of the result plus one; 0 means unknown.
     result_bytes: AtomicUsize,
-    /// Whether its arguments have been looked through, and nothing was found.
+    /// True if the arguments have been searched for secrets, and none was found.
     is_harmless: AtomicBool,
     /// True if the record of the call's end settles the reservation.
     is_charged_on_record: AtomicBool,
@@ -38,13 +55,13 @@ const LAST_METERED: Duration = Duration::from_secs(10);
 
 /// Runs `settle` once nothing runs any more of a call that was given up, so that what its handler meters
 /// while it cleans up is charged: at once where nothing does, and after [`LAST_METERED`] in any case.
-pub(crate) fn when_over(tally: &Tally, settle: impl FnOnce() + Send + 'static) {
+pub(crate) fn when_over(report: &CallReport, settle: impl FnOnce() + Send + 'static) {
     // Also when the runtime ends before, and drops what it has not done.
     let settle = on_drop(settle);
-    if tally.meter.is_in_use()
+    if report.meter.is_in_use()
         && let Ok(runtime) = Handle::try_current()
     {
-        let meter = Arc::clone(&tally.meter);
+        let meter = Arc::clone(&report.meter);
         runtime.spawn(async move {
             let _ = tokio::time::timeout(LAST_METERED, meter.unused()).await;
             drop(settle);
@@ -65,8 +82,8 @@ fn on_drop<F: FnOnce()>(last: F) -> impl Drop {
     OnDrop(Some(last))
 }
 
-impl Tally {
-    /// What the handler has metered so far.
+impl CallReport {
+    /// The meter of the handler.
     pub fn meter(&self) -> &Arc<CallMeter> {
         &self.meter
     }
@@ -76,17 +93,17 @@ impl Tally {
         self.call.get().copied()
     }
 
-    /// From here on the ledger may have it.
+    /// Notes that the ledger may have the call from here on.
     pub(crate) fn goes_on_record(&self, call: CallId) {
         let _ = self.call.set(call); // it is one call
     }
 
-    /// Whether the ledger may have it.
+    /// True if the ledger may have the call.
     pub(crate) fn is_on_record(&self) -> bool {
         self.call.get().is_some()
     }
 
-    /// What the caller has left, once that is settled.
+    /// The caller's remaining quota, once the call is settled.
     pub(crate) fn remaining(&self) -> Option<&Remaining> {
         self.remaining.get()
     }
@@ -95,19 +112,19 @@ impl Tally {
         self.remaining.get_or_init(|| remaining);
     }
 
-    /// What was decided about it, for now.
+    /// Notes a decision about the call.
     pub(crate) fn decide(&self, verdict: Verdict) {
         let mut decided = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
         *decided = Some(verdict);
     }
 
-    /// What was decided about it last.
+    /// The last decision about the call.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
         let decided = self.verdict.lock();
         decided.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What went wrong, for operators; the first that is said stays.
+    /// Notes a fault, for operators; the first one stays.
     pub(crate) fn fail(&self, fault: Fault) {
         self.fault.get_or_init(|| fault);
     }
@@ -131,12 +148,12 @@ impl Tally {
         self.is_harmless.store(true, Ordering::Relaxed);
     }
 
-    /// Whether its arguments are known to have no secrets, so that nobody has to look again.
+    /// True if the arguments are known to have no secrets, so that they are not searched again.
     pub(crate) fn is_harmless(&self) -> bool {
         self.is_harmless.load(Ordering::Relaxed)
     }
 
-    /// Says that the record of the call's end settles the reservation, where the cost differs from it.
+    /// Notes that the record of the call's end settles the reservation, where the cost differs from it.
     pub(crate) fn charge_on_record(&self, is_charged: bool) {
         self.is_charged_on_record
             .store(is_charged, Ordering::Relaxed);
@@ -146,23 +163,23 @@ impl Tally {
         self.is_charged_on_record.load(Ordering::Relaxed)
     }
 
-    /// It was answered with so many bytes.
+    /// Notes the size of the answer in bytes.
     pub(crate) fn answered_with(&self, bytes: usize) {
         self.result_bytes
             .store(bytes.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// How many bytes it was answered with, as the ledger counts them.
+    /// Size of the answer in bytes, as the ledger counts them.
     pub(crate) fn result_bytes(&self) -> Option<usize> {
         self.result_bytes.load(Ordering::Relaxed).checked_sub(1)
     }
 
-    /// What it has cost, once that is settled.
+    /// The cost, once it is settled.
     pub(crate) fn settled_cost(&self) -> Option<Micros> {
         self.cost.get().copied()
     }
 
-    /// What the call has cost, now that it has ended: the one rule, for the ledger and for the
+    /// The cost of the call, now that it has ended: the one rule, for the ledger and for the
     /// budget.
     ///
     /// What the handler has metered counts. Without that the estimate does, because nobody knows
@@ -178,12 +195,12 @@ impl Tally {
         }
     }
 
-    /// What a call has cost that was given up on the way; see [`Tally::cost`].
+    /// What a call has cost that was given up on the way; see [`CallReport::cost`].
     pub(crate) fn cost_given_up(&self, estimate: Micros) -> Micros {
         *self.cost.get_or_init(|| self.metered(estimate))
     }
 
-    /// What was metered, or else `estimate`; what is metered from here on comes too late.
+    /// The metered cost, or else `estimate`; anything metered from here on comes too late.
     fn metered(&self, estimate: Micros) -> Micros {
         self.meter.settle();
         self.meter.cost_micros().map_or(estimate, Micros)

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// The ledger records it as it is. What a client is told of it depends on its revision.
 #[derive(Debug, thiserror::Error)]
 pub enum InvocationError {
-    /// There is no such tool or resource.
+    /// No such tool or resource exists.
     #[error("there is no such capability")]
     Unknown,
     /// Governance refused.
@@ -27,7 +27,7 @@ pub enum InvocationError {
     /// The ledger cannot be written, so nothing was done.
     #[error("the call cannot be recorded")]
     Unrecorded(#[source] RecordError),
-    /// It needs a confirmation that it does not have, so nothing was done.
+    /// A confirmation is needed and missing, so nothing was done.
     #[error("not confirmed")]
     Unconfirmed(#[source] Box<Unconfirmed>),
     /// Its idempotency key cannot be used, so nothing was done.
@@ -39,7 +39,7 @@ pub enum InvocationError {
     /// The arguments do not fit the tool's schema, so nothing was done.
     #[error("the arguments do not fit")]
     Invalid(#[source] InvalidArguments),
-    /// It was not done by its deadline.
+    /// The deadline passed before the call had ended.
     #[error("not done within {} s", .0.as_secs_f64())]
     TimedOut(Duration),
     /// The server stopped before the call had ended; it may have been done. The ledger has it by this
@@ -73,9 +73,9 @@ pub(crate) enum Charge {
     Released,
     /// Nothing, and the call counts.
     Nothing,
-    /// What its handler has metered, or nothing.
+    /// The metered cost, or nothing.
     Metered,
-    /// What its handler has metered, or else the estimate.
+    /// The metered cost, or else the estimate.
     Estimate,
 }
 

@@ -1,3 +1,5 @@
+//! The handover of a call to a task.
+
 use adapter_tools::Progress;
 use std::{
     fmt,
@@ -14,7 +16,7 @@ pub(crate) trait TaskStatus: fmt::Debug + Send + Sync + 'static {
     fn say(&self, progress: &Progress);
 }
 
-/// How far a call has come on the way to having a caller that no longer waits for it.
+/// The way of a call to a caller that no longer waits for it.
 #[derive(Debug, Default)]
 pub struct Handover {
     stage: watch::Sender<Stage>,
@@ -24,26 +26,26 @@ pub struct Handover {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// It may still be refused.
+    /// The call may still be refused.
     #[default]
     Outside,
-    /// It may still be refused, and not before its turn has come, for which its caller need not wait.
+    /// The call may still be refused, and waits for its turn; its caller need not.
     PutOff,
-    /// It was let through, and is on record.
+    /// The call was let through, and is on record.
     Begun,
-    /// It says that its caller need not wait.
+    /// The handler says that its caller need not wait.
     Asked,
 }
 
 impl Handover {
-    /// That of a call whose caller does not wait from the beginning.
+    /// The handover of a call whose caller does not wait from the beginning.
     pub(crate) fn of(task: impl TaskStatus) -> Arc<Self> {
         let handover = Self::default();
         handover.became(task);
         Arc::new(handover)
     }
 
-    /// What the call reports is said of its task from now on.
+    /// Sends reports of the call to its task from now on.
     pub(crate) fn became(&self, task: impl TaskStatus) {
         // A call becomes one task.
         let _ = self.task.set(Box::new(task));
@@ -54,14 +56,14 @@ impl Handover {
         self.task.get().map(|it| it.task())
     }
 
-    /// Says of the task how far the call has come, if it is one.
+    /// Reports progress to the task, if there is one.
     pub(crate) fn report(&self, progress: &Progress) {
         if let Some(task) = self.task.get() {
             task.say(progress);
         }
     }
 
-    /// Has the caller not wait for its turn.
+    /// Answers the caller before the call has its turn.
     pub(crate) fn put_off(&self) {
         self.reach(Stage::PutOff);
     }
@@ -71,17 +73,17 @@ impl Handover {
         self.reach(Stage::Begun);
     }
 
-    /// Has the caller wait no longer; more than once is the same as once.
+    /// Answers the caller now; more than once is the same as once.
     pub(crate) fn ask(&self) {
         self.reach(Stage::Asked);
     }
 
-    /// Whether the call was let through.
+    /// True if the call was let through.
     pub(crate) fn has_begun(&self) -> bool {
         Stage::Begun <= *self.stage.borrow()
     }
 
-    /// Whether the call says that its caller need not wait.
+    /// True if the handler says that its caller need not wait.
     pub(crate) fn was_asked(&self) -> bool {
         Stage::Asked <= *self.stage.borrow()
     }

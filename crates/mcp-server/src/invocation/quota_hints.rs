@@ -1,4 +1,4 @@
-//! What callers are told of their quota (decision D21).
+//! Remaining quota in results, errors and HTTP headers (decision D21).
 
 use governance::{Denial, Remaining};
 use jsonrpc_core::RawJson;
@@ -9,9 +9,9 @@ use std::time::Duration;
 /// The `_meta` entry of tool results.
 const META_KEY: &str = "io.owlclaw/quota";
 
-/// What is left, as one JSON object; `None` where nothing is limited. Names are short because some
-/// frameworks show the object to models with each result. Written by hand for the same reason as the
-/// headers.
+/// The remaining quota as one JSON object; `None` where nothing is limited. Names are short because
+/// some frameworks show the object to models with each result. Written by hand for the same reason as
+/// the headers.
 pub(crate) fn report(remaining: &Remaining) -> Option<RawJson> {
     let mut json = String::with_capacity(128);
     let mut member = |name: &str, value: &str, quote: &str| {
@@ -37,7 +37,7 @@ pub(crate) fn report(remaining: &Remaining) -> Option<RawJson> {
     Some(RawJson::from_serialized(json.into_bytes()))
 }
 
-/// As it stands in error data.
+/// The same for error data.
 pub(crate) fn as_json(remaining: &Remaining) -> Option<serde_json::Value> {
     report(remaining)?.parse().ok()
 }

@@ -4,15 +4,15 @@
 use ledger::{ApprovalId, ApprovalProblem, ApprovalState, CallId};
 use redaction::TooLong;
 
-/// Why a call that needs a confirmation was not made.
+/// Refusal of a call that is not confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct Unconfirmed {
     /// Why.
     pub why: WhyUnconfirmed,
-    /// What can be approved, or was not.
+    /// The approval that is pending, or was refused.
     pub approval: Option<PendingApproval>,
-    /// Whether the ledger has the refusal already.
+    /// True if the ledger has the refusal already.
     pub(crate) on_record: bool,
 }
 
@@ -21,16 +21,16 @@ pub struct Unconfirmed {
 pub struct PendingApproval {
     /// Which.
     pub id: ApprovalId,
-    /// How far it has come.
+    /// State of the approval.
     pub state: ApprovalState,
-    /// Until when it can be decided and used: microseconds since the epoch, UTC.
+    /// End of its validity: microseconds since the epoch, UTC.
     pub expires_us: u64,
 }
 
 /// See [`Unconfirmed`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WhyUnconfirmed {
-    /// Nobody has decided yet.
+    /// The approval is pending.
     #[error("this call needs a confirmation, which is pending")]
     Pending,
     /// The approval is pending, and the client's user cannot be asked.
@@ -75,36 +75,36 @@ pub(crate) const MAX_KEY_CHARS: usize = 255;
 )]
 pub struct BadKey;
 
-/// Why a call is not done that comes under a key that another one has.
+/// Refusal of a call under an idempotency key that another call has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.told())]
 pub struct KeyTaken {
-    /// What has become of the other one.
+    /// State of the other call.
     pub state: TakenBy,
     /// The other one.
     pub call: CallId,
     /// Its answer, as it was kept.
     pub(crate) answer: Option<Box<str>>,
-    /// Whether the ledger has the refusal already.
+    /// True if the ledger has the refusal already.
     pub(crate) on_record: bool,
 }
 
-/// What has become of the call that a key stands for.
+/// State of the call that a key stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TakenBy {
-    /// It has not ended.
+    /// The call has not ended.
     #[error("the call with this idempotency key is under way; ask again for its answer")]
     InFlight,
-    /// It is not the same: another tool, or other arguments.
+    /// The call is another one: another tool, or other arguments.
     #[error("the idempotency key stands for another call; a new call needs a new key")]
     AnotherCall,
-    /// It may have been done: nobody knows how it ended.
+    /// The call may have been done: its end is unknown.
     #[error(
         "nobody can say how the call with this idempotency key ended; somebody has to find out \
          before it is made again with a new key"
     )]
     Unknown,
-    /// It has been done, and its answer is not kept.
+    /// The call has been done, and its answer is not kept.
     #[error("the call with this idempotency key has been done, and its answer was not kept")]
     Done,
 }
@@ -123,12 +123,12 @@ impl TakenBy {
 }
 
 impl KeyTaken {
-    /// Whether the caller is answered what the other call was.
+    /// True if the caller is answered with the other call's answer.
     pub(crate) fn is_answered(&self) -> bool {
         self.answer.is_some()
     }
 
-    /// What is told of it: that the answer was not kept only where that is so.
+    /// The message. Only of a call whose answer was not kept it says so.
     fn told(&self) -> String {
         if self.is_answered() {
             return "the call with this idempotency key has been done, and is answered as before"

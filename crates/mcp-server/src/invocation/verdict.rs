@@ -3,8 +3,8 @@
 use governance::Remaining;
 use ledger::CallId;
 
-/// How much a line matters: what succeeded, what the caller or a handler did wrong, and what
-/// operators have to look after.
+/// Level of a line in the log: success, a mistake of the caller's or of a handler, or a fault for
+/// operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Severity {
     Info,
@@ -12,49 +12,49 @@ pub(crate) enum Severity {
     Error,
 }
 
-/// What was decided about a call.
+/// Decision about a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Verdict {
     /// `allow`, `deny`, or `replay`: it is answered as it was before.
     pub(crate) decision: &'static str,
     /// Why, of what is not allowed.
     pub(crate) reason: Option<&'static str>,
-    /// What was left then, if anything is limited.
+    /// The quota that was left then, if anything is limited.
     pub(crate) remaining: Option<Remaining>,
-    /// As the ledger has it, of what is not allowed.
+    /// Name of the refusal in the ledger.
     pub(crate) call: Option<CallId>,
 }
 
-/// What went wrong with a call, for operators.
+/// A fault of a call, for operators.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) severity: Severity,
-    /// What kind of thing it is.
+    /// Kind of fault.
     pub(crate) kind: &'static str,
     /// The whole story.
     pub(crate) message: String,
-    /// Where in a handler's code.
+    /// Stack of the handler's code.
     pub(crate) stack: Option<String>,
 }
 
 /// The end of a call, as metrics count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// It was answered.
+    /// Answered.
     Ok,
-    /// It ran, and says that it failed.
+    /// The call ran, and failed.
     Error,
     /// Its arguments did not fit.
     Invalid,
-    /// It was not let through.
+    /// Refused.
     Refused,
-    /// It was not done by its deadline.
+    /// The deadline passed.
     TimedOut,
-    /// What ran it has died.
+    /// The process of the handler died.
     Crashed,
-    /// It could not run: too many others do, or it rests, or it is broken.
+    /// The call could not run: the tool is busy, rests, or is broken.
     Unavailable,
-    /// It asks something first.
+    /// The call asks something first.
     Asked,
     /// Its caller gave it up.
     Cancelled,

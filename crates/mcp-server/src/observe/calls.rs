@@ -1,11 +1,11 @@
-//! What is told of requests and of decisions about them: numbers, and lines in the log.
+//! Metrics and log lines of calls and of decisions about them.
 
 use crate::invocation::outcome;
 use crate::invocation::verdict::Ended;
 use crate::invocation::verdict::{Fault, Severity, Verdict};
 use crate::observe::log;
 use crate::{
-    invocation::{Invocation, Invoked, Target, call_report::Tally, failure::InvocationError},
+    invocation::{Invocation, Invoked, Target, call_report::CallReport, failure::InvocationError},
     observe::{metrics::Metrics, tool_calls::ToolNumbers},
 };
 use governance::{Micros, Remaining};
@@ -21,25 +21,25 @@ use std::{
     time::Instant,
 };
 
-/// Which requests, and which decisions about them, have a line in the log. Lines below the log's
+/// Choice of requests, and of decisions about them, that have a line in the log. Lines below the log's
 /// level are left out whatever this says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestLog {
     /// All of them.
     #[default]
     All,
-    /// Those that were refused or failed.
+    /// Requests that were refused or failed.
     Errors,
     /// None but those that failed by a fault that is not the caller's.
     None,
 }
 
-/// Why a call is not made.
+/// Refusal of a call, for metrics and the log.
 pub(crate) struct Refused {
     pub(crate) verdict: Verdict,
     /// True if the capability does not exist as far as its caller may know.
     pub(crate) is_unknown: bool,
-    /// What is wrong with it; nothing, if it is answered as before.
+    /// The fault; `None` if the call is answered as before.
     pub(crate) fault: Option<Fault>,
     pub(crate) outcome: Ended,
 }
@@ -75,7 +75,7 @@ impl Observer {
         self.log.store(log as u8, Ordering::Relaxed);
     }
 
-    /// Whether a line that matters so much is written.
+    /// True if a line of this severity is written.
     pub(crate) fn wants(&self, severity: Severity) -> bool {
         // The order of the variants of both.
         self.log.load(Ordering::Relaxed) <= severity as u8 && log::is_enabled(severity)
@@ -83,12 +83,12 @@ impl Observer {
 
     /// Takes note that a call has come. What is known of it in the end is left in `cx`.
     pub(crate) fn called<'a>(&'a self, cx: &'a RequestCx, invocation: &Invocation) -> Called<'a> {
-        let tally = Arc::clone(&invocation.tally);
-        cx.attach(Arc::clone(&tally) as Arc<_>);
+        let report = Arc::clone(&invocation.report);
+        cx.attach(Arc::clone(&report) as Arc<_>);
         Called {
             observer: self,
             cx,
-            tally,
+            report,
             numbers: Numbers::None,
             task: None,
             began: Instant::now(),
@@ -104,7 +104,7 @@ impl fmt::Debug for Observer {
     }
 }
 
-/// What a call counts for, which is nothing for who may not know of what it calls.
+/// Counters of a call; none for a caller who may not know of the target.
 enum Numbers {
     None,
     Tool(Arc<ToolNumbers>),
@@ -116,9 +116,9 @@ enum Numbers {
 pub(crate) struct Called<'a> {
     observer: &'a Observer,
     cx: &'a RequestCx,
-    tally: Arc<Tally>,
+    report: Arc<CallReport>,
     numbers: Numbers,
-    /// What is called, if it may outlive its request.
+    /// The call as a task, if it may outlive its request.
     task: Option<Outliving>,
     began: Instant,
 }
@@ -130,7 +130,7 @@ struct Outliving {
 }
 
 impl Called<'_> {
-    /// It is let through, for now.
+    /// Notes that the call is let through, for now.
     pub(crate) fn allowed(
         &mut self,
         invocation: &Invocation,
@@ -156,10 +156,10 @@ impl Called<'_> {
             verdict.remaining = Some(remaining());
             log::allowed(self.cx, invocation, &verdict, policy_version, estimate);
         }
-        self.tally.decide(verdict);
+        self.report.decide(verdict);
     }
 
-    /// It is not, or not any more.
+    /// Notes that the call is refused, at once or later.
     pub(crate) fn refused(mut self, invocation: &Invocation, policy_version: u64, why: Refused) {
         let Refused {
             verdict,
@@ -193,14 +193,14 @@ impl Called<'_> {
             );
             if let Some(fault) = fault {
                 let message = redactor.text(&fault.message).into_owned();
-                self.tally.fail(Fault { message, ..fault });
+                self.report.fail(Fault { message, ..fault });
             }
         }
-        self.tally.decide(verdict);
+        self.report.decide(verdict);
         self.ended_as(outcome);
     }
 
-    /// It has ended like this.
+    /// Notes the end of the call.
     pub(crate) fn ended(mut self, outcome: &Result<Invoked, InvocationError>) {
         if let Err(error) = outcome {
             self.failed(error);
@@ -213,7 +213,7 @@ impl Called<'_> {
             let redactor = &self.observer.redactor;
             let fault = Fault::of(error);
             let stack = fault.stack.filter(|_| self.observer.development);
-            self.tally.fail(Fault {
+            self.report.fail(Fault {
                 message: redactor.text(&fault.message).into_owned(),
                 stack: stack.map(|stack| redactor.text(&stack).into_owned()),
                 ..fault
@@ -247,22 +247,22 @@ impl Called<'_> {
         let handover = outliving.handover.as_deref();
         let task = outliving.task.as_deref();
         if let Some(task) = task.or_else(|| handover?.task()) {
-            let fault = self.tally.fault();
+            let fault = self.report.fault();
             let severity = fault.map_or(Severity::Info, |fault| fault.severity);
             if self.observer.wants(severity) {
                 let capability = &outliving.capability;
-                log::task_ended(self.cx, &self.tally, capability, task, outcome, seconds);
+                log::task_ended(self.cx, &self.report, capability, task, outcome, seconds);
             }
         }
     }
 
-    /// In units of the currency.
+    /// The cost in units of the currency.
     #[expect(
         clippy::cast_precision_loss,
         reason = "a sum for a diagram, and nothing is decided by it"
     )]
     fn cost(&self) -> Option<f64> {
-        let Micros(cost) = self.tally.settled_cost()?;
+        let Micros(cost) = self.report.settled_cost()?;
         Some(cost as f64 / 1_000_000.0)
     }
 }

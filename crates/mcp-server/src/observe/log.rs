@@ -2,7 +2,7 @@
 
 use crate::invocation::quota_hints;
 use crate::invocation::verdict::{Severity, Verdict};
-use crate::invocation::{Invocation, call_report::Tally, verdict::Ended};
+use crate::invocation::{Invocation, call_report::CallReport, verdict::Ended};
 use governance::{Micros, Remaining};
 use jsonrpc_core::{Id, RawJson};
 use mcp_protocol::{Method, TraceContext};
@@ -12,23 +12,23 @@ use std::time::Duration;
 
 /// The most bytes of parameters in a line; the ledger has more of them.
 const MAX_PARAMS_BYTES: usize = 1_024;
-/// Of longer parameters only the length is told: to take the secrets out of a beginning, all has to be
-/// read, and whoever sends megabytes is not to have us read them for a line of the log.
+/// Above this size only the length of parameters is logged: to take the secrets out of a beginning, all
+/// of it has to be read, which is too much work for a line of the log.
 const MAX_READ_BYTES: usize = 64 * 1024;
-/// Of the id that a client has given a request.
+/// The most bytes of the id that a client has given a request.
 const MAX_ID_BYTES: usize = 256;
 
 /// The most bytes of anything else that clients and handlers say.
 const MAX_TEXT_BYTES: usize = 2_048;
 
-/// Where lines about requests come from, as the log has it.
+/// Target of lines about requests.
 macro_rules! requests {
     () => {
         "owlclaw_mcp::requests"
     };
 }
 
-/// Where lines about decisions come from.
+/// Target of lines about decisions.
 macro_rules! decisions {
     () => {
         "owlclaw_mcp::decisions"
@@ -58,13 +58,13 @@ pub(super) fn is_enabled(severity: Severity) -> bool {
 pub(crate) struct RequestLine<'a> {
     pub(crate) severity: Severity,
     pub(crate) method: &'a str,
-    /// What is called or read.
+    /// The name or URI that is called or read.
     pub(crate) name: Option<&'a str>,
-    /// As they were sent.
+    /// The parameters as they were sent.
     pub(crate) params: Option<&'a RawJson>,
     /// `ok`, `error`, `refused` or `cancelled`.
     pub(crate) outcome: &'static str,
-    /// What kind of result it has.
+    /// Kind of the result.
     pub(crate) result: Option<&'static str>,
     /// The code of the failure it was answered with, and what was said if that was an error.
     pub(crate) error: Option<(i32, Option<&'a str>)>,
@@ -94,15 +94,15 @@ impl RequestLine<'_> {
     }
 
     /// A request that was handled by the service.
-    pub(crate) fn write(&self, cx: &RequestCx, tally: Option<&Tally>, redactor: &Redactor) {
+    pub(crate) fn write(&self, cx: &RequestCx, report: Option<&CallReport>, redactor: &Redactor) {
         let name = self
             .name
             .map(|name| redactor.text(cut(name, MAX_PARAMS_BYTES)));
-        let params = self.parameters(tally.is_some_and(Tally::is_harmless), redactor);
-        let verdict = tally.and_then(Tally::verdict);
-        let remaining = tally.and_then(Tally::remaining).copied();
+        let params = self.parameters(report.is_some_and(CallReport::is_harmless), redactor);
+        let verdict = report.and_then(CallReport::verdict);
+        let remaining = report.and_then(CallReport::remaining).copied();
         let remaining = remaining.or_else(|| verdict.as_ref()?.remaining);
-        let fault = tally.and_then(Tally::fault);
+        let fault = report.and_then(CallReport::fault);
         let (code, message) = self.error.unzip();
         let message = match fault {
             Some(fault) => Some(shortened(&fault.message, MAX_TEXT_BYTES)),
@@ -110,7 +110,7 @@ impl RequestLine<'_> {
                 .flatten()
                 .map(|text| shortened(&redactor.text(text), MAX_TEXT_BYTES)),
         };
-        let call = tally.and_then(|it| it.call());
+        let call = report.and_then(|it| it.call());
         let call = call.or_else(|| verdict.as_ref()?.call);
         event!(
             self.severity,
@@ -126,7 +126,7 @@ impl RequestLine<'_> {
             duration_ms = milliseconds(self.took),
             outcome = self.outcome,
             result = self.result,
-            result_bytes = tally.and_then(Tally::result_bytes),
+            result_bytes = report.and_then(CallReport::result_bytes),
             code,
             error_type = fault.map(|fault| fault.kind),
             error = message,
@@ -134,7 +134,7 @@ impl RequestLine<'_> {
             decision = verdict.as_ref().map(|it| it.decision),
             reason = verdict.as_ref().and_then(|it| it.reason),
             remaining = remaining.as_ref().and_then(left),
-            cost = tally.and_then(Tally::settled_cost).map(|it| it.to_string()),
+            cost = report.and_then(CallReport::settled_cost).map(|it| it.to_string()),
             call = call.map(|it| it.to_string()),
             trace_id = trace_of(cx),
             "request"
@@ -220,13 +220,13 @@ pub(super) fn refused(
 /// The end of a call that its request does not tell of: it was answered with a task.
 pub(super) fn task_ended(
     cx: &RequestCx,
-    tally: &Tally,
+    report: &CallReport,
     capability: &str,
     task: &str,
     outcome: Ended,
     seconds: f64,
 ) {
-    let fault = tally.fault();
+    let fault = report.fault();
     event!(
         fault.map_or(Severity::Info, |fault| fault.severity),
         target: requests!(),
@@ -237,19 +237,19 @@ pub(super) fn task_ended(
         task,
         duration_ms = seconds * 1_000.0,
         outcome = outcome.as_str(),
-        result_bytes = tally.result_bytes(),
+        result_bytes = report.result_bytes(),
         error_type = fault.map(|fault| fault.kind),
         error = fault.map(|fault| shortened(&fault.message, MAX_TEXT_BYTES)),
         stack = fault.and_then(|fault| fault.stack.as_deref()),
-        remaining = tally.remaining().and_then(left),
-        cost = tally.settled_cost().map(|it| it.to_string()),
-        call = tally.call().map(|it| it.to_string()),
+        remaining = report.remaining().and_then(left),
+        cost = report.settled_cost().map(|it| it.to_string()),
+        call = report.call().map(|it| it.to_string()),
         trace_id = trace_of(cx),
         "call of a task ended"
     );
 }
 
-/// As its sender has it, as far as that helps: it may be megabytes long.
+/// The id as its sender wrote it, cut: it may be megabytes long.
 fn id_of(id: &Id) -> String {
     shortened(&id.to_string(), MAX_ID_BYTES)
 }
@@ -258,7 +258,7 @@ fn trace_of(cx: &RequestCx) -> Option<String> {
     cx.trace().map(TraceContext::trace_id_text)
 }
 
-/// As JSON; `None` where nothing is limited.
+/// The remaining quota as JSON; `None` where nothing is limited.
 fn left(remaining: &Remaining) -> Option<String> {
     Some(quota_hints::report(remaining)?.as_str().to_owned())
 }
@@ -267,7 +267,7 @@ fn milliseconds(took: Duration) -> f64 {
     took.as_secs_f64() * 1_000.0
 }
 
-/// At most so many bytes of it.
+/// The first `most` bytes, or fewer so that no character is cut.
 fn cut(text: &str, most: usize) -> &str {
     let mut end = most.min(text.len());
     while !text.is_char_boundary(end) {

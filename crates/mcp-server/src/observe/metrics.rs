@@ -1,3 +1,5 @@
+//! The metrics of a server, in the text format of Prometheus.
+
 use crate::{
     invocation::verdict::Ended,
     observe::{
@@ -22,7 +24,7 @@ use std::{
 /// fill the memory of whoever reads the numbers.
 pub(crate) const MAX_TOOLS: usize = 1_000;
 
-/// What is not counted by its own name.
+/// The label of anything that is not counted by its own name.
 pub(crate) const OTHER: &str = "other";
 
 /// Seconds, from what an answer out of memory takes to what a deadline may be.
@@ -37,8 +39,8 @@ const TOOL_BUCKETS: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0,
 /// One place for each method, and one for [`OTHER`].
 const METHODS: usize = Method::ALL.len() + 1;
 
-/// What is counted, for `/metrics` (R11.6, R11.7); `docs/metrics.md` has the list. Every label has
-/// few values: names that clients send are never labels.
+/// Metrics of the server, for `/metrics` (R11.6, R11.7); `docs/metrics.md` has the list. Every label
+/// has few values: names that clients send are never labels.
 #[derive(Clone)]
 pub struct Metrics(Arc<Inner>);
 
@@ -47,7 +49,7 @@ struct Inner {
     requests: IntCounterVec,
     latency: HistogramVec,
     in_flight: IntGauge,
-    /// In the order of [`Method`], each looked up once.
+    /// Numbers of each [`Method`], looked up once.
     methods: [OnceLock<MethodNumbers>; METHODS],
     tool_calls: IntCounterVec,
     tool_seconds: HistogramVec,
@@ -58,11 +60,11 @@ struct Inner {
     denials: IntCounterVec,
 }
 
-/// What is counted of one method.
+/// Numbers of one method.
 #[derive(Clone, Debug)]
 struct MethodNumbers {
     latency: Histogram,
-    /// Those without an error.
+    /// Requests without an error.
     succeeded: IntCounter,
 }
 
@@ -141,13 +143,13 @@ impl Metrics {
         }))
     }
 
-    /// Where others add what they count.
+    /// The registry, where other crates add their metrics.
     pub fn registry(&self) -> &Registry {
         &self.0.registry
     }
 
-    /// Has `read` asked for the value whenever the numbers are: for what somebody else counts, and
-    /// for what is so at the moment. `read` must not block.
+    /// Adds a metric that is read at each scrape, by calling `read`: a count that is kept elsewhere, or a
+    /// value of the moment. `read` must not block.
     ///
     /// # Panics
     ///
@@ -232,7 +234,7 @@ impl Metrics {
         self.0.requests.with_label_values(&labels).inc();
     }
 
-    /// What is counted of a tool that whoever calls it may know of.
+    /// Numbers of a tool that its caller may know of.
     pub(crate) fn tool(&self, name: &str) -> Arc<ToolNumbers> {
         if let Some(numbers) = self.0.tools.load().get(name) {
             return Arc::clone(numbers);

@@ -6,12 +6,12 @@ use prometheus::{
 };
 use std::{collections::HashMap, fmt};
 
-/// What kind of number it is.
+/// Kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It goes up only, and starts over with the process.
+    /// A number that only goes up, and starts over with the process.
     Counter,
-    /// It goes up and down.
+    /// A number that goes up and down.
     Gauge,
 }
 
@@ -53,12 +53,11 @@ impl Samples {
 /// A distribution that somebody else keeps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buckets {
-    /// Where buckets end, rising.
+    /// Upper bounds of the buckets, rising.
     pub bounds: &'static [f64],
-    /// How many fell in each bucket and in none before it; one more than there are bounds, for what
-    /// is beyond the last.
+    /// Count of each bucket alone; one more than there are bounds, for values beyond the last.
     pub counts: Vec<u64>,
-    /// Of all values.
+    /// Sum of all values.
     pub sum: f64,
 }
 

@@ -1,5 +1,7 @@
+//! The layer that counts and logs requests.
+
 use crate::{
-    invocation::{call_report::Tally, verdict::Severity},
+    invocation::{call_report::CallReport, verdict::Severity},
     observe::{
         calls::Observer,
         log::{RequestLine, answered_by_engine},
@@ -69,10 +71,10 @@ struct Seen<'a> {
 impl Seen<'_> {
     fn answered(mut self, outcome: &Result<ServerResult, McpError>) {
         self.is_over = true;
-        let tally = self.cx.attached::<Tally>();
+        let report = self.cx.attached::<CallReport>();
         // A failure counts as what it is, whether its caller hears of it by an error or a result.
         let code = match outcome {
-            Ok(result) if failed(result) => tally.as_ref().and_then(|it| it.code()),
+            Ok(result) if failed(result) => report.as_ref().and_then(|it| it.code()),
             Ok(_) => None,
             Err(McpError(error)) => Some(error.code.0),
         };
@@ -85,12 +87,12 @@ impl Seen<'_> {
             Err(McpError(error)) => severity_of(error.code),
         };
         // What failed may matter more than what it was answered with.
-        let fault = tally.as_ref().and_then(|it| it.fault());
+        let fault = report.as_ref().and_then(|it| it.fault());
         let severity = fault.map_or(least, |fault| fault.severity.max(least));
         if !self.observer.wants(severity) {
             return;
         }
-        let denied = tally.as_ref().and_then(|it| it.verdict());
+        let denied = report.as_ref().and_then(|it| it.verdict());
         let denied = denied.is_some_and(|it| it.decision == "deny");
         let (result, message) = match outcome {
             Ok(result) => (Some(kind_of(result)), None),
@@ -102,7 +104,7 @@ impl Seen<'_> {
             _ => "error",
         };
         let error = code.map(|code| (code, message));
-        self.write(severity, outcome_name, result, error, tally.as_deref());
+        self.write(severity, outcome_name, result, error, report.as_deref());
     }
 
     fn write(
@@ -111,7 +113,7 @@ impl Seen<'_> {
         outcome: &'static str,
         result: Option<&'static str>,
         error: Option<(i32, Option<&str>)>,
-        tally: Option<&Tally>,
+        report: Option<&CallReport>,
     ) {
         let line = RequestLine {
             severity,
@@ -123,7 +125,7 @@ impl Seen<'_> {
             error,
             took: self.began.elapsed(),
         };
-        line.write(self.cx, tally, self.observer.redactor());
+        line.write(self.cx, report, self.observer.redactor());
     }
 }
 
@@ -145,13 +147,13 @@ impl Drop for Seen<'_> {
             ("cancelled", Severity::Info)
         };
         if self.observer.wants(severity) {
-            let tally = self.cx.attached::<Tally>();
-            self.write(severity, outcome, None, None, tally.as_deref());
+            let report = self.cx.attached::<CallReport>();
+            self.write(severity, outcome, None, None, report.as_deref());
         }
     }
 }
 
-/// What the engine answers by itself is counted and logged like the rest.
+/// Counts and logs requests that the engine answers by itself like the rest.
 #[derive(Debug)]
 pub(crate) struct ObservedEngine(pub(crate) Observer);
 
@@ -199,7 +201,7 @@ fn kind_of(result: &ServerResult) -> &'static str {
     }
 }
 
-/// What a request is about, and its parameters beside that.
+/// Name and parameters of a request, for its line in the log.
 fn described(request: &ClientRequest) -> (Option<String>, Option<RawJson>) {
     let page = |page: &Page| {
         let cursor = page.cursor.as_ref()?;

@@ -4,7 +4,7 @@ use crate::invocation::verdict::Ended;
 use prometheus::{Counter, Histogram, IntCounter};
 use std::sync::OnceLock;
 
-/// What is counted of one tool. Looked up once: the registry takes a lock and several hashes.
+/// Numbers of one tool. Looked up once: the registry takes a lock and several hashes.
 pub(crate) struct ToolNumbers {
     seconds: Histogram,
     cost: Counter,

@@ -1,3 +1,5 @@
+//! Resources of several sources as one.
+
 use crate::offer::{
     resources::{ReadFailure, ResourceEntry, Resources},
     skills::SkillIndex,
@@ -9,7 +11,7 @@ use std::sync::Arc;
 /// Resources of several kinds as one offer. Where two have the same URI, the earlier part's is
 /// listed and read.
 #[derive(Debug)]
-pub struct JoinedResources {
+pub struct CombinedResources {
     parts: Vec<Arc<dyn Resources>>,
     entries: Vec<ResourceEntry>,
     /// For each part, the place of its entries in `entries`; `None` for those that are not there.
@@ -18,7 +20,7 @@ pub struct JoinedResources {
     skills: Option<SkillIndex>,
 }
 
-impl JoinedResources {
+impl CombinedResources {
     /// All of `parts`, in their order.
     pub fn new(parts: Vec<Arc<dyn Resources>>) -> Self {
         let mut entries = Vec::new();
@@ -59,7 +61,7 @@ impl JoinedResources {
     }
 }
 
-impl Resources for JoinedResources {
+impl Resources for CombinedResources {
     fn entries(&self) -> &[ResourceEntry] {
         &self.entries
     }

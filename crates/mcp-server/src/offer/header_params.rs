@@ -16,7 +16,7 @@ use std::{borrow::Cow, collections::HashSet};
 
 const ANNOTATION: &str = "x-mcp-header";
 
-/// Which arguments of one tool are repeated in headers.
+/// The arguments of one tool that are repeated in headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MirroredParams(Vec<Param>);
 
@@ -28,13 +28,13 @@ struct Param {
     path: Vec<String>,
 }
 
-/// Why the annotations of a schema mean nothing.
+/// An annotation of a schema that means nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAnnotation {
     /// The name of a header is no token of RFC 9110, section 5.6.2.
     #[error("`{pointer}` names no header: {name}")]
     Name {
-        /// Where in the schema.
+        /// Place in the schema.
         pointer: String,
         /// The JSON of what is there.
         name: String,
@@ -42,24 +42,24 @@ pub enum BadAnnotation {
     /// Two arguments have one header, letter case apart.
     #[error("the header of `{pointer}` belongs to another property as well")]
     Twice {
-        /// Where in the schema.
+        /// Place in the schema.
         pointer: String,
     },
-    /// Only strings, integers and booleans can be repeated.
+    /// The type cannot be repeated: only strings, integers and booleans can.
     #[error("`{pointer}` is no string, integer or boolean")]
     Type {
-        /// Where in the schema.
+        /// Place in the schema.
         pointer: String,
     },
     /// No chain of `properties` leads there, so nobody knows which argument is meant.
     #[error("`{pointer}` is no property, or not one that is always there")]
     Place {
-        /// Where in the schema.
+        /// Place in the schema.
         pointer: String,
     },
 }
 
-/// How headers and arguments of a call differ, for people.
+/// The difference between headers and arguments of a call, for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{header} {what}")]
 pub struct HeaderDiffers {
@@ -79,7 +79,7 @@ impl MirroredParams {
         Ok(Self(found.params))
     }
 
-    /// Whether there are none.
+    /// True if no argument is repeated.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,3 +1,5 @@
+//! Pages of lists, kept as bytes.
+
 use governance::ViewId;
 use jsonrpc_core::RawJson;
 use mcp_protocol::ProtocolVersion;
@@ -8,7 +10,7 @@ use std::{
 
 /// Pages of lists as bytes, made once for everybody who sees the same (R4.10, R6.9).
 #[derive(Debug, Default)]
-pub(crate) struct Lists(Mutex<HashMap<Key, RawJson>>);
+pub(crate) struct PageCache(Mutex<HashMap<Key, RawJson>>);
 
 /// The most pages kept. Views and revisions are few; cursors are limited by what is listed, but a
 /// policy may have many views.
@@ -32,7 +34,7 @@ pub(crate) enum List {
     Skills,
 }
 
-impl Lists {
+impl PageCache {
     pub(crate) fn get(&self, key: &Key) -> Option<RawJson> {
         self.lock().get(key).cloned()
     }

@@ -1,4 +1,4 @@
-//! What can be asked of a model.
+//! Prompts on offer.
 
 use adapter_tools::{Answers, Askable, Needed};
 use futures_util::future::BoxFuture;
@@ -13,8 +13,8 @@ pub trait Prompts: fmt::Debug + Send + Sync {
     /// Fills in a prompt. Its name is one of the entries', and its required arguments are there.
     fn get(&self, cx: PromptCx) -> BoxFuture<'_, Result<GetPromptResult, PromptFailure>>;
 
-    /// How an argument of a prompt or of a resource template may go on, best first; `None` for a
-    /// reference that leads nowhere.
+    /// Completions of an argument of a prompt or of a resource template, best first; `None` for a
+    /// reference to nothing.
     fn complete(&self, _request: &Complete) -> Option<Vec<String>> {
         None
     }
@@ -27,22 +27,22 @@ pub struct PromptCx {
     pub name: String,
     /// With what.
     pub arguments: BTreeMap<String, String>,
-    /// What the client can be asked.
+    /// Questions that the client answers.
     pub askable: Askable,
-    /// What it has answered.
+    /// Answers of the client to earlier questions.
     pub answers: Arc<Answers>,
 }
 
-/// Why a prompt was not filled in.
+/// Reason why a prompt was not filled in.
 #[derive(Debug, thiserror::Error)]
 pub enum PromptFailure {
-    /// More is needed from the client's side.
+    /// Answers of the client are needed.
     #[error("the prompt needs input")]
     NeedsInput(Needed),
     /// The arguments make no sense, for their sender.
     #[error("{0}")]
     Arguments(String),
-    /// It cannot be filled in, which no client can help.
+    /// The prompt is broken, which no client can help.
     #[error("the prompt cannot be filled in")]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

@@ -1,4 +1,4 @@
-//! What can be read.
+//! Resources on offer.
 
 use crate::clock::rfc3339;
 use crate::offer::skills::SkillIndex;
@@ -21,11 +21,11 @@ pub trait Resources: fmt::Debug + Send + Sync {
         &[]
     }
 
-    /// Which of the entries a filter lets through, by index and in their order.
+    /// Indices of the entries that a filter lets through, in their order.
     ///
     /// # Errors
     ///
-    /// What is wrong with the filter, for its sender.
+    /// The mistake in the filter, for its sender.
     fn matching(&self, filter: &ListResources) -> Result<Vec<usize>, String>;
 
     /// The one name of what is at `uri`, however that is spelled; `None` if there is nothing. Not
@@ -54,7 +54,7 @@ pub trait Resources: fmt::Debug + Send + Sync {
 /// One listed resource.
 #[derive(Clone, Debug, Default)]
 pub struct ResourceEntry {
-    /// As clients see it.
+    /// The entry as clients see it.
     pub resource: Resource,
     /// The URI whose permission is needed, unless it is its own.
     pub governed_by: Option<String>,
@@ -66,16 +66,16 @@ pub struct ResourceEntry {
     pub etag: String,
 }
 
-/// Why a resource was not read.
+/// Reason why a resource was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadFailure {
-    /// There is nothing there, or not any more.
+    /// Nothing is at the URI, or not any more.
     #[error("there is no such resource")]
     NotFound,
     /// The bytes asked for are not there.
     #[error("{0}")]
     Range(String),
-    /// It is there and cannot be read, which no client can help.
+    /// The resource cannot be read, which no client can help.
     #[error("the resource cannot be read")]
     Unreadable(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -111,7 +111,7 @@ impl Resources for NoResources {
 pub struct SkillResources {
     catalog: Arc<SkillCatalog>,
     entries: Vec<ResourceEntry>,
-    /// Which entries a skill of the catalogue has, by its place in it.
+    /// Entries of each skill of the catalogue, by its place in it.
     of_skill: Vec<Range<usize>>,
     templates: Vec<ResourceTemplate>,
     skills: SkillIndex,
@@ -330,7 +330,7 @@ impl SkillResources {
     }
 }
 
-/// Whether an `If-None-Match` names this entity tag (RFC 9110, 13.1.2), quoted or not.
+/// True if an `If-None-Match` names this entity tag (RFC 9110, 13.1.2), quoted or not.
 pub(crate) fn names(etags: &str, etag: &str) -> bool {
     etags.split(',').any(|candidate| {
         let candidate = candidate.trim();

@@ -1,3 +1,5 @@
+//! Rules of tools, as their skills and their own code state them.
+
 use crate::names::tool_capability;
 use adapter_skills::{BadField, Hold, OwlclawBlock, RiskLevel, Skill, SkillCatalog, ToolHints};
 use adapter_tools::{Tool, ToolSet};
@@ -176,7 +178,7 @@ fn facts_of(block: &OwlclawBlock, trading_hours: &TimeWindows) -> CapabilityFact
     }
 }
 
-/// Whoever says both that nothing is changed and that something may be lost is taken at the worse.
+/// Risk of a tool. Of contradictory hints the worse one holds.
 fn risk_of(hints: ToolHints) -> Risk {
     let destructive = hints.destructive == Some(true);
     Risk {

@@ -1,4 +1,4 @@
-//! What the Skills extension tells of: which skills there are, of which files, in which directories.
+//! The index of the Skills extension: skills, their files, and directories.
 //!
 //! All of it is made when a catalogue is, and asked by look-up alone: nothing that a client sends
 //! becomes a path. What a principal is told is cut down to what it may see, file by file.
@@ -18,7 +18,7 @@ use std::{collections::HashMap, sync::Arc};
 /// allows, are not among them; they are resources like any other.
 #[derive(Clone, Debug, Default)]
 pub struct SkillIndex {
-    /// In the order of the catalogue.
+    /// Skills in the order of the catalogue.
     skills: Vec<Arc<Published>>,
     by_uri: HashMap<String, usize>,
     directories: Directories,
@@ -43,7 +43,7 @@ struct PublishedFile {
 }
 
 impl SkillIndex {
-    /// What there is to tell of a catalogue.
+    /// The index of a catalogue.
     pub fn new(catalog: &SkillCatalog) -> Self {
         let mut index = Self::default();
         for skill in catalog.iter() {
@@ -100,7 +100,7 @@ impl SkillIndex {
         }
     }
 
-    /// Those of several catalogues. Where two have the same URI the earlier one is told of.
+    /// The index of several catalogues. Of two entries with the same URI the earlier one is listed.
     pub fn joined<'a>(indices: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut joined = Self::default();
         for index in indices {
@@ -151,8 +151,8 @@ impl SkillIndex {
             .map(|index| self.entry(index, visible))
     }
 
-    /// What is directly in the directory at `uri`, however that is spelled, as far as it is
-    /// `visible`; `None` if there is no directory, or none to be seen.
+    /// The visible entries of the directory at `uri`, however that is spelled; `None` if there is no
+    /// directory, or none that is visible.
     pub(crate) fn directory(
         &self,
         uri: &str,

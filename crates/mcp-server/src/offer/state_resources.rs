@@ -1,4 +1,4 @@
-//! What an application knows about itself, to be read.
+//! States of an application as resources.
 
 use crate::offer::resources::names;
 use crate::offer::resources::{ReadFailure, ResourceEntry, Resources};
@@ -17,16 +17,16 @@ use std::{error::Error, fmt, fmt::Write, sync::Arc};
 const SCHEME: &str = "state://";
 /// The most bytes of one state, as JSON: 4 MiB.
 const MAX_STATE_BYTES: usize = 4 * 1024 * 1024;
-/// What a name keeps in a URI (RFC 3986, 2.3).
+/// Characters of a name that stay as they are in a URI (RFC 3986, 2.3).
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// Where states come from.
+/// A source of states.
 pub trait States: fmt::Debug + Send + Sync {
-    /// What the state `name` is now, as JSON. Dropping the future gives up.
+    /// The state `name` as it is now, as JSON. Dropping the future gives up.
     fn read<'a>(
         &'a self,
         name: &'a str,
@@ -65,7 +65,7 @@ impl StateResources {
         }
     }
 
-    /// Which state is at a URI, however that is spelled.
+    /// The state at a URI, however that is spelled.
     fn name(&self, uri: &str) -> Option<&str> {
         let (scheme, name) = uri.split_at_checked(SCHEME.len())?;
         if !scheme.eq_ignore_ascii_case(SCHEME) {

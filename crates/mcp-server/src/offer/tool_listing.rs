@@ -1,3 +1,5 @@
+//! Tools as lists have them.
+
 use crate::{names::tool_capability, offer::skill_facts::risk_level};
 use adapter_skills::{RiskLevel, SkillCatalog};
 use adapter_tools::Tool;
@@ -9,7 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 use std::time::Duration;
 
-/// How much of a skill's text the description of the tool of the same name carries (decision D16).
+/// The part of a skill's text in the description of the tool of the same name (decision D16).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeSkill {
     /// All of it, up to 8 KiB.
@@ -17,7 +19,7 @@ pub enum IncludeSkill {
     Full,
     /// Its beginning, up to 1 KiB.
     Excerpt,
-    /// Where it can be read.
+    /// The URI of the skill.
     Link,
     /// Nothing.
     None,
@@ -132,14 +134,14 @@ impl Described {
         redaction::digest(&definition.expect("JSON and texts serialize"))
     }
 
-    /// What hosts put before a model: name, description and arguments.
+    /// The part that hosts put before a model: name, description and arguments.
     pub(crate) fn model_text(&self) -> String {
         let description = self.tool.description.as_deref().unwrap_or_default();
         let arguments = self.tool.input_schema.as_str();
         format!("{}\n{description}\n{arguments}", self.tool.name)
     }
 
-    /// As one caller sees it: with the limits that hold for it (decision D17).
+    /// The tool as one caller sees it: with the limits that hold for it (decision D17).
     pub(crate) fn seen_by(
         &self,
         caller: Caller<'_>,

@@ -31,7 +31,7 @@ use std::{sync::Arc, time::Duration};
 /// are folded; what is longer even so, an operator has to confirm.
 const MAX_QUESTION_BYTES: usize = 2_000;
 
-/// Has those calls confirmed that governance wants confirmed, each for itself.
+/// Layer that waits for a confirmation of the calls that governance wants confirmed, each for itself.
 ///
 /// What is confirmed is one call: of one principal, of a tool as it is defined now, with these
 /// arguments, under the policy in force. Whoever confirms it, the client's user by a question or an
@@ -46,9 +46,9 @@ pub struct Confirmed<S> {
     redactor: Arc<Redactor>,
 }
 
-/// Whether a call may begin.
+/// Decision about a call that needs a confirmation.
 enum Found {
-    /// It may, with this approval of this binding.
+    /// The call may begin, with this approval of this binding.
     Approved(ApprovalId, Digest),
     /// Its client is to be asked first.
     Ask(Needed),
@@ -269,7 +269,7 @@ impl<S> Confirmed<S> {
     }
 }
 
-/// What a call is, to be confirmed as.
+/// The digest of a call that its confirmation is for.
 fn binding_of(cx: &RequestCx, admitted: &Admitted<Invocation>) -> Digest {
     let invocation = admitted.inner();
     invocation.binding(cx.principal.as_str(), admitted.policy_version())
@@ -371,8 +371,8 @@ fn arguments_fit(invocation: &Invocation) -> bool {
     }
 }
 
-/// What an approval is for that lets a call go on: it was confirmed as `binding`, has begun with the
-/// approval `after`, and has asked something itself. Nothing else is called the same.
+/// The binding of an approval that lets a call go on: the call was confirmed as `binding`, has begun
+/// with the approval `after`, and has asked something itself. No other call has this binding.
 fn going_on(binding: Digest, after: &str) -> Digest {
     let mut hash = Sha256::new_with_prefix(b"owlclaw approval going on 1");
     hash.update(binding);

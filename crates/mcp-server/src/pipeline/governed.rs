@@ -1,3 +1,5 @@
+//! The layer that admits calls, and records those that it refuses.
+
 use crate::invocation::answer::unknown_code;
 use crate::invocation::failure::Charge;
 use crate::invocation::failure::DENIED;
@@ -12,7 +14,7 @@ use crate::{
     clock::{Clock, timestamp},
     invocation::{
         Invocation, Invoked, Target,
-        call_report::{Tally, when_over},
+        call_report::{CallReport, when_over},
         failure::InvocationError,
         refusal::KeyTaken,
         verdict::{Fault, Verdict},
@@ -41,7 +43,7 @@ use std::{
 /// Something that governance has let through. Only [`Governed`] makes one, so what takes an
 /// `Admitted` cannot be reached around it.
 ///
-/// In a place of its own: each layer below takes it, and would have a copy of all of it.
+/// Boxed: each layer below takes it, and would have a copy of all of it.
 #[derive(Debug)]
 pub struct Admitted<T>(Box<Parts<T>>);
 
@@ -62,12 +64,12 @@ struct Parts<T> {
 }
 
 impl<T> Admitted<T> {
-    /// What was let through.
+    /// The call.
     pub fn inner(&self) -> &T {
         &self.0.inner
     }
 
-    /// What was reserved for it.
+    /// The reserved cost.
     pub fn estimate(&self) -> Micros {
         self.0.estimate
     }
@@ -78,32 +80,32 @@ impl<T> Admitted<T> {
         self.0.reservation.as_ref()
     }
 
-    /// When its answer is no longer wanted; set on the way to whoever carries it out.
+    /// The time from which the answer is no longer wanted; set on the way to the executor.
     pub fn deadline(&self) -> Option<Instant> {
         self.0.deadline
     }
 
-    /// Who has to confirm it before it may begin.
+    /// The approver who has to confirm the call before it may begin.
     pub fn confirmation(&self) -> Option<Confirmation> {
         self.0.confirmation
     }
 
-    /// By which rule, in words.
+    /// The rule that wants the confirmation, in words.
     pub fn confirmation_rule(&self) -> Option<&str> {
         self.0.confirmation_rule.as_deref()
     }
 
-    /// What it does.
+    /// The risk of the call.
     pub fn risk(&self) -> Risk {
         self.0.risk
     }
 
-    /// Whether it must be safe on record before it begins.
+    /// True if the call must be safe on record before it begins.
     pub fn durable_start(&self) -> bool {
         self.0.durable_start
     }
 
-    /// Whether it may be made while the ledger cannot be written: it changes nothing, and the
+    /// True if the call may be made while the ledger cannot be written: it changes nothing, and the
     /// operator would rather have it answered than on record.
     pub fn may_go_unrecorded(&self) -> bool {
         self.0.may_go_unrecorded
@@ -153,8 +155,8 @@ pub struct Governed<S, Q> {
 }
 
 impl<S, Q: QuotaStore> Governed<S, Q> {
-    /// Of `options`, how long idempotency keys are remembered after their calls began, and whether
-    /// what changes nothing needs a record.
+    /// The layer, with the time for which idempotency keys are kept and the exemption of read-only calls
+    /// from `options`.
     pub(crate) fn new(
         inner: S,
         governor: Arc<Governor<Q>>,
@@ -234,7 +236,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         }
     }
 
-    /// Whether the caller may know what has come of a call, though it might not be made now.
+    /// True if the caller may know the answer of a call, though it might not be made now.
     fn may_hear(&self, ask: Ask<'_>) -> bool {
         match self.governor.policy().check(ask) {
             Ok(_) => true,
@@ -266,7 +268,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         }))
     }
 
-    /// What the caller is told of a call that was refused.
+    /// The answer to a call that was refused.
     fn refused(
         &self,
         cx: &RequestCx,
@@ -293,8 +295,8 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         }
     }
 
-    /// Whether it is worth asking to be admitted while the ledger fails. What is admitted is judged
-    /// by the policy that admits it.
+    /// True if admission is worth asking for while the ledger fails. An admitted call is judged by the
+    /// policy that admits it.
     fn may_go_unrecorded(&self, cx: &RequestCx, invocation: &Invocation) -> bool {
         self.read_only_exempt && {
             let policy = self.governor.policy();
@@ -304,7 +306,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         }
     }
 
-    /// Whether what does this may be made without a record.
+    /// True if a call of this risk may be made without a record.
     fn exempts(&self, risk: Risk) -> bool {
         self.read_only_exempt && risk.read_only && !risk.is_mutating()
     }
@@ -368,9 +370,9 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
 }
 
 enum Refusal {
-    /// There is no such thing, as far as its caller may know. Everything that the caller can observe,
-    /// the time that it takes included, is the same for what does not exist and for what is hidden;
-    /// the ledger and the log say which.
+    /// The capability does not exist, as far as its caller may know. Everything that the caller can
+    /// observe, time included, is the same for a capability that does not exist and for one that is
+    /// hidden; the ledger and the log say which.
     Unknown {
         is_hidden: bool,
     },
@@ -390,7 +392,7 @@ impl Refusal {
         }
     }
 
-    /// Whether the ledger has it already.
+    /// True if the ledger has the refusal already.
     fn is_on_record(&self) -> bool {
         match self {
             Self::Failed(InvocationError::Unconfirmed(unconfirmed)) => unconfirmed.on_record,
@@ -399,7 +401,7 @@ impl Refusal {
         }
     }
 
-    /// What is told of it to operators; `call` is what the ledger calls it.
+    /// The refusal for metrics and the log; `call` is its name in the ledger.
     fn told(&self, call: Option<CallId>) -> Refused {
         let (fault, outcome, remaining) = match self {
             Self::Unknown { .. } => {
@@ -482,7 +484,7 @@ where
         called.allowed(&invocation, policy_version, permit.reserved(), || {
             permit.remaining()
         });
-        let tally = Arc::clone(&invocation.tally);
+        let report = Arc::clone(&invocation.report);
         let confirmation = permit.confirmation();
         // Only these can be refused from here on for other reasons than the ledger's own.
         let refusable = (confirmation.is_some() || key.is_some()).then(|| invocation.clone());
@@ -502,19 +504,19 @@ where
         }));
         let open = OpenPermit {
             permit: Some(permit),
-            tally: Arc::clone(&tally),
+            report: Arc::clone(&report),
             clock: self.clock,
         };
         let outcome = self.inner.call(cx, admitted).await;
         if let Some(remaining) = open.settle(&outcome) {
             quota_hints::hint(cx, &remaining);
-            tally.leave(remaining);
+            report.leave(remaining);
         }
         match (outcome, refusable) {
             (Err(error), Some(invocation)) if error.meaning().charge == Charge::Released => {
                 let refusal = Refusal::Failed(error);
                 let call = match refusal.is_on_record() {
-                    true => tally.call(),
+                    true => report.call(),
                     false => Some(self.record_refusal(cx, &invocation, &refusal).await),
                 };
                 called.refused(&invocation, policy_version, refusal.told(call));
@@ -531,7 +533,7 @@ where
 /// Settles its permit when the call ends, and when it is given up.
 struct OpenPermit<Q: QuotaStore + 'static> {
     permit: Option<Permit<Q>>,
-    tally: Arc<Tally>,
+    report: Arc<CallReport>,
     clock: Clock,
 }
 
@@ -547,9 +549,9 @@ impl<Q: QuotaStore> OpenPermit<Q> {
             permit.release();
             return None;
         }
-        let cost = self.tally.cost(charge_of(outcome), permit.reserved());
+        let cost = self.report.cost(charge_of(outcome), permit.reserved());
         let now = timestamp((self.clock)());
-        Some(end(permit, &self.tally, cost, ending_of(outcome), now).remaining)
+        Some(end(permit, &self.report, cost, ending_of(outcome), now).remaining)
     }
 }
 
@@ -557,7 +559,7 @@ impl<Q: QuotaStore> OpenPermit<Q> {
 /// expected.
 fn end<Q: QuotaStore>(
     permit: Permit<Q>,
-    tally: &Tally,
+    report: &CallReport,
     cost: Micros,
     ending: Ending,
     now: Timestamp,
@@ -567,13 +569,13 @@ fn end<Q: QuotaStore>(
     {
         // It has happened, so it is charged; only people can do something about it.
         tracing::warn!(
-            call = tally.call().map(tracing::field::display),
+            call = report.call().map(tracing::field::display),
             %cost,
             max_cost_per_call = %most,
             "a call has cost more than one call may be expected to"
         );
     }
-    if cost != permit.reserved() && tally.is_charged_on_record() {
+    if cost != permit.reserved() && report.is_charged_on_record() {
         permit.settle_on_record(cost, ending, now)
     } else {
         permit.settle(cost, ending, now)
@@ -583,7 +585,7 @@ fn end<Q: QuotaStore>(
 impl<Q: QuotaStore + 'static> Drop for OpenPermit<Q> {
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
-            if !self.tally.is_on_record() {
+            if !self.report.is_on_record() {
                 // Its caller left while it was looked into whether it may begin.
                 return permit.release();
             }
@@ -593,10 +595,10 @@ impl<Q: QuotaStore + 'static> Drop for OpenPermit<Q> {
             } else {
                 Ending::GivenUp
             };
-            let (tally, clock) = (Arc::clone(&self.tally), self.clock);
-            when_over(&self.tally, move || {
-                let cost = tally.cost_given_up(permit.reserved());
-                end(permit, &tally, cost, ending, timestamp(clock()));
+            let (report, clock) = (Arc::clone(&self.report), self.clock);
+            when_over(&self.report, move || {
+                let cost = report.cost_given_up(permit.reserved());
+                end(permit, &report, cost, ending, timestamp(clock()));
             });
         }
     }

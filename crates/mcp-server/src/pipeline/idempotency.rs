@@ -50,7 +50,7 @@ impl KeyTaken {
         }))
     }
 
-    /// What the caller is answered: what the other call was, if that is known.
+    /// The answer of the other call, if it is known.
     pub(crate) fn again(mut self: Box<Self>) -> Result<Invoked, InvocationError> {
         let answer = self.answer.take();
         let again = answer.and_then(|text| again(&text, self.call));
@@ -58,7 +58,7 @@ impl KeyTaken {
     }
 }
 
-/// What the client calls this one call, if it does.
+/// The idempotency key of a request, if it has one.
 pub(crate) fn key_of(cx: &RequestCx) -> Result<Option<String>, BadKey> {
     let Some(json) = &cx.meta.idempotency_key else {
         return Ok(None);
@@ -72,8 +72,8 @@ pub(crate) fn key_of(cx: &RequestCx) -> Result<Option<String>, BadKey> {
     }
 }
 
-/// How the answer of a call is kept: as what it was before it was told to anybody, since the client
-/// that asks again may speak another revision.
+/// The stored answer of a call, before it was written in any revision: the client that asks again may
+/// speak another one.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Kept<'a> {
@@ -104,20 +104,20 @@ enum ReadBack {
     },
 }
 
-/// When a call began, to the millisecond: its name says so (RFC 9562, 5.7).
+/// The time at which a call began, to the millisecond: its name says so (RFC 9562, 5.7).
 fn began_us(call: CallId) -> u64 {
     let (high, _) = call.0.as_u64_pair();
     (high >> 16).saturating_mul(1_000)
 }
 
-/// What becomes of a key when its call has ended.
+/// Fate of a key when its call has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KeyEnd {
     /// The call is not done again: this is its answer.
     Keep(String),
     /// Nothing was done, or not yet: the key is free for the call to be made again.
     Free,
-    /// It may have been done, and there is no answer: somebody has to find out.
+    /// The call may have been done, and there is no answer: an operator has to find out.
     Unknown,
 }
 

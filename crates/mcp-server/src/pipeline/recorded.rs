@@ -1,3 +1,5 @@
+//! The layer that puts the beginning and the end of calls on record.
+
 use crate::invocation::outcome::charge_of;
 use crate::invocation::outcome::recorded_result;
 use crate::pipeline::start_entry::Labels;
@@ -7,7 +9,7 @@ use crate::{
     input::rounds::recorded_needs,
     invocation::{
         Invocation, Invoked,
-        call_report::{Tally, when_over},
+        call_report::{CallReport, when_over},
         failure::InvocationError,
         outcome::never_began,
         refusal::KeyTaken,
@@ -53,7 +55,7 @@ pub fn redactor_of_this_process() -> Arc<Redactor> {
     Arc::new(Redactor::new(&Spec::default(), key).expect("the built-in list can be used"))
 }
 
-/// What the ledger calls a reservation.
+/// The ledger's name of a reservation.
 fn account_of(name: &ReservationName) -> Account {
     Account {
         principal: Arc::clone(&name.principal),
@@ -105,16 +107,16 @@ where
     ) -> Result<Invoked, InvocationError> {
         let began_us = (self.clock)();
         let estimate = admitted.estimate();
-        let tally = Arc::clone(&admitted.inner().tally);
+        let report = Arc::clone(&admitted.inner().report);
         let capability = admitted.inner().capability.clone();
         let open = {
             let labels = Labels::of(cx, admitted.inner(), &self.redactor);
             if labels.are_harmless() {
-                tally.found_no_secrets();
+                report.found_no_secrets();
             }
             let call = CallId::new(began_us);
             // Before it is asked whether it is a task: whoever makes one of it asks the other way round.
-            tally.goes_on_record(call);
+            report.goes_on_record(call);
             let key = admitted.key();
             // Only the ledger can tell whether an approval or a key was used before.
             let unrecorded =
@@ -134,7 +136,7 @@ where
                         && self.recorder.takes_charges()
                     {
                         open.charge_to(account_of(name));
-                        tally.charge_on_record(true);
+                        report.charge_on_record(true);
                     }
                     Some(open)
                 }
@@ -152,7 +154,7 @@ where
         };
         let entry = OpenEntry {
             open,
-            tally: Arc::clone(&tally),
+            report: Arc::clone(&report),
             redactor: &self.redactor,
             capability: &capability,
             holds_key: admitted.key().is_some(),
@@ -163,7 +165,7 @@ where
         // A client that reads nothing does not have more made than waits for its record already.
         let outcome = cx.with_room(self.inner.call(cx, admitted)).await;
         let finished = entry.finish(&outcome);
-        let _held = cx.hold_answer(tally.result_bytes().unwrap_or_default());
+        let _held = cx.hold_answer(report.result_bytes().unwrap_or_default());
         if let Some(finished) = finished
             && let Err(error) = finished.await
         {
@@ -182,7 +184,7 @@ where
 /// Ends its entry when the call ends, and when it is given up.
 struct OpenEntry<'a> {
     open: Option<OpenCall>,
-    tally: Arc<Tally>,
+    report: Arc<CallReport>,
     redactor: &'a Redactor,
     capability: &'a str,
     holds_key: bool,
@@ -197,10 +199,10 @@ impl OpenEntry<'_> {
         if never_began(outcome) {
             // All that was counted for it is taken back.
             open.charge_nothing();
-            self.tally.charge_on_record(false);
+            self.report.charge_on_record(false);
         }
         let duration_us = (self.clock)().saturating_sub(self.began_us);
-        let cost_micros = self.tally.cost(charge_of(outcome), self.estimate).0;
+        let cost_micros = self.report.cost(charge_of(outcome), self.estimate).0;
         let (redactor, capability) = (self.redactor, self.capability);
         let ended = |outcome| End {
             duration_us,
@@ -220,7 +222,7 @@ impl OpenEntry<'_> {
         Some(match outcome {
             Ok(Invoked::Tool(result)) => {
                 let text = recorded_result(result);
-                self.tally.answered_with(text.len());
+                self.report.answered_with(text.len());
                 finish(&End {
                     is_error: result.is_error,
                     result: &redactor.json(capability, &text),
@@ -232,7 +234,7 @@ impl OpenEntry<'_> {
                 })
             }
             Ok(Invoked::Resource(result)) => {
-                self.tally.answered_with(read_bytes(result));
+                self.report.answered_with(read_bytes(result));
                 finish(&End {
                     result: &redactor.json(capability, &recorded_read(result)),
                     ..ended(Outcome::Succeeded)
@@ -267,12 +269,12 @@ impl Drop for OpenEntry<'_> {
             } else {
                 (Outcome::Cancelled, None)
             };
-            let (tally, estimate) = (Arc::clone(&self.tally), self.estimate);
+            let (report, estimate) = (Arc::clone(&self.report), self.estimate);
             let duration_us = (self.clock)().saturating_sub(self.began_us);
-            when_over(&self.tally, move || {
+            when_over(&self.report, move || {
                 let end = End {
                     duration_us,
-                    cost_micros: tally.cost_given_up(estimate).0,
+                    cost_micros: report.cost_given_up(estimate).0,
                     message,
                     ..End::new(outcome)
                 };

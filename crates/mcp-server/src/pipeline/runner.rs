@@ -1,3 +1,5 @@
+//! The innermost layer: checks arguments and carries calls out.
+
 use crate::{
     input::rounds::askable,
     invocation::{Invocation, Invoked, Target, failure::InvocationError},
@@ -53,7 +55,7 @@ impl Runner {
             .map_err(InvocationError::Invalid)?;
         let mut tool_cx = ToolCx::new(Arc::clone(cx.principal.name()), cx.id.to_string())
             .with_roles(cx.principal.shared_roles().cloned())
-            .with_meter(Arc::clone(invocation.tally.meter()))
+            .with_meter(Arc::clone(invocation.report.meter()))
             .with_answers(askable(cx), invocation.answers.clone());
         if let Some(reporter) = cx.log_reporter() {
             tool_cx = tool_cx.with_log(log_sink(reporter));

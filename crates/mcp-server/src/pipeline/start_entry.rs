@@ -8,7 +8,7 @@ use mcp_service::RequestCx;
 use redaction::Redactor;
 use std::borrow::Cow;
 
-/// How the ledger describes an invocation.
+/// The first entry of an invocation.
 pub(crate) fn start_of<'a>(
     cx: &'a RequestCx,
     invocation: &'a Invocation,
@@ -40,7 +40,7 @@ pub(crate) fn start_of<'a>(
     }
 }
 
-/// What the ledger keeps of a request in other words than the request's own.
+/// Texts of a first entry that are not the request's own.
 pub(crate) struct Labels<'a> {
     request_id: String,
     trace_id: Option<String>,
@@ -55,7 +55,7 @@ impl<'a> Labels<'a> {
         Self::keeping(cx, invocation, redactor, kept)
     }
 
-    /// Of what does not exist, or must not be told from that: what is secret in any tool is taken out.
+    /// The same for a capability that does not exist or is hidden: every tool's secrets are taken out.
     pub(crate) fn of_anything(
         cx: &RequestCx,
         invocation: &'a Invocation,
@@ -82,7 +82,7 @@ impl<'a> Labels<'a> {
 }
 
 impl Labels<'_> {
-    /// Whether the arguments are as they were sent: no secret was found in them.
+    /// True if the arguments are as they were sent: no secret was found in them.
     pub(crate) fn are_harmless(&self) -> bool {
         matches!(self.arguments, Cow::Borrowed(_))
     }

@@ -1,5 +1,7 @@
+//! The layer that ends calls at their deadline.
+
 use crate::{
-    invocation::{Invocation, Target, call_report::Tally, failure::InvocationError},
+    invocation::{Invocation, Target, call_report::CallReport, failure::InvocationError},
     pipeline::governed::Admitted,
 };
 use adapter_tools::ToolError;
@@ -57,7 +59,7 @@ where
         }
         // The handler is told as well: it may be a process that outlives the future.
         let admitted = admitted.until(Instant::now() + timeout);
-        let tally = Arc::clone(&admitted.inner().tally);
+        let report = Arc::clone(&admitted.inner().report);
         let handover = admitted.inner().handover.clone();
         let was_task = admitted.inner().task.is_some();
         let stopped = async {
@@ -76,14 +78,14 @@ where
             biased;
             called = called => called,
             () = stopped => {
-                has_ended(&tally).await;
-                return Err(InvocationError::Stopped(tally.call()));
+                has_ended(&report).await;
+                return Err(InvocationError::Stopped(report.call()));
             }
         };
         match called {
             // A handler that noticed first says the same with less to show.
             Ok(Err(InvocationError::Tool(ToolError::TimedOut))) | Err(_) => {
-                has_ended(&tally).await;
+                has_ended(&report).await;
                 Err(InvocationError::TimedOut(timeout))
             }
             Ok(outcome) => outcome,
@@ -95,6 +97,6 @@ where
 const NOTICING: Duration = Duration::from_millis(200);
 
 /// Waits for what was given up to end, for what it meters meanwhile. Not for long: somebody waits.
-async fn has_ended(tally: &Tally) {
-    let _ = tokio::time::timeout(NOTICING, tally.meter().unused()).await;
+async fn has_ended(report: &CallReport) {
+    let _ = tokio::time::timeout(NOTICING, report.meter().unused()).await;
 }

@@ -1,4 +1,4 @@
-//! Which calls are tasks, or may become some.
+//! Calls that are tasks, or may become some.
 
 use crate::input::rounds;
 use crate::{
@@ -36,25 +36,25 @@ const MIN_KEEP: Duration = Duration::from_secs(1);
 /// The most time that a task is kept, whatever is configured: ten years.
 const MAX_KEEP: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
-/// How the caller of a tool wants to be answered.
+/// The way in which a call is answered as a task.
 pub(crate) enum AsTask {
-    /// By a task, if it comes to that.
+    /// By a task, if the call becomes one.
     Yes {
         tasks: Arc<Tasks>,
-        /// Whether by a task and nothing else.
+        /// True if by a task and nothing else.
         at_once: bool,
         ttl: Duration,
     },
-    /// In a way that the tool does not have.
+    /// Not at all: the tool cannot be called this way.
     Never {
         error: McpError,
-        /// What is put on record.
+        /// The reason on record.
         reason: &'static str,
     },
 }
 
 impl<Q: QuotaStore> Server<Q> {
-    /// Whether a call is a task or may become one; `None` if its caller is to wait in any case.
+    /// Decides if a call is a task or may become one; `None` if its caller waits in any case.
     ///
     /// What its caller cannot see is not told from what does not exist: the call itself says so.
     pub(crate) fn as_task(
@@ -108,8 +108,8 @@ impl<Q: QuotaStore> Server<Q> {
         }
     }
 
-    /// As long as the call may take, and then as long as what comes of it is kept; or as long as
-    /// the client wants it to be.
+    /// Lifetime of a task: as long as the call may take and its result is kept, or as long as the client
+    /// wants.
     fn ttl(&self, tasks: &Tasks, tool: &Tool, wanted: Option<Duration>) -> Duration {
         match wanted {
             Some(wanted) => wanted.max(MIN_KEEP).min(tasks.options.max_keep),
@@ -219,13 +219,13 @@ impl<Q: QuotaStore> Server<Q> {
                 let required = sealed(&self.sealer, now_us, cx, &repeated, requests, needed.state);
                 Ok(ServerResult::InputRequired(required))
             }
-            Outcome::Ended(outcome, tally) => {
+            Outcome::Ended(outcome, report) => {
                 let mut answering = self.answering;
                 if at_once {
                     // Its client takes a task or an error, and nothing else.
                     answering.style = ErrorStyle::Protocol;
                 }
-                let result = tool_result(outcome, &tally, &name, cx, answering)?;
+                let result = tool_result(outcome, &report, &name, cx, answering)?;
                 Ok(ServerResult::CallTool(result))
             }
         }

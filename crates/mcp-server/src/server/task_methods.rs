@@ -1,4 +1,4 @@
-//! What clients ask about tasks.
+//! Methods by which clients follow, answer and cancel their tasks.
 
 use crate::input::rounds;
 use crate::tasks::convert;
@@ -6,7 +6,7 @@ use crate::tasks::found::Found;
 use crate::tasks::found::found_in_store;
 use crate::tasks::{
     registry::Tasks,
-    running::{AnswersTooLarge, Live, Stop},
+    running::{AnswersTooLarge, RunningTask, Stop},
 };
 use crate::{
     input::rounds::ask_all,
@@ -33,7 +33,7 @@ use task_store::{TaskId, TaskState as Stored};
 /// The most tasks on a page of `tasks/list`.
 const PAGE: usize = 50;
 
-/// How long `tasks/cancel` waits for a task to have ended.
+/// The longest time `tasks/cancel` waits for a task to end.
 const MAX_CANCEL: Duration = Duration::from_secs(5);
 
 impl<Q: QuotaStore> Server<Q> {
@@ -153,7 +153,7 @@ impl<Q: QuotaStore> Server<Q> {
         cx: &RequestCx,
         tasks: &Tasks,
         id: &str,
-        live: &Live,
+        live: &RunningTask,
     ) -> Result<Option<ServerResult>, McpError> {
         let mut changes = live.changes();
         loop {
@@ -237,7 +237,7 @@ impl<Q: QuotaStore> Server<Q> {
         }))
     }
 
-    /// Which of the tasks that a client wants to hear of it has.
+    /// Selects, of the tasks that a client wants to listen to, those that it has.
     pub(crate) async fn listen_to_tasks(
         &self,
         cx: &RequestCx,
@@ -381,7 +381,7 @@ fn too_large(error: &AnswersTooLarge) -> McpError {
     )
 }
 
-/// Where a cursor of the list of tasks stands.
+/// The place where a cursor of the list of tasks stands.
 fn place(text: &str) -> Option<(u64, TaskId)> {
     let text = cursor::read(text)?;
     let (created_us, id) = text.split_once('.')?;

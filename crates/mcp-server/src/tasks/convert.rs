@@ -25,7 +25,7 @@ pub(crate) fn stored(state: &TaskState) -> Stored {
     }
 }
 
-/// How many bytes have come of a task.
+/// Size of a task's outcome in bytes.
 pub(crate) fn size(state: &TaskState) -> usize {
     match state {
         TaskState::InputRequired { requests: text }

@@ -1,7 +1,7 @@
 //! Tasks that clients ask for: carried on here, carried on elsewhere, or over.
 
 use crate::tasks::convert;
-use crate::tasks::{registry::Tasks, run::CANCELLED, running::Live};
+use crate::tasks::{registry::Tasks, run::CANCELLED, running::RunningTask};
 use futures_util::future::{Either, select};
 use jsonrpc_core::ErrorCode;
 use mcp_protocol::model::Task;
@@ -10,12 +10,12 @@ use serde_json::json;
 use std::{pin::pin, sync::Arc};
 use task_store::{StoreError, TaskRecord, TaskState as Stored};
 
-/// How many times a task may change hands while it is being cancelled.
+/// The most times a task may change hands while it is being cancelled.
 const MAX_CANCEL_STEPS: usize = 4;
 
 /// A task that its client may know of.
 pub(crate) enum Found {
-    Live(Arc<Live>),
+    Live(Arc<RunningTask>),
     Over(TaskRecord),
     /// Somebody else carries it on, or it waits for somebody to do so.
     Elsewhere(TaskRecord),
@@ -29,7 +29,7 @@ impl Found {
         }
     }
 
-    /// How it is, and how many times it has changed: for the last time if it is over.
+    /// The task as clients see it, and the number of its changes; the largest number if it is over.
     pub(crate) fn seen(self, tasks: &Tasks) -> (u64, Task) {
         match self {
             Self::Live(live) => live.seen(),

@@ -1,10 +1,10 @@
-//! What becomes of tasks whose process has ended, and that those of this one are not taken for such.
+//! Recovery of tasks of dead processes, and the leases of those that run here.
 
 use crate::tasks::stored_call;
 use crate::tasks::{
     registry::Tasks,
     run::Run,
-    running::{Live, Stop},
+    running::{RunningTask, Stop},
 };
 use crate::{
     Invocations,
@@ -26,7 +26,7 @@ const MAX_TAKEN_UP_AT_ONCE: usize = 64;
 
 /// Takes up tasks that nobody carries on, and keeps hold of those that run here.
 #[derive(Debug)]
-pub(crate) struct Upkeep<Q: QuotaStore> {
+pub(crate) struct Recovery<Q: QuotaStore> {
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) invocations: Arc<Invocations<Q>>,
     pub(crate) governor: Arc<Governor<Q>>,
@@ -36,16 +36,16 @@ pub(crate) struct Upkeep<Q: QuotaStore> {
     pub(crate) answering: AnswerOptions,
 }
 
-/// How a look at one task has ended.
+/// Result of a look at one task.
 #[derive(PartialEq, Eq)]
 enum Taken {
     /// Somebody sees to it: here, or somewhere else.
     Done,
-    /// There are as many as may run.
+    /// The limit of running tasks is reached.
     NoRoom,
 }
 
-impl<Q: QuotaStore> Upkeep<Q> {
+impl<Q: QuotaStore> Recovery<Q> {
     /// Goes on in the background until the tasks are closed.
     pub(crate) fn begin(self: Arc<Self>) {
         let runtime = self.tasks.runtime.clone();
@@ -154,7 +154,7 @@ impl<Q: QuotaStore> Upkeep<Q> {
         };
         let poll_interval_ms = self.tasks.poll_interval_ms();
         let run = (claimed.attempt, claimed.attempt < most);
-        let live = Live::new(next, poll_interval_ms, visible, slot, run);
+        let live = RunningTask::new(next, poll_interval_ms, visible, slot, run);
         let call = claimed.call.as_deref().filter(|_| given_up.is_none());
         let again =
             call.and_then(|text| stored_call::read(&live.record, claimed.attempt, text, now_us));
@@ -197,12 +197,12 @@ impl<Q: QuotaStore> Upkeep<Q> {
 }
 
 impl Tasks {
-    /// How often it is said that tasks are carried on: three times before a lease runs out.
+    /// Interval of lease renewals: three in the time of a lease.
     fn renew_every(&self) -> Duration {
         self.options.lease / 3
     }
 
-    /// Says that what runs here is carried on, and stops what is somebody else's meanwhile.
+    /// Renews the leases of tasks that run here, and stops those that another process has taken.
     async fn keep_leases(&self) {
         let running: Vec<_> = self.lock().values().cloned().collect();
         if running.is_empty() {

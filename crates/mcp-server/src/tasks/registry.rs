@@ -4,7 +4,7 @@ use crate::clock::Clock;
 use crate::tasks::convert;
 use crate::tasks::{
     runner::{RunHere, TaskRunner},
-    running::{AnswersTooLarge, Live, Responses, Stop, Visible},
+    running::{AnswersTooLarge, Responses, RunningTask, Stop, Visible},
 };
 use jsonrpc_core::ErrorCode;
 use mcp_protocol::model::{InputRequest, TaskState};
@@ -25,28 +25,28 @@ use task_store::{
 };
 use tokio::{runtime::Handle, sync::watch};
 
-/// How tasks behave.
+/// Settings of tasks.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskOptions {
     /// After how long a call becomes a task by itself, where its client knows the Tasks extension
     /// and its tool allows it.
     pub after: Duration,
-    /// How long what has come of a task is kept: it expires this long after the time that its tool
+    /// The time for which the outcome of a task is kept: it expires this long after the time that its tool
     /// has, counted from its creation.
     pub keep: Duration,
     /// The longest a client of revision 2025-11-25 can have a task kept.
     pub max_keep: Duration,
-    /// How often clients are told to ask at most.
+    /// The shortest interval of polling that clients are told.
     pub poll_interval: Duration,
     /// The most tasks that run.
     pub max_running: usize,
     /// The most tasks that run for one principal.
     pub max_running_per_principal: usize,
-    /// How many times a task is begun at most, the first time included: it is begun again when the
-    /// process that ran it has ended, and may be what ended it.
+    /// The most times a task is begun, the first time included: it is begun again when the process that
+    /// ran it has ended, and may be what ended it.
     pub max_attempts: u32,
-    /// How long another process waits before it takes a task for one that nobody carries on. A third
-    /// of it is how often processes say that they still do.
+    /// The time after which another process may take a task that is not renewed. Processes renew theirs
+    /// after a third of it.
     pub lease: Duration,
     /// The most requests for the result of a task (`tasks/result`), which wait for it to end.
     pub max_waiting: usize,
@@ -54,8 +54,8 @@ pub struct TaskOptions {
     pub max_waiting_per_principal: usize,
     /// The most tasks that are kept, running or not.
     pub records: TaskLimits,
-    /// Whether clients of revision 2025-11-25 can list theirs. Only where principals are known to
-    /// be different clients: others would see each other's.
+    /// True if clients of revision 2025-11-25 can list theirs. Only where principals are known to be
+    /// different clients: others would see each other's.
     pub list: bool,
 }
 
@@ -78,10 +78,10 @@ impl Default for TaskOptions {
     }
 }
 
-/// How often what has expired is looked for, at most, in microseconds.
+/// The shortest interval of looks for expired tasks, in microseconds.
 const SWEEP_EVERY_US: u64 = 60_000_000;
 
-/// How long to wait before the store is tried again.
+/// Pause before the store is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// The most bytes that come of a task: 16 MiB. The store takes more than that, with whatever belongs
@@ -94,13 +94,13 @@ pub struct Tasks {
     pub(crate) options: TaskOptions,
     pub(crate) clock: Clock,
     pub(crate) runner: Arc<dyn TaskRunner>,
-    /// What this start of this server is called in the store.
+    /// Name of this process in the store.
     pub(crate) owner: String,
-    /// Where tasks run: requests come from runtimes that may end before them.
+    /// The runtime of tasks: requests come from runtimes that may end before them.
     pub(crate) runtime: Handle,
-    pub(crate) live: Mutex<HashMap<TaskId, Arc<Live>>>,
+    pub(crate) live: Mutex<HashMap<TaskId, Arc<RunningTask>>>,
     pub(crate) count: watch::Sender<usize>,
-    /// How many calls are under way that are tasks or may become some.
+    /// Number of calls under way that are tasks or may become some.
     pub(crate) calls: watch::Sender<usize>,
     pub(crate) running: Arc<FairShare>,
     pub(crate) waiting: Arc<FairShare>,
@@ -171,12 +171,12 @@ impl Tasks {
         Ok(tasks)
     }
 
-    /// How they behave.
+    /// The settings.
     pub fn options(&self) -> &TaskOptions {
         &self.options
     }
 
-    /// How many run.
+    /// Number of running tasks.
     pub fn running(&self) -> usize {
         *self.count.borrow()
     }
@@ -249,7 +249,7 @@ impl Tasks {
         UnderWay(Arc::clone(self))
     }
 
-    /// Whom changes are published to; once.
+    /// Sets the subscribers of changes; once.
     pub(crate) fn attach(&self, subscriptions: Arc<Subscriptions>) {
         // Tasks belong to one server; a second one would only miss its notifications.
         let _ = self.subscriptions.set(subscriptions);
@@ -264,7 +264,7 @@ impl Tasks {
         ttl: Duration,
         visible: Visible,
         call: Option<String>,
-    ) -> Result<Arc<Live>, NotCreated> {
+    ) -> Result<Arc<RunningTask>, NotCreated> {
         if self.is_closing() {
             return Err(NotCreated::Closing);
         }
@@ -293,7 +293,7 @@ impl Tasks {
         self.store
             .create(record.clone(), begun, self.options.records)
             .await?;
-        let live = Live::new(record, self.poll_interval_ms(), visible, Some(slot), run);
+        let live = RunningTask::new(record, self.poll_interval_ms(), visible, Some(slot), run);
         if self.enter(&live) {
             return Ok(live);
         }
@@ -303,7 +303,7 @@ impl Tasks {
     }
 
     /// Makes a task one of those that run, unless none may begin any more.
-    pub(crate) fn enter(&self, live: &Arc<Live>) -> bool {
+    pub(crate) fn enter(&self, live: &Arc<RunningTask>) -> bool {
         let mut all = self.lock();
         let may_begin = !self.is_closing();
         if may_begin {
@@ -316,7 +316,7 @@ impl Tasks {
     /// Asks a task's client.
     pub(crate) async fn ask(
         &self,
-        live: &Live,
+        live: &RunningTask,
         requests: BTreeMap<String, InputRequest>,
     ) -> Result<Responses, McpError> {
         let answers = live.ask(requests, (self.clock)());
@@ -327,20 +327,24 @@ impl Tasks {
         })
     }
 
-    pub(crate) fn answer(&self, live: &Live, responses: Responses) -> Result<(), AnswersTooLarge> {
+    pub(crate) fn answer(
+        &self,
+        live: &RunningTask,
+        responses: Responses,
+    ) -> Result<(), AnswersTooLarge> {
         live.answer(responses, (self.clock)())?;
         self.publish(live);
         Ok(())
     }
 
-    pub(crate) fn refuse(&self, live: &Live, error: McpError) {
+    pub(crate) fn refuse(&self, live: &RunningTask, error: McpError) {
         live.refuse(error, (self.clock)());
         self.publish(live);
     }
 
     /// Ends a task: in the store, then for everybody to see. While the store fails it is tried
     /// again, until the task has expired.
-    pub(crate) async fn end(&self, live: &Live, state: TaskState, message: Option<String>) {
+    pub(crate) async fn end(&self, live: &RunningTask, state: TaskState, message: Option<String>) {
         let (state, message) = if convert::size(&state) <= MAX_OUTCOME_BYTES {
             (state, message)
         } else {
@@ -382,14 +386,14 @@ impl Tasks {
     }
 
     /// Lets go of a task that is carried on by somebody else, or will be.
-    pub(crate) fn lose(&self, live: &Live) {
+    pub(crate) fn lose(&self, live: &RunningTask) {
         self.retire(live);
         live.lose();
     }
 
     /// Forgets a task that nobody was told of. While the store fails it stays one of those that run
     /// here, and is tried again: it would be begun again by whoever finds that nobody carries it on.
-    pub(crate) async fn forget(self: &Arc<Self>, live: &Arc<Live>) {
+    pub(crate) async fn forget(self: &Arc<Self>, live: &Arc<RunningTask>) {
         if self.is_forgotten(live).await {
             return self.retire(live);
         }
@@ -405,7 +409,7 @@ impl Tasks {
         });
     }
 
-    async fn is_forgotten(&self, live: &Live) -> bool {
+    async fn is_forgotten(&self, live: &RunningTask) -> bool {
         let removed = self.store.remove(live.record.id.clone()).await;
         if let Err(error) = &removed {
             tracing::warn!(
@@ -417,13 +421,13 @@ impl Tasks {
         removed.is_ok()
     }
 
-    pub(crate) fn retire(&self, live: &Live) {
+    pub(crate) fn retire(&self, live: &RunningTask) {
         let mut all = self.lock();
         all.remove(&live.record.id);
         self.count.send_replace(all.len());
     }
 
-    pub(crate) fn publish(&self, live: &Live) {
+    pub(crate) fn publish(&self, live: &RunningTask) {
         if let Some(subscriptions) = self.subscriptions.get() {
             let (changes, task) = live.seen();
             subscriptions.publish(&Change::Task(changes, task), |principal| {
@@ -432,7 +436,7 @@ impl Tasks {
         }
     }
 
-    pub(crate) fn live(&self, id: &TaskId) -> Option<Arc<Live>> {
+    pub(crate) fn live(&self, id: &TaskId) -> Option<Arc<RunningTask>> {
         self.lock().get(id).cloned()
     }
 
@@ -455,7 +459,7 @@ impl Tasks {
         });
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, Arc<Live>>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, Arc<RunningTask>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -479,7 +483,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// Why a call cannot be a task.
+/// Reason why a call cannot be a task.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotCreated {
     #[error("the server is stopping")]

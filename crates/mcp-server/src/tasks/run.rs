@@ -1,3 +1,5 @@
+//! A call that is a task or may become one, from its beginning to its end.
+
 use crate::input::rounds;
 use crate::pipeline::confirmed::state;
 use crate::tasks::convert;
@@ -9,7 +11,7 @@ use crate::{
     invocation::{
         Invocation, Invoked,
         answer::{AnswerOptions, tool_result},
-        call_report::Tally,
+        call_report::CallReport,
         failure::InvocationError,
     },
     names::tool_capability,
@@ -20,8 +22,8 @@ use crate::{
     tasks::{
         registry::{NotCreated, Tasks},
         runner::{CallEnd, TaskCall},
-        running::{Live, Stop, Visible},
-        status::Said,
+        running::{RunningTask, Stop, Visible},
+        status::StatusMessages,
     },
 };
 use adapter_tools::{Answers, ToolError};
@@ -41,21 +43,21 @@ use serde_json::json;
 use std::{any::Any, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
-/// How much of a failed tool's own words a task says of itself, in characters.
+/// The most characters of a failed tool's own words in the status of its task.
 const MAX_FAILURE_CHARS: usize = 512;
 
-/// What is said of a task that was cancelled.
+/// Status of a task that was cancelled.
 pub(crate) const CANCELLED: &str = "the task was cancelled by its client";
 
 type Call = BoxFuture<'static, CallEnd>;
 
-/// How a call that may become a task is answered.
+/// Answer to a call that may become a task.
 pub(crate) enum Outcome {
-    /// By what has come of it.
-    Ended(Result<Invoked, InvocationError>, Arc<Tally>),
-    /// By a task.
+    /// The end of the call.
+    Ended(Result<Invoked, InvocationError>, Arc<CallReport>),
+    /// A task.
     Created(Task),
-    /// It could not be answered.
+    /// The call could not be answered.
     Failed(McpError),
 }
 
@@ -71,16 +73,16 @@ pub(crate) struct Run<Q: QuotaStore> {
     pub(crate) tool: String,
     pub(crate) arguments: RawJson,
     pub(crate) answers: Option<Arc<Answers>>,
-    /// Whether its client may still know of it.
+    /// Test if the client may still know of the task.
     pub(crate) visible: Visible,
 }
 
-/// How a caller wants to be answered.
+/// The way in which a caller wants to be answered.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
-    /// How long the task is kept from its creation on.
+    /// Lifetime of the task from its creation on.
     pub(crate) ttl: Duration,
-    /// Whether by a task and nothing else; otherwise the call becomes one on the way, or not.
+    /// True if by a task and nothing else; otherwise the call becomes one on the way, or not.
     pub(crate) at_once: bool,
 }
 
@@ -108,7 +110,7 @@ impl<Q: QuotaStore> Run<Q> {
         let handover = Arc::new(Handover::default());
         let mut invocation = self.invocation(self.answers.clone());
         invocation.handover = Some(Arc::clone(&handover));
-        let tally = Arc::clone(&invocation.tally);
+        let report = Arc::clone(&invocation.report);
         let (call, begun) = if wanted.at_once {
             let live = match self.create(wanted.ttl).await {
                 Ok(live) => live,
@@ -130,14 +132,14 @@ impl<Q: QuotaStore> Run<Q> {
         let (live, ended) = match begun {
             Begun::Task(live, ended) => (live, ended),
             Begun::Call(called) => {
-                let _ = reply.send(outcome(called, tally));
+                let _ = reply.send(outcome(called, report));
                 return;
             }
             Begun::Gone => return,
         };
-        handover.became(Said::of(&self.tasks, &live));
+        handover.became(StatusMessages::of(&self.tasks, &live));
         if !wanted.at_once {
-            self.note_task(&live, &tally);
+            self.note_task(&live, &report);
         }
         let (_, task) = live.seen();
         if reply.send(Outcome::Created(task)).is_err() {
@@ -147,31 +149,31 @@ impl<Q: QuotaStore> Run<Q> {
             return;
         }
         self.cx.announce_task(live.record.id.as_str());
-        self.finish(&live, call, ended, tally).await;
+        self.finish(&live, call, ended, report).await;
     }
 
     /// Begins a task once more that another process has begun before.
-    pub(crate) async fn again(self: Arc<Self>, live: &Arc<Live>) {
+    pub(crate) async fn again(self: Arc<Self>, live: &Arc<RunningTask>) {
         // What was confirmed was the call that was cut short.
         let answers = self.answers.as_deref();
         let mut invocation = self.invocation(answers.map(|it| Arc::new(state::forget(it))));
-        invocation.handover = Some(Handover::of(Said::of(&self.tasks, live)));
+        invocation.handover = Some(Handover::of(StatusMessages::of(&self.tasks, live)));
         invocation.is_rerun = true;
-        let tally = Arc::clone(&invocation.tally);
+        let report = Arc::clone(&invocation.report);
         let call = self.call(invocation, Some(live));
-        self.finish(live, call, None, tally).await;
+        self.finish(live, call, None, report).await;
     }
 
     /// Carries a task on to its end, or until it is stopped, and writes down what has come of it.
     async fn finish(
         self: &Arc<Self>,
-        live: &Arc<Live>,
+        live: &Arc<RunningTask>,
         call: Call,
         ended: Option<CallEnd>,
-        tally: Arc<Tally>,
+        report: Arc<CallReport>,
     ) {
         let (state, message) = {
-            let to_end = AssertUnwindSafe(self.to_end(live, call, ended, tally)).catch_unwind();
+            let to_end = AssertUnwindSafe(self.to_end(live, call, ended, report)).catch_unwind();
             let until =
                 Duration::from_micros(live.record.expires_us.saturating_sub((self.tasks.clock)()));
             let cut_short = pin!(tokio::time::timeout(until, live.stopped()));
@@ -197,7 +199,7 @@ impl<Q: QuotaStore> Run<Q> {
     /// back for want of a task. One that is refused at once has been no task.
     async fn begin_as_task(
         &self,
-        live: Arc<Live>,
+        live: Arc<RunningTask>,
         call: &mut Call,
         handover: &Handover,
         reply: &mut oneshot::Sender<Outcome>,
@@ -269,7 +271,7 @@ impl<Q: QuotaStore> Run<Q> {
         }
     }
 
-    async fn create(&self, ttl: Duration) -> Result<Arc<Live>, NotCreated> {
+    async fn create(&self, ttl: Duration) -> Result<Arc<RunningTask>, NotCreated> {
         let capability = tool_capability(&self.tool);
         let visible = Arc::clone(&self.visible);
         let tool = self.offer.tools().get(&self.tool);
@@ -294,10 +296,10 @@ impl<Q: QuotaStore> Run<Q> {
     /// Calls until there is an end, asking between.
     async fn to_end(
         self: &Arc<Self>,
-        live: &Arc<Live>,
+        live: &Arc<RunningTask>,
         call: Call,
         ended: Option<CallEnd>,
-        mut tally: Arc<Tally>,
+        mut report: Arc<CallReport>,
     ) -> (TaskState, Option<String>) {
         let mut called = match ended {
             Some(called) => called,
@@ -306,7 +308,7 @@ impl<Q: QuotaStore> Run<Q> {
         for _ in 0..MAX_ROUNDS {
             let needed = match called.0 {
                 Ok(Ok(Invoked::NeedsInput(needed) | Invoked::NeedsConfirmation(needed))) => needed,
-                Ok(outcome) => return self.ended(live, outcome, &tally),
+                Ok(outcome) => return self.ended(live, outcome, &report),
                 Err(NoEnd) => return failed(&internal()),
             };
             let requests = match rounds::declared(&self.cx, needed.questions) {
@@ -321,9 +323,9 @@ impl<Q: QuotaStore> Run<Q> {
                 responses,
                 state: needed.state,
             })));
-            invocation.handover = Some(Handover::of(Said::of(&self.tasks, live)));
+            invocation.handover = Some(Handover::of(StatusMessages::of(&self.tasks, live)));
             invocation.is_rerun = 1 < live.attempt;
-            tally = Arc::clone(&invocation.tally);
+            report = Arc::clone(&invocation.report);
             called = self.call(invocation, Some(live)).await;
         }
         failed(&asks_for_ever())
@@ -331,16 +333,16 @@ impl<Q: QuotaStore> Run<Q> {
 
     fn ended(
         &self,
-        live: &Live,
+        live: &RunningTask,
         outcome: Result<Invoked, InvocationError>,
-        tally: &Tally,
+        report: &CallReport,
     ) -> (TaskState, Option<String>) {
         // The rest are words of ours, which say by themselves that it came to nothing.
         let is_tools_own = matches!(
             outcome,
             Ok(_) | Err(InvocationError::Tool(ToolError::Failed(_)))
         );
-        let result = tool_result(outcome, tally, &self.tool, &self.cx, self.answering);
+        let result = tool_result(outcome, report, &self.tool, &self.cx, self.answering);
         let mut result = match result {
             Ok(result) => result,
             Err(error) => return failed(&error),
@@ -373,7 +375,7 @@ impl<Q: QuotaStore> Run<Q> {
     }
 
     /// The call, for whoever carries it out; of `live`, if it is a task already.
-    fn call(self: &Arc<Self>, mut invocation: Invocation, live: Option<&Live>) -> Call {
+    fn call(self: &Arc<Self>, mut invocation: Invocation, live: Option<&RunningTask>) -> Call {
         invocation.task = live.map(|live| live.record.id.as_str().into());
         let run = Arc::clone(self);
         let handover = invocation.handover.clone();
@@ -397,8 +399,8 @@ impl<Q: QuotaStore> Run<Q> {
 
     /// Puts on record that a call has become a task, if it was on record before. One that begins
     /// later says so itself.
-    fn note_task(&self, live: &Live, tally: &Tally) {
-        let Some(call) = tally.call() else {
+    fn note_task(&self, live: &RunningTask, report: &CallReport) {
+        let Some(call) = report.call() else {
             return;
         };
         let detail = json!({ "call": call.to_string(), "capability": live.record.capability });
@@ -428,17 +430,17 @@ impl<Q: QuotaStore> Run<Q> {
     }
 }
 
-/// What a call has turned out to be.
+/// State of a call when its caller is answered.
 enum Begun {
     /// A task, and what has come of the call if it is over already.
-    Task(Arc<Live>, Option<CallEnd>),
+    Task(Arc<RunningTask>, Option<CallEnd>),
     /// A call, which is over.
     Call(CallEnd),
     /// Nothing any more: its client has left.
     Gone,
 }
 
-/// What came first.
+/// The first of three events.
 enum Waited {
     Ended(CallEnd),
     Enough,
@@ -459,15 +461,15 @@ async fn wait(
     }
 }
 
-fn outcome(called: CallEnd, tally: Arc<Tally>) -> Outcome {
+fn outcome(called: CallEnd, report: Arc<CallReport>) -> Outcome {
     match called.0 {
-        Ok(outcome) => Outcome::Ended(outcome, tally),
+        Ok(outcome) => Outcome::Ended(outcome, report),
         Err(NoEnd) => Outcome::Failed(internal()),
     }
 }
 
-/// What people are told of a tool that ran and failed: its own words, or the beginning of them. Of a
-/// task of 2025-11-25 some clients show nothing else.
+/// The status of a tool that ran and failed: its own words, or the beginning of them. Some clients show
+/// nothing else of a task of 2025-11-25.
 fn failure(result: &CallToolResult, is_tools_own: bool) -> String {
     let text = result.content.iter().find_map(|it| match it {
         Content::Text { text, .. } => Some(text.as_str()),
@@ -485,7 +487,7 @@ fn failure(result: &CallToolResult, is_tools_own: bool) -> String {
     }
 }
 
-/// As the engine says it of a call that is waited for.
+/// The error that the engine has for a call that is waited for.
 fn internal() -> McpError {
     McpError(ErrorObject::new(
         ErrorCode::INTERNAL_ERROR,
@@ -499,7 +501,7 @@ fn failed(error: &McpError) -> (TaskState, Option<String>) {
     (TaskState::Failed { error }, Some(message))
 }
 
-/// What a task comes to that is not let run to its end; `None` if its time is over.
+/// The outcome of a task that is not let run to its end; without a `stop`, its time is over.
 fn cut_short_by(stop: Option<Stop>) -> (TaskState, Option<String>) {
     let why = match stop {
         Some(Stop::Cancelled) => {

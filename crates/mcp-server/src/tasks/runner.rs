@@ -1,4 +1,4 @@
-//! Where and when the calls of tasks are carried out.
+//! The seam for engines that carry the calls of tasks out elsewhere or later.
 
 use crate::invocation::handover::Handover;
 use crate::invocation::{Invoked, failure::InvocationError};
@@ -18,7 +18,7 @@ use task_store::TaskId;
 /// `docs/adr/0012-tasks-that-are-begun-again.md` says how an engine with queues and machines of its
 /// own fits behind it.
 pub trait TaskRunner: fmt::Debug + Send + Sync + 'static {
-    /// Has a call carried out once, by awaiting it: here or elsewhere, now or later.
+    /// Carries a call out once, by awaiting it: here or elsewhere, now or later.
     ///
     /// The call passes governance and is put on record when it is carried out, and its deadline
     /// counts from then. A runner that lets it wait says so by [`TaskCall::put_off`]. If it cannot be
@@ -57,8 +57,8 @@ impl TaskCall {
         self.task.as_ref()
     }
 
-    /// How many times the task was begun, this time included. With the task, it names what is to be
-    /// done for an engine that must not do the same thing twice.
+    /// Number of times the task was begun, this time included. With the task, it names the work for an
+    /// engine that must not do the same thing twice.
     pub fn attempt(&self) -> u64 {
         self.attempt
     }
@@ -73,8 +73,7 @@ impl TaskCall {
         &self.principal
     }
 
-    /// Says that the call has to wait for its turn, so that its caller need not: it is answered with
-    /// a task at once.
+    /// Notes that the call has to wait for its turn, so that its caller is answered with a task at once.
     pub fn put_off(&self) {
         if let Some(handover) = &self.handover {
             handover.put_off();
@@ -101,18 +100,16 @@ impl fmt::Debug for TaskCall {
     }
 }
 
-/// Nobody knows what has come of a call: its handler has panicked, or whoever carried it out has
-/// lost it. It is in the log.
+/// A call without an end: its handler has panicked, or its runner has lost it. The log has more.
 #[derive(Debug)]
 pub(crate) struct NoEnd;
 
-/// What has come of a [`TaskCall`].
+/// Result of a [`TaskCall`].
 #[derive(Debug)]
 pub struct CallEnd(pub(super) Result<Result<Invoked, InvocationError>, NoEnd>);
 
 impl CallEnd {
-    /// Whoever was to carry the call out cannot, or has lost sight of it. What its caller is told is
-    /// an internal error.
+    /// The end of a call that its runner cannot carry out, or has lost. Its caller gets an internal error.
     pub fn lost() -> Self {
         Self(Err(NoEnd))
     }

@@ -1,3 +1,5 @@
+//! A task that runs: its questions, its changes and its end.
+
 use crate::clock::rfc3339_millis;
 use jsonrpc_core::RawJson;
 use mcp_protocol::{
@@ -14,10 +16,10 @@ use std::{
 use task_store::TaskRecord;
 use tokio::sync::{oneshot, watch};
 
-/// What a client has answered, by the keys its tool chose.
+/// Answers of a client, by the keys its tool chose.
 pub(crate) type Responses = BTreeMap<String, Box<RawValue>>;
 
-/// Whether a task's client may still know of it.
+/// Test if a task's client may still know of it.
 pub(crate) type Visible = Arc<dyn Fn(&Principal) -> bool + Send + Sync>;
 
 /// The most bytes of answers that wait in a task for the rest of them: 4 MiB.
@@ -30,30 +32,30 @@ pub(crate) struct AnswersTooLarge;
 
 /// A task that is not over. What is asked and answered of it lives here alone: it would be worth
 /// nothing to another process.
-pub(crate) struct Live {
-    /// As it was created.
+pub(crate) struct RunningTask {
+    /// The record at creation.
     pub(crate) record: TaskRecord,
     pub(crate) poll_interval_ms: u64,
     pub(crate) visible: Visible,
-    /// How many times it was begun.
+    /// Number of times the task was begun.
     pub(crate) attempt: u64,
-    /// Whether the next process can begin it again if this one does not end it.
+    /// True if the next process can begin the task again if this one does not end it.
     pub(crate) can_be_begun_again: bool,
     now: Mutex<Now>,
-    /// How many times it has changed.
+    /// Number of its changes.
     changes: watch::Sender<u64>,
     stop: watch::Sender<Option<Stop>>,
     _slot: Option<Slot>,
 }
 
-/// Why a task is ended from outside.
+/// Reason why a task is ended from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// Its client asked for it.
     Cancelled,
     /// The server stops.
     Shutdown,
-    /// It is not this server's any more: another one has taken it, or ended it.
+    /// Another server has taken the task, or ended it.
     Lost,
 }
 
@@ -68,7 +70,7 @@ struct Now {
     given: Responses,
     asker: Option<oneshot::Sender<Result<Responses, McpError>>>,
     claimed: bool,
-    /// Whether nothing more is to be heard of it here, while it is not over.
+    /// True if the task is no longer carried on here, while it is not over.
     lost: bool,
 }
 
@@ -79,7 +81,7 @@ struct Question {
     request: InputRequest,
 }
 
-impl Live {
+impl RunningTask {
     pub(crate) fn new(
         record: TaskRecord,
         poll_interval_ms: u64,
@@ -111,7 +113,7 @@ impl Live {
         })
     }
 
-    /// How it is, and how many times it has changed.
+    /// The task as clients see it, and the number of its changes.
     pub(crate) fn seen(&self) -> (u64, Task) {
         let now = self.lock();
         let task = Task {
@@ -126,7 +128,7 @@ impl Live {
         (*self.changes.borrow(), task)
     }
 
-    /// When it changed last.
+    /// The time of its last change.
     pub(crate) fn updated_us(&self) -> u64 {
         self.lock().updated_us
     }
@@ -199,8 +201,8 @@ impl Live {
         self.changed(now, now_us);
     }
 
-    /// What is asked, for whoever passes it to the client. Nobody else is given it meanwhile: the
-    /// client would be asked twice. `changes` has seen what led to it.
+    /// The open questions, for one request that passes them to the client. No other request gets them
+    /// meanwhile: the client would be asked twice. `changes` has seen what led to it.
     pub(crate) fn claim(
         &self,
         changes: &mut watch::Receiver<u64>,
@@ -217,7 +219,7 @@ impl Live {
         Some((Claim(self), asked.collect()))
     }
 
-    /// Says how far it has come; tells whether that is news.
+    /// Sets the status message; returns true if it is a new one.
     pub(crate) fn say(&self, message: String, now_us: u64) -> bool {
         let mut now = self.lock();
         let is_news =
@@ -229,7 +231,7 @@ impl Live {
         is_news
     }
 
-    /// It is over.
+    /// Ends the task.
     pub(crate) fn end(&self, state: TaskState, message: Option<String>, now_us: u64) {
         let mut now = self.lock();
         now.pending.clear();
@@ -239,7 +241,7 @@ impl Live {
         self.changed(now, now_us);
     }
 
-    /// It is not carried on here. Whoever waits for it has to look for it in the store.
+    /// Lets go of the task: requests that wait for it have to look for it in the store.
     pub(crate) fn lose(&self) {
         let mut now = self.lock();
         now.pending.clear();
@@ -248,7 +250,7 @@ impl Live {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Whether it is no longer carried on here.
+    /// True if the task is no longer carried on here.
     pub(crate) fn is_lost(&self) -> bool {
         self.lock().lost
     }
@@ -302,9 +304,9 @@ impl Live {
     }
 }
 
-impl fmt::Debug for Live {
+impl fmt::Debug for RunningTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Live")
+        f.debug_struct("RunningTask")
             .field("record", &self.record)
             .field("now", &*self.lock())
             .finish_non_exhaustive()
@@ -340,7 +342,7 @@ impl Now {
 }
 
 /// The right to ask a client what a task asks; dropping it gives it back.
-pub(crate) struct Claim<'a>(&'a Live);
+pub(crate) struct Claim<'a>(&'a RunningTask);
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
@@ -362,7 +364,7 @@ mod tests {
     use mcp_service::FairShare;
     use task_store::{TaskId, TaskState as Stored};
 
-    fn live() -> Arc<Live> {
+    fn live() -> Arc<RunningTask> {
         let record = TaskRecord {
             id: TaskId::random(),
             principal: "anna".to_owned(),
@@ -376,7 +378,7 @@ mod tests {
             message: None,
         };
         let slot = FairShare::new(1, 1).take(&Principal::new("anna")).unwrap();
-        Live::new(record, 500, Arc::new(|_: &_| true), Some(slot), (1, false))
+        RunningTask::new(record, 500, Arc::new(|_: &_| true), Some(slot), (1, false))
     }
 
     fn questions(keys: &[&str]) -> BTreeMap<String, InputRequest> {

@@ -1,8 +1,8 @@
-//! What the handler of a task says about how far it has come.
+//! Status messages of tasks, made from their handlers' progress reports.
 
 use crate::{
     invocation::handover::TaskStatus,
-    tasks::{registry::Tasks, running::Live},
+    tasks::{registry::Tasks, running::RunningTask},
 };
 use adapter_tools::Progress;
 use std::{
@@ -15,19 +15,19 @@ use tokio::time::Instant;
 /// The most characters of what a handler says that are passed on.
 const MAX_CHARS: usize = 512;
 
-/// How often a task changes at most for what its handler says.
+/// The shortest interval of changes of a task by its handler's reports.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Where a handler's reports go: into the status message of its task.
-pub(crate) struct Said {
+/// Passes a handler's reports on into the status message of its task.
+pub(crate) struct StatusMessages {
     tasks: Arc<Tasks>,
-    live: Arc<Live>,
-    /// When it said something last that was passed on.
+    live: Arc<RunningTask>,
+    /// Time of the last report that was passed on.
     last: Mutex<Option<Instant>>,
 }
 
-impl Said {
-    pub(crate) fn of(tasks: &Arc<Tasks>, live: &Arc<Live>) -> Self {
+impl StatusMessages {
+    pub(crate) fn of(tasks: &Arc<Tasks>, live: &Arc<RunningTask>) -> Self {
         Self {
             tasks: Arc::clone(tasks),
             live: Arc::clone(live),
@@ -36,7 +36,7 @@ impl Said {
     }
 }
 
-impl TaskStatus for Said {
+impl TaskStatus for StatusMessages {
     /// The task that it is said of.
     fn task(&self) -> &str {
         self.live.record.id.as_str()
@@ -58,9 +58,11 @@ impl TaskStatus for Said {
     }
 }
 
-impl fmt::Debug for Said {
+impl fmt::Debug for StatusMessages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Said").field(&self.live.record.id).finish()
+        f.debug_tuple("StatusMessages")
+            .field(&self.live.record.id)
+            .finish()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is stored of a call so that it can be begun again.
+//! The stored form of a call, from which it can be begun again.
 
 use crate::input::rounds;
 use crate::tasks::convert;
@@ -24,7 +24,7 @@ const MAX_SAVED_BYTES: usize = 4 * 1024 * 1024;
 /// A call as it was made: it is governed, and its arguments are checked, as if it came now. What is
 /// believed of it is what is believed of the record around it, which says whose it is.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Saved {
+pub(crate) struct StoredCall {
     arguments: Box<RawValue>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     responses: BTreeMap<String, Box<RawValue>>,
@@ -40,14 +40,14 @@ pub(crate) struct Saved {
     /// The roles that were vouched for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     roles: Vec<String>,
-    /// Until when they were: microseconds since the epoch, UTC.
+    /// Expiry of the roles: microseconds since the epoch, UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     roles_until_us: Option<u64>,
     #[serde(default)]
     capabilities: ClientCapabilities,
 }
 
-/// Whether a tool says that calling it twice does no more than calling it once.
+/// True if a tool says that calling it twice does no more than calling it once.
 pub(crate) fn can_be_called_again(tool: &Tool) -> bool {
     let says = tool.annotations();
     says.idempotent == Some(true) || says.read_only == Some(true)
@@ -61,7 +61,7 @@ pub(crate) fn text_of(
 ) -> Option<String> {
     let trace = cx.trace();
     let roles = cx.principal.roles();
-    let saved = Saved {
+    let saved = StoredCall {
         arguments: rounds::boxed(arguments)?,
         responses: answers.map(|it| it.responses.clone()).unwrap_or_default(),
         state: answers.and_then(|it| it.state.clone()),
@@ -94,7 +94,7 @@ pub(crate) struct Again {
 /// cannot be. It has the roles that it was made with for as long as they were vouched for, and none
 /// afterwards.
 pub(crate) fn read(record: &TaskRecord, attempt: u64, text: &str, now_us: u64) -> Option<Again> {
-    let saved: Saved = serde_json::from_str(text).ok()?;
+    let saved: StoredCall = serde_json::from_str(text).ok()?;
     let version: ProtocolVersion = record.protocol_version.parse().ok()?;
     let transport = TransportKind::ALL
         .into_iter()
@@ -127,7 +127,7 @@ pub(crate) fn read(record: &TaskRecord, attempt: u64, text: &str, now_us: u64) -
     })
 }
 
-/// What a task has come to whose call was cut short, and is not begun again for this reason.
+/// The outcome of a task whose call was cut short, and is not begun again for this reason.
 pub(crate) fn cut_short(details: &str) -> (TaskState, Option<String>) {
     let message = "the server stopped before the call had ended";
     let error = McpError::new(ErrorCode::INTERNAL_ERROR, message);

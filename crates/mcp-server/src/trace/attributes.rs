@@ -1,4 +1,4 @@
-//! What spans are called, and what they say of themselves.
+//! Names and attributes of spans.
 
 use crate::trace::tracer::beginning;
 use crate::{
@@ -92,13 +92,13 @@ pub(super) fn of_handler(cx: &RequestCx, invocation: &Invocation, name: &str) ->
     attributes.push(KeyValue::new("gen_ai.operation.name", "execute_tool"));
     attributes.push(KeyValue::new("gen_ai.tool.name", name.to_owned()));
     attributes.push(KeyValue::new("langfuse.observation.type", "tool"));
-    if let Some(call) = invocation.tally.call() {
+    if let Some(call) = invocation.report.call() {
         attributes.push(KeyValue::new("owlclaw.call.id", call.to_string()));
     }
     attributes
 }
 
-/// Who asks, and in which session: of every span, since Langfuse finds spans by them and not traces.
+/// Caller and session: attributes of every span, since Langfuse finds spans by them and not traces.
 fn of_anything(cx: &RequestCx) -> Vec<KeyValue> {
     let principal = cx.principal.as_str();
     // As many as a span of a request has.

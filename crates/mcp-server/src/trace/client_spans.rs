@@ -1,3 +1,5 @@
+//! Spans of a tool's outgoing HTTP requests.
+
 use crate::trace::tracer::{Tracer, place_of};
 use adapter_tools::{Errand, OpenErrand, TraceErrands};
 use opentelemetry::{
@@ -8,12 +10,12 @@ use opentelemetry_sdk::trace::Span;
 
 /// Makes spans of what a tool asks of HTTP services, by the conventions for HTTP clients. Paths and
 /// queries are left out: they hold arguments.
-pub(super) struct Errands {
+pub(super) struct ClientSpans {
     tracer: Tracer,
     parent: SpanContext,
 }
 
-impl Errands {
+impl ClientSpans {
     pub(super) fn below(tracer: &Tracer, parent: &SpanContext) -> Self {
         Self {
             tracer: tracer.clone(),
@@ -22,7 +24,7 @@ impl Errands {
     }
 }
 
-impl TraceErrands for Errands {
+impl TraceErrands for ClientSpans {
     fn begin(&self, errand: &Errand<'_>) -> Box<dyn OpenErrand> {
         let default_port = match errand.scheme {
             "https" => 443,

@@ -1,11 +1,13 @@
+//! The span of a tool that runs.
+
 use crate::invocation::outcome::charge_of;
 use crate::invocation::{
-    Invocation, Invoked, call_report::Tally, failure::InvocationError, handover::Handover,
+    Invocation, Invoked, call_report::CallReport, failure::InvocationError, handover::Handover,
     outcome::recorded_result,
 };
 use crate::trace::{
     attributes,
-    client_spans::Errands,
+    client_spans::ClientSpans,
     tracer::{RequestSpan, Tracer, cut, dollars, place_of},
 };
 use adapter_tools::ToolCx;
@@ -27,10 +29,10 @@ pub(crate) struct HandlerSpan {
     context: SpanContext,
     span: Span,
     capability: String,
-    tally: Arc<Tally>,
+    report: Arc<CallReport>,
     estimate: Micros,
     deadline: Option<Instant>,
-    /// By which it may become a task on the way, if it is none yet.
+    /// The way to become a task, if the call is none yet.
     handover: Option<Arc<Handover>>,
     is_over: bool,
 }
@@ -69,7 +71,7 @@ impl HandlerSpan {
             tracer,
             span,
             capability: invocation.capability.clone(),
-            tally: Arc::clone(&invocation.tally),
+            report: Arc::clone(&invocation.report),
             estimate,
             deadline,
             handover: invocation.handover.clone().filter(|_| task.is_none()),
@@ -77,25 +79,25 @@ impl HandlerSpan {
         })
     }
 
-    /// Has the tool, and whatever it asks of others, be below this span.
+    /// Places the tool, and its requests of other systems, below this span.
     pub(crate) fn around(&self, tool_cx: ToolCx) -> ToolCx {
         let Some(place) = place_of(&self.context) else {
             return tool_cx;
         };
-        let errands = Errands::below(&self.tracer, &self.context);
+        let errands = ClientSpans::below(&self.tracer, &self.context);
         tool_cx
             .with_trace(place.traceparent(), place.tracestate())
             .with_errands(Arc::new(errands))
     }
 
-    /// It is over, with this.
+    /// Ends the span with the call.
     pub(crate) fn ended(mut self, outcome: &Result<Invoked, InvocationError>) {
         self.is_over = true;
         if !self.span.is_recording() {
             return;
         }
         self.say_task();
-        let cost = self.tally.cost(charge_of(outcome), self.estimate);
+        let cost = self.report.cost(charge_of(outcome), self.estimate);
         self.say_cost(cost);
         match outcome {
             Ok(Invoked::Tool(result)) => {
@@ -140,7 +142,7 @@ impl HandlerSpan {
         say(KeyValue::new("owlclaw.cost", total));
         let details = json!({ "total": total }).to_string();
         say(KeyValue::new("langfuse.observation.cost_details", details));
-        let meter = self.tally.meter();
+        let meter = self.report.meter();
         let (tokens_in, tokens_out) = meter.tokens();
         let counts = [
             ("gen_ai.usage.input_tokens", tokens_in),
@@ -168,7 +170,7 @@ impl Drop for HandlerSpan {
             false => "cancelled",
         };
         self.say_task();
-        let cost = self.tally.cost_given_up(self.estimate);
+        let cost = self.report.cost_given_up(self.estimate);
         self.say_cost(cost);
         self.fail(kind, "");
     }

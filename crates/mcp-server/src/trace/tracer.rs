@@ -20,16 +20,16 @@ use std::{
 /// The most bytes of arguments, and of a result, that a span has.
 const MAX_CAPTURED_BYTES: usize = 16 * 1024;
 
-/// How requests are traced.
+/// Settings of tracing.
 #[derive(Clone, Debug)]
 pub struct Tracing {
-    /// What makes spans of them.
+    /// Maker of spans.
     pub tracer: SdkTracer,
-    /// What spans have of what was said.
+    /// Contents of messages in spans.
     pub capture: Capture,
 }
 
-/// What spans have of what was said.
+/// Contents of messages in spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Capture {
     /// Nothing of arguments, results and texts of errors.
@@ -39,7 +39,7 @@ pub enum Capture {
     Redacted,
 }
 
-/// What spans are made with.
+/// The tracer and its settings.
 #[derive(Clone)]
 pub(crate) struct Tracer(pub(super) Arc<Inner>);
 
@@ -134,7 +134,7 @@ pub(super) fn dollars(micros: governance::Micros) -> f64 {
     micros.0 as f64 / 1e6
 }
 
-/// Where a span is, for those outside.
+/// Place of a span, for other processes.
 pub(super) fn place_of(context: &SpanContext) -> Option<TraceContext> {
     let state = context.trace_state().header();
     let place = TraceContext::new(
@@ -162,7 +162,7 @@ pub(super) fn cut(text: &str) -> String {
     beginning(text, MAX_CAPTURED_BYTES).to_owned()
 }
 
-/// At most so many bytes of a text that may be long.
+/// The first `most` bytes, or fewer so that no character is cut.
 pub(super) fn beginning(text: &str, most: usize) -> &str {
     let mut end = most.min(text.len());
     while !text.is_char_boundary(end) {

@@ -7,7 +7,7 @@ use adapter_tools::TaskSupport;
 use governance::Rules;
 use jsonrpc_core::RawJson;
 use ledger::DEFAULT_MAX_REFUSALS;
-use mcp_server::{JoinedResources, SkillResources, StaticResources};
+use mcp_server::{CombinedResources, SkillResources, StaticResources};
 use mcp_service::Principal;
 use serde_json::{Value, json};
 use std::{
@@ -63,7 +63,7 @@ async fn house() -> House {
     });
     Setup {
         more_tools: (0..HIDDEN).map(tool).collect(),
-        resources: Arc::new(JoinedResources::new(vec![
+        resources: Arc::new(CombinedResources::new(vec![
             Arc::new(SkillResources::new(Arc::clone(&SKILLS), 0)),
             Arc::new(resources),
         ])),

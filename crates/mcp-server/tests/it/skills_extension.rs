@@ -4,7 +4,7 @@
 use crate::house::{Client, House, SPOKEN, Setup, offer, policy};
 use adapter_skills::{ScanOptions, SkillCatalog};
 use governance::Rules;
-use mcp_server::{JoinedResources, Options, Resources, SkillResources, StaticResources};
+use mcp_server::{CombinedResources, Options, Resources, SkillResources, StaticResources};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 use tempfile::TempDir;
@@ -546,7 +546,7 @@ async fn skills_and_other_resources_are_one_offer() {
             "the earlier one",
         );
     let joined: Arc<dyn Resources> =
-        Arc::new(JoinedResources::new(vec![Arc::new(documents), skills]));
+        Arc::new(CombinedResources::new(vec![Arc::new(documents), skills]));
     let house = house(&joined, hiding(&["skill://shop/refunds"]));
     let mut client = house.connect("anna", MODERN).await;
     assert_eq!(

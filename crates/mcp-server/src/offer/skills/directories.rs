@@ -1,3 +1,5 @@
+//! Directories of skills.
+
 use adapter_skills::SkillUri;
 use mcp_protocol::model::{DIRECTORY_MIME_TYPE, Resource};
 use std::{
@@ -22,7 +24,7 @@ struct Directory {
 
 #[derive(Clone, Debug)]
 struct Child {
-    /// Who must be visible; `None` for a directory, which says so itself.
+    /// The skill that must be visible; `None` for a directory, which says so itself.
     owner: Option<Arc<str>>,
     resource: Resource,
 }
@@ -83,7 +85,7 @@ impl Directories {
         }
     }
 
-    /// What is directly in one, as far as it is visible, in the order of the names.
+    /// The visible entries of a directory, in the order of the names.
     pub(super) fn read(&self, uri: &str, visible: impl Fn(&str) -> bool) -> Option<Vec<&Resource>> {
         let directory = self.0.get(uri).filter(|it| it.is(&visible))?;
         let children = directory

@@ -1,4 +1,4 @@
-//! How somebody is asked to confirm a call, and what their answer says.
+//! The question whether a call may be made, and the answer to it.
 
 use adapter_tools::{Answers, Elicited, Needed};
 use serde_json::{Value, json};
@@ -8,19 +8,19 @@ use std::fmt::Write;
 /// would ask after the confirmation, and so never at the same time.
 pub(crate) const KEY: &str = "io.owlclaw/confirm";
 
-/// What somebody is asked to confirm.
+/// The call to be confirmed.
 pub(crate) struct Question<'a> {
-    /// As `tool/NAME`.
+    /// The capability, as `tool/NAME`.
     pub(crate) capability: &'a str,
     /// JSON text for people, whole ([`redaction::folded`]).
     pub(crate) arguments: &'a str,
-    /// What it is expected to cost, in words; `None` if nothing.
+    /// The expected cost, in words; `None` if nothing.
     pub(crate) cost: Option<String>,
     /// Its risks, in words.
     pub(crate) risks: &'a [&'static str],
 }
 
-/// What has come back.
+/// The answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     /// Yes.
@@ -29,12 +29,12 @@ pub(crate) enum Said {
     No,
     /// The form was sent, and its field does not say yes.
     NotYes,
-    /// It was closed without an answer.
+    /// The form was closed without an answer.
     Nothing,
 }
 
 impl Question<'_> {
-    /// What somebody is asked, for people.
+    /// The text of the question, for people.
     pub(crate) fn message(&self) -> String {
         let (kind, name) = self
             .capability
@@ -67,7 +67,7 @@ impl Question<'_> {
     }
 }
 
-/// What the client's user has said; `None` if there is no answer that makes sense.
+/// The answer of the client's user; `None` if there is none that makes sense.
 pub(crate) fn said(answers: &Answers) -> Option<Said> {
     Some(match answers.elicited(KEY)? {
         // Accepting a form is sending it; what it says is in its one field.

@@ -1,4 +1,4 @@
-//! What travels with a call that is made again with answers.
+//! State that travels with a call which is made again with answers.
 
 use crate::invocation::Invocation;
 use adapter_tools::{Answers, Needed};
@@ -18,12 +18,12 @@ pub(crate) struct Carried {
     asker: Option<Value>,
 }
 
-/// How far the confirmation of a call has come.
+/// Progress of the confirmation of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Confirming {
     /// An approval, by name.
     approval: String,
-    /// What that is for.
+    /// The binding of the approval.
     binding: Digest,
     pub(crate) stage: Stage,
 }
