@@ -826,7 +826,7 @@ async fn calls_are_found(place: &impl Place) {
             )
         })
         .collect();
-    assert_eq!(usage, [("even", 6, 20, 0, 12), ("odd", 5, 15, 0, 9)]);
+    assert_eq!(usage, [("even", 6, 20, 5, 12), ("odd", 5, 15, 0, 9)]);
     let query = ledger::StatisticsQuery {
         principal: None,
         capability: None,

@@ -1,0 +1,56 @@
+use std::error::Error;
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The authorities that were given are no certificates.
+    #[error("the certificates of the configured authorities cannot be read")]
+    Authorities(#[source] Box<dyn Error + Send + Sync>),
+    /// There are none in what was given.
+    #[error("there is no certificate among the configured authorities")]
+    NoAuthorities,
+    /// TLS cannot be set up.
+    #[error("TLS cannot be set up")]
+    Tls(#[source] rustls::Error),
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// It has a scheme that is not spoken, or none, or no host.
+    #[error("`{0}` is no address that a request can be sent to")]
+    BadAddress(http::Uri),
+    /// It would have gone unencrypted, which [`ClientOptions::https_only`](crate::ClientOptions)
+    /// forbids.
+    #[error("the request would not be encrypted")]
+    NotEncrypted,
+    /// Nothing of the request was sent: there is no such host, nobody listens there, or it is not
+    /// whom its certificate should name.
+    #[error("the server cannot be reached")]
+    Unreachable(#[source] Box<dyn Error + Send + Sync>),
+    /// What was sent may have had its effect.
+    #[error("the connection broke before the server had answered")]
+    Broken(#[source] Box<dyn Error + Send + Sync>),
+    /// What was sent may have had its effect.
+    #[error("the server did not answer in time")]
+    TimedOut,
+    /// The answer's body has more bytes.
+    #[error("the answer has more than {0} bytes")]
+    TooLarge(usize),
+    /// The answer's headers have more bytes than [`MAX_HEADER_BYTES`](crate::MAX_HEADER_BYTES).
+    #[error("the answer's headers have more than {max} bytes", max = crate::MAX_HEADER_BYTES)]
+    LongHeaders,
+}
+
+impl SendError {
+    /// Whether the server may have got the request.
+    #[must_use]
+    pub fn was_sent(&self) -> bool {
+        match self {
+            Self::BadAddress(_) | Self::NotEncrypted | Self::Unreachable(_) => false,
+            Self::Broken(_) | Self::TimedOut | Self::TooLarge(_) | Self::LongHeaders => true,
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Requests to servers that answer as a script says.
+
+#![allow(clippy::unwrap_used)]
+
+use bytes::Bytes;
+use http::Request;
+use http_client::{Client, ClientError, ClientOptions, SendError};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpListener,
+    sync::mpsc,
+};
+use tokio_rustls::{TlsAcceptor, rustls};
+
+/// What a server does with each of its connections, after the head of a request.
+#[derive(Clone, Copy)]
+enum Script {
+    /// Sends this and closes.
+    Send(&'static str),
+    /// Sends this and says nothing more.
+    Hang(&'static str),
+    /// Sends this, then one byte over and over, and never ends.
+    Flood(&'static str),
+}
+
+/// A server, and the heads of the requests it gets.
+async fn server(script: Script, tls: Option<TlsAcceptor>) -> (SocketAddr, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (heads, seen) = mpsc::channel(8);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (tls, heads) = (tls.clone(), heads.clone());
+            tokio::spawn(async move {
+                match tls {
+                    None => play(stream, script, heads).await,
+                    Some(tls) => {
+                        if let Ok(stream) = tls.accept(stream).await {
+                            play(stream, script, heads).await;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    (address, seen)
+}
+
+async fn play(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    script: Script,
+    heads: mpsc::Sender<String>,
+) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read_u8().await {
+            Ok(byte) => head.push(byte),
+            Err(_) => return,
+        }
+    }
+    let head = String::from_utf8(head).unwrap();
+    heads.send(head).await.unwrap();
+    let (Script::Send(text) | Script::Hang(text) | Script::Flood(text)) = script;
+    stream.write_all(text.as_bytes()).await.unwrap();
+    match script {
+        Script::Send(_) => stream.shutdown().await.unwrap_or(()),
+        Script::Hang(_) => {
+            let _ = stream.read_u8().await;
+        }
+        Script::Flood(_) => while stream.write_all(b"1\r\nx\r\n").await.is_ok() {},
+    }
+}
+
+fn client(change: impl FnOnce(&mut ClientOptions)) -> Client {
+    let mut options = ClientOptions {
+        timeout: Duration::from_secs(60),
+        ..ClientOptions::default()
+    };
+    change(&mut options);
+    Client::new(options).unwrap()
+}
+
+fn get(scheme: &str, address: SocketAddr) -> Request<Bytes> {
+    let uri = format!("{scheme}://{address}/path?query=1");
+    Request::get(uri).body(Bytes::new()).unwrap()
+}
+
+#[tokio::test]
+async fn an_answer_arrives_whole_whatever_it_says() {
+    for (status, answer) in [
+        (200, "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"),
+        (500, "HTTP/1.1 500 No\r\nconnection: close\r\n\r\nhello"),
+        (
+            302,
+            "HTTP/1.1 302 Elsewhere\r\nlocation: /other\r\ncontent-length: 5\r\n\r\nhello",
+        ),
+    ] {
+        let (address, mut seen) = server(Script::Send(answer), None).await;
+        let response = client(|_| {}).send(get("http", address)).await.unwrap();
+        assert_eq!(response.status(), status);
+        assert_eq!(response.body(), "hello");
+        let head = seen.recv().await.unwrap();
+        assert!(head.starts_with("GET /path?query=1 HTTP/1.1\r\n"), "{head}");
+        assert!(head.contains("user-agent: owlclaw-mcp/"), "{head}");
+        assert!(seen.try_recv().is_err(), "a redirect was followed");
+    }
+}
+
+#[tokio::test]
+async fn whoever_hangs_is_given_up() {
+    for script in [
+        Script::Hang(""),
+        Script::Hang("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhe"),
+    ] {
+        // On a busy machine it may be over before anything is sent.
+        let mut was_sent = false;
+        for milliseconds in [200, 2_000, 10_000] {
+            let (address, _seen) = server(script, None).await;
+            let timeout = Duration::from_millis(milliseconds);
+            let client = client(|options| options.timeout = timeout);
+            let error = client.send(get("http", address)).await.unwrap_err();
+            assert!(matches!(error, SendError::TimedOut), "{error:?}");
+            was_sent = error.was_sent();
+            if was_sent {
+                break;
+            }
+        }
+        assert!(was_sent);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_has_a_bound() {
+    for script in [
+        Script::Hang("HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n"),
+        Script::Flood("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"),
+    ] {
+        let (address, _seen) = server(script, None).await;
+        let client = client(|options| options.max_body = 10);
+        let error = client.send(get("http", address)).await.unwrap_err();
+        assert!(matches!(error, SendError::TooLarge(10)), "{error:?}");
+    }
+    let exact = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n0123456789";
+    let (address, _seen) = server(Script::Send(exact), None).await;
+    let client = client(|options| options.max_body = 10);
+    let response = client.send(get("http", address)).await.unwrap();
+    assert_eq!(response.body(), "0123456789");
+}
+
+#[tokio::test]
+async fn it_is_told_whether_the_request_may_have_arrived() {
+    // Kept, so that nobody else listens there meanwhile; nobody accepts without listening.
+    let silent = tokio::net::TcpSocket::new_v4().unwrap();
+    silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = silent.local_addr().unwrap();
+    let error = client(|_| {}).send(get("http", address)).await.unwrap_err();
+    assert!(matches!(error, SendError::Unreachable(_)), "{error:?}");
+    assert!(!error.was_sent());
+
+    let (address, _seen) = server(Script::Send(""), None).await;
+    let error = client(|_| {}).send(get("http", address)).await.unwrap_err();
+    assert!(matches!(error, SendError::Broken(_)), "{error:?}");
+    assert!(error.was_sent());
+}
+
+#[tokio::test]
+async fn what_must_be_encrypted_is_not_sent_otherwise() {
+    let (address, mut seen) = server(Script::Send("HTTP/1.1 200 OK\r\n\r\n"), None).await;
+    let strict = client(|options| options.https_only = true);
+    let error = strict.send(get("http", address)).await.unwrap_err();
+    assert!(matches!(error, SendError::NotEncrypted), "{error:?}");
+    assert!(seen.try_recv().is_err());
+    for uri in ["/path", "ftp://example.com/", "example.com:80"] {
+        let request = Request::get(uri).body(Bytes::new()).unwrap();
+        let error = client(|_| {}).send(request).await.unwrap_err();
+        assert!(
+            matches!(error, SendError::BadAddress(_)),
+            "{uri}: {error:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_server_is_trusted_if_its_authority_is() {
+    let (acceptor, authority) = acceptor();
+    let script = Script::Send("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nsealed");
+    let (address, mut seen) = server(script, Some(acceptor)).await;
+    let trusting = client(|options| {
+        options.authorities = authority.into_bytes();
+        options.https_only = true;
+    });
+    let response = trusting.send(get("https", address)).await.unwrap();
+    assert_eq!(response.body(), "sealed");
+    assert!(seen.recv().await.is_some());
+
+    let stranger = client(|_| {});
+    let error = stranger.send(get("https", address)).await.unwrap_err();
+    assert!(matches!(error, SendError::Unreachable(_)), "{error:?}");
+    assert!(seen.try_recv().is_err());
+}
+
+#[test]
+fn a_text_without_certificates_is_told() {
+    let with = |text: &str| {
+        let options = ClientOptions {
+            authorities: text.into(),
+            ..ClientOptions::default()
+        };
+        Client::new(options).unwrap_err()
+    };
+    assert!(matches!(with("hello"), ClientError::NoAuthorities));
+    let torn = "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n";
+    assert!(matches!(with(torn), ClientError::Authorities(_)));
+}
+
+/// A server's side of TLS for 127.0.0.1, and its authority as PEM.
+fn acceptor() -> (TlsAcceptor, String) {
+    let authority_key = KeyPair::generate().unwrap();
+    let mut authority = CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority_certificate = authority.self_signed(&authority_key).unwrap();
+    let issuer = Issuer::new(authority, authority_key);
+    let key = KeyPair::generate().unwrap();
+    let names = vec!["127.0.0.1".to_owned()];
+    let certificate = CertificateParams::new(names).unwrap();
+    let certificate = certificate.signed_by(&key, &issuer).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key)
+        .unwrap();
+    let pem = pem(authority_certificate.der());
+    (TlsAcceptor::from(Arc::new(config)), pem)
+}
+
+fn pem(der: &[u8]) -> String {
+    use base64::{Engine, prelude::BASE64_STANDARD};
+    let der = BASE64_STANDARD.encode(der);
+    format!("-----BEGIN CERTIFICATE-----\n{der}\n-----END CERTIFICATE-----\n")
+}
