@@ -78,7 +78,7 @@ pub(crate) fn may_pass(status: StatusCode) -> bool {
 
 /// How long a service wants to be left alone.
 pub(crate) fn asked(headers: &HeaderMap) -> Option<Duration> {
-    outbound::retry_after(headers, SystemTime::now(), LONGEST_ASKED)
+    http_client::retry_after(headers, SystemTime::now(), LONGEST_ASKED)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ use crate::{
     Moment, Observation, Severity, State, Timing, WebhookOptions, WebhookState, board::Board,
     webhook::Webhook,
 };
-use outbound::ClientError;
+use http_client::ClientError;
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,

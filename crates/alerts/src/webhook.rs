@@ -3,7 +3,7 @@
 use crate::{Event, Notice, queue::Queue, sign};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
-use outbound::{Client, ClientError, ClientOptions, SendError, retry_after};
+use http_client::{Client, ClientError, ClientOptions, SendError, retry_after};
 use std::{
     error::Error,
     fmt,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use bytes::Bytes;
 use http::{Method, Request, header};
-use outbound::{Client, ClientOptions};
+use http_client::{Client, ClientOptions};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 

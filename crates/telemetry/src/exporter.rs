@@ -15,7 +15,7 @@ use opentelemetry_proto::{
     },
     transform::common::tonic::ResourceAttributesWithSchema,
 };
-use outbound::{Client, SendError, retry_after};
+use http_client::{Client, SendError, retry_after};
 use prost::Message;
 use std::{
     sync::Arc,

@@ -31,7 +31,7 @@ use opentelemetry_sdk::{
     Resource,
     trace::{Sampler, SdkTracer, SdkTracerProvider},
 };
-use outbound::{Client, ClientOptions};
+use http_client::{Client, ClientOptions};
 use queue::Queue;
 use std::{
     fmt,
@@ -54,7 +54,7 @@ pub enum TelemetryError {
     Endpoint(#[source] BadEndpoint),
     /// There is no client.
     #[error("the client that sends spans cannot be made")]
-    Client(#[source] outbound::ClientError),
+    Client(#[source] http_client::ClientError),
 }
 
 /// The spans of one server, on their way to a collector.

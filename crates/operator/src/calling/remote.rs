@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, StatusCode, header};
-use outbound::{Client, ClientOptions};
+use http_client::{Client, ClientOptions};
 use serde_json::Value;
 
 use super::REVISION;

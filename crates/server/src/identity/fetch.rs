@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use http::{HeaderValue, Request, header};
 use identity::{FetchKeys, Fetched, KeySource};
-use outbound::{Client, ClientOptions};
+use http_client::{Client, ClientOptions};
 
 use crate::Failure;
 
