@@ -1,14 +1,14 @@
 //! What a service answers, as what a tool answers.
 
 use crate::{
-    client::Received,
     header::FixedHeaders,
     mapping::{ResponseMapping, SUCCESS},
     retry::asked,
 };
 use adapter_tools::{Content, ToolError, ToolOutput};
 use base64::{Engine, prelude::BASE64_STANDARD};
-use http::{HeaderMap, StatusCode, Uri, header};
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode, Uri, header};
 use serde_json::{Value, json, value::RawValue};
 use std::time::Duration;
 
@@ -25,18 +25,18 @@ const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 ///
 /// [`ToolError`] for a status that is a failure, and for what nobody can read.
 pub(crate) fn answer(
-    received: &Received,
+    received: &Response<Bytes>,
     uri: &Uri,
     mapping: &ResponseMapping,
     headers: &FixedHeaders,
     may_repeat: bool,
 ) -> Result<ToolOutput, ToolError> {
-    if let Some(coding) = foreign_coding(&received.headers) {
+    if let Some(coding) = foreign_coding(received.headers()) {
         return Err(ToolError::failed(format!(
             "the service has compressed its answer ({coding}) although it was asked not to"
         )));
     }
-    let status = received.status;
+    let status = received.status();
     match mapping.statuses.get(&status.as_u16()).map(String::as_str) {
         Some(SUCCESS) => return success(received, uri, mapping, headers),
         Some(meaning) => return Err(named_failure(received, meaning, headers)),
@@ -56,7 +56,7 @@ pub(crate) fn answer(
             json!({"status": status.as_u16()}),
         )),
         429 | 503 => Err(ToolError::Busy {
-            retry_after: asked(&received.headers).unwrap_or(DEFAULT_RETRY_AFTER),
+            retry_after: asked(received.headers()).unwrap_or(DEFAULT_RETRY_AFTER),
         }),
         400..=499 => Err(failure(received, headers)),
         _ => Err(ToolError::Crashed {
@@ -68,21 +68,21 @@ pub(crate) fn answer(
 }
 
 /// What the caller did wrong, in the service's words, so that a model can do better.
-fn failure(received: &Received, headers: &FixedHeaders) -> ToolError {
+fn failure(received: &Response<Bytes>, headers: &FixedHeaders) -> ToolError {
     let (said, body) = said(received, headers);
-    let status = spelled(received.status);
+    let status = spelled(received.status());
     let message = match said {
         Some(said) => format!("the service answered {status}: {said}"),
         None => format!("the service answered {status}"),
     };
-    let details = json!({"status": received.status.as_u16(), "body": body});
+    let details = json!({"status": received.status().as_u16(), "body": body});
     ToolError::failed_with(message, details)
 }
 
 /// What the binding's author calls this status.
-fn named_failure(received: &Received, meaning: &str, headers: &FixedHeaders) -> ToolError {
+fn named_failure(received: &Response<Bytes>, meaning: &str, headers: &FixedHeaders) -> ToolError {
     let (said, body) = said(received, headers);
-    let status = received.status.as_u16();
+    let status = received.status().as_u16();
     let message = match said {
         Some(said) => format!("{meaning} ({status}): {said}"),
         None => format!("{meaning} ({status})"),
@@ -92,8 +92,8 @@ fn named_failure(received: &Received, meaning: &str, headers: &FixedHeaders) -> 
 }
 
 /// The sentence in a failure's body, and the body if it is short. Pages for browsers are neither.
-fn said(received: &Received, headers: &FixedHeaders) -> (Option<String>, Value) {
-    let kind = Kind::of(&received.headers, &received.body);
+fn said(received: &Response<Bytes>, headers: &FixedHeaders) -> (Option<String>, Value) {
+    let kind = Kind::of(received.headers(), received.body());
     let (Kind::Json | Kind::Text) = kind else {
         return (None, Value::Null);
     };
@@ -125,18 +125,18 @@ fn sentence(json: &Value) -> Option<&str> {
 }
 
 fn success(
-    received: &Received,
+    received: &Response<Bytes>,
     uri: &Uri,
     mapping: &ResponseMapping,
     headers: &FixedHeaders,
 ) -> Result<ToolOutput, ToolError> {
-    if received.body.is_empty() {
-        let status = spelled(received.status);
+    if received.body().is_empty() {
+        let status = spelled(received.status());
         return Ok(ToolOutput::text(format!(
             "the service answered {status}, without content"
         )));
     }
-    let kind = Kind::of(&received.headers, &received.body);
+    let kind = Kind::of(received.headers(), received.body());
     if let (Some(path), true) = (&mapping.path, kind != Kind::Json) {
         tracing::debug!(?path, "an answer that is not JSON has no parts");
         return Err(ToolError::failed("the service's answer is not JSON"));
@@ -213,9 +213,9 @@ fn charset(headers: &HeaderMap) -> Option<String> {
 }
 
 /// The body as text; `None` if it is none.
-fn text(received: &Received) -> Option<String> {
-    let body = &received.body;
-    match charset(&received.headers).as_deref() {
+fn text(received: &Response<Bytes>) -> Option<String> {
+    let body = received.body();
+    match charset(received.headers()).as_deref() {
         Some("iso-8859-1" | "latin1" | "latin-1") => {
             Some(body.iter().map(|byte| char::from(*byte)).collect())
         }
@@ -227,7 +227,7 @@ fn text(received: &Received) -> Option<String> {
 }
 
 /// The JSON on one line, its numbers and the order of its members as they were.
-fn json_text(received: &Received) -> Result<String, ToolError> {
+fn json_text(received: &Response<Bytes>) -> Result<String, ToolError> {
     let no_json = || ToolError::failed("the service's answer is not the JSON it claims to be");
     let text = text(received).ok_or_else(no_json)?;
     // Bounds the depth, too.
@@ -256,16 +256,16 @@ fn compact(json: &str) -> String {
 }
 
 /// What is no text, in Base64, with its media type.
-fn blob(received: &Received, uri: &Uri, headers: &FixedHeaders) -> ToolOutput {
-    let data = match headers.without_secrets(&received.body) {
+fn blob(received: &Response<Bytes>, uri: &Uri, headers: &FixedHeaders) -> ToolOutput {
+    let data = match headers.without_secrets(received.body()) {
         Some(bytes) => BASE64_STANDARD.encode(bytes),
-        None => BASE64_STANDARD.encode(&received.body),
+        None => BASE64_STANDARD.encode(received.body()),
     };
-    let media = match media(&received.headers) {
+    let media = match media(received.headers()) {
         media if media.is_empty() => "application/octet-stream".to_owned(),
         media => media,
     };
-    let content = match Kind::of(&received.headers, b"") {
+    let content = match Kind::of(received.headers(), b"") {
         Kind::Image => Content::image(data, media),
         Kind::Audio => Content::audio(data, media),
         _ => {
@@ -295,21 +295,19 @@ fn spelled(status: StatusCode) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
 
-    fn received(status: u16, media: &str, body: &[u8]) -> Received {
+    fn received(status: u16, media: &str, body: &[u8]) -> Response<Bytes> {
         let mut headers = HeaderMap::new();
         if !media.is_empty() {
             headers.insert(header::CONTENT_TYPE, media.parse().unwrap());
         }
-        Received {
-            status: StatusCode::from_u16(status).unwrap(),
-            headers,
-            body: Bytes::copy_from_slice(body),
-        }
+        let mut received = Response::new(Bytes::copy_from_slice(body));
+        *received.status_mut() = StatusCode::from_u16(status).unwrap();
+        *received.headers_mut() = headers;
+        received
     }
 
-    fn answered(received: &Received) -> Result<ToolOutput, ToolError> {
+    fn answered(received: &Response<Bytes>) -> Result<ToolOutput, ToolError> {
         let uri = Uri::from_static("http://h/a?b");
         let headers = FixedHeaders::default();
         answer(received, &uri, &ResponseMapping::default(), &headers, true)
@@ -394,7 +392,7 @@ mod tests {
         }
         let mut packed = received(200, "application/json", b"\x1f\x8b");
         packed
-            .headers
+            .headers_mut()
             .insert(header::CONTENT_ENCODING, "gzip".parse().unwrap());
         assert!(answered(&packed).unwrap_err().to_string().contains("gzip"));
     }
@@ -494,7 +492,7 @@ mod tests {
                 answered(&busy).unwrap_err().retry_after(),
                 Some(DEFAULT_RETRY_AFTER)
             );
-            busy.headers
+            busy.headers_mut()
                 .insert(header::RETRY_AFTER, "7".parse().unwrap());
             let wait = answered(&busy).unwrap_err().retry_after();
             assert_eq!(wait, Some(Duration::from_secs(7)));

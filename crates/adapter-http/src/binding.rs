@@ -1,7 +1,7 @@
 //! `binding: {type: http}` of a `SKILL.md`, as OwlClaw defines it.
 
 use crate::{
-    HostError, HostList, HttpClient, Retry, Secrets,
+    Retry, Secrets,
     body::{BodyTemplate, guessed_arguments},
     call::{Body, Filled, Mode, Plan, is_read},
     header::{FixedHeaders, HeaderError},
@@ -13,6 +13,7 @@ use adapter_tools::{
 };
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderName, Method};
+use http_client::{Client, HostError, HostList};
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeSet, time::Duration};
 
@@ -96,7 +97,7 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 /// [`BindingError`], which says what to change. No secret is in it.
 pub fn bind(
     bound: BoundTool<'_>,
-    client: &HttpClient,
+    client: &Client,
     bounds: Bounds,
     secrets: Secrets<'_>,
 ) -> Result<(Tool, Vec<String>), BindingError> {
@@ -195,7 +196,7 @@ pub(crate) fn annotations(method: &Method) -> Annotations {
     }
 }
 
-fn check_host(host: &str, fields: &Fields<'_>, client: &HttpClient) -> Result<(), BindingError> {
+fn check_host(host: &str, fields: &Fields<'_>, client: &Client) -> Result<(), BindingError> {
     let own = fields.allowed_hosts()?;
     if !own.is_empty() && !own.contains(host) {
         let list = "allowed_hosts";

@@ -3,14 +3,16 @@
 use crate::{
     Retry,
     answer::answer,
-    client::{HttpClient, Outgoing, Received, SendError},
     header::FixedHeaders,
     mapping::{ResponseMapping, SUCCESS},
     retry::{asked, is_idempotent, may_pass},
 };
 use adapter_tools::{Errand, OpenErrand, ToolCx, ToolError, ToolOutput};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
+};
+use http_client::{Client, SendError, USER_AGENT};
 use serde_json::{Map, Value, json};
 use std::{error::Error, time::Duration};
 use tokio::time::Instant;
@@ -32,7 +34,7 @@ pub enum Mode {
 /// What is the same in each call of a tool.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    pub(crate) client: HttpClient,
+    pub(crate) client: Client,
     pub(crate) method: Method,
     pub(crate) headers: FixedHeaders,
     pub(crate) mode: Mode,
@@ -98,14 +100,18 @@ impl Plan {
         let received = received.map_err(|error| self.tool_error(error))?;
         answer(
             &received,
-            &outgoing.uri,
+            outgoing.uri(),
             &self.mapping,
             &self.headers,
             self.may_repeat(),
         )
     }
 
-    async fn received(&self, cx: &ToolCx, outgoing: &mut Outgoing) -> Result<Received, SendError> {
+    async fn received(
+        &self,
+        cx: &ToolCx,
+        outgoing: &mut Request<Bytes>,
+    ) -> Result<Response<Bytes>, SendError> {
         let deadline = cx.deadline.map(Instant::from_std);
         let retry = self.allowed_retry();
         let most = retry.max_attempts.clamp(1, Retry::MAX_ATTEMPTS);
@@ -116,16 +122,16 @@ impl Plan {
             let errand = begin_errand(cx, outgoing, attempt - 1);
             let result = self
                 .client
-                .send(outgoing, self.max_response_bytes, until)
+                .send_within(outgoing.clone(), self.max_response_bytes, until)
                 .await;
             if let Some(errand) = errand {
                 match &result {
-                    Ok(received) => errand.answered(received.status.as_u16()),
+                    Ok(received) => errand.answered(received.status().as_u16()),
                     Err(error) => errand.failed(error.kind()),
                 }
             }
             let wanted = match &result {
-                Ok(received) if self.may_pass(received.status) => asked(&received.headers),
+                Ok(received) if self.may_pass(received.status()) => asked(received.headers()),
                 Err(SendError::Unreachable(_) | SendError::Broken(_) | SendError::TimedOut) => None,
                 _ => return result,
             };
@@ -140,10 +146,9 @@ impl Plan {
         }
     }
 
-    fn outgoing(&self, cx: &ToolCx, filled: Filled) -> Result<Outgoing, ToolError> {
+    fn outgoing(&self, cx: &ToolCx, filled: Filled) -> Result<Request<Bytes>, ToolError> {
         let mut headers = HeaderMap::new();
-        let agent = concat!("owlclaw-mcp/", env!("CARGO_PKG_VERSION"));
-        headers.insert(header::USER_AGENT, HeaderValue::from_static(agent));
+        headers.insert(header::USER_AGENT, USER_AGENT);
         let accepted = "application/json, text/*;q=0.9, */*;q=0.5";
         headers.insert(header::ACCEPT, HeaderValue::from_static(accepted));
         let (kind, body) = match filled.body {
@@ -179,12 +184,11 @@ impl Plan {
         }
         let (parent, state) = (cx.traceparent.as_deref(), cx.tracestate.as_deref());
         put_trace(&mut headers, parent, state);
-        Ok(Outgoing {
-            method: self.method.clone(),
-            uri: filled.uri,
-            headers,
-            body,
-        })
+        let mut outgoing = Request::new(body);
+        *outgoing.method_mut() = self.method.clone();
+        *outgoing.uri_mut() = filled.uri;
+        *outgoing.headers_mut() = headers;
+        Ok(outgoing)
     }
 
     /// What would have been sent, in OwlClaw's shape; secrets as they are written.
@@ -222,7 +226,7 @@ impl Plan {
                 return ToolError::failed(error.to_string());
             }
             // An operator can do something about it, and no model.
-            SendError::Forbidden(_) => return ToolError::broken(error),
+            _ => return ToolError::broken(error),
         };
         ToolError::Crashed {
             message: error.to_string(),
@@ -233,16 +237,21 @@ impl Plan {
 }
 
 /// Tells whoever traces it that a request is sent, and puts where in the trace that is into it.
-fn begin_errand(cx: &ToolCx, outgoing: &mut Outgoing, resent: u32) -> Option<Box<dyn OpenErrand>> {
+fn begin_errand(
+    cx: &ToolCx,
+    outgoing: &mut Request<Bytes>,
+    resent: u32,
+) -> Option<Box<dyn OpenErrand>> {
+    let address = outgoing.uri();
     let errand = cx.begin_errand(&Errand {
-        method: outgoing.method.as_str(),
-        scheme: outgoing.uri.scheme_str().unwrap_or_default(),
-        host: outgoing.uri.host().unwrap_or_default(),
-        port: outgoing.uri.port_u16(),
+        method: outgoing.method().as_str(),
+        scheme: address.scheme_str().unwrap_or_default(),
+        host: address.host().unwrap_or_default(),
+        port: address.port_u16(),
         resent,
     })?;
     let (parent, state) = (errand.traceparent(), errand.tracestate());
-    put_trace(&mut outgoing.headers, Some(&parent), state.as_deref());
+    put_trace(outgoing.headers_mut(), Some(&parent), state.as_deref());
     Some(errand)
 }
 

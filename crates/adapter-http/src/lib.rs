@@ -2,15 +2,14 @@
 //!
 //! A tool is made of what a `SKILL.md` says at `binding: {type: http}`, as OwlClaw defines it
 //! ([`bind`]), or of an operation that an OpenAPI document describes ([`openapi`]). Either way a call
-//! is one request of an [`HttpClient`], and its answer is the tool's.
+//! is one request of a [`Client`](http_client::Client), and its answer is the tool's.
 //!
 //! # What holds
 //!
 //! * **No argument chooses where a request goes.** Scheme and host are literal, and whatever stands
 //!   in a path or a query stays there ([`UrlTemplate`]).
-//! * **Only public addresses are connected to**, unless an operator has named others
-//!   ([`AllowPrivate`]). What is checked is the address that is connected to, and not a name that may
-//!   lead elsewhere a moment later. Redirects are not followed, and no proxy is asked.
+//! * **A request goes no further than its client's [`Reach`](http_client::Reach)**: to public addresses,
+//!   unless an operator has named others. Redirects are not followed, and no proxy is asked.
 //! * **Secrets are referred to.** `${NAME}` in a header is replaced when the tool is made; what it
 //!   stands for is in no log, no error and no answer ([`FixedHeaders`]).
 //! * **Everything has a bound**: answers, headers, connections, attempts, and time.
@@ -18,10 +17,11 @@
 //!   and those whose service is given a key to tell repetitions by.
 //!
 //! ```
-//! use adapter_http::{BoundTool, Bounds, ClientOptions, HttpClient};
+//! use adapter_http::{BoundTool, Bounds};
+//! use http_client::{Client, ClientOptions};
 //! use serde_json::json;
 //!
-//! let client = HttpClient::new(ClientOptions::default())?;
+//! let client = Client::new(ClientOptions::default())?;
 //! let binding = json!({
 //!     "type": "http",
 //!     "method": "GET",
@@ -42,27 +42,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod address;
 mod answer;
 mod binding;
 mod body;
 mod call;
-mod client;
-mod connect;
 mod header;
-mod host;
 mod mapping;
 pub mod openapi;
 mod retry;
 mod url;
 
 pub use crate::{
-    address::{AllowPrivate, BadAllowance, is_public},
     binding::{BindingError, BoundTool, Bounds, bind},
     call::Mode,
-    client::{ClientError, ClientOptions, HostError, HttpClient, MAX_HEADER_BYTES},
     header::{FixedHeaders, HeaderError, Secrets},
-    host::HostList,
     retry::Retry,
     url::{MAX_URL_BYTES, UnfitArgument, UrlError, UrlTemplate},
 };

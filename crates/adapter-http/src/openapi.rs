@@ -5,7 +5,8 @@
 //! out with a warning that says why; the others become tools.
 //!
 //! ```
-//! use adapter_http::{ClientOptions, HttpClient, openapi::{self, ServiceOptions}};
+//! use adapter_http::openapi::{self, ServiceOptions};
+//! use http_client::{Client, ClientOptions};
 //!
 //! let document = r#"
 //! openapi: 3.1.0
@@ -17,7 +18,7 @@
 //!       summary: Tells of one pet.
 //!       parameters: [{name: id, in: path, required: true, schema: {type: integer}}]
 //! "#;
-//! let client = HttpClient::new(ClientOptions::default())?;
+//! let client = Client::new(ClientOptions::default())?;
 //! let options = ServiceOptions { prefix: "pets_".to_owned(), ..ServiceOptions::default() };
 //! let (tools, warnings, _) = openapi::tools(document, &options, &client)?;
 //! assert_eq!((tools[0].name(), warnings.len()), ("pets_getPet", 0));
@@ -33,12 +34,11 @@ mod select;
 
 pub use self::select::{Selection, Unmatched};
 
-use crate::{
-    FixedHeaders, HostError, HttpClient, Mode, Retry, UrlError, UrlTemplate, binding::Bounds,
-};
+use crate::{FixedHeaders, Mode, Retry, UrlError, UrlTemplate, binding::Bounds};
 use adapter_tools::Tool;
 use document::Document;
 use http::{HeaderName, Method};
+use http_client::{Client, HostError};
 use operation::Skipped;
 use serde_json::Value;
 use std::{collections::BTreeSet, time::Duration};
@@ -166,7 +166,7 @@ pub type Described = (Vec<Tool>, Vec<String>, Vec<Unmatched>);
 pub fn tools(
     document: &str,
     options: &ServiceOptions,
-    client: &HttpClient,
+    client: &Client,
 ) -> Result<Described, OpenApiError> {
     let document = Document::parse(document)?;
     let base = base_url(&document, options)?;
@@ -294,13 +294,13 @@ fn cut(text: &mut String, bytes: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ClientOptions;
+    use http_client::ClientOptions;
 
     #[test]
     fn any_prefix_can_be_cut() {
         let document = r#"{"openapi": "3.1.0", "servers": [{"url": "https://h.example"}],
             "paths": {"/a": {"get": {}}, "/b": {"get": {}}}}"#;
-        let client = HttpClient::new(ClientOptions::default()).unwrap();
+        let client = Client::new(ClientOptions::default()).unwrap();
         for letters in 0..4 {
             let options = ServiceOptions {
                 prefix: "x".repeat(letters) + &"会".repeat(30),

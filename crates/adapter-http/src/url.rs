@@ -1,6 +1,5 @@
 //! URLs with `{name}` in them, whose shape no argument can change.
 
-use crate::host;
 use http::{Uri, uri::Authority};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use std::fmt;
@@ -177,7 +176,7 @@ impl UrlTemplate {
 
     /// Its host, without brackets, in lower case.
     pub fn host(&self) -> &str {
-        host::bare(self.authority.host())
+        http_client::bare(self.authority.host())
     }
 
     /// The arguments that it has places for, in order, those of the path first.

@@ -3,7 +3,7 @@
 use crate::{Event, Notice, queue::Queue, sign};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
-use http_client::{Client, ClientError, ClientOptions, SendError, retry_after};
+use http_client::{Client, ClientError, ClientOptions, Reach, SendError, retry_after};
 use std::{
     error::Error,
     fmt,
@@ -127,11 +127,12 @@ impl Webhook {
         version: String,
     ) -> Result<Self, ClientError> {
         let client = Client::new(ClientOptions {
+            reach: Reach::Any,
             authorities: options.authorities.clone(),
             connect_timeout: options.timeout,
             timeout: options.timeout,
             max_body: MAX_ANSWER,
-            https_only: false,
+            ..ClientOptions::default()
         })?;
         Ok(Self {
             options,

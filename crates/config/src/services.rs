@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use adapter_http::{AllowPrivate, FixedHeaders, Retry, UrlTemplate};
+use adapter_http::{FixedHeaders, Retry, UrlTemplate};
+use http_client::AllowPrivate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

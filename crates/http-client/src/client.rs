@@ -1,47 +1,68 @@
-use crate::{ClientError, SendError, tls};
+//! Requests with bounds, over connections that are kept.
+
+use crate::{
+    ClientError, HostError, MAX_HEADER_BYTES, Reach, SendError,
+    connect::{ConnectError, Connector},
+    host, tls,
+};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Request, Response, Uri, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
-    client::legacy::{self, connect::HttpConnector},
+    client::legacy,
     rt::{TokioExecutor, TokioTimer},
 };
-use std::{fmt, time::Duration};
+use std::{
+    collections::HashMap,
+    error::Error,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 
-/// An answer whose headers have more bytes is refused.
-pub const MAX_HEADER_BYTES: usize = 64 * 1024;
-/// An answer with more headers is refused.
+/// Most headers of an answer.
 const MAX_HEADERS: usize = 128;
-/// Connections to one place that are kept for the next request.
-const MAX_IDLE_CONNECTIONS: usize = 2;
-/// For so long.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Who asks, unless the request says so itself.
-const USER_AGENT: HeaderValue =
+/// Most hosts that are remembered before those are forgotten that nobody talks to.
+const MAX_REMEMBERED_HOSTS: usize = 1024;
+/// `User-Agent` of requests that have none of their own.
+pub const USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("owlclaw-mcp/", env!("CARGO_PKG_VERSION")));
 
-/// What a client trusts, and its bounds.
+/// Reach, trust and bounds of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
+    /// Where requests may go.
+    pub reach: Reach,
     /// Authorities that certificates may come from besides those of the system: PEM. May be empty.
     pub authorities: Vec<u8>,
-    /// How long connecting may take, all addresses of the host together.
+    /// Connections to one host at once; further requests wait for one of these.
+    pub max_connections: usize,
+    /// Time after which an unused connection is closed.
+    pub idle_timeout: Duration,
+    /// Time for connecting to one address of a host.
     pub connect_timeout: Duration,
-    /// How long the whole exchange may take, connecting and reading the answer included.
+    /// Time for a whole exchange, connecting and reading the answer included.
     pub timeout: Duration,
-    /// The most bytes an answer's body may have.
+    /// Most bytes of an answer's body.
     pub max_body: usize,
     /// Whether to refuse what would not be encrypted.
     pub https_only: bool,
 }
 
 impl Default for ClientOptions {
-    /// 5 s to connect, 10 s in all, answers of 1 MiB.
+    /// Public addresses, 16 connections to a host for 60 s, 5 s to connect, 10 s in all, answers of 1 MiB.
     fn default() -> Self {
         Self {
+            reach: Reach::default(),
             authorities: Vec::new(),
+            max_connections: 16,
+            idle_timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(10),
             max_body: 1 << 20,
@@ -54,11 +75,12 @@ impl Default for ClientOptions {
 ///
 /// A connection lives in the tokio runtime it was made in, so a client is best used in one only.
 #[derive(Clone)]
-pub struct Client {
-    client: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    timeout: Duration,
-    max_body: usize,
-    https_only: bool,
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    client: legacy::Client<HttpsConnector<Connector>, Full<Bytes>>,
+    options: ClientOptions,
+    places: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
 impl Client {
@@ -68,30 +90,40 @@ impl Client {
     ///
     /// [`ClientError`] when TLS cannot be set up as `options` say.
     pub fn new(options: ClientOptions) -> Result<Self, ClientError> {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(options.connect_timeout));
-        connector.set_nodelay(true);
-        // It would refuse `https`, and what speaks TLS stands around it.
-        connector.enforce_http(false);
+        let reach = Arc::new(options.reach.clone());
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls::client_config(&options.authorities)?)
             .https_or_http()
             .enable_http1()
-            .wrap_connector(connector);
+            .wrap_connector(Connector::new(reach, options.connect_timeout));
         let client = legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
+            .pool_idle_timeout(options.idle_timeout)
+            .pool_max_idle_per_host(options.max_connections)
             .http1_max_buf_size(MAX_HEADER_BYTES)
             .http1_max_headers(MAX_HEADERS)
             .build(connector);
-        Ok(Self {
+        Ok(Self(Arc::new(Inner {
             client,
-            timeout: options.timeout,
-            max_body: options.max_body,
-            https_only: options.https_only,
-        })
+            options,
+            places: Mutex::default(),
+        })))
+    }
+
+    /// The options that it was made with.
+    #[must_use]
+    pub fn options(&self) -> &ClientOptions {
+        &self.0.options
+    }
+
+    /// Checks `host` as [`Reach::check`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError`], which says what forbids it.
+    pub fn check_host(&self, host: &str) -> Result<(), HostError> {
+        self.0.options.reach.check(host)
     }
 
     /// Sends one request, once, and reads the whole answer. An answer that says that something is
@@ -107,38 +139,85 @@ impl Client {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future closes the connection; the request may have been sent.
+    /// Dropping the future closes the connection, unless it was idle; the request may have been sent.
     pub async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, SendError> {
+        let ClientOptions {
+            timeout, max_body, ..
+        } = self.0.options;
+        self.send_within(request, max_body, Instant::now() + timeout)
+            .await
+    }
+
+    /// As [`Client::send`], with bounds of its own for the body and the time.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] when there is no answer.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Client::send`].
+    pub async fn send_within(
+        &self,
+        request: Request<Bytes>,
+        max_body: usize,
+        until: Instant,
+    ) -> Result<Response<Bytes>, SendError> {
         let mut request = request.map(Full::new);
         self.check(request.uri())?;
         let headers = request.headers_mut();
         headers.entry(header::USER_AGENT).or_insert(USER_AGENT);
         let exchange = async {
-            let response = self.client.request(request).await.map_err(send_error)?;
-            whole(response, self.max_body).await
+            let _place = self.place(request.uri()).await;
+            let response = self.0.client.request(request).await.map_err(send_error)?;
+            whole(response, max_body).await
         };
-        tokio::time::timeout(self.timeout, exchange)
+        tokio::time::timeout_at(until, exchange)
             .await
             .unwrap_or(Err(SendError::TimedOut))
     }
 
     fn check(&self, address: &Uri) -> Result<(), SendError> {
-        let has_host = address.host().is_some_and(|host| !host.is_empty());
-        match address.scheme_str() {
-            Some("https") if has_host => Ok(()),
-            Some("http") if has_host && self.https_only => Err(SendError::NotEncrypted),
-            Some("http") if has_host => Ok(()),
+        let host = address.host().filter(|host| !host.is_empty());
+        match (address.scheme_str(), host) {
+            (Some("http"), Some(_)) if self.0.options.https_only => Err(SendError::NotEncrypted),
+            (Some("http" | "https"), Some(name)) => {
+                let checked = self.0.options.reach.check_name(host::bare(name));
+                checked.map_err(|error| SendError::Forbidden(error.into()))
+            }
             _ => Err(SendError::BadAddress(address.clone())),
         }
+    }
+
+    /// Waits for one of the connections that the request's host may have.
+    async fn place(&self, uri: &Uri) -> OwnedSemaphorePermit {
+        let key = format!(
+            "{}://{}",
+            uri.scheme_str().unwrap_or_default(),
+            uri.authority().map_or("", |it| it.as_str())
+        );
+        let places = {
+            let mut places = self.0.places.lock().unwrap_or_else(PoisonError::into_inner);
+            if MAX_REMEMBERED_HOSTS <= places.len() {
+                places.retain(|_, semaphore| 1 < Arc::strong_count(semaphore));
+            }
+            let most = self.0.options.max_connections.max(1);
+            let places = places.entry(key);
+            Arc::clone(places.or_insert_with(|| Arc::new(Semaphore::new(most))))
+        };
+        let place = places.acquire_owned().await;
+        place.expect("nobody closes the semaphore")
     }
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
-            .field("timeout", &self.timeout)
-            .field("max_body", &self.max_body)
-            .field("https_only", &self.https_only)
+            .field("options", &self.0.options)
             .finish_non_exhaustive()
     }
 }
@@ -172,6 +251,14 @@ async fn whole(response: Response<Incoming>, max: usize) -> Result<Response<Byte
 }
 
 fn send_error(error: legacy::Error) -> SendError {
+    let mut cause: Option<&(dyn Error + 'static)> = error.source();
+    while let Some(inner) = cause {
+        if let Some(ConnectError::Private { host, address }) = inner.downcast_ref() {
+            let (host, address) = (host.clone(), *address);
+            return SendError::Forbidden(ConnectError::Private { host, address }.into());
+        }
+        cause = inner.source();
+    }
     match error.is_connect() {
         true => SendError::Unreachable(error.into()),
         false => SendError::Broken(error.into()),

@@ -1,4 +1,9 @@
+//! Reasons for having no client, and no answer.
+
 use std::error::Error;
+
+/// Most bytes of the headers of an answer.
+pub const MAX_HEADER_BYTES: usize = 64 * 1024;
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -26,21 +31,24 @@ pub enum SendError {
     /// forbids.
     #[error("the request would not be encrypted")]
     NotEncrypted,
+    /// Its host, or an address of that, is outside of the client's reach.
+    #[error("the service's address may not be connected to")]
+    Forbidden(#[source] Box<dyn Error + Send + Sync>),
     /// Nothing of the request was sent: there is no such host, nobody listens there, or it is not
     /// whom its certificate should name.
-    #[error("the server cannot be reached")]
+    #[error("the service cannot be reached")]
     Unreachable(#[source] Box<dyn Error + Send + Sync>),
     /// What was sent may have had its effect.
-    #[error("the connection broke before the server had answered")]
+    #[error("the connection broke before the service had answered")]
     Broken(#[source] Box<dyn Error + Send + Sync>),
     /// What was sent may have had its effect.
-    #[error("the server did not answer in time")]
+    #[error("the service did not answer in time")]
     TimedOut,
     /// The answer's body has more bytes.
     #[error("the answer has more than {0} bytes")]
     TooLarge(usize),
-    /// The answer's headers have more bytes than [`MAX_HEADER_BYTES`](crate::MAX_HEADER_BYTES).
-    #[error("the answer's headers have more than {max} bytes", max = crate::MAX_HEADER_BYTES)]
+    /// The answer's headers have more bytes than [`MAX_HEADER_BYTES`].
+    #[error("the answer's headers have more than {max} bytes", max = MAX_HEADER_BYTES)]
     LongHeaders,
 }
 
@@ -49,8 +57,23 @@ impl SendError {
     #[must_use]
     pub fn was_sent(&self) -> bool {
         match self {
-            Self::BadAddress(_) | Self::NotEncrypted | Self::Unreachable(_) => false,
+            Self::BadAddress(_)
+            | Self::NotEncrypted
+            | Self::Forbidden(_)
+            | Self::Unreachable(_) => false,
             Self::Broken(_) | Self::TimedOut | Self::TooLarge(_) | Self::LongHeaders => true,
+        }
+    }
+
+    /// Its kind, in a word.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::BadAddress(_) | Self::NotEncrypted | Self::Forbidden(_) => "forbidden",
+            Self::Unreachable(_) => "unreachable",
+            Self::Broken(_) => "broken",
+            Self::TimedOut => "timeout",
+            Self::TooLarge(_) | Self::LongHeaders => "too_large",
         }
     }
 }

@@ -1,12 +1,12 @@
-//! The HTTP client of the server's own errands: keys of an issuer, traces, alerts.
-//!
-//! Where it goes is what an operator has configured, and nothing that a caller has said; tools that
-//! are HTTP services have a client of their own, with other worries (`adapter-http`), and share with this
-//! one how `Retry-After` is read.
+//! The HTTP client for all requests that the server makes: of tools that are services, and for keys of
+//! issuers, traces and alerts.
 //!
 //! # What holds
 //!
-//! * **Everything has a bound**: connecting, the whole exchange, headers, the body.
+//! * **A client goes where its [`Reach`] says**: to hosts of a list, to public addresses, or anywhere. The
+//!   address that is connected to is checked, and not a name that may lead elsewhere a moment later. If
+//!   one address of a host is forbidden, none is connected to.
+//! * **Everything has a bound**: connections, connecting, the whole exchange, headers, the body.
 //! * **No redirect is followed, no proxy asked, no cookie kept.** An answer comes from where the
 //!   request was sent to, or there is none.
 //! * **The authorities are those of the system** and the ones that were added; TLS 1.2 and 1.3.
@@ -16,10 +16,10 @@
 //!
 //! ```no_run
 //! use bytes::Bytes;
-//! use http_client::{Client, ClientOptions};
+//! use http_client::{Client, ClientOptions, Reach};
 //!
 //! # async fn fetch() -> Result<(), Box<dyn std::error::Error>> {
-//! let client = Client::new(ClientOptions::default())?;
+//! let client = Client::new(ClientOptions { reach: Reach::Any, ..ClientOptions::default() })?;
 //! let request = http::Request::get("https://issuer.example/keys.json").body(Bytes::new())?;
 //! let response = client.send(request).await?;
 //! assert!(response.status().is_success());
@@ -27,11 +27,18 @@
 //! # }
 //! ```
 
+mod address;
 mod client;
+mod connect;
 mod error;
+mod host;
+mod reach;
 mod retry_after;
 mod tls;
 
-pub use client::{Client, ClientOptions, MAX_HEADER_BYTES};
-pub use error::{ClientError, SendError};
+pub use address::{AllowPrivate, BadAllowance, is_public};
+pub use client::{Client, ClientOptions, USER_AGENT};
+pub use error::{ClientError, MAX_HEADER_BYTES, SendError};
+pub use host::{HostList, bare};
+pub use reach::{HostError, Reach};
 pub use retry_after::retry_after;

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use http::Request;
-use http_client::{Client, ClientError, ClientOptions, SendError};
+use http_client::{AllowPrivate, Client, ClientError, ClientOptions, HostList, Reach, SendError};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
@@ -76,6 +76,7 @@ async fn play(
 fn client(change: impl FnOnce(&mut ClientOptions)) -> Client {
     let mut options = ClientOptions {
         timeout: Duration::from_secs(60),
+        reach: Reach::Any,
         ..ClientOptions::default()
     };
     change(&mut options);
@@ -242,4 +243,52 @@ fn pem(der: &[u8]) -> String {
     use base64::{Engine, prelude::BASE64_STANDARD};
     let der = BASE64_STANDARD.encode(der);
     format!("-----BEGIN CERTIFICATE-----\n{der}\n-----END CERTIFICATE-----\n")
+}
+
+#[tokio::test]
+async fn a_client_goes_no_further_than_its_reach() {
+    let (address, mut seen) = server(Script::Send("HTTP/1.1 204 No Content\r\n\r\n"), None).await;
+    let port = address.port();
+    let allowed = |name: &str| AllowPrivate::parse([name]).unwrap();
+    let named = |name: &str| HostList::new([name]);
+    for (reach, host, is_reached) in [
+        (Reach::Any, "127.0.0.1", true),
+        (Reach::default(), "127.0.0.1", false),
+        (Reach::default(), "[::ffff:127.0.0.1]", false),
+        // A resolver takes this for 127.0.0.1, and a parser does not.
+        (Reach::default(), "2130706433", false),
+        (Reach::default(), "localhost", false),
+        (Reach::Public(allowed("127.0.0.0/8")), "127.0.0.1", true),
+        (
+            Reach::Named(named("example.com"), allowed("127.0.0.0/8")),
+            "127.0.0.1",
+            false,
+        ),
+        (
+            Reach::Named(named("127.0.0.1"), allowed("127.0.0.0/8")),
+            "127.0.0.1",
+            true,
+        ),
+        (
+            Reach::Named(named("127.0.0.1"), AllowPrivate::default()),
+            "127.0.0.1",
+            false,
+        ),
+    ] {
+        let client = client(|options| options.reach = reach.clone());
+        let request = Request::get(format!("http://{host}:{port}/"));
+        let sent = client.send(request.body(Bytes::new()).unwrap()).await;
+        match is_reached {
+            true => assert_eq!(sent.unwrap().status(), 204, "{reach:?} {host}"),
+            false => {
+                let error = sent.unwrap_err();
+                assert!(
+                    matches!(error, SendError::Forbidden(_)),
+                    "{reach:?} {host}: {error:?}"
+                );
+                assert!(!error.was_sent());
+            }
+        }
+        assert_eq!(seen.try_recv().is_ok(), is_reached, "{reach:?} {host}");
+    }
 }

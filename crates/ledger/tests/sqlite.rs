@@ -372,7 +372,11 @@ fn usage_is_what_quotas_must_remember() {
             latest_us,
             calls,
             cost_micros,
-            open_micros: if latest_us == 280 && calls == 1 { cost_micros } else { 0 },
+            open_micros: if latest_us == 280 && calls == 1 {
+                cost_micros
+            } else {
+                0
+            },
         };
         let bucket = Duration::from_micros(100);
         let expected = [

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use bytes::Bytes;
 use http::{Method, Request, header};
-use http_client::{Client, ClientOptions};
+use http_client::{Client, ClientOptions, Reach};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
@@ -133,6 +133,7 @@ fn exchange(
         None => Vec::new(),
     };
     let client = Client::new(ClientOptions {
+        reach: Reach::Any,
         authorities,
         max_body: MAX_ANSWER,
         ..ClientOptions::default()

@@ -8,11 +8,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use adapter_http::openapi::{self, Described, MAX_DOCUMENT_BYTES, Selection, ServiceOptions};
-use adapter_http::{
-    AllowPrivate, BoundTool, Bounds, ClientOptions, FixedHeaders, HostList, HttpClient, Mode, Retry,
-};
+use adapter_http::{BoundTool, Bounds, FixedHeaders, Mode, Retry};
 use adapter_skills::{Skill, SkillCatalog, ToolDeclaration};
 use adapter_tools::{Tool, ToolSet};
+use http_client::{AllowPrivate, Client, ClientOptions, HostList, Reach};
 
 use super::sources::NotOffered;
 use crate::Failure;
@@ -21,6 +20,8 @@ use config::{Config, Environment, UnmatchedFilter};
 
 /// Where a tool's `_meta` says which skill it comes from.
 const SKILL_META: &str = "io.owlclaw/skill";
+/// Time for connecting to one address of a service.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A longer file of authorities is none.
 const MAX_CA_BYTES: usize = 4 * 1024 * 1024;
 
@@ -30,7 +31,7 @@ pub(super) struct Services {
     environment: Environment,
     options: ClientOptions,
     /// Made when there is a tool that needs it: reading the system's authorities takes a while.
-    client: OnceLock<HttpClient>,
+    client: OnceLock<Client>,
     /// Of the documents, in the order of the services' names.
     described: Vec<Tool>,
     /// Operations of the documents that cannot be offered.
@@ -44,9 +45,15 @@ impl Services {
     /// served.
     pub(super) fn prepare(config: &Config) -> Result<Self, Failure> {
         let settings = config.services.clone();
+        let private = AllowPrivate::parse(&settings.allow_private)?;
+        let hosts = HostList::new(&settings.allowed_hosts);
+        let reach = match hosts.is_empty() {
+            true => Reach::Public(private),
+            false => Reach::Named(hosts, private),
+        };
         let mut options = ClientOptions {
-            allowed_hosts: HostList::new(&settings.allowed_hosts),
-            allow_private: AllowPrivate::parse(&settings.allow_private)?,
+            reach,
+            connect_timeout: CONNECT_TIMEOUT,
             max_connections: settings.max_connections_per_host,
             idle_timeout: Duration::from_secs(settings.idle_seconds),
             ..ClientOptions::default()
@@ -167,7 +174,7 @@ impl Services {
 
     fn describe(
         &self,
-        client: &HttpClient,
+        client: &Client,
         lost: &mut Vec<NotOffered>,
         unmatched: &mut Vec<UnmatchedFilter>,
     ) -> Result<Vec<Tool>, Failure> {
@@ -214,11 +221,7 @@ impl Services {
         }
     }
 
-    fn service(
-        &self,
-        settings: &config::OpenApi,
-        client: &HttpClient,
-    ) -> Result<Described, Failure> {
+    fn service(&self, settings: &config::OpenApi, client: &Client) -> Result<Described, Failure> {
         let path = &settings.document;
         let document = read(path, MAX_DOCUMENT_BYTES)
             .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8".into()))
@@ -253,11 +256,11 @@ impl Services {
         Ok(openapi::tools(&document, &options, client)?)
     }
 
-    fn client(&self) -> Result<&HttpClient, Failure> {
+    fn client(&self) -> Result<&Client, Failure> {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
-        let client = HttpClient::new(self.options.clone())?;
+        let client = Client::new(self.options.clone())?;
         Ok(self.client.get_or_init(|| client))
     }
 

@@ -6,6 +6,7 @@ use crate::{
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, Uri, header};
+use http_client::{Client, SendError, retry_after};
 use opentelemetry::InstrumentationScope;
 use opentelemetry_proto::{
     tonic::{
@@ -15,7 +16,6 @@ use opentelemetry_proto::{
     },
     transform::common::tonic::ResourceAttributesWithSchema,
 };
-use http_client::{Client, SendError, retry_after};
 use prost::Message;
 use std::{
     sync::Arc,

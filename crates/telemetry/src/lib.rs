@@ -26,12 +26,12 @@ pub use queue::{MAX_QUEUED_BYTES, MAX_QUEUED_SPANS};
 pub use stats::Stats;
 
 use exporter::Exporter;
+use http_client::{Client, ClientOptions, Reach};
 use opentelemetry::{InstrumentationScope, KeyValue, trace::TracerProvider};
 use opentelemetry_sdk::{
     Resource,
     trace::{Sampler, SdkTracer, SdkTracerProvider},
 };
-use http_client::{Client, ClientOptions};
 use queue::Queue;
 use std::{
     fmt,
@@ -79,6 +79,7 @@ impl Telemetry {
     pub fn start(options: TelemetryOptions) -> Result<Self, TelemetryError> {
         let address = traces_address(&options.endpoint).map_err(TelemetryError::Endpoint)?;
         let client = Client::new(ClientOptions {
+            reach: Reach::Any,
             authorities: options.authorities.clone(),
             timeout: options.timeout,
             connect_timeout: options.timeout.min(Duration::from_secs(5)),

@@ -12,7 +12,6 @@ use tidy::{files, packages, root, text};
 const STANDING: &[(&str, &str)] = &[
     ("adapter-tools", "arguments schema"),
     ("adapter-tools", "native output tool"),
-    ("http-client", "client error tls"),
     ("adapter-skills", "catalog scan walk"),
     ("mcp-protocol", "encode error model"),
     (

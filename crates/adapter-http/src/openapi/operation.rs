@@ -8,7 +8,7 @@ use super::{
     schema::{self, Direction},
 };
 use crate::{
-    HttpClient, UrlTemplate,
+    UrlTemplate,
     binding::annotations,
     call::{Body, Filled, Plan},
     mapping::ResponseMapping,
@@ -17,6 +17,7 @@ use crate::{
 use adapter_tools::{Arguments, Executor, Tool, ToolCx, ToolError, ToolKind, ToolOutput, ToolSet};
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, header};
+use http_client::Client;
 use serde_json::{Map, Value, json};
 
 /// Longer descriptions are cut, in characters.
@@ -33,7 +34,7 @@ pub(super) fn tool(
     name: String,
     base: &str,
     options: &ServiceOptions,
-    client: &HttpClient,
+    client: &Client,
     odd: &mut Vec<String>,
 ) -> Result<Tool, Skipped> {
     // Some authors tell operations of one path apart by fragments, which no server sees.

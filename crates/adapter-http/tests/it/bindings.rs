@@ -4,10 +4,9 @@ use crate::service::{
     Service, TOKEN, answer, bound, bound_with, call, call_as, client, json as answer_json, secrets,
     structured, text,
 };
-use adapter_http::{
-    BindingError, BoundTool, Bounds, ClientOptions, HostError, HostList, HttpClient, UrlError,
-};
+use adapter_http::{BindingError, BoundTool, Bounds, UrlError};
 use adapter_tools::{InvalidArguments, ToolCx, ToolError};
+use http_client::{AllowPrivate, Client, ClientOptions, HostError, HostList, Reach};
 use serde_json::{Value, json};
 use std::error::Error;
 
@@ -209,7 +208,7 @@ async fn text_is_text() {
         .unwrap_err();
 }
 
-fn refused(client: &HttpClient, change: Value) -> BindingError {
+fn refused(client: &Client, change: Value) -> BindingError {
     let mut binding = json!({"type": "http", "method": "GET", "url": "https://api.example.com/"});
     binding
         .as_object_mut()
@@ -227,10 +226,13 @@ fn refused(client: &HttpClient, change: Value) -> BindingError {
 #[test]
 fn what_cannot_be_bound_is_told_before_anybody_calls_it() {
     let options = ClientOptions {
-        allowed_hosts: HostList::new(["example.com", "127.0.0.1", "localhost"]),
+        reach: Reach::Named(
+            HostList::new(["example.com", "127.0.0.1", "localhost"]),
+            AllowPrivate::default(),
+        ),
         ..ClientOptions::default()
     };
-    let client = HttpClient::new(options).unwrap();
+    let client = Client::new(options).unwrap();
     let rows = [
         (json!({"type": "sql"}), "`sql`"),
         (json!({"type": null}), "``"),
@@ -302,7 +304,7 @@ fn what_is_odd_is_warned_about_by_name() {
         "response_mapping": {"paths": ""},
     });
     let parameters = json!({"type": "object", "properties": {"a": {}, "b": {}}});
-    let client = HttpClient::new(ClientOptions::default()).unwrap();
+    let client = Client::new(ClientOptions::default()).unwrap();
     let tool = |binding| BoundTool {
         name: "t",
         description: "",

@@ -1,8 +1,8 @@
 //! Private networks, as they are met on real sockets.
 
 use crate::service::{Service, answer, bound, call, client_with};
-use adapter_http::AllowPrivate;
 use adapter_tools::ToolError;
+use http_client::{AllowPrivate, Reach};
 use serde_json::json;
 
 /// Names that lead to this machine; they are looked up only when somebody connects.
@@ -12,7 +12,7 @@ async fn a_name_that_leads_into_a_private_network_is_not_connected_to() {
     let port = service.address.port();
     // Forms that a resolver takes for 127.0.0.1 although they are no addresses to a parser.
     for host in ["2130706433", "127.1", "0x7f.0.0.1", "0177.0.0.1"] {
-        let client = client_with(|options| options.allow_private = AllowPrivate::default());
+        let client = client_with(|options| options.reach = Reach::default());
         let binding = json!({
             "type": "http", "method": "GET", "url": format!("http://{host}:{port}/"),
             "retry": {"max_attempts": 1},
@@ -32,7 +32,7 @@ async fn the_operator_can_name_what_may_be_reached() {
     let port = service.address.port();
     for allowed in ["127.0.0.0/8", "localhost"] {
         let client = client_with(|options| {
-            options.allow_private = AllowPrivate::parse([allowed, "::1"]).unwrap();
+            options.reach = Reach::Public(AllowPrivate::parse([allowed, "::1"]).unwrap());
         });
         let binding = json!({
             "type": "http", "method": "GET", "url": format!("http://localhost:{port}/"),
@@ -45,7 +45,7 @@ async fn the_operator_can_name_what_may_be_reached() {
 /// What is told of it goes to the operator; the caller hears that the tool could not run.
 #[tokio::test]
 async fn the_refusal_names_the_address_to_the_operator() {
-    let client = client_with(|options| options.allow_private = AllowPrivate::default());
+    let client = client_with(|options| options.reach = Reach::default());
     let binding = json!({
         "type": "http", "method": "GET", "url": "http://2130706433/",
         "retry": {"max_attempts": 1},

@@ -2,11 +2,12 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
-use adapter_http::{AllowPrivate, BoundTool, Bounds, ClientOptions, HttpClient};
+use adapter_http::{BoundTool, Bounds};
 use adapter_tools::{Tool, ToolCx, ToolError, ToolOutput};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
+use http_client::{AllowPrivate, Client, ClientOptions, Reach};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -149,17 +150,17 @@ pub(crate) fn json(status: u16, body: Value) -> Answer {
 }
 
 /// A client that may talk to this machine.
-pub(crate) fn client() -> HttpClient {
+pub(crate) fn client() -> Client {
     client_with(|_| {})
 }
 
-pub(crate) fn client_with(change: impl FnOnce(&mut ClientOptions)) -> HttpClient {
+pub(crate) fn client_with(change: impl FnOnce(&mut ClientOptions)) -> Client {
     let mut options = ClientOptions {
-        allow_private: AllowPrivate::parse(["127.0.0.1"]).unwrap(),
+        reach: Reach::Public(AllowPrivate::parse(["127.0.0.1"]).unwrap()),
         ..ClientOptions::default()
     };
     change(&mut options);
-    HttpClient::new(options).unwrap()
+    Client::new(options).unwrap()
 }
 
 pub(crate) const TOKEN: &str = "tok-Zm9vYmFy";
@@ -168,12 +169,12 @@ pub(crate) fn secrets(name: &str) -> Option<String> {
     (name == "TOKEN").then(|| TOKEN.to_owned())
 }
 
-pub(crate) fn bound(client: &HttpClient, binding: &Value) -> Tool {
+pub(crate) fn bound(client: &Client, binding: &Value) -> Tool {
     bound_with(client, binding, None, Bounds::default())
 }
 
 pub(crate) fn bound_with(
-    client: &HttpClient,
+    client: &Client,
     binding: &Value,
     parameters: Option<&Value>,
     bounds: Bounds,

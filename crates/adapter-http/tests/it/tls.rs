@@ -1,7 +1,7 @@
 //! TLS: an authority that is known, and one that is not.
 
 use crate::service::{Service, answer, bound, call, client_with};
-use adapter_http::{ClientError, ClientOptions, HttpClient};
+
 use adapter_tools::ToolError;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -75,18 +75,4 @@ async fn a_service_is_trusted_if_its_authority_is() {
     assert_eq!(message, "the service cannot be reached");
     assert!(detail.contains("certificate"), "{detail}");
     assert_eq!(service.seen().len(), 1);
-}
-
-#[test]
-fn a_file_without_certificates_is_told() {
-    let with = |text: &str| {
-        let options = ClientOptions {
-            authorities: text.into(),
-            ..ClientOptions::default()
-        };
-        HttpClient::new(options).unwrap_err()
-    };
-    assert!(matches!(with("hello"), ClientError::NoAuthorities));
-    let torn = "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n";
-    assert!(matches!(with(torn), ClientError::Authorities(_)));
 }

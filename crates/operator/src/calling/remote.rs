@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, StatusCode, header};
-use http_client::{Client, ClientOptions};
+use http_client::{Client, ClientOptions, Reach};
 use serde_json::Value;
 
 use super::REVISION;
@@ -30,6 +30,7 @@ pub(super) fn send(url: &str, call: &ToolCall, message: &Value) -> Result<Value,
         .build()?;
     let response = runtime.block_on(async {
         let client = Client::new(ClientOptions {
+            reach: Reach::Any,
             authorities,
             timeout: Duration::from_secs(call.timeout),
             max_body: MAX_ANSWER_BYTES,

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, header};
+use http_client::{Client, ClientOptions, Reach};
 use identity::{FetchKeys, Fetched, KeySource};
-use http_client::{Client, ClientOptions};
 
 use crate::Failure;
 
@@ -28,6 +28,7 @@ impl Fetch {
                 .map_err(|error| format!("identity.ca_file {}: {error}", path.display()))?,
         };
         let options = ClientOptions {
+            reach: Reach::Any,
             authorities,
             max_body: MAX_BYTES,
             ..ClientOptions::default()

@@ -1,6 +1,7 @@
 //! Connections to addresses that were checked.
 
-use crate::{AllowPrivate, host};
+use crate::{Reach, host};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use std::{
@@ -14,8 +15,11 @@ use std::{
 };
 use tokio::net::TcpStream;
 
-/// Of so many addresses of a host is the first that answers taken.
+/// Most addresses of a host that are tried.
 const MAX_ADDRESSES: usize = 8;
+
+/// Time after which the next address is tried as well (RFC 8305, section 5).
+const NEXT_ADDRESS: Duration = Duration::from_millis(300);
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -45,43 +49,51 @@ pub(crate) enum ConnectError {
 /// that stands for something else a moment later changes nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
-    allow_private: Arc<AllowPrivate>,
+    reach: Arc<Reach>,
     timeout: Duration,
 }
 
 impl Connector {
     /// `timeout` is how long one address may take.
-    pub(crate) fn new(allow_private: Arc<AllowPrivate>, timeout: Duration) -> Self {
-        Self {
-            allow_private,
-            timeout,
-        }
+    pub(crate) fn new(reach: Arc<Reach>, timeout: Duration) -> Self {
+        Self { reach, timeout }
     }
 
     async fn connect(self, host: String, port: u16) -> Result<TcpStream, ConnectError> {
         let addresses = resolve(&host, port).await?;
         let refused = addresses
             .iter()
-            .find(|address| !self.allow_private.allows(&host, address.ip()));
+            .find(|address| !self.reach.allows(&host, address.ip()));
         // One bad address among good ones is no accident, and nobody knows which one comes next.
         if let Some(refused) = refused {
             let address = refused.ip();
             return Err(ConnectError::Private { host, address });
         }
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-        for address in addresses.into_iter().take(MAX_ADDRESSES) {
-            match tokio::time::timeout(self.timeout, TcpStream::connect(address)).await {
-                Ok(Ok(stream)) => {
+        let mut waiting = addresses.into_iter().take(MAX_ADDRESSES);
+        let mut tried = FuturesUnordered::new();
+        loop {
+            let next = waiting.next();
+            let is_last = next.is_none();
+            tried.extend(
+                next.map(|address| tokio::time::timeout(self.timeout, TcpStream::connect(address))),
+            );
+            let ended = tokio::select! {
+                ended = tried.next() => ended,
+                () = tokio::time::sleep(NEXT_ADDRESS), if !is_last => continue,
+            };
+            match ended {
+                Some(Ok(Ok(stream))) => {
                     if let Err(error) = stream.set_nodelay(true) {
                         tracing::debug!(%error, "small requests may wait");
                     }
                     return Ok(stream);
                 }
-                Ok(Err(error)) => last = error,
-                Err(_) => last = io::ErrorKind::TimedOut.into(),
+                Some(Ok(Err(error))) => last = error,
+                Some(Err(_)) => last = io::ErrorKind::TimedOut.into(),
+                None => return Err(ConnectError::Refused { host, error: last }),
             }
         }
-        Err(ConnectError::Refused { host, error: last })
     }
 }
 

@@ -27,8 +27,9 @@ impl HostList {
     }
 }
 
-/// Without the brackets of an IPv6 address.
-pub(crate) fn bare(host: &str) -> &str {
+/// `host` without the brackets of an IPv6 address.
+#[must_use]
+pub fn bare(host: &str) -> &str {
     host.strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'))
         .unwrap_or(host)

@@ -1,0 +1,75 @@
+//! Hosts and addresses that a client may talk to.
+
+use crate::{AllowPrivate, HostList};
+use std::net::IpAddr;
+
+/// Where requests may go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Any host at any address, for places that an operator has configured.
+    Any,
+    /// Public addresses of any host, and private ones that are allowed.
+    Public(AllowPrivate),
+    /// As [`Reach::Public`], for these hosts alone.
+    Named(HostList, AllowPrivate),
+}
+
+/// Why a host may not be talked to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// It is not in a list of those that may; the second is the list's name.
+    #[error("the host `{0}` is not in `{1}`")]
+    NotAllowed(String, &'static str),
+    /// It is in a network that is not public.
+    #[error(
+        "the host `{0}` is in a network that is not public; name it in `services.allow_private` if \
+         it may be reached"
+    )]
+    Private(String),
+}
+
+impl Default for Reach {
+    /// Public addresses alone.
+    fn default() -> Self {
+        Self::Public(AllowPrivate::default())
+    }
+}
+
+impl Reach {
+    /// Checks `host` as far as that can be done before it is looked up. The addresses that it turns out
+    /// to have are checked with each connection.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError`], which says what forbids it.
+    pub fn check(&self, host: &str) -> Result<(), HostError> {
+        self.check_name(host)?;
+        let loopback = IpAddr::from([127, 0, 0, 1]);
+        let is_local = host == "localhost" || host.ends_with(".localhost");
+        match host.parse().ok().or(is_local.then_some(loopback)) {
+            Some(address) if !self.allows(host, address) => {
+                Err(HostError::Private(host.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn check_name(&self, host: &str) -> Result<(), HostError> {
+        match self {
+            Self::Named(hosts, _) if !hosts.contains(host) => {
+                let list = "services.allowed_hosts";
+                Err(HostError::NotAllowed(host.to_owned(), list))
+            }
+            Self::Any | Self::Public(_) | Self::Named(..) => Ok(()),
+        }
+    }
+
+    /// Whether `address`, which is one of `host`'s, may be connected to.
+    pub(crate) fn allows(&self, host: &str, address: IpAddr) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Public(private) | Self::Named(_, private) => private.allows(host, address),
+        }
+    }
+}
