@@ -3,12 +3,11 @@
 use std::path::{Component, Path, PathBuf};
 
 use figment::value::Value;
+use governance::{Micros, ParseMicrosError, ZonedWindow};
 
 use super::host;
-use super::money::{Micros, ParseMicrosError};
 use super::nearest::nearest;
 use super::shape::{Format, Leaf};
-use super::window::Window;
 
 /// Why a text does not fit; completes the sentence that begins with the key.
 #[derive(Debug, PartialEq, Eq)]
@@ -100,19 +99,19 @@ impl Leaf {
                     }
                 }
             }
-            Leaf::Amount { is_zero_allowed } => match Micros::parse(text) {
-                Ok(amount) if amount.get() == 0 && !is_zero_allowed => {
+            Leaf::Amount { is_zero_allowed } => match text.parse() {
+                Ok(Micros::ZERO) if !is_zero_allowed => {
                     Err(Misfit::new("must be more than zero")
                         .hint("to forbid calls, use `deny` or `hide`"))
                 }
-                Ok(amount) => Ok(amount.to_string().into()),
+                Ok(amount) => Ok(format!("{amount:#}").into()),
                 Err(ParseMicrosError::NotDecimal) => {
                     Err(misfit().hint("write digits with at most one decimal point"))
                 }
                 Err(error) => Err(misfit().hint(error.to_string())),
             },
-            Leaf::Share => match Micros::parse(text) {
-                Ok(share) if share <= Micros::from_units(1) => Ok(share.to_string().into()),
+            Leaf::Share => match text.parse::<Micros>() {
+                Ok(share) if share <= Micros::units(1) => Ok(format!("{share:#}").into()),
                 Err(ParseMicrosError::TooFine) => {
                     Err(misfit().hint("write at most six digits after the decimal point"))
                 }
@@ -147,7 +146,7 @@ impl Leaf {
                     misfit().hint("scheme, host and port only: no path, no slash at the end")
                 }
                 Format::Host => misfit().hint("use 0.0.0.0 or [::] to listen on every address"),
-                Format::Window => misfit().hint(match text.parse::<Window>() {
+                Format::Window => misfit().hint(match text.parse::<ZonedWindow>() {
                     Err(why) => why.to_string(),
                     Ok(_) => "write `Mon-Fri 09:30-15:00 Asia/Shanghai`".to_owned(),
                 }),
@@ -187,7 +186,7 @@ impl Format {
                 is_code.then(|| text.into())
             }
             Format::Window => {
-                let window: Window = text.parse().ok()?;
+                let window: ZonedWindow = text.parse().ok()?;
                 Some(window.to_string().into())
             }
             Format::Pointer => text.starts_with('/').then(|| text.into()),

@@ -26,7 +26,6 @@ mod layer;
 mod limits;
 mod live;
 mod model;
-mod money;
 mod nearest;
 mod needs;
 mod overrides;
@@ -34,7 +33,6 @@ mod owlclaw;
 mod problem;
 mod record;
 mod reference;
-mod rules;
 mod rules_check;
 mod secret;
 mod services;
@@ -46,7 +44,6 @@ mod telemetry;
 mod tls;
 mod unmatched;
 mod websocket;
-mod window;
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -62,9 +59,7 @@ pub use self::application::{States, WorkerStart, Workers};
 pub use self::commands::{Command, Output, Stdin, Words};
 pub use self::editor::schema;
 pub use self::environment::Environment;
-pub use self::governance::{
-    Access, AccessRules, Client, Governance, PartialQuota, Quota, UnmatchedRules,
-};
+pub use self::governance::{Approvals, Governance, Idempotency, MIN_TOKEN_CHARS, UnmatchedRules};
 pub use self::identity::{
     Algorithm, ApiKeys, ClientCertificates, Identity, Jwt, NameIn, StdioIdentity,
 };
@@ -74,7 +69,6 @@ pub use self::model::{
     BrokenSkill, Config, Cors, ErrorStyle, Http, IncludeSkill, LogFormat, LogLevel, LogOutput,
     LogRequests, Logging, Resources, Tools, Transport,
 };
-pub use self::money::{Micros, ParseMicrosError};
 pub use self::nearest::{nearest, nearest_of};
 pub use self::needs::Needs;
 pub use self::overrides::Overrides;
@@ -83,10 +77,6 @@ pub use self::problem::printable;
 pub use self::problem::{Origin, Position, Problem, Severity};
 pub use self::record::{Checkpoint, Detectors, Durability, Ledger, Redaction};
 pub use self::reference::reference;
-pub use self::rules::{
-    Approvals, Breaker, Condition, Confirmation, Effect, Idempotency, MIN_TOKEN_CHARS, Risk, Role,
-    ToolRule,
-};
 pub use self::secret::Secret;
 pub use self::services::{Mode, OpenApi, Operations, RetryRule, Services};
 pub use self::show::Setting;
@@ -95,7 +85,6 @@ pub use self::telemetry::{Capture, Otlp, Telemetry};
 pub use self::tls::{ForwardedHeader, Tls};
 pub use self::unmatched::{OnOffer, UnmatchedFilter};
 pub use self::websocket::WebSocket;
-pub use self::window::{ParseWindowError, Window};
 
 /// The file that is read if none is named and it exists.
 pub const DEFAULT_FILE: &str = "mcp-server.yaml";

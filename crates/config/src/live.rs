@@ -221,14 +221,16 @@ fn collect(value: Value, path: &str, settings: &mut BTreeMap<String, Value>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Client, LogLevel, LogRequests, Secret};
+    use crate::{LogLevel, LogRequests, Secret};
+    use ::governance::file::Client;
 
     #[test]
     fn what_can_change_while_the_server_runs_is_told_apart() {
         let old = Config::default();
         let mut new = old.clone();
-        new.governance.default_quota.max_calls_per_day = 7;
+        new.governance.rules.default_quota.max_calls_per_day = 7;
         new.governance
+            .rules
             .clients
             .insert("ana".to_owned(), Client::default());
         new.governance.approvals.expire_seconds = 1;

@@ -107,20 +107,21 @@ fn spelled(choice: &impl Serialize) -> String {
 
 impl Governance {
     fn summary(&self) -> String {
-        if !self.enabled {
+        let rules = &self.rules;
+        if !rules.enabled {
             return "off: every call is allowed".to_owned();
         }
-        let quota = self.default_quota;
+        let quota = rules.default_quota;
         format!(
-            "{} {currency} a month, {} {currency} a call, {} calls a minute, {} a day; \
+            "{:#} {currency} a month, {:#} {currency} a call, {} calls a minute, {} a day; \
              clients with rules: {}, tools with rules: {}",
             quota.monthly_budget,
             quota.max_cost_per_call,
             quota.max_calls_per_minute,
             quota.max_calls_per_day,
-            self.clients.len(),
-            self.tools.len(),
-            currency = self.currency,
+            rules.clients.len(),
+            rules.tools.len(),
+            currency = rules.currency,
         )
     }
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use governance::Micros;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Environment;
 use super::layer::{Origins, origin_near};
-use super::money::Micros;
 use super::problem::Problem;
 use super::secret::Secret;
 
@@ -40,7 +40,7 @@ impl Default for Telemetry {
         Self {
             otlp: Otlp::default(),
             service_name: "owlclaw-mcp".to_owned(),
-            sample_ratio: Micros::from_units(1),
+            sample_ratio: Micros::units(1),
             capture: Capture::default(),
             resource: BTreeMap::new(),
         }
@@ -89,7 +89,7 @@ impl Telemetry {
     /// The share of new traces that is recorded.
     #[expect(clippy::cast_precision_loss, reason = "at most a million")]
     pub fn ratio(&self) -> f64 {
-        self.sample_ratio.get().min(ALL) as f64 / ALL as f64
+        self.sample_ratio.0.min(ALL) as f64 / ALL as f64
     }
 }
 

@@ -1,11 +1,12 @@
 //! Rules that are about nothing on offer: a misspelt name forbids nothing, and nobody sees it.
 
-use super::governance::{AccessRules, UnmatchedRules};
+use governance::{PolicyFile, file::AccessRules};
+
+use super::governance::UnmatchedRules;
 use super::layer::{child, origin_near};
 use super::nearest::nearest;
 use super::problem::{Origin, Problem, Severity};
-use super::rules_check::all_conditions;
-use super::{Governance, Loaded, Redaction};
+use super::{Loaded, Redaction};
 
 /// Names of the tools and resources that rules can match.
 #[derive(Debug, Clone, Default)]
@@ -46,7 +47,7 @@ impl Loaded {
             UnmatchedRules::Warn => Severity::Warning,
             UnmatchedRules::Error => Severity::Error,
         };
-        let rules = rules(&config.governance, &config.redaction);
+        let rules = rules(&config.governance.rules, &config.redaction);
         let unmatched = rules.into_iter().filter_map(|rule| {
             let (severity, message, hint) = match rule.is_resource {
                 true => {
@@ -138,7 +139,7 @@ fn meant<'a>(pattern: &str, names: impl Iterator<Item = &'a str> + Clone) -> Str
     }
 }
 
-fn rules<'a>(governance: &'a Governance, redaction: &'a Redaction) -> Vec<Rule<'a>> {
+fn rules<'a>(file: &'a PolicyFile, redaction: &'a Redaction) -> Vec<Rule<'a>> {
     let mut rules = Vec::new();
     let mut list = |section: String, patterns: &'a [String], is_resource| {
         rules.extend(patterns.iter().enumerate().map(|(index, pattern)| Rule {
@@ -162,37 +163,37 @@ fn rules<'a>(governance: &'a Governance, redaction: &'a Redaction) -> Vec<Rule<'
             }
         }
     };
-    let default = &governance.default;
+    let default = &file.default;
     access(
         "governance.default",
         Some(&default.tools),
         Some(&default.resources),
     );
-    for (name, role) in &governance.roles {
+    for (name, role) in &file.roles {
         let section = child("governance.roles", name);
         access(&section, role.tools.as_ref(), role.resources.as_ref());
     }
-    for (name, client) in &governance.clients {
+    for (name, client) in &file.clients {
         let section = child("governance.clients", name);
         access(&section, client.tools.as_ref(), client.resources.as_ref());
     }
-    list("governance.confirm".to_owned(), &governance.confirm, false);
-    for (name, role) in &governance.roles {
+    list("governance.confirm".to_owned(), &file.confirm, false);
+    for (name, role) in &file.roles {
         let section = child("governance.roles", name);
         list(format!("{section}.confirm"), &role.confirm, false);
     }
-    for (name, client) in &governance.clients {
+    for (name, client) in &file.clients {
         let section = child("governance.clients", name);
         list(format!("{section}.confirm"), &client.confirm, false);
     }
-    for (section, conditions) in all_conditions(governance) {
+    for (section, conditions) in file.conditions("governance") {
         rules.extend(conditions.iter().map(|(name, condition)| Rule {
             key: child(&child(&section, name), "tool"),
             pattern: &condition.tool,
             is_resource: false,
         }));
     }
-    let of_tools = governance.tools.keys();
+    let of_tools = file.tools.keys();
     let of_tools = of_tools.map(|name| (child("governance.tools", name), name));
     let pointers = redaction.pointers.keys();
     let pointers = pointers.map(|name| (child("redaction.pointers", name), name));

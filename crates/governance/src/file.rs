@@ -28,7 +28,7 @@ use self::strict::strict;
 use crate::{
     money::Micros,
     seconds,
-    spec::{BreakerSpec, Effect},
+    spec::{BreakerSpec, Effect, usual_rest},
     windows::{TimeWindows, ZonedWindow},
 };
 use schemars::JsonSchema;
@@ -294,7 +294,10 @@ impl Default for PolicyFile {
             conditions: BTreeMap::new(),
             tools: BTreeMap::new(),
             trading_hours: windows.into_iter().map(zoned).collect(),
-            breaker: BreakerSpec::default(),
+            breaker: BreakerSpec {
+                rest: usual_rest(),
+                ..BreakerSpec::OFF
+            },
         }
     }
 }

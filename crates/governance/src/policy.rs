@@ -175,12 +175,12 @@ impl Policy {
 
     /// The intervals of the past whose use [`MemoryQuota::seed`](crate::MemoryQuota::seed) needs, so
     /// that a restart frees nothing: the nearer to `now`, the finer, since rates look at a minute and
-    /// a day, budgets at the month, and cooldowns at the last use however long ago.
+    /// a day, budgets at the month, and cooldowns at the last use however long ago. `month` is when
+    /// the month of the budgets began, by [`Policy::calendar`] or as counters elsewhere have it.
     #[must_use]
-    pub fn seed_intervals(&self, now: Timestamp) -> Vec<SeedInterval> {
+    pub fn seed_intervals(&self, now: Timestamp, month: Timestamp) -> Vec<SeedInterval> {
         let before = |ms| Timestamp(now.0.saturating_sub(ms));
         let (day, minute) = (before(24 * 60 * 60 * 1_000), before(60 * 1_000));
-        let month = self.spec.calendar.month_of(now).start;
         let edges = [
             (self.counts_since(now), Duration::MAX),
             (month.min(day), Duration::MAX),

@@ -242,7 +242,11 @@ pub struct BreakerSpec {
     #[schemars(range(max = 1_000_000))]
     pub failures: u32,
     /// How long; then one call is tried.
-    #[serde(rename = "rest_seconds", with = "crate::seconds")]
+    #[serde(
+        rename = "rest_seconds",
+        with = "crate::seconds",
+        default = "usual_rest"
+    )]
     #[schemars(with = "u64", range(min = 1, max = 86_400))]
     pub rest: Duration,
 }
@@ -292,14 +296,15 @@ impl BreakerSpec {
     };
 }
 
-/// Never rests; where failures are counted, rests for 30 seconds.
 impl Default for BreakerSpec {
     fn default() -> Self {
-        Self {
-            failures: 0,
-            rest: Duration::from_secs(30),
-        }
+        Self::OFF
     }
+}
+
+/// The rest of a breaker of which a file says none.
+pub(crate) fn usual_rest() -> Duration {
+    Duration::from_secs(30)
 }
 
 impl CapabilityFacts {

@@ -6,7 +6,7 @@ use governance::{
     PolicySpec, Reason, Timestamp, ZonedWindow,
     file::{self, Access, AccessRules, Client, PartialQuota, Quota, Role, ToolRule},
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 fn access(allow: &[&str], deny: &[&str], hide: &[&str]) -> AccessRules {
     let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
@@ -233,7 +233,7 @@ fn what_is_said_of_a_tool_is_enforced() {
         clients: [("ana".to_owned(), Client::default())].into(),
         breaker: BreakerSpec {
             failures: 7,
-            ..BreakerSpec::default()
+            rest: Duration::from_secs(30),
         },
         ..PolicyFile::default()
     };

@@ -591,7 +591,8 @@ fn intervals_of_seeds_reach_as_far_as_limits_and_leave_nothing_out() {
             ..PolicySpec::default()
         })
         .unwrap();
-        let all = policy.seed_intervals(now);
+        let month = policy.calendar().month_of(now).start;
+        let all = policy.seed_intervals(now, month);
         assert_eq!(all[0].from, policy.counts_since(now));
         assert_eq!(all.last().unwrap().until, Timestamp(u64::MAX));
         for pair in all.windows(2) {

@@ -288,6 +288,7 @@ fn place(client: ClientName) -> &'static str {
 fn whose_rules(asked: &ClientConfig, config: &Config) -> Option<String> {
     let clients: Vec<&str> = config
         .governance
+        .rules
         .clients
         .keys()
         .map(String::as_str)

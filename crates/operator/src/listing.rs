@@ -34,7 +34,7 @@ pub fn tools_table(rows: &[ToolRow]) -> String {
                         None => row.confirmation.clone().unwrap_or_else(dash),
                     },
                     row.estimated_cost
-                        .map_or_else(dash, |cost| cost.to_string()),
+                        .map_or_else(dash, |cost| format!("{cost:#}")),
                     row.max_calls_per_minute
                         .map_or_else(dash, |calls| calls.to_string()),
                     row.max_calls_per_day
@@ -102,7 +102,6 @@ fn first_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::Micros;
 
     fn tool(name: &str, description: &str) -> ToolRow {
         ToolRow {
@@ -114,7 +113,7 @@ mod tests {
             risk: Some("high".into()),
             requires_confirmation: true,
             confirmation: Some("operator".into()),
-            estimated_cost: Micros::parse("0.05").ok(),
+            estimated_cost: "0.05".parse().ok(),
             max_calls_per_minute: Some(10),
             max_calls_per_day: None,
             timeout_seconds: 300,

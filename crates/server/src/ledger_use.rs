@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
 use governance::{Kind, Micros, Policy, Timestamp};
 use ledger::{PostgresOptions, PostgresReader, QueryError, ReadLedger, Recorder, Usage};
@@ -121,24 +120,12 @@ pub(crate) fn used(
     now: Timestamp,
     month: Timestamp,
 ) -> Result<Vec<Usage>, QueryError> {
-    const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
-    let (now_us, month_us) = (now.0 * 1_000, month.0 * 1_000);
-    let since_us = policy.counts_since(now).0 * 1_000;
-    let day_us = now_us.saturating_sub(DAY_US);
-    let minute_us = now_us.saturating_sub(60 * 1_000_000);
-    // The nearer the past, the finer: limits look at a minute and a day, budgets at the month, and
-    // cooldowns at the last use however long ago.
+    let micros = |at: Timestamp| at.0.saturating_mul(1_000);
     let mut usage = Vec::new();
-    // Each all in one, which is what ledgers have sums for.
-    let before_us = month_us.min(day_us);
-    if since_us < before_us {
-        usage.extend(reader.usage_between(since_us..before_us, Duration::MAX)?);
+    for interval in policy.seed_intervals(now, month) {
+        let between = micros(interval.from)..micros(interval.until);
+        usage.extend(reader.usage_between(between, interval.resolution)?);
     }
-    if month_us < day_us {
-        usage.extend(reader.usage_between(month_us..day_us, Duration::MAX)?);
-    }
-    usage.extend(reader.usage_between(day_us..minute_us, Duration::from_secs(60))?);
-    usage.extend(reader.usage_between(minute_us..u64::MAX, Duration::from_secs(1))?);
     // What clients do to tasks counts towards nothing.
     usage.retain(|used| !used.capability.starts_with("task/"));
     Ok(usage)

@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime};
 
 use adapter_skills::{SkillCatalog, SkillFilter, SkillMemory};
 use adapter_tools::ToolSet;
-use governance::{Kind, Policy};
+use governance::{Kind, Micros, Policy};
 use mcp_server::{Offer, resource_capability, tool_capability};
 
 use super::sources::{NotOffered, Sources};
 use super::{build, policy, standing};
 use crate::Failure;
 use crate::{ResourceFilter, ResourceRow, ToolRow, estimated_tokens};
-use config::{Config, Loaded, Micros, Origin, Problem, UnmatchedRules};
+use config::{Config, Loaded, Origin, Problem, UnmatchedRules};
 
 /// The tools that a server would offer, and their problems.
 #[derive(Debug)]
@@ -134,9 +134,7 @@ pub fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Failure> 
                     risk: risk.map(|risk| risk.as_str().to_owned()),
                     requires_confirmation: hints.confirmation.is_some(),
                     confirmation: hints.confirmation.map(|who| who.as_str().to_owned()),
-                    estimated_cost: Micros::parse(&hints.estimated_cost.to_string())
-                        .ok()
-                        .filter(|cost| cost.get() != 0),
+                    estimated_cost: Some(hints.estimated_cost).filter(|&cost| cost != Micros::ZERO),
                     max_calls_per_minute: hints.max_calls_per_minute,
                     max_calls_per_day: hints.max_calls_per_day,
                     timeout_seconds: tool.timeout().unwrap_or(default_timeout).as_secs(),

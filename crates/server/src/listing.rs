@@ -2,7 +2,7 @@
 
 mod tokens;
 
-use config::Micros;
+use governance::Micros;
 use serde::Serialize;
 
 /// A tool on offer.

@@ -103,7 +103,7 @@ impl Numbers {
         let names: Vec<String> = {
             let governance = self.governance.lock();
             let governance = governance.unwrap_or_else(PoisonError::into_inner);
-            let names = governance.clients.keys();
+            let names = governance.rules.clients.keys();
             names.take(MAX_CLIENTS).cloned().collect()
         };
         let ask = async |name: String| {

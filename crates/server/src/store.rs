@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use governance::{Calendar, MemoryQuota, Micros, Policy, PolicySpec, Seed, Timestamp};
+use governance::{MemoryQuota, Micros, Policy, PolicySpec, Seed, Timestamp};
 use ledger::{
     CheckpointOptions, Checkpoints, Continuity, ContinuityError, Durability, LedgerReader,
     LedgerStore, Note, NoteKind, OpenError, PostgresLedger, PostgresOptions, PostgresReader,
@@ -399,7 +399,7 @@ pub(super) fn seed(
     quota: &MemoryQuota,
 ) -> Result<(), Failure> {
     let now = Timestamp(system_clock() / 1_000);
-    let usage = used(reader, policy, now, Calendar::utc().month_of(now).start)?;
+    let usage = used(reader, policy, now, policy.calendar().month_of(now).start)?;
     let seeds = usage.iter().map(|used| Seed {
         principal: &used.principal,
         capability: &used.capability,

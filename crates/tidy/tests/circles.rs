@@ -22,7 +22,7 @@ const STANDING: &[(&str, &str)] = &[
     ("session-store", "table waiting"),
     (
         "config",
-        "alerts application coerce commands environment governance identity interpolate model owlclaw record rules secret shape telemetry tls",
+        "alerts application coerce commands environment governance identity interpolate model owlclaw record secret shape telemetry tls",
     ),
     ("operator", "inspect request"),
     ("server", "alerts build list"),
