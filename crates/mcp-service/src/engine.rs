@@ -8,12 +8,12 @@ mod ticket;
 
 pub use self::handle::panic_text;
 
-use crate::engine::ticket::Ticket;
 use crate::{
     context::{Origin, RequestCx},
     engine::{
         exchange::{Accepted, Answer, Exchange, Reply},
         observe::{Answered, Observe},
+        ticket::Ticket,
     },
     error::McpError,
     fair_share::FairShare,
@@ -23,7 +23,7 @@ use crate::{
         subscriptions::{Change, SubscriptionLimits, Subscriptions, TooManySubscriptions},
     },
     principal::Principal,
-    service::Service,
+    service::McpService,
     session::connection::{Connection, TransportKind},
 };
 use bytes::Bytes;
@@ -129,7 +129,7 @@ impl fmt::Debug for Observer {
 
 impl<S> Engine<S>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     /// An engine around `service`.
     pub fn new(service: S, identity: ServerIdentity, limits: EngineLimits) -> Arc<Self> {

@@ -42,7 +42,7 @@ pub use crate::{
         subscriptions::{Change, SubscriptionLimits, Subscriptions, TooManySubscriptions},
     },
     principal::{Principal, Revocation},
-    service::Service,
+    service::{McpService, Service},
     session::{
         connection::{Connection, TransportKind},
         state::SessionState,

@@ -1,4 +1,5 @@
-use crate::context::RequestCx;
+use crate::{context::RequestCx, error::McpError};
+use mcp_protocol::model::{ClientRequest, ServerResult};
 
 /// An asynchronous function from a request, in a context, to a response.
 ///
@@ -34,4 +35,20 @@ impl<Req, S: Service<Req>> Service<Req> for std::sync::Arc<S> {
     ) -> impl Future<Output = Result<Self::Response, Self::Error>> + Send {
         S::call(self, cx, request)
     }
+}
+
+/// A service that answers MCP requests, by which an engine and its transports are made. Every
+/// [`Service`] with these types is one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not answer MCP requests",
+    note = "implement `Service<ClientRequest>` with `Response = ServerResult` and `Error = McpError`"
+)]
+pub trait McpService:
+    Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static
+{
+}
+
+impl<S> McpService for S where
+    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static
+{
 }

@@ -21,8 +21,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use mcp_protocol::model::{ClientRequest, ServerResult};
-use mcp_service::{McpError, Service};
+use mcp_service::McpService;
 use rustls::PeerMisbehaved;
 use std::{
     error::Error,
@@ -68,7 +67,7 @@ pub(crate) async fn serve<S>(
     listening: Arc<Listening<S>>,
     mut closing: watch::Receiver<()>,
 ) where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     let address = arrived.address();
     let options = &listening.endpoint.options;
@@ -257,7 +256,7 @@ async fn http1<S>(
     life: &mut Life,
 ) -> After
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     let service = service_fn(|request| handle(Arc::clone(caller), request));
     // The time for a head is measured by its life, without a timer for each request.
@@ -311,7 +310,7 @@ async fn http2<S>(
     limits: HttpLimits,
     mut life: Life,
 ) where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     let streams = Streams(Arc::clone(&caller.listening.detached));
     let frames = Frames::new(

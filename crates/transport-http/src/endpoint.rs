@@ -23,8 +23,7 @@ use http::{
 };
 use http_body::Body as _;
 use hyper::body::Incoming;
-use mcp_protocol::model::{ClientRequest, ServerResult};
-use mcp_service::{McpError, Principal, Service};
+use mcp_service::{McpService, Principal};
 use std::{convert::Infallible, sync::Arc};
 
 /// Answers one request. Dropped when the client hangs up.
@@ -33,7 +32,7 @@ pub(crate) async fn handle<S>(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     let (parts, mut body) = request.into_parts();
     let caller = caller.behind(&parts);
@@ -57,7 +56,7 @@ where
 
 async fn answer<S>(caller: &ConnectionCx<S>, parts: &Parts, body: &mut Incoming) -> Response<Body>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     let busy = caller.activity.begin();
     let max = caller.options().limits.max_header_bytes;

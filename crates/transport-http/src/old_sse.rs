@@ -24,8 +24,8 @@ use http_body::Frame as HttpFrame;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
 use jsonrpc_core::{Frame, Message, Payload};
-use mcp_protocol::model::{ClientRequest, RequestMeta, ServerResult};
-use mcp_service::{Accepted, McpError, OutboxError, Principal, Reply, Service};
+use mcp_protocol::model::RequestMeta;
+use mcp_service::{Accepted, McpService, OutboxError, Principal, Reply};
 use std::{convert::Infallible, future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 /// One of the two places of this transport.
@@ -55,7 +55,7 @@ pub(crate) async fn handle<S>(
     busy: Busy,
 ) -> Handled<Response<Body>>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     match (route, &parts.method) {
         (Route::Stream, &Method::GET) => open(caller, parts, headers, busy).await,
@@ -137,7 +137,7 @@ async fn take<S>(
     body: &mut Incoming,
 ) -> Handled<Response<Body>>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     refuse_modern(headers)?;
     let principal = caller.principal(parts).await?;
@@ -163,7 +163,7 @@ fn accept<S>(
     payload: Payload,
 ) -> Handled<Response<Body>>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     if let Payload::Single(Ok(Message::Request(request))) = &payload
         && RequestMeta::of(&request.params).is_ok_and(|meta| meta.protocol_version.is_some())

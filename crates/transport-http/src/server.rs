@@ -20,8 +20,7 @@ use crate::{
     },
 };
 use http::HeaderValue;
-use mcp_protocol::model::{ClientRequest, ServerResult};
-use mcp_service::{Engine, LAST_ANSWERS, McpError, Service};
+use mcp_service::{Engine, LAST_ANSWERS, McpService};
 use std::{
     net::{IpAddr, Ipv4Addr},
     pin::pin,
@@ -58,7 +57,7 @@ pub async fn serve<S>(
     listener: TcpListener,
     shutdown: impl Future<Output = ()>,
 ) where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     HttpServer::new(engine, options)
         .serve(listener, shutdown)
@@ -67,7 +66,7 @@ pub async fn serve<S>(
 
 impl<S> HttpServer<S>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     /// An endpoint over `engine`.
     pub fn new(engine: Arc<Engine<S>>, options: HttpOptions) -> Self {

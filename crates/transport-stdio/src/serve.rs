@@ -2,10 +2,9 @@ use crate::lines::{Line, Lines};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use jsonrpc_core::DecodeError;
-use mcp_protocol::model::{ClientRequest, ServerResult};
 use mcp_service::{
-    Accepted, Answer, Connection, Engine, Exchange, LAST_ANSWERS, McpError, Outbox, Principal,
-    Reply, Service, TransportKind,
+    Accepted, Answer, Connection, Engine, Exchange, LAST_ANSWERS, McpService, Outbox, Principal,
+    Reply, TransportKind,
 };
 use std::{
     io,
@@ -84,7 +83,7 @@ pub async fn serve<S>(
     options: StdioOptions,
 ) -> Result<End, ServeError>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     let outbox = Outbox::default();
     let connection = Connection::new(principal, TransportKind::Stdio, None, outbox.clone());
@@ -172,7 +171,7 @@ struct Peer<'a, S> {
 
 impl<S> Peer<'_, S>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     /// Takes what has become ready; whether there was something.
     fn poll_exchanges(&mut self, cx: &mut Context<'_>) -> bool {

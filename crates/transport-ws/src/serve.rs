@@ -4,10 +4,9 @@ use crate::{
 };
 use bytes::Bytes;
 use futures_util::{Sink, Stream, StreamExt, stream::FuturesUnordered};
-use mcp_protocol::model::{ClientRequest, ServerResult};
 use mcp_service::{
-    Accepted, Connection, Engine, Exchange, LAST_ANSWERS, McpError, Outbox, Principal, Reply,
-    Service, TransportKind,
+    Accepted, Connection, Engine, Exchange, LAST_ANSWERS, McpService, Outbox, Principal, Reply,
+    TransportKind,
 };
 use std::{
     error::Error as _,
@@ -84,7 +83,7 @@ pub async fn serve<S>(
     stop: impl Future<Output = ()>,
 ) -> End
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     let max_message = engine.limits().frames.max_frame;
     let config = WebSocketConfig::default()
@@ -158,7 +157,7 @@ enum Turn {
 
 impl<S, T> Client<'_, S, T>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
     T: AsyncRead + AsyncWrite + Unpin,
 {
     async fn run(&mut self, stop: impl Future<Output = ()>, drain: Duration) -> End {

@@ -1,12 +1,12 @@
 //! Carrying requests out: in a place, by the service, and whatever becomes of it with an answer.
 
 use crate::{
-    context::RequestCx, engine::exchange::Reply, error::McpError, service::Service,
+    context::RequestCx, engine::exchange::Reply, error::McpError, service::McpService,
     session::connection::Connection,
 };
 use futures_util::{FutureExt, future::Either};
 use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
-use mcp_protocol::model::{ClientRequest, ServerResult};
+use mcp_protocol::model::ClientRequest;
 use std::{panic::AssertUnwindSafe, pin::Pin, sync::Arc};
 use {
     super::{Engine, answered, too_many},
@@ -15,7 +15,7 @@ use {
 
 impl<S> Engine<S>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     /// Answers a request that has been read and has a place, whatever it is.
     ///

@@ -4,7 +4,7 @@ use crate::{
     engine::exchange::Answer,
     error::McpError,
     outgoing::{outbox::Outbox, subscriptions::Change},
-    service::Service,
+    service::McpService,
 };
 use jsonrpc_core::{ErrorCode, ErrorObject, Frame, Message};
 use mcp_protocol::{
@@ -19,7 +19,7 @@ use std::{
 
 impl<S> Engine<S>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     /// `subscriptions/listen`: stays open until the client drops it, the server closes, or what has
     /// proved who the client is proves nothing any more.

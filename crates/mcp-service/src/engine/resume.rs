@@ -2,20 +2,16 @@
 
 use crate::{
     engine::Engine,
-    error::McpError,
     outgoing::subscriptions::{Change, TooManySubscriptions},
-    service::Service,
+    service::McpService,
     session::{connection::Connection, state::SessionState},
 };
-use mcp_protocol::{
-    Session,
-    model::{ClientRequest, ServerResult, SubscriptionFilter},
-};
+use mcp_protocol::{Session, model::SubscriptionFilter};
 use std::sync::Arc;
 
 impl<S> Engine<S>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     /// Goes on with a legacy session on `connection`, on which nothing has been agreed yet. What it may
     /// have missed in between is announced again: whoever was away must look anew.

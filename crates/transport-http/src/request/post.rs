@@ -18,10 +18,10 @@ use jsonrpc_core::{
 };
 use mcp_protocol::{
     Era, ProtocolError, ProtocolVersion,
-    model::{ClientRequest, Initialize, RequestMeta, ServerResult},
+    model::{Initialize, RequestMeta},
 };
 use mcp_service::{
-    Accepted, Answer, Connection, McpError, Outbox, Principal, Reply, Service, TransportKind,
+    Accepted, Answer, Connection, McpService, Outbox, Principal, Reply, TransportKind,
 };
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub(crate) async fn handle<S>(
     busy: Busy,
 ) -> Handled<Response<crate::response::body::Body>>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     let principal = caller.principal(parts).await?;
     check_type(parts, headers)?;
@@ -115,7 +115,7 @@ pub(crate) fn check_type(parts: &Parts, headers: &Headers<'_>) -> Handled<()> {
 /// The messages of a request's body.
 pub(crate) async fn read<S>(caller: &ConnectionCx<S>, body: &mut Incoming) -> Handled<Payload>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     let limits = &caller.options().limits;
     let frames = caller.endpoint().engine.limits().frames;
@@ -143,7 +143,7 @@ fn dispatch<S>(
     payload: Payload,
 ) -> Handled<Dispatched>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     let invalid = |why: &'static str| {
         let error = ErrorObject::lasting(ErrorCode::INVALID_REQUEST, why);
@@ -215,7 +215,7 @@ fn modern<S>(
     meta: RequestMeta,
 ) -> Handled<Dispatched>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     let options = caller.options();
     let checked = header_match::check(headers, &request, &meta).and_then(|()| {
@@ -261,7 +261,7 @@ fn initialize<S>(
     request: Request,
 ) -> Handled<Dispatched>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     let message = Payload::Single(Ok(Message::Request(request)));
     // In a live session it is a second handshake, which is an error; the id of a dead one is what a
@@ -304,7 +304,7 @@ fn legacy<S>(
     payload: Payload,
 ) -> Handled<Dispatched>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     let limits = &caller.options().limits;
     let outbox = Outbox::new(limits.max_request_queue_bytes);

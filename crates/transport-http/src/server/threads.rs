@@ -3,8 +3,7 @@ use crate::{
     options::HttpOptions,
     server::HttpServer,
 };
-use mcp_protocol::model::{ClientRequest, ServerResult};
-use mcp_service::{Engine, McpError, Service};
+use mcp_service::{Engine, McpService};
 use std::{
     fmt, io,
     net::SocketAddr,
@@ -51,7 +50,7 @@ pub fn serve_on_threads<S>(
     threads: NonZeroUsize,
 ) -> Result<RunningServer<S>, StartError>
 where
-    S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+    S: McpService,
 {
     let places = listen::bind(&listen.into(), threads)?;
     let mut running = RunningServer {
@@ -123,7 +122,7 @@ impl Worker {
         stop: &watch::Sender<bool>,
     ) -> io::Result<Self>
     where
-        S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+        S: McpService,
     {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()

@@ -5,8 +5,7 @@
 
 use super::{Session, SessionKind, Sessions, lock};
 use crate::seams::persistence::{PersistSessions, PersistedSession};
-use mcp_protocol::model::{ClientRequest, ServerResult};
-use mcp_service::{Engine, McpError, Principal, Service};
+use mcp_service::{Engine, McpService, Principal};
 use std::{
     cmp::Reverse,
     sync::{Arc, atomic::Ordering},
@@ -21,7 +20,7 @@ impl Sessions {
     /// kept no longer.
     pub(crate) fn restore<S>(&self, engine: &Engine<S>)
     where
-        S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+        S: McpService,
     {
         let Some(keeper) = &self.keeper else { return };
         let mut kept = keeper.load();
@@ -46,7 +45,7 @@ impl Sessions {
         now: SystemTime,
     ) -> Result<(), &'static str>
     where
-        S: Service<ClientRequest, Response = ServerResult, Error = McpError> + 'static,
+        S: McpService,
     {
         // Of a clock that was set back nothing can be concluded.
         let age = now.duration_since(kept.last_used).unwrap_or_default();
