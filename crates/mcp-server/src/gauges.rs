@@ -1,7 +1,9 @@
 //! Gauges scraped from the ledger, the engine, the governor and the tasks.
 
-use crate::observe::pull_collector::Kind;
-use crate::{mcp_server::McpServer, observe::pull_collector::Buckets};
+use crate::{
+    mcp_server::McpServer,
+    observe::pull_collector::{Buckets, Kind},
+};
 use governance::QuotaStore;
 use ledger::COMMIT_BUCKETS;
 use std::{sync::Arc, time::SystemTime};

@@ -9,9 +9,9 @@ pub(crate) mod quota_hints;
 pub(crate) mod refusal;
 pub(crate) mod verdict;
 
-use crate::names::{prompt_capability, resource_capability, tool_capability};
 use crate::{
     invocation::{call_report::CallReport, handover::Handover},
+    names::{prompt_capability, resource_capability, tool_capability},
     offer::Offer,
 };
 use adapter_tools::{Answers, Needed};

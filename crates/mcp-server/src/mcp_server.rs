@@ -1,6 +1,5 @@
 //! The server: its parts put together, and what changes while it serves.
 
-use crate::options::Options;
 use crate::{
     clock::Clock,
     health::{Component, ComponentState, Health},
@@ -13,6 +12,7 @@ use crate::{
         requests::{Observed, ObservedEngine},
     },
     offer::{Offer, header_params::HeaderDiffers},
+    options::Options,
     server::{ListOptions, Server},
     tasks::{recovery::Recovery, registry::Tasks},
     trace::{

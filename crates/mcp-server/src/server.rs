@@ -4,8 +4,6 @@ pub(crate) mod cursor;
 pub(crate) mod task_calls;
 pub(crate) mod task_methods;
 
-use crate::invocation::answer::mixed_up;
-use crate::invocation::answer::tool_result;
 use crate::{
     Invocations,
     clock::Clock,
@@ -13,7 +11,11 @@ use crate::{
         request_state::Sealer,
         rounds::{Progressed, Repeated, call_with_input},
     },
-    invocation::{Invocation, Invoked, answer::AnswerOptions, failure::InvocationError},
+    invocation::{
+        Invocation, Invoked,
+        answer::{AnswerOptions, mixed_up, tool_result},
+        failure::InvocationError,
+    },
     names::{caller_of, prompt_capability, resource_capability, tool_capability},
     offer::{
         Offer,

@@ -13,11 +13,12 @@ mod client_spans;
 pub(crate) mod handler;
 pub(crate) mod tracer;
 
-use crate::invocation::outcome::charge_of;
-use crate::trace::tracer::{RequestSpan, Tracer, context_of, dollars};
 use crate::{
-    invocation::{Invocation, Invoked, call_report::CallReport, failure::InvocationError},
+    invocation::{
+        Invocation, Invoked, call_report::CallReport, failure::InvocationError, outcome::charge_of,
+    },
     offer::Offer,
+    trace::tracer::{RequestSpan, Tracer, context_of, dollars},
 };
 use arc_swap::ArcSwap;
 use ledger::Outcome;

@@ -1,12 +1,14 @@
 //! Metrics and log lines of calls and of decisions about them.
 
-use crate::invocation::outcome;
-use crate::invocation::verdict::Ended;
-use crate::invocation::verdict::{Fault, Severity, Verdict};
-use crate::observe::log;
 use crate::{
-    invocation::{Invocation, Invoked, Target, call_report::CallReport, failure::InvocationError},
-    observe::{metrics::Metrics, tool_calls::ToolNumbers},
+    invocation::{
+        Invocation, Invoked, Target,
+        call_report::CallReport,
+        failure::InvocationError,
+        outcome,
+        verdict::{Ended, Fault, Severity, Verdict},
+    },
+    observe::{log, metrics::Metrics, tool_calls::ToolNumbers},
 };
 use governance::{Micros, Remaining};
 use ledger::UNKNOWN_CAPABILITY;

@@ -1,8 +1,11 @@
 //! Lines in the log: what is in them, and what they are called.
 
-use crate::invocation::quota_hints;
-use crate::invocation::verdict::{Severity, Verdict};
-use crate::invocation::{Invocation, call_report::CallReport, verdict::Ended};
+use crate::invocation::{
+    Invocation,
+    call_report::CallReport,
+    quota_hints,
+    verdict::{Ended, Severity, Verdict},
+};
 use governance::{Micros, Remaining};
 use jsonrpc_core::{Id, RawJson};
 use mcp_protocol::{Method, TraceContext};

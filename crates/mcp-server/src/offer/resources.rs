@@ -1,7 +1,6 @@
 //! Resources on offer.
 
-use crate::clock::rfc3339;
-use crate::offer::skills::SkillIndex;
+use crate::{clock::rfc3339, offer::skills::SkillIndex};
 use adapter_skills::{ReadError, Skill, SkillCatalog, SkillFilter, SkillPattern};
 use futures_util::future::BoxFuture;
 use mcp_protocol::model::{

@@ -5,8 +5,7 @@
 
 mod directories;
 
-use crate::clock::rfc3339;
-use crate::offer::skills::directories::Directories;
+use crate::{clock::rfc3339, offer::skills::directories::Directories};
 use adapter_skills::{Resolved, Skill, SkillCatalog, SkillUri};
 use jsonrpc_core::RawJson;
 use mcp_protocol::model::{Resource, SkillEntry, SkillResource};

@@ -1,7 +1,6 @@
 //! States of an application as resources.
 
-use crate::offer::resources::names;
-use crate::offer::resources::{ReadFailure, ResourceEntry, Resources};
+use crate::offer::resources::{ReadFailure, ResourceEntry, Resources, names};
 use futures_util::future::BoxFuture;
 use jsonrpc_core::RawJson;
 use mcp_protocol::model::{

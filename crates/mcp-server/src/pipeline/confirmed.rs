@@ -3,18 +3,21 @@
 mod question;
 pub(crate) mod state;
 
-use crate::invocation::refusal::PendingApproval;
-use crate::invocation::refusal::Unconfirmed;
-use crate::invocation::refusal::WhyUnconfirmed;
-use crate::pipeline::confirmed::{
-    question::{Question, Said, said},
-    state::{Confirming, Stage, pack, unpack},
-};
 use crate::{
     clock::Clock,
     input::rounds::askable,
-    invocation::{Invocation, Invoked, Target, failure::InvocationError},
-    pipeline::governed::Admitted,
+    invocation::{
+        Invocation, Invoked, Target,
+        failure::InvocationError,
+        refusal::{PendingApproval, Unconfirmed, WhyUnconfirmed},
+    },
+    pipeline::{
+        confirmed::{
+            question::{Question, Said, said},
+            state::{Confirming, Stage, pack, unpack},
+        },
+        governed::Admitted,
+    },
 };
 use adapter_tools::Needed;
 use governance::{Confirmation, Micros};

@@ -1,28 +1,24 @@
 //! The layer that admits calls, and records those that it refuses.
 
-use crate::invocation::answer::unknown_code;
-use crate::invocation::failure::Charge;
-use crate::invocation::failure::DENIED;
-use crate::invocation::failure::meaning_of_denial;
-use crate::invocation::outcome::charge_of;
-use crate::invocation::outcome::ending_of;
-use crate::invocation::outcome::never_began;
-use crate::invocation::quota_hints;
-use crate::invocation::verdict::Ended;
-use crate::pipeline::idempotency;
 use crate::{
     clock::{Clock, timestamp},
     invocation::{
         Invocation, Invoked, Target,
+        answer::unknown_code,
         call_report::{CallReport, when_over},
-        failure::InvocationError,
+        failure::{Charge, DENIED, InvocationError, meaning_of_denial},
+        outcome::{charge_of, ending_of, never_began},
+        quota_hints,
         refusal::KeyTaken,
-        verdict::{Fault, Verdict},
+        verdict::{Ended, Fault, Verdict},
     },
     names::caller_of,
     observe::calls::{Observer, Refused},
     options::Options,
-    pipeline::start_entry::{Labels, start_of},
+    pipeline::{
+        idempotency,
+        start_entry::{Labels, start_of},
+    },
 };
 
 use governance::{

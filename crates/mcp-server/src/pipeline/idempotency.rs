@@ -1,16 +1,11 @@
 //! Calls that are sent again under the same idempotency key: done once, and answered as before.
 
-use crate::invocation::failure::KeyFate;
-use crate::invocation::refusal::BadKey;
-use crate::invocation::refusal::KeyTaken;
-use crate::invocation::refusal::MAX_KEY_CHARS;
-use crate::invocation::refusal::TakenBy;
 use crate::{
     clock::rfc3339_millis,
     invocation::{
         Invoked,
-        failure::InvocationError,
-        refusal::{Unconfirmed, WhyUnconfirmed},
+        failure::{InvocationError, KeyFate},
+        refusal::{BadKey, KeyTaken, MAX_KEY_CHARS, TakenBy, Unconfirmed, WhyUnconfirmed},
     },
 };
 use adapter_tools::{Failure, ToolError};

@@ -1,9 +1,5 @@
 //! The layer that puts the beginning and the end of calls on record.
 
-use crate::invocation::outcome::charge_of;
-use crate::invocation::outcome::recorded_result;
-use crate::pipeline::start_entry::Labels;
-use crate::pipeline::start_entry::start_of;
 use crate::{
     clock::Clock,
     input::rounds::recorded_needs,
@@ -11,10 +7,14 @@ use crate::{
         Invocation, Invoked,
         call_report::{CallReport, when_over},
         failure::InvocationError,
-        outcome::never_began,
+        outcome::{charge_of, never_began, recorded_result},
         refusal::KeyTaken,
     },
-    pipeline::{governed::Admitted, idempotency::KeyEnd},
+    pipeline::{
+        governed::Admitted,
+        idempotency::KeyEnd,
+        start_entry::{Labels, start_of},
+    },
 };
 use governance::{Micros, ReservationName};
 use ledger::{

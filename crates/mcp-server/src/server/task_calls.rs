@@ -1,8 +1,7 @@
 //! Calls that are tasks, or may become some.
 
-use crate::input::rounds;
 use crate::{
-    input::rounds::{Repeated, declared, sealed},
+    input::rounds::{self, Repeated, declared, sealed},
     invocation::{
         Invocation, Invoked,
         answer::{ErrorStyle, tool_result},
@@ -10,10 +9,7 @@ use crate::{
     names::{caller_of, tool_capability},
     offer::Offer,
     pipeline::start_entry::{Labels, start_of},
-    server::Server,
-};
-use crate::{
-    server::task_methods::tasks_missing,
+    server::{Server, task_methods::tasks_missing},
     tasks::{
         registry::Tasks,
         run::{Outcome, Run, Wanted},

@@ -1,18 +1,16 @@
 //! Methods by which clients follow, answer and cancel their tasks.
 
-use crate::input::rounds;
-use crate::tasks::convert;
-use crate::tasks::found::Found;
-use crate::tasks::found::found_in_store;
-use crate::tasks::{
-    registry::Tasks,
-    running::{AnswersTooLarge, RunningTask, Stop},
-};
 use crate::{
-    input::rounds::ask_all,
+    input::rounds::{self, ask_all},
     names::caller_of,
     pipeline::start_entry::arguments_digest,
     server::{Server, cursor},
+    tasks::{
+        convert,
+        found::{Found, found_in_store},
+        registry::Tasks,
+        running::{AnswersTooLarge, RunningTask, Stop},
+    },
 };
 use futures_util::future::{Either, select};
 use governance::QuotaStore;

@@ -1,7 +1,6 @@
 //! Tasks that clients ask for: carried on here, carried on elsewhere, or over.
 
-use crate::tasks::convert;
-use crate::tasks::{registry::Tasks, run::CANCELLED, running::RunningTask};
+use crate::tasks::{convert, registry::Tasks, run::CANCELLED, running::RunningTask};
 use futures_util::future::{Either, select};
 use jsonrpc_core::ErrorCode;
 use mcp_protocol::model::Task;

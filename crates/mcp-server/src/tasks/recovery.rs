@@ -1,16 +1,16 @@
 //! Recovery of tasks of dead processes, and the leases of those that run here.
 
-use crate::tasks::stored_call;
-use crate::tasks::{
-    registry::Tasks,
-    run::Run,
-    running::{RunningTask, Stop},
-};
 use crate::{
     Invocations,
     invocation::answer::AnswerOptions,
     names::{caller_of, tool_capability},
     offer::Offer,
+    tasks::{
+        registry::Tasks,
+        run::Run,
+        running::{RunningTask, Stop},
+        stored_call,
+    },
 };
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt, future::select, stream};

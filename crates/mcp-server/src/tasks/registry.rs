@@ -1,10 +1,12 @@
 //! The tasks of one server: made, kept, ended and forgotten.
 
-use crate::clock::Clock;
-use crate::tasks::convert;
-use crate::tasks::{
-    runner::{RunHere, TaskRunner},
-    running::{AnswersTooLarge, Responses, RunningTask, Stop, Visible},
+use crate::{
+    clock::Clock,
+    tasks::{
+        convert,
+        runner::{RunHere, TaskRunner},
+        running::{AnswersTooLarge, Responses, RunningTask, Stop, Visible},
+    },
 };
 use jsonrpc_core::ErrorCode;
 use mcp_protocol::model::{InputRequest, TaskState};

@@ -1,29 +1,25 @@
 //! A call that is a task or may become one, from its beginning to its end.
 
-use crate::input::rounds;
-use crate::pipeline::confirmed::state;
-use crate::tasks::convert;
-use crate::tasks::runner::NoEnd;
-use crate::tasks::stored_call;
 use crate::{
     Invocations,
-    input::rounds::{MAX_ROUNDS, asks_for_ever},
+    input::rounds::{self, MAX_ROUNDS, asks_for_ever},
     invocation::{
         Invocation, Invoked,
         answer::{AnswerOptions, tool_result},
         call_report::CallReport,
         failure::InvocationError,
+        handover::Handover,
     },
     names::tool_capability,
     offer::Offer,
-};
-use crate::{
-    invocation::handover::Handover,
+    pipeline::confirmed::state,
     tasks::{
+        convert,
         registry::{NotCreated, Tasks},
-        runner::{CallEnd, TaskCall},
+        runner::{CallEnd, NoEnd, TaskCall},
         running::{RunningTask, Stop, Visible},
         status::StatusMessages,
+        stored_call,
     },
 };
 use adapter_tools::{Answers, ToolError};

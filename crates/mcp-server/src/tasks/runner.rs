@@ -1,7 +1,6 @@
 //! The seam for engines that carry the calls of tasks out elsewhere or later.
 
-use crate::invocation::handover::Handover;
-use crate::invocation::{Invoked, failure::InvocationError};
+use crate::invocation::{Invoked, failure::InvocationError, handover::Handover};
 use futures_util::future::BoxFuture;
 use mcp_service::Principal;
 use std::{

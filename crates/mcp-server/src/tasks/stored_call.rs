@@ -1,7 +1,6 @@
 //! The stored form of a call, from which it can be begun again.
 
-use crate::input::rounds;
-use crate::tasks::convert;
+use crate::{input::rounds, tasks::convert};
 use adapter_tools::{Answers, Tool};
 use jsonrpc_core::{ErrorCode, Id, RawJson};
 use mcp_protocol::{

@@ -1,9 +1,9 @@
 //! Names and attributes of spans.
 
-use crate::trace::tracer::beginning;
 use crate::{
     invocation::{Invocation, Target},
     offer::Offer,
+    trace::tracer::beginning,
 };
 use mcp_protocol::{Method, model::ClientRequest};
 use mcp_service::{RequestCx, TransportKind};

@@ -1,14 +1,18 @@
 //! The span of a tool that runs.
 
-use crate::invocation::outcome::charge_of;
-use crate::invocation::{
-    Invocation, Invoked, call_report::CallReport, failure::InvocationError, handover::Handover,
-    outcome::recorded_result,
-};
-use crate::trace::{
-    attributes,
-    client_spans::ClientSpans,
-    tracer::{RequestSpan, Tracer, cut, dollars, place_of},
+use crate::{
+    invocation::{
+        Invocation, Invoked,
+        call_report::CallReport,
+        failure::InvocationError,
+        handover::Handover,
+        outcome::{charge_of, recorded_result},
+    },
+    trace::{
+        attributes,
+        client_spans::ClientSpans,
+        tracer::{RequestSpan, Tracer, cut, dollars, place_of},
+    },
 };
 use adapter_tools::ToolCx;
 use governance::Micros;
