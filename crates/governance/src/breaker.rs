@@ -17,29 +17,29 @@ use std::{
 /// The most tools whose failures are remembered at once.
 const MAX_TRACKED: usize = 10_000;
 
-/// How a call ended, as far as the health of what was called is concerned.
+/// End of a call, as far as it tells of the health of the tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ending {
-    /// It worked.
+    /// The call succeeded.
     Succeeded,
-    /// It did not, and what was called is to blame.
+    /// The tool failed.
     Failed,
-    /// What was called never ran.
+    /// The tool never ran.
     NotRun,
-    /// Nobody waited for the end.
+    /// The caller gave up before the end.
     GivenUp,
 }
 
-/// How the breaker of one capability stands.
+/// State of the breaker of one capability.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakerState {
-    /// Of which, as `kind/name`.
+    /// Capability, as `kind/name`.
     pub capability: String,
-    /// How it stands.
+    /// Phase of the breaker.
     pub phase: BreakerPhase,
 }
 
-/// How a breaker stands. One that has not seen a failure since the last success is closed.
+/// Phase of a breaker. One without a failure since the last success is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BreakerPhase {
     /// Calls are let through.
@@ -47,14 +47,14 @@ pub enum BreakerPhase {
         /// The failures since the last success.
         failures: u32,
     },
-    /// None is.
+    /// Calls are refused.
     Open {
-        /// For how long.
+        /// Time until the next call may try.
         rest: Duration,
     },
-    /// One is, to try.
+    /// One call is let through, to try.
     HalfOpen {
-        /// Whether that one is on its way.
+        /// Set while that call runs.
         trying: bool,
     },
 }
@@ -74,7 +74,7 @@ enum State {
     Trying,
 }
 
-/// Leave to call; to be given back with [`Breakers::end`], whatever happens.
+/// A pass for one call, to be given back with [`Breakers::end`] however the call ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
     /// The breaker is off.

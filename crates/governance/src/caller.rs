@@ -1,8 +1,8 @@
-//! Who asks.
+//! Identity of a caller.
 
 use std::sync::Arc;
 
-/// Who asks: a name, and the roles that whoever authenticated it vouches for.
+/// A caller: a name, and the roles that the authentication vouches for.
 ///
 /// Rules belong to the name; see [`Rules`](crate::Rules) for what roles add to them, wherever they
 /// come from. What is counted belongs to the name alone. A name by itself has no such roles.

@@ -26,9 +26,9 @@ const FEW: usize = 16;
 /// The rules for a caller.
 #[derive(Debug)]
 pub(crate) enum RulesFor<'a> {
-    /// Those of its name.
+    /// Rules of its name alone.
     OfName(&'a PreparedRules),
-    /// With roles that it brings along.
+    /// Rules of its name with those of the roles that it brings along.
     Combined(Arc<PreparedRules>),
 }
 
@@ -43,10 +43,10 @@ impl Deref for RulesFor<'_> {
     }
 }
 
-/// By the number of the rules, and those of the roles in order.
+/// Prepared rules, by the number of the rules and the sorted numbers of the roles.
 type Table = HashMap<Arc<[u32]>, Arc<PreparedRules>>;
 
-/// Combinations of rules and roles. Read without a lock; whoever adds one copies the table.
+/// Combinations of rules and roles. Read without a lock; adding one copies the table.
 #[derive(Debug)]
 pub(crate) struct Combinations {
     prepared: ArcSwap<Table>,

@@ -45,12 +45,12 @@ impl PreparedCondition {
         })
     }
 
-    /// Whether it is about `capability`.
+    /// Tests if it is about `capability`.
     pub(crate) fn applies_to(&self, capability: &str) -> bool {
         self.capability.matches(capability)
     }
 
-    /// Whether its effect takes place. What it cannot say is held against the caller.
+    /// Tests if its effect takes place. What it cannot say is held against the caller.
     pub(crate) fn takes_effect(&self, says: Says) -> bool {
         match self.spec.effect {
             Effect::Deny | Effect::Confirm => says != Says::Bool(false),
@@ -58,7 +58,7 @@ impl PreparedCondition {
         }
     }
 
-    /// Its value, with `None` for arguments that cannot be read.
+    /// Evaluates it, with `None` for arguments that cannot be read.
     pub(crate) fn says(&self, variables: Option<&Variables>) -> Says {
         match variables.map(|variables| self.expression.evaluate(variables)) {
             Some(Some(truth)) => Says::Bool(truth),
@@ -67,7 +67,7 @@ impl PreparedCondition {
         }
     }
 
-    /// What it says, in words.
+    /// Words for its value.
     pub(crate) fn words(&self, says: Says) -> String {
         let says = match says {
             Says::Bool(true) => "is true",

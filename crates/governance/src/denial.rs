@@ -3,18 +3,18 @@
 use crate::money::Micros;
 use std::{fmt, time::Duration};
 
-/// Why something was refused.
+/// Reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// It does not exist for this principal, and must be reported as if it did not exist at all.
+    /// The capability does not exist for this principal, and must be reported as if it did not exist at all.
     NotVisible,
-    /// It exists, but not for this principal to use.
+    /// The capability exists, but not for this principal to use.
     Permission,
-    /// It is held back from everybody, because what governs it cannot be used.
+    /// The capability is held back from every principal, because its rules cannot be used.
     Held,
     /// The month's budget is spent.
     Budget,
-    /// One call is expected to cost more than any may.
+    /// The call is expected to cost more than one call may.
     CostPerCall,
     /// Too many in the last minute.
     RateMinute,
@@ -22,63 +22,63 @@ pub enum Reason {
     RateDay,
     /// Too soon after the last one.
     Cooldown,
-    /// Not at this hour or on this day.
+    /// The capability may not be used at this hour or on this day.
     TimeWindow,
-    /// As many as may be are running already.
+    /// As many calls as may be are running already.
     Concurrency,
-    /// It has to be confirmed, which it has not been.
+    /// The call has to be confirmed, and has not been.
     Confirmation,
-    /// It failed too often of late and is resting.
+    /// The tool failed too often of late and is resting.
     CircuitOpen,
     /// The call cannot be recorded, so it may not happen.
     LedgerUnavailable,
     /// Use cannot be counted, so there may be none.
     StoreUnavailable,
-    /// As many principals are counted as fit, and this one is not among them.
+    /// The table of counted principals is full, and this one is not in it.
     Crowd,
 }
 
 /// A refusal, with what the refused can do about it. Nothing was used up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// Why.
+    /// Reason.
     pub reason: Reason,
-    /// How long until the same call will be admitted if nothing else is called meanwhile; `None`
+    /// Time until the same call will be admitted if nothing else is called meanwhile; `None`
     /// when waiting alone does not help or nobody knows.
     pub retry_after: Option<Duration>,
     /// The name of the condition that refused, where one did.
     pub condition: Option<Box<str>>,
-    /// What is left, where limits were looked at. Boxed, so that the common outcome stays small.
+    /// Rest of the limits, where they were looked at. Boxed, so that the common outcome stays small.
     pub remaining: Box<Remaining>,
 }
 
-/// What a principal has left. `None` means that there is no such limit.
+/// Rest of a principal's limits. `None` means that there is no such limit.
 ///
 /// Where both the principal and the capability have a limit, the one with less left is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remaining {
-    /// What may still be spent this month, running calls counted at what is held for them.
+    /// Rest of the month's budget, running calls counted at what is held for them.
     pub budget: Option<Micros>,
     /// Of which amount.
     pub budget_limit: Option<Micros>,
-    /// Until the budget starts over.
+    /// Time until the budget starts over.
     pub budget_resets: Option<Duration>,
-    /// What is held for the call until its cost is known: its estimate, or what the principal's
+    /// Amount held for the call until its cost is known: its estimate, or what the principal's
     /// dearest call of the tool has cost this month if that is more.
     pub held: Option<Micros>,
     /// Calls left in the current minute.
     pub minute: Option<u32>,
     /// Of how many.
     pub minute_limit: Option<u32>,
-    /// Until all of them are back.
+    /// Time until all of them are back.
     pub minute_resets: Option<Duration>,
     /// Calls left in the current 24 hours.
     pub day: Option<u32>,
     /// Of how many.
     pub day_limit: Option<u32>,
-    /// Until all of them are back.
+    /// Time until all of them are back.
     pub day_resets: Option<Duration>,
-    /// Until the capability has cooled down; zero when it has.
+    /// Time until the capability has cooled down; zero when it has.
     pub cooldown: Option<Duration>,
     /// Calls that may begin beside those that are running.
     pub running: Option<u32>,
@@ -106,7 +106,7 @@ impl Reason {
         Self::Crowd,
     ];
 
-    /// Its name in error data, logs and the ledger. `not_visible` must never reach a client.
+    /// Name in error data, logs and the ledger. `not_visible` must never reach a client.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -147,7 +147,7 @@ impl Denial {
         }
     }
 
-    /// What the condition called `name` refuses.
+    /// A refusal by the condition called `name`.
     #[must_use]
     pub fn by_condition(name: &str) -> Self {
         Self {
@@ -165,7 +165,7 @@ impl Denial {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing a rule or the call.
+    /// Tests if the same call may succeed later without a change of the rules or of the call.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self.reason {

@@ -12,16 +12,16 @@ pub enum PolicyError {
     /// A pattern.
     #[error("a pattern of {rules} cannot be used")]
     Pattern {
-        /// Where it is.
+        /// Rules with the mistake.
         rules: RulesOf,
-        /// What is wrong with it.
+        /// Mistake.
         #[source]
         source: PatternError,
     },
-    /// A role that nothing is said of.
+    /// A role that is not defined.
     #[error("{rules} have the role {role:?}, which is not defined")]
     UnknownRole {
-        /// Who has it.
+        /// Rules that name the role.
         rules: RulesOf,
         /// The role.
         role: String,
@@ -29,64 +29,64 @@ pub enum PolicyError {
     /// A condition.
     #[error("the condition {name:?} of {rules} cannot be used")]
     Condition {
-        /// Where it is.
+        /// Rules with the mistake.
         rules: RulesOf,
-        /// What it is called.
+        /// Name of the condition.
         name: String,
-        /// What is wrong with it.
+        /// Mistake.
         #[source]
         source: ConditionError,
     },
 }
 
-/// Which rules of a policy.
+/// Rules of a policy, by their owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RulesOf {
-    /// Those for everybody who has none.
+    /// Rules for principals without rules of their own.
     Default,
-    /// Those of a principal.
+    /// Rules of a principal.
     Principal(String),
-    /// Those of a role.
+    /// Rules of a role.
     Role(String),
 }
 
-/// Why a condition cannot be used.
+/// Mistake in a condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConditionError {
-    /// It has no name to be called by.
+    /// The name is empty.
     #[error("it has no name")]
     Name,
-    /// Its pattern of capabilities is empty.
+    /// The pattern of capabilities is empty.
     #[error("its pattern of capabilities is empty")]
     Pattern,
-    /// Its expression.
+    /// The expression cannot be used.
     #[error("its expression cannot be used")]
     Expression(#[from] ExpressionError),
 }
 
-/// Why an expression cannot be used.
+/// Mistake in an expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExpressionError {
-    /// It is not CEL.
+    /// The text is not CEL.
     #[error("line {line}, column {column}: {message}")]
     Syntax {
         /// The line, from 1.
         line: usize,
         /// The column, from 1.
         column: usize,
-        /// What the parser says.
+        /// Message of the parser.
         message: String,
     },
-    /// It is too long.
+    /// The expression is too long.
     #[error("it has more than {MAX_EXPRESSION_BYTES} bytes")]
     TooLong,
-    /// Its parts are too deep inside of one another.
+    /// The parts are too deep inside of one another.
     #[error("its parts are too deep inside of one another")]
     TooDeep,
-    /// A variable that there is not.
+    /// An unknown variable.
     #[error("there is no variable {0:?}; there are `args`, `principal`, `roles` and `capability`")]
     UnknownVariable(String),
-    /// A function that there is not.
+    /// An unknown function.
     #[error("there is no function {0:?}")]
     UnknownFunction(String),
     /// A loop (`all`, `exists`, `filter`) inside of another: the time it takes could grow with the
@@ -96,10 +96,10 @@ pub enum ExpressionError {
     /// `map`, which makes values that can be larger than what a caller has sent.
     #[error("`map` could take too much room; use `all`, `exists` or `filter`")]
     Map,
-    /// It never is a condition.
+    /// The expression can be neither true nor false.
     #[error("it is neither true nor false, whatever a call is like; compare it with something")]
     NotBoolean,
-    /// It makes values of a kind that nobody has declared.
+    /// The expression makes values of a type that is not declared.
     #[error("there are no types with fields here")]
     Message,
     /// This build has no CEL.

@@ -1,5 +1,4 @@
-//! Every check of a call, with its outcome and the rule that decided: what an operator asks when
-//! somebody asks why.
+//! Every check of a call, with its outcome and the rule that decided.
 
 use crate::{
     ask::Ask,
@@ -16,49 +15,49 @@ use std::{convert::Infallible, fmt, time::Duration};
 /// A check of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What is checked.
+    /// Check.
     pub check: Check,
-    /// With which outcome.
+    /// Outcome of the check.
     pub outcome: StepOutcome,
-    /// What decided, in words.
+    /// Rule that decided, in words.
     pub rule: String,
 }
 
-/// What is checked, in this order.
+/// Checks of a call, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Check {
-    /// Whether it exists for the principal.
+    /// Visibility for the principal.
     Visible,
-    /// Whether patterns permit it.
+    /// Permission by patterns.
     Permitted,
-    /// Whether it is held back from everybody.
+    /// Capability held back from every principal.
     Held,
-    /// What a condition says; once for each that is about it.
+    /// Condition; once for each that is about the capability.
     Condition,
-    /// Whether one call may cost as much.
+    /// Cost of one call.
     CostPerCall,
-    /// Whether it may be used at this time.
+    /// Hours of the day.
     TimeWindow,
-    /// Who has to confirm it.
+    /// Confirmation.
     Confirmation,
-    /// Whether it rests after failures.
+    /// Breaker, which rests after failures.
     Breaker,
-    /// Whether the month's budget covers it.
+    /// Budget of the month.
     Budget,
-    /// Whether there is room in the current minute.
+    /// Rate of the last 60 seconds.
     RateMinute,
-    /// Whether there is room in the current 24 hours.
+    /// Rate of the last 24 hours.
     RateDay,
-    /// Whether it has cooled down.
+    /// Cooldown.
     Cooldown,
-    /// Whether there is room beside the calls that run.
+    /// Number of running calls.
     Concurrency,
 }
 
-/// What a check leads to.
+/// Outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StepOutcome {
-    /// Nothing stands in the way.
+    /// The check passed.
     Passed,
     /// The call is to be confirmed.
     Confirm(Confirmation),
@@ -66,7 +65,7 @@ pub enum StepOutcome {
     Refused(Reason),
 }
 
-/// What would become of a call. Nothing has been counted for it.
+/// Forecast for a call, for which nothing has been counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// The version of the policy that is explained.
@@ -74,12 +73,12 @@ pub struct Explanation {
     /// Every check, in order. Those after the first refusal are there too, to say what else would
     /// stand in the way.
     pub steps: Vec<Step>,
-    /// What the principal has left of the limits on this call.
+    /// Rest of the principal's limits on this call.
     pub remaining: Remaining,
 }
 
 impl Explanation {
-    /// Why the call would be refused, whether or not somebody confirms it.
+    /// Reason for which the call would be refused, confirmed or not.
     #[must_use]
     pub fn reason(&self) -> Option<Reason> {
         self.steps.iter().find_map(|step| match step.outcome {
@@ -88,7 +87,7 @@ impl Explanation {
         })
     }
 
-    /// Who would have to confirm the call.
+    /// Confirmation that the call would need.
     #[must_use]
     pub fn confirmation(&self) -> Option<Confirmation> {
         let asked = self.steps.iter().filter_map(|step| match step.outcome {
@@ -100,7 +99,7 @@ impl Explanation {
 }
 
 impl Check {
-    /// Its name.
+    /// Name of the check.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -314,7 +313,7 @@ pub(crate) fn breaker_step(phase: BreakerPhase) -> Step {
     Step::new(Check::Breaker, refused, rule)
 }
 
-/// What counters say, where there are limits.
+/// Adds the checks of counters, where there are limits.
 pub(crate) fn quota_steps(charges: &Charges<'_>, left: &Remaining, steps: &mut Vec<Step>) {
     let what = match charges.kind {
         Kind::Tool => "calls",

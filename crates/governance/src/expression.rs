@@ -11,14 +11,14 @@ use cel::{
     parser::{ParseError, PrattParser},
 };
 
-/// How deep parts of an expression may be inside of one another, before the parser sees it.
+/// Depth of brackets that the parser is given at most.
 const MAX_BRACKETS: usize = 16;
 
-/// How deep parts of an expression may be inside of one another, in the parser's view, for which
+/// Depth of the parts of an expression at most, in the parser's view, for which
 /// `a && b && c` is two levels.
 const MAX_DEPTH: usize = 64;
 
-/// How deep the parser goes; brackets are bounded before.
+/// Recursion of the parser; brackets are bounded before.
 const MAX_RECURSION: u16 = 48;
 
 /// The most parts of an expression: names, numbers, operators.
@@ -102,7 +102,7 @@ impl Expression {
     }
 }
 
-/// Whether it can be true or false, as far as can be told without a call: what arguments hold is not
+/// Tests if it can be true or false, as far as can be told without a call: what arguments hold is not
 /// known. Bounded, since what [`Walk`] lets through is.
 fn may_be_boolean(part: &IdedExpr) -> bool {
     match &part.expr {
@@ -143,7 +143,7 @@ fn syntax_error(error: &ParseError) -> ExpressionError {
     }
 }
 
-/// How deep brackets are nested, and how many choices (`? :`) follow each other; those in quotes
+/// Depth of brackets, with the number of choices (`? :`) that follow each other; those in quotes
 /// count too, so that nothing has to be known of quotes.
 fn brackets(text: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);

@@ -370,7 +370,7 @@ impl PolicyFile {
         partial.unwrap_or_default().over(self.default_quota)
     }
 
-    /// What the client called `name` sees and may use, as the file alone says it.
+    /// Lists of the client called `name`, as the file alone says them.
     #[must_use]
     pub fn access_of(&self, name: &str) -> Access {
         let client = self.clients.get(name);

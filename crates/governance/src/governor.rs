@@ -31,7 +31,7 @@ pub struct Governor<Q> {
 ///
 /// Only [`Governor::admit`] makes one. Say what the call really cost with [`Permit::settle`], or take
 /// all of it back with [`Permit::release`] if it is refused after all; a permit dropped without
-/// either has cost its estimate, because nobody knows how far the call got.
+/// either has cost its estimate, because the call may have run.
 #[derive(Debug)]
 #[must_use = "a permit that is not used has still been charged for"]
 pub struct Permit<Q: QuotaStore> {
@@ -47,7 +47,7 @@ pub struct Permit<Q: QuotaStore> {
     max_cost: Option<Micros>,
 }
 
-/// Leave of a breaker, given back when it is dropped.
+/// A slot granted by a circuit breaker, released on drop.
 #[derive(Debug)]
 struct PassedBreaker {
     breakers: Arc<Breakers>,
@@ -72,12 +72,12 @@ impl Drop for PassedBreaker {
     }
 }
 
-/// What a call has cost in the end.
+/// Final cost of a call, and the rest of the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settlement {
     /// The final cost.
     pub cost: Micros,
-    /// What was left when the call was admitted, corrected by its final cost.
+    /// Rest when the call was admitted, corrected by its final cost.
     pub remaining: Remaining,
 }
 
@@ -111,7 +111,7 @@ impl<Q: QuotaStore> Governor<Q> {
         &self.quota
     }
 
-    /// Whether `capability` exists for `caller`.
+    /// Tests if `capability` exists for `caller`.
     #[must_use]
     pub fn visible<'c>(&self, caller: impl Into<Caller<'c>>, capability: &str) -> bool {
         self.policy.load().visible(caller, capability)
@@ -124,8 +124,8 @@ impl<Q: QuotaStore> Governor<Q> {
         (policy.version(), policy.view_of(caller))
     }
 
-    /// What was seen of roles that callers bring along and the policy does not know: they say
-    /// nothing, and whoever has misspelt one finds it here.
+    /// Roles that callers brought along and the policy does not know. They count for nothing; an
+    /// operator who has misspelt one finds it here.
     #[must_use]
     pub fn unknown_roles(&self) -> UnknownRoles {
         self.unknown_roles.seen(&self.policy.load())
@@ -148,7 +148,7 @@ impl<Q: QuotaStore> Governor<Q> {
         self.permit(&policy, verdict, breaker, reserved)
     }
 
-    /// What can be refused without counting.
+    /// Checks what can be refused without counting.
     fn check<'a>(
         &self,
         policy: &'a Policy,
@@ -204,14 +204,14 @@ impl<Q: QuotaStore> Governor<Q> {
         })
     }
 
-    /// How every breaker stands that has seen a failure since the last success, in order of their
+    /// States of the breakers that have seen a failure since the last success, in order of their
     /// names.
     #[must_use]
     pub fn breaker_states(&self, now: Timestamp) -> Vec<BreakerState> {
         self.breakers.states(now)
     }
 
-    /// What would become of a call, and by which rules. Nothing is counted for it.
+    /// Explains what would become of a call, and by which rules. Nothing is counted for it.
     ///
     /// # Errors
     ///
@@ -232,7 +232,7 @@ impl<Q: QuotaStore> Governor<Q> {
         (steps, verdict)
     }
 
-    /// What `caller` has left of its own limits on tools or resources, whichever `kind` says.
+    /// Rest of the limits of `caller` on tools or resources, as `kind` says.
     ///
     /// # Errors
     ///
@@ -254,7 +254,7 @@ impl<Q: QuotaStore> Governor<Q> {
         self.quota.remaining(policy.charges_of(ask)).await
     }
 
-    /// What every known principal has used, in order of their names.
+    /// Use of every known principal, in order of their names.
     ///
     /// # Errors
     ///
@@ -304,7 +304,7 @@ fn explanation(
 }
 
 impl<Q: QuotaStore> Permit<Q> {
-    /// Names what is reserved to a record of calls that can settle it; `None` where none can.
+    /// Name of the reservation for a record of calls that can settle it; `None` where none can.
     #[must_use]
     pub fn name(&self) -> Option<ReservationName> {
         self.quota.name(self.reservation.as_ref()?)
@@ -318,7 +318,7 @@ impl<Q: QuotaStore> Permit<Q> {
         self.settled(actual, ending, now)
     }
 
-    /// As [`Permit::settle`], where the name of what is reserved was handed to the record of the
+    /// Settles as [`Permit::settle`], where the name of what is reserved was handed to the record of the
     /// call's end together with `actual`.
     pub fn settle_on_record(
         mut self,
@@ -342,14 +342,14 @@ impl<Q: QuotaStore> Permit<Q> {
         }
     }
 
-    /// The call never ran, because its arguments were wrong: it costs nothing, and still counts as
-    /// a call.
+    /// Settles a call that never ran, because its arguments were wrong: it costs nothing, and still
+    /// counts as a call.
     pub fn settle_at_zero(self) -> Settlement {
         self.settle(Micros::ZERO, Ending::NotRun, Timestamp(0))
     }
 
-    /// The call was refused after all, for want of a confirmation or of a record: nothing has been
-    /// used up, rates included.
+    /// Takes back a call that was refused after all, for want of a confirmation or of a record:
+    /// nothing has been used up, rates included.
     pub fn release(mut self) {
         if let Some(reservation) = self.reservation.take() {
             self.quota.release(reservation);
@@ -359,45 +359,44 @@ impl<Q: QuotaStore> Permit<Q> {
         }
     }
 
-    /// Who has to confirm the call before it may begin. A permit alone does not tell that anybody
-    /// has.
+    /// Confirmation that the call needs before it may begin. A permit is no proof of one.
     #[must_use]
     pub fn confirmation(&self) -> Option<Confirmation> {
         self.confirmation
     }
 
-    /// By which rule it has to be confirmed, in words.
+    /// Rule by which the call has to be confirmed, in words.
     #[must_use]
     pub fn confirmation_rule(&self) -> Option<&str> {
         self.confirmation_rule.as_deref()
     }
 
-    /// What the call does, by the policy that admitted it.
+    /// Risk of the call, by the policy that admitted it.
     #[must_use]
     pub fn risk(&self) -> Risk {
         self.risk
     }
 
-    /// Whether the call must be on record, and safe from a crash, before it begins, because it
+    /// Tests if the call must be on record, and safe from a crash, before it begins, because it
     /// changes something.
     #[must_use]
     pub fn durable_start(&self) -> bool {
         self.risk.is_mutating()
     }
 
-    /// What has been reserved for the call: its estimate.
+    /// Amount reserved for the call: its estimate.
     #[must_use]
     pub fn reserved(&self) -> Micros {
         self.reserved
     }
 
-    /// What one call may be expected to cost, if that is limited; it may cost more all the same.
+    /// Limit on the expected cost of one call, if there is one; it may cost more all the same.
     #[must_use]
     pub fn max_cost(&self) -> Option<Micros> {
         self.max_cost
     }
 
-    /// What was left just after the call was admitted.
+    /// Rest of the limits just after the call was admitted.
     #[must_use]
     pub fn remaining(&self) -> Remaining {
         self.remaining

@@ -1,4 +1,4 @@
-//! Who may do what, how often, and at what cost.
+//! Governance: who may do what, how often, and at what cost.
 //!
 //! Deciding is pure: [`Policy`] is a function of its arguments and of nothing else. Counting is a
 //! [`QuotaStore`]'s. [`Governor`] joins the two and yields a [`Permit`], the proof that a call was
@@ -20,18 +20,21 @@
 //! 5. Whether the tool rests because it failed ([`BreakerSpec`]).
 //! 6. Budget, rates, cooldown and running calls, counted together or not at all.
 //!
-//! Whether somebody has to confirm the call is no refusal here: the [`Permit`] says so
-//! ([`Permit::confirmation`]), and whoever holds it lets nothing begin until somebody has, or takes
+//! A call that has to be confirmed is not refused here: the [`Permit`] says so
+//! ([`Permit::confirmation`]), and the embedder begins nothing until it is confirmed, or takes
 //! everything back with [`Permit::release`]. [`Governor::explain`] says what would become of a call
 //! and which rule decides.
 //!
-//! What a policy says is what it is called: [`Policy::version`] is a digest.
+//! [`Policy::version`] is a digest of what the policy says.
 //!
-//! Whoever authenticates a caller may vouch for roles of it ([`Caller`]): they count as if the policy
-//! gave them to its name, for as long as it comes with them.
+//! The authentication may vouch for roles of a caller ([`Caller`]): they count as if the policy gave
+//! them to its name, for as long as the caller comes with them.
 //!
-//! Deliberately absent: who asks (a principal's name and roles are taken as they are), what a confirmation looks
-//! like, and breakers shared by several processes.
+//! Deliberately absent: authentication (a principal's name and roles are taken as they are), the form
+//! of a confirmation, and breakers shared by several processes.
+//!
+//! A policy is built from plain structs, or read from a file as it stands in the configuration of a
+//! server: see [`mod@file`].
 //!
 //! ```
 //! use governance::*;

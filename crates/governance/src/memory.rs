@@ -30,7 +30,7 @@ const SHARDS: usize = 16;
 /// cannot make every one of them search.
 const SWEEP_INTERVAL_MS: u64 = 1_000;
 
-/// When as many capabilities have a count of what is running, those are forgotten of which nothing is.
+/// Counts of running calls that are kept before those of idle capabilities are forgotten.
 const MAX_IDLE: usize = 1_024;
 
 type Shard = HashMap<Box<str>, Entry>;
@@ -50,10 +50,10 @@ pub struct MemoryQuota {
     strangers: AtomicUsize,
     max_strangers: usize,
     swept_ms: AtomicU64,
-    /// When a newcomer was refused last, and how many were.
+    /// Time of the last refusal of a newcomer, and their number.
     refused_ms: AtomicU64,
     refused: AtomicU64,
-    /// How many uses are running of each capability that limits them; of some, none any more. They
+    /// Running uses of each capability that limits them; of some, none any more. They
     /// become more only while this is locked, after a meter.
     running: Mutex<HashMap<Box<str>, Arc<AtomicU32>>>,
 }
@@ -67,17 +67,17 @@ struct Entry {
 /// Calls counted before this process began, as the ledger remembers them.
 #[derive(Clone, Copy, Debug)]
 pub struct Seed<'a> {
-    /// Who called.
+    /// Name of the principal.
     pub principal: &'a str,
-    /// What, as `kind/name`.
+    /// Capability, as `kind/name`.
     pub capability: &'a str,
-    /// Whether that is a tool or a resource.
+    /// Kind of use, which selects the limits that count.
     pub kind: Kind,
-    /// When the last of them began.
+    /// Start of the last of them.
     pub at: Timestamp,
-    /// How many.
+    /// Number of calls.
     pub calls: u32,
-    /// What they cost together.
+    /// Cost of all of them.
     pub cost: Micros,
 }
 
@@ -91,16 +91,16 @@ pub struct MemoryReservation {
     running: Option<Arc<AtomicU32>>,
 }
 
-/// How full the counters are.
+/// Use of the table of counted principals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crowd {
     /// Principals that are counted and that the policy did not name when they came.
     pub strangers: usize,
-    /// So many fit.
+    /// Number of such principals that fit.
     pub max_strangers: usize,
-    /// How often a newcomer was refused for want of room.
+    /// Newcomers refused for want of room.
     pub refused: u64,
-    /// When that was last; zero if never.
+    /// Time of the last such refusal; zero if there was none.
     pub refused_at: Timestamp,
 }
 
@@ -126,7 +126,7 @@ impl MemoryQuota {
         }
     }
 
-    /// How many principals are counted at present.
+    /// Number of principals that are counted at present.
     #[must_use]
     pub fn tracked_principals(&self) -> usize {
         let sizes = self.shards.iter().map(|shard| {
@@ -136,7 +136,7 @@ impl MemoryQuota {
         sizes.sum()
     }
 
-    /// How full it is.
+    /// Use of the table of principals.
     #[must_use]
     pub fn crowd(&self) -> Crowd {
         Crowd {

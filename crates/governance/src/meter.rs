@@ -1,4 +1,4 @@
-//! What is counted for one principal.
+//! Counters of one principal.
 
 use crate::{
     denial::{Denial, Reason, Remaining},
@@ -152,7 +152,7 @@ impl Rate {
     }
 }
 
-/// What is counted of one capability that has limits of its own.
+/// Counters of one capability that has limits of its own.
 #[derive(Debug, Default)]
 struct Own {
     rate: Rate,
@@ -182,7 +182,7 @@ struct Limited {
     day: bool,
 }
 
-/// What has been counted for one call, so that it can be corrected.
+/// Count of one call, kept to correct it.
 #[derive(Debug)]
 pub(crate) struct Counted {
     kind: Kind,
@@ -196,7 +196,7 @@ pub(crate) struct Counted {
     tool: Option<Arc<str>>,
 }
 
-/// All counters of one principal.
+/// Counters of one principal.
 #[derive(Debug)]
 pub(crate) struct Meter {
     /// The clock when it was last looked at.
@@ -630,7 +630,7 @@ fn cooldown_ms(charges: &Charges<'_>) -> Option<u64> {
     Some(u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX))
 }
 
-/// What a capability that has not been used has counted.
+/// Counters of a capability that has not been used.
 static NOTHING: Rate = Rate {
     minute: Window {
         buckets: VecDeque::new(),

@@ -76,7 +76,7 @@ impl PatternSet {
     }
 }
 
-/// Whether a pattern of a policy, in which `*` stands for any text, matches a name.
+/// Tests if a pattern of a policy, in which `*` stands for any text, matches a name.
 #[must_use]
 pub fn pattern_matches(pattern: &str, name: &str) -> bool {
     PatternSet::new([&pattern.to_owned()]).is_ok_and(|set| set.matches(name))

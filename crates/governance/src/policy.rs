@@ -20,46 +20,46 @@ use crate::{
 };
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
-/// The limits on one capability as a principal should be told of them. `None` means without limit.
+/// Limits on one capability, to be shown to a principal. `None` means without limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     /// The tighter of the principal's and the capability's limit per minute.
     pub max_calls_per_minute: Option<u32>,
     /// The tighter of the principal's and the capability's limit per day.
     pub max_calls_per_day: Option<u32>,
-    /// What one use is expected to cost.
+    /// Expected cost of one use.
     pub estimated_cost: Micros,
-    /// The most that one use may be expected to cost.
+    /// Limit on the expected cost of one use.
     pub max_cost_per_call: Option<Micros>,
-    /// Who has to confirm each use, whatever its arguments are.
+    /// Confirmation of each use, whatever its arguments are.
     pub confirmation: Option<Confirmation>,
-    /// What a use does.
+    /// Risk of a use.
     pub risk: Risk,
 }
 
-/// What a policy says to a call, before anything is counted.
+/// Decision of a policy on a call, before anything is counted.
 #[derive(Clone, Debug)]
 pub struct Verdict<'a> {
-    /// What it counts against.
+    /// Counters and limits of the call.
     pub charges: Charges<'a>,
-    /// Who has to confirm it.
+    /// Confirmation that the call needs.
     pub confirmation: Option<Confirmation>,
-    /// By which rule.
+    /// Rule that asks for the confirmation.
     pub rule: Option<ConfirmationRule>,
-    /// What it does.
+    /// Risk of the call.
     pub risk: Risk,
-    /// What one use may be expected to cost, if that is limited.
+    /// Limit on the expected cost of one use, if there is one.
     pub max_cost: Option<Micros>,
-    /// When what is called rests after failures.
+    /// Breaker of the capability.
     pub breaker: BreakerSpec,
 }
 
-/// By which rule a call has to be confirmed. If there are several that ask for the same, the first.
+/// Rule by which a call has to be confirmed: the first, if several ask for the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ConfirmationRule {
-    /// What is known of the capability.
+    /// The facts of the capability.
     Capability,
-    /// It moves money.
+    /// The risk `financial`.
     Financial,
     /// A pattern of the principal's rules.
     Pattern(Arc<str>),
@@ -78,7 +78,7 @@ pub struct SeedInterval {
     pub resolution: Duration,
 }
 
-/// Who may see and use what, how much of it, and at what price. Immutable and checked.
+/// A policy, checked and prepared: who may see and use what, how much of it, and at what price.
 #[derive(Debug)]
 pub struct Policy {
     version: u64,
@@ -89,7 +89,7 @@ pub struct Policy {
     pub(crate) combinations: Combinations,
     capabilities: HashMap<Box<str>, CapabilityFacts>,
     no_facts: CapabilityFacts,
-    /// As it was configured, to explain what it does.
+    /// The policy as it was configured, to explain what it does.
     pub(crate) spec: PolicySpec,
 }
 
@@ -155,13 +155,13 @@ impl Policy {
         self.version
     }
 
-    /// Where its months begin.
+    /// Calendar of its months.
     #[must_use]
     pub fn calendar(&self) -> &Calendar {
         &self.spec.calendar
     }
 
-    /// From when on uses may still count at `now`: for the month's budget, for rates, and for the
+    /// Earliest time from which uses may still count at `now`: for the month's budget, for rates, and for the
     /// longest cooldown there is.
     #[must_use]
     pub fn counts_since(&self, now: Timestamp) -> Timestamp {
@@ -201,26 +201,26 @@ impl Policy {
             .collect()
     }
 
-    /// What the lists of `caller` look like.
+    /// View of `caller`: what its lists look like.
     #[must_use]
     pub fn view_of<'c>(&self, caller: impl Into<Caller<'c>>) -> ViewId {
         self.rules_of(caller.into()).view
     }
 
-    /// Whether `capability` exists for `caller`.
+    /// Tests if `capability` exists for `caller`.
     #[must_use]
     pub fn visible<'c>(&self, caller: impl Into<Caller<'c>>, capability: &str) -> bool {
         self.rules_of(caller.into()).shows(capability)
     }
 
-    /// Whether `caller` may use `capability`. Only what is visible can be permitted.
+    /// Tests if `caller` may use `capability`. Only what is visible can be permitted.
     #[must_use]
     pub fn permitted<'c>(&self, caller: impl Into<Caller<'c>>, capability: &str) -> bool {
         let rules = self.rules_of(caller.into());
         rules.shows(capability) && rules.allows(capability)
     }
 
-    /// Why nobody may use `capability` at present, if that is so, in words for operators.
+    /// Reason for which `capability` is held back from every principal, in words for operators.
     #[must_use]
     pub fn held(&self, capability: &str) -> Option<&str> {
         self.facts(capability).held.as_deref()
@@ -242,14 +242,14 @@ impl Policy {
         }
     }
 
-    /// Whether each caller's uses of `capability` have counters of their own, besides those of its kind.
+    /// Tests if each caller's uses of `capability` have counters of their own, besides those of its kind.
     #[must_use]
     pub fn counts_alone(&self, capability: &str) -> bool {
         let facts = self.facts(capability);
         facts.effective_limits() != RateLimits::default() || facts.cooldown.is_some()
     }
 
-    /// What one use of `capability` is expected to cost.
+    /// Expected cost of one use of `capability`.
     #[must_use]
     pub fn estimate(&self, capability: &str, kind: Kind) -> Micros {
         self.estimate_by(self.facts(capability), kind)
@@ -262,11 +262,11 @@ impl Policy {
         })
     }
 
-    /// What `ask` would be charged and who has to confirm it, or why it is refused whatever has been
+    /// Decides what `ask` is charged and who has to confirm it, or why it is refused whatever has been
     /// used so far.
     ///
-    /// All that can be refused without counting is refused here, so that a stranger cannot use up
-    /// anybody's quota.
+    /// Everything that can be refused without counting is refused here, so that a stranger cannot use up
+    /// the quota of a client.
     ///
     /// # Errors
     ///
@@ -349,7 +349,7 @@ impl Policy {
         })
     }
 
-    /// What `ask` would be charged if it were permitted.
+    /// Charges of `ask` if it were permitted.
     pub(crate) fn charges_of<'a>(&'a self, ask: Ask<'a>) -> Charges<'a> {
         let rules = self.rules_of(ask.caller());
         self.charges(&rules, self.facts(ask.capability), ask)
@@ -408,7 +408,7 @@ impl Policy {
             .of(base, caller.roles, &self.roles, make, alike)
     }
 
-    /// Those of `roles` that the policy says nothing of.
+    /// Filters `roles` that the policy does not know.
     pub(crate) fn unknown_roles<'r>(
         &self,
         roles: &'r [Arc<str>],
@@ -463,7 +463,7 @@ fn conditions<T: Trace>(
     Ok(confirmed_by)
 }
 
-/// Who has to confirm a use whatever its arguments are, and by which rule: the strongest.
+/// Strongest confirmation that a use needs whatever its arguments are, with its rule.
 fn confirmation_of(
     rules: &PreparedRules,
     facts: &CapabilityFacts,

@@ -37,12 +37,12 @@ pub(crate) struct PreparedRules {
     reads: RateLimits,
     max_running: Option<u32>,
     pub(crate) view: ViewId,
-    /// Which rules of the policy these are; with roles that somebody has brought along, which they
-    /// were without.
+    /// Number of these rules in the policy; with roles that a caller has brought along, that of the
+    /// rules without them.
     pub(crate) number: u32,
 }
 
-/// What is prepared of roles: once, whoever has them.
+/// Roles, prepared once for all principals that have them.
 #[derive(Debug)]
 pub(crate) struct PreparedRoles {
     by_name: HashMap<Box<str>, PreparedRole>,
@@ -178,7 +178,7 @@ impl PreparedRoles {
     }
 }
 
-/// One list of patterns: somebody's own, and those of roles.
+/// One list of patterns: those of a principal, and those of its roles.
 fn all<'a>(
     own: &'a [String],
     roles: &'a [&'a RoleRules],
@@ -211,7 +211,7 @@ fn prepare(
     conditions.iter().map(prepare).collect()
 }
 
-/// What remains of limits once all have been asked that may set one.
+/// Limits put together from those of a principal, its roles and the default.
 struct Limits {
     quota: Quota,
     reads: RateLimits,
@@ -298,7 +298,7 @@ impl PreparedRules {
             .map(|(text, _)| text)
     }
 
-    /// What lists tell of belongs to it: limits, and what has to be confirmed.
+    /// Tests if lists look the same under both: limits and confirmations are part of lists.
     pub(crate) fn looks_like(&self, other: &Self) -> bool {
         self.visible == other.visible
             && self.hidden == other.hidden

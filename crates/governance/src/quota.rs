@@ -8,21 +8,21 @@ use crate::{
 };
 use std::{error::Error, fmt::Debug, sync::Arc, time::Duration};
 
-/// All that one call counts against: taken together or not at all.
+/// Charges of one call: all of them are counted, or none.
 #[derive(Clone, Copy, Debug)]
 pub struct Charges<'a> {
-    /// Whose counters.
+    /// Principal whose counters these are.
     pub principal: &'a str,
-    /// Whether the policy names this principal: then there is always room for its counters.
+    /// Set for a principal that the policy names: there is always room for its counters.
     pub is_named: bool,
-    /// What is used, as `kind/name`.
+    /// Capability, as `kind/name`.
     pub capability: &'a str,
-    /// Which of the principal's two sets of rates it counts for.
+    /// Kind of use, which selects one of the principal's two sets of rates.
     pub kind: Kind,
-    /// What it is expected to cost.
+    /// Expected cost.
     pub cost: Micros,
-    /// Whether it may cost something. Nothing does whose cost is declared to be zero, and what is
-    /// read; of a tool without an estimate nobody knows.
+    /// Set if it may cost something: unless its cost is declared to be zero or it is read. A tool
+    /// without an estimate may.
     pub may_cost: bool,
     /// The most the principal may spend in a month.
     pub budget: Option<Micros>,
@@ -38,13 +38,13 @@ pub struct Charges<'a> {
     /// The most uses of this capability that may be running at once, over all principals. Those
     /// are counted that were reserved with such a limit.
     pub capability_max_running: Option<u32>,
-    /// Where months begin.
+    /// Calendar of the budget's months.
     pub calendar: &'a Calendar,
-    /// When.
+    /// Time of the call.
     pub now: Timestamp,
 }
 
-/// Whether a budget of which so much is `spent` has room for a call for which `held` would be held.
+/// Tests if a budget of which so much is `spent` has room for a call for which `held` would be held.
 /// One that is used up has room for nothing that may cost something.
 #[must_use]
 pub fn fits_budget(limit: Micros, may_cost: bool, spent: Micros, held: Micros) -> bool {
@@ -55,11 +55,11 @@ pub fn fits_budget(limit: Micros, may_cost: bool, spent: Micros, held: Micros) -
     sum.is_some_and(|sum| sum <= limit.0)
 }
 
-/// Names a reservation to a record of calls that settles it, in the transaction that stores the
+/// Name of a reservation for a record of calls that settles it, in the transaction that stores the
 /// end of its call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservationName {
-    /// Whose counters.
+    /// Principal whose counters these are.
     pub principal: Arc<str>,
     /// The process that made it, as the store of counters knows it.
     pub node: i64,
@@ -67,10 +67,10 @@ pub struct ReservationName {
     pub sequence: i64,
 }
 
-/// What one principal has used.
+/// Use of one principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Who.
+    /// Name of the principal.
     pub principal: String,
     /// Spent in the current month, running calls counted at what is held for them.
     pub spent: Micros,
@@ -90,12 +90,12 @@ pub struct Usage {
     pub reads_total: u64,
 }
 
-/// Why charges were not counted. None of them was.
+/// Reason for which no charge was counted.
 #[derive(Debug, thiserror::Error)]
 pub enum ReserveError {
     /// At least one would go over its limit. The reason is the limit that takes longest to clear,
-    /// and the time to wait is until all of them have room. Calls that are running end nobody knows
-    /// when, so that [`Reason::Concurrency`](crate::Reason::Concurrency) is the reason where nothing
+    /// and the time to wait is until all of them have room. The end of running calls cannot be
+    /// foreseen, so that [`Reason::Concurrency`](crate::Reason::Concurrency) is the reason where nothing
     /// else stands in the way.
     #[error("a limit has been reached")]
     Exhausted(#[source] Denial),
@@ -142,7 +142,7 @@ pub trait QuotaStore: Send + Sync + 'static {
         None
     }
 
-    /// As [`settle`](Self::settle), for a reservation whose name was handed to the record together
+    /// Settles as [`settle`](Self::settle), for a reservation whose name was handed to the record together
     /// with `actual`: the cost is the record's to replace, and the call runs no longer.
     fn settled_on_record(&self, reservation: Self::Reservation, actual: Micros) {
         self.settle(reservation, actual);
@@ -153,7 +153,7 @@ pub trait QuotaStore: Send + Sync + 'static {
     /// must not block, and may be carried out later.
     fn release(&self, reservation: Self::Reservation);
 
-    /// What is left of the limits in `charges`, counting nothing; its cost is ignored.
+    /// Reads what is left of the limits in `charges`, counting nothing; its cost is ignored.
     ///
     /// # Errors
     ///
@@ -163,7 +163,7 @@ pub trait QuotaStore: Send + Sync + 'static {
         charges: Charges<'_>,
     ) -> impl Future<Output = Result<Remaining, UnavailableError>> + Send;
 
-    /// What every known principal has used, in order of their names.
+    /// Reads what every known principal has used, in order of their names.
     ///
     /// # Errors
     ///

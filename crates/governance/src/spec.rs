@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-/// What is asked for: running something or reading something.
+/// Kind of use: running something or reading something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A tool call.
@@ -23,17 +23,17 @@ pub struct PolicySpec {
     pub principals: BTreeMap<String, Rules>,
     /// Rules that several principals share, by the name of the role.
     pub roles: BTreeMap<String, RoleRules>,
-    /// What is known of capabilities, by name: `tool/transfer`.
+    /// Facts of capabilities, by name: `tool/transfer`.
     pub capabilities: BTreeMap<String, CapabilityFacts>,
-    /// What a tool call is expected to cost when nothing else says so.
+    /// Expected cost of a tool call without another estimate.
     pub default_estimated_cost: Micros,
-    /// When a tool rests after failures, where nothing is known of it in particular.
+    /// Breaker of tools without one of their own.
     pub default_breaker: BreakerSpec,
-    /// Where months begin.
+    /// Calendar of the budgets' months.
     pub calendar: Calendar,
 }
 
-/// What a principal may see and use, and how much of it.
+/// Rules of a principal: what it may see and use, and how much of it.
 ///
 /// Deny wins over confirm, and confirm over allow: what is denied anywhere is denied, what is to be
 /// confirmed anywhere needs a confirmation, and the rest may be used if something allows it.
@@ -45,8 +45,8 @@ pub struct PolicySpec {
 /// [`default_limits`](Self::default_limits) says otherwise.
 ///
 /// Roles that a [`Caller`](crate::Caller) brings along count as if they were among these, and
-/// [`beside_roles`](Self::beside_roles) says what else counts then. Whoever has no rules of its own
-/// has the default ones with them, whose limits give way to those of the roles.
+/// [`beside_roles`](Self::beside_roles) says what else counts then. A caller without rules of its
+/// own has the default ones with them, whose limits give way to those of the roles.
 ///
 /// The default shows and allows everything without a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,9 +59,9 @@ pub struct Rules {
     pub allow: Vec<String>,
     /// Patterns of capabilities it may not use. They win over `allow`.
     pub deny: Vec<String>,
-    /// Patterns of capabilities each use of which somebody has to confirm.
+    /// Patterns of capabilities each use of which has to be confirmed.
     pub confirm: Vec<String>,
-    /// What depends on the arguments of a call.
+    /// Rules that depend on the arguments of a call.
     pub conditions: Vec<Condition>,
     /// The roles it has, which must be among [`PolicySpec::roles`].
     pub roles: Vec<String>,
@@ -71,15 +71,14 @@ pub struct Rules {
     pub reads: RateLimits,
     /// The most tool calls it may have running at once.
     pub max_running: Option<u32>,
-    /// Whether a limit that is not set here is that of the policy's default rules even without
-    /// roles.
+    /// Take limits that are not set here from the policy's default rules, even without roles.
     pub default_limits: bool,
-    /// What is visible and allowed instead of the four lists above to somebody who brings roles along
-    /// that the policy knows. `None`: what the lists say, and the roles on top of it.
+    /// Lists that replace the four above for a caller that brings roles along which the policy knows.
+    /// `None`: the lists above, and the roles on top of them.
     pub beside_roles: Option<Access>,
 }
 
-/// What can be seen and used; see [`Rules`] for what each field means. The default opens nothing.
+/// Lists of visible and usable capabilities; see [`Rules`] for each field. The default opens nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// Patterns of capabilities that exist.
@@ -92,34 +91,34 @@ pub struct Access {
     pub deny: Vec<String>,
 }
 
-/// What having a role adds to a principal's own rules; see [`Rules`] for what each field means and
-/// how they are put together. The default adds nothing.
+/// Rules that a role adds to a principal's own; see [`Rules`] for each field and how they are put
+/// together. The default adds nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoleRules {
-    /// Patterns of capabilities that exist for whoever has it.
+    /// Patterns of capabilities that exist for principals with the role.
     pub visible: Vec<String>,
-    /// Patterns of capabilities that do not exist for whoever has it, whatever else does say.
+    /// Patterns of capabilities that do not exist for them, whatever other rules say.
     pub hidden: Vec<String>,
-    /// Patterns of capabilities that whoever has it may use.
+    /// Patterns of capabilities that they may use.
     pub allow: Vec<String>,
-    /// Patterns of capabilities that whoever has it may not use, whatever else does say.
+    /// Patterns of capabilities that they may not use, whatever other rules say.
     pub deny: Vec<String>,
-    /// Patterns of capabilities each use of which somebody has to confirm.
+    /// Patterns of capabilities each use of which has to be confirmed.
     pub confirm: Vec<String>,
-    /// What depends on the arguments of a call.
+    /// Rules that depend on the arguments of a call.
     pub conditions: Vec<Condition>,
     /// The limits on tool calls.
     pub quota: Quota,
     /// The limits on resource reads.
     pub reads: RateLimits,
-    /// The most tool calls that whoever has it may have running at once.
+    /// The most tool calls that one of them may have running at once.
     pub max_running: Option<u32>,
 }
 
 /// A rule that looks at the arguments of a call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Condition {
-    /// What it is called where it decides: in errors, in the ledger and in explanations.
+    /// Name in errors, in the ledger and in explanations.
     pub name: String,
     /// Pattern of the capabilities it is about.
     pub capability: String,
@@ -130,7 +129,7 @@ pub struct Condition {
     /// that asks for an argument that is not there (`has(args.amount)` says whether it is), denies
     /// or asks for a confirmation, whichever the effect is.
     pub when: String,
-    /// What it does.
+    /// Effect.
     pub effect: Effect,
 }
 
@@ -160,7 +159,7 @@ pub enum Effect {
     AllowOnly,
 }
 
-/// How much a principal may use. `None` means without limit.
+/// Limits on the tool calls of a principal. `None` means without limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Quota {
     /// The most it may spend in a calendar month.
@@ -173,7 +172,7 @@ pub struct Quota {
     pub max_cost_per_call: Option<Micros>,
 }
 
-/// How often something may be done. `None` means without limit.
+/// Limits on a rate. `None` means without limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RateLimits {
     /// The most in any 60 seconds.
@@ -182,55 +181,55 @@ pub struct RateLimits {
     pub per_day: Option<u32>,
 }
 
-/// What is known of one capability.
+/// Facts of one capability.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CapabilityFacts {
-    /// Why nobody may use it at present, in words for operators. `None`: it may be used.
+    /// Reason for which it is held back from every principal, in words for operators.
     pub held: Option<Arc<str>>,
-    /// What one use is expected to cost; `None` means the policy's default for tools, and nothing
+    /// Expected cost of one use; `None` means the policy's default for tools, and nothing
     /// for resources.
     pub estimated_cost: Option<Micros>,
-    /// How often each principal may use this one, besides its limits on all of them. Without any
+    /// Rates of each principal for this one, besides its limits on all of them. Without any
     /// limit, what is [external](Risk::external) has [`EXTERNAL_PER_MINUTE`].
     pub limits: RateLimits,
-    /// What using it does.
+    /// Risk of a use.
     pub risk: Risk,
-    /// Who has to confirm each use. What is [financial](Risk::financial) is at least confirmed by
+    /// Confirmation of each use. What is [financial](Risk::financial) is at least confirmed by
     /// its user; there is no way to say that it is not, other than that it is not financial.
     pub confirmation: Option<Confirmation>,
     /// The least time between two uses by one principal.
     pub cooldown: Option<Duration>,
-    /// When it may be used.
+    /// Hours in which it may be used.
     pub windows: Option<TimeWindows>,
     /// The most uses that may be running at once, over all principals.
     pub max_running: Option<u32>,
-    /// When it rests after failures; `None` means as the policy has it. Of tools only.
+    /// Breaker; `None` means that of the policy. Of tools only.
     pub breaker: Option<BreakerSpec>,
 }
 
-/// How often each principal may use in any 60 seconds what reaches other people's systems and has no
-/// limit of its own.
+/// Uses by each principal in any 60 seconds of a capability that is [external](Risk::external) and
+/// has no limit of its own.
 pub const EXTERNAL_PER_MINUTE: u32 = 60;
 
-/// What using a capability does, as a set. Empty means that nothing is known.
+/// Risk of a capability, as a set. Empty means that nothing is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Risk {
-    /// It changes nothing.
+    /// A use changes nothing.
     pub read_only: bool,
-    /// It changes something, so that a call must be on record before it begins.
+    /// A use changes something, so that a call must be on record before it begins.
     pub mutating: bool,
-    /// It reaches other people's systems.
+    /// A use reaches systems of others.
     pub external: bool,
-    /// It moves money, which is a change too.
+    /// A use moves money, which is a change too.
     pub financial: bool,
 }
 
-/// Who has to confirm a use. The second is the stronger.
+/// Confirmation of a use. The second is the stronger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Confirmation {
     /// The person at the client may, and so may an operator.
     User,
-    /// Only somebody who decides elsewhere than at the client.
+    /// An operator, elsewhere than at the client.
     Operator,
 }
 
@@ -252,7 +251,7 @@ pub struct BreakerSpec {
 }
 
 impl Risk {
-    /// The names of those it has.
+    /// Names of the risks that are set.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         [
             (self.read_only, "read_only"),
@@ -264,7 +263,7 @@ impl Risk {
         .filter_map(|(has, name)| has.then_some(name))
     }
 
-    /// Whether a use changes something, as far as is known.
+    /// Tests if a use changes something, as far as is known.
     #[must_use]
     pub fn is_mutating(self) -> bool {
         self.mutating || self.financial
@@ -272,7 +271,7 @@ impl Risk {
 }
 
 impl Confirmation {
-    /// Its name in the ledger and in messages.
+    /// Name in the ledger and in messages.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -308,14 +307,14 @@ pub(crate) fn usual_rest() -> Duration {
 }
 
 impl CapabilityFacts {
-    /// Who has to confirm each use, with what follows from its risk.
+    /// Confirmation of each use, with what follows from its risk.
     #[must_use]
     pub fn needed_confirmation(&self) -> Option<Confirmation> {
         let financial = self.risk.financial.then_some(Confirmation::User);
         self.confirmation.max(financial)
     }
 
-    /// How often each principal may use it, with what follows from its risk.
+    /// Rates of each principal, with what follows from its risk.
     #[must_use]
     pub fn effective_limits(&self) -> RateLimits {
         if self.risk.external && self.limits.is_unlimited() {
@@ -348,7 +347,7 @@ impl Default for Rules {
 }
 
 impl RateLimits {
-    /// Whether there is no limit at all.
+    /// Tests if there is no limit at all.
     #[must_use]
     pub fn is_unlimited(&self) -> bool {
         self.per_minute.is_none() && self.per_day.is_none()

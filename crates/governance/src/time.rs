@@ -10,12 +10,12 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub u64);
 
-/// One calendar month as an interval of time.
+/// A calendar month as an interval of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Month {
-    /// Its first millisecond.
+    /// First millisecond.
     pub start: Timestamp,
-    /// The first millisecond of the month after it.
+    /// First millisecond of the month after it.
     pub end: Timestamp,
 }
 
@@ -30,7 +30,7 @@ pub struct Zone {
     zone: TimeZone,
 }
 
-/// Where months begin: at midnight of a time zone.
+/// A calendar whose months begin at midnight of a time zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Calendar {
     zone: Zone,
@@ -95,7 +95,7 @@ impl Zone {
         })
     }
 
-    /// What it was given as: a name, or a rule after `posix:`, or the name of a file after `tzif:`.
+    /// Source of the zone: a name, or a rule after `posix:`, or the name of a file after `tzif:`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.source
@@ -106,7 +106,7 @@ impl Zone {
         instant(now).to_zoned(self.zone.clone()).datetime()
     }
 
-    /// When the wall shows `local`: the first time, where it does so twice, and as much later as
+    /// Instant at which the wall shows `local`: the first, where it does so twice, and as much later as
     /// the clock is put forward, where it never does. `None` before the epoch and beyond 9999.
     pub(crate) fn instant(&self, local: jiff::civil::DateTime) -> Option<Timestamp> {
         let zoned = local.to_zoned(self.zone.clone()).ok()?;

@@ -1,6 +1,5 @@
-//! Roles that callers bring along and the policy says nothing of: nothing that is wrong, since
-//! whoever authenticates has roles for many servers, and what an operator looks for who has misspelt
-//! one.
+//! Roles that callers bring along and the policy does not know: not an error, since an issuer has
+//! roles for many servers, but what an operator looks for who has misspelt one.
 
 use crate::policy::Policy;
 use arc_swap::ArcSwap;
@@ -18,12 +17,12 @@ const MAX_NAMES: usize = 64;
 /// The longest name that is remembered, in bytes.
 const MAX_NAME_BYTES: usize = 256;
 
-/// What was seen of roles that the policy in force does not know.
+/// Roles that callers brought along and the policy in force does not know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownRoles {
-    /// How often somebody asked to be admitted with at least one.
+    /// Number of requests with at least one.
     pub asks: u64,
-    /// Some of them, in order: the first that were seen.
+    /// First names that were seen, in order.
     pub names: Vec<Arc<str>>,
 }
 

@@ -1,4 +1,4 @@
-//! What conditions are asked about, as CEL has it.
+//! Arguments and callers as values of CEL.
 
 use cel::{
     Context, Env, Value,
@@ -15,7 +15,7 @@ use std::{
 /// The values of the variables of one call.
 pub(crate) type Variables = Context<'static, 'static>;
 
-/// What expressions may speak of.
+/// Variables that expressions may use.
 pub(crate) const VARIABLES: [&str; 4] = ["args", "principal", "roles", "capability"];
 
 /// The longest arguments that conditions look at, in bytes. What is longer is held against the

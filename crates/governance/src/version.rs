@@ -10,7 +10,7 @@ use crate::{
 use sha2::{Digest, Sha256};
 use std::time::Duration;
 
-/// What the digest begins with, so that another way of writing rules down gives other versions.
+/// Beginning of the digest, so that another way of writing rules down gives other versions.
 const FORMAT: &str = "governance policy 1";
 
 /// Stands behind rules that have the default limits where they have none. Nothing else that can

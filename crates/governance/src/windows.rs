@@ -11,7 +11,7 @@ use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 /// Without a window it may never be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeWindows {
-    /// Where these are the hours.
+    /// Time zone of the hours.
     pub zone: Zone,
     /// The windows.
     pub windows: Vec<TimeWindow>,
@@ -22,13 +22,13 @@ pub struct TimeWindows {
 pub struct TimeWindow {
     /// The days on which it begins.
     pub days: Days,
-    /// When it begins.
+    /// Beginning.
     pub from: TimeOfDay,
-    /// When it is over: on the next day, unless that is later than `from`.
+    /// End: on the next day, unless that is later than `from`.
     pub to: TimeOfDay,
 }
 
-/// One window with its time zone, as it is written in a policy file:
+/// A window with its time zone, as it is written in a policy file:
 /// `Mon-Fri 09:30-15:00 Asia/Shanghai`.
 ///
 /// Without days, every day; without a zone, UTC. A window that ends before it begins ends on the
@@ -85,8 +85,8 @@ const MIDNIGHT: &str = "24:00";
 const MINUTES_OF_HOUR: u16 = 60;
 
 impl TimeWindows {
-    /// Mondays to Fridays from 09:30 to 15:00 in Shanghai: what `trading_hours_only` of a skill means
-    /// where nobody has said otherwise.
+    /// Mondays to Fridays from 09:30 to 15:00 in Shanghai: the default meaning of `trading_hours_only`
+    /// of a skill.
     ///
     /// # Panics
     ///
@@ -105,14 +105,14 @@ impl TimeWindows {
         }
     }
 
-    /// Whether `now` is in one of them.
+    /// Tests if `now` is in one of them.
     #[must_use]
     pub fn contains(&self, now: Timestamp) -> bool {
         let local = self.zone.local(now);
         self.windows.iter().any(|window| window.contains(local))
     }
 
-    /// Those of a policy file, which are all in the zone of the first. `None` without any.
+    /// Windows of a policy file, which are all in the zone of the first. `None` without any.
     pub(crate) fn of(windows: &[ZonedWindow]) -> Option<Self> {
         Some(Self {
             zone: windows.first()?.zone.clone(),
@@ -120,7 +120,7 @@ impl TimeWindows {
         })
     }
 
-    /// How long until one of them begins; zero inside of one, `None` if none ever does.
+    /// Time until one of them begins; zero inside of one, `None` if none ever does.
     #[must_use]
     pub fn wait(&self, now: Timestamp) -> Option<Duration> {
         if self.contains(now) {

@@ -20,7 +20,7 @@ pub struct Mistake {
 /// A policy file with mistakes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyFileError {
-    /// All of them, at least one.
+    /// Mistakes, at least one.
     pub mistakes: Vec<Mistake>,
 }
 
@@ -56,7 +56,7 @@ fn child(path: &str, name: &str) -> String {
 }
 
 impl PolicyFile {
-    /// Everything that is wrong with it, by keys that begin with `root`; nothing if it can be put
+    /// Mistakes of the file, by keys that begin with `root`; none if it can be put
     /// in force.
     #[must_use]
     pub fn mistakes(&self, root: &str) -> Vec<Mistake> {
@@ -139,7 +139,7 @@ impl PolicyFile {
         found.0
     }
 
-    /// All conditions, by the key of the table that they stand in.
+    /// Conditions, by the key of the table that they stand in.
     #[must_use]
     pub fn conditions(&self, root: &str) -> Vec<(String, &BTreeMap<String, Condition>)> {
         let of =

@@ -1,4 +1,4 @@
-//! From a policy file to the rules that a policy is made of.
+//! Translation of a policy file to the rules that a policy is made of.
 
 use super::{
     AccessRules, Client, Condition, Confirmation, PartialQuota, PolicyFile, PolicyFileError, Risk,
@@ -109,7 +109,8 @@ fn tools(patterns: &[String]) -> Vec<String> {
     patterns.iter().map(|pattern| tool(pattern)).collect()
 }
 
-/// What is allowed or denied can be seen; what is in neither list, or hidden, does not exist.
+/// Lists of capabilities: what is allowed or denied can be seen; what is in neither list, or hidden, does
+/// not exist.
 fn access(tools: Option<&AccessRules>, resources: Option<&AccessRules>) -> spec::Access {
     let named = |select: fn(&AccessRules) -> &[String]| -> Vec<String> {
         let tools = tools.into_iter().flat_map(select);
@@ -200,7 +201,7 @@ pub(super) fn condition(name: &str, condition: &Condition) -> spec::Condition {
     }
 }
 
-/// What an operator has configured wins over what a skill says of itself.
+/// Facts of a tool: what an operator has configured wins over what its skill says.
 fn over(rule: &ToolRule, known: CapabilityFacts) -> CapabilityFacts {
     CapabilityFacts {
         held: known.held,
