@@ -67,6 +67,7 @@ pub use crate::{
         skills::SkillIndex,
         state_resources::{StateResources, States},
         tool_listing::IncludeSkill,
+        tool_source::{NotOffered, SourceTools, ToolSource},
     },
     options::Options,
     pipeline::{

@@ -9,6 +9,7 @@ pub(crate) mod skill_facts;
 pub(crate) mod skills;
 pub(crate) mod state_resources;
 pub(crate) mod tool_listing;
+pub(crate) mod tool_source;
 
 use crate::offer::{
     header_params::MirroredParams,

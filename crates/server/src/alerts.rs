@@ -14,8 +14,9 @@ use governance::Timestamp;
 use mcp_server::{Component, ComponentState, Metrics, ReadingKind, system_clock};
 use tokio::time::MissedTickBehavior;
 
+use super::application;
 use super::budgets::Spent;
-use super::build::{self, Server};
+use super::build::Server;
 use super::{rules, store};
 use crate::Failure;
 use config::{AlertEvent, Config, Environment};
@@ -195,7 +196,7 @@ pub(super) async fn watch(server: Arc<Server>, alerts: Arc<Alerts>) {
                 uptime: began.elapsed(),
             };
             let health = server.gateway.health();
-            let app = server.sources.app.as_ref().map(|app| app.health());
+            let app = server.sources.app().map(|app| app.health());
             let spent = spent.lock().unwrap_or_else(PoisonError::into_inner);
             let wrong = health.components.iter().filter_map(part);
             let wrong = wrong
@@ -245,7 +246,7 @@ fn part(part: &ComponentState) -> Option<Observation> {
         rules::COMPONENT => Condition::of(Event::PolicyRejected),
         "identity" => Condition::of(Event::IdentityUnavailable),
         // More is known of it, see `Losses`.
-        build::APPLICATION | COMPONENT => return None,
+        application::APPLICATION | COMPONENT => return None,
         name => Condition::about(Event::ComponentFailed, name),
     };
     let severity = match condition.event {
@@ -281,7 +282,7 @@ impl Losses {
         let lost = self.0.len();
         let is_loop = app.workers_ready == 0 || !app.suspended.is_empty() || LOSSES <= lost;
         let detail = || {
-            let told = build::app_detail(app);
+            let told = application::app_detail(app);
             let told = told.or_else(|| Some(app.last_loss.as_ref()?.cause.clone()));
             let told = told.unwrap_or_else(|| "no worker takes calls".to_owned());
             match lost {

@@ -1,22 +1,17 @@
 //! Builds the server's parts from its configuration.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use adapter_skills::{ScanOptions, SkillCatalog, SkillMemory, WatchGuard, WatchOptions};
-use adapter_tools::python::{AppHealth, PythonApp, PythonOptions, StartMode, WorkerState};
-use adapter_tools::{Tool, ToolSet};
+use adapter_skills::{SkillCatalog, SkillMemory, WatchGuard, WatchOptions};
 use alerts::Alerts;
 use governance::Governor;
 use jsonrpc_core::Limits;
 use mcp_protocol::model::Implementation;
 use mcp_server::{
-    AnswerOptions, CombinedResources, Component, ComponentState, ErrorStyle, IncludeSkill,
-    McpServer, Offer, Options, Parts, RequestLog, Resources, SkillResources, TaskOptions, Tasks,
-    resource_capability, system_clock, tool_capability,
+    AnswerOptions, ErrorStyle, McpServer, Options, Parts, RequestLog, TaskOptions, Tasks,
+    system_clock,
 };
 use mcp_service::{EngineLimits, SubscriptionLimits};
 use task_store::{SqliteTaskStore, TaskLimits};
@@ -28,18 +23,15 @@ use super::metrics::{Numbers, read_identity};
 use super::quotas::Quotas;
 use super::rules::Rules;
 use super::sessions::{self, KeptSessions, LiveSessions};
-use super::sources::{NotOffered, Sources};
+use super::sources::Sources;
 use super::standing::{self, Standing};
-use super::states;
+
 use super::store::{self, ServedMcpServer, Stores};
 use super::tls::Certificates;
-use super::{notes, policy, redaction};
+use super::{application, notes, offering, policy, redaction};
 use crate::Failure;
 use crate::logging::{self, LevelHandle};
-use config::{Config, OnOffer, UnmatchedFilter};
-
-/// How long an application may take to load. Some import half of an ecosystem.
-const APP_START_TIMEOUT: Duration = Duration::from_secs(120);
+use config::{Config, UnmatchedFilter};
 
 /// The server's parts, and what keeps them alive.
 pub(super) struct Server {
@@ -83,10 +75,12 @@ impl Server {
         let identification = Identification::open(&config)?;
         let certificates = Certificates::load(&config)?;
         // The application says where its skills are.
-        let app = start_app(&config).await?;
-        let unheeded = rules.loaded().unheeded(&governed_elsewhere(&app));
+        let app = application::start(&config).await?;
+        let unheeded = rules
+            .loaded()
+            .unheeded(&application::governed_elsewhere(app.as_ref()));
         standing::refuse(&unheeded)?;
-        let scan = scan_options(&config, mounted(&app).as_deref())?;
+        let scan = offering::scan_options(&config, application::mounted(app.as_ref()).as_deref())?;
         if config.governance.unmatched_rules == config::UnmatchedRules::Error {
             let (_, problems) = SkillCatalog::scan(&scan);
             standing::refuse(&super::list::told(&problems, true))?;
@@ -97,21 +91,21 @@ impl Server {
             ..WatchOptions::new(scan)
         })?;
         let catalog = Arc::clone(&skills.borrow());
-        let sources = Sources::prepare(&config, &catalog, app)?;
-        let (offer, lost) = offer(&config, &sources, &catalog);
+        let sources = Sources::prepare(&config, &catalog, app, Vec::new())?;
+        let (offer, lost) = offering::offer(&config, &sources, &catalog);
         for (tool, place) in &config.switches.off {
             tracing::info!(tool, place, "a tool is switched off");
         }
-        let filters = filters(&config, &catalog, &offer, &sources, &lost);
+        let filters = offering::filters(&config, &catalog, &offer, &sources, &lost);
         let standing = Arc::new(Standing::new(memory));
-        let on_offer = on_offer(&offer, &catalog, &filters, &lost);
+        let on_offer = offering::on_offer(&offer, &catalog, &filters, &lost);
         standing.offered(&config, &catalog, offer.tools(), lost);
         let unmatched = rules.loaded().unmatched(&on_offer);
         standing::refuse(&unmatched)?;
         standing.rules([unheeded, unmatched].concat());
 
         let policy = Arc::new(policy::policy(&config, &catalog, offer.tools())?);
-        let settled = Mutex::new(capabilities(&offer));
+        let settled = Mutex::new(offering::capabilities(&offer));
         let Stores { recorder, quotas } = store::open(&config, &policy).await?;
         for found in crate::exposed(&config) {
             let (problem, hint) = (found.message, found.hint);
@@ -134,9 +128,7 @@ impl Server {
         components.extend(store::crowd_component(Arc::clone(&quotas)));
         let alerts = super::alerts::start(&config)?;
         components.extend(alerts.clone().map(super::alerts::component));
-        if let Some(app) = &sources.app {
-            components.push(app_component(Arc::clone(app)));
-        }
+        components.extend(sources.components());
         let on_http = config.transport == config::Transport::Http;
         let live_sessions = Arc::default();
         if on_http {
@@ -213,7 +205,7 @@ impl Server {
 
     /// What answers whoever asks for numbers; once.
     pub(super) fn numbers(&self) -> Numbers {
-        let app = self.sources.app.as_ref();
+        let app = self.sources.app();
         let governance = Arc::clone(&self.governance);
         if let Some(identification) = &self.identification {
             read_identity(self.gateway.metrics(), identification);
@@ -249,9 +241,7 @@ impl Server {
 
     async fn close_parts(&self) -> bool {
         self.close_tasks(Duration::ZERO).await;
-        if let Some(app) = &self.sources.app {
-            app.shutdown().await;
-        }
+        self.sources.close().await;
         notes::stopped(self.gateway.recorder(), self.policy_version());
         let closed = self.gateway.recorder().close().await;
         if let Err(error) = &closed {
@@ -263,251 +253,6 @@ impl Server {
         }
         closed.is_ok()
     }
-}
-
-/// Keys that the application sets of the governance of OwlClaw's own agent.
-pub(super) fn governed_elsewhere(app: &Option<Arc<PythonApp>>) -> Vec<String> {
-    app.as_ref()
-        .map_or_else(Vec::new, |app| app.info().governance)
-}
-
-/// The directory of skills that the application has mounted.
-pub(super) fn mounted(app: &Option<Arc<PythonApp>>) -> Option<PathBuf> {
-    app.as_ref().and_then(|app| app.info().skills)
-}
-
-/// The directory with the skills: the configured one, or the one that the application has `mounted`.
-///
-/// # Errors
-///
-/// When the configured directory and the mounted one differ, or the one that is named cannot be read: rules
-/// of skills would silently not be in force.
-fn skills_dir(config: &Config, mounted: Option<&Path>) -> Result<PathBuf, Failure> {
-    let Some(configured) = &config.resources.skills_dir else {
-        let Some(mounted) = mounted else {
-            return Ok(config.resources.default_dir());
-        };
-        resolved(mounted).map_err(|why| {
-            format!(
-                "app.mount_skills: {why}, so that no rule in a SKILL.md would be in force; make it, or \
-                 correct the path in the application"
-            )
-        })?;
-        return Ok(mounted.to_owned());
-    };
-    let place = configured.display();
-    let resolved = resolved(configured).map_err(|why| {
-        format!(
-            "resources.skills_dir: {why}, so that no rule in a SKILL.md would be in force; make it, or \
-             correct the key (--skills-dir)"
-        )
-    })?;
-    match mounted.and_then(|mounted| mounted.canonicalize().ok()) {
-        Some(mounted) if mounted != resolved => Err(format!(
-            "resources.skills_dir is {place}, and the application mounts {}: the rules in one of the \
-             two would not be in force; leave the key out (--skills-dir), or mount the same directory",
-            mounted.display()
-        )
-        .into()),
-        _ => Ok(configured.clone()),
-    }
-}
-
-/// The path of a directory without links; an error if it is none, or cannot be read.
-fn resolved(directory: &Path) -> Result<PathBuf, String> {
-    let place = directory.display();
-    let resolved = directory.canonicalize();
-    let resolved = resolved.and_then(|it| std::fs::read_dir(&it).map(|_| it));
-    resolved.map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => format!("there is no directory {place}"),
-        _ => format!("{place} cannot be read as a directory ({error})"),
-    })
-}
-
-pub(crate) fn scan_options(
-    config: &Config,
-    mounted: Option<&Path>,
-) -> Result<ScanOptions, Failure> {
-    let options = ScanOptions::new(skills_dir(config, mounted)?);
-    let options = match config.resources.skills_dir.is_some() || mounted.is_some() {
-        true => options.required(),
-        false => options,
-    };
-    match &config.resources.root_category {
-        Some(category) => options
-            .with_flat_category(category)
-            .map_err(|reason| format!("resources.root_category {reason}").into()),
-        None => Ok(options),
-    }
-}
-
-/// Starts the application, if one is configured.
-pub(super) async fn start_app(config: &Config) -> Result<Option<Arc<PythonApp>>, Failure> {
-    let Some(spec) = &config.app else {
-        return Ok(None);
-    };
-    let root = config.workers.cwd.as_deref().unwrap_or(Path::new("."));
-    let mut options = PythonOptions::new(spec, root);
-    options.interpreter = interpreter(config.python.as_deref());
-    options.start_timeout = APP_START_TIMEOUT;
-    if !config.workers.python_path.is_empty()
-        && let Some(path) = search_path(config)
-    {
-        options.env.push(("PYTHONPATH".into(), path));
-    }
-    options.workers = config.workers.count;
-    options.start = match config.workers.start {
-        config::WorkerStart::Auto => StartMode::Auto,
-        config::WorkerStart::Fork => StartMode::Fork,
-        config::WorkerStart::Spawn => StartMode::Spawn,
-    };
-    options.watch = config.workers.watch;
-    options.grace = Duration::from_secs(config.workers.grace_seconds);
-    options.worker_memory = config.workers.max_memory_bytes;
-    let app = PythonApp::start(options).await.map_err(|error| {
-        let (text, details) = (error.to_string(), error.details());
-        // A traceback ends with what the error says itself.
-        let details = details.trim_end();
-        let details = match details.rsplit_once('\n') {
-            Some((before, last)) if text.ends_with(last.trim()) => before,
-            _ => details,
-        };
-        Failure::from(format!("{text}\n{details}").trim_end().to_owned())
-    })?;
-    let info = app.info();
-    tracing::info!(
-        app = info.app,
-        python = info.python,
-        real_owlclaw = info.has_real_owlclaw,
-        import_ms = u64::try_from(info.import.as_millis()).unwrap_or(u64::MAX),
-        "application loaded"
-    );
-    Ok(Some(Arc::new(app)))
-}
-
-/// Additional directories for Python modules, if there are any.
-fn search_path(config: &Config) -> Option<OsString> {
-    let configured = config.workers.python_path.iter().cloned();
-    let inherited = std::env::var_os("PYTHONPATH").filter(|path| !path.is_empty());
-    let inherited = inherited.iter().flat_map(std::env::split_paths);
-    std::env::join_paths(configured.chain(inherited)).ok()
-}
-
-/// The configured interpreter, else that of the active virtual environment, else `python3`.
-pub fn interpreter(configured: Option<&str>) -> PathBuf {
-    if let Some(configured) = configured {
-        return PathBuf::from(configured);
-    }
-    match std::env::var_os("VIRTUAL_ENV").filter(|it| !it.is_empty()) {
-        Some(environment) => Path::new(&environment).join("bin/python"),
-        None => PathBuf::from("python3"),
-    }
-}
-
-/// Names of the tools and resources that rules can match, and filters that match nothing.
-pub(super) fn on_offer(
-    offer: &Offer,
-    catalog: &SkillCatalog,
-    filters: &[UnmatchedFilter],
-    lost: &[NotOffered],
-) -> OnOffer {
-    let lost = lost.iter().map(|it| it.tool.as_str());
-    let names: BTreeSet<&str> = offer
-        .tools()
-        .iter()
-        .map(Tool::own_name)
-        .chain(lost)
-        .collect();
-    let idle = catalog.without_tool(|name| names.contains(name));
-    let idle_skills = idle
-        .map(|skill| (skill.path().display().to_string(), skill.name().to_owned()))
-        .collect();
-    let tools = offer.tools().iter();
-    let resources = offer.resources().entries();
-    OnOffer {
-        tools: tools
-            .map(|tool| (tool.name().to_owned(), tool.own_name().to_owned()))
-            .collect(),
-        resources: resources.iter().map(|it| it.resource.uri.clone()).collect(),
-        unmatched_filters: filters.to_vec(),
-        idle_skills,
-    }
-}
-
-/// The tools and resources on offer, as rules know them.
-pub(super) fn capabilities(offer: &Offer) -> BTreeSet<String> {
-    let tools = offer.tools().iter();
-    let tools = tools.map(|tool| tool_capability(tool.name()));
-    let resources = offer.resources().entries().iter();
-    let resources = resources.map(|it| resource_capability(&it.resource.uri));
-    tools.chain(resources).collect()
-}
-
-/// Patterns of services and switches of the application that match no tool.
-pub(super) fn filters(
-    config: &Config,
-    catalog: &SkillCatalog,
-    offer: &Offer,
-    sources: &Sources,
-    lost: &[NotOffered],
-) -> Vec<UnmatchedFilter> {
-    let mut filters = sources.unmatched().to_vec();
-    let tools = offer.tools().iter().map(Tool::own_name);
-    let skills = catalog.iter().map(|skill| skill.name());
-    let lost = lost.iter().map(|it| it.tool.as_str());
-    let names: BTreeSet<&str> = tools.chain(skills).chain(lost).collect();
-    let off = config.switches.off.iter();
-    let weights = config.switches.weights.iter();
-    let weights = weights.map(|(name, (_, place))| (name, place));
-    for (name, place) in off.chain(weights) {
-        if !names.contains(name.as_str()) {
-            filters.push(UnmatchedFilter {
-                key: place.clone(),
-                pattern: name.clone(),
-                names: names.iter().map(|&name| name.to_owned()).collect(),
-            });
-        }
-    }
-    filters
-}
-
-/// The tools and skills on offer, and the tools that cannot be offered.
-pub(super) fn offer(
-    config: &Config,
-    sources: &Sources,
-    catalog: &Arc<SkillCatalog>,
-) -> (Offer, Vec<NotOffered>) {
-    let mut lost = Vec::new();
-    let (tools, problems) = ToolSet::collect(sources.tools(catalog, &mut lost));
-    lost.extend(problems.into_iter().map(|problem| NotOffered {
-        why: crate::with_causes(&problem.reason),
-        place: problem.tool_source,
-        tool: problem.name,
-    }));
-    let include = match config.tools.include_skill {
-        config::IncludeSkill::Full => IncludeSkill::Full,
-        config::IncludeSkill::Excerpt => IncludeSkill::Excerpt,
-        config::IncludeSkill::Link => IncludeSkill::Link,
-        config::IncludeSkill::None => IncludeSkill::None,
-    };
-    if tools.iter().next().is_none() && catalog.iter().next().is_none() {
-        tracing::warn!(
-            hint = "set `app`, `commands` or `services`, or --app, and put skills into \
-                    `resources.skills_dir`",
-            "there is nothing on offer: no tool and no skill"
-        );
-    }
-    let ttl_ms = config.resources.cache_ttl_seconds * 1_000;
-    let skills = Arc::new(SkillResources::new(Arc::clone(catalog), ttl_ms));
-    let resources: Arc<dyn Resources> = match &sources.app {
-        Some(app) if config.states.resources => {
-            Arc::new(CombinedResources::new(vec![skills, states::resources(app)]))
-        }
-        _ => skills,
-    };
-    let timeout = Duration::from_secs(config.tools.default_timeout_seconds);
-    let offer = Offer::new(tools, resources, Some(catalog), include, timeout);
-    (offer, lost)
 }
 
 async fn open_tasks(config: &Config) -> Result<Option<Arc<Tasks>>, Failure> {
@@ -588,9 +333,6 @@ pub(super) fn request_log(logging: &config::Logging) -> RequestLog {
     }
 }
 
-/// What `/health` calls the application.
-pub(super) const APPLICATION: &str = "application";
-
 /// How much clients can have of the engine, however they reach it.
 fn engine_limits(limits: &config::Limits) -> EngineLimits {
     EngineLimits {
@@ -606,49 +348,10 @@ fn engine_limits(limits: &config::Limits) -> EngineLimits {
     }
 }
 
-/// The application works as long as one of its workers does; what else is wrong is told.
-fn app_component(app: Arc<PythonApp>) -> Component {
-    Component::new(move || {
-        let health = app.health();
-        ComponentState {
-            name: APPLICATION,
-            ok: 0 < health.workers_ready,
-            detail: app_detail(&health),
-        }
-    })
-}
-
-/// What is worth knowing of an application, if anything is.
-pub(super) fn app_detail(health: &AppHealth) -> Option<String> {
-    let mut parts = Vec::new();
-    match &health.state {
-        WorkerState::Ready => {}
-        WorkerState::Restarting { attempt, cause, .. } => {
-            parts.push(format!("being started again, attempt {attempt}: {cause}"));
-        }
-        WorkerState::Stopped => parts.push("stopped".to_owned()),
-    }
-    if health.state == WorkerState::Ready && health.workers_ready < health.workers {
-        let (ready, workers) = (health.workers_ready, health.workers);
-        let cause = health.last_loss.as_ref().map(|loss| loss.cause.as_str());
-        let cause = cause.unwrap_or("the others are being started");
-        parts.push(format!("{ready} of {workers} workers serve: {cause}"));
-    }
-    for tool in &health.suspended {
-        let (name, seconds) = (&tool.name, tool.left.as_secs());
-        parts.push(format!(
-            "`{name}` is suspended for {seconds} s, as it ends its workers"
-        ));
-    }
-    if let Some(failed) = &health.failed_reload {
-        parts.push(format!("could not be loaded again: {}", failed.message));
-    }
-    (!parts.is_empty()).then(|| parts.join("; "))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn the_defaults_of_the_file_are_those_of_the_parts() {

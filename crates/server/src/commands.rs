@@ -7,9 +7,9 @@ use std::time::Duration;
 use adapter_skills::SkillCatalog;
 use adapter_tools::command::{Command, CommandOptions, Input, Output};
 use adapter_tools::{Annotations, Tool, ToolSet};
+use mcp_server::{NotOffered, SourceTools, ToolSource};
 use serde_json::{Value, json};
 
-use super::sources::NotOffered;
 use crate::Failure;
 use crate::with_causes;
 use config::{Config, Environment};
@@ -19,8 +19,10 @@ use config::{Config, Environment};
 pub const GUARD: &str = "exec-guard";
 
 /// The programs that are tools.
+#[derive(Debug)]
 pub(super) struct Commands(Vec<Prepared>);
 
+#[derive(Debug)]
 struct Prepared {
     command: Command,
     /// `None` where a skill says it.
@@ -45,23 +47,27 @@ impl Commands {
             false => Err(problems.join("\n").into()),
         }
     }
+}
 
-    /// The tools. One whose skill has come to describe other arguments than its command line asks for
-    /// is not among them, and is added to `lost`.
-    pub(super) fn tools(&self, catalog: &SkillCatalog, lost: &mut Vec<NotOffered>) -> Vec<Tool> {
-        let tool = |prepared: &Prepared| match prepared.tool(catalog) {
-            Ok(tool) => Some(tool),
-            Err(error) => {
-                let tool = prepared.command.options().name.clone();
-                lost.push(NotOffered {
-                    place: Some(format!("commands.{tool}")),
-                    tool,
-                    why: with_causes(&*error),
-                });
-                None
+impl ToolSource for Commands {
+    /// The programs as tools. One whose skill has come to describe other arguments than its command line
+    /// asks for is not among them.
+    fn tools(&self, skills: &SkillCatalog) -> SourceTools {
+        let mut found = SourceTools::default();
+        for prepared in &self.0 {
+            match prepared.tool(skills) {
+                Ok(tool) => found.tools.push(tool),
+                Err(error) => {
+                    let tool = prepared.command.options().name.clone();
+                    found.lost.push(NotOffered {
+                        place: Some(format!("commands.{tool}")),
+                        tool,
+                        why: with_causes(&*error),
+                    });
+                }
             }
-        };
-        self.0.iter().filter_map(tool).collect()
+        }
+        found
     }
 }
 

@@ -8,29 +8,23 @@ use mcp_server::Offer;
 
 use super::build::{self, Server};
 use super::notes::{self, PolicyChange};
-use super::policy;
 use super::rules::{Cause, Found, Rules};
+use super::{application, offering, policy};
 use config::{Change, Config, Origin, Problem, Severity};
 
 impl Server {
-    /// Puts what has changed on offer, until nothing can change any more: skills on disk, and an
-    /// application that came back with other handlers. Puts rules in force that have changed.
+    /// Puts what has changed on offer, until nothing can change any more: skills on disk, and
+    /// sources of tools. Puts rules in force that have changed.
     pub(super) async fn follow_changes(&self, mut rules: Rules) {
         let mut skills = self.skills.clone();
-        let mut handlers = self.sources.app.as_ref().map(|app| app.tools_version());
+        let mut sources = self.sources.changes();
         // What has changed since the server read it and before it watched.
         self.reload(&mut rules, Cause::File).await;
         loop {
             let skills_changed = async { skills.changed().await.is_ok() };
-            let handlers_changed = async {
-                match &mut handlers {
-                    Some(version) => version.changed().await.is_ok(),
-                    None => std::future::pending().await,
-                }
-            };
             let goes_on = tokio::select! {
                 goes_on = skills_changed => goes_on,
-                goes_on = handlers_changed => goes_on,
+                () = sources.next() => true,
                 cause = rules.changed() => {
                     self.reload(&mut rules, cause).await;
                     continue;
@@ -59,8 +53,8 @@ impl Server {
         let offer = self.gateway.offer();
         let loaded = changed.loaded();
         let unmatched = [
-            loaded.unheeded(&build::governed_elsewhere(&self.sources.app)),
-            loaded.unmatched(&build::on_offer(
+            loaded.unheeded(&application::governed_elsewhere(self.sources.app())),
+            loaded.unmatched(&offering::on_offer(
                 &offer,
                 &catalog,
                 &self.filters,
@@ -119,12 +113,12 @@ impl Server {
 
     fn refresh(&self, catalog: &Arc<SkillCatalog>, rules: &Rules) {
         let config: &Config = rules.config();
-        let (offer, lost) = build::offer(config, &self.sources, catalog);
-        let on_offer = build::on_offer(&offer, catalog, &self.filters, &lost);
+        let (offer, lost) = offering::offer(config, &self.sources, catalog);
+        let on_offer = offering::on_offer(&offer, catalog, &self.filters, &lost);
         self.standing.offered(config, catalog, offer.tools(), lost);
         self.standing.remember(catalog, offer.tools());
         let loaded = rules.loaded();
-        let unheeded = loaded.unheeded(&build::governed_elsewhere(&self.sources.app));
+        let unheeded = loaded.unheeded(&application::governed_elsewhere(self.sources.app()));
         let unmatched = loaded.unmatched(&on_offer);
         let error = unmatched.iter().find(|it| it.severity == Severity::Error);
         let held = match error {
@@ -161,7 +155,7 @@ impl Server {
     /// Takes note that every rule matches something on offer.
     fn settle(&self, offer: &Offer) {
         let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
-        *settled = build::capabilities(offer);
+        *settled = offering::capabilities(offer);
         self.standing.news(Vec::new());
     }
 
@@ -169,7 +163,7 @@ impl Server {
     /// hold it back: a rule that matches nothing now may have been about it, under another name.
     fn hold_news(&self, offer: &Offer, error: &Problem) -> BTreeMap<String, String> {
         let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
-        let news = build::capabilities(offer);
+        let news = offering::capabilities(offer);
         let news: Vec<_> = news.difference(&settled).collect();
         let told = news.iter().map(|name| {
             let message = format!(

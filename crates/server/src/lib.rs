@@ -3,6 +3,7 @@
 
 mod administration;
 mod alerts;
+mod application;
 mod budgets;
 mod build;
 mod call;
@@ -22,6 +23,7 @@ mod listing;
 mod logging;
 mod metrics;
 mod notes;
+mod offering;
 mod policy;
 mod quotas;
 mod redaction;
@@ -31,7 +33,6 @@ mod services;
 mod sessions;
 mod sources;
 mod standing;
-mod states;
 mod stdio;
 mod store;
 mod supervisor;
@@ -47,7 +48,7 @@ use config::{Loaded, Source, Transport};
 use lifecycle::{Lifecycle, UNCLEAN};
 use rules::Rules;
 
-pub use build::interpreter;
+pub use application::interpreter;
 pub use call::call;
 pub use commands::GUARD;
 pub use explain::{Callee, Explained, explain};

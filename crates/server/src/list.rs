@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime};
 use adapter_skills::{SkillCatalog, SkillFilter, SkillMemory};
 use adapter_tools::ToolSet;
 use governance::{Kind, Micros, Policy};
-use mcp_server::{Offer, resource_capability, tool_capability};
+use mcp_server::{NotOffered, Offer, resource_capability, tool_capability};
 
-use super::sources::{NotOffered, Sources};
-use super::{build, policy, standing};
+use super::sources::Sources;
+use super::{application, offering, policy, standing};
 use crate::Failure;
 use crate::{ResourceFilter, ResourceRow, ToolRow, estimated_tokens};
 use config::{Config, Loaded, Origin, Problem, UnmatchedRules};
@@ -52,13 +52,13 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) async fn prepare(config: &Config) -> Result<Self, Failure> {
-        let app = build::start_app(config).await?;
-        let scan = build::scan_options(config, build::mounted(&app).as_deref())?;
+        let app = application::start(config).await?;
+        let scan = offering::scan_options(config, application::mounted(app.as_ref()).as_deref())?;
         let (catalog, skill_problems) = SkillCatalog::scan(&scan);
         let memory = SkillMemory::read(config.skills_path())?;
         let catalog = Arc::new(catalog.following(&memory.catalog(), false));
-        let sources = Sources::prepare(config, &catalog, app)?;
-        let (offer, lost) = build::offer(config, &sources, &catalog);
+        let sources = Sources::prepare(config, &catalog, app, Vec::new())?;
+        let (offer, lost) = offering::offer(config, &sources, &catalog);
         let policy = policy::policy(config, &catalog, offer.tools())?;
         Ok(Self {
             catalog,
@@ -72,9 +72,7 @@ impl Bench {
     }
 
     pub(super) async fn close(self) {
-        if let Some(app) = self.sources.app {
-            app.shutdown().await;
-        }
+        self.sources.close().await;
     }
 }
 
@@ -90,10 +88,11 @@ pub fn survey(loaded: &Loaded, client: Option<&str>) -> Result<Survey, Failure> 
     let config = &loaded.config;
     runtime.block_on(async {
         let mut bench = Bench::prepare(config).await?;
-        let unheeded = loaded.unheeded(&build::governed_elsewhere(&bench.sources.app));
+        let unheeded = loaded.unheeded(&application::governed_elsewhere(bench.sources.app()));
         let lost = std::mem::take(&mut bench.lost);
-        let filters = build::filters(config, &bench.catalog, &bench.offer, &bench.sources, &lost);
-        let on_offer = build::on_offer(&bench.offer, &bench.catalog, &filters, &lost);
+        let filters =
+            offering::filters(config, &bench.catalog, &bench.offer, &bench.sources, &lost);
+        let on_offer = offering::on_offer(&bench.offer, &bench.catalog, &filters, &lost);
         let Bench {
             catalog,
             offer,
@@ -185,9 +184,9 @@ pub fn resources_list(
     // An application says where its skills are, if nothing else does.
     let app = match &config.resources.skills_dir {
         Some(_) => None,
-        None => runtime.block_on(build::start_app(&config))?,
+        None => runtime.block_on(application::start(&config))?,
     };
-    let scan = build::scan_options(&config, build::mounted(&app).as_deref())?;
+    let scan = offering::scan_options(&config, application::mounted(app.as_ref()).as_deref())?;
     if let Some(app) = app {
         runtime.block_on(app.shutdown());
     }

@@ -12,8 +12,8 @@ use adapter_http::{BoundTool, Bounds, FixedHeaders, Mode, Retry};
 use adapter_skills::{Skill, SkillCatalog, ToolDeclaration};
 use adapter_tools::{Tool, ToolSet};
 use http_client::{AllowPrivate, Client, ClientOptions, HostList, Reach};
+use mcp_server::{NotOffered, SourceTools, ToolSource};
 
-use super::sources::NotOffered;
 use crate::Failure;
 use crate::with_causes;
 use config::{Config, Environment, UnmatchedFilter};
@@ -26,6 +26,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_CA_BYTES: usize = 4 * 1024 * 1024;
 
 /// The services that are tools.
+#[derive(Debug)]
 pub(super) struct Services {
     settings: config::Services,
     environment: Environment,
@@ -82,58 +83,9 @@ impl Services {
         Ok(services)
     }
 
-    /// The tools of the documents.
-    pub(super) fn described(&self) -> &[Tool] {
-        &self.described
-    }
-
-    /// Operations of the documents that cannot be offered.
-    pub(super) fn lost(&self) -> &[NotOffered] {
-        &self.lost
-    }
-
     /// Patterns that match nothing in the documents.
     pub(super) fn unmatched(&self) -> &[UnmatchedFilter] {
         &self.unmatched
-    }
-
-    /// The tools that skills bind and whose names are not `taken`: a handler of the same name, or
-    /// whatever the operator has configured, takes the place of a binding, as in OwlClaw. What
-    /// cannot be offered is added to `lost`.
-    pub(super) fn bound(
-        &self,
-        catalog: &SkillCatalog,
-        taken: &[Tool],
-        lost: &mut Vec<NotOffered>,
-    ) -> Vec<Tool> {
-        if !self.settings.bindings {
-            return Vec::new();
-        }
-        let mut bound: Vec<Tool> = Vec::new();
-        for (skill, name, declaration) in bindings(catalog) {
-            if taken.iter().any(|tool| tool.name() == name) {
-                tracing::debug!(tool = name, "a binding gives way to a tool of its name");
-                continue;
-            }
-            if let Some(first) = bound.iter().find(|tool| tool.name() == name) {
-                let first = first.meta().get(SKILL_META).and_then(|it| it.as_str());
-                lost.push(NotOffered {
-                    tool: name.to_owned(),
-                    place: Some(skill.path().display().to_string()),
-                    why: format!("{} binds it too", first.unwrap_or("another skill")),
-                });
-                continue;
-            }
-            match self.bind(skill, name, declaration) {
-                Ok(tool) => bound.push(tool),
-                Err(error) => lost.push(NotOffered {
-                    tool: name.to_owned(),
-                    place: Some(skill.path().display().to_string()),
-                    why: with_causes(&*error),
-                }),
-            }
-        }
-        bound
     }
 
     fn bind(
@@ -274,6 +226,53 @@ impl Services {
     fn secret(&self, variable: &str) -> Option<String> {
         let value = self.environment.resolve(&format!("${{{variable}}}"))?;
         (!value.is_empty()).then_some(value)
+    }
+}
+
+impl ToolSource for Services {
+    /// Tools of the documents, which are read once.
+    fn tools(&self, _: &SkillCatalog) -> SourceTools {
+        SourceTools {
+            tools: self.described.clone(),
+            lost: self.lost.clone(),
+        }
+    }
+}
+
+/// Tools that skills bind to services. A handler of the same name, or whatever the operator has
+/// configured, takes the place of a binding, as in OwlClaw.
+#[derive(Debug)]
+pub(super) struct Bindings(pub(super) Arc<Services>);
+
+impl ToolSource for Bindings {
+    fn tools(&self, skills: &SkillCatalog) -> SourceTools {
+        let mut found = SourceTools::default();
+        if !self.0.settings.bindings {
+            return found;
+        }
+        for (skill, name, declaration) in bindings(skills) {
+            let first = found.tools.iter().find(|tool| tool.name() == name);
+            let bound = match first.map(|first| first.meta().get(SKILL_META)) {
+                None => self.0.bind(skill, name, declaration),
+                Some(first) => {
+                    let first = first.and_then(|it| it.as_str());
+                    Err(format!("{} binds it too", first.unwrap_or("another skill")).into())
+                }
+            };
+            match bound {
+                Ok(tool) => found.tools.push(tool),
+                Err(error) => found.lost.push(NotOffered {
+                    tool: name.to_owned(),
+                    place: Some(skill.path().display().to_string()),
+                    why: with_causes(&*error),
+                }),
+            }
+        }
+        found
+    }
+
+    fn gives_way(&self) -> bool {
+        true
     }
 }
 

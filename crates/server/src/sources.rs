@@ -1,83 +1,109 @@
-//! Where tools come from.
+//! The sources of a server's tools, all of them alike.
 
 use std::collections::{BTreeMap, HashMap};
+use std::future::pending;
 use std::sync::Arc;
 
 use adapter_skills::SkillCatalog;
 use adapter_tools::Tool;
 use adapter_tools::python::PythonApp;
-
-use super::commands::Commands;
-use super::services::Services;
-use crate::Failure;
 use config::{Config, UnmatchedFilter};
+use futures_util::future::{join_all, select_all};
+use mcp_server::{Component, ComponentState, NotOffered, Resources, SourceTools, ToolSource};
+use tokio::sync::watch;
 
-/// A tool that is written or configured, and not on offer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NotOffered {
-    /// Name of the tool.
-    pub(super) tool: String,
-    /// Place of its definition.
-    pub(super) place: Option<String>,
-    /// Why it is not.
-    pub(super) why: String,
-}
+use crate::Failure;
+use crate::application::Application;
+use crate::commands::Commands;
+use crate::services::{Bindings, Services};
 
-impl NotOffered {
-    /// True if the configuration leaves the tool out on purpose.
-    pub(super) fn is_meant(&self, config: &Config) -> bool {
-        config.switches.off.contains_key(&self.tool)
-    }
-}
-
-/// Everything that tools come from, ready to be called.
+/// All sources of tools, ready to be called.
 pub(super) struct Sources {
-    /// The application, if one is configured.
-    pub(super) app: Option<Arc<PythonApp>>,
-    commands: Commands,
-    services: Services,
-    has_state_tool: bool,
+    /// Of two tools with one name, the first source's is offered.
+    all: Vec<Arc<dyn ToolSource>>,
+    /// The application among them, if one is configured.
+    app: Option<Arc<PythonApp>>,
+    /// Patterns of services that match no operation.
+    unmatched: Vec<UnmatchedFilter>,
     /// Tools that the application's own configuration switches off, and where.
     off: BTreeMap<String, String>,
 }
 
 impl Sources {
-    /// Looks at what the configuration names. The application runs already, and may have said where
-    /// the skills of `catalog` are.
+    /// Makes the sources that the configuration names, and adds those that were `given` in code. The
+    /// application runs already, and may have said where the skills of `catalog` are.
+    ///
+    /// # Errors
+    ///
+    /// When a source cannot be made, or two of them have tools of one name.
     pub(super) fn prepare(
         config: &Config,
         catalog: &SkillCatalog,
         app: Option<Arc<PythonApp>>,
+        given: Vec<Arc<dyn ToolSource>>,
     ) -> Result<Self, Failure> {
         let commands = Commands::prepare(config, catalog)?;
         let services = Services::prepare(config)?;
+        let unmatched = services.unmatched().to_vec();
+        let services = Arc::new(services);
+        let mut all: Vec<Arc<dyn ToolSource>> = Vec::new();
+        if let Some(app) = &app {
+            all.push(Arc::new(Application::new(Arc::clone(app), config.states)));
+        }
+        all.push(Arc::new(commands));
+        all.push(Arc::clone(&services) as Arc<dyn ToolSource>);
+        all.extend(given);
+        all.push(Arc::new(Bindings(services)));
         let sources = Self {
+            all,
             app,
-            commands,
-            services,
-            has_state_tool: config.states.tool,
+            unmatched,
             off: config.switches.off.clone(),
         };
         sources.check(catalog)?;
         Ok(sources)
     }
 
-    /// Patterns of services that match no operation.
-    pub(super) fn unmatched(&self) -> &[UnmatchedFilter] {
-        self.services.unmatched()
+    /// The application, if one is configured.
+    pub(super) fn app(&self) -> Option<&Arc<PythonApp>> {
+        self.app.as_ref()
     }
 
-    /// All tools, source by source. Of two with the same name the first one can be offered; those that cannot
-    /// be offered at all are added to `lost`.
-    pub(super) fn tools(&self, catalog: &SkillCatalog, lost: &mut Vec<NotOffered>) -> Vec<Tool> {
-        let mut tools = self.configured(catalog, lost);
-        lost.extend_from_slice(self.services.lost());
-        // What skills bind gives way to all others.
-        let bound = self.services.bound(catalog, &tools, lost);
-        tools.extend(bound);
-        tools.retain(|tool| match self.off.get(tool.name()) {
+    /// Patterns of services that match no operation.
+    pub(super) fn unmatched(&self) -> &[UnmatchedFilter] {
+        &self.unmatched
+    }
+
+    /// All tools, source by source, and definitions that cannot be offered. Of two tools with one name the
+    /// first can be offered.
+    pub(super) fn tools(&self, catalog: &SkillCatalog) -> SourceTools {
+        let mut found = SourceTools::default();
+        for source in self.all.iter().filter(|it| !it.gives_way()) {
+            let SourceTools { tools, lost } = source.tools(catalog);
+            let tools = tools.into_iter();
+            let tools = tools.map(|tool| described_by_its_skill(tool, catalog));
+            found.tools.extend(tools.map(understood));
+            found.lost.extend(lost);
+        }
+        for source in self.all.iter().filter(|it| it.gives_way()) {
+            let SourceTools { tools, lost } = source.tools(catalog);
+            let is_taken = |name: &str| found.tools.iter().any(|tool| tool.name() == name);
+            let (taken, free): (Vec<_>, Vec<_>) =
+                tools.into_iter().partition(|tool| is_taken(tool.name()));
+            for tool in taken {
+                tracing::debug!(
+                    tool = tool.name(),
+                    kind = %tool.kind(),
+                    "a tool gives way to another one of its name"
+                );
+            }
+            let lost = lost.into_iter().filter(|it| !is_taken(&it.tool));
+            found.lost.extend(lost);
+            found.tools.extend(free);
+        }
+        found.tools.retain(|tool| match self.off.get(tool.name()) {
             Some(place) => {
-                lost.push(NotOffered {
+                found.lost.push(NotOffered {
                     tool: tool.name().to_owned(),
                     place: Some(place.clone()),
                     why: "it is switched off".to_owned(),
@@ -86,39 +112,57 @@ impl Sources {
             }
             None => true,
         });
-        tools
+        found
     }
 
-    /// Those that somebody has configured or written a handler for.
-    fn configured(&self, catalog: &SkillCatalog, lost: &mut Vec<NotOffered>) -> Vec<Tool> {
-        let handlers = self.app.as_deref().map(PythonApp::tools);
-        let handlers = handlers.unwrap_or_default();
-        let app = self.app.as_deref().filter(|_| self.has_state_tool);
-        handlers
-            .into_iter()
-            .map(|handler| described_by_its_skill(handler, catalog))
-            .map(understood)
-            .chain(app.and_then(PythonApp::query_state_tool))
-            .chain(self.commands.tools(catalog, lost))
-            .chain(self.services.described().iter().cloned())
-            .collect()
+    /// Resources of the sources.
+    pub(super) fn resources(&self) -> impl Iterator<Item = Arc<dyn Resources>> {
+        self.all.iter().filter_map(|source| source.resources())
     }
 
-    /// Whoever configures a tool means it to be called: that another one has its name is a mistake.
+    /// Parts of `/health`, one for each source that can fail by itself.
+    pub(super) fn components(&self) -> impl Iterator<Item = Component> {
+        self.all.iter().filter_map(|source| {
+            let name = source.health()?.name;
+            let source = Arc::clone(source);
+            Some(Component::new(move || {
+                source.health().unwrap_or(ComponentState {
+                    name,
+                    ok: true,
+                    detail: None,
+                })
+            }))
+        })
+    }
+
+    /// Reports of the sources that their tools or resources may have changed.
+    pub(super) fn changes(&self) -> Changes {
+        Changes(self.all.iter().filter_map(|it| it.changes()).collect())
+    }
+
+    /// Ends what the sources keep running.
+    pub(super) async fn close(&self) {
+        join_all(self.all.iter().map(|source| source.close())).await;
+    }
+
+    /// Refuses two tools of one name from two sources: who configures a tool means it to be called.
     fn check(&self, catalog: &SkillCatalog) -> Result<(), Failure> {
-        let mut seen: HashMap<String, Tool> = HashMap::new();
+        let mut seen: HashMap<String, (usize, Tool)> = HashMap::new();
         let mut problems = Vec::new();
-        for tool in self.configured(catalog, &mut Vec::new()) {
-            match seen.get(tool.name()) {
-                // Two of one source are the source's own affair.
-                Some(first) if first.kind() != tool.kind() => problems.push(format!(
-                    "two tools are called `{}`: {} and {}; give one of them another name",
-                    tool.name(),
-                    place(first),
-                    place(&tool),
-                )),
-                Some(_) => {}
-                None => drop(seen.insert(tool.name().to_owned(), tool)),
+        let settled = self.all.iter().filter(|it| !it.gives_way()).enumerate();
+        for (at, source) in settled {
+            for tool in source.tools(catalog).tools {
+                match seen.get(tool.name()) {
+                    // Two of one source are the source's own affair.
+                    Some((first, other)) if *first != at => problems.push(format!(
+                        "two tools are called `{}`: {} and {}; give one of them another name",
+                        tool.name(),
+                        place(other),
+                        place(&tool),
+                    )),
+                    Some(_) => {}
+                    None => drop(seen.insert(tool.name().to_owned(), (at, tool))),
+                }
             }
         }
         match problems.is_empty() {
@@ -128,29 +172,53 @@ impl Sources {
     }
 }
 
-/// With the arguments that the skill of its name declares, where its code only has hints of them.
-fn described_by_its_skill(handler: Tool, catalog: &SkillCatalog) -> Tool {
-    if !handler.has_derived_schema() {
-        return handler;
+/// Reports of changes of all sources.
+pub(super) struct Changes(Vec<watch::Receiver<u64>>);
+
+impl Changes {
+    /// Resolves when a source has changed since the last time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub(super) async fn next(&mut self) {
+        while !self.0.is_empty() {
+            let waiting = self.0.iter_mut().map(|it| Box::pin(it.changed()));
+            let (changed, at, others) = select_all(waiting).await;
+            drop(others);
+            if changed.is_ok() {
+                return;
+            }
+            // This source changes no more.
+            self.0.swap_remove(at);
+        }
+        pending().await
     }
-    let declared = catalog.by_name(handler.name()).and_then(|skill| {
+}
+
+/// Gives a tool the arguments that the skill of its name declares, where its code has only hints of them.
+fn described_by_its_skill(tool: Tool, catalog: &SkillCatalog) -> Tool {
+    if !tool.has_derived_schema() {
+        return tool;
+    }
+    let declared = catalog.by_name(tool.name()).and_then(|skill| {
         let tools = &skill.frontmatter().tools;
-        tools.get(handler.name())?.parameters.clone()
+        tools.get(tool.name())?.parameters.clone()
     });
     let Some(declared) = declared else {
-        return handler;
+        return tool;
     };
     // If nothing can be made of it, the tool cannot be offered: what its code only hints at may let
     // through what its skill forbids.
-    handler.with_input_schema(declared)
+    tool.with_input_schema(declared)
 }
 
-/// Cannot be offered if its code states rules that cannot be understood.
-fn understood(handler: Tool) -> Tool {
-    let unclear = mcp_server::own_rules(&handler).find_map(Result::err);
+/// Refuses a tool whose code states rules that cannot be understood.
+fn understood(tool: Tool) -> Tool {
+    let unclear = mcp_server::own_rules(&tool).find_map(Result::err);
     match unclear {
-        Some(why) => handler.refused(why),
-        None => handler,
+        Some(why) => tool.refused(why),
+        None => tool,
     }
 }
 

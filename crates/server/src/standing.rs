@@ -8,9 +8,9 @@ use adapter_skills::{SkillCatalog, SkillMemory};
 use adapter_tools::{Tool, ToolSet};
 use mcp_server::{Component, ComponentState};
 
-use super::sources::NotOffered;
 use crate::Failure;
 use config::{Config, Origin, Problem, Severity, UnmatchedRules};
+use mcp_server::NotOffered;
 
 /// Name of the component of `/health` that tells of the offer.
 pub(super) const COMPONENT: &str = "offer";
@@ -74,7 +74,7 @@ impl Standing {
         tools: &ToolSet,
         mut lost: Vec<NotOffered>,
     ) {
-        lost.retain(|it| !it.is_meant(config));
+        lost.retain(|it| !config.switches.off.contains_key(&it.tool));
         let problems = problems(config, catalog, tools, lost.clone());
         let mut state = self.state();
         tell(&state.offer, &problems);

@@ -25,8 +25,7 @@ const STANDING: &[(&str, &str)] = &[
         "alerts application coerce commands environment governance identity interpolate model owlclaw record secret shape telemetry tls",
     ),
     ("operator", "inspect request"),
-    ("server", "alerts build list"),
-    ("server", "commands services sources"),
+    ("server", "alerts build"),
 ];
 
 /// Segments of a module's or an item's path, without `crate`.

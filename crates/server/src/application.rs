@@ -1,0 +1,199 @@
+//! The Python application as a source of tools and of state resources.
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use adapter_skills::SkillCatalog;
+use adapter_tools::ToolCx;
+use adapter_tools::python::{AppHealth, PythonApp, PythonOptions, StartMode, WorkerState};
+use config::Config;
+use futures_util::future::BoxFuture;
+use jsonrpc_core::RawJson;
+use mcp_server::{ComponentState, Resources, SourceTools, StateResources, States, ToolSource};
+use tokio::sync::watch;
+
+use crate::Failure;
+
+/// How long an application may take to load. Some import half of an ecosystem.
+const APP_START_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What `/health` calls the application.
+pub(super) const APPLICATION: &str = "application";
+
+/// The application as a source of tools.
+#[derive(Debug)]
+pub(super) struct Application {
+    app: Arc<PythonApp>,
+    states: config::States,
+}
+
+impl Application {
+    pub(super) fn new(app: Arc<PythonApp>, states: config::States) -> Self {
+        Self { app, states }
+    }
+}
+
+impl ToolSource for Application {
+    fn tools(&self, _: &SkillCatalog) -> SourceTools {
+        let mut tools = self.app.tools();
+        if self.states.tool {
+            tools.extend(self.app.query_state_tool());
+        }
+        tools.into()
+    }
+
+    fn resources(&self) -> Option<Arc<dyn Resources>> {
+        self.states.resources.then(|| state_resources(&self.app))
+    }
+
+    fn changes(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.app.tools_version())
+    }
+
+    /// The application works as long as one of its workers does; what else is wrong is in the detail.
+    fn health(&self) -> Option<ComponentState> {
+        let health = self.app.health();
+        Some(ComponentState {
+            name: APPLICATION,
+            ok: 0 < health.workers_ready,
+            detail: app_detail(&health),
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.app.shutdown())
+    }
+}
+
+/// Keys that the application sets of the governance of OwlClaw's own agent.
+pub(super) fn governed_elsewhere(app: Option<&Arc<PythonApp>>) -> Vec<String> {
+    app.map_or_else(Vec::new, |app| app.info().governance)
+}
+
+/// The directory of skills that the application has mounted.
+pub(super) fn mounted(app: Option<&Arc<PythonApp>>) -> Option<PathBuf> {
+    app.and_then(|app| app.info().skills)
+}
+
+/// Starts the application, if one is configured.
+pub(super) async fn start(config: &Config) -> Result<Option<Arc<PythonApp>>, Failure> {
+    let Some(spec) = &config.app else {
+        return Ok(None);
+    };
+    let root = config.workers.cwd.as_deref().unwrap_or(Path::new("."));
+    let mut options = PythonOptions::new(spec, root);
+    options.interpreter = interpreter(config.python.as_deref());
+    options.start_timeout = APP_START_TIMEOUT;
+    if !config.workers.python_path.is_empty()
+        && let Some(path) = search_path(config)
+    {
+        options.env.push(("PYTHONPATH".into(), path));
+    }
+    options.workers = config.workers.count;
+    options.start = match config.workers.start {
+        config::WorkerStart::Auto => StartMode::Auto,
+        config::WorkerStart::Fork => StartMode::Fork,
+        config::WorkerStart::Spawn => StartMode::Spawn,
+    };
+    options.watch = config.workers.watch;
+    options.grace = Duration::from_secs(config.workers.grace_seconds);
+    options.worker_memory = config.workers.max_memory_bytes;
+    let app = PythonApp::start(options).await.map_err(|error| {
+        let (text, details) = (error.to_string(), error.details());
+        // A traceback ends with what the error says itself.
+        let details = details.trim_end();
+        let details = match details.rsplit_once('\n') {
+            Some((before, last)) if text.ends_with(last.trim()) => before,
+            _ => details,
+        };
+        Failure::from(format!("{text}\n{details}").trim_end().to_owned())
+    })?;
+    let info = app.info();
+    tracing::info!(
+        app = info.app,
+        python = info.python,
+        real_owlclaw = info.has_real_owlclaw,
+        import_ms = u64::try_from(info.import.as_millis()).unwrap_or(u64::MAX),
+        "application loaded"
+    );
+    Ok(Some(Arc::new(app)))
+}
+
+/// Additional directories for Python modules, if there are any.
+fn search_path(config: &Config) -> Option<OsString> {
+    let configured = config.workers.python_path.iter().cloned();
+    let inherited = std::env::var_os("PYTHONPATH").filter(|path| !path.is_empty());
+    let inherited = inherited.iter().flat_map(std::env::split_paths);
+    std::env::join_paths(configured.chain(inherited)).ok()
+}
+
+/// The configured interpreter, else that of the active virtual environment, else `python3`.
+pub fn interpreter(configured: Option<&str>) -> PathBuf {
+    if let Some(configured) = configured {
+        return PathBuf::from(configured);
+    }
+    match std::env::var_os("VIRTUAL_ENV").filter(|it| !it.is_empty()) {
+        Some(environment) => Path::new(&environment).join("bin/python"),
+        None => PathBuf::from("python3"),
+    }
+}
+
+/// What is worth knowing of an application, if anything is.
+pub(super) fn app_detail(health: &AppHealth) -> Option<String> {
+    let mut parts = Vec::new();
+    match &health.state {
+        WorkerState::Ready => {}
+        WorkerState::Restarting { attempt, cause, .. } => {
+            parts.push(format!("being started again, attempt {attempt}: {cause}"));
+        }
+        WorkerState::Stopped => parts.push("stopped".to_owned()),
+    }
+    if health.state == WorkerState::Ready && health.workers_ready < health.workers {
+        let (ready, workers) = (health.workers_ready, health.workers);
+        let cause = health.last_loss.as_ref().map(|loss| loss.cause.as_str());
+        let cause = cause.unwrap_or("the others are being started");
+        parts.push(format!("{ready} of {workers} workers serve: {cause}"));
+    }
+    for tool in &health.suspended {
+        let (name, seconds) = (&tool.name, tool.left.as_secs());
+        parts.push(format!(
+            "`{name}` is suspended for {seconds} s, as it ends its workers"
+        ));
+    }
+    if let Some(failed) = &health.failed_reload {
+        parts.push(format!("could not be loaded again: {}", failed.message));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// Whom the application is told to be asking; clients are told apart before it is asked.
+const READER: &str = "resources/read";
+
+/// An application's states.
+#[derive(Debug)]
+struct AppStates(Arc<PythonApp>);
+
+impl States for AppStates {
+    fn read<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<RawJson, Box<dyn Error + Send + Sync>>> {
+        Box::pin(async move {
+            let output = self.0.read_state(name, ToolCx::new(READER, name)).await?;
+            let state = output.structured.ok_or("the state is not an object")?;
+            Ok(RawJson::from_value(&state)?)
+        })
+    }
+}
+
+/// The states that `app` has now.
+fn state_resources(app: &Arc<PythonApp>) -> Arc<dyn Resources> {
+    let names = app.state_names();
+    Arc::new(StateResources::new(
+        Arc::new(AppStates(Arc::clone(app))),
+        names,
+    ))
+}

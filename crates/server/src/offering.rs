@@ -1,0 +1,188 @@
+//! The offer of a server: tools of its sources, resources and skills; and the skills' directory.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use adapter_skills::{ScanOptions, SkillCatalog};
+use adapter_tools::{Tool, ToolSet};
+use config::{Config, OnOffer, UnmatchedFilter};
+use mcp_server::{
+    CombinedResources, IncludeSkill, NotOffered, Offer, Resources, SkillResources, SourceTools,
+    resource_capability, tool_capability,
+};
+
+use crate::Failure;
+use crate::sources::Sources;
+
+/// The directory with the skills: the configured one, or the one that the application has `mounted`.
+///
+/// # Errors
+///
+/// When the configured directory and the mounted one differ, or the one that is named cannot be read: rules
+/// of skills would silently not be in force.
+fn skills_dir(config: &Config, mounted: Option<&Path>) -> Result<PathBuf, Failure> {
+    let Some(configured) = &config.resources.skills_dir else {
+        let Some(mounted) = mounted else {
+            return Ok(config.resources.default_dir());
+        };
+        resolved(mounted).map_err(|why| {
+            format!(
+                "app.mount_skills: {why}, so that no rule in a SKILL.md would be in force; make it, or \
+                 correct the path in the application"
+            )
+        })?;
+        return Ok(mounted.to_owned());
+    };
+    let place = configured.display();
+    let resolved = resolved(configured).map_err(|why| {
+        format!(
+            "resources.skills_dir: {why}, so that no rule in a SKILL.md would be in force; make it, or \
+             correct the key (--skills-dir)"
+        )
+    })?;
+    match mounted.and_then(|mounted| mounted.canonicalize().ok()) {
+        Some(mounted) if mounted != resolved => Err(format!(
+            "resources.skills_dir is {place}, and the application mounts {}: the rules in one of the \
+             two would not be in force; leave the key out (--skills-dir), or mount the same directory",
+            mounted.display()
+        )
+        .into()),
+        _ => Ok(configured.clone()),
+    }
+}
+
+/// The path of a directory without links; an error if it is none, or cannot be read.
+fn resolved(directory: &Path) -> Result<PathBuf, String> {
+    let place = directory.display();
+    let resolved = directory.canonicalize();
+    let resolved = resolved.and_then(|it| std::fs::read_dir(&it).map(|_| it));
+    resolved.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => format!("there is no directory {place}"),
+        _ => format!("{place} cannot be read as a directory ({error})"),
+    })
+}
+
+pub(super) fn scan_options(
+    config: &Config,
+    mounted: Option<&Path>,
+) -> Result<ScanOptions, Failure> {
+    let options = ScanOptions::new(skills_dir(config, mounted)?);
+    let options = match config.resources.skills_dir.is_some() || mounted.is_some() {
+        true => options.required(),
+        false => options,
+    };
+    match &config.resources.root_category {
+        Some(category) => options
+            .with_flat_category(category)
+            .map_err(|reason| format!("resources.root_category {reason}").into()),
+        None => Ok(options),
+    }
+}
+
+/// Names of the tools and resources that rules can match, and filters that match nothing.
+pub(super) fn on_offer(
+    offer: &Offer,
+    catalog: &SkillCatalog,
+    filters: &[UnmatchedFilter],
+    lost: &[NotOffered],
+) -> OnOffer {
+    let lost = lost.iter().map(|it| it.tool.as_str());
+    let names: BTreeSet<&str> = offer
+        .tools()
+        .iter()
+        .map(Tool::own_name)
+        .chain(lost)
+        .collect();
+    let idle = catalog.without_tool(|name| names.contains(name));
+    let idle_skills = idle
+        .map(|skill| (skill.path().display().to_string(), skill.name().to_owned()))
+        .collect();
+    let tools = offer.tools().iter();
+    let resources = offer.resources().entries();
+    OnOffer {
+        tools: tools
+            .map(|tool| (tool.name().to_owned(), tool.own_name().to_owned()))
+            .collect(),
+        resources: resources.iter().map(|it| it.resource.uri.clone()).collect(),
+        unmatched_filters: filters.to_vec(),
+        idle_skills,
+    }
+}
+
+/// The tools and resources on offer, as rules know them.
+pub(super) fn capabilities(offer: &Offer) -> BTreeSet<String> {
+    let tools = offer.tools().iter();
+    let tools = tools.map(|tool| tool_capability(tool.name()));
+    let resources = offer.resources().entries().iter();
+    let resources = resources.map(|it| resource_capability(&it.resource.uri));
+    tools.chain(resources).collect()
+}
+
+/// Patterns of services and switches of the application that match no tool.
+pub(super) fn filters(
+    config: &Config,
+    catalog: &SkillCatalog,
+    offer: &Offer,
+    sources: &Sources,
+    lost: &[NotOffered],
+) -> Vec<UnmatchedFilter> {
+    let mut filters = sources.unmatched().to_vec();
+    let tools = offer.tools().iter().map(Tool::own_name);
+    let skills = catalog.iter().map(|skill| skill.name());
+    let lost = lost.iter().map(|it| it.tool.as_str());
+    let names: BTreeSet<&str> = tools.chain(skills).chain(lost).collect();
+    let off = config.switches.off.iter();
+    let weights = config.switches.weights.iter();
+    let weights = weights.map(|(name, (_, place))| (name, place));
+    for (name, place) in off.chain(weights) {
+        if !names.contains(name.as_str()) {
+            filters.push(UnmatchedFilter {
+                key: place.clone(),
+                pattern: name.clone(),
+                names: names.iter().map(|&name| name.to_owned()).collect(),
+            });
+        }
+    }
+    filters
+}
+
+/// The tools and skills on offer, and the tools that cannot be offered.
+pub(super) fn offer(
+    config: &Config,
+    sources: &Sources,
+    catalog: &Arc<SkillCatalog>,
+) -> (Offer, Vec<NotOffered>) {
+    let SourceTools { tools, mut lost } = sources.tools(catalog);
+    let (tools, problems) = ToolSet::collect(tools);
+    lost.extend(problems.into_iter().map(|problem| NotOffered {
+        why: crate::with_causes(&problem.reason),
+        place: problem.tool_source,
+        tool: problem.name,
+    }));
+    let include = match config.tools.include_skill {
+        config::IncludeSkill::Full => IncludeSkill::Full,
+        config::IncludeSkill::Excerpt => IncludeSkill::Excerpt,
+        config::IncludeSkill::Link => IncludeSkill::Link,
+        config::IncludeSkill::None => IncludeSkill::None,
+    };
+    if tools.iter().next().is_none() && catalog.iter().next().is_none() {
+        tracing::warn!(
+            hint = "set `app`, `commands` or `services`, or --app, and put skills into \
+                    `resources.skills_dir`",
+            "there is nothing on offer: no tool and no skill"
+        );
+    }
+    let ttl_ms = config.resources.cache_ttl_seconds * 1_000;
+    let skills = Arc::new(SkillResources::new(Arc::clone(catalog), ttl_ms));
+    let mut resources: Vec<Arc<dyn Resources>> = vec![skills];
+    resources.extend(sources.resources());
+    let resources = match resources.len() {
+        1 => resources.remove(0),
+        _ => Arc::new(CombinedResources::new(resources)),
+    };
+    let timeout = Duration::from_secs(config.tools.default_timeout_seconds);
+    let offer = Offer::new(tools, resources, Some(catalog), include, timeout);
+    (offer, lost)
+}
