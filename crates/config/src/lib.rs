@@ -45,6 +45,7 @@ mod tls;
 mod unmatched;
 mod websocket;
 
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -52,7 +53,7 @@ use figment::Figment;
 use figment::providers::Serialized;
 
 use self::document::Document;
-use self::layer::Origins;
+use self::layer::{Layer, Origins};
 
 pub use self::alerts::{AlertEvent, Alerts, Webhook};
 pub use self::application::{States, WorkerStart, Workers};
@@ -155,17 +156,8 @@ pub fn load_for(
     environment: &Environment,
     directory: &Path,
 ) -> Result<Loaded, Rejected> {
+    check_directory(directory)?;
     let mut problems = Vec::new();
-    if directory.to_str().is_none() {
-        // Paths are text from here on.
-        let message = format!(
-            "the current directory `{}` is not Unicode",
-            directory.display()
-        );
-        problems.push(Problem::error(Origin::Default, message));
-        return Err(Rejected { problems });
-    }
-
     let keys = shape::root();
     let name = overrides
         .config
@@ -174,27 +166,136 @@ pub fn load_for(
     let path = coerce::absolute(directory, name);
     let base = path.parent().unwrap_or(directory);
     let text = read(name, &path, overrides.config.is_some(), &mut problems);
-    let document = text
-        .as_ref()
-        .and_then(|text| Document::parse(&name.display().to_string(), text, &mut problems));
+    let texts: Vec<_> = text
+        .into_iter()
+        .map(|text| Text {
+            name: name.display().to_string(),
+            text,
+        })
+        .collect();
+    let file = (!texts.is_empty()).then(|| path.clone());
+    let place = Surroundings {
+        environment,
+        directory,
+        base,
+    };
+    let mut files = Files::read(&texts, &place, &mut problems);
+    files.layers.push(environment::layer(
+        environment,
+        keys,
+        directory,
+        &mut problems,
+    ));
+    files
+        .layers
+        .push(overrides::layer(overrides, keys, directory, &mut problems));
+    let mut loaded = merge(needs, files, &place, problems)?;
+    loaded.file = file;
+    Ok(loaded)
+}
 
-    let from_file = document
-        .as_ref()
-        .map(|document| file::layer(document, keys, environment, base, &mut problems));
-    let secret_lines = from_file
-        .as_ref()
-        .map(|layer| layer.secret_lines.clone())
-        .unwrap_or_default();
-    let from_environment = environment::layer(environment, keys, directory, &mut problems);
-    let from_command_line = overrides::layer(overrides, keys, directory, &mut problems);
+/// A configuration, or a part of one, that is given in code: a text in the form of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Text {
+    /// Name of the text in messages about it.
+    pub name: String,
+    /// The text.
+    pub text: String,
+}
 
+/// Checks and merges texts that take the place of a file, each over the one before.
+///
+/// Neither files nor `MCP_SERVER_…` variables are read; `environment` is what `${NAME}` refers to.
+/// Relative paths begin at `directory`, which is absolute.
+///
+/// # Errors
+///
+/// All problems together, if one of them is an error.
+pub fn load_texts(
+    texts: &[Text],
+    environment: &Environment,
+    directory: &Path,
+) -> Result<Loaded, Rejected> {
+    check_directory(directory)?;
+    let mut problems = Vec::new();
+    let place = Surroundings {
+        environment,
+        directory,
+        base: directory,
+    };
+    let files = Files::read(texts, &place, &mut problems);
+    merge(Needs::Everything, files, &place, problems)
+}
+
+/// Refuses a current directory that is not Unicode: paths are text from there on.
+fn check_directory(directory: &Path) -> Result<(), Rejected> {
+    if directory.to_str().is_some() {
+        return Ok(());
+    }
+    let message = format!(
+        "the current directory `{}` is not Unicode",
+        directory.display()
+    );
+    Err(Rejected {
+        problems: vec![Problem::error(Origin::Default, message)],
+    })
+}
+
+/// Surroundings of a configuration.
+struct Surroundings<'a> {
+    environment: &'a Environment,
+    directory: &'a Path,
+    /// Beginning of relative paths in files.
+    base: &'a Path,
+}
+
+/// Layers of files.
+struct Files {
+    layers: Vec<Layer>,
+    says_nothing: bool,
+}
+
+impl Files {
+    fn read(texts: &[Text], place: &Surroundings<'_>, problems: &mut Vec<Problem>) -> Self {
+        let mut files = Self {
+            layers: Vec::new(),
+            says_nothing: true,
+        };
+        for Text { name, text } in texts {
+            let Some(document) = Document::parse(name, text, problems) else {
+                continue;
+            };
+            files.says_nothing &= document.is_empty();
+            files.layers.push(file::layer(
+                &document,
+                shape::root(),
+                place.environment,
+                place.base,
+                problems,
+            ));
+        }
+        files
+    }
+}
+
+/// Merges the layers over the defaults, and checks the whole.
+fn merge(
+    needs: Needs,
+    files: Files,
+    place: &Surroundings<'_>,
+    mut problems: Vec<Problem>,
+) -> Result<Loaded, Rejected> {
+    let Surroundings {
+        environment,
+        directory,
+        base,
+    } = *place;
     let mut figment = Figment::from(Serialized::defaults(Config::default()));
     let mut origins = Origins::new();
-    for layer in from_file
-        .into_iter()
-        .chain([from_environment, from_command_line])
-    {
+    let mut secret_lines = BTreeSet::new();
+    for layer in files.layers {
         origins.extend(layer.origins.clone());
+        secret_lines.extend(layer.secret_lines.iter().copied());
         figment = figment.merge(layer);
     }
     match figment.extract::<Config>() {
@@ -224,12 +325,11 @@ pub fn load_for(
                 .iter()
                 .all(|problem| problem.severity == Severity::Warning)
             {
-                let file = text.is_some().then_some(path);
                 return Ok(Loaded {
                     config,
                     warnings: problems,
-                    file,
-                    says_nothing: document.is_none_or(|document| document.is_empty()),
+                    file: None,
+                    says_nothing: files.says_nothing,
                     origins,
                 });
             }

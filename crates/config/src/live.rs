@@ -8,7 +8,10 @@ use serde_json::Value;
 use super::layer::child;
 use super::model::Config;
 use super::problem::{Origin, Position, Problem};
-use super::{DEFAULT_FILE, Environment, Loaded, Needs, Overrides, Rejected, coerce, load_for};
+use super::{
+    DEFAULT_FILE, Environment, Loaded, Needs, Overrides, Rejected, Text, coerce, load_for,
+    load_texts,
+};
 
 /// Where a configuration comes from.
 #[derive(Debug, Clone)]
@@ -19,6 +22,8 @@ pub struct Source {
     pub environment: Environment,
     /// The current directory, absolute.
     pub directory: PathBuf,
+    /// Texts in the place of file, variables and flags; see [`super::load_texts`].
+    pub texts: Option<Vec<Text>>,
 }
 
 /// What differs between two configurations.
@@ -68,12 +73,16 @@ impl Source {
     ///
     /// As [`load_for`].
     pub fn load_for(&self, needs: Needs) -> Result<Loaded, Rejected> {
-        load_for(needs, &self.overrides, &self.environment, &self.directory)
+        match &self.texts {
+            Some(texts) => load_texts(texts, &self.environment, &self.directory),
+            None => load_for(needs, &self.overrides, &self.environment, &self.directory),
+        }
     }
 
-    /// The file that is read if it exists, absolute.
-    pub fn path(&self) -> PathBuf {
-        coerce::absolute(&self.directory, self.name())
+    /// The file that is read if it exists, absolute; `None` where texts take its place.
+    pub fn path(&self) -> Option<PathBuf> {
+        let path = || coerce::absolute(&self.directory, self.name());
+        self.texts.is_none().then(path)
     }
 
     /// Reads everything again for a server that runs with `running`.

@@ -100,6 +100,7 @@ pub fn source(settings: Settings) -> Result<Source, Stop> {
         overrides: settings.into_overrides(),
         environment: Environment::of_process(),
         directory,
+        texts: None,
     })
 }
 

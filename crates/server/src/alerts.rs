@@ -41,7 +41,7 @@ const DAY: u64 = 24 * 60 * 60;
 pub(super) const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The alerts of a server; `None` if nobody is to be told.
-pub(super) fn start(config: &Config) -> Result<Option<Arc<Alerts>>, Failure> {
+pub(super) fn start(config: &Config, version: &str) -> Result<Option<Arc<Alerts>>, Failure> {
     let alerts = &config.alerts;
     if alerts.webhooks.is_empty() {
         return Ok(None);
@@ -60,7 +60,7 @@ pub(super) fn start(config: &Config) -> Result<Option<Arc<Alerts>>, Failure> {
             .then(|| Duration::from_secs(60 * alerts.repeat_minutes)),
     };
     let server = alerts.server.clone().unwrap_or_else(machine);
-    let alerts = Alerts::start(webhooks, timing, &server, env!("CARGO_PKG_VERSION"))?;
+    let alerts = Alerts::start(webhooks, timing, &server, version)?;
     Ok(Some(Arc::new(alerts)))
 }
 

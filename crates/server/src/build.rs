@@ -1,6 +1,7 @@
 //! Builds the server's parts from its configuration.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +9,6 @@ use adapter_skills::{SkillCatalog, SkillMemory, WatchGuard, WatchOptions};
 use alerts::Alerts;
 use governance::Governor;
 use jsonrpc_core::Limits;
-use mcp_protocol::model::Implementation;
 use mcp_server::{
     AnswerOptions, ErrorStyle, McpServer, Options, Parts, RequestLog, TaskOptions, Tasks,
     system_clock,
@@ -18,6 +18,7 @@ use task_store::{SqliteTaskStore, TaskLimits};
 use tokio::sync::watch;
 
 use super::identity::{Identification, Keeping};
+use super::in_code::InCode;
 use super::lifecycle::Lifecycle;
 use super::metrics::{Numbers, read_identity};
 use super::quotas::Quotas;
@@ -33,8 +34,9 @@ use crate::Failure;
 use crate::logging::{self, LevelHandle};
 use config::{Config, UnmatchedFilter};
 
-/// The server's parts, and what keeps them alive.
-pub(super) struct Server {
+/// A running server: its parts, and what keeps them alive.
+pub struct Server {
+    pub(super) in_code: InCode,
     pub(super) config: Config,
     pub(super) gateway: Arc<ServedMcpServer>,
     pub(super) quotas: Arc<Quotas>,
@@ -64,9 +66,19 @@ pub(super) struct Server {
     pub(super) watching: WatchGuard,
 }
 
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut server = f.debug_struct("Server");
+        server
+            .field("in_code", &self.in_code)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Server {
     /// Opens the ledger, loads the application and the skills, and puts them together.
     pub(super) async fn build(
+        in_code: InCode,
         rules: &Rules,
         level: LevelHandle,
         lifecycle: Lifecycle,
@@ -91,7 +103,7 @@ impl Server {
             ..WatchOptions::new(scan)
         })?;
         let catalog = Arc::clone(&skills.borrow());
-        let sources = Sources::prepare(&config, &catalog, app, Vec::new())?;
+        let sources = Sources::prepare(&config, &catalog, app, in_code.sources.clone())?;
         let (offer, lost) = offering::offer(&config, &sources, &catalog);
         for (tool, place) in &config.switches.off {
             tracing::info!(tool, place, "a tool is switched off");
@@ -126,7 +138,7 @@ impl Server {
             store::quota_component(Arc::clone(&quotas)),
         ];
         components.extend(store::crowd_component(Arc::clone(&quotas)));
-        let alerts = super::alerts::start(&config)?;
+        let alerts = super::alerts::start(&config, &in_code.info.version)?;
         components.extend(alerts.clone().map(super::alerts::component));
         components.extend(sources.components());
         let on_http = config.transport == config::Transport::Http;
@@ -137,20 +149,11 @@ impl Server {
         if let Some(identification) = identification.as_ref().filter(|_| on_http) {
             components.push(identification.component());
         }
-        let telemetry = super::telemetry::start(&config.telemetry)?;
+        let telemetry = super::telemetry::start(&config.telemetry, &in_code.info.version)?;
         components.extend(certificates.iter().map(Certificates::component));
         let parts = Parts {
-            info: Implementation {
-                name: "owlclaw-mcp-server".to_owned(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                title: Some("OwlClaw".to_owned()),
-                ..Implementation::default()
-            },
-            instructions: Some(
-                "Tools are business functions; each call is governed and recorded. \
-                 Resources (skill://) say how and when to use them: read before you act."
-                    .to_owned(),
-            ),
+            info: in_code.info.clone(),
+            instructions: Some(in_code.instructions.clone()),
             offer,
             governor: Arc::new(Governor::new(policy, Arc::clone(&quotas))),
             recorder,
@@ -169,13 +172,21 @@ impl Server {
             super::telemetry::count(telemetry, gateway.metrics());
         }
         let version = gateway.governor().policy().version();
-        notes::started(gateway.recorder(), &config, &rules.path(), version).await;
+        notes::started(
+            gateway.recorder(),
+            &in_code.info.version,
+            &config,
+            &rules.path(),
+            version,
+        )
+        .await;
         let keeping = match &identification {
             Some(identification) => Some(identification.keep(&config, &gateway)?),
             None => None,
         };
         let governance = config.governance.clone();
         Ok(Self {
+            in_code,
             config,
             gateway,
             quotas,
@@ -242,7 +253,11 @@ impl Server {
     async fn close_parts(&self) -> bool {
         self.close_tasks(Duration::ZERO).await;
         self.sources.close().await;
-        notes::stopped(self.gateway.recorder(), self.policy_version());
+        notes::stopped(
+            self.gateway.recorder(),
+            &self.in_code.info.version,
+            self.policy_version(),
+        );
         let closed = self.gateway.recorder().close().await;
         if let Err(error) = &closed {
             tracing::error!(%error, "the ledger could not be closed cleanly");

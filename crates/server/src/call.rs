@@ -6,6 +6,7 @@ use mcp_service::{Accepted, Connection, Outbox, Principal, Reply, TransportKind}
 use serde_json::Value;
 
 use super::build::Server;
+use super::in_code::InCode;
 use super::lifecycle::Lifecycle;
 use super::rules::Rules;
 use super::stdio;
@@ -45,7 +46,7 @@ pub fn call(
         .build()?;
     let answered = runtime.block_on(async {
         let rules = Rules::watch(source, loaded);
-        let server = Server::build(&rules, level, lifecycle.clone())
+        let server = Server::build(InCode::default(), &rules, level, lifecycle.clone())
             .await
             .map_err(in_use)?;
         lifecycle.serving();

@@ -49,13 +49,7 @@ impl Lifecycle {
     /// Watches signals from now on. One that comes before [`Lifecycle::serving`] ends the process at
     /// once, since nothing has begun.
     pub(super) fn watch(options: Shutdown) -> Result<Self, Failure> {
-        let lifecycle = Self(Arc::new(Inner {
-            options,
-            supervisor: Supervisor::of_process(),
-            is_serving: AtomicBool::new(false),
-            asked: watch::Sender::new(false),
-            deadline: watch::Sender::new(None),
-        }));
+        let lifecycle = Self::new(options, Supervisor::of_process());
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -68,6 +62,27 @@ impl Lifecycle {
             .name("signals".to_owned())
             .spawn(move || runtime.block_on(watching.obey(signals)))?;
         Ok(lifecycle)
+    }
+
+    /// The life of a server whose owner watches signals and deadlines, and [asks](Self::ask) it to stop.
+    pub(super) fn unwatched(options: Shutdown) -> Self {
+        Self::new(options, Supervisor::default())
+    }
+
+    fn new(options: Shutdown, supervisor: Supervisor) -> Self {
+        Self(Arc::new(Inner {
+            options,
+            supervisor,
+            is_serving: AtomicBool::new(false),
+            asked: watch::Sender::new(false),
+            deadline: watch::Sender::new(None),
+        }))
+    }
+
+    /// Asks the server to stop.
+    pub(super) fn ask(&self) {
+        self.0.asked.send_replace(true);
+        self.begin();
     }
 
     /// Takes note that requests may be taken from now on.

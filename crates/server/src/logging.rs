@@ -82,6 +82,11 @@ pub struct Log {
 pub struct LevelHandle(Arc<dyn Fn(LogLevel) + Send + Sync>);
 
 impl LevelHandle {
+    /// The handle where the log is somebody else's: changes of its level have no effect.
+    pub(crate) fn of_no_log() -> Self {
+        Self(Arc::new(|_| {}))
+    }
+
     /// Logs from `level` on, from the next event.
     pub fn set(&self, level: LogLevel) {
         (self.0)(level);

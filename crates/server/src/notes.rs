@@ -22,9 +22,15 @@ pub(super) struct PolicyChange<'a> {
 }
 
 /// Says that the server begins to serve. Waits until it is on record.
-pub(super) async fn started(recorder: &Recorder, config: &Config, file: &Path, version: u64) {
+pub(super) async fn started(
+    recorder: &Recorder,
+    program: &str,
+    config: &Config,
+    file: &Path,
+    version: u64,
+) {
     let detail = json!({
-        "version": env!("CARGO_PKG_VERSION"),
+        "version": program,
         "process": std::process::id(),
         "transport": config.transport,
         "durability": match config.ledger.durability {
@@ -44,9 +50,9 @@ pub(super) async fn started(recorder: &Recorder, config: &Config, file: &Path, v
 }
 
 /// Says that the server ends, once nothing is served any more.
-pub(super) fn stopped(recorder: &Recorder, version: u64) {
+pub(super) fn stopped(recorder: &Recorder, program: &str, version: u64) {
     let detail = json!({
-        "version": env!("CARGO_PKG_VERSION"),
+        "version": program,
         "process": std::process::id(),
     });
     hand_over(recorder, NoteKind::SERVER_STOPPED, "", version, &detail);

@@ -15,6 +15,8 @@ use config::{Change, Config, Loaded, Origin, Problem, Rejected, Severity, Source
 
 /// What `/health` calls the rules.
 pub(super) const COMPONENT: &str = "rules";
+/// Stands in the place of a path where the configuration is given in code.
+const IN_CODE: &str = "(in code)";
 
 /// The configuration that a running server goes by, and where it comes from.
 #[derive(Debug)]
@@ -22,7 +24,8 @@ pub(super) struct Rules {
     source: Source,
     /// What is in force.
     running: Loaded,
-    watch: FileWatch,
+    /// `None` where the configuration is given in code.
+    watch: Option<FileWatch>,
     hangup: Option<Signal>,
     state: Arc<Mutex<State>>,
 }
@@ -78,7 +81,7 @@ impl Rules {
             );
         });
         Self {
-            watch: FileWatch::start(source.path()),
+            watch: source.path().map(FileWatch::start),
             source,
             running: loaded,
             hangup: hangup.ok(),
@@ -96,9 +99,10 @@ impl Rules {
         &self.running
     }
 
-    /// The file.
+    /// The file, or that there is none.
     pub(super) fn path(&self) -> PathBuf {
-        self.source.path()
+        let path = self.source.path();
+        path.unwrap_or_else(|| PathBuf::from(IN_CODE))
     }
 
     /// What `/health` says of the rules.
@@ -119,8 +123,14 @@ impl Rules {
                 None => std::future::pending().await,
             }
         };
+        let written = async {
+            match &mut self.watch {
+                Some(watch) => watch.changed().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            () = self.watch.changed() => Cause::File,
+            () = written => Cause::File,
             _ = hangup => Cause::Signal,
         }
     }
@@ -128,10 +138,13 @@ impl Rules {
     /// Reads the configuration again.
     pub(super) async fn look(&self) -> Found {
         let (source, running) = (self.source.clone(), self.running.clone());
-        let seen = self.watch.seen().clone();
-        let looked =
-            tokio::task::spawn_blocking(move || seen.reading(|| compare(&source, running.clone())))
-                .await;
+        let seen = self.watch.as_ref().map(|watch| watch.seen().clone());
+        let compare = move || compare(&source, running.clone());
+        let looked = tokio::task::spawn_blocking(move || match seen {
+            Some(seen) => seen.reading(compare),
+            None => compare(),
+        });
+        let looked = looked.await;
         looked.unwrap_or_else(|error| {
             let message = format!("the configuration cannot be read: {error}");
             Found::Wrong(vec![Problem::error(Origin::Default, message)])

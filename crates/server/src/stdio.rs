@@ -28,6 +28,7 @@ use transport_stdio::{
 
 use super::build::Server;
 use super::identity::StdioKey;
+use super::in_code::InCode;
 use super::lifecycle::Lifecycle;
 use crate::Failure;
 use config::{Config, ErrorStyle, Loaded, Source, Transport};
@@ -42,7 +43,8 @@ const MAX_NAMED: usize = 5;
 /// Greeting of a process that asks to share the server of another.
 #[derive(Debug, Serialize, Deserialize)]
 struct Greeting {
-    version: String,
+    /// Name and version of the program.
+    program: String,
     /// Name of the client.
     client: String,
     key: Option<String>,
@@ -61,6 +63,7 @@ pub(super) struct Seat {
 /// Waits until this process is to serve, and relays its client until then; `None` if its client has gone
 /// before.
 pub(super) async fn seat(
+    parts: &InCode,
     source: &Source,
     loaded: Loaded,
     lifecycle: &Lifecycle,
@@ -76,9 +79,10 @@ pub(super) async fn seat(
     let socket = SharedSocket::new(path);
     let client = principal()?;
     let key = StdioKey::of_environment()?;
+    let program = parts.program();
     let greet = move |loaded: &Loaded| {
         let greeting = Greeting {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            program: program.clone(),
             client: client.as_str().to_owned(),
             key: key.clone(),
             settings: loaded.config.of_serving(),
@@ -333,9 +337,9 @@ async fn admit(server: &Server, greeting: &[u8]) -> Result<(Principal, Option<St
     let holder = format!("process {} has the ledger", std::process::id());
     let greeting: Greeting =
         serde_json::from_slice(greeting).map_err(|_| format!("{holder} and another version"))?;
-    let version = env!("CARGO_PKG_VERSION");
-    if greeting.version != version {
-        return Err(format!("{holder} and is of version {version}: end it first").into());
+    let program = server.in_code.program();
+    if greeting.program != program {
+        return Err(format!("{holder} and is {program}: end it first").into());
     }
     let until = tokio::time::Instant::now() + SETTLING;
     loop {

@@ -13,7 +13,10 @@ use config::Environment;
 pub(super) const LAST_SPANS: Duration = Duration::from_secs(1);
 
 /// What sends traces; `None` if nobody wants any.
-pub(super) fn start(config: &config::Telemetry) -> Result<Option<Arc<Telemetry>>, Failure> {
+pub(super) fn start(
+    config: &config::Telemetry,
+    version: &str,
+) -> Result<Option<Arc<Telemetry>>, Failure> {
     let otlp = &config.otlp;
     let Some(endpoint) = &otlp.endpoint else {
         return Ok(None);
@@ -40,7 +43,7 @@ pub(super) fn start(config: &config::Telemetry) -> Result<Option<Arc<Telemetry>>
         timeout: Duration::from_secs(otlp.timeout_seconds),
         authorities,
         service_name: config.service_name.clone(),
-        service_version: env!("CARGO_PKG_VERSION").to_owned(),
+        service_version: version.to_owned(),
         sample_ratio: config.ratio(),
         resource: resource
             .map(|(key, value)| (key.clone(), value.clone()))

@@ -1,0 +1,38 @@
+//! Parts of a server that are given in code, not configured.
+
+use std::sync::Arc;
+
+use mcp_protocol::model::Implementation;
+use mcp_server::ToolSource;
+
+/// Name, instructions and sources of tools of a server.
+#[derive(Debug, Clone)]
+pub(crate) struct InCode {
+    pub(crate) info: Implementation,
+    pub(crate) instructions: String,
+    pub(crate) sources: Vec<Arc<dyn ToolSource>>,
+}
+
+impl Default for InCode {
+    fn default() -> Self {
+        Self {
+            info: Implementation {
+                name: "owlclaw-mcp-server".to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                title: Some("OwlClaw".to_owned()),
+                ..Implementation::default()
+            },
+            instructions: "Tools are business functions; each call is governed and recorded. \
+                           Resources (skill://) say how and when to use them: read before you act."
+                .to_owned(),
+            sources: Vec::new(),
+        }
+    }
+}
+
+impl InCode {
+    /// Name and version, by which processes that share a server tell each other.
+    pub(crate) fn program(&self) -> String {
+        format!("{} {}", self.info.name, self.info.version)
+    }
+}

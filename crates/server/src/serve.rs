@@ -1,0 +1,89 @@
+//! Runs a server from its parts to its end.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use config::{Loaded, Source, Transport};
+
+use crate::build::Server;
+use crate::in_code::InCode;
+use crate::lifecycle::{Lifecycle, UNCLEAN};
+use crate::logging::LevelHandle;
+use crate::rules::Rules;
+use crate::{Failure, alerts, http, stdio};
+
+/// Serves a loaded configuration until the client goes or a signal comes. `level` changes that of the
+/// log. The codes to exit with are those of `docs/operations.md`.
+///
+/// # Errors
+///
+/// When a part of the server cannot be made, or serving fails.
+pub fn start(source: Source, loaded: Loaded, level: LevelHandle) -> Result<ExitCode, Failure> {
+    run(InCode::default(), source, loaded, level)
+}
+
+/// Serves on threads of its own, and obeys signals.
+pub(super) fn run(
+    parts: InCode,
+    source: Source,
+    loaded: Loaded,
+    level: LevelHandle,
+) -> Result<ExitCode, Failure> {
+    let lifecycle = Lifecycle::watch(loaded.config.shutdown)?;
+    // One thread per core serves HTTP, each with a runtime of its own; this one looks after the
+    // application, the skills and the ends of things, or serves the one client on stdio.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let ended = runtime.block_on(serve(parts, source, loaded, level, lifecycle));
+    // A thread that still reads standard input would hold the runtime up for ever.
+    runtime.shutdown_background();
+    ended.map(|is_clean| match is_clean {
+        true => ExitCode::SUCCESS,
+        false => UNCLEAN.into(),
+    })
+}
+
+/// Serves until the client goes or the lifecycle ends, and closes in order. False if something may be
+/// missing from the ledger.
+pub(super) async fn serve(
+    parts: InCode,
+    source: Source,
+    loaded: Loaded,
+    level: LevelHandle,
+    lifecycle: Lifecycle,
+) -> Result<bool, Failure> {
+    let seat = stdio::seat(&parts, &source, loaded, &lifecycle).await?;
+    let Some((loaded, mut seat)) = seat else {
+        return Ok(true);
+    };
+    let rules = Rules::watch(source, loaded);
+    let built = tokio::select! {
+        built = Server::build(parts, &rules, level, lifecycle.clone()) => built?,
+        gone = seat.client_gone() => return gone.map(|()| true),
+    };
+    let server = Arc::new(built);
+    let alive = tokio::spawn(lifecycle.clone().keep_alive());
+    let watching = server.alerts.clone().map(|alerts| {
+        let server = Arc::clone(&server);
+        tokio::spawn(alerts::watch(server, alerts))
+    });
+    let following = {
+        let server = Arc::clone(&server);
+        tokio::spawn(async move { server.follow_changes(rules).await })
+    };
+    let served = match server.config.transport {
+        Transport::Stdio => stdio::serve(&server, &mut seat).await,
+        Transport::Http => http::serve(&server).await,
+    };
+    lifecycle.begin();
+    following.abort();
+    if let Some(watching) = watching {
+        watching.abort();
+    }
+    let is_clean = server.close().await;
+    alive.abort();
+    // The next owner finds the ledger closed.
+    drop(seat);
+    served.map(|()| is_clean)
+}
