@@ -21,9 +21,9 @@ pub(crate) struct PreparedCondition {
 /// The value of a condition for one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
-    /// Its expression is true or false.
+    /// A true or false expression.
     Bool(bool),
-    /// Its expression failed, or is neither.
+    /// An expression that failed, or is neither.
     Nothing,
     /// The arguments cannot be read.
     Unreadable,

@@ -24,7 +24,7 @@ pub enum Reason {
     Cooldown,
     /// The capability may not be used at this hour or on this day.
     TimeWindow,
-    /// As many calls as may be are running already.
+    /// The number of running calls is at its limit.
     Concurrency,
     /// The call has to be confirmed, and has not been.
     Confirmation,

@@ -35,7 +35,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Who may do what, how often, and at what cost.
+/// Rules: who may do what, how often, and at what cost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyFile {
@@ -46,33 +46,33 @@ pub struct PolicyFile {
     #[schemars(extend("format" = "currency"))]
     #[serde(deserialize_with = "strict")]
     pub currency: String,
-    /// The limits of each client for which nothing else is said.
+    /// The limits of each client without limits of its own.
     #[serde(deserialize_with = "strict")]
     pub default_quota: Quota,
-    /// What a client sees and may use if nothing else is said about it.
+    /// Tools and resources of clients without lists of their own.
     #[serde(deserialize_with = "strict")]
     pub default: Access,
-    /// What clients of one kind have in common, by the name of the role.
+    /// Rules of clients of one kind, by the name of the role.
     #[serde(deserialize_with = "strict")]
     pub roles: BTreeMap<String, Role>,
-    /// What is different for single clients, by their name.
+    /// Rules of single clients, by their name.
     #[serde(deserialize_with = "strict")]
     pub clients: BTreeMap<String, Client>,
-    /// Tools, by patterns, of which each call must be confirmed, whoever calls.
+    /// Tools, by patterns, of which each call of any client must be confirmed.
     #[schemars(extend("x-items" = "pattern"))]
     #[serde(deserialize_with = "strict")]
     pub confirm: Vec<String>,
-    /// Conditions on everybody's calls, by a name of the operator's choice.
+    /// Conditions on the calls of every client, by a name of the operator's choice.
     #[serde(deserialize_with = "strict")]
     pub conditions: BTreeMap<String, Condition>,
-    /// What is known about single tools, by their name.
+    /// Facts about single tools, by their name.
     #[serde(deserialize_with = "strict")]
     pub tools: BTreeMap<String, ToolRule>,
-    /// When a tool may be called whose skill says `trading_hours_only`.
+    /// Hours of tools whose skill says `trading_hours_only`.
     #[schemars(extend("x-items" = "window"))]
     #[serde(deserialize_with = "strict")]
     pub trading_hours: Vec<ZonedWindow>,
-    /// When a tool that keeps failing is given a rest.
+    /// Rest of tools that keep failing.
     #[serde(deserialize_with = "strict")]
     pub breaker: BreakerSpec,
 }
@@ -81,7 +81,7 @@ pub struct PolicyFile {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Quota {
-    /// What calls may cost in a calendar month.
+    /// Cost of all calls in a calendar month.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub monthly_budget: Micros,
     /// Calls in any 60 seconds.
@@ -103,7 +103,7 @@ pub struct Quota {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PartialQuota {
-    /// What calls may cost in a calendar month.
+    /// Cost of all calls in a calendar month.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub monthly_budget: Option<Micros>,
@@ -125,7 +125,7 @@ pub struct PartialQuota {
     pub max_running: Option<u32>,
 }
 
-/// What is visible and usable.
+/// Tools and resources that are visible and usable.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Access {
@@ -150,7 +150,7 @@ pub struct AccessRules {
     pub hide: Vec<String>,
 }
 
-/// What clients of one kind have in common.
+/// Rules of clients of one kind.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Role {
@@ -170,7 +170,7 @@ pub struct Role {
     pub conditions: BTreeMap<String, Condition>,
 }
 
-/// What is different for one client. What is absent is as its roles say, or without roles as in the
+/// Rules of one client. Keys that are absent are as its roles say, or without roles as in the
 /// defaults.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -194,7 +194,7 @@ pub struct Client {
     pub conditions: BTreeMap<String, Condition>,
 }
 
-/// What calls have to be like, or must not be like.
+/// A condition on the arguments of calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Condition {
@@ -205,15 +205,15 @@ pub struct Condition {
     /// `principal`, `roles` and `capability`.
     #[schemars(extend("format" = "prose"))]
     pub when: String,
-    /// What follows.
+    /// Effect on the call.
     pub effect: Effect,
 }
 
-/// What is known about one tool. What is said wins over the skill of the same name.
+/// Facts about one tool, which win over the skill of the same name.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolRule {
-    /// What a call is expected to cost; it is reserved before the call and settled after it.
+    /// Expected cost of a call; it is reserved before the call and settled after it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated_cost: Option<Micros>,
     /// Calls of this tool by one client in any 60 seconds, besides the client's own limits.
@@ -224,10 +224,10 @@ pub struct ToolRule {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub max_calls_per_day: Option<u32>,
-    /// What it may do.
+    /// Risks of a call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub risk: Option<Vec<Risk>>,
-    /// Who has to agree to each call. Without one, the client's user if the risk is `financial`.
+    /// Confirmation of each call. Without one, by the client's user if the risk is `financial`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirmation: Option<Confirmation>,
     /// The least time between two calls by one client.
@@ -237,7 +237,7 @@ pub struct ToolRule {
     )]
     #[schemars(range(min = 1, max = 31_536_000))]
     pub cooldown_seconds: Option<u64>,
-    /// When it may be called: `Mon-Fri 09:30-15:00 Asia/Shanghai`. Always, if nothing is said.
+    /// Hours in which it may be called: `Mon-Fri 09:30-15:00 Asia/Shanghai`. Always, if nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-items" = "window"))]
     pub windows: Option<Vec<ZonedWindow>>,
@@ -245,7 +245,7 @@ pub struct ToolRule {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_running: Option<u32>,
-    /// When it is given a rest because it keeps failing. Without one, as `governance.breaker`.
+    /// Rest after failures. Without one, as `governance.breaker`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub breaker: Option<BreakerSpec>,
 }
@@ -264,11 +264,11 @@ pub enum Risk {
     Financial,
 }
 
-/// Who has to agree to each call.
+/// Confirmation of each call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Confirmation {
-    /// Nobody, whatever a skill says. Not for what moves money.
+    /// None, whatever a skill says. Not for tools that move money.
     None,
     /// The person at the client, or an operator.
     User,

@@ -408,7 +408,7 @@ fn no_longer_running(count: Option<Arc<AtomicU32>>) {
     }
 }
 
-/// What is locked here is whole between any two statements that could panic, so it can be used
+/// Locks. What is locked here is whole between any two statements that could panic, so it can be used
 /// after one.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -43,7 +43,7 @@ impl Span {
         now_ms / self.width_ms
     }
 
-    /// When what is in `bucket` no longer counts.
+    /// End of the time for which `bucket` counts.
     fn expiry_ms(self, bucket: u64) -> u64 {
         bucket
             .saturating_add(1)
@@ -99,7 +99,7 @@ impl Window {
         }
     }
 
-    /// How long until one more fits under `limit`; zero when it does now, `None` when it never will.
+    /// Time until one more fits under `limit`; zero when it does now, `None` when it never will.
     fn wait(&self, span: Span, limit: Option<u32>, now_ms: u64) -> Option<Duration> {
         let Some(limit) = limit else {
             return Some(Duration::ZERO);
@@ -159,7 +159,7 @@ struct Own {
     last: Option<LastUse>,
 }
 
-/// When a capability was last used, and how long it had to cool down then.
+/// Last use of a capability, and how long it had to cool down then.
 #[derive(Clone, Copy, Debug)]
 struct LastUse {
     at_ms: u64,
@@ -187,7 +187,7 @@ struct Limited {
 pub(crate) struct Counted {
     kind: Kind,
     month: Month,
-    /// What was expected to be spent, and what is held for it.
+    /// Expected cost, and what is held for it.
     cost: Micros,
     held: Micros,
     at_ms: u64,
@@ -339,7 +339,7 @@ impl Meter {
         }
     }
 
-    /// What is held for a call until its cost is known: what it is expected to cost, or what the
+    /// Amount held for a call until its cost is known: what it is expected to cost, or what the
     /// dearest call of the tool has cost this month.
     fn held(&self, charges: &Charges<'_>) -> Micros {
         let dearest = match charges.budget {
@@ -389,7 +389,7 @@ impl Meter {
         }
     }
 
-    /// Whether forgetting it would free nothing of what has been limited so far.
+    /// Tests if forgetting it would free nothing of what has been limited so far.
     pub(crate) fn is_forgettable(&mut self, calendar: &Calendar, now: Timestamp) -> bool {
         self.advance(calendar, now);
         let (elapsed_ms, limited) = (self.elapsed_ms, self.limited);
@@ -505,7 +505,7 @@ impl Meter {
         worst.or(no_room.then_some((Reason::Concurrency, None)))
     }
 
-    /// How long until the capability has cooled down, where it has to.
+    /// Time until the capability has cooled down, where it has to.
     fn cooldown_wait(&self, charges: &Charges<'_>) -> Option<Duration> {
         let cooldown_ms = cooldown_ms(charges)?;
         let last = self
@@ -517,7 +517,7 @@ impl Meter {
         Some(Duration::from_millis(wait_ms))
     }
 
-    /// How many more may run, and of how many: whichever limit leaves less.
+    /// Number of calls that may still begin, and its limit: of the two limits the one that leaves less.
     fn running_of(&self, charges: &Charges<'_>, capability_running: u32) -> Option<(u32, u32)> {
         let left = |limit: Option<u32>, running: u32| {
             limit.map(|limit| (limit.saturating_sub(running), limit))

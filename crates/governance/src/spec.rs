@@ -133,7 +133,7 @@ pub struct Condition {
     pub effect: Effect,
 }
 
-/// What follows from a condition.
+/// Effect of a condition.
 #[derive(
     Clone,
     Copy,
@@ -233,14 +233,14 @@ pub enum Confirmation {
     Operator,
 }
 
-/// When a tool is given a rest.
+/// Rest of a tool that keeps failing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BreakerSpec {
-    /// After so many failures in a row, whoever called; 0: never.
+    /// Failures in a row, of calls of any client, after which it rests; 0: never.
     #[schemars(range(max = 1_000_000))]
     pub failures: u32,
-    /// How long; then one call is tried.
+    /// Length of the rest; then one call is tried.
     #[serde(
         rename = "rest_seconds",
         with = "crate::seconds",
