@@ -14,6 +14,7 @@
 //! * A panic in a service is caught, answered with `-32603` and logged; the connection lives on.
 
 mod context;
+mod duplex;
 mod engine;
 mod error;
 mod fair_share;
@@ -26,6 +27,7 @@ mod session;
 
 pub use crate::{
     context::{LogReporter, ProgressReporter, RequestCx, StreamRelease},
+    duplex::{Drain, End, Framing, Input, serve_duplex},
     engine::{
         Engine, EngineLimits, ServerIdentity,
         exchange::{Accepted, Answer, Exchange, Reply},

@@ -157,7 +157,7 @@ fn tree(tokens: &[&str], mut at: usize, prefix: &Path, uses: &mut Vec<(Path, Str
             }
             "{" => {
                 at += 1;
-                while tokens[at] != "}" {
+                while !["}", ""].contains(&tokens[at]) {
                     at = tree(tokens, at, &path, uses);
                     at += usize::from(tokens[at] == ",");
                 }

@@ -16,7 +16,7 @@ mod streams;
 
 pub use crate::{
     refuse::refuse,
-    serve::{End, ServeError, StdioOptions, serve},
+    serve::{ServeError, StdioOptions, serve},
     streams::{StandardInput, StandardOutput, standard_streams},
 };
 #[cfg(unix)]
@@ -24,3 +24,4 @@ pub use crate::{
     relay::{RelayError, RelayOptions, relay},
     share::{Guest, GuestInput, JoinError, Joined, Ownership, PATIENCE, SharedSocket},
 };
+pub use mcp_service::End;

@@ -1,17 +1,20 @@
+//! Serving of one client on a WebSocket.
+
 use crate::{
     Place,
     metered::{Flooded, Metered, NoRoom},
 };
 use bytes::Bytes;
-use futures_util::{Sink, Stream, StreamExt, stream::FuturesUnordered};
+use futures_util::{Sink, Stream, StreamExt};
+use jsonrpc_core::Frame;
 use mcp_service::{
-    Accepted, Connection, Engine, Exchange, LAST_ANSWERS, McpService, Outbox, Principal, Reply,
-    TransportKind,
+    Connection, Drain, Engine, Framing, Input, LAST_ANSWERS, McpService, Outbox, Principal,
+    TransportKind, serve_duplex,
 };
 use std::{
     error::Error as _,
     future::poll_fn,
-    pin::{Pin, pin},
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
     time::{Duration, SystemTime},
@@ -93,51 +96,54 @@ where
         .max_frame_size(Some(max_message));
     let connection = Metered::new(connection, place, max_message);
     let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config)).await;
-    let outbox = Outbox::default();
     let kind = TransportKind::WebSocket;
     let principal = place.principal().clone();
     let session = Some(Arc::clone(place.session()));
-    let connection = Connection::new(principal.clone(), kind, session, outbox.clone());
+    let connection = Connection::new(principal.clone(), kind, session, Outbox::default());
     let mut client = Client {
-        engine,
         place,
         connection: &connection,
         principal,
-        outbox,
         socket,
-        exchanges: FuturesUnordered::new(),
-        is_unsent: false,
-        is_held_back: false,
         ping: place.options().ping,
         identify,
         identifying: None,
+        has_taken: false,
         look: Box::pin(sleep_until(Instant::now())),
         is_asked: false,
         was_unfinished: false,
     };
     client.look_again();
-    let end = client.run(stop, place.options().drain).await;
-    connection.close();
+    let drain = Drain {
+        limit: place.options().drain,
+        // Leave is taken in the other half.
+        last_answers: LAST_ANSWERS / 2,
+    };
+    let end = match serve_duplex(engine, &connection, &mut client, stop, drain).await {
+        Ok(mcp_service::End::DrainTimedOut { given_up }) => End::DrainTimedOut { given_up },
+        Ok(_) => End::Stopped,
+        Err(end) => end,
+    };
+    match end {
+        End::Left => {}
+        End::Closed { code, why } => client.leave(CloseCode::from(code), why).await,
+        _ => client.leave(CloseCode::Away, "the server stops").await,
+    }
     end
 }
 
-struct Client<'a, S, T> {
-    engine: &'a Arc<Engine<S>>,
+struct Client<'a, T> {
     place: &'a Place,
     connection: &'a Arc<Connection>,
     /// As it was when it was asked for last.
     principal: Principal,
-    outbox: Outbox,
     socket: WebSocketStream<Metered<'a, T>>,
-    exchanges: FuturesUnordered<Exchange>,
-    /// Whether something was put into the socket since all of it was taken.
-    is_unsent: bool,
-    /// Whether something was left for lack of room.
-    is_held_back: bool,
     ping: Duration,
     identify: &'a dyn Identify,
     /// The question who it is, and the message that waits for the answer; nothing is read meanwhile.
     identifying: Option<(Option<Bytes>, Identifying<'a>)>,
+    /// True if a message was taken since the last flush.
+    has_taken: bool,
     /// When it is looked after next.
     look: Pin<Box<Sleep>>,
     /// Whether it was asked for a sign of life.
@@ -146,79 +152,7 @@ struct Client<'a, S, T> {
     was_unfinished: bool,
 }
 
-/// What [`Client::turn`] came to.
-enum Turn {
-    /// Something was done; there may be more.
-    Again,
-    /// All that can be done is done.
-    Idle,
-    End(End),
-}
-
-impl<S, T> Client<'_, S, T>
-where
-    S: McpService,
-    T: AsyncRead + AsyncWrite + Unpin,
-{
-    async fn run(&mut self, stop: impl Future<Output = ()>, drain: Duration) -> End {
-        let mut stop = pin!(stop);
-        let end = poll_fn(|cx| {
-            loop {
-                if stop.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(End::Stopped);
-                }
-                match self.turn(cx, true) {
-                    Turn::Again => {}
-                    Turn::Idle => return Poll::Pending,
-                    Turn::End(end) => return Poll::Ready(end),
-                }
-            }
-        })
-        .await;
-        match end {
-            End::Left => return end,
-            End::Closed { code, why } => self.leave(CloseCode::from(code), why).await,
-            _ => return self.wind_down(drain).await,
-        }
-        end
-    }
-
-    /// Answers what was asked, and takes leave.
-    async fn wind_down(&mut self, drain: Duration) -> End {
-        self.connection.wind_down();
-        // Nobody is asked who it is any more; what waits for that is not begun.
-        self.identifying = None;
-        let connection = Arc::clone(self.connection);
-        let end = {
-            let mut answered = pin!(poll_fn(|cx| {
-                loop {
-                    match self.turn(cx, false) {
-                        Turn::Again => {}
-                        Turn::Idle if self.exchanges.is_empty() && !self.is_unsent => {
-                            return Poll::Ready(End::Stopped);
-                        }
-                        Turn::Idle => return Poll::Pending,
-                        Turn::End(end) => return Poll::Ready(end),
-                    }
-                }
-            }));
-            match tokio::time::timeout(drain, &mut answered).await {
-                Ok(end) => Ok(end),
-                Err(_) => {
-                    connection.give_up();
-                    tokio::time::timeout(LAST_ANSWERS / 2, answered).await
-                }
-            }
-        };
-        let end = end.unwrap_or_else(|_| End::DrainTimedOut {
-            given_up: self.exchanges.len(),
-        });
-        if end != End::Left {
-            self.leave(CloseCode::Away, "the server stops").await;
-        }
-        end
-    }
-
+impl<T: AsyncRead + AsyncWrite + Unpin> Client<'_, T> {
     /// Closes the WebSocket, and waits for its client to agree, so that nothing it was sent is lost.
     async fn leave(&mut self, code: CloseCode, why: &'static str) {
         let leave = async {
@@ -240,99 +174,46 @@ where
         let _ = tokio::time::timeout(LEAVE, leave).await;
     }
 
-    /// Does what can be done.
-    fn turn(&mut self, cx: &mut Context<'_>, reads: bool) -> Turn {
-        let mut again = false;
-        self.is_held_back = false;
-        while self.has_room(cx)
-            && let Poll::Ready(Some(reply)) = self.exchanges.poll_next_unpin(cx)
-        {
-            again = true;
-            if self.put_reply(reply).is_err() {
-                return Turn::End(End::Left);
-            }
-        }
-        while self.has_room(cx)
-            && let Poll::Ready(Some(frame)) = self.outbox.poll_next(cx)
-        {
-            again = true;
-            if self.put(frame).is_err() {
-                return Turn::End(End::Left);
-            }
-        }
-        if reads {
-            match self.poll_client(cx) {
-                Poll::Pending => {}
-                Poll::Ready(None) => again = true,
-                Poll::Ready(Some(end)) => return Turn::End(end),
-            }
-        }
-        match Pin::new(&mut self.socket).poll_flush(cx) {
-            Poll::Pending => {}
-            Poll::Ready(Ok(())) => {
-                self.is_unsent = false;
-                // What was left for lack of room has registered no waker.
-                again |= self.is_held_back;
-            }
-            Poll::Ready(Err(_)) => return Turn::End(End::Left),
-        }
-        if again { Turn::Again } else { Turn::Idle }
-    }
-
-    /// Whether its client has taken so much that it gets more. Otherwise nothing more is read from it
-    /// either, and what it asked for before stands still; one answer at most is made that goes beyond
-    /// the buffer.
-    fn has_room(&mut self, cx: &mut Context<'_>) -> bool {
-        let has_room = Pin::new(&mut self.socket).poll_ready(cx).is_ready()
-            && (!self.socket.get_ref().is_write_waiting()
-                || Pin::new(&mut self.socket).poll_flush(cx).is_ready());
-        self.is_held_back |= !has_room;
-        has_room
-    }
-
-    /// Takes what the client says, and looks after it; `None` if something was done.
-    fn poll_client(&mut self, cx: &mut Context<'_>) -> Poll<Option<End>> {
+    /// Takes what the client says, and looks after it.
+    fn poll_client(&mut self, cx: &mut Context<'_>) -> Poll<Result<Input, End>> {
         if let Some((_, identifying)) = &mut self.identifying {
             let Poll::Ready(principal) = identifying.as_mut().poll(cx) else {
                 return Poll::Pending;
             };
             let message = self.identifying.take().and_then(|(message, _)| message);
-            return Poll::Ready(self.identified(principal, message, cx));
+            return Poll::Ready(self.identified(principal, message));
         }
         if self.look.as_mut().poll(cx).is_ready() {
             return Poll::Ready(self.look_after());
         }
-        if !self.has_room(cx) {
-            return Poll::Pending; // the flush's waker will do
-        }
         let Poll::Ready(message) = Pin::new(&mut self.socket).poll_next(cx) else {
             return Poll::Pending;
         };
-        Poll::Ready(match message {
-            None => Some(End::Left),
-            Some(Err(error)) => Some(self.ended_by(&error)),
-            Some(Ok(message)) => {
-                let metered = self.socket.get_mut();
-                match message {
-                    Message::Text(text) => {
-                        metered.message_was_read();
-                        self.ask(Some(text.into()));
-                        None
-                    }
-                    Message::Binary(_) => Some(End::Closed {
-                        code: CloseCode::Unsupported.into(),
-                        why: "messages are texts",
-                    }),
-                    // They come between the pieces of messages too. Pings are answered by the
-                    // library, with the next flush.
-                    Message::Ping(payload) | Message::Pong(payload) => {
-                        metered.control_was_read(payload.len());
-                        None
-                    }
-                    _ => None,
-                }
+        let message = match message {
+            None => return Poll::Ready(Err(End::Left)),
+            Some(Err(error)) => return Poll::Ready(Err(self.ended_by(&error))),
+            Some(Ok(message)) => message,
+        };
+        let metered = self.socket.get_mut();
+        match message {
+            Message::Text(text) => {
+                metered.message_was_read();
+                self.ask(Some(text.into()));
             }
-        })
+            Message::Binary(_) => {
+                return Poll::Ready(Err(End::Closed {
+                    code: CloseCode::Unsupported.into(),
+                    why: "messages are texts",
+                }));
+            }
+            // They come between the pieces of messages too. Pings are answered by the
+            // library, with the next flush.
+            Message::Ping(payload) | Message::Pong(payload) => {
+                metered.control_was_read(payload.len());
+            }
+            _ => {}
+        }
+        Poll::Ready(Ok(Input::Flush))
     }
 
     /// Asks who is at the other end.
@@ -345,50 +226,36 @@ where
         &mut self,
         principal: Option<Principal>,
         message: Option<Bytes>,
-        cx: &mut Context<'_>,
-    ) -> Option<End> {
+    ) -> Result<Input, End> {
         let Some(principal) = principal.filter(|it| it == self.connection.principal()) else {
-            return Some(End::Closed {
+            return Err(End::Closed {
                 code: CloseCode::Policy.into(),
                 why: "what this was opened with proves nothing any more",
             });
         };
         let is_expiry_new = principal.expires() != self.principal.expires();
         self.principal = principal;
-        let Some(message) = message else {
+        if message.is_none() {
             // What it hears without asking depends on the roles that it has now.
             self.connection.seen_as(&self.principal);
-            self.look_again();
-            return None;
-        };
-        if is_expiry_new {
+        }
+        if message.is_none() || is_expiry_new {
             self.look_again();
         }
-        let (engine, connection) = (self.engine, self.connection);
-        let accepted = engine.accept_as(connection, &self.principal, &message, &self.outbox);
-        let reply = match accepted {
-            Accepted::Done(reply) => reply,
-            Accepted::Pending(mut exchange) => match Pin::new(&mut exchange).poll(cx) {
-                Poll::Ready(reply) => reply,
-                Poll::Pending => {
-                    self.exchanges.push(exchange);
-                    return None;
-                }
-            },
-        };
-        self.put_reply(reply).is_err().then_some(End::Left)
+        self.has_taken = message.is_some();
+        Ok(message.map_or(Input::Flush, Input::Message))
     }
 
     /// Sees whether the client is still there and gets on, and asks who it is.
-    fn look_after(&mut self) -> Option<End> {
+    fn look_after(&mut self) -> Result<Input, End> {
         let metered = self.socket.get_mut();
         let has_said_something = metered.has_said_something();
         let is_unfinished = metered.is_unfinished();
         if self.is_asked && !has_said_something {
-            return Some(End::Left);
+            return Err(End::Left);
         }
         if is_unfinished && self.was_unfinished {
-            return Some(End::Closed {
+            return Err(End::Closed {
                 code: CloseCode::Policy.into(),
                 why: "a message takes too long to come",
             });
@@ -399,10 +266,10 @@ where
         if self.is_asked {
             let ping = Message::Ping(Bytes::new());
             if Pin::new(&mut self.socket).start_send(ping).is_err() {
-                return Some(End::Left);
+                return Err(End::Left);
             }
         }
-        None
+        Ok(Input::Flush)
     }
 
     /// Sets the time at which the client is looked after next: when what it has proved itself by is
@@ -415,24 +282,6 @@ where
         });
         let next = left.map_or(self.ping, |left| left.min(self.ping));
         self.look.as_mut().reset(Instant::now() + next);
-    }
-
-    /// Puts an answer behind what was said about its request before.
-    fn put_reply(&mut self, reply: Reply) -> Result<(), tungstenite::Error> {
-        while let Some(frame) = self.outbox.try_next() {
-            self.put(frame)?;
-        }
-        match reply.into_frame() {
-            Some(frame) => self.put(frame.into_bytes()),
-            None => Ok(()),
-        }
-    }
-
-    fn put(&mut self, frame: Bytes) -> Result<(), tungstenite::Error> {
-        // JSON that is no text is nothing that we make.
-        let text = Utf8Bytes::try_from(frame).map_err(|_| tungstenite::Error::AttackAttempt)?;
-        self.is_unsent = true;
-        Pin::new(&mut self.socket).start_send(Message::Text(text))
     }
 
     /// The close frame for an error, which tells the client its mistake.
@@ -466,6 +315,39 @@ where
             code: code.into(),
             why,
         }
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Framing for Client<'_, T> {
+    type Broken = End;
+
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<Input, End>> {
+        if std::mem::take(&mut self.has_taken) {
+            return Poll::Ready(Ok(Input::Flush));
+        }
+        self.poll_client(cx)
+    }
+
+    fn sender<'a>(&'a self, _: &'a Connection) -> &'a Principal {
+        &self.principal
+    }
+
+    fn has_room(&mut self, cx: &mut Context<'_>) -> bool {
+        Pin::new(&mut self.socket).poll_ready(cx).is_ready()
+            && (!self.socket.get_ref().is_write_waiting()
+                || Pin::new(&mut self.socket).poll_flush(cx).is_ready())
+    }
+
+    fn put(&mut self, frame: Frame) -> Result<(), End> {
+        // JSON that is no text is nothing that we make.
+        let text = Utf8Bytes::try_from(frame.into_bytes()).map_err(|_| End::Left)?;
+        let sent = Pin::new(&mut self.socket).start_send(Message::Text(text));
+        sent.map_err(|_| End::Left)
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        let flushed = Pin::new(&mut self.socket).poll_flush(cx);
+        flushed.map_err(|_| End::Left)
     }
 }
 
