@@ -1,6 +1,6 @@
 use crate::{Id, Message, RawJson, Response};
 use bytes::{BufMut, BytesMut};
-use std::fmt::Write;
+use std::{borrow::Borrow, fmt::Write};
 
 /// Writes one message, without any framing. The text has no newline in it unless a [`RawJson`]
 /// inside has one.
@@ -20,13 +20,13 @@ pub fn encode(message: &Message, out: &mut BytesMut) {
 }
 
 /// Writes a batch. An empty one is `[]`, which no peer accepts: send nothing instead.
-pub fn encode_batch<'a>(messages: impl IntoIterator<Item = &'a Message>, out: &mut BytesMut) {
+pub fn encode_batch(messages: impl IntoIterator<Item = impl Borrow<Message>>, out: &mut BytesMut) {
     out.put_u8(b'[');
     for (index, message) in messages.into_iter().enumerate() {
         if 0 < index {
             out.put_u8(b',');
         }
-        encode(message, out);
+        encode(message.borrow(), out);
     }
     out.put_u8(b']');
 }

@@ -2,8 +2,8 @@
 //!
 //! A transport hands over *one frame and the place its answers go*: stdio is many exchanges that
 //! share a connection, a modern HTTP POST is one exchange by itself. [`Engine`] turns each request
-//! into one call of a [`Service`]; whatever acts on every request is a [`Layer`] around that
-//! service, so a batch element, a legacy call and a modern one all pass the same layers.
+//! into one call of a [`Service`]; whatever acts on every request is a service around that service, so
+//! a batch element, a legacy call and a modern one all pass the same layers.
 //!
 //! Three rules hold for every transport:
 //!
@@ -50,4 +50,3 @@ pub use crate::{
         state::SessionState,
     },
 };
-pub use tower_layer::Layer;

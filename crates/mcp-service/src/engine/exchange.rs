@@ -1,5 +1,5 @@
-use bytes::{BufMut, BytesMut};
-use jsonrpc_core::{ErrorObject, Frame, Id, Message, Response, encode};
+use bytes::BytesMut;
+use jsonrpc_core::{ErrorObject, Frame, Id, Message, Response, encode_batch};
 use std::{
     fmt,
     pin::Pin,
@@ -88,14 +88,8 @@ impl Reply {
             Self::One(answer) => Some(Frame::response(&answer.response)),
             Self::Batch(answers) => {
                 let mut out = BytesMut::new();
-                out.put_u8(b'[');
-                for (index, answer) in answers.into_iter().enumerate() {
-                    if 0 < index {
-                        out.put_u8(b',');
-                    }
-                    encode(&Message::Response(answer.response), &mut out);
-                }
-                out.put_u8(b']');
+                let responses = answers.into_iter().map(|it| Message::Response(it.response));
+                encode_batch(responses, &mut out);
                 Some(Frame::whole(out.freeze()))
             }
         }
