@@ -10,6 +10,7 @@ use std::{
 use crate::{
     content::{Content, ReadError},
     filter::SkillFilter,
+    hold::Hold,
     problem::Problem,
     scan::{self, ScanOptions, Scanned, Unfit, tools_of},
     skill::{Skill, SkillFile},
@@ -44,37 +45,6 @@ pub struct SkillCatalog {
     gone: BTreeMap<String, PathBuf>,
     /// Tools whose skill was there for an earlier process; nothing else is known of it.
     remembered: BTreeMap<String, (PathBuf, Hold)>,
-}
-
-/// Why a tool is held back: what was to govern it cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold {
-    /// The problem, with the path and the line. For operators.
-    pub problem: String,
-    /// The cure, in one sentence.
-    pub hint: &'static str,
-}
-
-impl Hold {
-    pub(crate) fn new(problem: &Problem) -> Self {
-        Self {
-            problem: problem.to_string(),
-            hint: problem.hint(),
-        }
-    }
-
-    /// A skill that is gone without its rules being known.
-    fn of_lost(path: &Path) -> Self {
-        Self {
-            problem: format!(
-                "{}: the tool had this skill, which is gone, and its rules with it",
-                path.display()
-            ),
-            hint: "put the skill back; if it is gone on purpose, send SIGHUP to the server, or remove \
-                   the tool's line from the file beside the ledger whose name ends with \
-                   `-skills.jsonl` and start the server again",
-        }
-    }
 }
 
 const NAME_IT_SO: &str = "give the skill the name of the tool that it is about";

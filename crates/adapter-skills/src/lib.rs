@@ -62,7 +62,9 @@ mod catalog;
 mod content;
 mod filter;
 mod frontmatter;
+mod hold;
 mod host;
+mod limits;
 mod media;
 mod memory;
 mod problem;
@@ -73,7 +75,7 @@ mod walk;
 mod watch;
 
 pub use crate::{
-    catalog::{Hold, ResolveError, Resolved, SkillCatalog},
+    catalog::{ResolveError, Resolved, SkillCatalog},
     content::{ByteRange, Content, Part, RangeError, ReadError},
     filter::{SkillFilter, SkillPattern},
     frontmatter::{
@@ -82,10 +84,12 @@ pub use crate::{
         MAX_YAML_NODES, OwlclawBlock, Prerequisites, RiskLevel, SplitError, TaskHint,
         ToolDeclaration, ToolHints, YamlError, excerpt_at_line,
     },
+    hold::Hold,
     host::{Host, Unmet},
+    limits::Limits,
     memory::{MemoryError, SkillMemory},
     problem::{Problem, ProblemKind, Severity},
-    scan::{FALLBACK_CATEGORY, Limits, ScanOptions},
+    scan::{FALLBACK_CATEGORY, ScanOptions},
     skill::{MAX_KEPT_BODY_BYTES, Skill, SkillFile},
     uri::{
         BadSegment, MAX_URI_BYTES, MAX_URI_SEGMENTS, PathUriError, SCHEME, SKILL_FILE_NAME,

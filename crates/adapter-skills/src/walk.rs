@@ -11,8 +11,8 @@ use std::{
 use walkdir::{DirEntry, WalkDir};
 
 use crate::{
+    limits::Limits,
     problem::{Problem, ProblemKind},
-    scan::Limits,
     uri::SKILL_FILE_NAME,
 };
 

@@ -1,12 +1,10 @@
 use crate::{
+    members::Members,
     schema::{CheckedSchema, take_out_nulls},
     violation::Violation,
 };
 use bytes::Bytes;
-use serde::{
-    Deserialize,
-    de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor},
-};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value, value::RawValue};
 use std::{fmt, sync::Arc};
 
@@ -250,32 +248,6 @@ fn put(kept: &mut Vec<u8>, raw: &RawValue, value: &Value) {
             kept.push(b']');
         }
         _ => kept.extend_from_slice(raw.get().as_bytes()),
-    }
-}
-
-/// The members of an object in their order, with their texts.
-#[derive(Default)]
-pub(crate) struct Members<'a>(pub(crate) Vec<(String, &'a RawValue)>);
-
-impl<'de> Deserialize<'de> for Members<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct All;
-        impl<'de> Visitor<'de> for All {
-            type Value = Members<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = access.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(All)
     }
 }
 

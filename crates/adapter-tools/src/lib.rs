@@ -51,6 +51,7 @@ mod error;
 #[cfg(unix)]
 mod exit_status;
 mod input;
+mod members;
 mod native;
 mod output;
 #[cfg(unix)]

@@ -63,7 +63,7 @@ pub trait IntoOutput {
 impl<T: Serialize + JsonSchema> IntoOutput for T {
     fn output_schema() -> Option<Value> {
         let schema =
-            crate::native::schema_of::<T>(schemars::generate::SchemaSettings::for_serialize);
+            crate::schema::schema_of::<T>(schemars::generate::SchemaSettings::for_serialize);
         (schema.get("type").and_then(Value::as_str) == Some("object")).then_some(schema)
     }
 

@@ -1,8 +1,10 @@
+mod derived;
 mod effort;
 mod order;
 mod portable;
 
 use crate::violation::{Violation, violations_of};
+pub(crate) use derived::schema_of;
 use effort::Effort;
 use jsonschema::{Draft, PatternOptions, ValidationError, ValidationOptions, Validator};
 pub(crate) use order::NameOrder;

@@ -1,14 +1,15 @@
 //! Where an issuer says that its keys are: the metadata of an authorization server (RFC 8414), or of
 //! a provider of OpenID Connect (Discovery 1.0).
 
-use crate::{FetchKeys, KeySource, issuers::with_causes};
+use crate::{
+    KeySource,
+    address::{MAX_ADDRESS_BYTES, host, is_safe, places},
+    fetch::{FetchKeys, with_causes},
+};
 use serde::Deserialize;
 
 /// A longer document is refused.
 const MAX_DOCUMENT_BYTES: usize = 256 * 1024;
-/// A longer address is refused.
-const MAX_ADDRESS_BYTES: usize = 2_048;
-
 /// What of the metadata matters here. A member that is there twice is an error.
 #[derive(Deserialize)]
 struct Metadata {
@@ -31,56 +32,6 @@ enum BadMetadata {
     NoKeys,
     #[error("has a `jwks_uri` that does not begin with https://")]
     NotSafe,
-}
-
-/// Where the metadata of `issuer` may be, in the order in which it is looked for: inserted before the
-/// issuer's path as RFC 8414 and then OpenID Connect want it, and last where OpenID Connect has had it
-/// from the beginning, behind the path. `None` for an issuer that cannot have any: no address of
-/// `https`, or `http` on this machine, or one with a query or a fragment.
-pub(crate) fn places(issuer: &str) -> Option<Vec<String>> {
-    let (scheme, rest) = issuer.split_once("://")?;
-    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"?#@\\\"<>".contains(&byte);
-    if !is_safe(issuer) || !rest.bytes().all(is_plain) || MAX_ADDRESS_BYTES < issuer.len() {
-        return None;
-    }
-    let (host, path) = match rest.find('/') {
-        Some(at) => rest.split_at(at),
-        None => (rest, ""),
-    };
-    // RFC 8414 §3.1: "Any terminating '/' MUST be removed before inserting".
-    let path = path.strip_suffix('/').unwrap_or(path);
-    let (server, provider) = (
-        ".well-known/oauth-authorization-server",
-        ".well-known/openid-configuration",
-    );
-    let mut places = vec![
-        format!("{scheme}://{host}/{server}{path}"),
-        format!("{scheme}://{host}/{provider}{path}"),
-    ];
-    if !path.is_empty() {
-        places.push(format!("{scheme}://{host}{path}/{provider}"));
-    }
-    Some(places)
-}
-
-/// Whether nobody on the way can change what comes from `address`: it is `https`, or this machine.
-pub(crate) fn is_safe(address: &str) -> bool {
-    host(address, "https://").is_some() || host(address, "http://").is_some_and(is_this_machine)
-}
-
-fn host<'a>(address: &'a str, scheme: &str) -> Option<&'a str> {
-    let rest = address.strip_prefix(scheme)?;
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = match authority.strip_prefix('[') {
-        Some(rest) => rest.split_once(']')?.0,
-        None => authority.split(':').next().unwrap_or_default(),
-    };
-    (!host.is_empty() && !authority.contains('@')).then_some(host)
-}
-
-fn is_this_machine(host: &str) -> bool {
-    let address = host.parse::<std::net::IpAddr>();
-    host == "localhost" || address.is_ok_and(|it| it.to_canonical().is_loopback())
 }
 
 /// Where `issuer` says that its keys are: what the first document says that is really its own.

@@ -1,4 +1,4 @@
-use crate::{challenge::canonical_resource, discovery};
+use crate::{address, challenge::canonical_resource};
 use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 /// How a token is signed. There is no `none` and nothing with a shared secret.
@@ -86,14 +86,14 @@ impl KeySource {
     /// machine, without query and fragment.
     #[must_use]
     pub fn can_be_found(issuer: &str) -> bool {
-        discovery::places(issuer).is_some()
+        address::places(issuer).is_some()
     }
 
     /// Whether nobody on the way can change what comes from `address`: it is `https`, or `http` on this
     /// machine.
     #[must_use]
     pub fn is_safe(address: &str) -> bool {
-        discovery::is_safe(address)
+        address::is_safe(address)
     }
 }
 

@@ -4,6 +4,7 @@ use crate::{
     claims,
     compact::{Compact, MAX_TOKEN_BYTES},
     discovery,
+    fetch::{FetchKeys, with_causes},
     jwks::KeySet,
     key_state::{IssuerKeys, State},
     remembered::{Known, Remembered},
@@ -11,7 +12,6 @@ use crate::{
 use serde_json::Value;
 use std::{
     error::Error,
-    pin::Pin,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -23,17 +23,6 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 const MAX_FETCH: Duration = Duration::from_secs(20);
 /// How long an issuer is believed that its keys are at a place.
 const FOUND: Duration = Duration::from_secs(60 * 60);
-
-/// Whatever fetches keys.
-pub trait FetchKeys: Send + Sync + 'static {
-    /// The document at `source`, of at most a mebibyte: longer ones are refused anyway. It is a file
-    /// or an address; what an issuer says of itself is asked for by address.
-    fn fetch<'a>(&'a self, source: &'a KeySource) -> Fetched<'a>;
-}
-
-/// A document on its way.
-pub type Fetched<'a> =
-    Pin<Box<dyn Future<Output = Result<Vec<u8>, Box<dyn Error + Send + Sync>>> + Send + 'a>>;
 
 /// Issuers whose tokens are believed.
 #[derive(Debug)]
@@ -367,13 +356,3 @@ const NO_KEYS: &str = "the issuer publishes no key that tokens could be verified
 const UNAVAILABLE: Rejection = Rejection::Unavailable {
     why: "the keys of the token's issuer cannot be had at present",
 };
-
-pub(crate) fn with_causes(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}

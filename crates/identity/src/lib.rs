@@ -31,6 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod address;
 mod api_key;
 mod api_keys;
 mod attempts;
@@ -40,6 +41,7 @@ mod claims;
 mod compact;
 mod counts;
 mod discovery;
+mod fetch;
 mod identity;
 mod issuer;
 mod issuers;
@@ -57,9 +59,10 @@ pub use crate::{
     certificates::{CertificateName, CertificateOptions, Certificates},
     challenge::{Challenge, ResourceMetadata, canonical_resource},
     counts::Counts,
+    fetch::{FetchKeys, Fetched},
     identity::{Identity, MAX_PRINCIPAL, Means, Rejection, Revocation},
     issuer::{Algorithm, IssuerOptions, KeySource, UnknownAlgorithm},
-    issuers::{BadIssuers, FetchKeys, Fetched, IssuerHealth, Issuers},
+    issuers::{BadIssuers, IssuerHealth, Issuers},
     key_file::{KeyFile, KeyFileError, MadeKey, NewKey},
     key_record::{KeyRecord, KeyState},
 };

@@ -37,6 +37,7 @@
 //! ```
 
 mod aside;
+mod record;
 mod schema;
 mod store;
 mod table;
@@ -45,8 +46,8 @@ mod writer;
 
 pub use crate::{
     aside::SetAside,
+    record::{MAX_STATE_BYTES, SessionRecord},
     schema::OpenError,
     store::{Opened, SessionStore},
-    table::{MAX_STATE_BYTES, SessionRecord},
     waiting::{MAX_WAITING, MAX_WAITING_BYTES},
 };

@@ -1,29 +1,10 @@
 //! What is asked of the table of sessions. Each function is part of a transaction.
 
-use crate::waiting::Change;
+use crate::{SessionRecord, waiting::Change};
 use rusqlite::{Connection, Row, params};
-
-/// The most bytes a session's state may have; one with more is not kept. What real clients say about
-/// themselves has a few hundred, and what strangers say must not fill a disk.
-pub const MAX_STATE_BYTES: usize = 16 * 1024;
 
 /// The most sessions that are read.
 const MAX_READ: i64 = 1_000_000;
-
-/// A session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionRecord {
-    /// What it is called.
-    pub id: String,
-    /// Whose it is.
-    pub principal: String,
-    /// Everything else that has to be known of it, at most [`MAX_STATE_BYTES`].
-    pub state: String,
-    /// How many processes it has been through.
-    pub lives: u32,
-    /// When it was last used, in milliseconds since 1970.
-    pub last_used_ms: u64,
-}
 
 /// Everything there is, what was used last first.
 pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Vec<SessionRecord>> {

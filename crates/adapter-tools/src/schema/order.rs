@@ -1,6 +1,6 @@
 //! The order in which an author has written the members of a schema.
 
-use crate::arguments::Members;
+use crate::members::Members;
 use serde_json::{Value, value::RawValue};
 use std::collections::HashMap;
 

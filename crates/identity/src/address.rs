@@ -1,0 +1,54 @@
+//! Addresses of issuers, of their metadata and of their keys.
+
+/// A longer address is refused.
+pub(crate) const MAX_ADDRESS_BYTES: usize = 2_048;
+
+/// Where the metadata of `issuer` may be, in the order in which it is looked for: inserted before the
+/// issuer's path as RFC 8414 and then OpenID Connect want it, and last where OpenID Connect has had it
+/// from the beginning, behind the path. `None` for an issuer that cannot have any: no address of
+/// `https`, or `http` on this machine, or one with a query or a fragment.
+pub(crate) fn places(issuer: &str) -> Option<Vec<String>> {
+    let (scheme, rest) = issuer.split_once("://")?;
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"?#@\\\"<>".contains(&byte);
+    if !is_safe(issuer) || !rest.bytes().all(is_plain) || MAX_ADDRESS_BYTES < issuer.len() {
+        return None;
+    }
+    let (host, path) = match rest.find('/') {
+        Some(at) => rest.split_at(at),
+        None => (rest, ""),
+    };
+    // RFC 8414 §3.1: "Any terminating '/' MUST be removed before inserting".
+    let path = path.strip_suffix('/').unwrap_or(path);
+    let (server, provider) = (
+        ".well-known/oauth-authorization-server",
+        ".well-known/openid-configuration",
+    );
+    let mut places = vec![
+        format!("{scheme}://{host}/{server}{path}"),
+        format!("{scheme}://{host}/{provider}{path}"),
+    ];
+    if !path.is_empty() {
+        places.push(format!("{scheme}://{host}{path}/{provider}"));
+    }
+    Some(places)
+}
+
+/// Whether nobody on the way can change what comes from `address`: it is `https`, or this machine.
+pub(crate) fn is_safe(address: &str) -> bool {
+    host(address, "https://").is_some() || host(address, "http://").is_some_and(is_this_machine)
+}
+
+pub(crate) fn host<'a>(address: &'a str, scheme: &str) -> Option<&'a str> {
+    let rest = address.strip_prefix(scheme)?;
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?.0,
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    (!host.is_empty() && !authority.contains('@')).then_some(host)
+}
+
+fn is_this_machine(host: &str) -> bool {
+    let address = host.parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|it| it.to_canonical().is_loopback())
+}
