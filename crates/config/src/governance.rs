@@ -89,3 +89,22 @@ impl Default for Idempotency {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_neither_the_rules_nor_the_server_know_are_errors() {
+        let read = serde_json::from_str::<Governance>;
+        let known = read(r#"{"confirm": ["pay-*"], "max_clients": 5}"#).expect("both are known");
+        assert_eq!((known.rules.confirm.len(), known.max_clients), (1, 5));
+        for text in [
+            r#"{"confrim": []}"#,
+            r#"{"confirm": null}"#,
+            r#"{"default": {"x": 1}}"#,
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+}
