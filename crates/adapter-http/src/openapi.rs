@@ -286,9 +286,7 @@ fn unique(name: &str, taken: &mut BTreeSet<String>) -> String {
 
 /// At most `bytes` of the text. A prefix can be anything, and is cut between its characters.
 fn cut(text: &mut String, bytes: usize) {
-    while bytes < text.len() {
-        text.pop();
-    }
+    text.truncate(text.floor_char_boundary(bytes));
 }
 
 #[cfg(test)]

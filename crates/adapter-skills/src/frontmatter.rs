@@ -258,12 +258,8 @@ pub(crate) fn names_in(text: &str) -> Vec<String> {
     const MAX_LOOKED_AT: usize = 64 * 1024;
     const MAX_NAMES: usize = 64;
     const KEY: &str = "name";
-    let mut end = text.len().min(MAX_LOOKED_AT);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
     // Only what YAML could be: the Markdown below is prose.
-    let text = &text[..end];
+    let text = &text[..text.floor_char_boundary(MAX_LOOKED_AT)];
     let text = Document::split(text).map_or(text, |document| document.frontmatter);
     let mut names = Vec::new();
     let lower = text.to_ascii_lowercase();

@@ -45,10 +45,7 @@ impl Notice {
     /// As receivers get it, JSON. `server` is who says so, `version` what it is.
     #[must_use]
     pub fn body(&self, server: &str, version: &str) -> String {
-        let mut end = self.detail.len().min(Self::MAX_DETAIL_BYTES);
-        while !self.detail.is_char_boundary(end) {
-            end -= 1;
-        }
+        let end = self.detail.floor_char_boundary(Self::MAX_DETAIL_BYTES);
         let detail = &self.detail[..end];
         json!({
             "id": self.id.to_string(),

@@ -303,10 +303,7 @@ impl Guest {
     /// When the guest has gone.
     pub async fn refuse(self, why: &str) -> io::Result<()> {
         let why: String = why.split_whitespace().collect::<Vec<_>>().join(" ");
-        let mut end = why.len().min(MAX_REPLY / 2);
-        while !why.is_char_boundary(end) {
-            end -= 1;
-        }
+        let end = why.floor_char_boundary(MAX_REPLY / 2);
         let mut stream = UnixStream::from_std(self.stream)?;
         let line = format!("{REFUSED} {}\n", &why[..end]);
         stream.write_all(line.as_bytes()).await

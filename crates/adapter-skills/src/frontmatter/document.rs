@@ -73,10 +73,7 @@ pub fn excerpt_at_line(text: &str, max_bytes: usize) -> Excerpt<'_> {
             is_cut: false,
         };
     }
-    let mut end = max_bytes;
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
+    let end = text.floor_char_boundary(max_bytes);
     // A line that ends exactly here is whole: its line break is the next byte.
     let fits = &text[..end];
     let whole_lines = if text[end..].starts_with('\n') {

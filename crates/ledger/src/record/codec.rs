@@ -191,11 +191,7 @@ pub(crate) fn put_u64(out: &mut Vec<u8>, value: u64) {
 
 /// As much of a text as `max` bytes hold, cut at a character.
 pub(crate) fn cut(text: &str, max: usize) -> &str {
-    let mut end = text.len().min(max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    &text[..text.floor_char_boundary(max)]
 }
 
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &str, max: usize) {

@@ -272,11 +272,7 @@ fn milliseconds(took: Duration) -> f64 {
 
 /// The first `most` bytes, or fewer so that no character is cut.
 fn cut(text: &str, most: usize) -> &str {
-    let mut end = most.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    &text[..text.floor_char_boundary(most)]
 }
 
 /// The same, and a sign that something is missing.

@@ -164,11 +164,7 @@ pub(super) fn cut(text: &str) -> String {
 
 /// The first `most` bytes, or fewer so that no character is cut.
 pub(super) fn beginning(text: &str, most: usize) -> &str {
-    let mut end = most.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    &text[..text.floor_char_boundary(most)]
 }
 
 #[cfg(test)]
