@@ -96,7 +96,7 @@ pub use crate::{
         schema::OpenError,
     },
     store::{
-        Account, Appended, Charge, Group, Interrupted, LedgerStore, StoreError, Tail,
+        Account, Appended, Charge, FindEnd, Group, Interrupted, LedgerStore, StoreError, Tail,
         memory::MemoryLedger,
     },
     verify::{Fault, Report, SealedEvery, Trust, VerifyError, Wrong, verify, verify_telling},

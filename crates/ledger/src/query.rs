@@ -305,6 +305,8 @@ pub struct KeyHeld {
     pub call: CallId,
     /// State of the call: `running`, `succeeded`, `failed` or `unknown`.
     pub state: String,
+    /// Digest of the answer that is kept; zeros if none is.
+    pub kept: Digest,
 }
 
 /// A call, as far as it is known.

@@ -1,6 +1,7 @@
 //! Handing over of entries, and the thread that commits them in groups.
 
 pub(crate) mod commit_hook;
+pub(crate) mod end_reader;
 pub(crate) mod queue;
 pub(crate) mod refusals;
 pub(crate) mod wake;
@@ -11,11 +12,15 @@ use crate::{
         approval::{Approval, ApprovalId, ApprovalProblem, NewApproval, PendingBounds, Verdict},
         entry::{End, Outcome, Start},
         id::CallId,
+        kept,
         note::Note,
-        operation::{Claim, ClaimRefusal, KeyClaim, MAX_KEPT_BYTES, Operation, OperationOutcome},
+        operation::{
+            Claim, ClaimRefusal, Kept, KeyClaim, MAX_KEPT_BYTES, Operation, OperationOutcome,
+        },
     },
     recorder::{
         commit_hook::CommitHook,
+        end_reader::EndReader,
         queue::{Health, Shared, Slot, Unclaimed},
         refusals::DEFAULT_MAX_REFUSALS,
         writer::Ending,
@@ -89,6 +94,7 @@ pub struct Recorder {
     shared: Arc<Shared>,
     handle: Arc<Handle>,
     takes_charges: bool,
+    reader: Option<EndReader>,
 }
 
 /// Closes the queue when nobody can begin a call any more.
@@ -232,6 +238,7 @@ impl Recorder {
         mut hook: Option<Box<dyn CommitHook>>,
     ) -> io::Result<Self> {
         let takes_charges = store.takes_charges();
+        let reader = store.find_end().map(EndReader);
         let shared = Arc::new(Shared::new(options));
         if let Some(hook) = &mut hook {
             shared.push_noted(hook.opening(store.tail(), (options.now)()));
@@ -247,6 +254,7 @@ impl Recorder {
             shared,
             handle,
             takes_charges,
+            reader,
         })
     }
 
@@ -344,7 +352,8 @@ impl Recorder {
             Some(OperationOutcome::Claimed) => Ok(open),
             Some(OperationOutcome::ClaimRefused(refusal)) => {
                 open.ended = true; // by the store
-                Err(BeginError::Refused(refusal))
+                let checked = self.checked(refusal).await;
+                Err(checked.map_or_else(BeginError::Record, BeginError::Refused))
             }
             _ => {
                 open.never_ran();
@@ -380,9 +389,35 @@ impl Recorder {
     /// [`RecordError`]: nobody can say.
     pub async fn find_key(&self, claim: &KeyClaim) -> Result<Option<ClaimRefusal>, RecordError> {
         match self.operate(|| Operation::FindKey(claim.clone())).await? {
-            OperationOutcome::Key(refusal) => Ok(refusal),
+            OperationOutcome::Key(None) => Ok(None),
+            OperationOutcome::Key(Some(refusal)) => self.checked(refusal).await.map(Some),
             _ => Err(RecordError::Unsupported),
         }
+    }
+
+    /// Holds an answer that was kept against the end of its call. With one that somebody has changed,
+    /// nobody can say any more what came of the call.
+    async fn checked(&self, refusal: ClaimRefusal) -> Result<ClaimRefusal, RecordError> {
+        let (call, succeeded, text) = match refusal {
+            ClaimRefusal::Done {
+                call,
+                result:
+                    Kept {
+                        succeeded,
+                        result: Some(text),
+                    },
+            } => (call, succeeded, text),
+            refusal => return Ok(refusal),
+        };
+        if let Some(reader) = &self.reader
+            && !reader.has(call, succeeded, &text).await?
+        {
+            tracing::error!(%call, "the answer kept under an idempotency key is not the one that the ledger has");
+            return Ok(ClaimRefusal::Unknown { call });
+        }
+        let result = Some(kept::answer(&text).to_owned());
+        let result = Kept { succeeded, result };
+        Ok(ClaimRefusal::Done { call, result })
     }
 
     /// Asks for an approval, on record. If one for the same is pending, approved or denied already,
@@ -707,12 +742,16 @@ impl OpenCall {
         charge: Option<Charge>,
     ) -> u64 {
         self.ended = true;
-        let keep = self.holds_key.then(|| Operation::KeepResult {
-            call: self.call,
-            outcome: kept,
-            result: result
-                .filter(|text| text.len() <= MAX_KEPT_BYTES)
-                .map(str::to_owned),
+        let keep = self.holds_key.then(|| {
+            let result = result.filter(|text| text.len() <= MAX_KEPT_BYTES);
+            let result = result.map(kept::sealed);
+            let digest = kept::digest(result.as_deref());
+            let keep = Operation::KeepResult {
+                call: self.call,
+                outcome: kept,
+                result,
+            };
+            (keep, digest)
         });
         self.shared
             .push_end(self.call, end, keep, charge, self.is_durable)

@@ -7,6 +7,7 @@ pub(crate) mod rows;
 pub(crate) mod schema;
 
 use crate::{
+    query::ReadLedger,
     record::{
         entry::Digest,
         id::CallId,
@@ -18,11 +19,14 @@ use crate::{
         rows::Rows,
         schema::{OpenError, explain, open_to_append, take},
     },
-    store::{Appended, Group, Interrupted, LedgerStore, StoreError, Tail, claims},
+    store::{Appended, FindEnd, Group, Interrupted, LedgerStore, StoreError, Tail, claims},
 };
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use sqlite_file::{FileIdentity, FileLock};
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 use uuid::Uuid;
 
 /// The most entries indexed at one go, while which nothing is appended.
@@ -292,6 +296,14 @@ impl LedgerStore for SqliteLedger {
 
     fn interrupted(&self) -> &[Interrupted] {
         &self.interrupted
+    }
+
+    fn find_end(&self) -> Option<FindEnd> {
+        let path = self.path.clone();
+        Some(Arc::new(move |call| {
+            let found = reader::LedgerReader::open(&path)?.call(call)?;
+            Ok(found.and_then(|record| record.ended))
+        }))
     }
 
     async fn append(&mut self, group: Group<'_>) -> Result<Appended, StoreError> {

@@ -5,13 +5,17 @@ pub(crate) mod memory;
 
 use crate::record::{
     codec::{self, DecodeError},
-    entry::{Digest, Entry},
+    entry::{Digest, Ended, Entry},
     id::CallId,
     operation::{Operation, OperationOutcome},
 };
 use sha2::{Digest as _, Sha256};
 use std::{error::Error, sync::Arc};
 use uuid::Uuid;
+
+/// Looks for the end of a call in the ledger of a store, beside the store. It blocks.
+pub type FindEnd =
+    Arc<dyn Fn(CallId) -> Result<Option<Ended>, Box<dyn Error + Send + Sync>> + Send + Sync>;
 
 /// Where entries are kept.
 ///
@@ -32,6 +36,12 @@ pub trait LedgerStore: Send + 'static {
     /// must not have any.
     fn takes_charges(&self) -> bool {
         false
+    }
+
+    /// Looks for ends of calls. Answers that were kept under idempotency keys are held against them before
+    /// they are given again; without it they are believed.
+    fn find_end(&self) -> Option<FindEnd> {
+        None
     }
 
     /// Appends a group durably and in order, and carries out its operations, all or none, in one

@@ -24,6 +24,8 @@ trait Place {
     fn entries(&self) -> Vec<Entry>;
     /// Somebody who asks, where there is more to ask than what is in it.
     fn reader(&self) -> Option<Box<dyn ReadLedger>>;
+    /// Changes the answers that are kept, where somebody else can.
+    fn change_answers(&self, set: &str) -> bool;
 }
 
 struct InMemory(MemoryLedger);
@@ -38,6 +40,9 @@ impl Place for InMemory {
     }
     fn reader(&self) -> Option<Box<dyn ReadLedger>> {
         None
+    }
+    fn change_answers(&self, _: &str) -> bool {
+        false
     }
 }
 
@@ -57,9 +62,15 @@ impl Place for InFile {
     fn reader(&self) -> Option<Box<dyn ReadLedger>> {
         Some(Box::new(LedgerReader::open(&self.path).unwrap()))
     }
+    fn change_answers(&self, set: &str) -> bool {
+        let connection = rusqlite::Connection::open(&self.path).unwrap();
+        let sql = format!("UPDATE idempotency_key SET {set}");
+        connection.execute(&sql, []).unwrap();
+        true
+    }
 }
 
-struct InPostgres(PostgresOptions);
+struct InPostgres(PostgresOptions, String);
 
 impl Place for InPostgres {
     type Store = PostgresLedger;
@@ -71,6 +82,13 @@ impl Place for InPostgres {
     }
     fn reader(&self) -> Option<Box<dyn ReadLedger>> {
         Some(Box::new(PostgresReader::open(&self.0).unwrap()))
+    }
+    fn change_answers(&self, set: &str) -> bool {
+        let (_, database) = self.1.rsplit_once('/').unwrap();
+        let postgres = Postgres::shared().unwrap();
+        let sql = format!("UPDATE owlclaw_ledger.idempotency_key SET {set}");
+        postgres.sql_in(database, &sql);
+        true
     }
 }
 
@@ -114,9 +132,9 @@ macro_rules! every_store {
         mod postgres {
             $(#[test] fn $claim() {
                 let Some(postgres) = super::Postgres::shared() else { return };
-                let options = super::PostgresOptions::new(&postgres.fresh_database()).unwrap();
-                let options = options.with_now(|| 1);
-                super::wait(super::$claim(&super::InPostgres(options)));
+                let url = postgres.fresh_database();
+                let options = super::PostgresOptions::new(&url).unwrap().with_now(|| 1);
+                super::wait(super::$claim(&super::InPostgres(options, url)));
             })*
         }
     };
@@ -132,6 +150,7 @@ every_store!(
     a_key_runs_one_call,
     a_key_comes_free_and_is_forgotten,
     large_results_are_not_kept,
+    an_answer_that_somebody_has_changed_is_not_given,
     what_expires_is_noted,
     a_ledger_goes_on_where_it_ended,
     calls_are_found,
@@ -614,6 +633,61 @@ async fn large_results_are_not_kept(place: &impl Place) {
         }
     }
     recorder.close().await.unwrap();
+}
+
+async fn an_answer_that_somebody_has_changed_is_not_given(place: &impl Place) {
+    let made = recorder(place.open());
+    let claim = key("alice", "k", 1);
+    let start = Start {
+        call: claim.call,
+        idempotency_key: Some("k"),
+        ..start("alice", 1)
+    };
+    let claims = [Claim::Key(claim.clone())];
+    let call = made.begin_claiming(&start, &claims).await.unwrap();
+    call.finish_keeping(&done(), Some("paid 1")).await.unwrap();
+    made.close().await.unwrap();
+    drop(made);
+    let same = "result = result";
+    for (set, is_given) in [
+        (same, true),
+        ("state = 'failed'", false),
+        ("state = 'succeeded'", true),
+        ("result = replace(result, 'paid 1', 'paid 2')", false),
+        ("result = 'paid 2'", false),
+        ("result = '0123456789abcdef0123456789abcdef paid 2'", false),
+    ] {
+        if !place.change_answers(set) {
+            return;
+        }
+        let again = recorder(place.open());
+        let told = again.find_key(&claim).await.unwrap();
+        let expected = match is_given {
+            true => ClaimRefusal::Done {
+                call: claim.call,
+                result: ledger::Kept {
+                    succeeded: true,
+                    result: Some("paid 1".to_owned()),
+                },
+            },
+            false => ClaimRefusal::Unknown { call: claim.call },
+        };
+        assert_eq!(told, Some(expected.clone()), "{set}");
+        let claims = [Claim::Key(claim.clone())];
+        let next = Start {
+            call: CallId::new(2),
+            ..start
+        };
+        assert_eq!(
+            refusal(again.begin_claiming(&next, &claims).await),
+            expected,
+            "{set}"
+        );
+        again.close().await.unwrap();
+        drop(again);
+        let verified = ledger::verify(&mut *place.reader().unwrap(), ledger::Trust::default());
+        assert_eq!(verified.unwrap().first_wrong.is_none(), is_given, "{set}");
+    }
 }
 
 async fn what_expires_is_noted(place: &impl Place) {

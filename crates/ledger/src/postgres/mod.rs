@@ -15,8 +15,9 @@ mod session;
 mod text;
 
 use crate::{
+    query::ReadLedger,
     recorder::Durability,
-    store::{Appended, Group, LedgerStore, StoreError, Tail},
+    store::{Appended, FindEnd, Group, LedgerStore, StoreError, Tail},
 };
 use std::sync::Arc;
 use tokio_postgres::error::SqlState;
@@ -115,6 +116,14 @@ impl PostgresLedger {
 impl LedgerStore for PostgresLedger {
     fn tail(&self) -> Tail {
         self.tail
+    }
+
+    fn find_end(&self) -> Option<FindEnd> {
+        let options = self.options.clone();
+        Some(Arc::new(move |call| {
+            let found = PostgresReader::open(&options)?.call(call)?;
+            Ok(found.and_then(|record| record.ended))
+        }))
     }
 
     fn takes_charges(&self) -> bool {

@@ -24,6 +24,8 @@ const STARTED_1: u8 = 1;
 const ENDED: u8 = 2;
 const STARTED: u8 = 3;
 const NOTED: u8 = 4;
+/// An end with the digest of the answer that is kept under the call's idempotency key.
+const ENDED_KEEPING: u8 = 5;
 
 /// Stored bytes are not a group of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,8 +92,18 @@ pub(crate) fn encode_start(start: &Start<'_>, out: &mut Vec<u8>) {
 }
 
 pub(crate) fn encode_end(call: CallId, end: &End<'_>, out: &mut Vec<u8>) {
+    encode_end_keeping(call, end, None, out);
+}
+
+/// As [`encode_end`], with the digest of what is kept under the call's key, if it has one.
+pub(crate) fn encode_end_keeping(
+    call: CallId,
+    end: &End<'_>,
+    kept: Option<Digest>,
+    out: &mut Vec<u8>,
+) {
     framed(out, |out| {
-        out.push(ENDED);
+        out.push(kept.map_or(ENDED, |_| ENDED_KEEPING));
         out.extend_from_slice(call.0.as_bytes());
         put_u64(out, end.duration_us);
         put_u64(out, end.cost_micros);
@@ -116,6 +128,7 @@ pub(crate) fn encode_end(call: CallId, end: &End<'_>, out: &mut Vec<u8>) {
             put_text(out, text, MAX_MESSAGE_BYTES)
         });
         put_clipped(out, end.result, MAX_RESULT_BYTES);
+        out.extend_from_slice(kept.as_ref().map_or(&[], |digest| digest));
     });
 }
 
@@ -166,6 +179,11 @@ pub(crate) fn decode(entry: &[u8]) -> Result<(CallId, Event), DecodeError> {
         STARTED_1 => Event::Started(input.started()?),
         STARTED => Event::Started(input.started_2()?),
         ENDED => Event::Ended(input.ended()?),
+        ENDED_KEEPING => {
+            let ended = input.ended()?;
+            let kept = Some(input.array()?);
+            Event::Ended(Ended { kept, ..ended })
+        }
         NOTED => Event::Noted(input.noted()?),
         _ => return Err(DecodeError::Unknown),
     };
@@ -359,6 +377,7 @@ impl Input<'_> {
             error_code: self.option(|input| input.array().map(i32::from_le_bytes))?,
             message: self.option(Self::text)?,
             result: self.clipped()?,
+            kept: None,
         })
     }
 }
@@ -472,7 +491,7 @@ mod tests {
             };
             let mut body = Vec::new();
             encode_start(&start, &mut body);
-            encode_end(call, &end, &mut body);
+            encode_end_keeping(call, &end, digest, &mut body);
             let note = Note {
                 at_us: numbers[1], kind: NoteKind::named(texts[0].clone()), actor: &texts[1],
                 subject: &texts[2], policy_version: numbers[2], detail: &texts[3],
@@ -492,7 +511,7 @@ mod tests {
                 })),
                 (call, Event::Ended(Ended {
                     outcome, error_code: code, message: o3, is_error, result: clipped(&texts[0]),
-                    duration_us: numbers[3], cost_micros: numbers[4],
+                    duration_us: numbers[3], cost_micros: numbers[4], kept: digest,
                 })),
                 (call, Event::Noted(Noted {
                     at_us: numbers[1], kind: note.kind.clone(), actor: texts[1].clone(),

@@ -189,6 +189,9 @@ pub struct Ended {
     pub result: Clipped,
     pub duration_us: u64,
     pub cost_micros: u64,
+    /// Digest of the answer that is kept under the call's idempotency key, zeros if none is; `None` of a
+    /// call without a key, or by an earlier version.
+    pub kept: Option<Digest>,
 }
 
 /// Whether the caller was answered: the first of the three levels on which a call ends.

@@ -3,8 +3,9 @@
 use crate::{
     record::{
         codec,
-        entry::{End, Outcome, Start},
+        entry::{Digest, End, Outcome, Start},
         id::CallId,
+        kept::NOTHING_KEPT,
         note::{Note, Noted},
         operation::{Operation, OperationOutcome},
     },
@@ -320,7 +321,7 @@ impl Shared {
         &self,
         call: CallId,
         end: &End<'_>,
-        keep: Option<Operation>,
+        keep: Option<(Operation, Digest)>,
         charge: Option<Charge>,
         durable: bool,
     ) -> u64 {
@@ -724,12 +725,14 @@ impl Queue {
         self.closed && self.open == self.unclaimed
     }
 
-    fn end(&mut self, call: CallId, end: &End<'_>, keep: Option<Operation>) {
-        codec::encode_end(call, end, &mut self.filling.body);
+    /// `keep` has the digest of what it keeps.
+    fn end(&mut self, call: CallId, end: &End<'_>, keep: Option<(Operation, Digest)>) {
+        let digest = keep.as_ref().map(|(_, digest)| *digest);
+        codec::encode_end_keeping(call, end, digest, &mut self.filling.body);
         self.filling.count += 1;
         self.filling.completed += 1;
         self.open -= 1;
-        if let Some(keep) = keep {
+        if let Some((keep, _)) = keep {
             self.filling.operate(keep, None);
         }
     }
@@ -742,6 +745,7 @@ impl Queue {
             outcome: Outcome::Denied { reason: () },
             result: None,
         });
+        let keep = keep.map(|keep| (keep, NOTHING_KEPT));
         self.end(unclaimed.call, &end, keep);
     }
 

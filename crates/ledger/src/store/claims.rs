@@ -5,6 +5,7 @@ use crate::record::{
     codec,
     entry::{End, MAX_ARGUMENTS_BYTES, MAX_TEXT_BYTES, Outcome},
     id::CallId,
+    kept,
     note::{Note, NoteKind},
     operation::{Claim, ClaimRefusal, Kept, KeyClaim, MAX_KEPT_BYTES, Operation, OperationOutcome},
 };
@@ -367,16 +368,16 @@ async fn keep<S: ClaimStore>(
     let Some(mut row) = store.key_of(call).await? else {
         return Ok(());
     };
-    let kept = |succeeded| {
-        let result = result.filter(|text| text.len() <= MAX_KEPT_BYTES);
+    let done = |succeeded| {
+        let result = result.filter(|text| kept::answer(text).len() <= MAX_KEPT_BYTES);
         KeyState::Done(Kept {
             succeeded,
             result: result.map(str::to_owned),
         })
     };
     row.state = match outcome {
-        Outcome::Succeeded => kept(true),
-        Outcome::Failed => kept(false),
+        Outcome::Succeeded => done(true),
+        Outcome::Failed => done(false),
         // It never ran: the next one with this key may.
         Outcome::Denied { .. } | Outcome::Invalid => {
             return store.remove_key(&row.claim.principal, &row.claim.key).await;

@@ -4,6 +4,7 @@ use crate::{
     record::{
         codec,
         entry::{MAX_TEXT_BYTES, Outcome},
+        kept,
     },
 };
 
@@ -67,10 +68,12 @@ fn is_on_record(ledger: &mut dyn ReadLedger, row: &KeyHeld) -> Result<bool, Quer
     let started = &record.started;
     let is = |kept: &str, said: &str| kept == codec::cut(said, MAX_TEXT_BYTES);
     let outcome = record.ended.as_ref().map(|ended| ended.outcome.plain());
+    let ended = record.ended.as_ref();
+    let is_kept = || ended.is_some_and(|ended| kept::is_on_record(ended, row.kept));
     let has_come_so_far = match row.state.as_str() {
         "running" => outcome.is_none(),
-        "succeeded" => outcome == Some(Outcome::Succeeded),
-        "failed" => outcome == Some(Outcome::Failed),
+        "succeeded" => outcome == Some(Outcome::Succeeded) && is_kept(),
+        "failed" => outcome == Some(Outcome::Failed) && is_kept(),
         // Nobody is told anything under it, and nothing is done.
         "unknown" => true,
         _ => false,

@@ -10,7 +10,7 @@ use crate::{
         ApprovalRow, Extent, IndexedCall, IndexedEnd, IndexedNote, KeyHeld, MAX_PAGE_BYTES,
         MAX_PAGE_ROWS, Place, QueryError, StoredGroup,
     },
-    record::{approval::ApprovalId, entry::Digest, id::CallId},
+    record::{approval::ApprovalId, entry::Digest, id::CallId, kept},
 };
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
@@ -160,17 +160,20 @@ pub(super) async fn approval_rows(
     rows.iter().map(approval).collect()
 }
 
+/// Most idempotency keys that are read at once, with the answers that are kept.
+const MAX_PAGE_KEYS: i64 = 64;
+
 pub(super) async fn keys_held(
     session: &mut Session,
     from: Option<(&str, &str)>,
 ) -> Result<Vec<KeyHeld>, QueryError> {
-    let max_rows = i64::try_from(MAX_PAGE_ROWS).unwrap_or(i64::MAX);
     let (principal, key) = from.unwrap_or_default();
     let rows = session
         .query(
-            "SELECT principal, key, capability, call, state FROM owlclaw_ledger.idempotency_key
+            "SELECT principal, key, capability, call, state, result
+             FROM owlclaw_ledger.idempotency_key
              WHERE (principal, key) >= ($1, $2) ORDER BY principal, key LIMIT $3",
-            &[&stored(principal), &stored(key), &max_rows],
+            &[&stored(principal), &stored(key), &MAX_PAGE_KEYS],
         )
         .await?;
     let text = |row: &Row, name| row.try_get(name).map(restored);
@@ -186,6 +189,10 @@ pub(super) async fn keys_held(
             )),
         }
     };
+    let result = |row: &Row| {
+        let result: Option<String> = row.try_get("result")?;
+        Ok::<_, QueryError>(result.map(restored))
+    };
     let held = |row: &Row| {
         Ok(KeyHeld {
             principal: exact(row, "principal")?,
@@ -193,6 +200,7 @@ pub(super) async fn keys_held(
             capability: text(row, "capability")?,
             call: CallId(row.try_get("call")?),
             state: text(row, "state")?,
+            kept: kept::digest(result(row)?.as_deref()),
         })
     };
     rows.iter().map(held).collect()

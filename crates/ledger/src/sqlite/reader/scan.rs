@@ -9,7 +9,7 @@ use crate::{
         ApprovalRow, Extent, IndexedCall, IndexedEnd, IndexedNote, KeyHeld, MAX_PAGE_BYTES,
         MAX_PAGE_ROWS, Place, QueryError, StoredGroup,
     },
-    record::{approval::ApprovalId, entry::Digest, id::CallId},
+    record::{approval::ApprovalId, entry::Digest, id::CallId, kept},
     sqlite::rows,
 };
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -189,7 +189,7 @@ pub(super) fn keys_held(
     from: Option<(&str, &str)>,
 ) -> Result<Vec<KeyHeld>, QueryError> {
     let mut select = connection.prepare_cached(
-        "SELECT principal, key, capability, call, state FROM idempotency_key
+        "SELECT principal, key, capability, call, state, result FROM idempotency_key
          WHERE (principal, key) >= (?1, ?2) ORDER BY principal, key LIMIT ?3",
     )?;
     let (principal, key) = from.unwrap_or_default();
@@ -202,6 +202,7 @@ pub(super) fn keys_held(
             // Bytes that are no UUID name no call, as the nil one does.
             call: CallId(Uuid::from_slice(&call).unwrap_or_default()),
             state: row.get(4)?,
+            kept: kept::digest(row.get_ref(5)?.as_str_or_null()?),
         })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
