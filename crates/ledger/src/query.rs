@@ -1,4 +1,4 @@
-//! What may be asked of a ledger, wherever it is kept.
+//! Queries of a ledger, in whatever store.
 
 pub(crate) mod statistics;
 

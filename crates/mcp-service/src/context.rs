@@ -1,3 +1,5 @@
+//! Context of a request.
+
 pub(crate) mod ask;
 
 use crate::{

@@ -1,3 +1,5 @@
+//! The engine: decodes, correlates, cancels, bounds and encodes.
+
 pub(crate) mod exchange;
 pub(crate) mod observe;
 

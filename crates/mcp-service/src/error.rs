@@ -1,3 +1,5 @@
+//! Errors that clients are told.
+
 use jsonrpc_core::{ErrorCode, ErrorObject};
 use std::borrow::Cow;
 

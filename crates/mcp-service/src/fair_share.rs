@@ -1,3 +1,5 @@
+//! Places of which one principal can have a share only.
+
 use crate::principal::Principal;
 use std::{
     collections::HashMap,

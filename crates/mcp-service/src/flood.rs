@@ -1,3 +1,5 @@
+//! Bounds on frames that carry nothing.
+
 use std::{
     fmt,
     sync::{

@@ -1,3 +1,5 @@
+//! Signal to answer what still runs.
+
 use std::{
     pin::pin,
     sync::atomic::{AtomicBool, Ordering},

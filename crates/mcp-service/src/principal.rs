@@ -1,3 +1,5 @@
+//! Identity of a caller.
+
 use futures_util::future::{Either, pending, select, select_all};
 use std::{
     cmp::Ordering,

@@ -1,3 +1,5 @@
+//! Services: asynchronous functions from requests to responses.
+
 use crate::{context::RequestCx, error::McpError};
 use mcp_protocol::model::{ClientRequest, ServerResult};
 

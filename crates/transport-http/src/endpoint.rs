@@ -1,4 +1,4 @@
-//! From a request to a response.
+//! Routes of the endpoint: from a request to a response.
 
 use crate::{
     error_response::{Handled, method_not_allowed, refusal, refuse},

@@ -1,4 +1,4 @@
-//! What the headers of a request say.
+//! Headers of a request, as far as the transport reads them.
 
 use http::{HeaderMap, HeaderValue};
 use mcp_protocol::{RequestedVersion, TraceContext};

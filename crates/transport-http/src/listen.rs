@@ -1,4 +1,4 @@
-//! Where a server listens.
+//! Addresses and Unix sockets that a server listens on.
 
 pub(crate) mod accept;
 

@@ -1,3 +1,5 @@
+//! Options and bounds of the HTTP server.
+
 use crate::{
     peer::{forwarded::ForwardedHeader, network::Network},
     seams::{

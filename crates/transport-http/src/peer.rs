@@ -1,3 +1,5 @@
+//! The other end of a connection.
+
 pub(crate) mod forwarded;
 pub(crate) mod network;
 

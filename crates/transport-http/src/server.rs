@@ -1,3 +1,5 @@
+//! The HTTP server.
+
 pub(crate) mod threads;
 
 use crate::{

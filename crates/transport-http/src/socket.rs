@@ -1,4 +1,4 @@
-//! What a connection is made of, so that whatever serves one exists only once.
+//! Streams under a connection, TCP, TLS and Unix, as one type.
 
 pub(crate) mod write_timeout;
 

@@ -1,4 +1,4 @@
-//! Who we are to strangers, and who they are to us: certificates.
+//! TLS: certificates of the server and of clients.
 
 mod error;
 mod files;

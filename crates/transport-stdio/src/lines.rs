@@ -1,3 +1,5 @@
+//! Lines of a byte stream.
+
 use bytes::{Buf, Bytes, BytesMut};
 
 /// Cuts what was read into lines. A line that is too long is passed over and not kept.

@@ -1,4 +1,4 @@
-//! How much is held of a message that has not come as a whole.
+//! Bound on the memory that unfinished messages hold.
 
 use crate::{Place, frames::Frames};
 use mcp_service::Allowance;

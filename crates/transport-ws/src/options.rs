@@ -1,3 +1,5 @@
+//! Options of WebSockets.
+
 use std::time::Duration;
 
 /// How WebSockets are served.

@@ -1,4 +1,4 @@
-//! How many there may be, and of how many bytes.
+//! Bounds on WebSockets and on the memory of their messages.
 
 use crate::WebSocketOptions;
 use mcp_service::{Floods, Principal};

@@ -1,4 +1,4 @@
-//! When a ledger is sealed.
+//! Schedule of a ledger's checkpoints.
 
 use super::{Checkpoint, Filed, SigningKey, file};
 use crate::{

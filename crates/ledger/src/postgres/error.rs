@@ -1,4 +1,4 @@
-//! Why a ledger in PostgreSQL could not be opened.
+//! Errors of opening a ledger in PostgreSQL.
 
 use std::error::Error;
 

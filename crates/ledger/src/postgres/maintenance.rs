@@ -1,4 +1,4 @@
-//! What a node does beside appending: says that it lives, indexes, ends the calls of the dead.
+//! Maintenance by a node: heartbeat, indexing, ending the calls of dead nodes.
 
 use super::{
     PostgresOpenError, PostgresOptions,

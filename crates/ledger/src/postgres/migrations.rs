@@ -1,4 +1,4 @@
-//! What the database must look like.
+//! Schema of the database, and its migrations.
 
 use super::{
     PostgresOpenError, PostgresOptions,

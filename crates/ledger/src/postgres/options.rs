@@ -1,4 +1,4 @@
-//! Where the database is, and how it is used.
+//! Address of the database, and options for its use.
 
 use super::chain::ChargeStatements;
 use crate::recorder::{Durability, system_now_us};

@@ -1,4 +1,4 @@
-//! What a person must agree to before it runs.
+//! Approvals: calls that a person must agree to before they run.
 
 use crate::record::{
     codec::{self, hex},

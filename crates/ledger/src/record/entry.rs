@@ -1,3 +1,5 @@
+//! Entries of the ledger.
+
 use crate::record::{approval::ApprovalId, id::CallId, note::Noted};
 use std::fmt;
 

@@ -1,3 +1,5 @@
+//! Identifiers of calls.
+
 use std::{
     fmt,
     str::FromStr,

@@ -1,4 +1,4 @@
-//! What happens to the ledger and the rules, rather than in a call.
+//! Notes: events of the ledger and the rules, outside of calls.
 
 use crate::record::entry::Clipped;
 use std::{borrow::Cow, fmt};

@@ -1,4 +1,4 @@
-//! What is done in the transaction that stores a group of entries.
+//! Operations within the transaction that stores a group of entries.
 //!
 //! Approvals and keys change what may run, so they change together with the entries that say so:
 //! no approval is used by a call that is not on record, and no call is on record as having used

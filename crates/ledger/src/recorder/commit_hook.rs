@@ -1,3 +1,5 @@
+//! Hook on the commits of a ledger.
+
 use crate::{record::note::Noted, store::Tail};
 
 /// Sees what has been stored, on the thread that stores it, and may have something to add, such as

@@ -1,4 +1,4 @@
-//! What callers and the writer share: one buffer of entries, and who waits for it.
+//! State shared by callers and the writer: one buffer of entries, and the callers that wait for it.
 
 use crate::{
     record::{

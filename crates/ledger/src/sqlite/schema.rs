@@ -1,4 +1,4 @@
-//! What a ledger file looks like.
+//! Schema of a ledger file.
 
 use crate::sqlite::index;
 use rusqlite::{Connection, TransactionBehavior};

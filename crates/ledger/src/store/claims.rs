@@ -1,4 +1,4 @@
-//! What a store keeps beside the entries, and how operations change it: the same for every store.
+//! Approvals and idempotency keys beside the entries, and their changes by operations: the same for every store.
 
 use crate::record::{
     approval::{Approval, ApprovalId, ApprovalProblem, ApprovalState},

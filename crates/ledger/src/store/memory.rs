@@ -1,3 +1,5 @@
+//! A ledger in memory.
+
 use crate::{
     record::{
         approval::{Approval, ApprovalId, ApprovalState, NewApproval},

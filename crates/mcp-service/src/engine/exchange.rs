@@ -1,3 +1,5 @@
+//! Exchanges and their replies.
+
 use bytes::BytesMut;
 use jsonrpc_core::{ErrorObject, Frame, Id, Message, Response, encode_batch};
 use std::{

@@ -1,3 +1,5 @@
+//! Subscriptions of clients to changes.
+
 use super::{Engine, answered, too_many};
 use crate::{
     context::RequestCx,

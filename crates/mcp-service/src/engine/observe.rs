@@ -1,3 +1,5 @@
+//! Observation of requests that the engine answers by itself.
+
 use crate::{principal::Principal, session::connection::TransportKind};
 use jsonrpc_core::{ErrorObject, Id};
 use mcp_protocol::{ProtocolVersion, TraceContext};

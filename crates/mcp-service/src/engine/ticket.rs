@@ -1,3 +1,5 @@
+//! Place of a request among those that are handled.
+
 use super::{Engine, kept};
 use crate::{fair_share::Slot, principal::Principal};
 use std::sync::{Arc, atomic::Ordering};

@@ -1,3 +1,5 @@
+//! Bounded queue of messages to one peer.
+
 use bytes::Bytes;
 use std::{
     collections::VecDeque,

@@ -1,3 +1,5 @@
+//! Publication of changes to their subscribers.
+
 use crate::{outgoing::outbox::Outbox, principal::Principal};
 use jsonrpc_core::{Frame, Id, Message};
 use mcp_protocol::{

@@ -1,3 +1,5 @@
+//! State of one peer while it stays connected.
+
 use crate::{
     giving_up::GivingUp,
     outgoing::{outbox::Outbox, server_requests::Questions, subscriptions::Subscription},

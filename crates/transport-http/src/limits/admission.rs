@@ -1,4 +1,4 @@
-//! How many connections there are, and whose.
+//! Bounds on connections, in all and of one address.
 
 use crate::{options::HttpLimits, peer::network};
 use std::{

@@ -1,4 +1,4 @@
-//! How much is held of bodies that have not come as a whole.
+//! Bound on the memory that unfinished request bodies hold.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

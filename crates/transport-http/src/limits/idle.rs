@@ -1,4 +1,4 @@
-//! Whether a connection gets on.
+//! Detection of idle and stalled connections.
 
 use crate::{limits::body_memory::Held, seams::upgrade::Change};
 use std::sync::{

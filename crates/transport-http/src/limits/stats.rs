@@ -1,4 +1,4 @@
-//! How much a server has answered.
+//! Counters of responses and streams.
 
 use http::StatusCode;
 use mcp_service::Floods;

@@ -1,4 +1,4 @@
-//! From a connection that has come to one on which HTTP is spoken.
+//! Accepting of sockets: TLS handshake, and choice of HTTP/1 or HTTP/2.
 
 use crate::{
     limits::admission::Admitted,

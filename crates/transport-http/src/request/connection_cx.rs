@@ -1,4 +1,4 @@
-//! What a request is handled with: the endpoint, the listener and the connection it came by.
+//! Context of a request: the endpoint, the listener and the connection it came by.
 
 use crate::{
     error_response::{Handled, refusal_with, refuse},

@@ -1,4 +1,4 @@
-//! Who may knock at all: `Host` and `Origin`.
+//! Checks of `Host` and `Origin`.
 
 use crate::{
     error_response::{PlainResponse, refusal},

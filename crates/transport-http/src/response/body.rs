@@ -1,4 +1,4 @@
-//! What goes out.
+//! Bodies of responses, whole or streamed.
 
 use crate::{
     limits::{idle::Busy, stats::Stream},

@@ -1,3 +1,5 @@
+//! Authentication of requests.
+
 use crate::{
     error_response::{PlainResponse, refusal},
     peer::Peer,

@@ -1,3 +1,5 @@
+//! Comparison of `Mcp-Param-*` headers with arguments.
+
 use http::HeaderMap;
 use jsonrpc_core::RawJson;
 use mcp_service::Principal;

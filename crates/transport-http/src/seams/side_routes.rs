@@ -1,3 +1,5 @@
+//! Routes beside the endpoint.
+
 use crate::{
     error_response::PlainResponse,
     peer::Peer,

@@ -1,3 +1,5 @@
+//! One runtime and listener for each core.
+
 use crate::{
     listen::{self, Bound, Listen, SocketFile, StartError},
     options::HttpOptions,

@@ -1,4 +1,4 @@
-//! An exchange while nobody knows yet how its answer is sent.
+//! An in-flight request whose response, JSON or a stream, is not decided yet.
 
 use crate::session::{
     detached::{DetachedRequests, Work},

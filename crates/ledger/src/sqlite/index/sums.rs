@@ -1,4 +1,4 @@
-//! What is summed up beside the rows of the index.
+//! Sums beside the rows of the index.
 
 use super::{MAX_INDEXED, rows::reason};
 use crate::{

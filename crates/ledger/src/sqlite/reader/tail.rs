@@ -1,4 +1,4 @@
-//! What a reader has indexed for itself, because the ledger has not yet.
+//! Index of the last entries, made by a reader where the ledger has none yet.
 
 use crate::{
     query::QueryError,
