@@ -34,16 +34,16 @@ pub struct Invocation {
     /// The offer that was in force when the call came; a change of it does not touch calls under way.
     pub offer: Arc<Offer>,
     /// Answers of the client to earlier questions.
-    pub answers: Option<Arc<Answers>>,
+    pub(crate) answers: Option<Arc<Answers>>,
     /// The way to become a task, where the call can.
-    pub handover: Option<Arc<Handover>>,
+    pub(crate) handover: Option<Arc<Handover>>,
     /// The task it is called for, if that is there already.
-    pub task: Option<Arc<str>>,
+    pub(crate) task: Option<Arc<str>>,
     /// True if the call was begun before, by a process that has not ended it. Under an idempotency key
     /// it is the same call, whose end is unknown.
-    pub is_rerun: bool,
+    pub(crate) is_rerun: bool,
     /// Report on the call, written on its way through the layers.
-    pub report: Arc<CallReport>,
+    pub(crate) report: Arc<CallReport>,
 }
 
 /// Target of a call.

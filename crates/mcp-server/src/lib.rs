@@ -4,17 +4,17 @@
 //! [`Invocation`], and every invocation passes the same layers, outermost first. Their order is
 //! written down once, in `invocations` below:
 //!
-//! 1. [`Governed`] refuses a call and records the refusal, or admits and counts the call, or answers
+//! 1. `Governed` refuses a call and records the refusal, or admits and counts the call, or answers
 //!    it as before if it comes again under its idempotency key;
-//! 2. [`Confirmed`] waits for a confirmation, if the call needs one;
-//! 3. [`Recorded`] puts the beginning on record before the call runs, with the approval and the key
+//! 2. `Confirmed` waits for a confirmation, if the call needs one;
+//! 3. `Recorded` puts the beginning on record before the call runs, with the approval and the key
 //!    that it takes, and the end before it is answered;
-//! 4. [`Timed`] ends the call at its deadline;
-//! 5. [`Runner`] checks the arguments and carries the call out.
+//! 4. `Timed` ends the call at its deadline;
+//! 5. `Runner` checks the arguments and carries the call out.
 //!
-//! Around them [`TracedCalls`] adds the decision and the cost to the request's span.
+//! Around them `TracedCalls` adds the decision and the cost to the request's span.
 //!
-//! Only [`Governed`] makes an [`Admitted`], and the layers below take nothing else: no call gets
+//! Only `Governed` makes an `Admitted`, and the layers below take nothing else: no call gets
 //! around governance, neither an element of a batch nor a legacy call.
 
 mod admin_json;
@@ -42,9 +42,7 @@ pub use crate::{
     invocation::{
         Invocation, Invoked, Target,
         answer::{AnswerOptions, ErrorStyle},
-        call_report::CallReport,
         failure::InvocationError,
-        handover::Handover,
         refusal::{BadKey, KeyTaken, PendingApproval, TakenBy, Unconfirmed, WhyUnconfirmed},
     },
     mcp_server::{McpEngine, McpServer, Parts},
@@ -53,7 +51,6 @@ pub use crate::{
         calls::RequestLog,
         metrics::Metrics,
         pull_collector::{Buckets, Kind as ReadingKind, Samples},
-        requests::Observed,
     },
     offer::{
         Offer,
@@ -70,25 +67,21 @@ pub use crate::{
         tool_source::{NotOffered, SourceTools, ToolSource},
     },
     options::Options,
-    pipeline::{
-        confirmed::Confirmed,
-        governed::{Admitted, Governed},
-        recorded::{Recorded, redactor_of_this_process},
-        runner::Runner,
-        timed::Timed,
-    },
-    server::Server,
+    pipeline::recorded::redactor_of_this_process,
     tasks::{
         registry::{TaskOptions, Tasks},
         runner::{CallEnd, RunHere, TaskCall, TaskRunner},
     },
-    trace::{
-        TracedCalls, TracedRequests,
-        tracer::{Capture, Tracing},
-    },
+    trace::tracer::{Capture, Tracing},
 };
 
-use crate::{observe::calls::Observer, trace::tracer::Tracer};
+use crate::{
+    observe::calls::Observer,
+    pipeline::{
+        confirmed::Confirmed, governed::Governed, recorded::Recorded, runner::Runner, timed::Timed,
+    },
+    trace::{TracedCalls, tracer::Tracer},
+};
 use governance::{Governor, QuotaStore};
 use ledger::Recorder;
 use mcp_service::GivingUp;
@@ -96,7 +89,7 @@ use redaction::Redactor;
 use std::sync::Arc;
 
 /// The layers that every invocation passes, outermost first.
-pub type Invocations<Q> = TracedCalls<Governed<Confirmed<Recorded<Timed<Runner>>>, Q>>;
+pub(crate) type Invocations<Q> = TracedCalls<Governed<Confirmed<Recorded<Timed<Runner>>>, Q>>;
 
 /// Puts the layers together: the one place where their order is written down.
 pub(crate) fn invocations<Q: QuotaStore>(

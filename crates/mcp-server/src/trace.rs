@@ -131,7 +131,7 @@ where
 
 /// Adds the decision about a call, and its cost, to the span of its request.
 #[derive(Debug)]
-pub struct TracedCalls<S> {
+pub(crate) struct TracedCalls<S> {
     inner: S,
     tracer: Option<Tracer>,
 }

@@ -33,7 +33,7 @@ use tokio::runtime::Handle;
 ///
 /// Everything is written once, but `verdict`, of which the last holds, and the two flags.
 #[derive(Debug, Default)]
-pub struct CallReport {
+pub(crate) struct CallReport {
     meter: Arc<CallMeter>,
     cost: OnceLock<Micros>,
     remaining: OnceLock<Remaining>,
@@ -84,7 +84,7 @@ fn on_drop<F: FnOnce()>(last: F) -> impl Drop {
 
 impl CallReport {
     /// The meter of the handler.
-    pub fn meter(&self) -> &Arc<CallMeter> {
+    pub(crate) fn meter(&self) -> &Arc<CallMeter> {
         &self.meter
     }
 

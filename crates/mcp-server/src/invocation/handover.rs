@@ -18,7 +18,7 @@ pub(crate) trait TaskStatus: fmt::Debug + Send + Sync + 'static {
 
 /// The way of a call to a caller that no longer waits for it.
 #[derive(Debug, Default)]
-pub struct Handover {
+pub(crate) struct Handover {
     stage: watch::Sender<Stage>,
     /// The task that it has become.
     task: OnceLock<Box<dyn TaskStatus>>,

@@ -41,7 +41,7 @@ const MAX_QUESTION_BYTES: usize = 2_000;
 /// operator elsewhere, makes an approval of it in the ledger, and the entry with which the call
 /// begins uses that up, in one transaction: no approval lets two calls through, however they come.
 #[derive(Debug)]
-pub struct Confirmed<S> {
+pub(crate) struct Confirmed<S> {
     inner: S,
     recorder: Recorder,
     clock: Clock,

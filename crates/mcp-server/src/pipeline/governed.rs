@@ -41,7 +41,7 @@ use std::{
 ///
 /// Boxed: each layer below takes it, and would have a copy of all of it.
 #[derive(Debug)]
-pub struct Admitted<T>(Box<Parts<T>>);
+pub(crate) struct Admitted<T>(Box<Parts<T>>);
 
 #[derive(Debug)]
 struct Parts<T> {
@@ -61,12 +61,12 @@ struct Parts<T> {
 
 impl<T> Admitted<T> {
     /// The call.
-    pub fn inner(&self) -> &T {
+    pub(crate) fn inner(&self) -> &T {
         &self.0.inner
     }
 
     /// The reserved cost.
-    pub fn estimate(&self) -> Micros {
+    pub(crate) fn estimate(&self) -> Micros {
         self.0.estimate
     }
 
@@ -77,33 +77,33 @@ impl<T> Admitted<T> {
     }
 
     /// The time from which the answer is no longer wanted; set on the way to the executor.
-    pub fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         self.0.deadline
     }
 
     /// The approver who has to confirm the call before it may begin.
-    pub fn confirmation(&self) -> Option<Confirmation> {
+    pub(crate) fn confirmation(&self) -> Option<Confirmation> {
         self.0.confirmation
     }
 
     /// The rule that wants the confirmation, in words.
-    pub fn confirmation_rule(&self) -> Option<&str> {
+    pub(crate) fn confirmation_rule(&self) -> Option<&str> {
         self.0.confirmation_rule.as_deref()
     }
 
     /// The risk of the call.
-    pub fn risk(&self) -> Risk {
+    pub(crate) fn risk(&self) -> Risk {
         self.0.risk
     }
 
     /// True if the call must be safe on record before it begins.
-    pub fn durable_start(&self) -> bool {
+    pub(crate) fn durable_start(&self) -> bool {
         self.0.durable_start
     }
 
     /// True if the call may be made while the ledger cannot be written: it changes nothing, and the
     /// operator would rather have it answered than on record.
-    pub fn may_go_unrecorded(&self) -> bool {
+    pub(crate) fn may_go_unrecorded(&self) -> bool {
         self.0.may_go_unrecorded
     }
 
@@ -132,14 +132,14 @@ impl<T> Admitted<T> {
     }
 
     /// The version of the policy that let it through.
-    pub fn policy_version(&self) -> u64 {
+    pub(crate) fn policy_version(&self) -> u64 {
         self.0.policy_version
     }
 }
 
 /// Lets through what the governor admits, and records what it does not.
 #[derive(Debug)]
-pub struct Governed<S, Q> {
+pub(crate) struct Governed<S, Q> {
     inner: S,
     governor: Arc<Governor<Q>>,
     recorder: Recorder,

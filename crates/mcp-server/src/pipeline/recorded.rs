@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// Records every admitted invocation: that it begins before it runs, and how it ended before it is
 /// answered, given up ones too.
 #[derive(Debug)]
-pub struct Recorded<S> {
+pub(crate) struct Recorded<S> {
     inner: S,
     recorder: Recorder,
     redactor: Arc<Redactor>,

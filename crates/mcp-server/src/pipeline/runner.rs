@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 /// Carries out admitted invocations.
 #[derive(Debug)]
-pub struct Runner {
+pub(crate) struct Runner {
     progress_after: Duration,
 }
 

@@ -14,7 +14,7 @@ use std::{
 /// Gives up on what is not done by its deadline (R5.10, R9.6), or when the server stops or the client has
 /// left and what still runs has had its time.
 #[derive(Debug)]
-pub struct Timed<S> {
+pub(crate) struct Timed<S> {
     inner: S,
     default_timeout: Duration,
     giving_up: Arc<GivingUp>,
