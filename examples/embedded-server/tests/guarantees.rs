@@ -42,7 +42,9 @@ async fn call(client: HttpClient, article: &str, header: &str) -> Value {
 async fn reserve(server: &HttpServer, article: &str) -> Result<String, i64> {
     let answer = call(server.client(), article, article).await;
     match answer.get("error").is_some() || answer["result"]["isError"] == true {
-        true => Err(testkit::failure_of(&answer)["code"].as_i64().expect("a failure has a code")),
+        true => Err(testkit::failure_of(&answer)["code"]
+            .as_i64()
+            .expect("a failure has a code")),
         false => {
             let text = answer["result"]["content"][0]["text"].as_str();
             Ok(text.expect("a result has a text").to_owned())
