@@ -539,7 +539,7 @@ fn nodes_that_begin_together_make_the_tables_once() {
         let newer = PostgresQuota::open(&database.url, options()).await;
         assert_eq!(
             newer.unwrap_err().to_string(),
-            "the quota tables have version 99, and this program knows up to 2"
+            "the quota tables have version 99, and this program knows up to 3"
         );
     });
 }
