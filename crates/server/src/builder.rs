@@ -14,6 +14,7 @@ use mcp_server::ToolSource;
 use serde_json::{Map, Value, json};
 
 use crate::build::Server;
+use crate::commands::GUARD;
 use crate::in_code::InCode;
 use crate::logging::{LevelHandle, Log};
 use crate::stdio::tell_client;
@@ -147,7 +148,14 @@ impl Builder {
     /// configured. The codes to exit with are those of `docs/operations.md`: 1, and the reason on standard
     /// error and to the client, if the settings cannot be used, a part of the server cannot be made, or
     /// serving fails.
+    ///
+    /// If the settings have `commands`, the program must not look at its arguments before this: commands run
+    /// below a guard, which is the same program with [`GUARD`] as its first argument.
     pub fn run(self) -> ExitCode {
+        let mut arguments = std::env::args_os().skip(1);
+        if arguments.next().is_some_and(|word| word == GUARD) {
+            return adapter_tools::command::guard(arguments);
+        }
         let on_http = self.values.get("transport") == Some(&json!("http"));
         let (parts, source, loaded) = match self.load() {
             Ok(loaded) => loaded,
@@ -172,7 +180,7 @@ impl Builder {
 
     /// Serves on the runtime of the caller until the client goes or `shutdown` resolves, and closes in
     /// order. Watches no signals, starts no log, and never ends the process: `shutdown.drain_seconds`
-    /// bounds what runs, and the caller the rest. Returns false if something may be missing from the
+    /// bounds what runs, and the caller the rest. `commands` cannot be configured. Returns false if something may be missing from the
     /// ledger.
     ///
     /// # Errors
@@ -180,6 +188,10 @@ impl Builder {
     /// When the settings cannot be used, a part of the server cannot be made, or serving fails.
     pub async fn serve_until(self, shutdown: impl Future<Output = ()>) -> Result<bool, Failure> {
         let (parts, source, loaded) = self.load()?;
+        if !loaded.config.commands.is_empty() {
+            // The guard of a command is this program, which only `run` makes one.
+            return Err("`commands` can only be configured for a server that `run` serves".into());
+        }
         warn_of(&loaded);
         let lifecycle = Lifecycle::unwatched(loaded.config.shutdown);
         let level = LevelHandle::of_no_log();

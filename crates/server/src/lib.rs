@@ -1,5 +1,25 @@
-//! A running OwlClaw server as a library: tools, skills, rules, ledger and listeners, put together
-//! from a checked configuration, served, and closed in order.
+//! A running OwlClaw server as a library: tools, skills, rules, ledger and listeners, put together,
+//! served, and closed in order.
+//!
+//! [`Server::builder`] assembles one from code; [`start`] runs one from a configuration that was loaded.
+//! Both are the same server:
+//!
+//! ```no_run
+//! use adapter_tools::{NoArguments, Tool, ToolCx, ToolSet};
+//!
+//! # fn main() -> Result<std::process::ExitCode, server::Failure> {
+//! let hello = Tool::native("hello", |_: ToolCx, _: NoArguments| async { Ok("Good day.") });
+//! let server = server::Server::builder("greeter", "1.0.0")
+//!     .tools(ToolSet::new([hello])?)
+//!     .settings("mcp_server: {governance: {default_quota: {max_calls_per_minute: 10}}}")
+//!     .ledger("data/ledger.db")
+//!     .http(([127, 0, 0, 1], 8080));
+//! Ok(server.run())
+//! # }
+//! ```
+//!
+//! The other functions are for commands beside a server: [`survey`] lists what it would offer, [`call`]
+//! makes one governed call, [`explain`](fn@explain) says how it would decide.
 
 mod administration;
 mod alerts;
