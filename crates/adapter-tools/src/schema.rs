@@ -41,6 +41,13 @@ pub enum SchemaError {
     /// and lead to what follows references twice) or alternatives that checks would take too long.
     #[error("the schema asks for so much of a single value that checks would take too long")]
     TooIntricate,
+    /// A subschema applies itself to the same value, by references, for which JSON Schema defines no
+    /// result (2020-12, core §9.4.1). Recursion into members and items is fine.
+    #[error("the schema refers back to itself at `{pointer}` without going into the value")]
+    Circular {
+        /// The subschema, as a JSON pointer.
+        pointer: String,
+    },
     /// There are more than [`MAX_SCHEMA_PATTERNS`] patterns, or one is longer than
     /// [`MAX_PATTERN_LENGTH`].
     #[error(

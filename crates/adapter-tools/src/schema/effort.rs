@@ -64,23 +64,27 @@ struct Node {
 impl Effort {
     /// Reads a schema that is known to be valid.
     pub(super) fn of(schema: &Value, backtracks: bool) -> Result<Self, SchemaError> {
-        let nodes = Reader::read(schema)?;
-        let mut effort = Self {
-            nodes,
-            weight: u64::MAX,
-            in_place: Vec::new(),
-            backtracks,
-        };
-        effort.in_place = effort
-            .expanded(MAX_HEIGHT_IN_PLACE, |node| node.in_place.clone())
-            .filter(|all| all.iter().all(|&weight| weight <= MAX_STEPS_IN_PLACE))
-            .ok_or(SchemaError::TooIntricate)?;
-        let is_recursive = effort.is_recursive();
-        if !is_recursive && let Some(all) = effort.expanded(MAX_HEIGHT, |node| node.all().collect())
-        {
-            effort.weight = all[0];
+        let (nodes, pointers) = Reader::read(schema)?;
+        let in_place = expanded(&nodes, MAX_HEIGHT_IN_PLACE, |node| node.in_place.clone())
+            .map_err(|refused| match refused {
+                // Undefined behaviour in JSON Schema 2020-12, core §9.4.1; validators follow such
+                // references as often as there are ways around.
+                NotExpanded::Circular(index) => SchemaError::Circular {
+                    pointer: pointers[index].clone(),
+                },
+                NotExpanded::TooHigh => SchemaError::TooIntricate,
+            })?;
+        if in_place.iter().any(|&weight| MAX_STEPS_IN_PLACE < weight) {
+            return Err(SchemaError::TooIntricate);
         }
-        Ok(effort)
+        let weight = expanded(&nodes, MAX_HEIGHT, |node| node.all().collect())
+            .map_or(u64::MAX, |all| all[0]);
+        Ok(Self {
+            nodes,
+            weight,
+            in_place,
+            backtracks,
+        })
     }
 
     /// Whether checking `value`, the JSON of which has `bytes` bytes, takes at most `max` steps.
@@ -97,72 +101,61 @@ impl Effort {
         };
         count.steps(0, value, 0).is_some_and(|steps| steps <= max)
     }
+}
 
-    /// For every node how many there are with all that `children` names in their places, a node
-    /// inside itself counted once; `None` if that is higher than `max_height`.
-    fn expanded(
-        &self,
-        max_height: usize,
-        children: impl Fn(&Node) -> Vec<Index>,
-    ) -> Option<Vec<u64>> {
-        let mut known = vec![None; self.nodes.len()];
-        for index in 0..self.nodes.len() {
-            self.expand(index, max_height, &children, &mut known)?;
-        }
-        known
-            .into_iter()
-            .map(|entry| entry.map(|(weight, _)| weight))
-            .collect()
-    }
+/// The reason why the steps of a schema have no bound of their own.
+enum NotExpanded {
+    /// A subschema is inside itself.
+    Circular(Index),
+    TooHigh,
+}
 
-    /// The weight and the height of one node.
-    fn expand(
-        &self,
-        index: Index,
-        room: usize,
-        children: &impl Fn(&Node) -> Vec<Index>,
-        known: &mut [Option<(u64, usize)>],
-    ) -> Option<(u64, usize)> {
-        if let Some((weight, height)) = known[index] {
-            return (height <= room).then_some((weight, height));
-        }
-        let below = room.checked_sub(1)?;
-        // What it is while it is open, for those inside it that refer back to it.
-        known[index] = Some((1, 1));
-        let node = &self.nodes[index];
-        let (mut weight, mut height) = (node.own, 1);
-        for child in children(node) {
-            let (its_weight, its_height) = self.expand(child, below, children, known)?;
-            weight = weight.saturating_add(its_weight);
-            height = height.max(its_height + 1);
-        }
-        if node.looks_again {
-            weight = weight.saturating_mul(LOOKS);
-        }
-        known[index] = Some((weight, height));
-        Some((weight, height))
-    }
+/// The steps of every node with all that `children` names in their places.
+fn expanded(
+    nodes: &[Node],
+    max_height: usize,
+    children: impl Fn(&Node) -> Vec<Index>,
+) -> Result<Vec<u64>, NotExpanded> {
+    let mut known = vec![Known::Unseen; nodes.len()];
+    (0..nodes.len())
+        .map(|index| Ok(expand(nodes, index, max_height, &children, &mut known)?.0))
+        .collect()
+}
 
-    /// Whether some subschema is inside itself.
-    fn is_recursive(&self) -> bool {
-        // Takes away whatever has nothing inside it, again and again.
-        let mut inside = vec![0_usize; self.nodes.len()];
-        for node in &self.nodes {
-            node.all().for_each(|child| inside[child] += 1);
-        }
-        let mut open: Vec<Index> = (0..inside.len()).filter(|&at| inside[at] == 0).collect();
-        let mut gone = 0;
-        while let Some(index) = open.pop() {
-            gone += 1;
-            for child in self.nodes[index].all() {
-                inside[child] -= 1;
-                if inside[child] == 0 {
-                    open.push(child);
-                }
-            }
-        }
-        gone < self.nodes.len()
+#[derive(Clone, Copy)]
+enum Known {
+    Unseen,
+    Open,
+    Of { weight: u64, height: usize },
+}
+
+/// The weight and the height of one node.
+fn expand(
+    nodes: &[Node],
+    index: Index,
+    room: usize,
+    children: &impl Fn(&Node) -> Vec<Index>,
+    known: &mut [Known],
+) -> Result<(u64, usize), NotExpanded> {
+    match known[index] {
+        Known::Of { height, .. } if room < height => return Err(NotExpanded::TooHigh),
+        Known::Of { weight, height } => return Ok((weight, height)),
+        Known::Open => return Err(NotExpanded::Circular(index)),
+        Known::Unseen => known[index] = Known::Open,
     }
+    let below = room.checked_sub(1).ok_or(NotExpanded::TooHigh)?;
+    let node = &nodes[index];
+    let (mut weight, mut height) = (node.own, 1);
+    for child in children(node) {
+        let (its_weight, its_height) = expand(nodes, child, below, children, known)?;
+        weight = weight.saturating_add(its_weight);
+        height = height.max(its_height + 1);
+    }
+    if node.looks_again {
+        weight = weight.saturating_mul(LOOKS);
+    }
+    known[index] = Known::Of { weight, height };
+    Ok((weight, height))
 }
 
 impl Node {
@@ -187,8 +180,8 @@ impl Node {
 /// Counts the steps for one value.
 struct Count<'a> {
     effort: &'a Effort,
-    /// The steps of a subschema and a value, or nothing while it is being counted.
-    known: HashMap<(Index, *const Value), Option<u64>>,
+    /// The steps of a subschema and a value.
+    known: HashMap<(Index, *const Value), u64>,
     max: u64,
 }
 
@@ -202,14 +195,8 @@ impl Count<'_> {
         let node = &effort.nodes[index];
         let key = (index, std::ptr::from_ref(value));
         let is_leaf = node.in_place.is_empty() && !(value.is_object() || value.is_array());
-        if !is_leaf {
-            match self.known.get(&key) {
-                // A reference that leads back here without having gone deeper: nothing new.
-                Some(None) => return Some(1),
-                Some(&Some(steps)) => return Some(steps),
-                None => {}
-            }
-            self.known.insert(key, None);
+        if !is_leaf && let Some(&steps) = self.known.get(&key) {
+            return Some(steps);
         }
         let mut steps = node.own;
         for &same in &node.in_place {
@@ -236,7 +223,7 @@ impl Count<'_> {
             steps = steps.saturating_mul(LOOKS);
         }
         if !is_leaf {
-            self.known.insert(key, Some(steps));
+            self.known.insert(key, steps);
         }
         (steps <= self.max).then_some(steps)
     }
@@ -292,6 +279,8 @@ struct Reader<'a> {
     root: &'a Value,
     base: Option<&'a str>,
     nodes: Vec<Node>,
+    /// The first pointer to each node.
+    pointers: Vec<String>,
     indices: HashMap<*const Value, Index>,
     anchors: HashMap<&'a str, Index>,
     /// Subschemas not read yet, and where they are.
@@ -301,11 +290,12 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn read(schema: &'a Value) -> Result<Vec<Node>, SchemaError> {
+    fn read(schema: &'a Value) -> Result<(Vec<Node>, Vec<String>), SchemaError> {
         let mut reader = Self {
             root: schema,
             base: schema.get("$id").and_then(Value::as_str),
             nodes: Vec::new(),
+            pointers: Vec::new(),
             indices: HashMap::new(),
             anchors: HashMap::new(),
             open: Vec::new(),
@@ -317,7 +307,7 @@ impl<'a> Reader<'a> {
                 reader.subschema(index, schema, &pointer)?;
             }
             let Some((index, pointer, reference)) = reader.references.pop() else {
-                return Ok(reader.nodes);
+                return Ok((reader.nodes, reader.pointers));
             };
             let target = reader.follow(reference, &pointer)?;
             reader.nodes[index].in_place.push(target);
@@ -334,6 +324,7 @@ impl<'a> Reader<'a> {
             own: 1,
             ..Node::default()
         });
+        self.pointers.push(pointer.clone());
         self.indices.insert(key, index);
         self.open.push((index, schema, pointer));
         index
