@@ -3,10 +3,11 @@
 /// A longer address is refused.
 pub(crate) const MAX_ADDRESS_BYTES: usize = 2_048;
 
-/// Where the metadata of `issuer` may be, in the order in which it is looked for: inserted before the
-/// issuer's path as RFC 8414 and then OpenID Connect want it, and last where OpenID Connect has had it
-/// from the beginning, behind the path. `None` for an issuer that cannot have any: no address of
-/// `https`, or `http` on this machine, or one with a query or a fragment.
+/// Addresses at which the metadata of `issuer` may be, in the order in which they are tried: first
+/// with the well-known segment inserted before the issuer's path, as RFC 8414 and then OpenID
+/// Connect specify, last with it behind the path, as OpenID Connect has had it from the beginning.
+/// `None` for an issuer that cannot have metadata: its address is neither `https` nor `http` on
+/// this machine, or has a query or a fragment.
 pub(crate) fn places(issuer: &str) -> Option<Vec<String>> {
     let (scheme, rest) = issuer.split_once("://")?;
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"?#@\\\"<>".contains(&byte);
@@ -33,7 +34,8 @@ pub(crate) fn places(issuer: &str) -> Option<Vec<String>> {
     Some(places)
 }
 
-/// Whether nobody on the way can change what comes from `address`: it is `https`, or this machine.
+/// Returns true if nobody between here and `address` can change what it answers: the scheme is
+/// `https`, or the host is this machine.
 pub(crate) fn is_safe(address: &str) -> bool {
     host(address, "https://").is_some() || host(address, "http://").is_some_and(is_this_machine)
 }

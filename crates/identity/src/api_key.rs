@@ -2,7 +2,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use ring::digest::{SHA256, digest};
 use std::fmt;
 
-/// What every key begins with, so that scanners for leaked secrets, and our own redaction, know one.
+/// Prefix of every key, by which scanners for leaked secrets, and our own redaction, recognize one.
 const PREFIX: &str = "owl_";
 /// 256 bits: nobody guesses one, so a plain digest is all that has to be kept.
 const SECRET_BYTES: usize = 32;
@@ -33,13 +33,13 @@ impl ApiKey {
         &self.text
     }
 
-    /// What it is called, which is no secret.
+    /// Id of the key, which is not secret.
     #[must_use]
     pub fn id(&self) -> &str {
         parts(&self.text).map_or("", |(id, _)| id)
     }
 
-    /// Whether `text` is meant to be a key, well formed or not.
+    /// Returns true if `text` has the prefix of a key, well formed or not.
     #[must_use]
     pub fn is_one(text: &str) -> bool {
         text.starts_with(PREFIX)
@@ -67,14 +67,14 @@ pub(crate) fn is_id(text: &str) -> bool {
     text.len() == 2 * ID_BYTES && text.bytes().all(is_digit)
 }
 
-/// What is kept of a key, and of a token.
+/// Digest under which a key or a token is stored.
 pub(crate) fn digest_of(text: &str) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
     bytes
 }
 
-/// Whether the two are the same, in a time that does not say where they differ.
+/// Compares two digests in constant time.
 pub(crate) fn are_equal(one: &[u8; 32], other: &[u8; 32]) -> bool {
     let differ = one
         .iter()

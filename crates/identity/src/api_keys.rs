@@ -34,12 +34,12 @@ struct HeldKey {
     keeper: Option<Arc<watch::Sender<Option<SystemTime>>>>,
 }
 
-/// What became of a key when the file was read again.
+/// Change of one key that a reload of the file found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyChange {
-    /// Which.
+    /// Id of the key.
     pub id: String,
-    /// Whose it is.
+    /// Principal the key belongs to.
     pub principal: String,
     /// `created`, `revoked`, `changed` (its end, its roles, its owner) or `removed`.
     pub what: &'static str,
@@ -60,7 +60,7 @@ impl ApiKeys {
         })
     }
 
-    /// Where the file is.
+    /// Path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -84,7 +84,7 @@ impl ApiKeys {
         Ok(changes)
     }
 
-    /// Whose `key` is.
+    /// Identity that `key` belongs to.
     ///
     /// Costs one digest, whatever is sent: a key is looked up by its id, which is no secret, and
     /// compared by its digest, so that no time tells anything about a secret.
@@ -112,7 +112,7 @@ impl ApiKeys {
         }
     }
 
-    /// How many keys are good at `now`.
+    /// Number of keys that are valid at `now`.
     #[must_use]
     pub fn active(&self, now: SystemTime) -> usize {
         let held = self.held.load();

@@ -42,7 +42,7 @@ impl Bucket {
 }
 
 impl FailedAttempts {
-    /// Whether `address` may have another token looked at.
+    /// Returns true if another token from `address` may be verified.
     #[must_use]
     pub fn may_try(&self, address: IpAddr, now: Instant) -> bool {
         let address = network(address);

@@ -9,7 +9,7 @@ use std::{
 };
 use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate};
 
-/// Which name of a certificate is the principal's.
+/// Name of a certificate that becomes the principal's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateName {
     /// The URI among the alternative names, such as a SPIFFE id.
@@ -22,12 +22,12 @@ pub enum CertificateName {
     CommonName,
 }
 
-/// How certificates become principals.
+/// Mapping of client certificates to principals.
 #[derive(Clone, Debug)]
 pub struct CertificateOptions {
-    /// Which name counts.
+    /// Name that counts.
     pub name: CertificateName,
-    /// What is put before it.
+    /// Prefix of the principal's name.
     pub principal_prefix: String,
     /// Roles, by patterns over principals in which `*` stands for any text. All that match count.
     pub roles: Vec<(String, Vec<Arc<str>>)>,
@@ -46,7 +46,7 @@ impl Certificates {
         Self { options }
     }
 
-    /// Whose `certificate` is, in DER.
+    /// Identity that `certificate`, in DER, belongs to.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What a client is told that comes without credentials.
+//! Answer to a client without credentials: the challenge, and where to get a token.
 
 use crate::Rejection;
 use serde_json::json;
@@ -57,7 +57,8 @@ impl Challenge {
     }
 }
 
-/// What may stand in a quoted string of a header, and no more.
+/// Appends the characters of `value` that a quoted string in a header may contain; drops all
+/// others.
 fn quote(text: &mut String, value: &str) {
     text.push('"');
     let fits = |it: &char| (' '..='~').contains(it) && *it != '"' && *it != '\\';
@@ -65,7 +66,7 @@ fn quote(text: &mut String, value: &str) {
     text.push('"');
 }
 
-/// What RFC 9728 calls the metadata of a protected resource: where to get tokens for it.
+/// Metadata of a protected resource (RFC 9728): where to get tokens for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceMetadata {
     /// Our URI.
@@ -77,8 +78,8 @@ pub struct ResourceMetadata {
 }
 
 impl ResourceMetadata {
-    /// Where the metadata of `resource` is to be found: `/.well-known/oauth-protected-resource`
-    /// between its host and its path. `None` if `resource` is not a URI that has a host.
+    /// Address of the metadata of `resource`: `/.well-known/oauth-protected-resource` between its
+    /// host and its path. `None` if `resource` is not a URI that has a host.
     #[must_use]
     pub fn url(resource: &str) -> Option<String> {
         let resource = canonical_resource(resource)?;

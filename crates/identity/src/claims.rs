@@ -1,4 +1,4 @@
-//! What a verified token says, judged.
+//! Verification of the claims of a token whose signature is valid.
 
 use crate::{
     Identity, IssuerOptions, Means, Rejection,
@@ -60,7 +60,7 @@ pub(crate) fn identity(
     })
 }
 
-/// When the token ends, leeway included, if it is good at `now`.
+/// Time at which the token expires, leeway included, if it is valid at `now`.
 fn times(
     claims: &Value,
     options: &IssuerOptions,

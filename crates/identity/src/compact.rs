@@ -14,14 +14,14 @@ const MAX_KEY_ID_BYTES: usize = 512;
 pub(crate) struct Compact<'a> {
     pub(crate) algorithm: Algorithm,
     pub(crate) key_id: Option<String>,
-    /// What is signed.
+    /// Signed part: the encoded header and payload.
     pub(crate) signed: &'a [u8],
     pub(crate) signature: Vec<u8>,
     pub(crate) claims: Value,
 }
 
-/// What of a header matters. A member that is there twice is an error. What says where a key could
-/// be had (`jku`, `x5u`, `jwk`, `x5c`) is not looked at: keys come from the issuer alone.
+/// Members of a header that matter. A duplicate member is an error. Members that say where a key
+/// could be had (`jku`, `x5u`, `jwk`, `x5c`) are not read: keys come from the issuer alone.
 #[derive(Deserialize)]
 struct Header {
     alg: String,

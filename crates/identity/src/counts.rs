@@ -1,7 +1,7 @@
 use crate::{Means, Rejection};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often somebody was let in, by what proved it, and refused, by why.
+/// Counts of accepted credentials, by means, and of refused ones, by reason.
 #[derive(Debug, Default)]
 pub struct Counts {
     accepted: [AtomicU64; 3],
@@ -21,23 +21,23 @@ const REASONS: [&str; 6] = [
 ];
 
 impl Counts {
-    /// Somebody was let in by `means`.
+    /// Counts credentials accepted by `means`.
     pub fn accepted(&self, means: &Means) {
         add(&self.accepted, &MEANS, means.as_str());
     }
 
-    /// Somebody was refused.
+    /// Counts refused credentials.
     pub fn refused(&self, rejection: &Rejection) {
         add(&self.refused, &REASONS, rejection.as_str());
     }
 
-    /// How often somebody was let in, by the name of the means.
+    /// Number of accepted credentials by the name of the means.
     #[must_use]
     pub fn all_accepted(&self) -> [(&'static str, u64); 3] {
         read(&self.accepted, &MEANS)
     }
 
-    /// How often somebody was refused, by the name of the reason.
+    /// Number of refused credentials by the name of the reason.
     #[must_use]
     pub fn all_refused(&self) -> [(&'static str, u64); 6] {
         read(&self.refused, &REASONS)

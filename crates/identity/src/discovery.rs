@@ -1,5 +1,5 @@
-//! Where an issuer says that its keys are: the metadata of an authorization server (RFC 8414), or of
-//! a provider of OpenID Connect (Discovery 1.0).
+//! Discovery of the place of an issuer's keys: the metadata of an authorization server (RFC 8414),
+//! or of a provider of OpenID Connect (Discovery 1.0).
 
 use crate::{
     KeySource,
@@ -10,14 +10,15 @@ use serde::Deserialize;
 
 /// A longer document is refused.
 const MAX_DOCUMENT_BYTES: usize = 256 * 1024;
-/// What of the metadata matters here. A member that is there twice is an error.
+/// Members of the metadata that matter. A duplicate member is an error. A member that is there
+/// twice is an error.
 #[derive(Deserialize)]
 struct Metadata {
     issuer: String,
     jwks_uri: Option<String>,
 }
 
-/// Why an issuer's metadata leads to no keys.
+/// Reason why an issuer's metadata leads to no keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum BadMetadata {
     #[error("is longer than {MAX_DOCUMENT_BYTES} bytes")]
@@ -34,7 +35,7 @@ enum BadMetadata {
     NotSafe,
 }
 
-/// Where `issuer` says that its keys are: what the first document says that is really its own.
+/// Address of `issuer`'s keys, taken from the first document that is really the issuer's own.
 ///
 /// # Errors
 ///
@@ -67,7 +68,7 @@ pub(crate) async fn keys_of(issuer: &str, fetch: &dyn FetchKeys) -> Result<Strin
 }
 
 impl BadMetadata {
-    /// How much it tells about what is wrong: many servers answer whatever is asked with some page.
+    /// Rank of an error by how much it explains: many servers answer every request with some page.
     fn tells(self) -> u8 {
         match self {
             Self::TooLong | Self::NotMetadata => 1,

@@ -3,7 +3,7 @@
 use crate::KeySource;
 use std::{error::Error, pin::Pin};
 
-/// Whatever fetches keys.
+/// Fetches the documents of issuers: metadata and keys.
 pub trait FetchKeys: Send + Sync + 'static {
     /// The document at `source`, of at most a mebibyte: longer ones are refused anyway. It is a file
     /// or an address; what an issuer says of itself is asked for by address.

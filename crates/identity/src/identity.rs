@@ -8,16 +8,16 @@ pub const MAX_PRINCIPAL: usize = 256;
 /// The most roles that one identity may assert; of a token that has more, none is believed.
 pub(crate) const MAX_ROLES: usize = 256;
 
-/// Who somebody has proved to be.
+/// Proven identity of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The name that quotas, sessions and the ledger go by.
     pub principal: Arc<str>,
     /// The roles that come with the proof, beside those that rules give to the name.
     pub roles: Arc<[Arc<str>]>,
-    /// How it was proved.
+    /// Means by which it was proved.
     pub means: Means,
-    /// When the proof ends; `None` if it does not.
+    /// Time at which the proof expires; `None` if it does not.
     pub expires: Option<SystemTime>,
     /// Signal of the revocation; `None` for a proof that cannot be revoked while it is used.
     pub revocation: Option<Revocation>,
@@ -51,12 +51,12 @@ impl PartialEq for Revocation {
 
 impl Eq for Revocation {}
 
-/// What proved an identity.
+/// Means that proved an identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Means {
     /// The API key of this id, which is no secret.
     ApiKey {
-        /// What the key is called.
+        /// Id of the key.
         id: Arc<str>,
     },
     /// A token.
@@ -69,7 +69,7 @@ pub enum Means {
 }
 
 impl Means {
-    /// Its name in logs and metrics.
+    /// Name in logs and metrics.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -80,44 +80,45 @@ impl Means {
     }
 }
 
-/// Why somebody is not let in. No variant has anything in it that the caller sent, so that all of
-/// them can be logged and answered.
+/// Reason why a caller's credentials are refused. No variant has anything in it that the caller
+/// sent, so that all of them can be logged and answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     /// There is no proof at all. HTTP: 401.
     #[error("credentials are needed")]
     Missing,
-    /// What is there is no proof of any kind. HTTP: 400.
+    /// Credentials that do not have the form of any proof. HTTP: 400. HTTP: 400.
     #[error("{why}")]
     Malformed {
         /// A sentence.
         why: &'static str,
     },
-    /// It proves nothing (any more). HTTP: 401 with `invalid_token`.
+    /// Credentials that prove nothing, or no longer do. HTTP: 401 with `invalid_token`. HTTP: 401
+    /// with `invalid_token`.
     #[error("{why}")]
     Invalid {
         /// A sentence.
         why: &'static str,
     },
-    /// It proves who calls, and does not allow calling. HTTP: 403.
+    /// Valid credentials whose scopes do not allow the call. HTTP: 403. HTTP: 403.
     #[error("the token lacks a scope")]
     InsufficientScope {
-        /// What would do, separated by spaces.
+        /// Scopes that would suffice, separated by spaces.
         needed: Arc<str>,
     },
-    /// Whether it proves anything cannot be told at present. HTTP: 503.
+    /// Credentials that cannot be verified at present. HTTP: 503. HTTP: 503.
     #[error("{why}")]
     Unavailable {
         /// A sentence.
         why: &'static str,
     },
-    /// Somebody has tried in vain too often. HTTP: 429.
+    /// Too many failed attempts from the caller's address. HTTP: 429. HTTP: 429.
     #[error("too many credentials from this address were wrong; try again later")]
     TooManyAttempts,
 }
 
 impl Rejection {
-    /// Its name in logs and metrics.
+    /// Name in logs and metrics.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -139,8 +140,8 @@ impl Rejection {
     }
 }
 
-/// Whether this can be a principal's name, or that of a role: it is written to logs, headers and
-/// terminals.
+/// Returns true if `name` can be the name of a principal or a role: such names are written to logs,
+/// headers and terminals.
 pub(crate) fn is_decent_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= MAX_PRINCIPAL
@@ -148,7 +149,7 @@ pub(crate) fn is_decent_name(name: &str) -> bool {
         && !name.chars().any(is_deceptive)
 }
 
-/// What cannot be seen, or makes a text look like another.
+/// Returns true for a character that is invisible, or that makes a text look like another.
 fn is_deceptive(character: char) -> bool {
     character.is_control()
         || matches!(character,

@@ -1,7 +1,7 @@
 use crate::{address, challenge::canonical_resource};
 use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
-/// How a token is signed. There is no `none` and nothing with a shared secret.
+/// Signature algorithm of a token. There is no `none` and nothing with a shared secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names are those of RFC 7518 and RFC 8037")]
 pub enum Algorithm {
@@ -30,7 +30,7 @@ impl Algorithm {
         Self::EdDSA,
     ];
 
-    /// Its name in tokens.
+    /// Name in tokens.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -69,28 +69,28 @@ impl FromStr for Algorithm {
     }
 }
 
-/// Where the public keys of an issuer are.
+/// Source of an issuer's public keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
     /// In a file, read again when [`Issuers::refresh`](crate::Issuers::refresh) is called.
     File(PathBuf),
     /// At an address, fetched again from time to time.
     Url(String),
-    /// Where the issuer says that they are, in its metadata (RFC 8414, OpenID Connect Discovery),
-    /// which is looked at again every hour and after each failure.
+    /// Address given in the issuer's metadata (RFC 8414, OpenID Connect Discovery), which is read
+    /// again every hour and after each failure.
     Issuer,
 }
 
 impl KeySource {
-    /// Whether the metadata of `issuer` could be found: it is an address of `https`, or `http` on this
+    /// Returns true if `issuer` can have metadata: its address is `https`, or `http` on this
     /// machine, without query and fragment.
     #[must_use]
     pub fn can_be_found(issuer: &str) -> bool {
         address::places(issuer).is_some()
     }
 
-    /// Whether nobody on the way can change what comes from `address`: it is `https`, or `http` on this
-    /// machine.
+    /// Returns true if nobody between here and `address` can change what it answers: the scheme is
+    /// `https`, or `http` on this machine.
     #[must_use]
     pub fn is_safe(address: &str) -> bool {
         address::is_safe(address)
@@ -100,19 +100,19 @@ impl KeySource {
 /// An issuer whose tokens are believed, and what is made of them.
 #[derive(Clone, Debug)]
 pub struct IssuerOptions {
-    /// What the operator calls it.
+    /// Name that the operator gave the issuer.
     pub name: Arc<str>,
-    /// What `iss` must be, character for character.
+    /// Required value of `iss`, compared character for character.
     pub issuer: String,
-    /// What `aud` must contain one of, character for character.
+    /// Accepted audiences: `aud` must contain one of them, compared character for character.
     pub audiences: Vec<String>,
     /// The URI of this server, for which `aud` may stand as well; compared as URIs are.
     pub resource: Option<String>,
-    /// How its tokens may be signed.
+    /// Accepted signature algorithms.
     pub algorithms: Vec<Algorithm>,
     /// The claim with the principal's name.
     pub principal_claim: String,
-    /// What is put before it.
+    /// Prefix of the principal's name.
     pub principal_prefix: String,
     /// The claim with roles, a list of texts or a text with spaces. A dotted path leads into
     /// objects.
@@ -121,15 +121,15 @@ pub struct IssuerOptions {
     pub scopes: BTreeMap<String, Vec<Arc<str>>>,
     /// Scopes that a token must have to be let in.
     pub required_scopes: Vec<String>,
-    /// Where its keys are.
+    /// Source of the issuer's keys.
     pub keys: KeySource,
     /// By how much clocks may differ.
     pub leeway: Duration,
-    /// How often its keys are fetched.
+    /// Interval between regular fetches of the keys.
     pub refresh: Duration,
-    /// How soon they are fetched again at the earliest, when a token names a key that is not there.
+    /// Shortest time between two fetches, also when a token names a key that is not known.
     pub min_interval: Duration,
-    /// How long they are believed when they cannot be fetched any more.
+    /// Longest time for which keys are used after they could no longer be fetched.
     pub max_stale: Duration,
 }
 
@@ -157,7 +157,7 @@ impl IssuerOptions {
         }
     }
 
-    /// Whether a token for `audience` is one for us.
+    /// Returns true if a token for `audience` is meant for this server.
     pub(crate) fn accepts_audience(&self, audience: &str) -> bool {
         self.audiences.iter().any(|it| it == audience)
             || self.resource.as_ref().is_some_and(|resource| {

@@ -17,11 +17,11 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// How long a request waits for keys that its token needs and that are being fetched.
+/// Longest time a request waits for keys that its token needs and that are being fetched.
 const MAX_WAIT: Duration = Duration::from_secs(5);
-/// How long fetching them may take in all, whoever does it.
+/// Longest time a fetch of keys may take in all, whichever implementation does it.
 const MAX_FETCH: Duration = Duration::from_secs(20);
-/// How long an issuer is believed that its keys are at a place.
+/// Time for which the address of keys, as an issuer's metadata gave it, is used.
 const FOUND: Duration = Duration::from_secs(60 * 60);
 
 /// Issuers whose tokens are believed.
@@ -49,7 +49,7 @@ pub enum BadIssuers {
          give each a `principal_prefix`, neither the beginning of the other"
     )]
     SamePrincipals(Arc<str>, Arc<str>),
-    /// Its tokens could be for anybody.
+    /// An issuer without audiences: tokens for any service would be accepted.
     #[error("`{0}` has no audience")]
     NoAudience(Arc<str>),
     /// No signature would be accepted.
@@ -57,22 +57,22 @@ pub enum BadIssuers {
     NoAlgorithms(Arc<str>),
 }
 
-/// How an issuer's keys are.
+/// State of an issuer's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuerHealth {
-    /// What the operator calls the issuer.
+    /// Name that the operator gave the issuer.
     pub name: Arc<str>,
-    /// Whether its tokens can be verified.
+    /// True while its tokens can be verified.
     pub ok: bool,
-    /// How many keys there are.
+    /// Number of keys.
     pub keys: usize,
-    /// When they were fetched last.
+    /// Time of the last successful fetch.
     pub fetched: Option<SystemTime>,
-    /// Why they could not be fetched when that was tried last.
+    /// Reason why the last fetch failed.
     pub failure: Option<String>,
 }
 
-/// Where an issuer has said that its keys are.
+/// Address of an issuer's keys, as its metadata gave it.
 #[derive(Debug, Default)]
 struct Found {
     address: Option<(KeySource, SystemTime)>,
@@ -106,14 +106,14 @@ impl Found {
     }
 }
 
-/// What a look at a token has shown.
+/// Result of a first look at a token.
 enum Judged {
     Done(Result<Arc<Identity>, Rejection>),
     NeedsKeys(usize),
 }
 
 impl Issuers {
-    /// These issuers, whose keys nobody has looked for yet: see [`keep`](Self::keep).
+    /// Verifier for these issuers, whose keys are not fetched yet: see [`keep`](Self::keep).
     ///
     /// # Errors
     ///
@@ -147,7 +147,7 @@ impl Issuers {
         })
     }
 
-    /// How many there are.
+    /// Number of issuers.
     #[must_use]
     pub fn count(&self) -> usize {
         self.issuers.len()
@@ -205,8 +205,8 @@ impl Issuers {
         }
     }
 
-    /// Whose `token` is, if that can be told at once; `None` if keys are needed that may be had, for
-    /// which [`verify_later`](Self::verify_later) waits.
+    /// Identity that `token` belongs to, if the keys at hand suffice to tell; `None` if it needs
+    /// keys that can be fetched, for which [`verify_later`](Self::verify_later) waits.
     ///
     /// # Errors
     ///
@@ -218,14 +218,15 @@ impl Issuers {
         }
     }
 
-    /// Whether `token` was verified before, so that doing it again costs next to nothing.
+    /// Returns true if `token` was verified before, so that verifying it again costs next to
+    /// nothing.
     #[must_use]
     pub fn is_known(&self, token: &str) -> bool {
         self.remembered.find(&digest_of(token)).is_some()
     }
 
-    /// Whose `token` is, once keys are there that were looked for because of it: by one fetch for
-    /// all who wait, and for no longer than five seconds.
+    /// Identity that `token` belongs to, once the keys it needs have been fetched: by one fetch for
+    /// all requests that wait, and for no longer than five seconds.
     ///
     /// # Errors
     ///
@@ -256,7 +257,7 @@ impl Issuers {
         }
     }
 
-    /// How the keys of each issuer are.
+    /// State of each issuer's keys.
     #[must_use]
     pub fn health(&self, now: SystemTime) -> Vec<IssuerHealth> {
         let health = |issuer: &Issuer| {

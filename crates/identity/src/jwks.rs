@@ -45,7 +45,7 @@ enum PublicKey {
     Ed25519(Vec<u8>),
 }
 
-/// Why a document is no set of keys.
+/// Reason why a document is not a usable set of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadSet {
     #[error("the document with the keys is longer than {MAX_SET_BYTES} bytes")]
@@ -94,12 +94,12 @@ impl KeySet {
         self.keys.len()
     }
 
-    /// Whether there is a key that `token` could be signed with.
+    /// Returns true if the set has a key that `token` could be signed with.
     pub(crate) fn knows(&self, token: &Compact<'_>) -> bool {
         self.candidates(token).next().is_some()
     }
 
-    /// Whether one of these keys has signed `token`.
+    /// Returns true if one of these keys has signed `token`.
     pub(crate) fn has_signed(&self, token: &Compact<'_>) -> bool {
         self.tried(token).any(|key| key.public.has_signed(token))
     }

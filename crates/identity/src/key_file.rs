@@ -16,11 +16,12 @@ use std::{
 const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
 /// Keys in one file, those that are no good any more included.
 const MAX_KEYS: usize = 10_000;
-/// What may not be allowed to anybody: reading by others, and changing by anybody but the owner.
+/// Permission bits the file must not have: reading by others, and changing by anybody but the
+/// owner.
 const FORBIDDEN_MODE: u32 = 0o037;
-/// What is left of the permissions of a file that is written anew.
+/// Permission bits that a rewritten file keeps.
 const KEPT_MODE: u32 = 0o740;
-/// What this crate reads and writes.
+/// Version of the file format that this crate reads and writes.
 const FORMAT: u32 = 1;
 
 /// The file of keys, as commands change it. Each change takes a lock beside the file, writes all of
@@ -30,16 +31,16 @@ pub struct KeyFile {
     path: PathBuf,
 }
 
-/// What a key is made for.
+/// Parameters of a new key.
 #[derive(Clone, Debug, Default)]
 pub struct NewKey {
-    /// Whose it is.
+    /// Principal the key belongs to.
     pub principal: String,
     /// The roles it gives.
     pub roles: Vec<String>,
-    /// How long it is good; `None`: until it is taken back.
+    /// Time for which the key is valid; `None`: until it is revoked.
     pub lifetime: Option<Duration>,
-    /// What to remember it by.
+    /// Label to remember the key by.
     pub label: Option<String>,
 }
 
@@ -48,22 +49,22 @@ pub struct NewKey {
 pub struct MadeKey {
     /// The key, which nothing else has.
     pub key: ApiKey,
-    /// What is kept of it.
+    /// Record of the key that is stored.
     pub record: KeyRecord,
 }
 
-/// Why keys cannot be read or changed.
+/// Reason why keys cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     /// There is no such file.
     #[error("there is no file of keys at {}", .0.display())]
     Missing(PathBuf),
-    /// It cannot be read or written.
+    /// Failure to read or write the file.
     #[error("the file of keys {} cannot be used", path.display())]
     File {
-        /// Where it is.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -73,28 +74,28 @@ pub enum KeyFileError {
         path.display()
     )]
     Open {
-        /// Where it is.
+        /// Path of the file.
         path: PathBuf,
-        /// Who may do what.
+        /// Permission bits of the file.
         mode: u32,
     },
-    /// It is somebody else's, and what takes its place cannot be given to them.
+    /// A file of another user or group, whose ownership a replacement could not be given.
     #[error(
         "the file of keys {} belongs to another user or group, and a new one cannot be given to \
          them; nothing was changed: run this as its owner",
         path.display()
     )]
     Owner {
-        /// Where it is.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// It does not hold keys.
+    /// A file whose content is not a set of keys.
     #[error("the file of keys {} is wrong: {why}", path.display())]
     Content {
-        /// Where it is.
+        /// Path of the file.
         path: PathBuf,
         /// A sentence.
         why: String,
@@ -105,9 +106,9 @@ pub enum KeyFileError {
     /// The key is not good any more.
     #[error("the key `{id}` is {} already", state.as_str())]
     Over {
-        /// Which.
+        /// Id of the key.
         id: String,
-        /// Why it is not.
+        /// State the key is in.
         state: KeyState,
     },
     /// A key like this cannot be made.
@@ -281,7 +282,7 @@ fn make(
     Ok(MadeKey { key, record })
 }
 
-/// How long a key was meant to be good; `None` if for good.
+/// Time for which a key was made to be valid; `None` without a limit.
 fn lifetime(key: &KeyRecord) -> Option<Duration> {
     let time = |text: &String| crate::key_record::time(text);
     let (created, expires) = (time(&key.created)?, time(key.expires.as_ref()?)?);
@@ -448,7 +449,7 @@ fn open_lock(path: &Path) -> Result<File, KeyFileError> {
     Ok(lock)
 }
 
-/// What is known of the file at `path`; `None` if there is none.
+/// Metadata of the file at `path`; `None` if there is none.
 fn present(path: &Path) -> io::Result<Option<Metadata>> {
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

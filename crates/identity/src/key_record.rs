@@ -6,28 +6,28 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
 
-/// What is kept of a key. Everything but the key.
+/// Stored record of a key: everything but the key itself. Everything but the key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyRecord {
-    /// What it is called.
+    /// Id of the key.
     pub id: String,
     /// SHA-256 of the whole key, in hexadecimal.
     pub(crate) digest: String,
-    /// Whose it is.
+    /// Principal the key belongs to.
     pub principal: String,
     /// The roles it gives.
     #[serde(default)]
     pub roles: Vec<String>,
-    /// What its owner was told to remember it by.
+    /// Label its owner was given to remember it by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// When it was made: RFC 3339, UTC, as all times here.
+    /// Time of creation: RFC 3339, UTC, as all times here.
     pub created: String,
-    /// When it ends to be good.
+    /// Time of expiry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
-    /// When it was taken back.
+    /// Time of revocation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<String>,
     /// The key in whose place it was made.
@@ -35,19 +35,19 @@ pub struct KeyRecord {
     pub replaces: Option<String>,
 }
 
-/// Whether a key is good.
+/// State of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyState {
-    /// It is.
+    /// Valid.
     Active,
-    /// It was, until it expired.
+    /// Valid until it expired.
     Expired,
-    /// It was taken back.
+    /// Revoked.
     Revoked,
 }
 
 impl KeyState {
-    /// Its name.
+    /// Name of the state.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl KeyState {
 }
 
 impl KeyRecord {
-    /// Whether it is good at `now`.
+    /// State at `now`.
     #[must_use]
     pub fn state(&self, now: SystemTime) -> KeyState {
         if self.revoked.is_some() {
@@ -72,7 +72,7 @@ impl KeyRecord {
         }
     }
 
-    /// What is wrong with it, if anything.
+    /// Description of what is wrong with the record, if anything.
     pub(crate) fn problem(&self) -> Option<&'static str> {
         let is_time = |text: &Option<String>| text.as_deref().is_none_or(|it| time(it).is_some());
         if !is_id(&self.id) {
@@ -91,7 +91,7 @@ impl KeyRecord {
     }
 }
 
-/// What RFC 3339 says.
+/// Parses a time in RFC 3339.
 pub(crate) fn time(text: &str) -> Option<SystemTime> {
     text.parse::<Timestamp>().ok().map(SystemTime::from)
 }

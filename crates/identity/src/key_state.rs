@@ -1,4 +1,4 @@
-//! What is known of an issuer's keys, and when to look again.
+//! State of an issuer's keys, and the schedule of their fetches.
 
 use crate::{IssuerOptions, jwks::KeySet};
 use arc_swap::{ArcSwap, Guard};
@@ -16,11 +16,11 @@ use tokio::sync::{Notify, watch};
 #[derive(Debug, Default)]
 pub(crate) struct IssuerKeys {
     state: ArcSwap<State>,
-    /// Somebody has a token whose key is not there.
+    /// Notified when a token names a key that is not known.
     pub(crate) wanted: Notify,
     /// The source says something else now.
     asked_to: AtomicBool,
-    /// How often the keys have been looked for, whatever came of it.
+    /// Number of fetches attempted so far, successful or not.
     pub(crate) attempts: watch::Sender<u64>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct State {
     attempted: Option<SystemTime>,
     is_fetching: bool,
     failures: u32,
-    /// What came of the last attempt, if nothing good did.
+    /// Reason why the last attempt failed, if it did.
     pub(crate) failure: Option<String>,
 }
 
@@ -102,7 +102,7 @@ impl State {
         self.set.as_deref().filter(|_| is_fresh)
     }
 
-    /// Whether waiting for other keys makes sense.
+    /// Returns true if waiting for a fetch may bring other keys.
     pub(crate) fn may_wait(&self, options: &IssuerOptions, now: SystemTime) -> bool {
         self.is_fetching || self.may_fetch(options, now)
     }
@@ -114,7 +114,7 @@ impl State {
                 .is_none_or(|at| options.min_interval <= since(at, now))
     }
 
-    /// How long until the keys are looked for unasked: regularly, and sooner after a failure.
+    /// Time until the next scheduled fetch: the regular interval, or a shorter one after a failure.
     fn delay(&self, options: &IssuerOptions, now: SystemTime) -> Duration {
         let Some(attempted) = self.attempted else {
             return Duration::ZERO;

@@ -1,4 +1,4 @@
-//! Who is calling: what proves it, and which name and roles follow from it.
+//! Authentication of callers: proofs of identity, and the names and roles that follow from them.
 //!
 //! Three means, each of which yields an [`Identity`] or a [`Rejection`]:
 //!

@@ -1,5 +1,5 @@
-/// Whether `pattern`, in which `*` stands for any text, is about `text`. In time proportional to the
-/// product of both at worst, and both are short.
+/// Returns true if `text` matches `pattern`, in which `*` stands for any text. In time proportional
+/// to the product of both at worst, and both are short.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else {
         return pattern == text;

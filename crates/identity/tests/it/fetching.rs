@@ -1,4 +1,4 @@
-//! When keys of issuers are looked for, and what happens while they cannot be had.
+//! Schedule of fetches of issuers' keys, and behaviour while keys cannot be fetched.
 
 use crate::forge::{NOW, Pair, Source, claims, issuers, now, options};
 use identity::{FetchKeys, IssuerOptions, Issuers, Rejection};

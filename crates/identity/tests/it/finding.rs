@@ -34,7 +34,7 @@ impl Places {
         self.documents.lock().unwrap().remove(place);
     }
 
-    /// What was asked for since this was asked last.
+    /// Paths requested since the last call.
     fn asked(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }

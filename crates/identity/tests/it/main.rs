@@ -1,4 +1,4 @@
-//! What keys, tokens and certificates prove, and what they do not.
+//! Claims that keys, tokens and certificates prove, and those they do not.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod certificates;
