@@ -1,4 +1,4 @@
-//! Which addresses may be connected to.
+//! Addresses that the client may connect to.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -42,7 +42,7 @@ impl AllowPrivate {
             .map(Self)
     }
 
-    /// Whether `address`, which is one of `host`'s, may be connected to.
+    /// Returns true if the client may connect to `address`, one of `host`'s addresses.
     pub fn allows(&self, host: &str, address: IpAddr) -> bool {
         let address = address.to_canonical();
         if is_nobodys(address) {
@@ -58,9 +58,9 @@ impl AllowPrivate {
     }
 }
 
-/// Whether `address` is one that everybody on the Internet means the same by. Private, shared,
-/// loopback, link-local, multicast, documentation and reserved addresses are not, however they are
-/// written down.
+/// Returns true if `address` is globally reachable on the Internet. Private, shared, loopback,
+/// link-local, multicast, documentation and reserved addresses are not, however they are written
+/// down.
 pub fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => is_public_v4(address),
@@ -71,7 +71,8 @@ pub fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// What is not public, by its base and the bits that count: IANA's special-purpose registries.
+/// Networks that are not public, each as its base and the number of bits that count: IANA's
+/// special-purpose registries.
 const SPECIAL_V4: [(Ipv4Addr, u32); 16] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
@@ -129,8 +130,8 @@ fn is_nobodys(address: IpAddr) -> bool {
     address.is_unspecified() || address.is_multicast() || address == IpAddr::V4(Ipv4Addr::BROADCAST)
 }
 
-/// Where clouds have the service that tells a virtual machine its credentials, besides link-local
-/// addresses: Alibaba's, Oracle's, Amazon's and Google's.
+/// Addresses, besides link-local ones, of the services from which a virtual machine in a cloud gets
+/// its credentials: Alibaba's, Oracle's, Amazon's and Google's.
 const METADATA: [IpAddr; 4] = [
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
     IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),

@@ -37,7 +37,7 @@ pub const USER_AGENT: HeaderValue =
 /// Reach, trust and bounds of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// Where requests may go.
+    /// Hosts and networks that requests may go to.
     pub reach: Reach,
     /// Authorities that certificates may come from besides those of the system: PEM. May be empty.
     pub authorities: Vec<u8>,
@@ -51,7 +51,7 @@ pub struct ClientOptions {
     pub timeout: Duration,
     /// Most bytes of an answer's body.
     pub max_body: usize,
-    /// Whether to refuse what would not be encrypted.
+    /// True to refuse requests that would not be encrypted.
     pub https_only: bool,
 }
 

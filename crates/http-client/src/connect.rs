@@ -21,7 +21,7 @@ const MAX_ADDRESSES: usize = 8;
 /// Time after which the next address is tried as well (RFC 8305, section 5).
 const NEXT_ADDRESS: Duration = Duration::from_millis(300);
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
     #[error("the host `{0}` has no address")]

@@ -5,7 +5,7 @@ use std::error::Error;
 /// Most bytes of the headers of an answer.
 pub const MAX_HEADER_BYTES: usize = 64 * 1024;
 
-/// Why there is no client.
+/// Reason why a client cannot be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -20,28 +20,28 @@ pub enum ClientError {
     Tls(#[source] rustls::Error),
 }
 
-/// Why there is no answer.
+/// Reason why a request got no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// It has a scheme that is not spoken, or none, or no host.
+    /// An address without a host, or without a scheme that the client supports.
     #[error("`{0}` is no address that a request can be sent to")]
     BadAddress(http::Uri),
-    /// It would have gone unencrypted, which [`ClientOptions::https_only`](crate::ClientOptions)
-    /// forbids.
+    /// A request that would have gone unencrypted, which
+    /// [`ClientOptions::https_only`](crate::ClientOptions) forbids.
     #[error("the request would not be encrypted")]
     NotEncrypted,
-    /// Its host, or an address of that, is outside of the client's reach.
+    /// A host, or an address of it, outside of the client's reach.
     #[error("the service's address may not be connected to")]
     Forbidden(#[source] Box<dyn Error + Send + Sync>),
-    /// Nothing of the request was sent: there is no such host, nobody listens there, or it is not
-    /// whom its certificate should name.
+    /// No connection, and nothing of the request was sent: there is no such host, no server listens
+    /// there, or its certificate does not name the host.
     #[error("the service cannot be reached")]
     Unreachable(#[source] Box<dyn Error + Send + Sync>),
-    /// What was sent may have had its effect.
+    /// A connection that broke; the part of the request that was sent may have had its effect.
     #[error("the connection broke before the service had answered")]
     Broken(#[source] Box<dyn Error + Send + Sync>),
-    /// What was sent may have had its effect.
+    /// No answer in time; the part of the request that was sent may have had its effect.
     #[error("the service did not answer in time")]
     TimedOut,
     /// The answer's body has more bytes.
@@ -53,7 +53,7 @@ pub enum SendError {
 }
 
 impl SendError {
-    /// Whether the server may have got the request.
+    /// Returns true if the server may have received the request.
     #[must_use]
     pub fn was_sent(&self) -> bool {
         match self {
@@ -65,7 +65,7 @@ impl SendError {
         }
     }
 
-    /// Its kind, in a word.
+    /// Kind of the error, in a word.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {

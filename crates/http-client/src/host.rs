@@ -1,4 +1,4 @@
-//! Which hosts may be talked to, by name.
+//! Hosts that the client may talk to, by name.
 
 /// Names of hosts; a name stands for its subdomains too, as in OwlClaw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,12 +12,12 @@ impl HostList {
         Self(names.filter(|name| !name.is_empty()).collect())
     }
 
-    /// Whether nothing is in it, in which case it lets nobody through.
+    /// Returns true if the list is empty, in which case it allows no host.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether `host` is one of these, or below one of them.
+    /// Returns true if `host` is on the list, or below a domain on it.
     pub fn contains(&self, host: &str) -> bool {
         let host = bare(host).to_ascii_lowercase();
         self.0.iter().any(|name| {

@@ -3,7 +3,7 @@
 use crate::{AllowPrivate, HostList};
 use std::net::IpAddr;
 
-/// Where requests may go.
+/// Hosts and networks that requests may go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Any host at any address, for places that an operator has configured.
@@ -14,14 +14,14 @@ pub enum Reach {
     Named(HostList, AllowPrivate),
 }
 
-/// Why a host may not be talked to.
+/// Reason why the client may not talk to a host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// It is not in a list of those that may; the second is the list's name.
+    /// A host that is not on the list of allowed ones; the second field is the list's name.
     #[error("the host `{0}` is not in `{1}`")]
     NotAllowed(String, &'static str),
-    /// It is in a network that is not public.
+    /// A host in a network that is not public.
     #[error(
         "the host `{0}` is in a network that is not public; name it in `services.allow_private` if \
          it may be reached"
@@ -65,7 +65,7 @@ impl Reach {
         }
     }
 
-    /// Whether `address`, which is one of `host`'s, may be connected to.
+    /// Returns true if the client may connect to `address`, one of `host`'s addresses.
     pub(crate) fn allows(&self, host: &str, address: IpAddr) -> bool {
         match self {
             Self::Any => true,

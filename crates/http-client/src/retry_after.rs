@@ -1,8 +1,8 @@
 use http::{HeaderMap, header};
 use std::time::{Duration, SystemTime};
 
-/// What `Retry-After` asks for (RFC 9110, 10.2.3): seconds, or a date, which is looked at from `now`.
-/// At most `longest` is believed, and one that cannot be read asks for nothing.
+/// Delay that `Retry-After` asks for (RFC 9110, 10.2.3), as seconds or as a date, which is compared
+/// with `now`. The delay is at most `longest`; a header that cannot be read counts as none.
 #[must_use]
 pub fn retry_after(headers: &HeaderMap, now: SystemTime, longest: Duration) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();

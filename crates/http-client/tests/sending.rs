@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, rustls};
 
-/// What a server does with each of its connections, after the head of a request.
+/// Behaviour of a server on each of its connections, after the head of a request.
 #[derive(Clone, Copy)]
 enum Script {
     /// Sends this and closes.
