@@ -1,4 +1,4 @@
-//! What a governed call pays for its arguments or its result: nothing in them is secret.
+//! Cost of redaction for a governed call whose arguments or result contain no secret.
 #![allow(missing_docs, reason = "criterion makes a public function")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};

@@ -78,7 +78,7 @@ pub(crate) fn canonical(json: &str) -> Result<String, NotJson> {
     Ok(String::from_utf8(form).expect("surrogates that are alone are escaped"))
 }
 
-/// Where a canonical form goes.
+/// Destination of a canonical form.
 pub(crate) trait Sink {
     fn put(&mut self, bytes: &[u8]);
 }
@@ -147,16 +147,16 @@ impl Child {
 /// An object or array that is being read.
 struct Open {
     name: Option<Text>,
-    /// Where it begins.
+    /// Index of its first byte.
     start: usize,
-    /// Where its children begin.
+    /// Index of its first child.
     from: usize,
     is_object: bool,
     /// The spaces before its children.
     spaces: usize,
 }
 
-/// What is read of a text.
+/// Parsed members of a text.
 struct Tree<'a> {
     text: &'a str,
     children: Vec<Child>,
@@ -262,7 +262,7 @@ impl Tree<'_> {
         false
     }
 
-    /// What a string says, in WTF-8.
+    /// Decoded value of a string, in WTF-8.
     fn said(&self, text: Text) -> Cow<'_, [u8]> {
         let raw = &self.text[text.range()];
         if text.is_escaped {

@@ -22,7 +22,7 @@ pub(crate) struct Span {
     pub(crate) label: Label,
 }
 
-/// What is known of a text already, so that not everything has to be looked for.
+/// Facts about a text that are known already, so that detectors can skip work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hints {
     /// There may be signs that stand between a name and its value.
@@ -34,14 +34,14 @@ pub(crate) struct Hints {
 }
 
 impl Hints {
-    /// Nothing is known.
+    /// Hints that exclude nothing.
     pub(crate) const ALL: Self = Self {
         has_signs: true,
         digits: u32::MAX,
         is_anchored: true,
     };
 
-    /// What one look at a text tells.
+    /// Hints from one pass over `text`.
     #[inline]
     pub(crate) fn of(text: &str, is_anchored: bool) -> Self {
         let (chunks, rest) = text.as_bytes().as_chunks::<64>();
@@ -59,8 +59,8 @@ impl Hints {
     }
 }
 
-/// Whether there are signs in a piece of at most 255 bytes, and how many digits. Without branches,
-/// so that it is done for many bytes at once.
+/// Signs found in a piece of at most 255 bytes, and its number of digits. Without branches, so that
+/// it is done for many bytes at once.
 #[inline]
 fn look(piece: &[u8]) -> (u8, usize) {
     let (mut has_signs, mut digits) = (0, 0_u8);
@@ -87,12 +87,12 @@ impl Detect {
         }
     }
 
-    /// Whether there may be something in `text` that secrets begin with.
+    /// Returns true if `text` may contain a prefix that secrets begin with.
     pub(crate) fn is_anchored(&self, text: &str) -> bool {
         self.anchors.as_ref().is_some_and(|it| it.may_be_in(text))
     }
 
-    /// Whether a number of JSON is that of a card.
+    /// Returns true if a number of JSON is a card number.
     pub(crate) fn is_card(&self, number: &str) -> bool {
         self.cards && card::is_number(number)
     }

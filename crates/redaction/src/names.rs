@@ -16,23 +16,23 @@ struct Node {
     meaning: Option<(Place, Meaning)>,
 }
 
-/// Where in a longer name a name counts.
+/// Position in a longer name at which a name counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// It is all there is.
+    /// The whole name.
     Whole,
-    /// It is the last words: `password` in `db_password` and in `dbPassword`.
+    /// The last words of a name: `password` in `db_password` and in `dbPassword`.
     Ending,
 }
 
-/// What a name says about its value.
+/// Meaning of a name for its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// It is secret.
+    /// Secret value.
     Secret,
-    /// It is secret, and where it is not quoted it goes on to the end of the line.
+    /// Secret value that, where it is not quoted, extends to the end of the line.
     SecretLine,
-    /// It is none, although the name ends like that of a secret.
+    /// Harmless value, although the name ends like that of a secret.
     Harmless,
 }
 
@@ -82,7 +82,7 @@ impl Names {
         true
     }
 
-    /// What the name says that ends at `end` and begins at `floor` or, in running text, somewhere
+    /// Meaning of the name that ends at `end` and begins at `floor` or, in running text, somewhere
     /// after it.
     #[inline]
     pub(crate) fn meaning(&self, text: &[u8], floor: usize, end: usize) -> Option<Meaning> {
@@ -127,7 +127,7 @@ impl Names {
     }
 }
 
-/// Whether a name in its place may begin at `at`.
+/// Returns true if a name in its place may begin at `at`.
 fn begins_here(text: &[u8], at: usize, place: Place) -> bool {
     let Some(before) = at.checked_sub(1).map(|it| text[it]) else {
         return true;
@@ -153,7 +153,7 @@ fn begins_here(text: &[u8], at: usize, place: Place) -> bool {
     }
 }
 
-/// Whether a byte is of a word; those of other scripts are, as far as this goes.
+/// Returns true for a byte that belongs to a word; bytes of other scripts always count as such.
 fn is_wordy(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || !byte.is_ascii()
 }

@@ -1,10 +1,10 @@
-//! What stands in the place of a secret.
+//! Placeholder that replaces a secret.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt::Write as _;
 
-/// What kind of secret something is.
+/// Kind of a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Label {
     /// By the name that stands before it.

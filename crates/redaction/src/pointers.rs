@@ -3,7 +3,7 @@
 use crate::{spec::BadSpec, string};
 use std::collections::BTreeMap;
 
-/// Which values of which capabilities are secret.
+/// Pointers to secret values, by capability.
 #[derive(Debug, Default)]
 pub(crate) struct Pointers(Vec<(Pattern, Vec<Pointer>)>);
 
@@ -86,20 +86,20 @@ impl Pattern {
     }
 }
 
-/// Where in a text we are, as far as pointers go that may still lead to something.
+/// Position in a text, with the pointers that may still lead to a value below it.
 #[derive(Debug)]
 pub(crate) struct Trail<'p> {
     pointers: &'p [&'p Pointer],
-    /// Which pointers lead into the values that are open, those of the innermost last.
+    /// Pointers that lead into the open values, those of the innermost last.
     leading: Vec<usize>,
     levels: Vec<Level>,
-    /// Which pointers lead to the value that comes next.
+    /// Pointers that lead to the next value.
     next: Vec<usize>,
 }
 
 #[derive(Debug)]
 struct Level {
-    /// Where its part of `leading` begins.
+    /// Index at which its part of `leading` begins.
     from: usize,
     /// The element that comes next, in an array.
     element: Option<usize>,
@@ -153,7 +153,7 @@ impl<'p> Trail<'p> {
         self.leading.append(&mut self.next);
     }
 
-    /// It has ended.
+    /// Leaves the innermost open value.
     pub(crate) fn close(&mut self) {
         if let Some(level) = self.levels.pop() {
             self.leading.truncate(level.from);

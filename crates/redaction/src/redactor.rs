@@ -10,7 +10,8 @@ use crate::{
 };
 use std::{borrow::Cow, fmt};
 
-/// How deep JSON is looked for in strings of JSON; deeper it is text like any other.
+/// Depth to which strings of JSON are searched for JSON of their own; deeper strings are treated as
+/// plain text.
 const MAX_EMBEDDED: usize = 4;
 
 /// The fewest characters in which a secret can be told by its looks.
@@ -273,7 +274,8 @@ impl Redactor {
     }
 }
 
-/// Whether a string is not secret, although its name says so: it is empty, or redacted already.
+/// Returns true if a string is kept although its name marks it as secret: it is empty, or redacted
+/// already.
 fn is_kept(raw: &str) -> bool {
     raw.is_empty() || placeholder::length_at_start(raw) == Some(raw.len())
 }
@@ -282,7 +284,7 @@ fn is_kept(raw: &str) -> bool {
 #[derive(Clone, Copy)]
 struct Whole {
     start: usize,
-    /// How many levels are open inside of it.
+    /// Number of levels open inside of it.
     depth: usize,
     label: Label,
 }

@@ -28,11 +28,11 @@ pub(crate) enum Token {
 /// A string in a JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Text {
-    /// Where it begins, after the quotation mark.
+    /// Index of its first byte, after the quotation mark.
     pub(crate) start: usize,
-    /// Where it ends, before the quotation mark.
+    /// Index after its last byte, before the quotation mark.
     pub(crate) end: usize,
-    /// Whether there are escapes in it.
+    /// True if the string contains escapes.
     pub(crate) is_escaped: bool,
 }
 
@@ -52,13 +52,13 @@ pub(crate) struct Scanner<'a> {
     spaces: usize,
 }
 
-/// What is open: one bit for each of the innermost levels, and the others in words of as many. Texts
-/// of ordinary depth need no memory for it.
+/// Kinds of the open levels: one bit for each of the innermost, and the outer ones packed into
+/// words of as many bits. Texts of ordinary depth need no memory for it.
 #[derive(Default)]
 struct Nesting {
     /// The innermost in the lowest bit, one for an object.
     inner: u64,
-    /// How many levels are in `inner`.
+    /// Number of levels in `inner`.
     count: u32,
     outer: Vec<u64>,
 }
@@ -127,12 +127,12 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// How many objects and arrays are open.
+    /// Number of open objects and arrays.
     pub(crate) fn depth(&self) -> usize {
         self.nesting.depth()
     }
 
-    /// How many bytes between tokens have been passed over so far: spaces and ends of lines.
+    /// Number of bytes of white space between tokens passed so far.
     pub(crate) fn spaces(&self) -> usize {
         self.spaces
     }
@@ -301,8 +301,8 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Where the first byte from `at` on is that does not stand for itself in a string: a quotation mark,
-/// a backslash or a control character; or the end.
+/// Index, from `at` on, of the first byte that does not stand for itself in a string: a quotation
+/// mark, a backslash or a control character; or the end of the text.
 #[inline]
 fn stop(text: &[u8], mut at: usize) -> usize {
     const ONES: u64 = u64::MAX / 0xFF;

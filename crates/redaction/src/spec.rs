@@ -1,10 +1,10 @@
 use crate::names::{Meaning, Names, Place};
 use std::collections::BTreeMap;
 
-/// What is taken for secret.
+/// Rules for what counts as secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// Whether values are secret whose names the built-in list has: passwords, tokens, keys, card
+    /// True to treat values as secret by the built-in list of names: passwords, tokens, keys, card
     /// numbers and the like, in `snake_case`, `camelCase` or with `-`, and as the last words of
     /// longer names, such as `db_password`.
     pub built_in_keys: bool,
@@ -14,7 +14,7 @@ pub struct Spec {
     /// By pattern of capabilities (`tool/NAME`, `*` for any text): JSON pointers (RFC 6901) into
     /// arguments and results. `*` as a segment stands for any element or member.
     pub pointers: BTreeMap<String, Vec<String>>,
-    /// What is known by its looks.
+    /// Detectors that recognize secrets by their shape.
     pub detectors: Detectors,
 }
 
@@ -29,13 +29,14 @@ impl Default for Spec {
     }
 }
 
-/// Which secrets are known by their looks, wherever they are. All of them unless said otherwise.
+/// Detectors that recognize secrets by their shape, wherever they are. All are on by default. All
+/// of them unless said otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detectors {
     /// Numbers of payment cards: plausible beginnings, lengths and grouping, and a right check
     /// digit.
     pub cards: bool,
-    /// What follows `Bearer` or `Basic`.
+    /// Text after `Bearer` or `Basic`.
     pub bearer_tokens: bool,
     /// JSON web tokens.
     pub json_web_tokens: bool,
@@ -79,7 +80,7 @@ impl Detectors {
     }
 }
 
-/// Why a [`Spec`] cannot be used.
+/// Reason why a [`Spec`] cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSpec {
     /// A pointer is none.
@@ -89,13 +90,13 @@ pub enum BadSpec {
         capability: String,
         /// As it was written.
         pointer: String,
-        /// What is wrong with it.
+        /// Description of what is wrong.
         problem: &'static str,
     },
     /// A pattern is empty.
     #[error("a pattern of capabilities must not be empty")]
     Pattern,
-    /// Nothing of a name counts, or there are too many names.
+    /// A name without a letter or digit, or names that are too long together.
     #[error(
         "the name {0:?} cannot be used: it needs a letter or a digit, and all of them together must not be too long"
     )]

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// What the inside of a string of JSON says, in UTF-8 but for surrogates that are alone, which are
-/// encoded as if they were characters (WTF-8). `raw` has been scanned.
+/// Decodes the inside of a string of JSON to UTF-8, except that lone surrogates are encoded as if
+/// they were characters (WTF-8). `raw` has been scanned.
 pub(crate) fn decoded_bytes(raw: &str) -> Vec<u8> {
     let bytes = raw.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
@@ -36,7 +36,7 @@ pub(crate) fn decoded_bytes(raw: &str) -> Vec<u8> {
     decoded
 }
 
-/// What the inside of a string of JSON says; surrogates that are alone become U+FFFD.
+/// Decodes the inside of a string of JSON; lone surrogates become U+FFFD.
 pub(crate) fn decoded(raw: &str) -> String {
     match String::from_utf8(decoded_bytes(raw)) {
         Ok(text) => text,

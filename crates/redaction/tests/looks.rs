@@ -1,4 +1,4 @@
-//! What is taken for a secret because of its looks, and what is not.
+//! Texts that are recognized as secrets by their shape, and texts that are not.
 
 #![allow(clippy::unwrap_used)]
 
@@ -162,7 +162,7 @@ const SECRETS: &[(&str, &str)] = &[
     ("secret", "password:«is»"),
 ];
 
-/// What looks like a secret, or nearly, and is none.
+/// Harmless texts that look like a secret, or nearly so.
 const HARMLESS: &[&str] = &[
     // Numbers.
     "order 4711000000000001",

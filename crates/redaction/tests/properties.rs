@@ -1,4 +1,4 @@
-//! What holds whatever the text.
+//! Properties that hold for every text.
 
 #![allow(clippy::unwrap_used)]
 
@@ -43,7 +43,7 @@ const BY_NAME: [&str; 6] = [
     "PIN",
 ];
 
-/// What has one of those names.
+/// Value that has one of those names.
 const NAMED: &str = "plain-words-only";
 
 /// A word that is no secret and no name of one.
@@ -236,7 +236,7 @@ proptest! {
     }
 }
 
-/// What texts that want to do harm are made of.
+/// Pieces of which hostile texts are composed.
 const PIECES: [&str; 44] = [
     "password",
     "token",

@@ -1,4 +1,5 @@
-//! What is its own canonical form: most texts are that programs write.
+//! Detection of texts that already are their own canonical form, as most texts that programs write
+//! are.
 
 use super::compare_as_utf16;
 use crate::scan::{Scanner, Text, Token};
@@ -7,8 +8,8 @@ use std::cmp::Ordering;
 /// The most levels of a text that is looked at here.
 const MOST_LEVELS: usize = 32;
 
-/// Whether a text is JSON in its canonical form. Not where it is not plain to see. Gives up at the
-/// first thing that is otherwise, and needs no memory.
+/// Returns true if a text is JSON in its canonical form, as far as one pass without memory can
+/// tell: a canonical text may get false. Gives up at the first deviation.
 pub(super) fn is_canonical(json: &str) -> bool {
     let mut scanner = Scanner::new(json);
     // At each level that is open, the name of the last member.
@@ -41,7 +42,7 @@ pub(super) fn is_canonical(json: &str) -> bool {
     false
 }
 
-/// Whether a string has no escapes but those that the canonical form has.
+/// Returns true if a string has only escapes that the canonical form has too.
 pub(super) fn is_string(json: &str, text: Text) -> bool {
     if !text.is_escaped {
         return true;
@@ -59,7 +60,8 @@ pub(super) fn is_string(json: &str, text: Text) -> bool {
     true
 }
 
-/// Whether a number is an integer, or a decimal fraction that no double is written shorter than.
+/// Returns true if a number is an integer, or a decimal fraction that is the shortest notation of
+/// its double.
 pub(super) fn is_number(number: &str) -> bool {
     /// Decimal numbers with so many digits are all different as doubles (`f64::DIGITS`), so that
     /// none has a shorter form than its own.

@@ -9,7 +9,7 @@ use crate::placeholder::Label;
 pub(super) struct Addresses {
     /// The end of the word that was looked at last.
     word_end: usize,
-    /// Its last `@`.
+    /// Index of its last `@`.
     last_at: Option<usize>,
 }
 
@@ -69,7 +69,7 @@ fn is_of_web(scheme: &[u8]) -> bool {
     WEB.iter().any(|it| scheme.eq_ignore_ascii_case(it))
 }
 
-/// Whether this is what follows a host, and not a password with a `/` in it.
+/// Returns true if `rest` is what follows a host, and not a password with a `/` in it.
 fn is_port(rest: &[u8]) -> bool {
     let digits = rest
         .iter()

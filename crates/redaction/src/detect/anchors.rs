@@ -1,10 +1,10 @@
-//! What secrets begin with, all of it looked for at once.
+//! Search for all known prefixes of secrets in one pass.
 
 use super::{Span, address::Addresses, key_shape::SHAPES, pem, token};
 use crate::spec::Detectors;
 use aho_corasick::{AhoCorasick, Input, MatchKind, packed};
 
-/// What follows an anchor, if it is a secret.
+/// Rule for the text after an anchor: which text there is a secret.
 #[derive(Clone, Copy, Debug)]
 enum Follows {
     Scheme,
@@ -72,7 +72,7 @@ impl Anchors {
         })
     }
 
-    /// Whether one of them may be in a text.
+    /// Returns true if `text` may contain one of the anchors.
     pub(super) fn may_be_in(&self, text: &str) -> bool {
         match &self.signs {
             Some(signs) if signs.minimum_len() <= text.len() => signs.find(text).is_some(),
@@ -107,8 +107,9 @@ impl Anchors {
     }
 }
 
-/// What is in every text that one of `prefixes` is in: where some begin with the same letters, these
-/// instead, if hardly a word has them. There are limits to how many can be looked for at once.
+/// Strings of which every text that contains one of `prefixes` contains at least one: prefixes that
+/// begin with the same letters are replaced by those letters, if hardly a word has them. The number
+/// of strings that can be searched for at once is limited.
 fn signs_of(mut prefixes: Vec<&str>) -> Vec<&str> {
     const BEGINNINGS: [&str; 3] = ["xox", "shp", "AKI"];
     for prefix in &mut prefixes {

@@ -42,7 +42,7 @@ pub(super) fn find(text: &str, names: &Names, spans: &mut Vec<Span>) {
     }
 }
 
-/// Where a name ends before its sign.
+/// Index at which a name ends before its sign.
 fn name_end(text: &[u8], sign: usize) -> usize {
     let closing = text[..sign]
         .iter()
@@ -128,7 +128,7 @@ fn value(text: &str, sign: usize, meaning: Meaning) -> Option<(usize, usize)> {
     }
 }
 
-/// Where a quotation ends that begins with as many backslashes and `quote`.
+/// End of a quotation that begins with this number of backslashes and `quote`.
 fn quoted_end(text: &[u8], start: usize, quote: u8, backslashes: usize) -> usize {
     let mut before = 0;
     for (at, byte) in text.iter().enumerate().skip(start) {
@@ -151,8 +151,8 @@ fn quoted_end(text: &[u8], start: usize, quote: u8, backslashes: usize) -> usize
     text.len()
 }
 
-/// Where what is in brackets ends, the last included. Brackets in quotes count too: at worst more
-/// is taken out.
+/// End of a bracketed text, the closing bracket included. Brackets in quotes count too: at worst
+/// more is taken out.
 fn bracketed_end(text: &[u8], start: usize) -> usize {
     let mut depth = 0_usize;
     for (at, byte) in text.iter().enumerate().skip(start) {
@@ -188,7 +188,7 @@ fn line_end(text: &[u8], start: usize) -> usize {
     text.len()
 }
 
-/// Where a value ends that is not quoted. What separates values ends it if another name or nothing
+/// End of a value that is not quoted. What separates values ends it if another name or nothing
 /// follows: `&` may be part of a password.
 fn word_end(text: &[u8], start: usize) -> usize {
     let mut end = start;
@@ -237,7 +237,7 @@ fn is_of_prose(word: &[u8]) -> bool {
         .any(|it| word.eq_ignore_ascii_case(it.as_bytes()))
 }
 
-/// What programs write where there is no value, or where others have taken it out.
+/// Returns true for a text that programs write in place of a missing or already redacted value.
 fn is_nothing(value: &[u8]) -> bool {
     const NOTHING: [&[u8]; 7] = [
         b"null",

@@ -7,7 +7,7 @@ use crate::placeholder::Label;
 pub(super) const FEWEST_DIGITS: u32 = 13;
 const MOST_DIGITS: usize = 19;
 
-/// How numbers are printed. One without separators has a group of 13 to 19.
+/// Groupings in which card numbers are printed. One without separators has a group of 13 to 19.
 const GROUPINGS: [&[usize]; 4] = [&[4, 4, 4, 4, 3], &[4, 4, 4, 4], &[4, 6, 5], &[4, 6, 4]];
 
 /// Finds numbers of cards.
@@ -31,7 +31,7 @@ pub(super) fn find(text: &[u8], spans: &mut Vec<Span>) {
     }
 }
 
-/// Whether a number of JSON is that of a card, in whatever notation.
+/// Returns true if a number of JSON, in any notation, is a card number.
 pub(super) fn is_number(number: &str) -> bool {
     if number.len() < FEWEST_DIGITS as usize || number.starts_with('-') {
         return false;
@@ -120,7 +120,7 @@ fn digits_end(text: &[u8], start: usize) -> usize {
             .count()
 }
 
-/// What people and programs put between groups: spaces, of any width, hyphens and dots.
+/// Separators between groups that people and programs use: spaces of any width, hyphens and dots.
 fn separator_at(text: &[u8], at: usize) -> Option<&[u8]> {
     const SEPARATORS: [&[u8]; 11] = [
         b" ",
@@ -146,7 +146,7 @@ fn goes_on_as_word(text: &[u8], end: usize) -> bool {
     text.get(end).is_some_and(u8::is_ascii_alphanumeric)
 }
 
-/// Whether the groups go on: in a longer number, but not in a date of expiry after it.
+/// Returns true if the groups continue: in a longer number, but not in a date of expiry after it.
 fn goes_on(text: &[u8], end: usize, separator: &[u8]) -> bool {
     let after = text[end..].strip_prefix(b"-").unwrap_or_default();
     goes_on_as_word(text, end)
@@ -163,7 +163,7 @@ fn is_card(digits: &[u8]) -> bool {
     is_issued(digits) && has_right_check_digit(digits)
 }
 
-/// Whether a scheme has numbers that begin like this and are as long.
+/// Returns true if a card scheme issues numbers with this prefix and length.
 fn is_issued(digits: &[u8]) -> bool {
     let length = digits.len();
     if length < FEWEST_DIGITS as usize {

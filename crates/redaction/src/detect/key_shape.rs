@@ -3,17 +3,17 @@
 use super::{Span, token::run_end};
 use crate::placeholder::Label;
 
-/// What keys of a kind look like.
+/// Shape of one kind of key.
 #[derive(Debug)]
 pub(super) struct KeyShape {
     pub(super) prefix: &'static str,
-    /// How many characters follow.
+    /// Smallest number of characters after the prefix.
     fewest: usize,
     most: usize,
     characters: fn(u8) -> bool,
     /// Set if the text after the prefix must not read like words; for prefixes that prose has, too.
     is_wordy: bool,
-    /// Whether the prefix is harmless by itself, such as an address.
+    /// True if the prefix is harmless by itself, such as an address.
     keeps_prefix: bool,
 }
 

@@ -53,7 +53,7 @@ fn is_no_word(token: &[u8]) -> bool {
         && (LONG <= token.len() || beginning.iter().any(u8::is_ascii_digit) || has_capital_inside())
 }
 
-/// Whether this is base64 of `user:password`; `Basic information` is not.
+/// Returns true if `token` is base64 of `user:password`; `Basic information` is not.
 fn is_user_and_password(token: &[u8]) -> bool {
     let digits = token
         .iter()
