@@ -39,9 +39,9 @@ pub enum DecodeError {
     /// Not JSON.
     #[error("not JSON: {reason} at {position}")]
     Syntax {
-        /// Where.
+        /// Position of the error.
         position: Position,
-        /// What the parser expected.
+        /// Description of what the parser expected.
         reason: String,
     },
     /// Not even text.
@@ -55,7 +55,7 @@ pub enum DecodeError {
     TooLong {
         /// The bound that was exceeded.
         max: usize,
-        /// What came.
+        /// Number received.
         actual: usize,
     },
     /// Nested deeper than accepted.
@@ -74,7 +74,7 @@ pub enum DecodeError {
     BatchTooLong {
         /// The bound that was exceeded.
         max: usize,
-        /// What came.
+        /// Number received.
         actual: usize,
     },
 }

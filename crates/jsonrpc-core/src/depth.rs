@@ -35,7 +35,7 @@ pub(crate) fn first_excess(text: &[u8], max: usize) -> Option<usize> {
     None
 }
 
-/// How many brackets are opened in `text`, those in strings included.
+/// Number of opening brackets in `text`, those in strings included.
 fn openers(text: &[u8]) -> usize {
     // What fits into a byte is counted in bytes: so the compiler counts many at once.
     let count = |chunk: &[u8]| {

@@ -53,7 +53,7 @@ pub(crate) fn put_response(response: &Response, out: &mut BytesMut) {
     out.put_u8(b'}');
 }
 
-/// Everything up to the result: `{"jsonrpc":"2.0","id":1`.
+/// Appends a response up to its result: `{"jsonrpc":"2.0","id":1`.
 ///
 /// An id that could not be read is left out: revision 2026-07-28's schema has no null id.
 pub(crate) fn put_response_head(id: Option<&Id>, out: &mut BytesMut) {

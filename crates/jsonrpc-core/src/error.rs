@@ -30,7 +30,7 @@ impl fmt::Display for ErrorCode {
 /// The `error` member of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorObject {
-    /// What kind of error this is.
+    /// Kind of the error.
     pub code: ErrorCode,
     /// One sentence for people.
     pub message: Cow<'static, str>,

@@ -57,12 +57,12 @@ impl Frame {
         }
     }
 
-    /// How many bytes all pieces have together.
+    /// Number of bytes in all pieces together.
     pub fn len(&self) -> usize {
         self.head.len() + self.middle.len() + self.tail.len()
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true if the frame has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

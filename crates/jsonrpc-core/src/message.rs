@@ -1,6 +1,6 @@
 use crate::{ErrorObject, Id, RawJson};
 
-/// What one frame holds.
+/// Content of one frame.
 #[derive(Clone, Debug)]
 pub enum Payload {
     /// One message, or something that is JSON but no message.
@@ -25,7 +25,7 @@ pub enum Message {
 pub struct Request {
     /// Ties the answer to it.
     pub id: Id,
-    /// What is called.
+    /// Name of the method.
     pub method: String,
     /// With what; an object or an array. Absent and null parameters are the empty object.
     pub params: RawJson,
@@ -34,7 +34,7 @@ pub struct Request {
 /// A call that is not to be answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notification {
-    /// What is called.
+    /// Name of the method.
     pub method: String,
     /// With what; an object or an array. Absent and null parameters are the empty object.
     pub params: RawJson,
@@ -53,8 +53,8 @@ pub struct Response {
 /// JSON that is no JSON-RPC message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
-    /// Its id, if that much could be read: the error can then be tied to what caused it.
+    /// Id of the message, if that much could be read: the error can then be tied to what caused it.
     pub id: Option<Id>,
-    /// What was wrong, and where.
+    /// Error that says what was wrong, and where.
     pub error: ErrorObject,
 }

@@ -79,7 +79,7 @@ impl RawJson {
         std::str::from_utf8(&self.0).expect("checked when it was made")
     }
 
-    /// Whether it is an object.
+    /// Returns true if the value is an object.
     pub fn is_object(&self) -> bool {
         // Sliced and serialized values begin where they begin, without white space before.
         self.0.first() == Some(&b'{')
