@@ -74,13 +74,13 @@ struct Owlclaw {
     manner: Manner,
 }
 
-/// How to speak to people.
+/// Verbosity and colours of messages to people.
 #[derive(Debug, Args)]
 pub(crate) struct Manner {
     /// Say nothing on standard error but errors; the server's log has a level of its own
     #[arg(long, short = 'q', global = true)]
     pub(crate) quiet: bool,
-    /// When to use colours; NO_COLOR and CLICOLOR_FORCE are heeded too
+    /// Use of colours; NO_COLOR and CLICOLOR_FORCE are heeded too
     #[arg(long, value_name = "WHEN", value_enum, default_value_t, global = true)]
     pub(crate) color: ColorWhen,
 }
@@ -98,7 +98,7 @@ struct Server {
     command: Command,
 }
 
-/// What the program is asked to do.
+/// Command that the program carries out.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Starts the server
@@ -116,7 +116,7 @@ pub(crate) enum Command {
     /// Looks into the record of every call
     #[command(subcommand)]
     Ledger(LedgerCommand),
-    /// Sums up what was used, and explains rules
+    /// Sums up usage, and explains rules
     #[command(subcommand)]
     Governance(GovernanceCommand),
     /// Shows calls that wait for a decision, decides on them, and takes decisions back
@@ -128,10 +128,10 @@ pub(crate) enum Command {
     /// Makes keys for clients, lists them and takes them back
     #[command(subcommand)]
     Keys(KeysCommand),
-    /// Looks at everything that a server needs, and says what to do about what is missing
+    /// Checks everything that a server needs, and says how to mend what is missing
     #[command(after_help = DOCTOR_CODES)]
     Doctor(Doctor),
-    /// Prints what to put into a client's configuration
+    /// Prints the entry for a client's configuration
     #[command(after_help = EXIT_CODES)]
     ClientConfig(ClientConfig),
     /// Prints a script that completes this program's words in a shell
@@ -158,7 +158,7 @@ pub(crate) enum ConfigCommand {
         /// Import the application too, which runs its code, and say which rules match nothing on offer
         #[arg(long)]
         import: bool,
-        /// How to print
+        /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
@@ -167,18 +167,18 @@ pub(crate) enum ConfigCommand {
     Show {
         #[command(flatten)]
         settings: Settings,
-        /// How to print
+        /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
     /// Prints the JSON Schema of the configuration file, for editors
     Schema,
-    /// Prints all keys, what they mean and what they are by default, as Markdown
+    /// Prints all keys with their meanings and defaults, as Markdown
     Reference,
     /// Writes a file to begin with
     #[command(after_help = EXIT_CODES)]
     Init {
-        /// Where to, or - for standard output; a file that is there is left as it is
+        /// Path to write to, or - for standard output; an existing file is left as it is
         #[arg(
             long,
             short = 'o',

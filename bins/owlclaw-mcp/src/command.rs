@@ -18,7 +18,7 @@ use crate::cli::{self, Command, Program, ResourcesCommand, ToolsCommand};
 
 mod configuration;
 
-/// What the tools on offer depend on.
+/// Sections of the configuration that the tools on offer depend on.
 const TOOLS: &[&str] = &[
     "app",
     "commands",
@@ -30,9 +30,9 @@ const TOOLS: &[&str] = &[
     "tools",
     "workers",
 ];
-/// What the resources on offer depend on.
+/// Sections of the configuration that the resources on offer depend on.
 const RESOURCES: &[&str] = &["governance", "resources"];
-/// What clients have to know to reach the server.
+/// Keys of the configuration that clients need to reach the server.
 const REACH: &[&str] = &[
     "governance.clients",
     "http.host",

@@ -1,4 +1,5 @@
-//! What an operator does at a terminal: look although something is wrong, begin, and be helped along.
+//! Work of an operator at a terminal: inspecting a broken server, setting up a new one, getting
+//! help.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the command line says of itself to shells and to `man`.
+//! Completion scripts for shells, and pages for `man`.
 
 use std::io;
 use std::path::Path;

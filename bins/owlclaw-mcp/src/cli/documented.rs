@@ -9,7 +9,7 @@ use clap::error::ErrorKind;
 
 use super::{Program, parse};
 
-/// What stands before a command of ours when it is run from the sources.
+/// Prefix of a command of this program when it is run from the sources.
 const FROM_SOURCES: &str = "cargo run --release -- ";
 
 fn documents() -> Vec<PathBuf> {
@@ -102,7 +102,8 @@ fn arguments(command: &str) -> Vec<OsString> {
     found.into_iter().map(OsString::from).collect()
 }
 
-/// What is said in the middle of a text may be the beginning of a command.
+/// Returns true for an error that an unfinished command causes: text may quote just the beginning
+/// of a command.
 fn is_unfinished(kind: ErrorKind) -> bool {
     matches!(
         kind,

@@ -1,4 +1,4 @@
-//! What is asked about the configuration itself.
+//! Commands about the configuration itself.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};

@@ -13,7 +13,8 @@ use crate::support::{Site, call, outcome, run};
 const LEGACY: &str = "2025-11-25";
 const LONG_AGO: &str = "2020-01-01T00:00:00Z";
 
-/// What only clerks may call, which leaves a mark each time; and what only they may read.
+/// Tool that only clerks may call, and that leaves a mark at each call; below it, the resource that
+/// only clerks may read.
 const TOOL: &str = "append";
 const SKILL: &str = "skill://stock/count";
 /// Both show by it.
@@ -90,7 +91,7 @@ fn shop() -> Site {
 
 type Headers = Vec<(&'static str, String)>;
 
-/// Whoever has not proved who they are, in every way there is.
+/// Every kind of client that has not authenticated.
 fn strangers() -> Vec<(&'static str, Headers)> {
     let bearer = |key: &str| ("authorization", format!("Bearer {key}"));
     let wrong = key(CLARA).replacen("a1a1a1a1a1a1_a", "a1a1a1a1a1a1_b", 1);
@@ -118,10 +119,10 @@ fn strangers() -> Vec<(&'static str, Headers)> {
     ]
 }
 
-/// Who gets what of a method.
+/// Answers that the kinds of clients get from a method.
 #[derive(Clone, Copy, PartialEq)]
 enum Gets {
-    /// Everybody who may ask at all gets the same kind of answer.
+    /// Every client that is served gets the same kind of answer.
     All,
     /// Only clerks are told what has the mark in it.
     Mark,
@@ -189,7 +190,7 @@ fn methods() -> Vec<(&'static str, Value, Gets, [bool; 2])> {
     ]
 }
 
-/// What shows that somebody was told of what only clerks have.
+/// Returns true if `text` reveals anything that only clerks may see.
 fn tells(method: &str, text: &str) -> bool {
     let shown = match method {
         "tools/list" => format!("\"{TOOL}\""),
@@ -241,7 +242,7 @@ async fn ask(server: &HttpServer, request: &HttpRequest) -> (u16, String, bool) 
         .expect("an answer")
 }
 
-/// Nothing was done and nothing told.
+/// Asserts that nothing was done and nothing revealed.
 async fn is_refused(server: &HttpServer, request: HttpRequest, what: &str) {
     for (state, headers) in strangers() {
         let (status, text, challenged) = ask(server, &dressed(request.clone(), &headers)).await;

@@ -66,7 +66,7 @@ fn count(pager: &Receiver, key: &str, state: &str) -> usize {
     told.into_iter().filter(|it| *it == wanted).count()
 }
 
-/// What the receiver of `docs/alerts.md` says of a request.
+/// Verdict of the receiver in `docs/alerts.md` on a request.
 async fn is_ours(received: &Received, secret: &str) -> bool {
     let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/alerts.md");
     let document = std::fs::read_to_string(document).unwrap();

@@ -1,4 +1,4 @@
-//! What a broken or hostile peer sends: each is answered clearly, and the next call is served.
+//! Input of a broken or hostile peer: each is answered clearly, and the next call is served.
 
 use std::time::Duration;
 

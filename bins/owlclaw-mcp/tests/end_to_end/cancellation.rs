@@ -1,4 +1,4 @@
-//! Who gives up on a call stops it.
+//! A client that gives up on a call stops it.
 
 use serde_json::{Value, json};
 use testkit::{Conversation, GENEROUS, MODERN, wait_until};

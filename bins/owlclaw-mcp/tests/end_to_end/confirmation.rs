@@ -38,7 +38,7 @@ async fn client(server: &HttpServer, version: &str, can_be_asked: bool) -> HttpC
     client
 }
 
-/// How often the handlers ran.
+/// Number of times that the handlers ran.
 fn runs(site: &Site) -> usize {
     site.read("executed").lines().count()
 }

@@ -1,4 +1,4 @@
-//! What a server that was killed leaves behind.
+//! State that a killed server leaves behind.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,7 +14,8 @@ use crate::support::{Site, call, outcome, run, text};
 /// Calls that were answered, by their mark.
 type Answered = HashSet<String>;
 
-/// What must hold however the server ended: what ran has its start, what was answered its end.
+/// Asserts what must hold however the server ended: every call that ran has its start, every
+/// answered one its end.
 fn check(site: &Site, answered: &Answered) {
     let mut ends = HashMap::new();
     for call in site.calls() {
@@ -137,7 +138,7 @@ async fn a_server_killed_under_load_on_http_leaves_a_ledger_that_tells_the_truth
     ends_become_known(&site, &answered).await;
 }
 
-/// Whether the call that never ends by itself runs in this round as well.
+/// Returns true if the call that never ends by itself runs in this round as well.
 fn naps(site: &Site, round: u64) -> bool {
     round < site.read("naps").lines().count() as u64
 }

@@ -60,7 +60,7 @@ const UNFIT: [(&str, &str); 15] = [
     ),
 ];
 
-/// Why a call was refused; `ran` if it was not. However refusals are told.
+/// Reason why a call was refused, in whatever form; `ran` if it was not. However refusals are told.
 fn reason(answer: &Value) -> &str {
     let error = &answer["error"]["data"];
     let meta = &answer["result"]["_meta"]["io.owlclaw/error"];

@@ -16,7 +16,7 @@ use crate::support::{Site, call, call_with_progress, text};
 
 const HOSTILE: &str = include_str!("../../../../crates/adapter-tools/python/tests/hostile_app.py");
 
-/// How long a call of a handler may take that hangs, in seconds.
+/// Seconds that a call of a hanging handler may take.
 const TIMEOUT: u64 = 2;
 
 /// The handlers that hang.
@@ -30,14 +30,14 @@ const HANG: [&str; 7] = [
     "block-the-loop",
 ];
 
-/// How long somebody waits for an answer before asking the next thing.
+/// Time that a client waits for an answer before it sends the next request.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// How often it is looked whether others are served while one hangs. A machine that has much else to do
-/// may let nobody run for the whole of its time.
+/// Number of attempts to see that other clients are served while one handler hangs. A busy machine
+/// may suspend every process for the whole of an attempt.
 const ATTEMPTS: usize = 5;
 
-/// How a call is answered.
+/// Kind of answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Answer {
     /// With this text.
@@ -96,7 +96,7 @@ fn numbers(json: &str) -> Vec<u32> {
     one.or_else(|_| serde_json::from_str(json)).unwrap()
 }
 
-/// Whether there is such a process, one that has ended and waits to be noticed excepted.
+/// Returns true if the process exists and has not ended; a zombie has.
 fn lives(process: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let state = stat
@@ -115,11 +115,11 @@ fn resident_bytes(process: u32) -> u64 {
     kilobytes * 1024
 }
 
-/// Somebody who calls a good handler all the time: the next time when the last call was answered, or
-/// takes too long.
+/// Client that calls a good handler all the time: the next call follows when the last was answered,
+/// or takes too long.
 struct Bystander {
     answered: Arc<AtomicUsize>,
-    /// How many calls took too long.
+    /// Number of calls that took too long.
     late: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
     task: tokio::task::JoinHandle<Vec<String>>,
@@ -175,7 +175,7 @@ impl Bystander {
         self.late.load(Ordering::Relaxed)
     }
 
-    /// What was not answered as it should be.
+    /// Calls that were not answered as they should be.
     async fn end(self) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
         self.task.await.unwrap()

@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::{support::Site, tls};
 
-/// What somebody reads who sends `bytes` and then waits, until the server hangs up.
+/// Sends `bytes`, then reads until the server hangs up.
 async fn told(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let mut said = Vec::new();
@@ -36,7 +36,7 @@ fn statuses(said: &str) -> Vec<&str> {
     heads.map(|rest| &rest[..3]).collect()
 }
 
-/// What a request is answered with, and the connection, unless the server hangs up.
+/// Sends a request; returns its answer, and the connection unless the server hangs up.
 async fn exchanged(
     mut connection: HttpConnection,
     request: &HttpRequest,
@@ -48,7 +48,7 @@ async fn exchanged(
     Some((head.status, body.into_connection()))
 }
 
-/// How long a well-behaved client waits in the worst of a hundred cases.
+/// Ninety-ninth percentile of the time that a well-behaved client waits.
 async fn p99(server: &HttpServer) -> Duration {
     let mut client = server.client();
     client.speak(MODERN);
@@ -598,7 +598,7 @@ async fn whatever_is_said_instead_of_tls_harms_nobody() {
     .await;
 }
 
-/// How many files a process may have open, of which it has as many as it has.
+/// Limits the number of files that a process may open; those it has open stay open.
 #[cfg(target_os = "linux")]
 fn limit_open_files(process: u32, limit: &str) {
     let limited = std::process::Command::new("prlimit")

@@ -1,4 +1,4 @@
-//! What the HTTP transport has beside the protocol: who may knock, health, numbers, its end.
+//! Parts of the HTTP transport beside the protocol: access, health, metrics, shutdown.
 
 use std::net::{Ipv4Addr, TcpListener};
 

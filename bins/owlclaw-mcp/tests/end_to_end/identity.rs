@@ -1,5 +1,5 @@
-//! Who is let in, and who is not: keys that come and go while the server runs, issuers that change
-//! their keys, hang and lie, and everything else that somebody may send.
+//! Clients that are let in, and clients that are not: keys that come and go while the server runs,
+//! issuers that change their keys, hang and lie, and any other credentials that a client may send.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What the command line tells of the ledger, beside a running server and after it.
+//! Commands that read the ledger, beside a running server and after it.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;

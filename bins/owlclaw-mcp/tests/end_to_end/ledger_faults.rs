@@ -56,8 +56,8 @@ async fn health(server: &HttpServer) -> (u16, Value) {
     (answer.status, answer.json())
 }
 
-/// What must hold when the fault is over: each of `marks` ran once and is on record once, nothing
-/// else ran, and the ledger is whole.
+/// Asserts what must hold when the fault is over: each of `marks` ran once and is on record once,
+/// nothing else ran, and the ledger is whole.
 async fn all_is_told(site: &Site, mut server: HttpServer, marks: &[&str]) {
     server.process().signal("TERM").await;
     server.wait_exit(GENEROUS).await;

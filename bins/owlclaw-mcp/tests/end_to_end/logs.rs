@@ -1,4 +1,4 @@
-//! What the log has of requests, decisions and failures (R9.8, R11.2 to R11.5, R11.9).
+//! Log entries for requests, decisions and failures (R9.8, R11.2 to R11.5, R11.9).
 
 use serde_json::{Value, json};
 use testkit::{Conversation, GENEROUS, HttpClient, HttpServer, StdioServer, wait_until};

@@ -1,4 +1,4 @@
-//! What `/metrics` tells is what its documentation, the dashboard and the alert rules say it does.
+//! Agreement of `/metrics` with its documentation, the dashboard and the alert rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,8 @@ const DASHBOARD: &str = include_str!("../../../../deploy/grafana/owlclaw-mcp.jso
 const ALERTS: &str = include_str!("../../../../deploy/prometheus/alerts.yml");
 const DOCUMENT: &str = include_str!("../../../../docs/metrics.md");
 
-/// What is only told where somebody must prove who they are, or traces go to a collector; prompts
-/// the program has none.
+/// Metrics that only exist where clients must authenticate, or traces go to a collector; the
+/// program has no prompts.
 const SELDOM: [&str; 5] = [
     "owlclaw_mcp_authentications_total",
     "owlclaw_mcp_authentication_failures_total",
@@ -78,7 +78,7 @@ fn named(expression: &str) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// What an expression groups by.
+/// Labels that an expression groups by.
 fn grouped(expression: &str) -> Vec<String> {
     let mut labels = Vec::new();
     for part in expression.split("by (").skip(1) {
@@ -112,7 +112,7 @@ fn expressions() -> Vec<String> {
     found
 }
 
-/// Everything that has a number has one by the time this returns.
+/// Server in which, when this returns, every metric has a value.
 async fn busy_server(site: &Site) -> HttpServer {
     let server = site.http().await;
     let mut client = server.client();

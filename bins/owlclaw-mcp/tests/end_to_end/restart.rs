@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::support::{END, Site, announced, run};
 
-/// What clients with sessions speak that were made for this transport.
+/// Versions that clients with sessions speak and that were made for this transport.
 const VERSIONS: [&str; 3] = ["2025-03-26", "2025-06-18", "2025-11-25"];
 
 const STORE: &str = "ledger-sessions.db";
@@ -51,7 +51,7 @@ async fn opened(server: &HttpServer, name: &str, version: &str) -> HttpClient {
     client
 }
 
-/// Whether what was committed says this somewhere.
+/// Returns true if the committed data contain `text`.
 fn is_stored(site: &Site, text: &str) -> bool {
     let in_file = |name: &str| {
         let bytes = fs::read(site.path(name)).unwrap_or_default();
@@ -328,7 +328,7 @@ async fn a_store_that_cannot_be_written_holds_nobody_up() {
     assert_eq!(status(&mut client, "alice").await, 200);
 }
 
-/// How often the thread that writes the store has been let run.
+/// Number of times that the thread that writes the store has been scheduled.
 #[cfg(target_os = "linux")]
 fn turns(process: u32) -> u64 {
     for thread in fs::read_dir(format!("/proc/{process}/task")).unwrap() {

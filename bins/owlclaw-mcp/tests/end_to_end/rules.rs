@@ -48,7 +48,7 @@ fn swap(site: &Site, text: &str) {
     fs::rename(site.path("new.yaml"), site.path("mcp-server.yaml")).unwrap();
 }
 
-/// What becomes of a call.
+/// Outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fate {
     Ran,
@@ -84,7 +84,7 @@ async fn becomes(client: &mut HttpClient, tool: &str, fate: Fate) {
     }
 }
 
-/// What `/health` says of the rules, its status first.
+/// Answer of `/health` about the rules, its status first.
 async fn health(server: &HttpServer) -> (u16, Value, Value) {
     let health = server.client().exchange(&HttpRequest::get("/health")).await;
     let body = health.json();
@@ -354,7 +354,7 @@ async fn becomes_quiet(server: &HttpServer) {
     }
 }
 
-/// How many times the rules change in the test below.
+/// Number of times that the rules change in the test below.
 const CHANGES: u64 = 1_000;
 
 #[tokio::test]

@@ -27,7 +27,7 @@ const COVERED: usize = 200;
 /// A client that was told to come back waits this long.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What came of the calls that were answered.
+/// Outcomes of the calls that were answered.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Answers {
     succeeded: usize,
@@ -177,7 +177,7 @@ impl Spending {
         self.verify().await;
     }
 
-    /// What came of all calls, once nobody can spend any more.
+    /// Outcomes of all calls, once no client can spend any more.
     async fn end(&mut self) -> Answers {
         let mut all = Answers::default();
         while let Some(answers) = self.clients.join_next().await {
@@ -189,7 +189,7 @@ impl Spending {
         all
     }
 
-    /// How many calls ended like this, as the ledger has it.
+    /// Number of calls that ended like this according to the ledger.
     fn recorded(postgres: &Postgres, outcome: &str) -> usize {
         let options = PostgresOptions::new(&postgres.url()).unwrap();
         let mut reader = PostgresReader::open(&options).unwrap();

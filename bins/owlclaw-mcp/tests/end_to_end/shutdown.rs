@@ -21,7 +21,7 @@ use crate::support::{END, Site, announced, call, call_with_progress, run};
 
 const CLIENTS: usize = 8;
 
-/// What must hold once a server has ended as it was told to.
+/// Asserts what must hold once a server has shut down in order.
 pub(crate) async fn nothing_is_lost(site: &Site, answered: &HashSet<String>) {
     let executed: HashSet<String> = site.read("executed").lines().map(str::to_owned).collect();
     let unanswered: Vec<_> = executed.difference(answered).collect();

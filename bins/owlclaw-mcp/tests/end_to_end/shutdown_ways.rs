@@ -50,8 +50,8 @@ impl Way {
         }
     }
 
-    /// Where `mark` is called. In HTTP/2 without TLS every call has a connection of its own, by a name of
-    /// its own: curl of some age cannot use such a connection twice.
+    /// Address at which `mark` is called. In HTTP/2 without TLS every call has a connection of its
+    /// own, by a name of its own: curl of some age cannot use such a connection twice.
     fn url(self, server: &HttpServer, mark: &str) -> String {
         let port = server.address().port();
         match self {
@@ -61,7 +61,7 @@ impl Way {
         }
     }
 
-    /// What curl is told for each request.
+    /// Options of curl for each request.
     fn options(self) -> &'static str {
         match self {
             Self::Http2 => "http2-prior-knowledge\n",
@@ -124,7 +124,7 @@ impl Way {
     }
 }
 
-/// What curl says at its end.
+/// Output of curl at its end.
 async fn ended(curl: Child) -> String {
     let output = tokio::time::timeout(3 * GENEROUS, curl.wait_with_output()).await;
     String::from_utf8(output.expect("in time").unwrap().stdout).unwrap()

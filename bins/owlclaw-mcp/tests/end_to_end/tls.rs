@@ -35,7 +35,7 @@ use tokio_rustls::{
 
 use crate::support::{END, Site, call, run};
 
-/// Somebody who issues certificates.
+/// Certificate authority.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
@@ -75,7 +75,7 @@ impl Authority {
         pem("CERTIFICATE", &self.certificate)
     }
 
-    /// Its list of the certificates with these numbers, revoked, good for so long.
+    /// List of the revoked certificates with these numbers, valid for this long.
     fn revokes(&self, numbers: &[u64], good_for: Duration) -> String {
         let since_1970 = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
@@ -191,12 +191,12 @@ pub(crate) async fn ask(connection: HttpConnection) -> HttpConnection {
     connection
 }
 
-/// What a program says that is given nothing.
+/// Output of a program that is given no input.
 async fn say(program: &str, words: &[&str], directory: &Path) -> String {
     talk(program, words, directory, "").await
 }
 
-/// What a program says that is given `input`.
+/// Output of a program that is given `input`.
 pub(crate) async fn talk(program: &str, words: &[&str], directory: &Path, input: &str) -> String {
     let mut child = Command::new(program)
         .args(words)
@@ -558,7 +558,7 @@ async fn clients_without_a_certificate_are_refused_where_one_is_wanted() {
     }
 }
 
-/// Whether who shows this certificate is served.
+/// Returns true if a client that shows this certificate is served.
 async fn is_served(server: &HttpServer, authority: &Authority, own: &Issued) -> bool {
     let Ok(mut connection) = connect(server.address(), authority, Some(own)).await else {
         return false;
@@ -575,7 +575,7 @@ async fn hung_up(mut connection: HttpConnection) {
     assert!(heard.expect("it hangs up").is_err());
 }
 
-/// Somebody who listens over HTTP/2 with this certificate, and has been told that it does.
+/// Client that listens over HTTP/2 with this certificate; returned once its stream is acknowledged.
 async fn listening(site: &Site, server: &HttpServer, own: &Issued) -> tokio::process::Child {
     site.write("own.key", own.key_pem());
     site.write("own.pem", pem("CERTIFICATE", &own.certificate));

@@ -1,4 +1,4 @@
-//! What the configuration makes of an application: how many processes, which states, whose schemas.
+//! Effects of the configuration on an application: number of processes, states, schemas.
 
 use serde_json::{Value, json};
 use testkit::{Conversation, GENEROUS, MODERN, wait_until};

@@ -18,14 +18,14 @@ use tokio::process::Command;
 /// Handlers for every good and bad turn; see the file.
 pub(crate) const WORKSHOP: &str = include_str!("workshop.py");
 
-/// How long the program may take to end once it was told to: as [`Site::new`] configures it, and then some
-/// for a machine with other things to do. The five seconds of R2.7 are those of the default.
+/// Time that the program may take to end once it was told to: as [`Site::new`] configures it, with
+/// a margin for a busy machine. The five seconds of R2.7 are those of the default.
 pub(crate) const END: Duration = Duration::from_secs(90);
 
-/// How long the program takes to end by its defaults, by R2.7, on a machine that lets it run.
+/// Time that the program takes to end by its defaults, by R2.7, on a machine that is not busy.
 pub(crate) const DEFAULT_END: Duration = Duration::from_secs(5);
 
-/// Where one server lives. Removed when dropped.
+/// Directory in which one server runs. Removed when dropped. Removed when dropped.
 pub(crate) struct Site {
     directory: TempDir,
 }
@@ -141,7 +141,7 @@ impl Site {
         calls
     }
 
-    /// How the calls of `tool` ended, the oldest first; `open` if one did not.
+    /// Outcomes of the calls of `tool`, the oldest first; `open` for a call without an end.
     pub(crate) fn outcomes(&self, tool: &str) -> Vec<String> {
         let capability = format!("tool/{tool}");
         let calls = self.calls().into_iter();
@@ -152,7 +152,7 @@ impl Site {
     }
 }
 
-/// How a call ended, in the ledger's words; `open` if it did not.
+/// Outcome of a call, in the ledger's words; `open` if it has no end.
 pub(crate) fn outcome(call: &CallRecord) -> String {
     let ended = call.ended.as_ref();
     ended.map_or_else(
@@ -161,7 +161,7 @@ pub(crate) fn outcome(call: &CallRecord) -> String {
     )
 }
 
-/// What a command printed, how it ended.
+/// Output of a command, and its exit status.
 pub(crate) struct Said {
     pub(crate) output: String,
     pub(crate) messages: String,
