@@ -1,5 +1,5 @@
-//! What the load generator drives (`docs/performance.md`): two Rust tools behind everything that a
-//! governed call passes, with limits that are counted and never reached.
+//! Server that the load generator drives (`docs/performance.md`): two Rust tools behind everything
+//! that a governed call passes, with limits that are counted and never reached.
 //!
 //! ```text
 //! bench-server http --port N [--tools N] [--ledger none|relaxed|strict] [--file PATH] [--threads N]

@@ -9,7 +9,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// What is there one time and not the next.
+/// Tools, resources and prompts that come and go.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     has_tool: AtomicBool,
@@ -28,7 +28,8 @@ impl Changes {
         self.gateway.get_or_init(|| Arc::downgrade(gateway));
     }
 
-    /// Everything on offer now. An offer never changes itself: a change is another offer.
+    /// Offer of this moment. An offer never changes itself: a change is another offer. An offer
+    /// never changes itself: a change is another offer.
     pub(crate) fn offer(self: &Arc<Self>) -> Result<Offer, ToolProblem> {
         let tools = content::tools()
             .into_iter()

@@ -10,7 +10,7 @@ use std::{future::Future, pin::Pin};
 
 /// A red pixel.
 pub(crate) const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
-/// What an argument may be completed to.
+/// Words that an argument may be completed to.
 pub(crate) const WORDS: [&str; 3] = ["paris", "park", "party"];
 /// Silence: a header without samples.
 const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=";

@@ -159,7 +159,8 @@ fn list_roots(cx: &ToolCx) -> Said {
     }
 }
 
-/// What is remembered comes back as it was, or the call is refused before it gets here.
+/// Reads the remembered state, which is unchanged: a call with a changed one is refused before it
+/// gets here.
 fn confirm(cx: &ToolCx) -> Said {
     const STATE: &str = "waiting for the user";
     let answers = cx.answers();

@@ -69,7 +69,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Everything may be done, nothing is limited, and the record is kept in memory.
+/// Server that allows everything, limits nothing, and keeps the ledger in memory.
 async fn gateway() -> Result<Arc<McpServer<MemoryQuota>>, Box<dyn Error>> {
     let policy = Policy::new(PolicySpec::default())?;
     let changes = Changes::new();

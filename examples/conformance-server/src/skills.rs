@@ -5,7 +5,7 @@ use adapter_skills::{ScanOptions, SkillCatalog};
 use mcp_server::{CombinedResources, Resources, SkillResources};
 use std::sync::{Arc, LazyLock};
 
-/// How long clients may keep what they read of a skill, in milliseconds.
+/// Milliseconds for which clients may keep what they read of a skill.
 const TTL_MS: u64 = 60_000;
 
 /// Looked for once: the offer changes, and the files do not.

@@ -30,7 +30,7 @@ pub(crate) fn tools() -> Vec<Tool> {
 
 #[derive(Deserialize, JsonSchema)]
 struct Greet {
-    /// Whom to greet.
+    /// Name of the person to greet.
     name: String,
 }
 
@@ -40,9 +40,9 @@ async fn greet(_: ToolCx, Greet { name }: Greet) -> Result<String, ToolError> {
 
 #[derive(Deserialize, JsonSchema)]
 struct Compute {
-    /// How long it takes.
+    /// Seconds that the task takes.
     seconds: u64,
-    /// What the result is called.
+    /// Label of the result.
     label: Option<String>,
 }
 
@@ -69,7 +69,7 @@ async fn protocol_error_job(cx: ToolCx, _: NoArguments) -> Result<String, ToolEr
 
 #[derive(Deserialize, JsonSchema)]
 struct Delete {
-    /// Which file.
+    /// Name of the file.
     filename: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a tool tells its caller before it answers.
+//! Notifications and requests that a tool sends to its caller before it answers.
 
 use adapter_tools::{LogLevel, NoArguments, Tool, ToolCx, ToolError};
 use serde_json::json;

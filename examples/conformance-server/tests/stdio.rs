@@ -24,7 +24,7 @@ fn text(response: &Value) -> &str {
     text.unwrap_or_else(|| panic!("no text: {response}"))
 }
 
-/// How this client answers what it is asked.
+/// Answer of this client to a request.
 fn answer(method: &str, params: &Value) -> Value {
     match method {
         "elicitation/create" => {

@@ -8,7 +8,7 @@ use testkit::{Conversation, MODERN, Reply, StdioServer};
 use tokio::process::Command;
 
 const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
-/// Those of which the suite has more scenarios than one.
+/// Versions for which the suite has more than one scenario.
 const COVERED: [&str; 3] = ["2025-06-18", "2025-11-25", MODERN];
 const SUBSCRIPTION: &str = "/params/_meta/io.modelcontextprotocol~1subscriptionId";
 const MARKDOWN: &str = "text/markdown";
@@ -25,7 +25,7 @@ fn call(tool: &str, arguments: Value) -> Value {
     json!({ "name": tool, "arguments": arguments })
 }
 
-/// What lies at a JSON pointer of a result.
+/// Value at a JSON pointer of a result.
 fn at<'a>(reply: &'a Reply, pointer: &str) -> &'a Value {
     let found = reply.result().pointer(pointer);
     found.unwrap_or_else(|| panic!("nothing at {pointer}: {}", reply.response))

@@ -15,7 +15,8 @@ use std::{error::Error, net::SocketAddr, num::NonZeroUsize, sync::Arc};
 use transport_http::{HttpOptions, serve_on_threads};
 use transport_stdio::{StdioOptions, standard_streams};
 
-/// What a tool takes is a type: its fields are the schema, and their comments what the model reads.
+/// Arguments of a tool: the fields of the type are the schema, and their comments are what the
+/// model reads.
 #[derive(Deserialize, JsonSchema)]
 struct Add {
     /// The first summand.
@@ -26,14 +27,14 @@ struct Add {
 
 #[derive(Deserialize, JsonSchema)]
 struct Quote {
-    /// What is bought, such as `tea`.
+    /// Item to buy, such as `tea`.
     item: String,
-    /// How many.
+    /// Number of items.
     #[schemars(range(min = 1, max = 1000))]
     count: u32,
 }
 
-/// What it answers with is one, too; an object also becomes structured content.
+/// Result of a tool, also a type; an object becomes structured content too.
 #[derive(Serialize, JsonSchema)]
 struct Price {
     /// In cents.

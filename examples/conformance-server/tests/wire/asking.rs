@@ -9,7 +9,7 @@ const SAMPLE: &str = "test_input_required_result_sampling";
 const ROOTS: &str = "test_input_required_result_list_roots";
 const STATE: &str = "test_input_required_result_request_state";
 
-/// What clients declare, and what they may therefore not be asked.
+/// Capabilities that clients declare, each with a request that such a client must not get.
 const UNASKABLE: [(&str, &str); 7] = [
     ("{}", FORM),
     ("{}", SAMPLE),
@@ -57,8 +57,8 @@ async fn a_revision_without_questions_of_a_kind_has_none() {
     }
 }
 
-/// Whatever is asked, and with whatever comes before the answer: a modern client hears
-/// notifications and responses alone.
+/// A modern client receives notifications and responses alone, whatever it asks and whatever
+/// precedes the answer.
 #[tokio::test]
 async fn a_modern_client_never_hears_a_request() {
     for way in WAYS {
@@ -98,8 +98,8 @@ fn answered(state: &Value) -> Value {
     })
 }
 
-/// It is a part of one request of one client: worth nothing with another tool, other arguments,
-/// a changed byte, or in another client's hands.
+/// State that a server hands to a client belongs to one request of that client: it is refused with
+/// another tool, with other arguments, with a changed byte, or from another client.
 #[tokio::test]
 async fn what_a_server_remembers_is_worth_nothing_elsewhere() {
     for way in WAYS {

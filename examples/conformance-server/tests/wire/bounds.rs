@@ -30,7 +30,8 @@ const MANY: usize = 10_000;
 /// Connections that a crowd of requests is spread over.
 const CONNECTIONS: usize = 4;
 
-/// How long the answers to others may take while somebody misbehaves: half of them, and the slowest.
+/// Longest time that answers to other clients may take while one misbehaves: half of them, and the
+/// slowest.
 const USUAL: Duration = Duration::from_millis(100);
 const AT_WORST: Duration = Duration::from_secs(2);
 

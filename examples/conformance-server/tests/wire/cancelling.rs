@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use testkit::{Conversation, HttpClient, HttpConnection, HttpServer, MODERN, SseStream};
 
-/// How soon a call is to be dropped once its client has hung up.
+/// Time within which a call is dropped once its client has hung up.
 const SOON: Duration = Duration::from_millis(50);
 
-/// How often that is measured. The middle of all is judged: a machine that has other things to do
-/// may keep a test waiting now and then, and a server that waits for something does so always.
+/// Number of measurements, of which the median is judged: a busy machine may delay a test now and
+/// then, and a server that waits for something does so always.
 const ROUNDS: usize = 11;
 
 fn wait(key: &str) -> Value {

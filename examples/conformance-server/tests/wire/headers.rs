@@ -1,4 +1,4 @@
-//! What HTTP says beside the messages.
+//! HTTP status and headers beside the messages.
 
 use crate::house::{NEWEST_LEGACY, Program, call};
 use serde_json::{Value, json};
@@ -126,7 +126,7 @@ async fn a_modern_notification_needs_no_method_header() {
     }
 }
 
-/// What a row is about, the headers of the call, and the status of the answer.
+/// Description of a row, the headers of the call, and the status of the answer.
 type Compared = (&'static str, &'static [(&'static str, &'static str)], u16);
 
 /// `größe`, as a header has it.

@@ -13,7 +13,7 @@ pub(crate) const NEWEST_LEGACY: &str = "2025-11-25";
 /// A client that can be asked everything.
 pub(crate) const ASKABLE: &str = r#"{"elicitation":{},"sampling":{},"roots":{}}"#;
 
-/// Which server.
+/// Server program under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
     /// The fixture of the official suite: everything is on offer.
@@ -22,7 +22,7 @@ pub(crate) enum Program {
     Fixture,
 }
 
-/// How it is spoken to.
+/// Transport to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Http,
@@ -38,12 +38,12 @@ pub(crate) enum Peer {
     Stdio(StdioServer),
 }
 
-/// What a request has led to.
+/// Messages that a request has led to.
 #[derive(Debug)]
 pub(crate) struct Heard {
     /// The status, over HTTP.
     pub(crate) status: Option<u16>,
-    /// What came before the response.
+    /// Messages before the response.
     pub(crate) earlier: Vec<Value>,
     /// The response.
     pub(crate) response: Value,
@@ -61,7 +61,7 @@ impl Heard {
         code.unwrap_or_else(|| panic!("not an error: {self:?}"))
     }
 
-    /// That it is this error, with this status where there are statuses.
+    /// Asserts that the response is this error, with this status where there are statuses.
     pub(crate) fn is_error(&self, code: i64, status: u16, what: &str) {
         assert_eq!(self.code(), code, "{what}: {self:?}");
         let has_status = self.status.is_none_or(|it| it == status);
@@ -229,7 +229,7 @@ impl Peer {
         }
     }
 
-    /// That the server serves, and has said nothing else meanwhile.
+    /// Asserts that the server serves, and has sent nothing else meanwhile.
     pub(crate) async fn is_served(&mut self, after: &str) {
         let listed = self.ask("tools/list", Value::Null).await;
         assert_eq!(listed.earlier, Vec::<Value>::new(), "after {after}");
@@ -257,7 +257,7 @@ pub(crate) fn with_progress(mut params: Value) -> Value {
     params
 }
 
-/// Whether the revision has batches.
+/// Returns true if the revision has batches.
 pub(crate) fn has_batches(version: &str) -> bool {
     version <= "2025-03-26"
 }

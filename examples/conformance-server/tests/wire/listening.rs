@@ -149,7 +149,8 @@ async fn a_server_told_to_stop_ends_what_is_listened_to_gracefully() {
     }
 }
 
-/// Where there are no tasks, their ids mean nothing and are not promised anything.
+/// Without tasks on offer, ids of tasks have no meaning, and a subscription to them is not
+/// acknowledged.
 #[tokio::test]
 async fn what_is_not_offered_cannot_be_listened_to() {
     let wanted = json!({

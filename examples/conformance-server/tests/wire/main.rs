@@ -1,6 +1,6 @@
-//! What goes over the wire, seen from the other end of a pipe or a socket: the points in which
-//! servers of this protocol are known to go wrong. `docs/wire-checks.md` says which test proves
-//! which of them.
+//! Messages on the wire, seen from the other end of a pipe or a socket: the points in which servers
+//! of this protocol are known to go wrong. `docs/wire-checks.md` lists the test that proves each of
+//! them.
 //!
 //! The servers are real processes. Every message they send is judged by the official schema of the
 //! revision it is sent in, wherever it is received.

@@ -1,4 +1,4 @@
-//! Which methods there are, and what they take.
+//! Methods that a server has, and their parameters.
 
 use crate::house::{LEGACY, NEWEST_LEGACY, Peer, Program, WAYS, Way};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What is no message, or nearly none.
+//! Input that is not a message, or nearly not.
 
 use crate::house::{LEGACY, NEWEST_LEGACY, Peer, Program, WAYS, Way, has_batches};
 use serde_json::{Value, json};

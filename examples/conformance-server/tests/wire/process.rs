@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use testkit::{Conversation, GENEROUS, MODERN};
 
-/// What R2.7 gives a server whose input has ended.
+/// Time that R2.7 gives a server whose input has ended.
 const END: Duration = Duration::from_secs(5);
 
 #[tokio::test]

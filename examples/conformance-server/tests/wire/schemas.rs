@@ -1,4 +1,4 @@
-//! What schemas say is so: of arguments before a tool runs, and of results before they are sent.
+//! Validation by schemas: of arguments before a tool runs, and of results before they are sent.
 
 use crate::house::{Program, WAYS};
 use serde_json::{Value, json};
