@@ -1,5 +1,5 @@
-//! What operators ask and decide over HTTP: with the token of the configuration, or as who they have
-//! proved to be, with a role that operators have.
+//! Operator routes over HTTP: statistics and decisions on approvals, for a request with the token
+//! of the configuration, or from an authenticated principal with an operator's role.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,10 +28,10 @@ use config::{Config, Environment, MIN_TOKEN_CHARS};
 /// The most days that are summed up at once.
 const MAX_DAYS: u64 = 366;
 
-/// The most characters of what operators call themselves.
+/// Most characters of an operator's name.
 const MAX_NAME_CHARS: usize = 64;
 
-/// When to come back after too many wrong tokens: they are forgiven at ten a second.
+/// `Retry-After` in seconds after too many wrong tokens: they are forgiven at ten a second.
 const ATTEMPTS_SECONDS: u64 = 10;
 
 /// `GET /governance/stats`, `GET /approvals` and `POST /approvals/ID?decision=…`, `GET /sessions` and
@@ -42,20 +42,20 @@ pub(super) struct Administration {
     /// Of the token, if there is one. It is compared by this, so that neither its length nor how much
     /// of it is right shows in the time.
     token: Option<[u8; 32]>,
-    /// Who has come with wrong ones, so that nobody can guess it without end.
+    /// Addresses that have sent wrong tokens, so that guessing is limited.
     attempts: FailedAttempts,
-    /// The roles that let somebody in; none where nobody proves anything.
+    /// Roles that give access; none where clients do not authenticate.
     roles: Vec<String>,
     sessions: Arc<LiveSessions>,
     /// One looks into the ledger at a time: it is read by a thread, and serves calls as well.
     reading: Mutex<()>,
 }
 
-/// Who asks.
+/// Operator who sends a request.
 enum Operator {
-    /// Somebody who has the token.
+    /// Operator who has the token.
     HasToken,
-    /// Somebody with a role that operators have.
+    /// Principal with an operator's role.
     Named {
         name: Arc<str>,
         /// Kind of proof of identity, and the role.
@@ -73,7 +73,7 @@ impl Operator {
     }
 }
 
-/// What is asked.
+/// Kind of request.
 enum Asked {
     Statistics,
     Approvals,
@@ -83,7 +83,8 @@ enum Asked {
 }
 
 impl Administration {
-    /// `None` if nobody could be let in: then there is nothing of the kind.
+    /// Operator routes; `None` if no operator could be let in, in which case the routes do not
+    /// exist.
     pub(super) fn of(
         config: &Config,
         gateway: &Arc<ServedMcpServer>,
@@ -157,8 +158,9 @@ impl Administration {
         }
     }
 
-    /// Whether the page that asks, if it is one, may decide. That any page may call tools is not enough:
-    /// browsers show the certificate of whoever sits before them unasked.
+    /// Returns true if the web page that sends the request, if there is one, may decide. Permission
+    /// for every page to call tools is not enough: browsers present their user's certificate
+    /// unasked.
     fn may_decide_from(&self, headers: &HeaderMap) -> bool {
         let http = &self.config.http;
         let of_cors = &http.cors.allowed_origins;
@@ -172,7 +174,7 @@ impl Administration {
         })
     }
 
-    /// Who asks, who must be an operator.
+    /// Operator who sends `request`; anyone else is refused.
     async fn operator(&self, request: SideRequest<'_>) -> Result<Operator, Box<PlainResponse>> {
         if self.has_token(request) {
             return Ok(Operator::HasToken);
@@ -199,13 +201,14 @@ impl Administration {
         Err(Box::new(problem(StatusCode::FORBIDDEN, why)))
     }
 
-    /// Whether somebody comes with the token of operators, who has not come with too many wrong ones.
+    /// Returns true if a request has the operators' token and its address has not sent too many
+    /// wrong ones.
     pub(super) fn has_token(&self, request: SideRequest<'_>) -> bool {
         self.may_try(request) && self.is_token(&request.parts().headers)
     }
 
-    /// What is answered to somebody who has neither the token nor another proof, and would be
-    /// answered `response`. If a token was tried, that is counted.
+    /// Answer to a request that has neither the token nor another proof, and would otherwise be
+    /// answered with `response`. A wrong token is counted.
     pub(super) fn refused(
         &self,
         request: SideRequest<'_>,
@@ -434,7 +437,7 @@ impl Administration {
         answer(StatusCode::OK, &json!({ "ended": ended }))
     }
 
-    /// Whether the approval is for a call of `principal`.
+    /// Returns true if the approval is for a call of `principal`.
     async fn is_for(&self, approval: ApprovalId, principal: Arc<str>) -> Result<bool, Failure> {
         self.read(move |ledger| {
             let filter = ApprovalFilter {
@@ -477,12 +480,12 @@ fn asked(path: &str) -> Option<Asked> {
     }
 }
 
-/// Whether this path is one that operators have.
+/// Returns true if `path` is an operator route.
 pub(super) fn is_of_operators(path: &str) -> bool {
     asked(path).is_some()
 }
 
-/// What stands behind the question mark.
+/// Query of a URL: the part behind the question mark.
 struct Query(Vec<(String, String)>);
 
 impl Query {
@@ -528,7 +531,7 @@ fn not_allowed(allowed: &'static str) -> PlainResponse {
     response
 }
 
-/// What went wrong is in the log.
+/// Response for a failure whose cause is only written to the log.
 fn unavailable(error: &(dyn std::error::Error + 'static)) -> PlainResponse {
     tracing::error!(error, "operators could not be answered");
     problem(

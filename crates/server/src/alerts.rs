@@ -21,10 +21,10 @@ use super::{rules, store};
 use crate::Failure;
 use config::{AlertEvent, Config, Environment};
 
-/// How often is looked.
+/// Interval between checks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often the counters are asked about budgets, while somebody is near the end of one, and how
-/// long the answer may take.
+/// Interval at which the counters are asked about budgets while a client is near the end of one,
+/// and longest wait for their answer.
 const BUDGETS_EVERY: Duration = Duration::from_secs(5);
 /// So many workers lost within [`LOSS_WINDOW`] are a crash loop, even if others serve.
 const LOSSES: usize = 5;
@@ -37,10 +37,10 @@ const CERTIFICATE_STAGES: [(u64, Severity); 4] = [
     (0, Severity::Critical),
 ];
 const DAY: u64 = 24 * 60 * 60;
-/// How long what waits may take when the server ends.
+/// Time that undelivered alerts get when the server ends.
 pub(super) const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// The alerts of a server; `None` if nobody is to be told.
+/// Alerts of a server; `None` without a webhook.
 pub(super) fn start(config: &Config, version: &str) -> Result<Option<Arc<Alerts>>, Failure> {
     let alerts = &config.alerts;
     if alerts.webhooks.is_empty() {
@@ -64,7 +64,8 @@ pub(super) fn start(config: &Config, version: &str) -> Result<Option<Arc<Alerts>
     Ok(Some(Arc::new(alerts)))
 }
 
-/// What a webhook is told by; the end of a sentence that begins with its key, if that cannot be.
+/// Options of a webhook; an error is the end of a sentence that begins with the key of the wrong
+/// setting.
 fn options(
     name: &str,
     webhook: &config::Webhook,
@@ -106,7 +107,7 @@ fn event(event: AlertEvent) -> Event {
     }
 }
 
-/// What the machine is called.
+/// Name of the machine.
 fn machine() -> String {
     let files = ["/proc/sys/kernel/hostname", "/etc/hostname"];
     let mut names = files.iter().filter_map(|path| {
@@ -116,7 +117,8 @@ fn machine() -> String {
     names.next().unwrap_or_else(|| "owlclaw-mcp".to_owned())
 }
 
-/// What `/health` says of alerts. That they cannot be delivered is no reason to serve no calls.
+/// Component of `/health` for alerts. Failed delivery is no reason to serve no calls. That they
+/// cannot be delivered is no reason to serve no calls.
 pub(super) fn component(alerts: Arc<Alerts>) -> Component {
     Component::new(move || {
         let failing = alerts.webhooks().into_iter().filter_map(|webhook| {
@@ -132,7 +134,7 @@ pub(super) fn component(alerts: Arc<Alerts>) -> Component {
     })
 }
 
-/// What `/health` calls alerts.
+/// Name of that component in `/health`.
 const COMPONENT: &str = "alerts";
 
 /// Adds to the server's metrics what is to be known of alerts.
@@ -235,7 +237,7 @@ fn interval(period: Duration) -> tokio::time::Interval {
     interval
 }
 
-/// What a part of `/health` that does not work means.
+/// Observation that a failed component of `/health` gives rise to.
 fn part(part: &ComponentState) -> Option<Observation> {
     if part.ok {
         return None;
@@ -262,7 +264,7 @@ fn part(part: &ComponentState) -> Option<Observation> {
     })
 }
 
-/// When workers were lost of late.
+/// Times of recent losses of workers.
 #[derive(Debug, Default)]
 struct Losses(VecDeque<Instant>);
 

@@ -17,10 +17,11 @@ use tokio::sync::watch;
 
 use crate::Failure;
 
-/// How long an application may take to load. Some import half of an ecosystem.
+/// Time that an application may take to load. Some import half of an ecosystem. Some import half of
+/// an ecosystem.
 const APP_START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What `/health` calls the application.
+/// Name of the component of `/health` for the application.
 pub(super) const APPLICATION: &str = "application";
 
 /// The application as a source of tools.
@@ -141,7 +142,7 @@ pub fn interpreter(configured: Option<&str>) -> PathBuf {
     }
 }
 
-/// What is worth knowing of an application, if anything is.
+/// Detail of the application's health, if there is anything to report.
 pub(super) fn app_detail(health: &AppHealth) -> Option<String> {
     let mut parts = Vec::new();
     match &health.state {
@@ -169,7 +170,8 @@ pub(super) fn app_detail(health: &AppHealth) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// Whom the application is told to be asking; clients are told apart before it is asked.
+/// Name of the caller that the application is given with a read of a state; the rules for the client
+/// were applied before.
 const READER: &str = "resources/read";
 
 /// An application's states.

@@ -1,4 +1,7 @@
-//! Who has used up much of a month's budget, as the counters see it.
+//! Principals that have used up much of a month's budget, as the counters see it.
+//!
+//! A call costs a comparison here; only for a principal beyond half of a budget is its name looked
+//! up, and not even that while another call does so. Exact figures come from the counters.
 //!
 //! What a call meets here is a comparison; only where somebody is beyond half of a budget names are
 //! looked up, and not even that if somebody else is just doing so. Whoever wants to know more asks
@@ -17,7 +20,7 @@ const MAX_NEAR: usize = 1_024;
 #[derive(Debug, Default)]
 pub(super) struct Budgets {
     is_watched: AtomicBool,
-    /// Somebody is near, or was a moment ago.
+    /// True while a principal is beyond half of its budget, or was a moment ago.
     is_any_near: AtomicBool,
     near: Mutex<BTreeMap<Box<str>, Near>>,
 }
@@ -30,7 +33,7 @@ struct Near {
     is_refused: bool,
 }
 
-/// How much of a budget is spent.
+/// Spent part of a budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Spent {
     pub(super) principal: Box<str>,
@@ -94,14 +97,14 @@ impl Budgets {
         }
     }
 
-    /// Whether there is anybody to ask the counters about.
+    /// Returns true if there is no principal to ask the counters about.
     pub(super) fn is_empty(&self) -> bool {
         let near = self.near.lock().unwrap_or_else(PoisonError::into_inner);
         near.is_empty()
     }
 
-    /// How much those have spent who have been noted, by what the counters say of everybody. Who is
-    /// below half again is forgotten.
+    /// Spent parts of the budgets of the noted principals, from `usage`, which the counters report
+    /// for all principals. A principal that is below half again is forgotten.
     pub(super) fn spent(&self, usage: &[Usage]) -> Vec<Spent> {
         let mut near = self.near.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = Vec::new();

@@ -43,18 +43,18 @@ pub struct Server {
     pub(super) sources: Sources,
     pub(super) skills: watch::Receiver<Arc<SkillCatalog>>,
     pub(super) level: LevelHandle,
-    /// What the rules in force say.
+    /// Governance section of the configuration in force.
     pub(super) governance: Arc<Mutex<config::Governance>>,
     pub(super) lifecycle: Lifecycle,
-    /// Where what has failed is told, if somebody wants to know.
+    /// Sender of alerts, if one is configured.
     pub(super) alerts: Option<Arc<Alerts>>,
-    /// What legacy clients have agreed on, for the next process.
+    /// Sessions of legacy clients, stored for the next process.
     pub(super) sessions: Option<Arc<KeptSessions>>,
     pub(super) live_sessions: Arc<LiveSessions>,
-    /// What knows who is calling, where that has to be proved.
+    /// Authentication, where clients must authenticate.
     pub(super) identification: Option<Arc<Identification>>,
     _keeping: Option<Keeping>,
-    /// What sends traces, if anybody wants them.
+    /// Exporter of traces, if one is configured.
     telemetry: Option<Arc<telemetry::Telemetry>>,
     pub(super) certificates: Option<Arc<Certificates>>,
     /// Problems of the offer, and of the rules for it.
@@ -209,12 +209,12 @@ impl Server {
         })
     }
 
-    /// When the certificate expires that the server shows, if it has one.
+    /// Time at which the server's certificate expires, if it has one.
     pub(super) fn certificate_expires(&self) -> Option<SystemTime> {
         self.certificates.as_ref().map(|it| it.expires_at())
     }
 
-    /// What answers whoever asks for numbers; once.
+    /// Metrics endpoint of this server; taken once.
     pub(super) fn numbers(&self) -> Numbers {
         let app = self.sources.app();
         let governance = Arc::clone(&self.governance);
@@ -339,7 +339,7 @@ fn options(config: &Config) -> Options {
     }
 }
 
-/// Which requests are logged.
+/// Requests to log.
 pub(super) fn request_log(logging: &config::Logging) -> RequestLog {
     match logging.requests {
         config::LogRequests::All => RequestLog::All,
@@ -348,7 +348,7 @@ pub(super) fn request_log(logging: &config::Logging) -> RequestLog {
     }
 }
 
-/// How much clients can have of the engine, however they reach it.
+/// Limits of the engine for clients, on every transport.
 fn engine_limits(limits: &config::Limits) -> EngineLimits {
     EngineLimits {
         max_in_flight: limits.max_requests,

@@ -7,11 +7,11 @@ use std::path::Path;
 use config::Config;
 use serde::Serialize;
 
-/// How it is with something that was looked at.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// Nothing to do.
+    /// No fault found.
     Ok,
     /// A server would run.
     Warning,
@@ -22,13 +22,13 @@ pub enum State {
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// Area that was checked.
     pub area: &'static str,
-    /// How it is.
+    /// Result of the check.
     pub state: State,
     /// One sentence.
     pub message: String,
-    /// What to do.
+    /// Advice on what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
@@ -94,7 +94,8 @@ fn replaceable(area: &'static str, directory: &Path) -> Option<Finding> {
     })
 }
 
-/// What the ledger holds is for its owner alone.
+/// Finding about a file whose content is for its owner alone, such as the ledger, and that others
+/// can read.
 pub fn private(area: &'static str, path: &Path) -> Option<Finding> {
     use std::os::unix::fs::PermissionsExt;
     let mode = match fs::metadata(path) {

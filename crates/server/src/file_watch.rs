@@ -14,18 +14,18 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Nothing may change for so long before the file is looked at, so that it is seen whole.
+/// Time without a change before the file is read, so that it is complete.
 const QUIET: Duration = Duration::from_millis(100);
 /// A burst of changes is looked at after so long all the same.
 const MAX_BURST: Duration = Duration::from_secs(2);
-/// How often a look is taken unasked: networks and links lose announcements.
+/// Interval between checks without an announcement: networks and links lose announcements.
 const POLL: Duration = Duration::from_secs(5);
-/// How often a file is read that changes all the time.
+/// Number of times a file that keeps changing is read.
 const MAX_ATTEMPTS: u32 = 3;
 /// Of what is beyond this only the metadata are looked at. Nobody reads a file that is longer: keys
 /// have 8 MiB, and everything else has less.
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
-/// How much of it is in memory at once.
+/// Bytes of it that are in memory at once.
 const PART_BYTES: usize = 64 * 1024;
 
 /// A file that is watched, by its directory, so that it may be replaced, be a link, or not exist.
@@ -37,7 +37,7 @@ pub(super) struct FileWatch {
     task: JoinHandle<()>,
 }
 
-/// What the file said when it was read last, whoever read it.
+/// Content of the file, as a fingerprint, when it was last read by any reader.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     path: PathBuf,
@@ -90,7 +90,8 @@ impl FileWatch {
         }
     }
 
-    /// For who reads the file: what is read is no change afterwards.
+    /// Fingerprint for readers of the file: a reader notes it, so that content it has read is no
+    /// later change.
     pub(super) fn seen(&self) -> &Seen {
         &self.seen
     }
@@ -182,7 +183,7 @@ fn is_change(event: &Event) -> bool {
     }
 }
 
-/// Something that differs when the content does; `None` without a file.
+/// Fingerprint that differs when the content does; `None` without a file.
 fn print(path: &Path) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     match fs::metadata(path) {

@@ -1,4 +1,4 @@
-//! What happens while the server runs: skills, handlers and rules change.
+//! Changes while the server runs: skills, handlers and rules.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};

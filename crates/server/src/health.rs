@@ -18,7 +18,14 @@ const SPARED: [&str; 6] = [
     tls::COMPONENT,
 ];
 
-/// What is told of how the server is doing; all of it only to who may know.
+/// Answer about the server's health, in full only for an authorized reader.
+///
+/// 503 while a component does not work, so that a load balancer looks elsewhere; 200 again when it
+/// does. A wrong configuration is reported and is no reason to look elsewhere: calls are judged by
+/// the rules before it, and an operator's mistake is on all servers. The same holds for
+/// certificates and for files of keys; and an issuer that is down is down for all servers, whose
+/// other clients would be turned away with its own. New clients that are refused because too many
+/// are counted must not keep those who are counted from being served.
 ///
 /// 503 while a part does not work, so that a balancer looks elsewhere; 200 again when it does. A
 /// configuration that is wrong is told and no reason to look elsewhere: calls are judged by the
@@ -49,12 +56,12 @@ pub(super) fn told(health: &Health, is_draining: bool, in_full: bool) -> PlainRe
     answer(status, body.to_string())
 }
 
-/// That the process lives, whatever works.
+/// Answer that the process lives, whatever works.
 pub(super) fn alive() -> PlainResponse {
     answer(StatusCode::OK, json!({ "status": "ok" }).to_string())
 }
 
-/// Whether new requests had better come here.
+/// Returns true if a load balancer should send new requests here.
 pub(super) fn is_fit(health: &Health) -> bool {
     let mut parts = health.components.iter();
     parts.all(|part| part.ok || SPARED.contains(&part.name))

@@ -98,7 +98,7 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where to listen.
+/// Addresses to listen on.
 fn listen(config: &Http) -> Listen {
     Listen {
         tcp: config
@@ -179,7 +179,7 @@ fn limits(config: &Http) -> HttpLimits {
     }
 }
 
-/// Where what is spoken.
+/// Paths of the endpoints.
 fn paths(config: &Http) -> HttpOptions {
     let mut options = HttpOptions::default();
     if !config.old_sse {
@@ -218,16 +218,16 @@ impl HeaderParams for MirroredParams {
     }
 }
 
-/// What operators and their tools ask, beside the endpoint.
+/// Routes for operators and their tools, beside the endpoint.
 struct Routes {
     gateway: Arc<ServedMcpServer>,
     lifecycle: Lifecycle,
-    /// Where tokens are to be had is told to everybody.
+    /// Source of the public answer that says where tokens are issued.
     identification: Option<Arc<Identification>>,
     numbers: Numbers,
     /// The roles that may read metrics and the details of health.
     watchers: HashSet<String>,
-    /// What only operators may ask, where that is on.
+    /// Operator routes, where they are on.
     administration: Option<Administration>,
 }
 
@@ -289,8 +289,8 @@ impl Routes {
         Some(response)
     }
 
-    /// Whether metrics and the details of health are for who asks: for everybody where nobody has to
-    /// prove who they are, since they can call tools as well.
+    /// Returns whether the sender of a request may read metrics and the details of health. Where
+    /// clients do not authenticate, every one may, since it can call tools as well.
     async fn may_watch(&self, request: SideRequest<'_>) -> Authorized {
         let administration = self.administration.as_ref();
         if self.identification.is_none() || administration.is_some_and(|it| it.has_token(request)) {
@@ -309,7 +309,7 @@ impl Routes {
         Err(Box::new(refusal(StatusCode::FORBIDDEN, why)))
     }
 
-    /// How the server is doing, in words or in numbers.
+    /// Answer to a request for health or metrics.
     async fn watched(&self, request: SideRequest<'_>) -> PlainResponse {
         let parts = request.parts();
         if !matches!(parts.method, Method::GET | Method::HEAD) {
@@ -334,10 +334,10 @@ impl Routes {
     }
 }
 
-/// Whether who asks may know.
+/// Permission to read, or the response that refuses.
 type Authorized = Result<(), Box<PlainResponse>>;
 
-/// Whether a request comes with anything that could prove who sent it.
+/// Returns true if a request carries anything that could authenticate its sender.
 fn shows_something(request: SideRequest<'_>) -> bool {
     let headers = &request.parts().headers;
     headers.contains_key(header::AUTHORIZATION)

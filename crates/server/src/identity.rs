@@ -1,5 +1,5 @@
-//! Who is calling, as configured: keys, tokens and certificates of requests, and the key of who
-//! starts the server on stdio.
+//! Authentication as configured: keys, tokens and certificates of requests, and the key of the
+//! client that starts the server on stdio.
 
 mod answer;
 mod credentials;
@@ -31,16 +31,16 @@ use fetch::Fetch;
 
 /// The variable with the key of who starts the server on stdio.
 pub const STDIO_KEY: &str = "OWLCLAW_API_KEY";
-/// How often it is looked whether that key is still good: when it expires nothing happens.
+/// Interval at which the key on stdio is checked again: its expiry is no event.
 const STDIO_LOOK: Duration = Duration::from_secs(1);
-/// Where RFC 9728 has the metadata; what follows is the path of a resource.
+/// Path at which RFC 9728 has the metadata; the path of a resource follows it.
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 /// The part of `/health` that says whether everybody who is known can be recognised.
 pub(super) const COMPONENT: &str = "identity";
 /// The path of the endpoint, whatever a proxy calls it.
 const ENDPOINT: &str = "/mcp";
 
-/// What knows who is calling, where that has to be proved.
+/// Authentication of requests.
 pub(super) struct Identification {
     keys: Option<Arc<ApiKeys>>,
     issuers: Option<Arc<Issuers>>,
@@ -52,13 +52,13 @@ pub(super) struct Identification {
     attempts: FailedAttempts,
     counts: Counts,
     lines: Lines,
-    /// Why the file of keys could not be read again, if it could not.
+    /// Reason why the last reload of the file of keys failed, if it did.
     keys_failure: Mutex<Option<String>>,
 }
 
 struct Metadata {
     document: ResourceMetadata,
-    /// Where it is, besides at the well-known places.
+    /// Path of the metadata, besides the well-known ones.
     path: String,
 }
 
@@ -75,7 +75,7 @@ impl Drop for Keeping {
 }
 
 impl Identification {
-    /// `None` if nobody has to prove anything.
+    /// Opens the configured means of authentication; `None` without any.
     pub(super) fn open(config: &Config) -> Result<Option<Arc<Self>>, Failure> {
         let identity = &config.identity;
         if !identity.is_configured() {
@@ -156,12 +156,12 @@ impl Identification {
         Ok(Keeping(tasks))
     }
 
-    /// Who was let in and who was not, in numbers.
+    /// Counts of accepted and refused credentials.
     pub(super) fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Its part of `/health`: whether everybody can be told who has a proof of any kind.
+    /// Component of `/health`: it works while credentials of every configured kind can be verified.
     pub(super) fn component(self: &Arc<Self>) -> Component {
         let this = Arc::clone(self);
         Component::new(move || this.state())
@@ -471,7 +471,7 @@ async fn follow_file(issuers: Arc<Issuers>, path: PathBuf) {
     }
 }
 
-/// Who has started the server on stdio, if that is proved by a key.
+/// Key of the client that started the server on stdio, if it gave one.
 pub(super) struct StdioKey {
     keys: Arc<ApiKeys>,
     key: String,
@@ -530,7 +530,7 @@ impl StdioKey {
         }))
     }
 
-    /// Whose it is.
+    /// Principal that the key belongs to.
     pub(super) fn principal(&self) -> Principal {
         self.principal.clone()
     }

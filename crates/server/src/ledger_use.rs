@@ -26,7 +26,7 @@ pub(crate) struct LedgerUse {
 #[derive(Default)]
 struct Raised {
     counters: usize,
-    /// What no entry says yet.
+    /// Counters that no entry reports yet.
     unsaid: Vec<Value>,
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn kind_of(used: &Usage) -> Kind {
     }
 }
 
-/// What the ledger remembers that counts by `policy`: towards budgets from `month` on.
+/// Use on record in the ledger that counts by `policy`: towards budgets from `month` on.
 pub(crate) fn used(
     reader: &mut dyn ReadLedger,
     policy: &Policy,
@@ -131,7 +131,7 @@ pub(crate) fn used(
     Ok(usage)
 }
 
-/// What the ledger remembers, to be compared with counters.
+/// Use on record in the ledger, to be compared with counters.
 pub(crate) fn recorded_use(
     reader: &mut dyn ReadLedger,
     policy: &Policy,

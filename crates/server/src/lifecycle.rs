@@ -16,20 +16,20 @@ use super::supervisor::Supervisor;
 use crate::Failure;
 use config::Shutdown;
 
-/// It stopped as it was told to, and something may be missing: the ledger could not be closed, or
-/// the deadline passed.
+/// Exit code of a server that stopped as it was told to, with something possibly missing: the
+/// ledger could not be closed, or the deadline passed.
 pub(crate) const UNCLEAN: u8 = 3;
 /// A signal ended it at once; its number is added, as shells do.
 const SIGNALLED: i32 = 128;
 
-/// What ending the application, and closing the ledger and the counters, may take after the drain.
-/// With the default drain it makes less than the five seconds of R2.7.
+/// Time that ending the application, and closing the ledger and the counters, may take after the
+/// drain. With the default drain the whole stays below the five seconds of R2.7.
 const CLOSING: Duration = Duration::from_millis(1_750);
 
-/// What the thread of the log gets to write the last line.
+/// Time that the thread of the log gets to write the last line.
 const LAST_LINE: Duration = Duration::from_millis(50);
 
-/// How far the server has come in its life. Clones are the same.
+/// Phase of the server's life. Clones share it. Clones are the same.
 #[derive(Debug, Clone)]
 pub(super) struct Lifecycle(Arc<Inner>);
 
@@ -41,7 +41,7 @@ struct Inner {
     is_serving: AtomicBool,
     /// A signal has come.
     asked: watch::Sender<bool>,
-    /// When it must be over, once it has begun to stop.
+    /// Deadline of the shutdown, once it has begun.
     deadline: watch::Sender<Option<Instant>>,
 }
 
@@ -90,12 +90,13 @@ impl Lifecycle {
         self.0.is_serving.store(true, Ordering::Release);
     }
 
-    /// Tells who started the process that it can be used.
+    /// Tells the process that started this one that the server is ready.
     pub(super) fn ready(&self) {
         self.0.supervisor.tell("READY=1\nSTATUS=serving");
     }
 
-    /// Tells who started the process that it is alive, for as long as it is, if that is wanted.
+    /// Tells the process that started this one, if it wants to know, that the server is alive, for
+    /// as long as it is.
     pub(super) async fn keep_alive(self) {
         let Some(interval) = self.0.supervisor.watchdog() else {
             return;
@@ -161,12 +162,12 @@ impl Lifecycle {
         }
     }
 
-    /// Whether it has begun to stop: it is not ready then, whatever else works.
+    /// Returns true once shutdown has begun: the server is not ready then, whatever else works.
     pub(super) fn has_begun(&self) -> bool {
         self.0.deadline.borrow().is_some()
     }
 
-    /// How long what was asked before may go on.
+    /// Time that running calls get during shutdown.
     pub(super) fn drain(&self) -> Duration {
         Duration::from_secs(self.0.options.drain_seconds)
     }

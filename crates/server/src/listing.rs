@@ -8,7 +8,7 @@ use serde::Serialize;
 /// A tool on offer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ToolRow {
-    /// What it is called by.
+    /// Name of the tool.
     pub name: String,
     /// Name of the handler or skill, if it is not the tool's name.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -16,17 +16,17 @@ pub struct ToolRow {
     /// Reason why all calls of the tool are refused, if they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
-    /// What carries it out: `native`, `python`, `command`, `http`, …
+    /// Kind of its source: `native`, `python`, `command`, `http`, …
     pub kind: String,
     /// All of its description.
     pub description: String,
     /// `low`, `medium`, `high` or `critical`.
     pub risk: Option<String>,
-    /// Whether a person has to agree to each call, whatever its arguments are.
+    /// True if a person has to agree to each call, whatever its arguments are.
     pub requires_confirmation: bool,
-    /// Who that is, by the rules in force: `user` or `operator`.
+    /// Person who confirms, by the rules in force: `user` or `operator`.
     pub confirmation: Option<String>,
-    /// What a call is expected to cost, in the configured currency.
+    /// Expected cost of a call, in the configured currency.
     pub estimated_cost: Option<Micros>,
     /// Calls in any 60 seconds.
     pub max_calls_per_minute: Option<u32>,
@@ -49,23 +49,24 @@ pub fn estimated_tokens(text: &str) -> usize {
 /// A resource on offer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ResourceRow {
-    /// Its address, `skill://…`.
+    /// Address of the resource, `skill://…`.
     pub uri: String,
-    /// Its name.
+    /// Name of the resource.
     pub name: String,
     /// All of its description.
     pub description: String,
-    /// Its media type.
+    /// Media type.
     pub mime_type: String,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub size: u64,
-    /// When it changed, in RFC 3339.
+    /// Time of its last change, in RFC 3339.
     pub last_modified: String,
-    /// What it is filed under.
+    /// Tags.
     pub tags: Vec<String>,
 }
 
-/// Which resources to list. What is absent does not restrict.
+/// Filter for resources to list. An absent member does not restrict. What is absent does not
+/// restrict.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourceFilter {
     /// The category, as in the address.

@@ -29,14 +29,14 @@ use tracing_subscriber::registry::LookupSpan;
 
 use config::{LogFormat, LogLevel, LogOutput, Logging};
 
-/// What may wait to be written, in bytes, the lines' own overhead included.
+/// Most bytes that may wait to be written, the lines' own overhead included.
 const MAX_QUEUED_BYTES: usize = 4 * 1024 * 1024;
-/// What a line costs besides its text.
+/// Memory that a line takes besides its text.
 const LINE_OVERHEAD_BYTES: usize = 64;
-/// How long the end of the program waits for the reader.
+/// Time that the end of the program waits for the reader.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What takes secrets out of lines, as the server has it; there is one log in a process.
+/// Redactor of the server, which takes secrets out of lines; there is one log in a process.
 static REDACTOR: OnceLock<Arc<Redactor>> = OnceLock::new();
 
 /// Takes the same secrets out of the log as out of the record from now on, with the same digests.
@@ -49,16 +49,16 @@ pub(crate) fn redact_with(redactor: Arc<Redactor>) {
 /// Of the log of this process, once there is one.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
-/// How the log of this process is doing.
+/// Figures of the log of this process.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Figures {
     /// Lines that were dropped since the start.
     pub(crate) dropped: u64,
-    /// What waits to be written.
+    /// Bytes that wait to be written.
     pub(crate) queued_bytes: u64,
 }
 
-/// How the log of this process is doing; nothing of one that was never started.
+/// Figures of the log of this process; all zero if none was started.
 pub(crate) fn figures() -> Figures {
     let Some(queue) = QUEUE.get() else {
         return Figures::default();
@@ -118,7 +118,7 @@ impl Log {
         (log, level)
     }
 
-    /// Where events go, and what changes which do.
+    /// Destination of events, and the handle that changes the level of those written.
     fn dispatch(&self, level: LogLevel) -> (Dispatch, LevelHandle) {
         let lines = Subscriber::builder()
             .with_env_filter(filter(level))
@@ -251,9 +251,9 @@ struct Queue(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     waiting: Mutex<Waiting>,
-    /// Something to write.
+    /// Signalled when there is something to write.
     filled: Condvar,
-    /// Nothing left to write.
+    /// Signalled when everything is written.
     emptied: Condvar,
 }
 
@@ -265,7 +265,7 @@ struct Waiting {
     dropped: u64,
     /// The same, since the start.
     dropped_ever: u64,
-    /// Nobody writes.
+    /// True when the writing thread has ended.
     is_closed: bool,
 }
 
@@ -331,7 +331,7 @@ impl Queue {
         }
     }
 
-    /// Whether everything is written after `patience`.
+    /// Waits at most `patience`; returns true if everything is written then.
     fn wait_until_written(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut waiting = self.lock();

@@ -20,24 +20,25 @@ use super::store::ServedMcpServer;
 use crate::logging;
 use config::Governance;
 
-/// The most clients whose use is told one by one.
+/// Most clients whose use is shown one by one.
 const MAX_CLIENTS: usize = 200;
 
 /// Of so many of them at once: calls ask the same counters, and are not to wait behind all.
 const ASKED_AT_ONCE: usize = 32;
 
-/// How long the counters may take to say what was used, all in all; until then, what they said last is told.
+/// Time that the counters may take to report use, all in all; until they answer, their last report
+/// is shown.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Answers whoever asks for the numbers.
+/// Endpoint for metrics.
 pub(super) struct Numbers {
     gateway: Arc<ServedMcpServer>,
     used: Arc<Mutex<Used>>,
-    /// What the rules in force say of the clients that they name.
+    /// Governance in force, with the rules for the clients it names.
     governance: Arc<Mutex<Governance>>,
 }
 
-/// What was used when it was last asked for.
+/// Last report of the counters.
 #[derive(Default)]
 struct Used {
     clients: usize,
@@ -251,7 +252,7 @@ fn read_workers(metrics: &Metrics, app: &Arc<PythonApp>) {
     );
 }
 
-/// What the transport counts.
+/// Adds the counts of the HTTP transport.
 pub(super) fn read_http(
     metrics: &Metrics,
     figures: impl Fn() -> HttpStats + Clone + Send + Sync + 'static,
@@ -328,7 +329,7 @@ pub(super) fn read_sessions(metrics: &Metrics, desk: SessionDesk) {
     );
 }
 
-/// How many WebSockets there are.
+/// Adds the number of WebSockets.
 pub(super) fn read_websockets(metrics: &Metrics, sockets: &Arc<WebSockets>) {
     let open = Arc::clone(sockets);
     metrics.read_one(
@@ -353,7 +354,7 @@ pub(super) fn read_websockets(metrics: &Metrics, sockets: &Arc<WebSockets>) {
     );
 }
 
-/// Who was let in and who was not.
+/// Adds the counts of accepted and refused credentials.
 pub(super) fn read_identity(metrics: &Metrics, identification: &Arc<Identification>) {
     let of = Arc::clone(identification);
     metrics.read(
@@ -381,7 +382,8 @@ pub(super) fn read_identity(metrics: &Metrics, identification: &Arc<Identificati
     );
 }
 
-/// What the system says of this process; nothing where it does not say it like Linux.
+/// Adds the system's figures of this process; none where the system does not report them like
+/// Linux.
 fn read_process(metrics: &Metrics) {
     metrics.read(
         ReadingKind::Gauge,

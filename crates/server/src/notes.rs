@@ -1,4 +1,4 @@
-//! What the ledger says of the server itself.
+//! Ledger entries about the server itself.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use config::{Change, Config, Durability, Origin, Problem, Severity};
 pub(super) struct PolicyChange<'a> {
     /// The versions before and after.
     pub(super) versions: (u64, u64),
-    /// What made the server look: `file`, `signal`, `skills`.
+    /// Cause of the reload: `file`, `signal`, `skills`.
     pub(super) cause: &'a str,
     /// The configuration file.
     pub(super) file: &'a Path,
@@ -81,7 +81,7 @@ pub(super) fn policy_changed(recorder: &Recorder, change: &PolicyChange<'_>) {
     hand_over(recorder, NoteKind::POLICY_CHANGED, &file, to, &detail);
 }
 
-/// Says that what the file says cannot be put in force.
+/// Records that the content of the file cannot be put in force.
 pub(super) fn policy_rejected(
     recorder: &Recorder,
     version: u64,
@@ -110,7 +110,7 @@ pub(super) fn policy_rejected(
     hand_over(recorder, NoteKind::POLICY_REJECTED, &file, version, &detail);
 }
 
-/// Says that a key was made, changed or taken back: which, whose, and what became of it.
+/// Records that a key was made, changed or revoked: its id, its principal, and its new state.
 pub(super) fn key_changed(recorder: &Recorder, version: u64, change: &KeyChange) {
     let detail = json!({ "id": change.id, "what": change.what });
     let (kind, subject) = (NoteKind::KEY_CHANGED, change.principal.as_str());

@@ -11,11 +11,11 @@ use quota_postgres::{PostgresQuota, PostgresReservation};
 use super::budgets::Budgets;
 use super::ledger_use::LedgerUse;
 
-/// Where use is counted.
+/// Counters of use, and budgets.
 #[derive(Debug)]
 pub(super) struct Quotas {
     counters: Counters,
-    /// Who has used up much of a budget.
+    /// Principals that have used up much of a budget.
     budgets: Budgets,
 }
 
@@ -29,7 +29,7 @@ enum Counters {
     Postgres(PostgresQuota, Option<Arc<LedgerUse>>),
 }
 
-/// What is counted for one call, by whoever counts.
+/// Reservation for one call, by either kind of counters.
 #[derive(Debug)]
 pub(super) enum Reserved {
     Memory(MemoryReservation),
@@ -53,12 +53,12 @@ impl Quotas {
         }
     }
 
-    /// Who has used up much of a budget.
+    /// Principals that have used up much of a budget.
     pub(super) fn budgets(&self) -> &Budgets {
         &self.budgets
     }
 
-    /// Whether use can be counted.
+    /// Returns true while use can be counted.
     pub(super) fn is_available(&self) -> bool {
         match &self.counters {
             Counters::Memory(_) => true,

@@ -1,4 +1,4 @@
-//! What makes secrets unreadable, and its key.
+//! Redactor of the server, and its key.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -10,7 +10,8 @@ use redaction::Redactor;
 
 use config::Redaction;
 
-/// Why there is no redactor. Without one nothing could be recorded, so the server does not start.
+/// Reason why there is no redactor. Without one nothing could be recorded, so the server does not
+/// start. Without one nothing could be recorded, so the server does not start.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RedactionError {
     /// The section of the configuration cannot be used.
@@ -22,7 +23,7 @@ pub(super) enum RedactionError {
     /// The file of the key cannot be read or made.
     #[error("the key of redaction, {}, cannot be read or made", path.display())]
     KeyFile {
-        /// Where it is to be.
+        /// Path of the key.
         path: PathBuf,
         #[source]
         source: io::Error,
@@ -35,8 +36,8 @@ pub(super) enum RedactionError {
     NoKey(PathBuf),
 }
 
-/// Makes what takes secrets out, with the key that belongs to the ledger at `ledger`; makes the key
-/// too, at the first start.
+/// Makes the redactor, with the key that belongs to the ledger at `ledger`; makes the key too, at
+/// the first start.
 pub(super) fn redactor(config: &Redaction, ledger: &Path) -> Result<Arc<Redactor>, RedactionError> {
     let key = key(&key_path(ledger))?;
     Ok(Arc::new(Redactor::new(&config.spec(), key)?))

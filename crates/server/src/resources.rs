@@ -1,4 +1,5 @@
-//! Skills over plain HTTP (decision D20): what `resources/read` reads, with what HTTP has for it.
+//! Skills over plain HTTP (decision D20): the content that `resources/read` returns, with the
+//! headers that HTTP has for it.
 
 use std::ops::Range;
 
@@ -10,15 +11,15 @@ use transport_http::{PlainResponse, SideRequest, refusal, refusal_with};
 
 use super::store::ServedMcpServer;
 
-/// Where skills are read.
+/// Path below which skills are read.
 const ROOT: &str = "/resources/";
 
-/// What is left of a path that is read here: the rest of a `skill://` URI.
+/// Part of a path below [`ROOT`]: the rest of a `skill://` URI.
 pub(super) fn named_by(path: &str) -> Option<&str> {
     path.strip_prefix(ROOT)
 }
 
-/// Reads a resource, as whoever asks for it.
+/// Reads a resource as the principal of the request.
 pub(super) async fn read(
     gateway: &ServedMcpServer,
     request: SideRequest<'_>,
@@ -134,7 +135,7 @@ fn tagged(status: StatusCode, etag: Option<&str>) -> PlainResponse {
     response
 }
 
-/// Which bytes are wanted.
+/// Range of bytes that a request asks for.
 #[derive(Debug, PartialEq)]
 enum Asked {
     All,
@@ -143,8 +144,8 @@ enum Asked {
     Nothing,
 }
 
-/// What the headers want of so many bytes. What is not understood, and more than one part, is
-/// ignored, as RFC 9110, 14.2, has it.
+/// Range that the headers ask for of a text of `size` bytes. An unknown unit, and more than one
+/// part, is ignored, as RFC 9110, 14.2, has it.
 fn range(headers: &HeaderMap, size: usize, etag: Option<&str>) -> Asked {
     let mut ranges = headers.get_all(header::RANGE).iter();
     let (Some(range), None) = (ranges.next(), ranges.next()) else {

@@ -13,7 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::file_watch::FileWatch;
 use config::{Change, Config, Loaded, Origin, Problem, Rejected, Severity, Source};
 
-/// What `/health` calls the rules.
+/// Name of the component of `/health` for the rules.
 pub(super) const COMPONENT: &str = "rules";
 /// Stands in the place of a path where the configuration is given in code.
 const IN_CODE: &str = "(in code)";
@@ -22,7 +22,7 @@ const IN_CODE: &str = "(in code)";
 #[derive(Debug)]
 pub(super) struct Rules {
     source: Source,
-    /// What is in force.
+    /// Configuration in force.
     running: Loaded,
     /// `None` where the configuration is given in code.
     watch: Option<FileWatch>,
@@ -30,16 +30,16 @@ pub(super) struct Rules {
     state: Arc<Mutex<State>>,
 }
 
-/// What is worth knowing of the rules.
+/// State of the rules for `/health`.
 #[derive(Debug, Default)]
 struct State {
-    /// Why what the file says is not in force.
+    /// Reason why the content of the file is not in force.
     problem: Option<String>,
-    /// The keys of what takes effect at the next start.
+    /// Changed keys that take effect at the next start.
     at_restart: Vec<String>,
 }
 
-/// What made the server look.
+/// Event that made the server read the configuration again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
     /// The file has other content.
@@ -48,10 +48,10 @@ pub(super) enum Cause {
     Signal,
 }
 
-/// What a look at the configuration has found.
+/// Result of reading the configuration again.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// Nothing that matters.
+    /// No difference that matters.
     Same,
     /// Other settings; they are still to be put in force.
     Changed(Box<Changed>),
@@ -62,9 +62,9 @@ pub(super) enum Found {
 /// A configuration that can be put in force.
 #[derive(Debug)]
 pub(super) struct Changed {
-    /// What is to be in force.
+    /// Configuration to put in force.
     pub(super) config: Config,
-    /// What it changes.
+    /// Changes it makes.
     pub(super) live: Vec<Change>,
     loaded: Loaded,
     at_restart: Vec<String>,
@@ -89,7 +89,7 @@ impl Rules {
         }
     }
 
-    /// What is in force.
+    /// Configuration in force.
     pub(super) fn config(&self) -> &Config {
         &self.running.config
     }
@@ -105,7 +105,7 @@ impl Rules {
         path.unwrap_or_else(|| PathBuf::from(IN_CODE))
     }
 
-    /// What `/health` says of the rules.
+    /// Component of `/health` for the rules.
     pub(super) fn component(&self) -> Component {
         let state = Arc::clone(&self.state);
         Component::new(move || state.lock().unwrap_or_else(PoisonError::into_inner).told())
@@ -151,7 +151,7 @@ impl Rules {
         })
     }
 
-    /// Takes note that what the file says is in force, but for what takes a start.
+    /// Notes that the content of the file is in force, except for settings that need a restart.
     pub(super) fn accept(&mut self, changed: Changed) {
         if !changed.at_restart.is_empty() {
             tracing::warn!(
@@ -165,7 +165,7 @@ impl Rules {
         self.set(None, changed.at_restart);
     }
 
-    /// Takes note that the file says what is in force.
+    /// Notes that the content of the file equals the configuration in force.
     pub(super) fn same(&self, cause: Cause) {
         // Whoever sends a signal waits for an answer.
         if cause == Cause::Signal {
@@ -174,7 +174,7 @@ impl Rules {
         self.set(None, Vec::new());
     }
 
-    /// Takes note that what the file says cannot be put in force.
+    /// Notes that the content of the file cannot be put in force.
     pub(super) fn reject(&self, problems: &[Problem]) {
         for problem in problems.iter().filter(|it| it.severity == Severity::Error) {
             tracing::error!(
@@ -220,7 +220,7 @@ impl State {
 }
 
 impl Cause {
-    /// Its name in the ledger and the log.
+    /// Name in the ledger and the log.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Cause::File => "file",

@@ -18,7 +18,7 @@ use crate::Failure;
 use crate::with_causes;
 use config::{Config, Environment, UnmatchedFilter};
 
-/// Where a tool's `_meta` says which skill it comes from.
+/// Member of a tool's `_meta` that names the skill it comes from.
 const SKILL_META: &str = "io.owlclaw/skill";
 /// Time for connecting to one address of a service.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -276,7 +276,7 @@ impl ToolSource for Bindings {
     }
 }
 
-/// What skills bind, in the catalogue's order.
+/// Bindings of skills, in the catalogue's order.
 fn bindings(catalog: &SkillCatalog) -> impl Iterator<Item = (&Arc<Skill>, &str, &ToolDeclaration)> {
     catalog.iter().flat_map(|skill| {
         let tools = skill.frontmatter().tools.iter();

@@ -1,4 +1,4 @@
-//! Legacy sessions that outlive the server: what the transport tells, in the store.
+//! Legacy sessions that outlive the server: the transport reports them, and a store keeps them.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -24,14 +24,15 @@ pub(super) type LiveSessions = OnceLock<SessionDesk>;
 /// Time for which `/health` reports that a session was refused.
 const FULL: Duration = Duration::from_secs(5 * 60);
 
-/// How long storing may take at the end. What is missing then is when sessions were last used.
+/// Time that storing may take at the end. Writes that are missed then only tell when sessions were
+/// last used. What is missing then is when sessions were last used.
 const CLOSING: Duration = Duration::from_millis(500);
 
 /// The sessions of an earlier process, and those of this one for the next.
 #[derive(Debug)]
 pub(super) struct KeptSessions {
     store: SessionStore,
-    /// What was found, until somebody asks for it.
+    /// Sessions found in the store, until they are taken.
     found: Mutex<Vec<SessionRecord>>,
 }
 
@@ -154,8 +155,8 @@ impl PersistSessions for KeptSessions {
     }
 }
 
-/// How a session is written. Members may be added, and none changed: what an older version does not
-/// know it must be able to do without.
+/// Stored form of a session. Members may be added, and none changed: an older version ignores
+/// members it does not know.
 #[derive(Serialize, Deserialize)]
 struct State {
     version: String,

@@ -18,7 +18,7 @@ pub(super) const COMPONENT: &str = "offer";
 /// `/health` shows at most so many problems.
 const MAX_SHOWN: usize = 5;
 
-/// What is wrong with what is on offer, and with rules for it.
+/// Problems of the tools and resources on offer, and of rules for them.
 #[derive(Debug)]
 pub(super) struct Standing(Mutex<State>);
 
@@ -65,8 +65,8 @@ impl Standing {
         state.forgetful = forgetful;
     }
 
-    /// Takes note of what is on offer now, and tells what is new. What somebody has wanted so is no
-    /// problem.
+    /// Notes the problems of the present offer, and returns those that are new. A difference that
+    /// the operator has asked for is no problem.
     pub(super) fn offered(
         &self,
         config: &Config,
@@ -82,7 +82,7 @@ impl Standing {
         state.lost = lost;
     }
 
-    /// Takes note of what is new and held back, and tells what was not so before.
+    /// Notes the new and held back tools and resources, and returns those that were not so before.
     pub(super) fn news(&self, news: Vec<Problem>) {
         let mut state = self.state();
         tell(&state.news, &news);
@@ -101,7 +101,8 @@ impl Standing {
         state.rules = unmatched;
     }
 
-    /// What `/health` says. A rule that matches nothing is told and breaks nothing.
+    /// Component of `/health` for the offer. A rule that matches nothing is reported and is no
+    /// failure. A rule that matches nothing is told and breaks nothing.
     pub(super) fn component(standing: &Arc<Self>) -> Component {
         let standing = Arc::clone(standing);
         Component::new(move || {

@@ -33,7 +33,7 @@ use super::lifecycle::Lifecycle;
 use crate::Failure;
 use config::{Config, ErrorStyle, Loaded, Source, Transport};
 
-/// What the client is called unless `MCP_CLIENT_ID` says otherwise (decision D7).
+/// Name of the client unless `MCP_CLIENT_ID` names another (decision D7).
 const DEFAULT_CLIENT: &str = "stdio-client";
 /// Time for which two processes may read different versions of a configuration that was just changed.
 const SETTLING: Duration = Duration::from_secs(2);
@@ -421,7 +421,7 @@ impl AsyncRead for Input {
     }
 }
 
-/// Who calls over standard input, and on the command line.
+/// Principal on standard input, and on the command line.
 pub(super) fn principal() -> Result<Principal, Failure> {
     match std::env::var("MCP_CLIENT_ID") {
         Ok(name) => named(&name),

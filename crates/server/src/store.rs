@@ -1,5 +1,5 @@
-//! Where calls are recorded and counted: in a file of this server, or in a database that several
-//! servers share.
+//! Stores of calls and of counters: a file of this server, or a database that several servers
+//! share.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::quotas::Quotas;
 use crate::Failure;
 use config::{Config, Environment};
 
-/// What this program serves with.
+/// Type of the MCP server that this program serves.
 pub(super) type ServedMcpServer = McpServer<Quotas>;
 
 /// Time for which a killed process may still hold its ledger.
@@ -52,7 +52,8 @@ pub(super) struct LedgerInUse {
 )]
 struct NotContinued(ContinuityError);
 
-/// Opens both. `policy` says what is worth counting of what the ledger remembers.
+/// Opens both stores. `policy` decides which use on record in the ledger is counted. `policy` says
+/// what is worth counting of what the ledger remembers.
 pub(super) async fn open(config: &Config, policy: &Arc<Policy>) -> Result<Stores, Failure> {
     if let Some(url) = database(config)? {
         return open_database(config, policy, &url).await;
@@ -92,7 +93,7 @@ pub fn database(config: &Config) -> Result<Option<String>, Failure> {
     }
 }
 
-/// How the database at this address is used.
+/// Options of the database at this address.
 ///
 /// # Errors
 ///
@@ -102,10 +103,10 @@ pub fn database_options(config: &Config, url: &str) -> Result<PostgresOptions, F
     Ok(options.with_durability(durability(config)))
 }
 
-/// What `/health` calls the counters.
+/// Name of the component of `/health` for the counters.
 pub(super) const QUOTAS: &str = "quotas";
 
-/// What `/health` says of the counters.
+/// Component of `/health` for the counters.
 pub(super) fn quota_component(quotas: Arc<Quotas>) -> Component {
     Component::new(move || {
         let ok = quotas.is_available();
@@ -333,7 +334,8 @@ fn open_file(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<Re
     )?)
 }
 
-/// When the ledger is sealed, and with what. `shared` says that other servers append to it.
+/// Checkpoints of the ledger: when they are written, and with which key. `shared` tells that other
+/// servers append to it. `shared` says that other servers append to it.
 fn checkpoints(config: &Config, shared: bool) -> Result<Checkpoints, Failure> {
     Ok(Checkpoints::new(CheckpointOptions {
         file: checkpoints_file(config),

@@ -1,4 +1,6 @@
-//! What systemd is told, as `Type=notify` wants it: a datagram to the socket that it names.
+//! Notifications for systemd, as `Type=notify` wants them: datagrams to the socket that it names.
+//!
+//! The protocol is that of `sd_notify(3)`. Without such a socket nothing is sent.
 //!
 //! The protocol is that of `sd_notify(3)`. Without such a socket nothing is told to anybody.
 
@@ -8,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// Whoever started the process and wants to know how it is, if there is such a one.
+/// Process that started this one and asked for notifications, if there is one.
 #[derive(Debug, Default)]
 pub(super) struct Supervisor {
     socket: Option<UnixDatagram>,
@@ -46,7 +48,7 @@ impl Supervisor {
         }
     }
 
-    /// How often to tell that the server is alive, if that is wanted.
+    /// Interval at which to report that the server is alive, if that is wanted.
     pub(super) fn watchdog(&self) -> Option<Duration> {
         self.watchdog.filter(|_| self.socket.is_some())
     }

@@ -9,10 +9,10 @@ use telemetry::{Telemetry, TelemetryOptions};
 use crate::Failure;
 use config::Environment;
 
-/// How long what waits may take when the server ends.
+/// Time that spans not sent yet get when the server ends.
 pub(super) const LAST_SPANS: Duration = Duration::from_secs(1);
 
-/// What sends traces; `None` if nobody wants any.
+/// Starts the export of traces; `None` if no collector is configured.
 pub(super) fn start(
     config: &config::Telemetry,
     version: &str,
@@ -52,7 +52,7 @@ pub(super) fn start(
     Ok(Some(Arc::new(telemetry)))
 }
 
-/// Adds what becomes of spans to the server's metrics.
+/// Adds the counts of exported and dropped spans to the server's metrics.
 pub(super) fn count(telemetry: &Arc<Telemetry>, metrics: &Metrics) {
     let counted = Arc::clone(telemetry);
     metrics.read(
@@ -84,7 +84,7 @@ pub(super) fn count(telemetry: &Arc<Telemetry>, metrics: &Metrics) {
     );
 }
 
-/// How requests are traced, for what [`start`] has made.
+/// Tracing of requests into `telemetry`, which [`start`] has made.
 pub(super) fn tracing(telemetry: &Telemetry, config: &config::Telemetry) -> Tracing {
     Tracing {
         tracer: telemetry.tracer(),

@@ -12,16 +12,16 @@ use super::file_watch::FileWatch;
 use crate::Failure;
 use config::{Config, Transport};
 
-/// What `/health` calls the certificates.
+/// Name of the component of `/health` for the certificates.
 pub(super) const COMPONENT: &str = "certificate";
 
 const DAY: u64 = 24 * 60 * 60;
 
-/// The certificates in use, and what has become of the last try to read them again.
+/// Certificates in use, and the outcome of the last attempt to reload them.
 #[derive(Debug)]
 pub(super) struct Certificates {
     tls: Arc<Tls>,
-    /// Why what the files say is not in use.
+    /// Reason why the content of the files is not in use.
     problem: Mutex<Option<String>>,
 }
 
@@ -55,7 +55,7 @@ impl Certificates {
         &self.tls
     }
 
-    /// When the first of them expires that does.
+    /// Time at which the first of the certificates expires.
     pub(super) fn expires_at(&self) -> SystemTime {
         self.tls.expires_at()
     }
@@ -66,7 +66,7 @@ impl Certificates {
         left.ok().map(|left| left.as_secs() / DAY)
     }
 
-    /// What is wrong with them, for whoever asks after the server's health.
+    /// Component of `/health` for the certificates.
     pub(super) fn component(self: &Arc<Self>) -> Component {
         let certificates = Arc::clone(self);
         Component::new(move || certificates.state())
@@ -160,5 +160,5 @@ impl Certificates {
     }
 }
 
-/// How long after one of the files has changed the others are waited for.
+/// Time to wait, after one of the files has changed, for the others to change.
 const BETWEEN_FILES: Duration = Duration::from_millis(200);

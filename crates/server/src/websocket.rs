@@ -1,4 +1,4 @@
-//! WebSockets: what the HTTP server hands over, in the hands of what speaks MCP over them.
+//! WebSockets: connections that the HTTP server upgrades and the WebSocket transport serves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use transport_ws::{
 use super::store::ServedMcpServer;
 use config::Http;
 
-/// Where they are opened.
+/// Path at which they are opened.
 pub(super) const PATH: &str = "/mcp/ws";
 
 /// Opens WebSockets.
@@ -87,7 +87,8 @@ fn refused(error: HandshakeError) -> PlainResponse {
     response
 }
 
-/// Whoever opened a WebSocket, by what it has proved itself by.
+/// Check that the client of a WebSocket is still authenticated, by the credentials of its upgrade
+/// request.
 struct StillThere(UpgradeRequest);
 
 impl Identify for StillThere {

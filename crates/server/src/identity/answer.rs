@@ -1,4 +1,4 @@
-//! What is told to who is not let in, and to who asks how to be.
+//! Answers to clients that are not authenticated, and metadata that tells them how to be.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -11,14 +11,14 @@ use jsonrpc_core::{ErrorCode, ErrorObject};
 use serde_json::json;
 use transport_http::{PlainResponse, refusal_with};
 
-/// When to come back where keys cannot be had: about as soon as they are looked for again.
+/// `Retry-After` in seconds while keys cannot be had: about the time until they are fetched again.
 const UNAVAILABLE_SECONDS: u64 = 10;
-/// When to come back after too many failures: they are forgiven at ten a second.
+/// `Retry-After` in seconds after too many failures: they are forgiven at ten a second.
 const ATTEMPTS_SECONDS: u64 = 10;
 /// Refusals that are logged one by one in a second. Of further ones the number is.
 const MAX_LINES: u32 = 20;
 
-/// What a refused request is answered.
+/// Response to a refused request.
 pub(super) fn refused(
     challenge: &Challenge,
     rejection: &Rejection,
@@ -78,7 +78,7 @@ pub(super) fn advice(keys: bool, metadata: bool, issuers: bool, certificates: bo
     ways.join(", or ")
 }
 
-/// Where to get tokens: the same for everybody, and no secret.
+/// Metadata with the places where tokens are issued: public, and the same for every client.
 pub(super) fn metadata(metadata: &ResourceMetadata) -> PlainResponse {
     let mut response = Response::new(Bytes::from(metadata.document()));
     let headers = response.headers_mut();
@@ -89,7 +89,7 @@ pub(super) fn metadata(metadata: &ResourceMetadata) -> PlainResponse {
     response
 }
 
-/// Logs refusals, as many as somebody may read.
+/// Log of refusals, limited to a readable number of lines per second.
 #[derive(Debug, Default)]
 pub(super) struct Lines(Mutex<Option<Second>>);
 
@@ -101,7 +101,7 @@ struct Second {
 }
 
 impl Lines {
-    /// Whether another line may be written, and how many were left out before it.
+    /// Number of lines left out before this one; `None` if this one is left out too.
     pub(super) fn admit(&self, now: Instant) -> Option<u64> {
         let mut second = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let left_out = match &mut *second {

@@ -1,13 +1,14 @@
-//! What a request brings along to prove who sent it.
+//! Credentials that a request carries.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, header, request::Parts};
 use identity::{ApiKey, Rejection};
 use percent_encoding::percent_decode_str;
 
-/// Where keys may stand besides `Authorization`.
+/// Header that may carry a key, besides `Authorization`.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-/// Names under which others take credentials in the query. Whoever sends one there believes to be
-/// known by it; besides, it would be in every log on the way (RFC 6750 §2.3, and MCP forbids it).
+/// Names under which other servers take credentials in the query. A client that sends one there
+/// believes to be authenticated by it; besides, it would be in every log on the way (RFC 6750 §2.3,
+/// and MCP forbids it).
 const IN_QUERY: [&str; 3] = ["access_token", "api_key", "apikey"];
 
 /// Proofs that a request carries; at most one of a kind.
@@ -63,7 +64,7 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a Head
     }
 }
 
-/// What follows `Bearer`, in the characters that RFC 6750 §2.1 has for it.
+/// Token after `Bearer`, in the characters that RFC 6750 §2.1 allows.
 fn bearer(value: &HeaderValue) -> Result<&str, Rejection> {
     let Ok(text) = value.to_str() else {
         return Err(Rejection::Malformed {

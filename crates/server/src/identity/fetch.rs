@@ -1,4 +1,4 @@
-//! Where the public keys of issuers come from.
+//! Fetches of issuers' public keys.
 
 use std::error::Error;
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! How many tokens a text takes in a model's context, about.
+//! Estimate of the tokens that a text takes in a model's context.
 
 /// The letters that a token of an English word has at most, on the whole.
 const LETTERS: usize = 6;
