@@ -106,7 +106,7 @@ fn request(tool: &str, arguments: &Map<String, Value>, key: Option<&str>) -> Val
     })
 }
 
-/// What `--args` stands for.
+/// Arguments given by `--args`.
 fn arguments(words: Option<&str>) -> Result<Map<String, Value>, Failure> {
     let (text, place) = match words {
         None => return Ok(Map::new()),

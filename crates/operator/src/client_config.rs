@@ -1,4 +1,4 @@
-//! `client-config`: what to put into the configuration of a client.
+//! `client-config`: the entry for the configuration file of a client.
 //!
 //! Nothing that is secret is ever printed: where a key belongs, the client's own way to refer to one
 //! is printed, or a place to be filled in.
@@ -12,18 +12,17 @@ use crate::request::{ClientConfig, ClientName};
 use config::{Config, Loaded, Transport};
 use server::Failure;
 
-/// What the variable with the key is called, for clients that start the server and for those that
-/// send it.
+/// Name of the variable with the key, for clients that start the server and for those that send it.
 const KEY: &str = "OWLCLAW_API_KEY";
-/// Stands where somebody has to write the key.
+/// Placeholder that a person has to replace by the key.
 const OPEN: &str = "<the key that `owlclaw-mcp keys create` has printed>";
 
-/// What to print.
+/// Text to print.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Printed {
     /// The part of the client's file, in its format.
     pub text: String,
-    /// Where that is, and what else is to be known, a line each.
+    /// Remarks, a line each: the path of the client's file, and other advice.
     pub remarks: Vec<String>,
 }
 
@@ -36,7 +35,7 @@ pub struct Executable {
     pub words: Vec<&'static str>,
 }
 
-/// What `asked` says to put into the file of its client.
+/// Entry for the file of the client that `asked` names.
 ///
 /// # Errors
 ///
@@ -252,7 +251,7 @@ fn key_input() -> Value {
     })
 }
 
-/// Where a server with this configuration is reached from its own machine.
+/// Address at which a server with this configuration is reached from its own machine.
 fn own_url(config: &Config) -> String {
     let http = &config.http;
     let scheme = if http.tls.enabled { "https" } else { "http" };
@@ -284,7 +283,8 @@ fn place(client: ClientName) -> &'static str {
     }
 }
 
-/// A hint where rules name clients and the entry names none: such a client has the rules for everybody.
+/// Hint for an entry that names no client where rules do: the rules for all other clients apply to
+/// it.
 fn whose_rules(asked: &ClientConfig, config: &Config) -> Option<String> {
     let clients: Vec<&str> = config
         .governance

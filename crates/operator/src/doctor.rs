@@ -1,4 +1,4 @@
-//! `doctor`: looks at everything that a server needs, and says what to do about what is missing.
+//! `doctor`: checks everything that a server needs, and says how to mend what is missing.
 
 mod application;
 mod network;
@@ -22,7 +22,7 @@ impl Shown for Finding {
         self.area == "port" && self.state == State::Warning
     }
 
-    /// `ok       area           message`, and a line with what to do.
+    /// One line `ok       area           message`, and one with the advice, if there is any.
     fn text(&self) -> String {
         let (word, tone) = match self.state {
             State::Ok => ("ok", Tone::Good),
@@ -51,7 +51,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Returns true if nothing is wrong.
     pub fn is_ok(&self) -> bool {
         self.ok
     }
@@ -75,8 +75,8 @@ impl Report {
     }
 }
 
-/// Looks at everything. A configuration that is wrong in places does not keep the rest from being
-/// looked at, as it would be without what is wrong.
+/// Checks everything. A mistake in one part of the configuration does not keep the others from
+/// being checked, as if that part were correct.
 pub fn examine(source: &Source, imports: bool) -> Report {
     let mut findings = Vec::new();
     if let Some(loaded) = configuration(source, &mut findings) {

@@ -59,7 +59,7 @@ pub fn keys(command: KeysCommand) -> Result<ExitCode, Stop> {
     }
 }
 
-/// The key alone on standard output, and what there is to know of it beside.
+/// Prints the key alone on standard output, and remarks on it on standard error.
 fn say_made(made: &MadeKey, format: ReportFormat) -> Result<ExitCode, Stop> {
     let record = &made.record;
     let end = record.expires.as_deref().map(|it| format!("until {it}"));
@@ -71,7 +71,7 @@ fn say_made(made: &MadeKey, format: ReportFormat) -> Result<ExitCode, Stop> {
     print(&inspect::made_key(made, format))
 }
 
-/// Where keys are: where the command line says, else the configuration.
+/// File of keys: the one that the command line names, else that of the configuration.
 fn key_file(place: KeyPlace) -> Result<KeyFile, Stop> {
     if let Some(path) = place.file {
         return Ok(KeyFile::at(&path));

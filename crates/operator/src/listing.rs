@@ -7,7 +7,8 @@ use crate::table::table;
 /// A table shows at most this many characters of a description.
 const MAX_DESCRIPTION_CHARACTERS: usize = 80;
 
-/// One line a tool, and after an empty line what all of them take together; no newline at the end.
+/// Table with one line a tool, and after an empty line the total of all tools; no newline at the
+/// end.
 pub fn tools_table(rows: &[ToolRow]) -> String {
     let heads = [
         "NAME",

@@ -1,4 +1,4 @@
-//! What operators ask beside a running server: of the ledger, of the rules, and of approvals.
+//! Commands of operators beside a running server: on the ledger, the rules, and approvals.
 //!
 //! At three in the morning a mistake elsewhere in the configuration is no reason not to look.
 
@@ -112,7 +112,7 @@ pub fn ledger(command: LedgerCommand) -> Result<ExitCode, Stop> {
     }
 }
 
-/// Sums up what was used, or explains a decision.
+/// Sums up usage, or explains a decision.
 ///
 /// # Errors
 ///

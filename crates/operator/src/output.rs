@@ -1,4 +1,4 @@
-//! The ends of commands: what they print to which stream, and with which code they end.
+//! Ends of commands: the streams they print to, and the codes they end with.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use crate::inspect::Interrupted;
 use crate::request::Settings;
 use crate::terminal::{remark, tell};
 
-/// What a call here goes through besides.
+/// Sections of the configuration that a call from the command line depends on, besides.
 pub const CALL: &[&str] = &[
     "app",
     "commands",
@@ -25,12 +25,12 @@ pub const CALL: &[&str] = &[
     "tools",
     "workers",
 ];
-/// The command did not do what it was asked for.
+/// Exit code of a command that did not do what it was asked for.
 pub const FAILED: u8 = 1;
 /// The command line, or the configuration, makes no sense.
 pub const UNUSABLE: u8 = 2;
 
-/// Why a command ended early.
+/// Reason why a command ended early.
 #[derive(Debug)]
 pub enum Stop {
     /// The configuration cannot be used.
@@ -50,7 +50,7 @@ impl From<Interrupted> for Stop {
     }
 }
 
-/// The configuration, if what is needed of it can be used, its warnings told.
+/// Loads the configuration and prints its warnings, if the parts in `needs` can be used.
 ///
 /// # Errors
 ///
@@ -59,7 +59,7 @@ pub fn load(settings: Settings, needs: Needs) -> Result<Loaded, Stop> {
     usable(try_load(settings, needs)?)
 }
 
-/// The same for a command that needs no more than what is at these keys.
+/// Loads the configuration for a command that needs only what is at these keys.
 ///
 /// # Errors
 ///
@@ -68,7 +68,7 @@ pub fn load_for(settings: Settings, keys: &'static [&'static str]) -> Result<Loa
     load(settings, Needs::Keys(keys))
 }
 
-/// Loads the configuration that `settings` name, or says what is wrong with it.
+/// Loads the configuration that `settings` name, or returns its problems.
 ///
 /// # Errors
 ///
@@ -88,7 +88,7 @@ pub fn usable(result: Result<Loaded, Rejected>) -> Result<Loaded, Stop> {
     Ok(loaded)
 }
 
-/// Where this command's configuration comes from.
+/// Source of this command's configuration.
 ///
 /// # Errors
 ///
@@ -141,7 +141,7 @@ pub fn print_json(value: &impl serde::Serialize) -> Result<ExitCode, Stop> {
     print(&json_text(&text))
 }
 
-/// What is no error is told to those who want to know.
+/// Prints problems; warnings only if the command is not quiet.
 pub fn complain(problems: &[Problem]) {
     for problem in problems {
         let text = format!("{problem}\n");

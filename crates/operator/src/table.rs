@@ -7,7 +7,7 @@ use console::measure_text_width;
 use crate::terminal::{self, Tone};
 use config::printable;
 
-/// What comfy-table puts around a column.
+/// Padding that comfy-table puts around a column.
 const PADDING: usize = 2;
 /// The last column is not made narrower than this.
 const MIN_LAST: usize = 16;

@@ -1,4 +1,4 @@
-//! How what is said to people looks: in colour or not, how wide, and how much of it.
+//! Look of messages to people: colour, width, and amount.
 //!
 //! Colours are for terminals. `NO_COLOR` and `CLICOLOR=0` switch them off there, `CLICOLOR_FORCE=1`
 //! on elsewhere, and `--color` decides against all of them.
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
 
-/// Whether what is no error is left unsaid.
+/// True while everything but errors is left out.
 static QUIET: AtomicBool = AtomicBool::new(false);
 static COLOR_OUTPUT: AtomicBool = AtomicBool::new(false);
 static COLOR_MESSAGES: AtomicBool = AtomicBool::new(false);
 
-/// When to use colours.
+/// Use of colours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum ColorWhen {
     /// On terminals, unless the environment says otherwise
@@ -55,12 +55,12 @@ fn is_colored(
     is_terminal && is("CLICOLOR", "1") != "0" && is("TERM", "dumb") != "dumb"
 }
 
-/// Whether only errors are told.
+/// Returns true if only errors are printed.
 pub fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
-/// How many columns standard output has, if it is a terminal.
+/// Number of columns of standard output, if it is a terminal.
 pub fn width() -> Option<usize> {
     if !io::stdout().is_terminal() {
         return None;
@@ -74,16 +74,16 @@ pub fn is_read() -> bool {
     io::stdout().is_terminal()
 }
 
-/// What a text is, for its colour.
+/// Tone of a text, which decides its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     /// Heads of tables.
     Head,
-    /// It works.
+    /// A good result.
     Good,
-    /// It is odd.
+    /// An odd result.
     Odd,
-    /// It does not work.
+    /// A bad result.
     Bad,
 }
 
@@ -110,7 +110,8 @@ fn colored(text: &str, tone: Tone) -> String {
     format!("\u{1b}[{}m{text}\u{1b}[0m", tone.code())
 }
 
-/// An error, to standard error; there is nobody left to tell if that fails.
+/// Prints an error to standard error; a failure to do so is ignored, since it could not be
+/// reported.
 pub fn tell(message: &str) {
     let mut output = io::stderr().lock();
     let _ = match COLOR_MESSAGES.load(Ordering::Relaxed) {
@@ -119,14 +120,14 @@ pub fn tell(message: &str) {
     };
 }
 
-/// What helps and is no error, unless only errors are told.
+/// Prints a remark that is no error, unless only errors are printed.
 pub fn remark(message: &str) {
     if !is_quiet() {
         tell(message);
     }
 }
 
-/// The words that say what a message is, at the beginnings of its lines.
+/// Colours the words that name the kind of a message, at the beginnings of its lines.
 fn with_colored_words(message: &str) -> String {
     const WORDS: [(&str, Tone); 3] = [
         ("error:", Tone::Bad),

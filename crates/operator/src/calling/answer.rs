@@ -1,4 +1,4 @@
-//! What came of a call.
+//! Outcome of a call.
 
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ impl Answer {
         }
     }
 
-    /// Whether the call was made, and did what it was to do.
+    /// Returns true if the call was made, and its tool succeeded.
     pub fn is_success(&self) -> bool {
         let result = self.response.get("result");
         result.is_some_and(|result| result["isError"] != true && !is_question(result))
@@ -79,7 +79,7 @@ fn said(result: &Value) -> String {
     parts.collect::<Vec<_>>().join("\n")
 }
 
-/// A failure with its code and what else is to be known of it.
+/// Failure with its code and its details.
 fn failure(message: String, code: &Value, data: &Value) -> String {
     let mut lines = vec![format!("{message} ({})", json_text(&code.to_string()))];
     if let Some(reason) = data["reason"].as_str() {
@@ -117,7 +117,8 @@ fn says_the_same(part: &Value, structured: &Value) -> bool {
     text.is_some_and(|text| serde_json::from_str::<Value>(text).is_ok_and(|it| it == *structured))
 }
 
-/// A part of a result. Line ends of a text stay, whatever else a terminal obeys goes.
+/// Part of a result for display. Line ends of a text stay; all other control characters are
+/// removed. Line ends of a text stay, whatever else a terminal obeys goes.
 fn shown(part: &Value) -> String {
     let text = part["text"].as_str().or(part["resource"]["text"].as_str());
     match text {

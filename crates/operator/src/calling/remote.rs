@@ -11,11 +11,12 @@ use super::REVISION;
 use crate::request::ToolCall;
 use server::Failure;
 
-/// What is sent to prove who calls. It is no flag, since others can read those.
+/// Environment variable with the key that authenticates the caller. A flag would be visible to
+/// other users.
 const KEY_VARIABLE: &str = "OWLCLAW_API_KEY";
 /// Longer answers are refused.
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
-/// How much is shown of an answer that is none.
+/// Characters shown of a response that is not a valid answer.
 const MAX_SHOWN_CHARACTERS: usize = 300;
 
 pub(super) fn send(url: &str, call: &ToolCall, message: &Value) -> Result<Value, Failure> {

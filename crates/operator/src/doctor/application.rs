@@ -1,4 +1,4 @@
-//! What answers calls: Python, the application, programs, services, skills.
+//! Checks of the tools' sources: Python, the application, programs, services, skills.
 
 use config::{Config, Loaded, Problem, Severity};
 use server::Finding;

@@ -1,4 +1,4 @@
-//! Where clients reach the server.
+//! Checks of the address that clients connect to.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use server::Finding;
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 /// A certificate that is good for no longer wants to be renewed.
 const SOON_DAYS: u64 = 30;
-/// How long somebody may take who has the port.
+/// Time that a program that occupies the port may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) fn findings(config: &Config) -> Vec<Finding> {

@@ -1,4 +1,4 @@
-//! Where calls are recorded.
+//! Checks of the ledger's storage.
 
 use std::fs;
 use std::io::Write;
@@ -12,7 +12,7 @@ use server::Finding;
 use server::{compare_counters, continuity, database, exposed, open_reader};
 
 const MINUTE_US: u64 = 60_000_000;
-/// What a file is tried with: where this finds no room, the disk is full.
+/// Bytes of the file that tests for room: if they do not fit, the disk is full.
 const PROBE_BYTES: usize = 256 * 1024;
 
 pub(super) fn findings(config: &Config) -> Vec<Finding> {
@@ -109,7 +109,7 @@ fn continued(area: &'static str, config: &Config) -> Option<Finding> {
     Some(Finding::error(area, server::with_causes(&*failure)))
 }
 
-/// Whether a file can be made in `directory` and has room, by making one.
+/// Finding if a file cannot be made in `directory` or finds no room, tried by making one.
 fn writable(area: &'static str, directory: &Path) -> Option<Finding> {
     let name = format!(".owlclaw-doctor-{}", std::process::id());
     let path = directory.join(name);
@@ -140,13 +140,14 @@ fn writable(area: &'static str, directory: &Path) -> Option<Finding> {
     }
 }
 
-/// Whether what is above a directory that is not there lets it be made.
+/// Finding if a missing directory cannot be made below its parent.
 fn can_be_made(area: &'static str, directory: &Path) -> Option<Finding> {
     let above = directory.ancestors().find(|it| it.exists())?;
     writable(area, above)
 }
 
-/// Limits go by the clock. One that goes back is seen by what is recorded in its future.
+/// Finding if the clock has gone back, which shows in entries recorded in its future. Limits go by
+/// the clock. One that goes back is seen by what is recorded in its future.
 fn clock(reader: &mut dyn ledger::ReadLedger) -> Option<Finding> {
     const AREA: &str = "clock";
     let newest = reader.recent(1, Filter::default()).ok()?;

@@ -1,4 +1,4 @@
-//! The machine, and who may read what.
+//! Checks of the machine, and of file permissions.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use config::{Config, Loaded, Transport};
 use server::Finding;
 use server::private;
 
-/// This program is younger than that, 2026-01-01: a clock that says otherwise is wrong.
+/// Earliest plausible time, 2026-01-01: this program is younger, so an earlier clock is wrong.
 const EARLIEST: Duration = Duration::from_secs(1_767_225_600);
 /// Sockets, files of the ledger, pipes of workers.
 const OTHER_FILES: u64 = 256;

@@ -1,4 +1,4 @@
-//! Calls that wait until somebody decides.
+//! Calls that wait for a person's decision.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Where approvals are decided.
+//! Decisions on approvals.
 
 use ledger::{Approval, ApprovalId, OfflineApprovals, PostgresOfflineApprovals, Verdict};
 

@@ -9,18 +9,18 @@ use server::Failure;
 /// The most entries that a group has, so that the one that an entry is in can be found.
 const MAX_GROUP_ENTRIES: u64 = 16_384;
 
-/// Reads entries in their order; what comes while it reads comes too.
+/// Reads entries in order, including those that are added while it reads.
 pub(super) struct Entries {
     reader: Box<dyn ReadLedger + Send>,
     page: VecDeque<Entry>,
-    /// Where the next group begins, or a later one.
+    /// Lower bound of the next group's beginning.
     next_group: u64,
     /// Entries before this one are passed over.
     from: u64,
 }
 
 impl Entries {
-    /// Those from `from` on; the first is 1.
+    /// Entries from `from` on; the first is 1.
     pub(super) fn from(reader: Box<dyn ReadLedger + Send>, from: u64) -> Self {
         Self {
             reader,
@@ -49,7 +49,7 @@ impl Entries {
         }
     }
 
-    /// What else is asked of the same ledger.
+    /// Reader of the same ledger, for other queries.
     pub(super) fn reader(&mut self) -> &mut (dyn ReadLedger + Send) {
         &mut *self.reader
     }

@@ -1,4 +1,4 @@
-//! What would become of a call, and why.
+//! Explanation of how the rules would decide on a call.
 
 use std::time::Duration;
 
@@ -77,7 +77,8 @@ fn verdict(
     }
 }
 
-/// Why the call is refused. Rules come before arguments, as they do when a call is made.
+/// Reason why the call is refused. Rules come before arguments, as they do when a call is made.
+/// Rules come before arguments, as they do when a call is made.
 fn reason(explanation: &Explanation, violations: &[String]) -> Option<&'static str> {
     let by_rule = explanation.reason().map(|reason| reason.as_str());
     by_rule.or((!violations.is_empty()).then_some(ARGUMENTS))

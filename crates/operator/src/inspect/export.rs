@@ -20,7 +20,7 @@ use config::Config;
 use server::Failure;
 use server::open_reader;
 
-/// How often the bar is moved, in entries.
+/// Entries between two moves of the progress bar.
 const STEP: u64 = 1_000;
 
 /// `ledger export`: writes calls when they have ended, and at the end those that have not.
@@ -104,14 +104,15 @@ struct Open {
     ended: Option<Ended>,
 }
 
-/// What was recorded is for its owner alone, and nothing is written over.
+/// Creates the file, readable for its owner alone since it holds what was recorded; an existing
+/// file is not overwritten.
 fn create(path: &Path) -> Result<std::fs::File, Failure> {
     let mut options = OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600).open(path);
     file.map_err(|error| format!("{} cannot be made: {error}", path.display()).into())
 }
 
-/// How far something has come, for a person who looks on.
+/// Progress bar for a person who watches.
 pub(super) fn bar(total: u64, unit: &'static str) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -122,7 +123,7 @@ pub(super) fn bar(total: u64, unit: &'static str) -> ProgressBar {
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// What is written, a line or a row each.
+/// Output format: a line or a row for each item.
 enum Lines<W: Write> {
     Json(W),
     Csv(Box<CsvSheet<W>>),

@@ -1,4 +1,4 @@
-//! Which calls are asked for.
+//! Filter for calls.
 
 use ledger::{Cursor, Ended, Filter, OPEN_CALLS, Outcome, Started};
 use mcp_server::{resource_capability, tool_capability};
@@ -36,7 +36,7 @@ impl Wanted {
         }
     }
 
-    /// Whether every call is wanted.
+    /// Returns true if the filter lets every call through.
     pub(super) fn is_everything(&self) -> bool {
         let it = &self.filter;
         self.principal.is_none()
@@ -51,7 +51,7 @@ impl Wanted {
             && it.longer_than.is_none()
     }
 
-    /// For whoever has an index.
+    /// The same filter as a query, for readers with an index.
     pub(super) fn query(&self, before: Option<Cursor>) -> Filter<'_> {
         let it = &self.filter;
         Filter {

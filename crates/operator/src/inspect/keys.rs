@@ -10,7 +10,7 @@ use super::sheet::{Row, Sheet, row};
 use crate::request::{ReportFormat, RowsFormat};
 use server::Failure;
 
-/// How long something lasts.
+/// Length of time for which a key is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetime(pub Duration);
 

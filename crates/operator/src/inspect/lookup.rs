@@ -1,4 +1,4 @@
-//! Calls by what is known of them.
+//! Calls found by their id, or by a filter.
 
 use ledger::{ApprovalId, CallId, Cursor, ReadLedger, system_now_us};
 
@@ -11,7 +11,7 @@ use config::Config;
 use server::Failure;
 use server::open_reader;
 
-/// `ledger query`: what to print, and where the next page begins, if there may be one.
+/// `ledger query`: the text to print, and the beginning of the next page, if there may be one.
 pub(crate) fn query(
     config: &Config,
     filter: CallFilter,

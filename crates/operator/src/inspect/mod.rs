@@ -31,13 +31,13 @@ pub(crate) use tail::tail;
 pub(crate) use verify::{Verified, accept_rollback, verify};
 pub use when::When;
 
-/// Why a command that prints as it goes ends early.
+/// Reason why a command that prints as it goes ends early.
 #[derive(Debug, thiserror::Error)]
 pub enum Interrupted {
-    /// What it reads from.
+    /// Failure to read the source.
     #[error(transparent)]
     Failed(#[from] Failure),
-    /// What it writes to.
+    /// Failure to write the output.
     #[error(transparent)]
     Output(#[from] io::Error),
 }

@@ -1,4 +1,4 @@
-//! What is on record, as rows.
+//! Records as rows of a table.
 
 use governance::Micros;
 use ledger::{Approval, CallId, CallRecord, Clipped, Digest, Ended, Noted, Outcome, Started};
@@ -207,7 +207,7 @@ fn text(text: &str) -> Value {
     }
 }
 
-/// What was kept of a text of JSON: as JSON, if it is the whole.
+/// Recorded text of JSON: as JSON, if it is complete.
 fn content(clipped: &Clipped) -> Cell {
     match clipped.cut {
         None => Cell::of_json(&clipped.text),

@@ -40,7 +40,7 @@ macro_rules! row {
 pub(super) use row;
 
 impl Cell {
-    /// A text of JSON; what is not JSON is a text, and nothing is null.
+    /// Cell of a text of JSON; a text that is not JSON is shown as text, and `null` as nothing.
     pub(super) fn of_json(json: &str) -> Self {
         match redaction::readable(json).map(RawValue::from_string) {
             Ok(Ok(json)) => Self::Json(json),
@@ -123,7 +123,8 @@ pub(super) fn line(value: &impl Serialize) -> String {
     json_text(&serde_json::to_string(value).expect("rows are plain data"))
 }
 
-/// A row as lines of names and values; what is empty is left out. No newline at the end.
+/// A row as lines of names and values; empty values are left out. No newline at the end. No newline
+/// at the end.
 pub(super) fn card(columns: &[&str], row: &Row) -> String {
     let width = columns.iter().map(|name| name.len()).max().unwrap_or(0);
     let members = columns.iter().zip(row);
@@ -161,8 +162,8 @@ impl<W: Write> CsvSheet<W> {
     }
 }
 
-/// Texts of strangers: a spreadsheet takes what begins like this for a formula, and carries it out.
-/// An apostrophe before it says that it is a text.
+/// Text of a stranger for a spreadsheet, which takes a text that begins like this for a formula and
+/// carries it out. An apostrophe before it marks it as text.
 fn harmless(value: &Cell) -> String {
     let plain = text(value);
     match value {
@@ -175,8 +176,8 @@ fn harmless(value: &Cell) -> String {
     }
 }
 
-/// Texts of strangers: a terminal obeys control characters. JSON is shown as a whole or not at all: who
-/// decides by its beginning decides about something else.
+/// Text of a stranger for a terminal, which obeys control characters. JSON is shown as a whole or
+/// not at all: a person who decides by its beginning decides about something else.
 fn cell(value: &Cell) -> String {
     let text = match value {
         Cell::Plain(Value::Null) => return "-".to_owned(),

@@ -15,7 +15,7 @@ use server::Failure;
 use server::open_reader;
 
 const DAY_US: u64 = 86_400_000_000;
-/// What is summed up unless told otherwise.
+/// Days summed up by default.
 const DEFAULT_DAYS: u64 = 7;
 
 const COLUMNS: [&str; 18] = [

@@ -17,7 +17,7 @@ use config::{Config, printable};
 use server::Failure;
 use server::open_reader;
 
-/// How long to wait before looking again.
+/// Pause before reading again.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Calls that are remembered from their start to their end; of others the ledger is asked.
 const MAX_REMEMBERED: usize = 10_000;
@@ -51,7 +51,7 @@ pub(crate) fn tail(
     }
 }
 
-/// What an entry is told as; `None` if it is not asked for.
+/// Line that shows an entry; `None` if it is not asked for.
 fn line(
     entries: &mut Entries,
     calls: &mut HashMap<CallId, Started>,

@@ -1,4 +1,4 @@
-//! Whether a ledger is what it was.
+//! Verification of a ledger: whether its entries are unchanged and complete.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use config::Config;
 use server::Failure;
 use server::{self, Comparison, compare_counters, open_reader, sealed_every};
 
-/// What was found, to be printed.
+/// Result of the verification, to be printed.
 pub(crate) struct Verified {
     pub is_sound: bool,
     /// True if checkpoints seal the ledger to its end.
@@ -101,7 +101,7 @@ pub(crate) fn accept_rollback(config: &Config, by: &str, reason: &str) -> Result
 enum Counters {
     /// There are none.
     None,
-    /// They cannot be compared, for this reason.
+    /// The two cannot be compared, for this reason.
     Unknown(String),
     Compared(Comparison),
 }

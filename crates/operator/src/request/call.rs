@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-/// What to call, with what, as whom and where.
+/// Tool to call, with its arguments, its caller and the server.
 #[derive(Debug, Args)]
 pub struct ToolCall {
     /// The tool
@@ -11,7 +11,8 @@ pub struct ToolCall {
     /// The arguments: a JSON object, @FILE with one, or - for standard input [default: {}]
     #[arg(long, value_name = "JSON|@FILE|-")]
     pub args: Option<String>,
-    /// Who calls [default: MCP_CLIENT_ID, else stdio-client; with --url, whom the server takes us for]
+    /// Principal of the call [default: MCP_CLIENT_ID, else stdio-client; with --url, the principal
+    /// that the server finds]
     #[arg(long = "as", value_name = "CLIENT")]
     pub client: Option<String>,
     /// A running server to call, such as http://127.0.0.1:8080/mcp [default: one of our own]
@@ -26,11 +27,11 @@ pub struct ToolCall {
     /// Do the call at most once under this key, however often it is sent
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,
-    /// How long to wait for --url
+    /// Seconds to wait for --url
     #[arg(long, value_name = "SECONDS", default_value_t = 300, requires = "url",
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: super::ReportFormat,
 }

@@ -10,16 +10,16 @@ pub struct ClientConfig {
     pub client: ClientName,
     #[command(flatten)]
     pub settings: super::Settings,
-    /// What the client is to call the server
+    /// Name of the server in the client's configuration
     #[arg(long, value_name = "NAME", default_value = "owlclaw")]
     pub name: String,
-    /// Where the server is reached [default: where the configuration says, under `transport: http`]
+    /// Address of the server [default: that of the configuration, under `transport: http`]
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
     /// Send a key or a token: the place for it is left open, to be filled in where the client keeps it
     #[arg(long)]
     pub with_key: bool,
-    /// Who calls, where the client starts the server: MCP_CLIENT_ID
+    /// Principal of calls, where the client starts the server: MCP_CLIENT_ID
     #[arg(long = "as", value_name = "CLIENT")]
     pub principal: Option<String>,
 }

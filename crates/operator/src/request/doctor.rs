@@ -8,7 +8,7 @@ Exit codes:
   1  something is wrong
   2  wrong usage";
 
-/// What to look at.
+/// Checks to make.
 #[derive(Debug, Args)]
 pub struct Doctor {
     #[command(flatten)]
@@ -16,7 +16,7 @@ pub struct Doctor {
     /// Do not import the application, which runs its code
     #[arg(long)]
     pub no_import: bool,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: super::ReportFormat,
 }

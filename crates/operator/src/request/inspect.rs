@@ -37,13 +37,13 @@ pub enum LedgerCommand {
         settings: Settings,
         #[command(flatten)]
         filter: CallFilter,
-        /// How many entries to begin with
+        /// Number of entries to begin with
         #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
         lines: u64,
         /// Go on until interrupted
         #[arg(long, short = 'f')]
         follow: bool,
-        /// How to print
+        /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: LinesFormat,
     },
@@ -55,7 +55,7 @@ pub enum LedgerCommand {
         /// The name of a call (a UUID) or of an approval (apr_…), or the number of an entry
         #[arg(value_name = "ID")]
         id: String,
-        /// How to print
+        /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: super::ReportFormat,
     },
@@ -70,7 +70,7 @@ pub enum LedgerCommand {
         /// The file of checkpoints [default: ledger.checkpoint.file, else the one beside the ledger]
         #[arg(long, value_name = "PATH")]
         checkpoints: Option<PathBuf>,
-        /// How to print
+        /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: super::ReportFormat,
     },
@@ -81,14 +81,14 @@ pub enum LedgerCommand {
         settings: Settings,
         #[command(flatten)]
         filter: CallFilter,
-        /// Where to [default: standard output]
+        /// File to write [default: standard output]
         #[arg(long, short = 'o', value_name = "PATH")]
         output: Option<PathBuf>,
-        /// How to print: one JSON object a line, or CSV, which has calls only
+        /// Output format: one JSON object a line, or CSV, which has calls only
         #[arg(long, value_enum, default_value_t)]
         format: ExportFormat,
     },
-    /// Lists calls of which nobody can say how they ended, because their server ended first
+    /// Lists calls without an end, because their server ended first
     #[command(after_help = super::EXIT_CODES)]
     Unresolved {
         #[command(flatten)]
@@ -102,17 +102,17 @@ pub enum LedgerCommand {
     AcceptRollback {
         #[command(flatten)]
         settings: Settings,
-        /// Name of the person who accepts it; it goes on record
+        /// Name of the person who accepts the rollback; it goes on record
         #[arg(long, value_name = "NAME")]
         by: String,
-        /// Why; it goes on record
+        /// Reason; it goes on record
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
     /// Makes a key that signs checkpoints, in two files: the private one, and its public one (.pub)
     #[command(after_help = super::EXIT_CODES)]
     Keygen {
-        /// Where the private key goes; a file that is there is left as it is
+        /// File for the private key; an existing file is left as it is
         #[arg(long, short = 'o', value_name = "PATH")]
         output: PathBuf,
     },
@@ -136,16 +136,16 @@ pub enum GovernanceCommand {
         /// A row for each day, or one for all the time
         #[arg(long, value_enum, default_value_t)]
         by: Stretch,
-        /// How to print
+        /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: RowsFormat,
     },
-    /// Says what would become of a call, and by which rules; counts nothing
+    /// Explains how a call would be decided, and by which rules; counts nothing
     #[command(after_help = super::EXIT_CODES)]
     Explain {
         #[command(flatten)]
         settings: Settings,
-        /// Who would call
+        /// Principal of the call
         #[arg(long = "as", value_name = "CLIENT")]
         client: String,
         /// A role that its token or certificate would vouch for, besides those it is configured to
@@ -157,7 +157,7 @@ pub enum GovernanceCommand {
         /// The arguments, a JSON object
         #[arg(long, value_name = "JSON")]
         args: Option<String>,
-        /// How to print
+        /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: super::ListFormat,
     },
@@ -178,19 +178,19 @@ pub enum ApprovalsCommand {
         /// The most to list
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
-        /// How to print
+        /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: RowsFormat,
     },
-    /// Shows what an approval is for
+    /// Shows the call that an approval is for
     #[command(after_help = super::EXIT_CODES)]
     Show {
         #[command(flatten)]
         settings: Settings,
-        /// Its name, apr_…
+        /// Id of the approval, apr_…
         #[arg(value_name = "ID")]
         id: ApprovalId,
-        /// How to print
+        /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: super::ReportFormat,
     },
@@ -205,7 +205,7 @@ pub enum ApprovalsCommand {
     Revoke(Deciding),
 }
 
-/// What a decision takes.
+/// Arguments of a decision.
 #[derive(Debug, Args)]
 pub struct Deciding {
     #[command(flatten)]
@@ -213,13 +213,13 @@ pub struct Deciding {
     /// The name of the approval, apr_…
     #[arg(value_name = "ID")]
     pub id: ApprovalId,
-    /// Who decides; it goes on record
+    /// Name of the person who decides; it goes on record
     #[arg(long, value_name = "NAME")]
     pub by: String,
-    /// Why; it goes on record
+    /// Reason; it goes on record
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: super::ReportFormat,
 }
@@ -250,7 +250,7 @@ pub struct What {
     pub resource: Option<String>,
 }
 
-/// Which calls.
+/// Filter for calls.
 #[derive(Debug, Args)]
 pub struct CallFilter {
     #[command(flatten)]
@@ -281,7 +281,7 @@ pub struct CallFilter {
     pub longer_than: Option<u64>,
 }
 
-/// How calls end; the names are the ledger's.
+/// Outcomes of calls; the names are the ledger's.
 const OUTCOMES: [&str; 9] = [
     "succeeded",
     "failed",
@@ -294,7 +294,7 @@ const OUTCOMES: [&str; 9] = [
     ledger::OPEN_CALLS,
 ];
 
-/// How many calls, from where on, and how to print them.
+/// Number of calls, the place to start from, and the output format.
 #[derive(Debug, Args)]
 pub struct Page {
     /// The most to list
@@ -303,7 +303,7 @@ pub struct Page {
     /// Go on where a page ended
     #[arg(long, value_name = "CURSOR")]
     pub before: Option<Cursor>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: RowsFormat,
 }
@@ -348,7 +348,7 @@ pub enum Stretch {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum StateName {
-    /// Nobody has decided
+    /// No decision yet
     #[default]
     Pending,
     /// The call may be made
@@ -357,7 +357,7 @@ pub enum StateName {
     Denied,
     /// The call has been made
     Used,
-    /// Its time has run out
+    /// Past its time limit
     Expired,
     /// The decision was taken back
     Revoked,

@@ -15,19 +15,19 @@ pub enum KeysCommand {
     Create {
         #[command(flatten)]
         place: KeyPlace,
-        /// Whose it is: the name that quotas, rules and the ledger go by
+        /// Principal of the key: the name that quotas, rules and the ledger go by
         #[arg(long, value_name = "NAME")]
         principal: String,
         /// A role that it gives; may be there several times
         #[arg(long = "role", value_name = "ROLE")]
         roles: Vec<String>,
-        /// How long it is good, such as 90d or 12h [default: until it is revoked]
+        /// Time for which the key is valid, such as 90d or 12h [default: until it is revoked]
         #[arg(long, value_name = "DURATION")]
         expires: Option<Lifetime>,
-        /// What to remember it by
+        /// Label to remember it by
         #[arg(long, value_name = "TEXT")]
         label: Option<String>,
-        /// How to print
+        /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
@@ -36,7 +36,7 @@ pub enum KeysCommand {
     List {
         #[command(flatten)]
         place: KeyPlace,
-        /// How to print
+        /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: RowsFormat,
     },
@@ -55,21 +55,21 @@ pub enum KeysCommand {
         place: KeyPlace,
         /// The id of the key to replace
         id: String,
-        /// How long the old one is good; 0s revokes it at once
+        /// Time for which the old key stays valid; 0s revokes it at once
         #[arg(long, value_name = "DURATION", default_value = "1d")]
         overlap: Lifetime,
-        /// How to print
+        /// Output format
         #[arg(long, value_enum, default_value_t)]
         format: ReportFormat,
     },
 }
 
-/// Where keys are.
+/// File of keys.
 #[derive(Debug, Args)]
 pub struct KeyPlace {
     #[command(flatten)]
     pub settings: Settings,
-    /// The file of keys, whatever the configuration says
+    /// File of keys, instead of the one in the configuration
     #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,
 }

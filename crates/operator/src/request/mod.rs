@@ -1,4 +1,4 @@
-//! What is asked of a server or of its records: plain data, which the program's command line is made
+//! Requests to a server or about its records: plain data, which the program's command line is made
 //! of too.
 
 mod call;
@@ -30,13 +30,13 @@ Exit codes:
   1  the command failed
   2  wrong usage, or a configuration that is not valid";
 
-/// What the command line says about the configuration.
+/// Settings on the command line that change the configuration.
 #[derive(Debug, Clone, Args)]
 pub struct Settings {
     /// The configuration file [default: mcp-server.yaml, if it exists]
     #[arg(long, value_name = "PATH")]
     config: Option<PathBuf>,
-    /// How clients reach the server [default: stdio]
+    /// Transport [default: stdio]
     #[arg(long, value_enum)]
     transport: Option<TransportName>,
     /// The address to listen on [default: 127.0.0.1]
@@ -56,7 +56,7 @@ pub struct Settings {
 /// For whom and how to list.
 #[derive(Debug, Args)]
 pub struct View {
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListFormat,
     /// Only what this client may see [default: everything]
