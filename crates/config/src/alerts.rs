@@ -1,4 +1,4 @@
-//! Whom to tell what has failed.
+//! Alerts: webhooks that are sent a message when something fails.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,23 +12,23 @@ use super::layer::{Origins, child, origin_near};
 use super::problem::Problem;
 use super::secret::Secret;
 
-/// Whom to tell what has failed, and when. Without a webhook nobody is told.
+/// Webhooks that are told of failures. Without a webhook no alert is sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Alerts {
-    /// Who is told, by a name of your choice.
+    /// Receivers of alerts, by names of your choice.
     pub webhooks: BTreeMap<String, Webhook>,
-    /// What is wrong is told when it has lasted for so many seconds, and counts as over when it has
-    /// been over for as long.
+    /// Seconds for which a failure must last before its alert is sent, and for which it must be
+    /// over before the end is reported.
     #[schemars(range(max = 3_600))]
     pub min_seconds: u64,
-    /// What stays wrong is told again after so many minutes; 0: never.
+    /// Minutes after which an alert is repeated while the failure lasts; 0: never.
     #[schemars(range(max = 10_080))]
     pub repeat_minutes: u64,
-    /// What cannot be delivered is tried again for so many minutes.
+    /// Minutes for which delivery of an alert is retried.
     #[schemars(range(min = 1, max = 10_080))]
     pub give_up_minutes: u64,
-    /// What this server is called in alerts. Without it, the name of its machine.
+    /// Name of this server in alerts. Without it, the name of its machine.
     pub server: Option<String>,
 }
 
@@ -44,19 +44,20 @@ impl Default for Alerts {
     }
 }
 
-/// One that is told.
+/// Receiver of alerts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Webhook {
-    /// Where alerts are posted to. Never shown, since many of these are secrets.
+    /// Address that alerts are posted to. Never shown, since many such addresses are secrets. Never
+    /// shown, since many of these are secrets.
     pub url: Secret,
-    /// What they are signed with: the key of an HMAC-SHA256.
+    /// Key of the HMAC-SHA256 that signs each alert.
     pub secret: Secret,
-    /// Which of them; all, if it is empty.
+    /// Events to send; all, if the list is empty.
     pub events: Vec<AlertEvent>,
     /// Headers that are sent along, such as `Authorization`.
     pub headers: BTreeMap<String, Secret>,
-    /// How many seconds one attempt may take.
+    /// Seconds that one attempt may take.
     #[schemars(range(min = 1, max = 60))]
     pub timeout_seconds: u64,
     /// Authorities that its certificate may come from besides the system's, PEM.
@@ -77,7 +78,7 @@ impl Default for Webhook {
     }
 }
 
-/// What can be told.
+/// Event that an alert reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AlertEvent {
@@ -87,23 +88,23 @@ pub enum AlertEvent {
     QuotaStoreUnavailable,
     /// Processes of the application end again and again.
     WorkerCrashLoop,
-    /// Somebody has spent 80 % of a month's budget.
+    /// A client has spent 80 % of a month's budget.
     #[serde(rename = "budget_80")]
     Budget80,
-    /// Somebody has spent all of it.
+    /// A client has spent all of it.
     #[serde(rename = "budget_100")]
     Budget100,
     /// A certificate expires soon.
     CertificateExpiry,
     /// The configuration was changed and is wrong.
     PolicyRejected,
-    /// Nobody can be authenticated who should be.
+    /// Clients cannot be authenticated, because keys or certificates they need are unavailable.
     IdentityUnavailable,
-    /// Something else does not work.
+    /// Another component does not work.
     ComponentFailed,
 }
 
-/// What is wrong with webhooks that can be known without talking to them.
+/// Adds the problems of webhooks that can be found without connecting to them.
 pub(super) fn check(alerts: &Alerts, origins: &Origins, problems: &mut Vec<Problem>) {
     for (name, webhook) in &alerts.webhooks {
         let path = child("alerts.webhooks", name);
@@ -138,7 +139,7 @@ pub(super) fn check(alerts: &Alerts, origins: &Origins, problems: &mut Vec<Probl
 }
 
 impl Webhook {
-    /// Where alerts are posted to; why that is no address.
+    /// Address that alerts are posted to.
     ///
     /// # Errors
     ///

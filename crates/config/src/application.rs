@@ -1,4 +1,5 @@
-//! How the Python application is run, and what of it is offered besides its handlers.
+//! Settings of the Python application: how it runs, and which of its parts besides handlers are
+//! offered.
 
 use std::path::{Path, PathBuf};
 
@@ -12,11 +13,11 @@ use super::coerce;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Workers {
-    /// How many there are. With one, handlers share their memory, and one that blocks holds up all
-    /// others.
+    /// Number of worker processes. With one, handlers share their memory, and one that blocks holds
+    /// up all others.
     #[schemars(range(min = 1, max = 64))]
     pub count: usize,
-    /// How they are started.
+    /// Method by which they are started.
     pub start: WorkerStart,
     /// The directory that the application runs in. Without one, that of its file; of a module, that of the
     /// configuration file.
@@ -28,12 +29,12 @@ pub struct Workers {
     pub python_path: Vec<PathBuf>,
     /// Load the application anew when its code changes on disk.
     pub watch: bool,
-    /// How long a handler may go on after its call was cancelled or has timed out before its worker is
-    /// killed, and with it whatever else runs there.
+    /// Seconds that a handler may go on after its call was cancelled or has timed out; then its
+    /// worker is killed, with everything else that runs in it.
     #[schemars(range(min = 1, max = 3_600))]
     pub grace_seconds: u64,
-    /// How much memory each may address, in bytes; a handler that wants more gets a `MemoryError`.
-    /// Without it there is no bound but the machine's.
+    /// Bytes of memory that each worker may address; a handler that needs more gets a
+    /// `MemoryError`. Without it there is no bound but the machine's.
     #[schemars(range(min = 67_108_864))]
     pub max_memory_bytes: Option<u64>,
 }
@@ -80,7 +81,7 @@ impl Workers {
     }
 }
 
-/// How workers are started.
+/// Method by which workers are started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkerStart {

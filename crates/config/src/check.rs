@@ -1,4 +1,4 @@
-//! What only the whole configuration can show.
+//! Checks that need the whole configuration.
 
 use redaction::{BadSpec, Redactor};
 
@@ -7,7 +7,7 @@ use super::layer::{Origins, child};
 use super::model::{Config, Transport};
 use super::problem::{Origin, Problem, Severity};
 
-/// The variable with the token that OwlClaw's own server asks of everybody.
+/// Variable with the token that OwlClaw's own server requires of every client.
 const OWLCLAW_TOKEN: &str = "OWLCLAW_MCP_TOKEN";
 
 /// Refuses `OWLCLAW_MCP_TOKEN` where no proof is configured: its author expects the token to be

@@ -9,7 +9,7 @@ use super::host;
 use super::nearest::nearest;
 use super::shape::{Format, Leaf};
 
-/// Why a text does not fit; completes the sentence that begins with the key.
+/// Reason why a text does not fit; completes the sentence that begins with the key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Misfit {
     /// "must be …"

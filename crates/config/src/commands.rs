@@ -20,7 +20,8 @@ use super::problem::{Origin, Problem};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Command {
-    /// What the model is told of it. Without one, what the skill of the same name says.
+    /// Description of the tool for the model. Without one, the description of the skill of the same
+    /// name. Without one, what the skill of the same name says.
     #[schemars(extend("format" = "prose"))]
     pub description: Option<String>,
     /// The program and its arguments, one element each; no shell is asked. `{name}` stands for what
@@ -28,14 +29,15 @@ pub struct Command {
     /// its names is not given. See docs/commands.md.
     #[schemars(extend("x-groups" = true, "x-items" = "word"))]
     pub run: Vec<Words>,
-    /// What the program reads. Without one, nothing where `run` has placeholders, else `json`.
+    /// Input of the program. Without one, nothing where `run` has placeholders, else `json`.
+    /// Without one, nothing where `run` has placeholders, else `json`.
     pub stdin: Option<Stdin>,
     /// The JSON Schema of the arguments, or their names and types alone. Without one, what the
     /// skill of the same name declares.
     #[schemars(with = "serde_json::Map<String, Value>", extend("x-json" = true))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_schema: Option<Value>,
-    /// What the program writes.
+    /// Format of the program's output.
     pub output: Output,
     /// The JSON Schema of what it writes, where that is an object.
     #[schemars(with = "serde_json::Map<String, Value>", extend("x-json" = true))]
@@ -44,7 +46,8 @@ pub struct Command {
     /// The directory it runs in. Without one, that of the configuration file.
     #[schemars(extend("format" = "path"))]
     pub cwd: Option<PathBuf>,
-    /// Its whole environment: nothing is inherited. `${NAME}` refers to the server's own.
+    /// All environment variables of the program: none are inherited. `${NAME}` refers to the
+    /// server's own. `${NAME}` refers to the server's own.
     #[schemars(extend("additionalProperties" = {"type": "string", "format": "secret"}))]
     pub env: BTreeMap<String, String>,
     /// A call that takes longer is ended.
@@ -53,26 +56,26 @@ pub struct Command {
     /// A program that writes more is ended.
     #[schemars(range(min = 1, max = 67_108_864))]
     pub max_output_bytes: usize,
-    /// How large its address space may become.
+    /// Bytes that the program's address space may have.
     #[schemars(range(min = 1_048_576, max = 1_099_511_627_776_u64))]
     pub max_memory_bytes: Option<u64>,
-    /// How many calls run at once.
+    /// Calls that run at once.
     #[schemars(range(min = 1, max = 1_024))]
     pub max_concurrent: usize,
-    /// How many calls wait for their turn before further ones are refused.
+    /// Calls that wait for their turn; further ones are refused.
     #[schemars(range(max = 100_000))]
     pub max_waiting: usize,
     /// The exit statuses that mean that all went well.
     pub success_exit_codes: Vec<u8>,
     /// Show clients the end of what the program writes to its standard error when it fails.
     pub stderr_in_errors: bool,
-    /// It changes nothing.
+    /// The command changes nothing.
     pub read_only: Option<bool>,
-    /// What it changes may be lost.
+    /// The command's changes may destroy data.
     pub destructive: Option<bool>,
     /// Twice does no more than once.
     pub idempotent: Option<bool>,
-    /// It deals with a world that is not closed, such as the web.
+    /// The command deals with an open set of things, such as the web.
     pub open_world: Option<bool>,
 }
 
@@ -103,7 +106,7 @@ impl Default for Command {
 }
 
 impl Command {
-    /// Its command line.
+    /// Command line of the tool.
     ///
     /// # Errors
     ///
@@ -139,7 +142,7 @@ impl Command {
     }
 }
 
-/// What is wrong with commands that can be known without looking at what is there.
+/// Adds the problems of commands that can be found without looking at the machine.
 pub(super) fn check(
     commands: &BTreeMap<String, Command>,
     origins: &Origins,
@@ -229,17 +232,17 @@ pub enum Words {
     Group(Vec<String>),
 }
 
-/// What a program reads from its standard input.
+/// Input that a program reads from its standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Stdin {
     /// The arguments of the call, as one JSON object and a line end.
     Json,
-    /// Nothing.
+    /// No input.
     None,
 }
 
-/// What a program writes to its standard output.
+/// Format of the output that a program writes to its standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Output {

@@ -23,7 +23,8 @@ const MAX_NODES: usize = 100_000;
 pub(super) struct Node {
     pub(super) value: Value,
     pub(super) at: Place,
-    /// Whether a scalar is a number or a boolean. Most keys know what they want and take its text.
+    /// True if a scalar is a number or a boolean. Most keys have a type of their own and take its
+    /// text. Most keys know what they want and take its text.
     is_plain: bool,
 }
 
@@ -37,10 +38,10 @@ impl Node {
     }
 }
 
-/// What stands there.
+/// Value at a place of the document.
 #[derive(Debug)]
 pub(super) enum Value {
-    /// Nothing, `~` or `null`.
+    /// An empty value, `~` or `null`.
     Nothing,
     /// The text: decoded if it was quoted, as written if it was a number or a boolean.
     Scalar(String),
@@ -165,7 +166,7 @@ impl<'a> Document<'a> {
         Some(document)
     }
 
-    /// Whether there is nothing in it but comments.
+    /// Returns true if the document holds nothing but comments.
     pub(super) fn is_empty(&self) -> bool {
         matches!(self.root.value, Value::Nothing)
     }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::shape::{Unit, file_schema};
 
-/// What stands for something that is elsewhere.
+/// Pattern of a reference to a value that is stored elsewhere.
 const REFERENCE: &str = r"\$\{[^}]+\}";
 
 /// The JSON Schema of the file, for editors.

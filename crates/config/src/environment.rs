@@ -13,11 +13,11 @@ use super::nearest::nearest;
 use super::problem::{Origin, Problem};
 use super::shape::{Format, Keys, Leaf, Shape, settings};
 
-/// What every variable of ours begins with.
+/// Prefix of every variable of this program.
 const PREFIX: &str = "MCP_SERVER_";
 /// The sections that restrict calls, as names of variables begin.
 const RULES: [&str; 4] = ["GOVERNANCE", "IDENTITY", "LEDGER", "REDACTION"];
-/// What separates a section from its key.
+/// Separator between a section and its key.
 const SEPARATOR: &str = "__";
 
 /// The short names, kept from the first design.
@@ -37,7 +37,7 @@ const SHORT_NAMES: [(&str, &[&str]); 5] = [
 pub struct Environment(BTreeMap<String, OsString>);
 
 impl Environment {
-    /// Those of this process whose names are text.
+    /// Variables of this process whose names are text.
     pub fn of_process() -> Self {
         let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value));
         Self(std::env::vars_os().filter_map(text).collect())
@@ -178,8 +178,9 @@ fn read(shape: &Shape, text: &str, base: &Path) -> Result<Value, Misfit> {
     }
 }
 
-/// References are for the file: what sets a variable or a flag can look up others itself, and whoever
-/// believes that we do is not to get a directory called `${HOME}`.
+/// Refuses a reference in a variable or a flag. References are for the file: the program that sets
+/// a variable or a flag can look up others itself, and an operator who expects them to be followed
+/// must not get a directory called `${HOME}`.
 pub(super) fn written_out(text: &str) -> Result<(), Misfit> {
     match text.contains("${") {
         true => Err(Misfit {

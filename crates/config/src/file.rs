@@ -194,8 +194,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What stands at `node`, with the types that YAML gives it. A name that is given twice was
-    /// found before.
+    /// Converts the value at `node` to JSON, with the types that YAML gives it. Duplicate names
+    /// were found before. A name that is given twice was found before.
     fn json(&mut self, node: &Node, path: &str) -> serde_json::Value {
         self.origins
             .insert(path.to_owned(), self.document.origin(node.at));

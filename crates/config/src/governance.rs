@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::secret::Secret;
 
-/// Who may do what, how often, and at what cost.
+/// Permissions, limits and budgets of clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Governance {
@@ -15,7 +15,7 @@ pub struct Governance {
     pub rules: PolicyFile,
     /// Treatment of rules that match no tool and no resource on offer.
     pub unmatched_rules: UnmatchedRules,
-    /// Calls that wait until somebody decides.
+    /// Calls that wait for an operator's decision.
     pub approvals: Approvals,
     /// Calls with an idempotency key.
     pub idempotency: Idempotency,
@@ -52,11 +52,11 @@ pub enum UnmatchedRules {
 /// A shorter token of operators could be guessed.
 pub const MIN_TOKEN_CHARS: usize = 16;
 
-/// Calls that wait until somebody decides.
+/// Calls that wait for an operator's decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Approvals {
-    /// How long an approval can be given and used, from when it was asked for.
+    /// Seconds, from the request on, in which an approval can be given and used.
     #[schemars(range(min = 1, max = 2_592_000))]
     pub expire_seconds: u64,
     /// With this bearer token approvals are decided, and statistics are read, over HTTP. Without
@@ -77,7 +77,7 @@ impl Default for Approvals {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Idempotency {
-    /// How long a key stands for its call.
+    /// Seconds for which an idempotency key stands for its call.
     #[schemars(range(min = 1, max = 2_592_000))]
     pub keep_seconds: u64,
 }

@@ -1,4 +1,4 @@
-//! Who is calling, as configured.
+//! Settings of authentication.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,8 +16,8 @@ use super::layer::{Origins, child, origin_near};
 use super::model::{Config, Transport};
 use super::problem::Problem;
 
-/// Who is calling, and what proves it. With any of the means, nobody is served who proves nothing;
-/// several may be on at once.
+/// Authentication of clients. If any means is configured, every client must authenticate; several
+/// means may be configured at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Identity {
@@ -31,15 +31,16 @@ pub struct Identity {
     pub jwt: BTreeMap<String, Jwt>,
     /// Client certificates, which `http.tls.client_ca_file` must vouch for.
     pub certificates: Option<ClientCertificates>,
-    /// Whether a token or a certificate may be the principal of an API key. If not, what is put before
-    /// their names must keep them apart: a name that its bearer has chosen could be that of a key.
+    /// Allow a token or a certificate to name the principal of an API key. Without this, the
+    /// prefixes of their names must keep them apart: a name that its bearer has chosen could be
+    /// that of a key.
     pub shared_principals: bool,
     /// Roles that may look at statistics and decide approvals over HTTP.
     pub operator_roles: Vec<String>,
     /// Roles that may read metrics and the details of health.
     pub metrics_roles: Vec<String>,
-    /// Whether whoever starts the server on stdio must prove who it is, with a key in the variable
-    /// `OWLCLAW_API_KEY`.
+    /// Need for the client that starts the server on stdio to authenticate, with a key in the
+    /// variable `OWLCLAW_API_KEY`.
     pub stdio: StdioIdentity,
     /// Authorities that certificates of issuers and of `jwks_url` may come from besides the system's, PEM.
     #[schemars(extend("format" = "path"))]
@@ -84,27 +85,30 @@ impl Default for ApiKeys {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Jwt {
-    /// What its tokens say in `iss`, character for character; also where clients get them.
+    /// Required value of a token's `iss`, compared character for character; clients also get their
+    /// tokens there.
     pub issuer: String,
-    /// What its tokens may say in `aud`, character for character. Empty: `identity.resource`.
+    /// Accepted values of a token's `aud`, compared character for character. Empty:
+    /// `identity.resource`.
     pub audience: Vec<String>,
-    /// Where its public keys are, `https://…`. Without this and the next, where the issuer says that
-    /// they are.
+    /// Address of its public keys, `https://…`. Without this and `jwks_file`, the address that the
+    /// issuer's metadata gives.
     pub jwks_url: Option<String>,
     /// The same as a file, read again when it changes.
     #[schemars(extend("format" = "path"))]
     pub jwks_file: Option<PathBuf>,
-    /// How its tokens may be signed. Never with a shared secret, and never not at all.
+    /// Accepted signature algorithms of its tokens. Shared secrets and unsigned tokens are never
+    /// accepted.
     pub algorithms: Vec<Algorithm>,
     /// The claim with the name of the principal; a path with dots leads into objects.
     pub principal_claim: String,
-    /// What is put before that name. Two issuers need two prefixes.
+    /// Prefix of that name. Two issuers need two prefixes. Two issuers need two prefixes.
     pub principal_prefix: String,
     /// The claim with roles, such as `roles` or `realm_access.roles`.
     pub roles_claim: Option<String>,
     /// Roles that scopes give, by the name of the scope.
     pub scopes: BTreeMap<String, Vec<String>>,
-    /// Scopes without which nobody is served.
+    /// Scopes without which no client is served.
     pub required_scopes: Vec<String>,
     /// By how many seconds clocks may differ.
     #[schemars(range(max = 600))]
@@ -112,7 +116,7 @@ pub struct Jwt {
     /// After how many seconds the keys are fetched again.
     #[schemars(range(min = 10, max = 86_400))]
     pub refresh_seconds: u64,
-    /// How many seconds pass at least between two fetches, when tokens name keys that are not known.
+    /// Shortest time in seconds between two fetches, also when tokens name keys that are not known.
     #[schemars(range(min = 1, max = 3_600))]
     pub min_refetch_seconds: u64,
     /// For how many seconds keys are believed that cannot be fetched again.
@@ -151,7 +155,7 @@ impl Default for Jwt {
     }
 }
 
-/// How a token is signed, as RFC 7518 and RFC 8037 name it.
+/// Signature algorithm of a token, as RFC 7518 and RFC 8037 name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Algorithm {
     /// RSA as PKCS #1 has it, SHA-256.
@@ -190,20 +194,21 @@ impl Algorithm {
     }
 }
 
-/// What is made of client certificates.
+/// Mapping of client certificates to principals.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientCertificates {
-    /// Which name is the principal's. A certificate must have exactly one of the kind.
+    /// Kind of name that becomes the principal's. A certificate must have exactly one of the kind.
+    /// A certificate must have exactly one of the kind.
     pub principal: NameIn,
-    /// What is put before it.
+    /// Prefix of the principal's name.
     pub principal_prefix: String,
     /// Roles, by patterns over principals in which `*` stands for any text. All that fit count.
     #[schemars(extend("x-patterns" = true))]
     pub roles: BTreeMap<String, Vec<String>>,
 }
 
-/// Where in a certificate a name is.
+/// Kind of name in a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NameIn {
@@ -218,11 +223,11 @@ pub enum NameIn {
     Cn,
 }
 
-/// Whether whoever starts the server on stdio must prove who it is.
+/// Need for the client that starts the server on stdio to authenticate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StdioIdentity {
-    /// A key that is there must be good; without one the name is what the environment says.
+    /// A key that is given must be valid; without one the name is taken from the environment.
     #[default]
     Optional,
     /// Without a good key the server does not start.
@@ -230,7 +235,7 @@ pub enum StdioIdentity {
 }
 
 impl Identity {
-    /// Whether clients over HTTP have to prove who they are.
+    /// Returns true if clients over HTTP have to authenticate.
     pub fn is_configured(&self) -> bool {
         self.api_keys.is_some() || !self.jwt.is_empty() || self.certificates.is_some()
     }
@@ -330,7 +335,7 @@ impl ClientCertificates {
     }
 }
 
-/// What is wrong with it that can be known without looking at what is there.
+/// Adds the problems of authentication that can be found without reading files or connecting.
 pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
     let identity = &config.identity;
     let mut error = |key: &str, message: String, hint: &str| {
@@ -471,7 +476,7 @@ fn check_issuer(jwt: &Jwt, path: &str, error: &mut impl FnMut(&str, String, &str
     }
 }
 
-/// What is legal and odd.
+/// Adds warnings about settings that are legal and odd.
 fn warn(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
     let http = &config.http;
     let mut warning = |key: &str, message: String, hint: &str| {
@@ -493,7 +498,7 @@ fn warn(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Whether this begins as an address does and has a host.
+/// Returns true if `text` begins as an address does and has a host.
 fn is_address(text: &str) -> bool {
     let rest = text
         .strip_prefix("https://")
@@ -504,7 +509,7 @@ fn is_address(text: &str) -> bool {
     })
 }
 
-/// Whether nobody on the way can change what comes from there.
+/// Returns true if nobody between here and `url` can change what it answers.
 fn is_safe(url: &str) -> bool {
     is_address(url) && KeySource::is_safe(url)
 }

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use super::Environment;
 use super::coerce::absolute;
 
-/// What a reference to the content of a file begins with.
+/// Prefix of a reference to the content of a file.
 pub(super) const FILE: &str = "file:";
 /// A longer file is no value.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
-/// Why a reference cannot be followed.
+/// Reason why a reference cannot be resolved.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum InterpolateError {
     /// The variable is not set.
@@ -26,7 +26,7 @@ pub(super) enum InterpolateError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Description of the failure.
         why: String,
     },
     /// `${` that is never closed, or with something else than a name in it.
@@ -35,7 +35,7 @@ pub(super) enum InterpolateError {
 }
 
 impl InterpolateError {
-    /// What to do, where the sentence does not say it.
+    /// Advice, where the message does not give it.
     pub(super) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Missing(_) | Self::NotText(_) => None,
@@ -100,7 +100,7 @@ fn variable<'e>(name: &str, environment: &'e Environment) -> Result<&'e str, Int
         .ok_or_else(|| InterpolateError::NotText(name.to_owned()))
 }
 
-/// What is in a file, without the end of its last line: secrets are mounted like that.
+/// Content of a file, without its last line break: secrets are mounted with one.
 fn content(path: &Path) -> Result<String, InterpolateError> {
     let unreadable = |why: String| InterpolateError::Unreadable {
         path: path.to_owned(),

@@ -7,10 +7,10 @@ use figment::{Metadata, Profile, Provider};
 
 use super::problem::Origin;
 
-/// Keys by their path from the root, and who set them.
+/// Origins by key; a key is the path from the root.
 pub(super) type Origins = BTreeMap<String, Origin>;
 
-/// What one source says.
+/// Values of one source.
 #[derive(Debug)]
 pub(super) struct Layer {
     name: &'static str,
@@ -69,7 +69,7 @@ impl Provider for Layer {
     }
 }
 
-/// Where `key` was set, or what stands beside it: what is missing is told where the rest is.
+/// Origin of `key`, or of a key beside it: a missing key is reported where its neighbours are.
 pub(super) fn origin_near(origins: &Origins, key: &str) -> Origin {
     let section = key.rsplit_once('.').map_or("", |(section, _)| section);
     let is_beside = |(other, _): &(&String, &Origin)| {

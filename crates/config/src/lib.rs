@@ -101,7 +101,7 @@ const MAX_FILE_BYTES: u64 = 1024 * 1024;
 pub struct Loaded {
     /// The configuration itself.
     pub config: Config,
-    /// What is odd about it; severity is always [`Severity::Warning`].
+    /// Warnings about the configuration; the severity is always [`Severity::Warning`].
     pub warnings: Vec<Problem>,
     /// The file that was read, absolute.
     pub file: Option<PathBuf>,
@@ -144,8 +144,8 @@ pub fn load(
     load_for(Needs::Everything, overrides, environment, directory)
 }
 
-/// The same for a command that needs no more than `needs`: what is wrong elsewhere is a warning, and
-/// has its default.
+/// Loads the configuration for a command that needs only the parts in `needs`: a mistake elsewhere
+/// is a warning, and the key has its default.
 ///
 /// # Errors
 ///

@@ -1,9 +1,9 @@
-//! How much of the server strangers can have.
+//! Limits of what clients can take of the server.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How much of the server its clients can have at once, and how long they may take.
+/// Limits of what clients can take of the server at once, and of the time they may take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -17,7 +17,7 @@ pub struct Limits {
     /// TLS handshakes that have not ended; one address can have half of them.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_handshakes: usize,
-    /// How long a TLS handshake may take.
+    /// Seconds that a TLS handshake may take.
     #[schemars(range(min = 1, max = 600))]
     pub handshake_seconds: u64,
     /// Requests and streams at once on one connection of HTTP/2.
@@ -36,13 +36,13 @@ pub struct Limits {
     /// answered with 503.
     #[schemars(range(min = 65_536, max = 1_099_511_627_776_u64))]
     pub max_unfinished_body_bytes: usize,
-    /// How long the head of a request may take, the idle time before it included.
+    /// Seconds that the head of a request may take, the idle time before it included.
     #[schemars(range(min = 1, max = 3_600))]
     pub header_seconds: u64,
-    /// How long the body of a request may take.
+    /// Seconds that the body of a request may take.
     #[schemars(range(min = 1, max = 3_600))]
     pub body_seconds: u64,
-    /// How long a client may take nothing of what is written to it.
+    /// Seconds for which a client may read nothing of what is written to it.
     #[schemars(range(min = 1, max = 3_600))]
     pub write_seconds: u64,
     /// After how long without an event a comment is sent on a stream, so that no proxy takes it for
@@ -59,7 +59,7 @@ pub struct Limits {
     /// Requests that wait for one of those places; further ones are refused.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_requests_waiting: usize,
-    /// How many of the places that are kept one client can have.
+    /// Reserved places that one client can have.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_kept_requests_per_client: usize,
     /// Subscriptions, each of which may be a stream.

@@ -13,10 +13,10 @@ use super::{
     load_texts,
 };
 
-/// Where a configuration comes from.
+/// Source of a configuration, from which it can be read again.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// What the command line says.
+    /// Values given on the command line.
     pub overrides: Overrides,
     /// The environment, as it was when the program began.
     pub environment: Environment,
@@ -26,10 +26,10 @@ pub struct Source {
     pub texts: Option<Vec<Text>>,
 }
 
-/// What differs between two configurations.
+/// Differences between two configurations.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Changes {
-    /// What can take effect while the server runs.
+    /// Changes that can take effect while the server runs.
     pub live: Vec<Change>,
     /// The keys of what takes effect at the next start.
     pub at_restart: Vec<String>,
@@ -38,12 +38,12 @@ pub struct Changes {
 /// One setting that differs.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Change {
-    /// Its key, without the leading `mcp_server.`.
+    /// Key, without the leading `mcp_server.`.
     pub key: String,
-    /// Its value before; absent if the key was not there.
+    /// Value before the change; absent if the key was not there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<Value>,
-    /// Its value now; absent if the key is not there any more.
+    /// Value after the change; absent if the key is not there any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<Value>,
 }
@@ -125,7 +125,7 @@ impl Source {
 }
 
 impl Config {
-    /// What differs in `new`.
+    /// Differences of `new` from this configuration.
     pub fn changes_to(&self, new: &Config) -> Changes {
         let (before, after) = (flat(self), flat(new));
         let mut changed: BTreeMap<&str, Change> = BTreeMap::new();
@@ -182,7 +182,8 @@ impl Config {
         settings
     }
 
-    /// This configuration with what can change while the server runs taken from `new`.
+    /// Copy of this configuration with the settings that can change while the server runs taken
+    /// from `new`.
     #[must_use]
     pub fn with_live_settings_of(&self, new: &Config) -> Config {
         let mut config = self.clone();
@@ -197,7 +198,7 @@ impl Config {
     }
 }
 
-/// Whether a change of what is at `key` takes effect while the server runs.
+/// Returns true if a change at `key` takes effect while the server runs.
 pub(super) fn is_live(key: &str) -> bool {
     let is_at = |section: &str| {
         let rest = key.strip_prefix(section);

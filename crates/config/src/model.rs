@@ -25,11 +25,11 @@ use super::telemetry::Telemetry;
 use super::tls::{ForwardedHeader, Tls};
 use super::websocket::WebSocket;
 
-/// Everything that can be configured.
+/// Complete configuration of a server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How clients reach the server.
+    /// Transport by which clients reach the server.
     pub transport: Transport,
     /// The Python application that provides the handlers: `module[:attribute]` or
     /// `path.py[:attribute]`. Without one, there are no handlers.
@@ -45,7 +45,7 @@ pub struct Config {
     pub states: States,
     /// The HTTP transport. Without effect under `transport: stdio`.
     pub http: Http,
-    /// Who is calling, and what proves it.
+    /// Authentication of clients.
     pub identity: Identity,
     /// Listing and calling tools.
     pub tools: Tools,
@@ -57,19 +57,19 @@ pub struct Config {
     pub tasks: Tasks,
     /// Listing and reading skills.
     pub resources: Resources,
-    /// Who may do what, how often, and at what cost.
+    /// Permissions, limits and budgets of clients.
     pub governance: Governance,
     /// The record of every call.
     pub ledger: Ledger,
-    /// What is made unreadable before anything is recorded or logged.
+    /// Values that are replaced before anything is recorded or logged.
     pub redaction: Redaction,
-    /// What the server says about itself.
+    /// The server's own log.
     pub logging: Logging,
-    /// Traces of what is done. Without a collector there are none.
+    /// Traces of requests and calls. Without a collector there are none.
     pub telemetry: Telemetry,
-    /// How the server ends.
+    /// Shutdown of the server.
     pub shutdown: Shutdown,
-    /// Whom to tell what has failed.
+    /// Webhooks that are told of failures.
     pub alerts: Alerts,
     /// Stack traces in error answers. Never where clients are strangers.
     pub development: bool,
@@ -78,7 +78,7 @@ pub struct Config {
     pub switches: Switches,
 }
 
-/// How clients reach the server.
+/// Transport by which clients reach the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
@@ -99,7 +99,7 @@ pub struct Http {
     pub host: IpAddr,
     /// The port to listen on; 0 lets the system choose a free one.
     pub port: u16,
-    /// Serve clients nobody has authenticated on an address that other machines can reach.
+    /// Serve clients without authentication on an address that other machines can reach.
     pub allow_anonymous: bool,
     /// Web origins, such as `https://app.example.com`, whose pages may call the server. Loopback
     /// origins always may.
@@ -109,7 +109,7 @@ pub struct Http {
     /// it listens on and the loopback names.
     #[schemars(extend("x-items" = "authority"))]
     pub allowed_hosts: Vec<String>,
-    /// What browsers are told about cross-origin calls.
+    /// Answers to browsers about cross-origin calls.
     pub cors: Cors,
     /// Transport encryption.
     pub tls: Tls,
@@ -118,42 +118,42 @@ pub struct Http {
     /// A Unix socket to listen on, besides or instead.
     #[schemars(extend("format" = "path"))]
     pub unix_socket: Option<PathBuf>,
-    /// Who may connect to it, as permissions in octal digits.
+    /// Permissions of the Unix socket in octal digits: the users that may connect to it.
     pub unix_socket_mode: String,
-    /// Reverse proxies whose word is believed about where a request comes from: addresses, networks
-    /// such as `10.0.0.0/8`, or `unix` for whoever is on the Unix socket.
+    /// Reverse proxies that are trusted to say where a request comes from: addresses, networks such
+    /// as `10.0.0.0/8`, or `unix` for any peer on the Unix socket.
     #[schemars(extend("x-items" = "word"))]
     pub trusted_proxies: Vec<String>,
     /// The header in which they say it. They must write it themselves.
     pub forwarded_header: ForwardedHeader,
-    /// How much of the server its clients can have.
+    /// Limits of what clients can take of the server.
     pub limits: Limits,
     /// The longest request body, in bytes.
     #[schemars(range(min = 1024, max = 1_073_741_824))]
     pub max_body_bytes: usize,
-    /// How many handshake sessions may exist at once.
+    /// Handshake sessions that may exist at once.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_sessions: usize,
     /// A session unused for this many seconds is forgotten.
     #[schemars(range(min = 1, max = 604_800))]
     pub session_idle_seconds: u64,
-    /// Whether sessions outlive the server, so that its clients go on when it is started again.
+    /// Keep sessions when the server stops, so that its clients continue when it is started again.
     pub keep_sessions: bool,
     /// The file they are kept in; it and its directory are made if they are missing. Without one, a
     /// file beside the ledger.
     #[schemars(extend("format" = "path"))]
     pub sessions_path: Option<PathBuf>,
-    /// How many events a session keeps for a client that lost a stream; 0: none, and no stream can
-    /// be resumed.
+    /// Events that a session keeps for a client that lost a stream; 0: none, and no stream can be
+    /// resumed.
     #[schemars(range(max = 1_000_000))]
     pub max_session_replay_events: usize,
-    /// How many bytes those may have; 0: none, as above.
+    /// Bytes that the events of a session may have; 0: none, as above.
     #[schemars(range(max = 1_073_741_824))]
     pub max_session_replay_bytes: usize,
-    /// How many bytes the events of all sessions may have together; 0: none, as above.
+    /// Bytes that the events of all sessions may have together; 0: none, as above.
     #[schemars(range(max = 1_099_511_627_776_u64))]
     pub max_replay_bytes: usize,
-    /// How soon a client that lost a stream is told to come back for the rest.
+    /// Milliseconds after which a client that lost a stream is told to return for the rest.
     #[schemars(range(min = 1, max = 600_000))]
     pub stream_retry_milliseconds: u64,
     /// After how long without an answer the response to a call in a session begins as a stream that
@@ -198,7 +198,7 @@ impl Default for Http {
     }
 }
 
-/// What browsers are told about cross-origin calls.
+/// Answers to browsers about cross-origin calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cors {
@@ -213,7 +213,7 @@ pub struct Cors {
     /// Request headers that may be sent.
     #[schemars(extend("x-items" = "token"))]
     pub allowed_headers: Vec<String>,
-    /// How long a browser may remember the answer, in seconds.
+    /// Seconds for which a browser may remember the answer to a preflight request.
     #[schemars(range(max = 86_400))]
     pub max_age: u64,
 }
@@ -252,13 +252,13 @@ pub struct Tools {
     /// A call that takes longer sends progress notifications.
     #[schemars(range(min = 1, max = 86_400))]
     pub async_threshold_seconds: u64,
-    /// How long a client may keep the list of tools.
+    /// Seconds for which a client may keep the list of tools.
     #[schemars(range(max = 86_400))]
     pub cache_ttl_seconds: u64,
     /// Tools on one page of the list.
     #[schemars(range(min = 1, max = 10_000))]
     pub page_size: usize,
-    /// How much of a linked skill goes into a tool's description.
+    /// Part of a linked skill that goes into a tool's description.
     pub include_skill: IncludeSkill,
     /// Form of the answers to arguments that do not fit, to refusals and to failures of handlers.
     pub error_style: ErrorStyle,
@@ -296,7 +296,7 @@ pub struct Tasks {
     /// A call that takes longer becomes a task by itself, if its client knows the Tasks extension.
     #[schemars(range(max = 86_400))]
     pub after_seconds: u64,
-    /// How long what has come of a task is kept at least.
+    /// Seconds for which the result of a task is kept at least.
     #[schemars(range(min = 1, max = 2_592_000))]
     pub keep_seconds: u64,
     /// The longest that a client of 2025-11-25 can have a task kept.
@@ -308,8 +308,8 @@ pub struct Tasks {
     /// Tasks of one client that run at once.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_running_per_client: usize,
-    /// How many times a task is begun at most, which is begun again when the server has stopped and
-    /// its tool says that it is idempotent. 1: none is.
+    /// Times that a task is started at most. A task whose tool declares that it is idempotent is
+    /// started again if the server stopped while it ran. 1: no task is.
     #[schemars(range(min = 1, max = 100))]
     pub max_attempts: u32,
     /// Tasks that are kept, running or not.
@@ -337,18 +337,18 @@ impl Default for Tasks {
     }
 }
 
-/// How much of a linked skill goes into a tool's description.
+/// Part of a linked skill that goes into a tool's description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum IncludeSkill {
     /// All of it, up to 8 KiB.
     #[default]
     Full,
-    /// Its beginning.
+    /// The beginning of the skill.
     Excerpt,
-    /// Its address.
+    /// The address of the skill.
     Link,
-    /// Nothing.
+    /// No part of the skill.
     None,
 }
 
@@ -363,7 +363,7 @@ pub enum BrokenSkill {
     Confirm,
 }
 
-/// How a client hears of arguments that do not fit, and of handlers that fail.
+/// Form in which a client is told of invalid arguments and of failed handlers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ErrorStyle {
@@ -387,7 +387,7 @@ pub struct Resources {
     /// The directory of the configuration file.
     #[serde(skip)]
     pub base: PathBuf,
-    /// How long a client may keep the list of resources.
+    /// Seconds for which a client may keep the list of resources.
     #[schemars(range(max = 86_400))]
     pub cache_ttl_seconds: u64,
     /// Resources on one page of the list.
@@ -418,13 +418,13 @@ impl Resources {
 }
 
 impl Config {
-    /// Where tasks are kept.
+    /// Path of the file in which tasks are kept.
     pub fn tasks_path(&self) -> PathBuf {
         let path = self.tasks.path.clone();
         path.unwrap_or_else(|| self.beside_the_ledger("-tasks.db"))
     }
 
-    /// Where legacy sessions are kept.
+    /// Path of the file in which legacy sessions are kept.
     pub fn sessions_path(&self) -> PathBuf {
         let path = self.http.sessions_path.clone();
         path.unwrap_or_else(|| self.beside_the_ledger("-sessions.db"))
@@ -443,17 +443,17 @@ impl Config {
     }
 }
 
-/// What the server says about itself.
+/// The server's own log.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Logging {
     /// The least important level that is logged.
     pub level: LogLevel,
-    /// Which requests, and which decisions about them, have a line.
+    /// Requests, and decisions about them, that are logged.
     pub requests: LogRequests,
-    /// How a line looks.
+    /// Format of a line.
     pub format: LogFormat,
-    /// Where lines go.
+    /// Destination of the lines.
     pub output: LogOutput,
 }
 
@@ -461,31 +461,31 @@ pub struct Logging {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum LogLevel {
-    /// For whoever works on the server.
+    /// For developers of the server.
     Debug,
     /// For an operator's day.
     #[default]
     Info,
-    /// Something is wrong and was dealt with.
+    /// A fault that the server has dealt with.
     Warning,
-    /// Something failed.
+    /// A failure.
     Error,
 }
 
-/// Which requests have a line in the log.
+/// Requests that are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogRequests {
     /// All of them.
     #[default]
     All,
-    /// Those that were refused or failed.
+    /// Requests that were refused or failed.
     Errors,
-    /// Those alone that failed by a fault that is not the caller's.
+    /// Only requests that failed by a fault that is not the caller's.
     None,
 }
 
-/// How a log line looks.
+/// Format of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -496,7 +496,8 @@ pub enum LogFormat {
     Text,
 }
 
-/// Where log lines go. Standard output is not a choice: it belongs to the protocol.
+/// Destination of log lines. Standard output is not a choice: it belongs to the protocol. Standard
+/// output is not a choice: it belongs to the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogOutput {

@@ -1,8 +1,8 @@
-//! What somebody probably meant.
+//! Suggestions for misspelt words.
 
 /// Below this, two words are different words.
 const MIN_SIMILARITY: f64 = 0.55;
-/// How alike a word and one that contains it are, at least.
+/// Lowest similarity assumed for a word and one that contains it.
 const PART_SIMILARITY: f64 = 0.6;
 /// A shorter word is contained in others by chance.
 const MIN_PART_BYTES: usize = 4;

@@ -1,18 +1,22 @@
-//! Which part of a configuration a command uses: what is wrong with the rest is none of its concern.
+//! Parts of a configuration that a command uses: mistakes elsewhere do not stop it.
 
 use super::problem::{Problem, Severity};
 
-/// Which part of the configuration must be right.
+/// Part of the configuration that must be correct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// All of it, as for a server.
     Everything,
-    /// What is at these keys, below them and above them.
+    /// Listed keys, with everything below and above them.
     Keys(&'static [&'static str]),
 }
 
 impl Needs {
-    /// Whether something is wrong with what is needed.
+    /// Returns true if a problem concerns a part that is needed.
+    ///
+    /// A problem without a key concerns every part: it is one of the file itself. So does an
+    /// unknown key that was probably meant as a needed one: `ledgr.path` would lead an operator to
+    /// another ledger than the server's.
     ///
     /// A mistake without a key spoils everything: it is one of the file itself. So does a key that
     /// nobody knows, if what is needed was probably meant by it: `ledgr.path` would lead an operator
@@ -29,7 +33,7 @@ impl Needs {
         keys.any(|key| key.is_empty() || needed.iter().any(|it| is_on_the_way(key, it)))
     }
 
-    /// Lets pass what is no concern: such an error becomes a warning that says so.
+    /// Turns an error that concerns no needed part into a warning that says so.
     pub(super) fn soften(self, problem: &mut Problem) {
         if problem.severity == Severity::Error && !self.concerns(problem) {
             problem.severity = Severity::Warning;
@@ -38,7 +42,7 @@ impl Needs {
     }
 }
 
-/// Whether one of the two is at or below the other.
+/// Returns true if one of the two keys is at or below the other.
 fn is_on_the_way(one: &str, other: &str) -> bool {
     let is_at = |long: &str, short: &str| {
         let rest = long.strip_prefix(short);

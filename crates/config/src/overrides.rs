@@ -8,7 +8,7 @@ use super::model::Transport;
 use super::problem::{Origin, Problem};
 use super::shape::{Keys, Shape, settings};
 
-/// What the command line says about the configuration.
+/// Settings given on the command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// `--config`: the file to read. It must exist, other than the default one.

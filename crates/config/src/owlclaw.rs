@@ -11,7 +11,7 @@ use super::{Config, Environment, Loaded, read};
 
 /// The variable that names the file, for OwlClaw as for this program.
 const VARIABLE: &str = "OWLCLAW_CONFIG";
-/// Its name beside the application.
+/// Name of the file, beside the application.
 const FILE: &str = "owlclaw.yaml";
 
 /// Settings of `skills.entries` for single tools.

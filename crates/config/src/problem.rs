@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, where, and what to do about it.
+//! Problems of a configuration, each with its place and a cure.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::Serialize;
 /// The longest part of a source line that a snippet shows, in characters.
 const MAX_SNIPPET_CHARACTERS: usize = 100;
 
-/// Whether a problem keeps the server from starting.
+/// Severity of a problem: whether it keeps the server from starting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -36,7 +36,7 @@ pub struct Position {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// Nobody set it.
+    /// Default value, set by no source.
     Default,
     /// The configuration file.
     File(Position),
@@ -61,16 +61,16 @@ impl fmt::Display for Origin {
 /// One mistake.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// Whether it is fatal.
+    /// Severity: an error is fatal.
     pub severity: Severity,
     /// One sentence.
     pub message: String,
     /// The key it concerns, without the leading `mcp_server.`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Where the mistake was made.
+    /// Origin of the mistake.
     pub origin: Origin,
-    /// What to do, if that can be guessed.
+    /// Advice, if there is any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     /// The key that was probably meant, where the one that stands there is unknown; empty where that
@@ -132,7 +132,7 @@ impl Problem {
         }
     }
 
-    /// Says where, and does not show what stands there.
+    /// Keeps the place, and drops the text of the line.
     pub fn without_line(mut self) -> Self {
         if let Origin::File(at) = &mut self.origin {
             at.snippet = None;
@@ -189,7 +189,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A line of the file, cut to what fits, and the part of it that is meant.
+/// A line of the file, cut to what fits, with the part that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Snippet {
     text: String,

@@ -1,4 +1,4 @@
-//! The ledger, and what never gets into it.
+//! Settings of the ledger and of redaction.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,9 +18,9 @@ pub struct Ledger {
     /// A PostgreSQL database in the place of the file, `postgres://user:password@host/database`, for
     /// servers that share one ledger and one set of quotas. `${NAME}` refers to the environment.
     pub url: Option<Secret>,
-    /// What a power failure may take.
+    /// Loss of entries that a power failure may cause.
     pub durability: Durability,
-    /// How long a call waits for the ledger before it is refused.
+    /// Seconds that a call waits for the ledger before it is refused.
     #[schemars(range(min = 1, max = 600))]
     pub max_wait_seconds: u64,
     /// Let tools run that only look, when the ledger cannot be written.
@@ -30,7 +30,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Where checkpoints are written to besides the ledger itself.
+    /// Path of the file that checkpoints are written to besides the ledger itself.
     pub fn checkpoints_file(&self) -> PathBuf {
         self.checkpoint.file.clone().unwrap_or_else(|| {
             let mut name = self.path.as_os_str().to_owned();
@@ -83,25 +83,25 @@ impl Default for Checkpoint {
     }
 }
 
-/// What a power failure may take from the ledger.
+/// Loss of ledger entries that a power failure may cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// Nothing that was acknowledged.
+    /// No entry that was acknowledged.
     #[default]
     Strict,
     /// The last moments.
     Relaxed,
 }
 
-/// What is made unreadable before anything is recorded or logged.
+/// Values that are replaced before anything is recorded or logged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Redaction {
     /// Names of members whose values are redacted wherever they stand. Case and separators do not
-    /// count; `*ssn` is `ssn` and whatever ends with it, such as `customer_ssn`.
+    /// count; `*ssn` is `ssn` and every name that ends with it, such as `customer_ssn`.
     pub keys: Vec<String>,
-    /// Redact what is called `password`, `token`, `secret` and the like, too.
+    /// Redact the values of `password`, `token`, `secret` and the like, too.
     pub built_in_keys: bool,
     /// JSON Pointers to what is redacted in the arguments and results of tools, by patterns over
     /// tool names; `*` in a pointer is any element.
@@ -110,7 +110,7 @@ pub struct Redaction {
         "additionalProperties" = {"type": "array", "items": {"type": "string"}, "x-items": "pointer"}
     ))]
     pub pointers: BTreeMap<String, Vec<String>>,
-    /// What is recognised by how it looks.
+    /// Detectors that recognise secrets by their shape.
     pub detectors: Detectors,
 }
 
@@ -125,13 +125,13 @@ impl Default for Redaction {
     }
 }
 
-/// What is recognised by how it looks.
+/// Detectors that recognise secrets by their shape.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Detectors {
     /// Numbers of payment cards.
     pub cards: bool,
-    /// What follows `Bearer` or `Basic`.
+    /// Text after `Bearer` or `Basic`.
     pub bearer_tokens: bool,
     /// JSON web tokens.
     pub json_web_tokens: bool,

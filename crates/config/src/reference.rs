@@ -98,7 +98,7 @@ fn some(schema: &Value) -> &Value {
     }
 }
 
-/// What the types say of it, on one line, with what each choice means.
+/// Description from the types, on one line, with the meaning of each choice.
 fn described(schema: &Value) -> String {
     let line = |text: &Value| {
         let words = text.as_str().unwrap_or_default().split_whitespace();

@@ -24,19 +24,20 @@ impl Secret {
         Self(text.into())
     }
 
-    /// What it is; `None` if a variable that it refers to is not there, or it is empty then.
+    /// Secret itself; `None` if it refers to a variable that is not set, or if it is empty once
+    /// references are resolved.
     pub fn reveal(&self, environment: &Environment) -> Option<String> {
         environment
             .resolve(&self.0)
             .filter(|text| !text.trim().is_empty())
     }
 
-    /// Whether there is more in it than a reference to where it is.
+    /// Returns true if it holds more than references to values stored elsewhere.
     pub(super) fn is_written_out(&self) -> bool {
         self.shown() == HIDDEN
     }
 
-    /// Whether it begins with one of these, as far as it is written out.
+    /// Returns true if it begins with one of these, as far as it is written out.
     pub(super) fn may_begin_with(&self, beginnings: &[&str]) -> bool {
         let written = self.0.split("${").next().unwrap_or_default();
         beginnings
@@ -44,7 +45,7 @@ impl Secret {
             .any(|it| written.starts_with(it) || (it.starts_with(written) && written != self.0))
     }
 
-    /// What may be shown: a reference, or nothing at all.
+    /// Text that may be shown: a reference, or a placeholder for anything else.
     fn shown(&self) -> &str {
         let name = self
             .0

@@ -64,29 +64,31 @@ pub struct OpenApi {
     /// The document, JSON or YAML, of OpenAPI 3.0 or 3.1.
     #[schemars(extend("format" = "path"))]
     pub document: PathBuf,
-    /// What paths are put behind. Without one, the document's first server.
+    /// Address that paths are appended to. Without one, the document's first server. Without one,
+    /// the document's first server.
     pub base_url: Option<String>,
-    /// What the names of its tools begin with.
+    /// Prefix of the names of its tools.
     #[schemars(extend("format" = "token"))]
     pub prefix: Option<String>,
-    /// What an operation must match to become a tool.
+    /// Conditions that an operation must match to become a tool.
     pub include: Operations,
-    /// What an operation must not match to become a tool.
+    /// Conditions that an operation must not match to become a tool.
     pub exclude: Operations,
     /// Sent with each request. `${NAME}` refers to the server's environment.
     #[schemars(extend("additionalProperties" = {"type": "string", "format": "secret"}))]
     pub headers: BTreeMap<String, String>,
-    /// Whether requests that change something are sent.
+    /// Treatment of requests that change something.
     pub mode: Mode,
-    /// How long one attempt may take.
+    /// Seconds that one attempt may take.
     #[schemars(range(min = 1, max = 3_600))]
     pub timeout_seconds: u64,
     /// Longer answers are refused. Without one, `services.max_response_bytes`.
     #[schemars(range(min = 1, max = 67_108_864))]
     pub max_response_bytes: Option<usize>,
-    /// How often a request that may be repeated is sent.
+    /// Retries of a request that may be repeated.
     pub retry: RetryRule,
-    /// Where a key is sent by which the service tells repetitions: then every request may be repeated.
+    /// Header in which a key is sent, by which the service recognises repetitions: then every
+    /// request may be repeated.
     #[schemars(extend("format" = "token"))]
     pub idempotency_header: Option<String>,
     /// Promise clients what the document says of answers.
@@ -130,25 +132,25 @@ pub struct Operations {
     pub paths: Vec<String>,
 }
 
-/// Whether requests that change something are sent.
+/// Treatment of requests that change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// They are.
+    /// Requests are sent.
     #[default]
     Active,
-    /// Callers are told what would have been sent.
+    /// Requests are not sent; callers are told which request would have been sent.
     Shadow,
 }
 
-/// How often a request that may be repeated is sent.
+/// Retries of a request that may be repeated.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryRule {
     /// So often at most, the first time included.
     #[schemars(range(min = 1, max = 10))]
     pub max_attempts: u32,
-    /// How long is waited before the second time; twice as long each time after that.
+    /// Milliseconds before the second attempt; the time doubles with each further attempt.
     #[schemars(range(min = 1, max = 60_000))]
     pub backoff_milliseconds: u64,
 }
@@ -162,7 +164,7 @@ impl Default for RetryRule {
     }
 }
 
-/// What is wrong with services that can be known without looking at what is there.
+/// Adds the problems of services that can be found without reading files or connecting.
 pub(super) fn check(services: &Services, origins: &Origins, problems: &mut Vec<Problem>) {
     let mut error = |key: String, message: String, hint: Option<&str>| {
         let origin = origin_near(origins, &key);

@@ -1,4 +1,5 @@
-//! What may stand where in a configuration: the JSON Schema of [`Config`], made easy to walk.
+//! Values that each place of a configuration may hold: the JSON Schema of [`Config`], made easy to
+//! walk.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -14,7 +15,7 @@ pub(super) const ROOT_KEY: &str = "mcp_server";
 /// Keys by name.
 pub(super) type Keys = BTreeMap<String, Shape>;
 
-/// What may stand at a key.
+/// Values that a key may hold.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Shape {
     /// Named keys and no others.
@@ -27,7 +28,7 @@ pub(super) enum Shape {
     List(Leaf),
     /// The same, some of them in groups: lists within the list.
     Groups(Leaf),
-    /// Whatever JSON can say, taken as it is: `${NAME}` means nothing in it.
+    /// Any JSON value, taken as it is: `${NAME}` has no meaning in it.
     Json,
     /// One value.
     Single(Leaf),
@@ -139,7 +140,7 @@ impl Unit {
     }
 }
 
-/// What a text has to look like.
+/// Format of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     /// A file or directory, made absolute.
@@ -160,7 +161,7 @@ pub(super) enum Format {
     Token,
     /// Three capital letters.
     Currency,
-    /// What governance matches names with.
+    /// Pattern by which governance matches names.
     Pattern,
     /// Hours in which something may be done: `Mon-Fri 09:30-15:00 Asia/Shanghai`.
     Window,

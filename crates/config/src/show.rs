@@ -13,7 +13,7 @@ pub struct Setting {
     pub key: String,
     /// The value in force; paths are absolute.
     pub value: Value,
-    /// Who set it.
+    /// Origin of the value.
     pub origin: Origin,
 }
 
@@ -39,7 +39,7 @@ impl Loaded {
         settings
     }
 
-    /// Whether the file itself holds a secret, and not only a reference to one.
+    /// Returns true if the file itself holds a secret, and not only a reference to one.
     pub fn has_written_secrets(&self) -> bool {
         let settings = self.settings();
         let mut written = settings

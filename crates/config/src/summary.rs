@@ -1,4 +1,4 @@
-//! The configuration in a few lines, for whoever starts the server.
+//! The configuration in a few lines, for the operator who starts the server.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use super::model::{Config, Transport};
 use super::problem::printable;
 
 impl Config {
-    /// What matters at the start, a line each, without the name of the file.
+    /// Settings that matter at the start, one line each, without the name of the file.
     pub fn summary(&self) -> Vec<String> {
         let line = |name: &str, value: String| printable(&format!("{name:<14} {value}"));
         let mut lines = Vec::new();

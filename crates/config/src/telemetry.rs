@@ -1,4 +1,4 @@
-//! Where traces go.
+//! Export of traces.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,16 +22,16 @@ const ALL: u64 = 1_000_000;
 pub struct Telemetry {
     /// The collector that they are sent to.
     pub otlp: Otlp,
-    /// What the server is called in traces.
+    /// Name of the server in traces.
     #[schemars(extend("format" = "name"))]
     pub service_name: String,
     /// Of the traces that begin here, the share that is recorded: 0 to 1. Traces that callers have
     /// begun are recorded if these say so.
     #[schemars(extend("format" = "share", "maximum" = 1))]
     pub sample_ratio: Micros,
-    /// What traces have of arguments, results and texts of errors.
+    /// Arguments, results and texts of errors in traces.
     pub capture: Capture,
-    /// What else is known of the server, such as `deployment.environment.name`.
+    /// Further attributes of the server, such as `deployment.environment.name`.
     pub resource: BTreeMap<String, String>,
 }
 
@@ -51,11 +51,11 @@ impl Default for Telemetry {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Otlp {
-    /// Its address, below which `/v1/traces` is; `http://` or `https://`.
+    /// Address of the collector, below which `/v1/traces` is; `http://` or `https://`.
     pub endpoint: Option<String>,
     /// Headers that are sent along, such as `Authorization`.
     pub headers: BTreeMap<String, Secret>,
-    /// How many seconds one attempt may take.
+    /// Seconds that one attempt may take.
     #[schemars(range(min = 1, max = 60))]
     pub timeout_seconds: u64,
     /// Authorities that its certificate may come from besides the system's, PEM.
@@ -74,14 +74,15 @@ impl Default for Otlp {
     }
 }
 
-/// What traces have of arguments, results and texts of errors.
+/// Arguments, results and texts of errors that traces contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Capture {
-    /// Nothing.
+    /// None of them.
     #[default]
     None,
-    /// What the ledger has, cut to 16 KiB each: without the secrets that `redaction` finds.
+    /// The texts that the ledger has, cut to 16 KiB each: without the secrets that `redaction`
+    /// finds.
     Redacted,
 }
 
@@ -115,7 +116,7 @@ impl Otlp {
     }
 }
 
-/// What is wrong with it that can be known without asking the collector.
+/// Adds the problems of telemetry that can be found without connecting to the collector.
 pub(super) fn check(telemetry: &Telemetry, origins: &Origins, problems: &mut Vec<Problem>) {
     let mut error = |key: &str, message: String, hint: &str| {
         let origin = origin_near(origins, key);

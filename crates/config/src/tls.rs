@@ -26,19 +26,19 @@ pub struct Tls {
     /// The authorities that client certificates must come from, PEM.
     #[schemars(extend("format" = "path"))]
     pub client_ca_file: Option<PathBuf>,
-    /// Which of those certificates were revoked, PEM: the list (CRL) of each authority in the chain of
+    /// Revoked ones among those certificates, PEM: the list (CRL) of each authority in the chain of
     /// a client's certificate.
     #[schemars(extend("format" = "path"))]
     pub client_crl_file: Option<PathBuf>,
     /// Refuse clients without a certificate of those authorities. Otherwise they may have one.
     pub verify_client: bool,
-    /// How long browsers are to remember that this host is to be reached by TLS alone; 0: they are
-    /// told nothing.
+    /// Seconds for which browsers are to remember that this host is to be reached by TLS alone; 0:
+    /// no header is sent.
     #[schemars(range(max = 63_072_000))]
     pub hsts_seconds: u64,
 }
 
-/// Where a proxy says whom it speaks for.
+/// Header in which a proxy names the client it speaks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ForwardedHeader {
@@ -49,11 +49,11 @@ pub enum ForwardedHeader {
     Forwarded,
 }
 
-/// What `http.trusted_proxies` calls whoever connects to the Unix socket.
+/// Name in `http.trusted_proxies` for any peer that connects to the Unix socket.
 const UNIX: &str = "unix";
 
 impl Http {
-    /// Whether whoever is on the Unix socket may say whom it speaks for.
+    /// Returns true if a peer on the Unix socket may name the client it speaks for.
     pub fn trusts_unix_socket(&self) -> bool {
         self.trusted_proxies.iter().any(|proxy| proxy == UNIX)
     }

@@ -1,4 +1,5 @@
-//! Rules that are about nothing on offer: a misspelt name forbids nothing, and nobody sees it.
+//! Rules that match nothing on offer: a misspelt name forbids nothing, and would otherwise go
+//! unnoticed.
 
 use governance::{PolicyFile, file::AccessRules};
 
@@ -11,7 +12,7 @@ use super::{Loaded, Redaction};
 /// Names of the tools and resources that rules can match.
 #[derive(Debug, Clone, Default)]
 pub struct OnOffer {
-    /// The tools: the name of each, and what it is called where it comes from.
+    /// Tools, each with its name on offer and its name at its source.
     pub tools: Vec<(String, String)>,
     /// The addresses of the resources.
     pub resources: Vec<String>,
@@ -24,7 +25,7 @@ pub struct OnOffer {
 /// A pattern that matches nothing where tools come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnmatchedFilter {
-    /// Its key, or its place in another file.
+    /// Key of the rule, or its place in another file.
     pub key: String,
     /// The pattern.
     pub pattern: String,

@@ -8,20 +8,20 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebSocket {
-    /// Whether there are any.
+    /// Accept WebSocket connections.
     pub enabled: bool,
-    /// How many are open at once; one more is answered with 503.
+    /// Connections open at once; one more is answered with 503.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_open: usize,
-    /// How many of them one client has.
+    /// Connections of one client.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_open_per_client: usize,
-    /// How often a client is looked after: whether it is still there, and still may be. One that
-    /// gives no sign of life for as long again is gone.
+    /// Seconds between checks of a client: that it still answers, and still may be connected. A
+    /// client that gives no sign of life for as long again is disconnected.
     #[schemars(range(min = 1, max = 3_600))]
     pub ping_seconds: u64,
-    /// How many bytes of messages that have not come as a whole are held, of all clients together.
-    /// There is always room for one of `max_body_bytes`.
+    /// Bytes of incomplete messages that are held, of all clients together. There is always room
+    /// for one of `max_body_bytes`. There is always room for one of `max_body_bytes`.
     #[schemars(range(min = 65_536, max = 1_099_511_627_776_u64))]
     pub max_unfinished_bytes: usize,
 }

@@ -1,4 +1,4 @@
-//! What is written down of the configuration is what the types say: the schema for editors, the
+//! Agreement of the descriptions of the configuration with its types: the schema for editors, the
 //! reference, the file to begin with, and the example in the documentation.
 
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ fn problems(text: &str) -> Vec<String> {
     found.iter().map(ToString::to_string).collect()
 }
 
-/// What the schema has against it, by a validator that knows nothing of ours.
+/// Violations that a validator independent of our own code finds by the schema.
 fn violations(text: &str) -> Vec<String> {
     let value = serde_saphyr::from_str::<Value>(text).expect("it is YAML");
     let schema = jsonschema::validator_for(&config::schema()).expect("it is a schema");

@@ -1,4 +1,4 @@
-//! Whatever stands in the file, the answer is a configuration or a list of problems.
+//! Reading any file yields a configuration or a list of problems.
 
 use config::{Environment, Overrides, load};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! What an operator reads after a mistake: every one at once, with its place and a way out.
+//! Reports of an operator's mistakes: every one at once, with its place and a way out.
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
-//! What an operator sees after each of the mistakes that people make, as it is printed: the place, the
-//! line, and what to do. Whoever changes a sentence reads it here first: `INSTA_UPDATE=always cargo test
+//! Printed reports of the mistakes that people make: the place, the line, and a cure. To change a
+//! sentence, run `INSTA_UPDATE=always cargo test -p config --test mistakes_shown` and read the
+//! differences.
 //! -p config --test mistakes_shown`, and then the differences.
 
 use std::fmt::Write as _;
