@@ -1,4 +1,4 @@
-//! What the command line lists: the same offer and the same rules as clients get, without serving.
+//! Lists for the command line: the same offer and the same rules as clients get, without serving.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl Bench {
     }
 }
 
-/// Everything on offer to `client`, or to any client, without serving it.
+/// Complete offer to `client`, or to any client, without serving it.
 ///
 /// # Errors
 ///
