@@ -1,4 +1,4 @@
-//! What a service answers, as what a tool answers.
+//! Conversion of a service's answer to that of a tool.
 
 use crate::{
     header::FixedHeaders,
@@ -16,7 +16,7 @@ use std::time::Duration;
 const MAX_MESSAGE_CHARS: usize = 1000;
 /// A longer body of a failure is not passed on whole.
 const MAX_DETAIL_BYTES: usize = 4 * 1024;
-/// When to come back to a service that does not say.
+/// Delay before a request to a service that names none.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The answer of the service at `uri` as the tool's.
@@ -67,7 +67,7 @@ pub(crate) fn answer(
     }
 }
 
-/// What the caller did wrong, in the service's words, so that a model can do better.
+/// Error of the caller, in the service's words, so that a model can do better.
 fn failure(received: &Response<Bytes>, headers: &FixedHeaders) -> ToolError {
     let (said, body) = said(received, headers);
     let status = spelled(received.status());
@@ -79,7 +79,7 @@ fn failure(received: &Response<Bytes>, headers: &FixedHeaders) -> ToolError {
     ToolError::failed_with(message, details)
 }
 
-/// What the binding's author calls this status.
+/// Error by the name that the binding's author gave this status.
 fn named_failure(received: &Response<Bytes>, meaning: &str, headers: &FixedHeaders) -> ToolError {
     let (said, body) = said(received, headers);
     let status = received.status().as_u16();
@@ -113,7 +113,7 @@ fn said(received: &Response<Bytes>, headers: &FixedHeaders) -> (Option<String>, 
     ((!said.is_empty()).then_some(said), body)
 }
 
-/// Where services put what has gone wrong; RFC 9457 has `detail` and `title`.
+/// Description of an error from where services put it; RFC 9457 has `detail` and `title`.
 fn sentence(json: &Value) -> Option<&str> {
     ["message", "detail", "error_description", "error", "title"]
         .iter()
@@ -255,7 +255,7 @@ fn compact(json: &str) -> String {
     json.chars().filter(keep).collect()
 }
 
-/// What is no text, in Base64, with its media type.
+/// Body that is not text, in Base64, with its media type.
 fn blob(received: &Response<Bytes>, uri: &Uri, headers: &FixedHeaders) -> ToolOutput {
     let data = match headers.without_secrets(received.body()) {
         Some(bytes) => BASE64_STANDARD.encode(bytes),

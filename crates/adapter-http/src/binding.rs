@@ -20,13 +20,13 @@ use std::{collections::BTreeSet, time::Duration};
 /// A tool that a skill binds to a service.
 #[derive(Clone, Copy, Debug)]
 pub struct BoundTool<'a> {
-    /// What it is called.
+    /// Name of the tool.
     pub name: &'a str,
-    /// What the model is told of it.
+    /// Description of the tool for the model.
     pub description: &'a str,
     /// The JSON Schema of its arguments; without one, its places for arguments are all it takes.
     pub parameters: Option<&'a Value>,
-    /// What stands at `binding`.
+    /// Value at `binding`.
     pub binding: &'a Value,
 }
 
@@ -45,17 +45,17 @@ impl Default for Bounds {
     }
 }
 
-/// Why a binding is no tool.
+/// Reason why a binding is no tool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindingError {
-    /// It is of another kind.
+    /// A binding of another kind.
     #[error("bindings of type `{0}` are not supported, only `http`")]
     Kind(String),
     /// One of its keys has a value that cannot be used.
     #[error("{0}")]
     Value(String),
-    /// Its URL cannot be used.
+    /// A URL that cannot be used.
     #[error("`url` cannot be used")]
     Url(#[source] UrlError),
     /// A place for an argument that the tool does not declare.
@@ -64,7 +64,7 @@ pub enum BindingError {
     /// A header cannot be used.
     #[error("`headers` cannot be used")]
     Header(#[source] HeaderError),
-    /// Its host may not be talked to.
+    /// A host that the client may not talk to.
     #[error("the service may not be talked to")]
     Host(#[source] HostError),
 }
@@ -185,7 +185,7 @@ pub fn bind(
     Ok((tool, warnings))
 }
 
-/// What a method says about a tool, by RFC 9110.
+/// Annotations that a method implies by RFC 9110.
 pub(crate) fn annotations(method: &Method) -> Annotations {
     let is_read = is_read(method);
     Annotations {
@@ -218,7 +218,7 @@ fn guessed_schema(known: &BTreeSet<String>, url: &UrlTemplate) -> Value {
     json!({"type": "object", "properties": properties, "required": required})
 }
 
-/// What carries the calls of a bound tool out.
+/// Handler of a bound tool's calls.
 struct Binding {
     plan: Plan,
     url: UrlTemplate,

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BodyTemplate {
     value: Value,
-    /// What counts as an argument; other braces are text.
+    /// Names of arguments; other braces are text.
     known: BTreeSet<String>,
 }
 

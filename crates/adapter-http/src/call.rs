@@ -21,17 +21,17 @@ use uuid::Uuid;
 /// A longer id of a call is not sent.
 const MAX_REQUEST_ID_BYTES: usize = 256;
 
-/// Whether requests that change something are sent.
+/// Treatment of requests that change something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Everything is sent.
+    /// Every request is sent.
     #[default]
     Active,
     /// Reads are sent; of the others is told what would have been sent.
     Shadow,
 }
 
-/// What is the same in each call of a tool.
+/// Parts of a request that are the same in each call of a tool.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) client: Client,
@@ -41,13 +41,13 @@ pub(crate) struct Plan {
     /// For one attempt.
     pub(crate) timeout: Duration,
     pub(crate) retry: Retry,
-    /// Where a key is sent by which the service tells repetitions.
+    /// Header for a key by which the service recognises repetitions.
     pub(crate) idempotency_header: Option<HeaderName>,
     pub(crate) max_response_bytes: usize,
     pub(crate) mapping: ResponseMapping,
 }
 
-/// What differs from call to call.
+/// Parts of a request that differ from call to call.
 #[derive(Debug)]
 pub(crate) struct Filled {
     pub(crate) uri: Uri,
@@ -63,18 +63,20 @@ pub(crate) enum Body {
 }
 
 impl Plan {
-    /// Whether a request may be sent a second time although nobody knows what came of the first.
+    /// Returns true if a request may be sent a second time although the outcome of the first is
+    /// unknown.
     pub(crate) fn may_repeat(&self) -> bool {
         is_idempotent(&self.method) || self.idempotency_header.is_some()
     }
 
-    /// Whether a status may be another one soon. What is an answer by the binding's word is final.
+    /// Returns true if a status is likely to change soon. A status that the binding calls an answer
+    /// is final. What is an answer by the binding's word is final.
     fn may_pass(&self, status: StatusCode) -> bool {
         let meaning = self.mapping.statuses.get(&status.as_u16());
         may_pass(status) && meaning.is_none_or(|meaning| meaning != SUCCESS)
     }
 
-    /// How often it is sent, and how long is waited between.
+    /// Attempts that a request may take, and the pauses between them.
     pub(crate) fn allowed_retry(&self) -> Retry {
         match self.may_repeat() {
             true => self.retry,
@@ -191,7 +193,8 @@ impl Plan {
         Ok(outgoing)
     }
 
-    /// What would have been sent, in OwlClaw's shape; secrets as they are written.
+    /// Request that would have been sent, in OwlClaw's shape; references to secrets as they are
+    /// written.
     fn shadow(&self, filled: &Filled) -> ToolOutput {
         let written = self.headers.written().iter();
         let mut headers: Map<String, Value> = written
@@ -264,7 +267,7 @@ fn put_trace(headers: &mut HeaderMap, parent: Option<&str>, state: Option<&str>)
     }
 }
 
-/// What OwlClaw's shadow mode lets through.
+/// Returns true for a method that OwlClaw's shadow mode lets through.
 pub(crate) fn is_read(method: &Method) -> bool {
     method.is_safe()
 }

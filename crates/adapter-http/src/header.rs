@@ -12,11 +12,12 @@ pub struct FixedHeaders {
     values: HeaderMap,
     /// As written, references unresolved; to be shown.
     written: BTreeMap<String, String>,
-    /// What must not be repeated to anybody.
+    /// Secret values, which must not be repeated to any client.
     secrets: Vec<String>,
 }
 
-/// Why headers cannot be used. No value is told, since it may be a secret.
+/// Reason why headers cannot be used. No value is shown, since it may be a secret. No value is
+/// told, since it may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
@@ -50,7 +51,7 @@ pub enum HeaderError {
 /// Values this short are likely to be part of something else by chance.
 const SHORTEST_SECRET: usize = 6;
 
-/// What stands in the place of a secret that was taken out of a text.
+/// Placeholder for a secret that was taken out of a text.
 const MASK: &str = "***";
 
 impl FixedHeaders {
@@ -88,12 +89,13 @@ impl FixedHeaders {
         Ok(resolved)
     }
 
-    /// What they are, to be sent. Values that refer to secrets are marked as sensitive.
+    /// Headers to be sent. Values that refer to secrets are marked as sensitive. Values that refer
+    /// to secrets are marked as sensitive.
     pub fn values(&self) -> &HeaderMap {
         &self.values
     }
 
-    /// What they are, to be shown: each `${NAME}` as it is written.
+    /// Headers to be shown: each `${NAME}` as it is written.
     pub fn written(&self) -> &BTreeMap<String, String> {
         &self.written
     }
@@ -182,7 +184,7 @@ impl fmt::Debug for FixedHeaders {
     }
 }
 
-/// How long `secret` is at the beginning of `bytes`, as it is or as in a text of JSON.
+/// Length of `secret` at the beginning of `bytes`, as it is or as in a text of JSON.
 fn repeated(secret: &str, bytes: &[u8]) -> Option<usize> {
     if bytes.starts_with(secret.as_bytes()) {
         return Some(secret.len());
@@ -203,7 +205,7 @@ fn repeated(secret: &str, bytes: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-/// How long these code units are at the beginning of `bytes`, each as `\u` and four digits.
+/// Length of these code units at the beginning of `bytes`, each as `\u` and four digits.
 fn escaped(units: &[u16], bytes: &[u8]) -> Option<usize> {
     const LENGTH: usize = 6;
     for (index, unit) in units.iter().enumerate() {
@@ -225,7 +227,7 @@ fn is_variable(name: &str) -> bool {
     begins && name.bytes().all(legal)
 }
 
-/// What decides where a message ends, or to whom it goes.
+/// Returns true for a header that decides where a message ends, or where it is sent.
 pub(crate) fn is_of_connection(name: &HeaderName) -> bool {
     const NAMES: [&str; 13] = [
         "host",

@@ -36,7 +36,7 @@ impl JsonPath {
         Some(Self(steps))
     }
 
-    /// What is there, written as it was; `None` if nothing is.
+    /// Value at the path, as it was written; `None` if there is none.
     pub(crate) fn find(&self, json: &RawValue) -> Option<Box<RawValue>> {
         let mut found = json.to_owned();
         for step in &self.0 {
@@ -56,11 +56,11 @@ impl JsonPath {
     }
 }
 
-/// What the author of a binding says of answers.
+/// Rules of a binding for answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResponseMapping {
     pub(crate) path: Option<JsonPath>,
-    /// What statuses mean: `success`, or else the name of an error.
+    /// Meanings of statuses: `success`, or else the name of an error.
     pub(crate) statuses: BTreeMap<u16, String>,
 }
 

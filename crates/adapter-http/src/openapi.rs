@@ -50,28 +50,29 @@ pub const MAX_OPERATIONS: usize = 500;
 /// Longer names are cut, since clients take no longer ones.
 const MAX_NAME: usize = 64;
 
-/// How a service is called, and which of its operations are tools.
+/// Options of a service: how it is called, and which of its operations are tools.
 #[derive(Clone, Debug)]
 pub struct ServiceOptions {
-    /// What paths are put behind; the document's first server without one.
+    /// Address that paths are appended to; without one, the document's first server.
     pub base_url: Option<String>,
-    /// What the names of its tools begin with.
+    /// Prefix of the names of its tools.
     pub prefix: String,
-    /// What an operation must match.
+    /// Conditions that an operation must match.
     pub include: Selection,
-    /// What it must not match.
+    /// Conditions that an operation must not match.
     pub exclude: Selection,
     /// Sent with each request.
     pub headers: FixedHeaders,
-    /// Whether requests that change something are sent.
+    /// Treatment of requests that change something.
     pub mode: Mode,
-    /// How long one attempt may take.
+    /// Longest time of one attempt.
     pub timeout: Duration,
-    /// How often a request that may be repeated is sent.
+    /// Retries of a request that may be repeated.
     pub retry: Retry,
-    /// Where a key is sent by which the service tells repetitions.
+    /// Header for a key by which the service recognises repetitions.
     pub idempotency_header: Option<HeaderName>,
-    /// Whether tools promise what the document says of answers. Services often do not keep to that,
+    /// True to promise clients the output schemas of the document. Services often do not keep to
+    /// that, and an answer that breaks a promise is a failure. Services often do not keep to that,
     /// and an answer that breaks a promise is a failure.
     pub output_schemas: bool,
     /// Bounds on answers.
@@ -96,28 +97,28 @@ impl Default for ServiceOptions {
     }
 }
 
-/// Why a document gives no tools.
+/// Reason why a document gives no tools.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenApiError {
-    /// It has more than [`MAX_DOCUMENT_BYTES`].
+    /// A document of more than [`MAX_DOCUMENT_BYTES`].
     #[error("the document has more than {MAX_DOCUMENT_BYTES} bytes")]
     TooLarge,
-    /// It is neither JSON nor YAML.
+    /// Text that is neither JSON nor YAML.
     #[error("the document cannot be read: {0}")]
     Syntax(String),
-    /// It is not of a version that is understood.
+    /// A version that is not supported.
     #[error("the document is not of OpenAPI 3.0 or 3.1: it says {0}")]
     Version(String),
-    /// Its first server cannot be taken as it is.
+    /// A first server that cannot be taken as it is.
     #[error("the document's first server is {0}; say `base_url`")]
     NoBaseUrl(&'static str),
     /// The base URL is none.
     #[error("the base URL `{url}` cannot be used")]
     BaseUrl {
-        /// What was given.
+        /// Address that was given.
         url: String,
-        /// What is wrong with it.
+        /// Description of what is wrong with it.
         #[source]
         error: UrlError,
     },
@@ -150,7 +151,7 @@ struct Found<'d> {
     path: &'d str,
     method: &'static str,
     verb: Method,
-    /// What holds for all operations at the path.
+    /// Path item, which holds for all operations at the path.
     item: &'d Value,
     operation: &'d Value,
 }

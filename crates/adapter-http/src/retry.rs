@@ -1,4 +1,4 @@
-//! When a request is sent again.
+//! Retries of a request.
 
 use http::{HeaderMap, Method, StatusCode};
 use std::time::{Duration, SystemTime};
@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime};
 /// The longest wait that a service can ask for.
 const LONGEST_ASKED: Duration = Duration::from_secs(60 * 60);
 
-/// How often a request is sent, and how long is waited between.
+/// Number of attempts for a request, and the pauses between them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Retry {
     /// So often at most, the first time included; at most [`Retry::MAX_ATTEMPTS`].
     pub max_attempts: u32,
-    /// How long is waited before the second.
+    /// Pause before the second attempt.
     pub backoff: Duration,
-    /// What that is multiplied with each time.
+    /// Factor by which each further pause grows.
     pub multiplier: f64,
 }
 
@@ -42,7 +42,7 @@ impl Retry {
         }
     }
 
-    /// How long to wait after attempt `attempt`, counted from one.
+    /// Pause after attempt `attempt`, counted from one.
     pub(crate) fn wait_after(&self, attempt: u32) -> Duration {
         let exponent = i32::try_from(attempt.saturating_sub(1)).unwrap_or(i32::MAX);
         let factor = self.multiplier.max(1.0).powi(exponent);
@@ -51,7 +51,7 @@ impl Retry {
             .map_or(Self::MAX_BACKOFF, |it| it.min(Self::MAX_BACKOFF))
     }
 
-    /// How long all attempts may take together, if each takes `timeout`.
+    /// Longest time of all attempts together, if each takes `timeout`.
     pub(crate) fn longest(&self, timeout: Duration) -> Duration {
         let attempts = self.max_attempts.clamp(1, Self::MAX_ATTEMPTS);
         let waits = (1..attempts).map(|attempt| self.wait_after(attempt));
@@ -59,7 +59,8 @@ impl Retry {
     }
 }
 
-/// Whether twice does no more than once, by RFC 9110, section 9.2.2.
+/// Returns true for an idempotent method by RFC 9110, section 9.2.2: two requests do no more than
+/// one.
 pub(crate) fn is_idempotent(method: &Method) -> bool {
     [
         Method::GET,
@@ -71,12 +72,12 @@ pub(crate) fn is_idempotent(method: &Method) -> bool {
     .contains(method)
 }
 
-/// Whether a service that answers this may well answer otherwise soon.
+/// Returns true if a service that answers with `status` may well answer otherwise soon.
 pub(crate) fn may_pass(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 502 | 503 | 504)
 }
 
-/// How long a service wants to be left alone.
+/// Pause that a service asks for.
 pub(crate) fn asked(headers: &HeaderMap) -> Option<Duration> {
     http_client::retry_after(headers, SystemTime::now(), LONGEST_ASKED)
 }

@@ -7,15 +7,15 @@ use std::fmt;
 /// The longest URL that is sent, in bytes. Servers commonly take 8 KiB.
 pub const MAX_URL_BYTES: usize = 8 * 1024;
 
-/// Everything but RFC 3986's unreserved characters.
+/// Characters escaped in a value: all but RFC 3986's unreserved characters.
 const VALUE: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// What must be escaped in text that its author wrote into a path or a query: what a URL cannot
-/// hold. A `%` stands for itself, since the text may be escaped already.
+/// Characters escaped in text that the template's author wrote into a path or a query: those that a
+/// URL cannot hold. A `%` stands for itself, since the text may be escaped already.
 const WRITTEN: &AsciiSet = &percent_encoding::CONTROLS
     .add(b' ')
     .add(b'"')
@@ -53,29 +53,29 @@ enum Piece {
     Argument(String),
 }
 
-/// Why a text is no URL with places for arguments.
+/// Reason why a text is no URL with places for arguments.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
-    /// It does not begin with `http://` or `https://`.
+    /// A text that does not begin with `http://` or `https://`.
     #[error("it must begin with `http://` or `https://`")]
     Scheme,
-    /// Its host, or port, is not literal.
+    /// A host, or port, that is not literal.
     #[error("its host must be written out: an argument or a variable cannot choose it")]
     HostNotLiteral,
-    /// It has no host, or none that can be read.
+    /// A missing host, or one that cannot be parsed.
     #[error("it has no host that can be read")]
     Host,
-    /// It has a name or a password in front of its host.
+    /// A name or a password in front of the host.
     #[error("it has credentials in it; use `headers` with a variable instead")]
     Credentials,
-    /// It refers to a variable outside of headers.
+    /// A reference to a variable outside of headers.
     #[error("it has `${{…}}` in it, which only headers can have")]
     Variable,
-    /// It has a `#`, which is never sent.
+    /// A fragment, `#`, which is never sent.
     #[error("it has a fragment (`#`), which is never sent")]
     Fragment,
-    /// It has `.` or `..` between slashes.
+    /// A segment `.` or `..`.
     #[error("its path has `.` or `..` in it")]
     DotSegment,
     /// A `{` or `}` stands alone, or the name between them is none.
@@ -83,17 +83,17 @@ pub enum UrlError {
     Braces,
 }
 
-/// Why arguments do not fit into a URL.
+/// Reason why arguments do not fit into a URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnfitArgument {
-    /// It is needed and absent, null or empty.
+    /// A needed argument that is absent, null or empty.
     #[error("the argument `{0}` is needed, and cannot be empty")]
     Missing(String),
-    /// It is an object, or a list of something else than plain values.
+    /// An object, or a list of anything but plain values.
     #[error("the argument `{0}` must be a text, a number, a boolean or a list of such")]
     NotPlain(String),
-    /// It would lead to another place.
+    /// A value that would lead to another path.
     #[error("the argument `{0}` cannot have `.` or `..` between slashes")]
     DotSegment(String),
     /// The URL gets longer than [`MAX_URL_BYTES`].
@@ -174,7 +174,7 @@ impl UrlTemplate {
         })
     }
 
-    /// Its host, without brackets, in lower case.
+    /// Host, without brackets, in lower case.
     pub fn host(&self) -> &str {
         http_client::bare(self.authority.host())
     }
@@ -188,8 +188,8 @@ impl UrlTemplate {
         named(self.segments.iter().flatten().chain(in_query))
     }
 
-    /// Those without which there is no URL: all but those that are the whole value of a pair in the
-    /// query.
+    /// Arguments without which there is no URL: all but those that are the whole value of a pair in
+    /// the query.
     pub fn required_arguments(&self) -> impl Iterator<Item = &str> {
         let in_query = self.query.iter().flat_map(|pair| {
             let value = pair.value.as_deref().unwrap_or_default();
@@ -301,7 +301,7 @@ fn pieces(text: &str) -> Result<Vec<Piece>, UrlError> {
     Ok(pieces)
 }
 
-/// Whether this can be the name of an argument in a template.
+/// Returns true if `name` can be the name of an argument in a template.
 pub(crate) fn is_name(name: &str) -> bool {
     let legal = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
     !name.is_empty() && name.chars().all(legal)
@@ -511,8 +511,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever the arguments are, the URL has the host and the shape of its template, and what
-        /// arrives is what was given.
+        /// For all arguments, the URL has the host and the shape of its template, and the service
+        /// receives the values given.
         #[test]
         fn no_argument_changes_the_shape(a in ".*", b in "[./\\\\%a-c:@?#&=;]{0,8}", c in any::<String>()) {
             let template = UrlTemplate::parse("https://host.example:8443/v1/{a}/x-{b}/end?q={c}&r=1").unwrap();

@@ -4,13 +4,13 @@ use super::{MAX_DOCUMENT_BYTES, OpenApiError};
 use serde_json::Value;
 use serde_saphyr::options::NonFiniteFloatPolicy;
 
-/// How deep a document may be nested; serde_json has the same bound.
+/// Deepest nesting of a document; serde_json has the same bound.
 const MAX_DEPTH: usize = 128;
-/// How many values it may have, those that YAML's aliases repeat counted each time.
+/// Most values of a document, those that YAML's aliases repeat counted each time.
 const MAX_NODES: usize = 1_000_000;
-/// How many references may follow each other before there is something else.
+/// Most references that may follow each other before there is another value.
 const MAX_HOPS: usize = 16;
-/// What is repeated of a parser's message, in characters.
+/// Most characters of a parser's message that are repeated.
 const MAX_MESSAGE_CHARS: usize = 300;
 
 pub(super) struct Document(Value);
@@ -54,7 +54,7 @@ impl Document {
         &self.0
     }
 
-    /// What `value` is, or what its `$ref` leads to in this document.
+    /// Resolves `value`: itself, or the target of its `$ref` in this document.
     pub(super) fn follow<'d>(&'d self, value: &'d Value) -> Option<&'d Value> {
         let mut value = value;
         for _ in 0..MAX_HOPS {
@@ -66,7 +66,7 @@ impl Document {
         None
     }
 
-    /// What `reference` leads to; `None` if that is not in this document.
+    /// Target of `reference`; `None` if it is not in this document.
     pub(super) fn target(&self, reference: &str) -> Option<&Value> {
         let pointer = reference.strip_prefix('#')?;
         let pointer = percent_encoding::percent_decode_str(pointer)

@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 /// Longer descriptions are cut, in characters.
 const MAX_DESCRIPTION: usize = 4096;
 
-/// Why an operation is no tool.
+/// Reason why an operation is no tool.
 #[derive(Debug)]
 pub(super) struct Skipped(pub(super) String);
 
@@ -154,7 +154,7 @@ fn description(operation: &Value) -> String {
     whole.trim().chars().take(MAX_DESCRIPTION).collect()
 }
 
-/// What the document says of a good answer, if it always is a JSON object.
+/// Schema of a good answer, if the document says that it always is a JSON object.
 fn output_schema(document: &Document, found: &Found<'_>, odd: &mut Vec<String>) -> Option<Value> {
     let responses = found.operation["responses"].as_object()?;
     let good = ["200", "201", "202", "2XX", "2xx"]
@@ -183,12 +183,12 @@ fn output_schema(document: &Document, found: &Found<'_>, odd: &mut Vec<String>) 
     }
 }
 
-/// What carries the calls of an operation out.
+/// Handler of an operation's calls.
 struct Operation {
     plan: Plan,
     url: UrlTemplate,
     parameters: Vec<Parameter>,
-    /// How it is written, which arguments it is, and whether there always is one.
+    /// Coding of the body, the arguments it is made of, and whether there always is one.
     body: Option<(Coding, Shape, bool)>,
 }
 

@@ -12,9 +12,9 @@ const MAX_PARAMETERS: usize = 256;
 /// One parameter of an operation.
 #[derive(Clone, Debug)]
 pub(super) struct Parameter {
-    /// What the tool's argument is called.
+    /// Name of the tool's argument.
     pub(super) argument: String,
-    /// What the service calls it.
+    /// Name of the service's parameter.
     pub(super) name: String,
     pub(super) place: Place,
     style: Style,
@@ -30,7 +30,7 @@ pub(super) enum Place {
     Header(HeaderName),
 }
 
-/// How lists and maps are written.
+/// Notation of lists and maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
     /// `a=1&a=2`, and a pair for each member.

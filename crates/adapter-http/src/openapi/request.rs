@@ -15,7 +15,7 @@ pub(super) struct Written<'d> {
     pub(super) schema: &'d Value,
 }
 
-/// How a body is written.
+/// Coding of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
     /// JSON, under this media type.
@@ -23,16 +23,16 @@ pub(super) enum Coding {
     Form,
 }
 
-/// Which arguments are the body.
+/// Arguments that make up the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// One, [`BODY`].
     Whole,
-    /// These, each a member of it.
+    /// Each of these arguments is a member of it.
     Members(Vec<String>),
 }
 
-/// What an operation takes as its body; none if it takes none.
+/// Body of an operation; none if it takes none.
 pub(super) fn body<'d>(
     document: &'d Document,
     found: &Found<'d>,
@@ -89,8 +89,8 @@ pub(super) fn body<'d>(
     }
 }
 
-/// Whether the members of a body can be arguments beside `taken`: it is an object with these members
-/// and no others, and it is clear when there is one.
+/// Names of a body's members, if they can be arguments beside `taken`: the body is an object with
+/// these members and no others, and its presence is unambiguous.
 pub(super) fn members(schema: &Value, is_required: bool, taken: &[&str]) -> Option<Vec<String>> {
     const PLAIN: [&str; 10] = [
         "type",

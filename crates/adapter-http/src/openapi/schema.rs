@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 const MAX_INLINE: usize = 500;
 /// A schema with more values is given up.
 const MAX_VALUES: usize = 20_000;
-/// How deep schemas may be nested; tools have the bound 64, which counts maps of properties too.
+/// Deepest nesting of schemas; tools have the bound 64, which counts maps of properties too.
 const MAX_DEPTH: usize = 28;
 /// So many references that lead back to themselves are found one by one.
 const MAX_RESTARTS: usize = 16;
 
-/// Whether schemas are of what is sent or of what comes back: fields can be of one only.
+/// Direction of the data that a schema describes, sent or received: some fields exist in one only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Request,
@@ -25,7 +25,7 @@ pub(super) enum Direction {
 #[derive(Debug, PartialEq)]
 pub(super) struct Expanded {
     pub(super) schemas: Vec<Value>,
-    /// What `#/$defs/…` in them refers to.
+    /// Definitions that `#/$defs/…` refers to.
     pub(super) definitions: Map<String, Value>,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn expand(
 }
 
 enum Stop {
-    /// This reference leads back to itself.
+    /// A reference that leads back to itself.
     Recursive(String),
     TooLarge,
     Unsupported(String),
@@ -69,7 +69,7 @@ struct Walk<'d> {
     open: Vec<String>,
     /// Names of definitions, by reference.
     names: BTreeMap<String, String>,
-    /// Those names.
+    /// Names in use.
     taken: BTreeSet<String>,
     /// The last number behind each name that several references would have.
     numbers: BTreeMap<String, usize>,
@@ -265,7 +265,8 @@ impl<'d> Walk<'d> {
         Ok(Value::Object(result))
     }
 
-    /// What was left out cannot be required, and 3.0's authors write `required: true`.
+    /// Removes from `required` the members that were left out, and the `required: true` that
+    /// authors of 3.0 write.
     fn tidy_required(&self, map: &Map<String, Value>, result: &mut Map<String, Value>) {
         let Some(required) = result.get_mut("required") else {
             return;
@@ -372,7 +373,7 @@ fn nullable(mut schema: Map<String, Value>) -> Value {
     Value::Object(schema)
 }
 
-/// How many values there are in `value`, long texts counted as several. Iterative.
+/// Number of values in `value`, long texts counted as several. Iterative. Iterative.
 fn weight(value: &Value) -> usize {
     const TEXT: usize = 256;
     let mut weight = 0;

@@ -1,4 +1,4 @@
-//! Which operations are wanted.
+//! Selection of operations.
 
 use super::Found;
 use std::collections::BTreeSet;
@@ -17,14 +17,14 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Whether an operation matches one pattern of each kind that has any.
+    /// Returns true if an operation matches one pattern of each kind that has any.
     pub(super) fn includes(&self, found: &Found<'_>) -> bool {
         self.kinds(found)
             .into_iter()
             .all(|matches| matches.unwrap_or(true))
     }
 
-    /// Whether it matches any pattern.
+    /// Returns true if an operation matches any pattern.
     pub(super) fn excludes(&self, found: &Found<'_>) -> bool {
         self.kinds(found)
             .into_iter()
@@ -52,7 +52,7 @@ impl Selection {
         unmatched
     }
 
-    /// Whether it matches, for each kind; `None` if there are no patterns of the kind.
+    /// Result of matching each kind of pattern; `None` if there are no patterns of the kind.
     fn kinds(&self, found: &Found<'_>) -> [Option<bool>; 4] {
         self.patterns().map(|(kind, patterns)| {
             let texts = texts(kind, found);
@@ -74,7 +74,7 @@ impl Selection {
 /// A pattern that matches no operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unmatched {
-    /// Its place: `exclude.paths[0]`.
+    /// Key of the pattern: `exclude.paths[0]`.
     pub key: String,
     /// The pattern.
     pub pattern: String,

@@ -1,4 +1,4 @@
-//! What a binding sends, and what comes back.
+//! Requests that a binding sends, and answers that it returns.
 
 use crate::service::{
     Service, TOKEN, answer, bound, bound_with, call, call_as, client, json as answer_json, secrets,

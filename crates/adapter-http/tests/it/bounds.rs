@@ -1,4 +1,4 @@
-//! What a service cannot make us do.
+//! Bounds that a service cannot break.
 
 use crate::service::{Service, answer, bound, bound_with, call, call_as, client, client_with};
 use adapter_http::Bounds;

@@ -42,7 +42,7 @@ async fn the_operator_can_name_what_may_be_reached() {
     assert_eq!(service.seen().len(), 2);
 }
 
-/// What is told of it goes to the operator; the caller hears that the tool could not run.
+/// Only the operator is told of the address; the caller learns that the tool could not run.
 #[tokio::test]
 async fn the_refusal_names_the_address_to_the_operator() {
     let client = client_with(|options| options.reach = Reach::default());

@@ -1,4 +1,4 @@
-//! How often a request is sent.
+//! Number of attempts for a request.
 
 use crate::service::{Seen, Service, answer, bound, call, call_as, client, json as answer_json};
 use adapter_tools::{Errand, OpenErrand, ToolCx, ToolError, TraceErrands};

@@ -27,7 +27,7 @@ use tokio::{
 pub(crate) type Answer = Response<BoxBody<Bytes, std::io::Error>>;
 type Handler = Arc<dyn Fn(&Seen) -> Answer + Send + Sync>;
 
-/// What the service was asked.
+/// Request that the service received.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) method: Method,
