@@ -55,7 +55,7 @@ fn letters(name: &str) -> String {
     letters.flat_map(char::to_lowercase).collect()
 }
 
-/// What a URI leads to, by index.
+/// Target of a URI, by index.
 #[derive(Clone, Copy, Debug)]
 enum Target {
     /// The `SKILL.md` of a skill.
@@ -84,7 +84,7 @@ impl PartialEq for SkillCatalog {
     }
 }
 
-/// What a URI leads to.
+/// Target of a URI.
 #[derive(Clone, Copy, Debug)]
 pub struct Resolved<'a> {
     /// The skill, or that whose file it is: what permissions and limits are about. Of nested skills
@@ -97,7 +97,7 @@ pub struct Resolved<'a> {
 /// A URI leads to nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
-    /// It could not lead anywhere.
+    /// A URI that can have no target.
     #[error("not the URI of a skill")]
     Invalid(#[from] SkillUriError),
     /// There is no such skill, or no such file.
@@ -321,7 +321,7 @@ impl SkillCatalog {
         })
     }
 
-    /// Why there may be skills that nothing is known of, if so.
+    /// Reason why the catalogue may lack skills, if it may.
     #[must_use]
     pub fn incomplete(&self) -> Option<&Hold> {
         self.incomplete.as_ref()
@@ -389,13 +389,13 @@ impl SkillCatalog {
         self.skills.iter().filter(|skill| filter.matches(skill))
     }
 
-    /// How many skills there are.
+    /// Number of skills.
     #[must_use]
     pub fn len(&self) -> usize {
         self.skills.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no skills.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.skills.is_empty()
@@ -411,8 +411,8 @@ impl SkillCatalog {
         }
     }
 
-    /// What a URI leads to: a skill (`skill://category/name`, or with `/SKILL.md` after it), or
-    /// another file in its directory. A look-up and nothing else; no part of `uri` becomes a path.
+    /// Target of a URI: a skill (`skill://category/name`, or with `/SKILL.md` after it), or another
+    /// file in its directory. A look-up and nothing else; no part of `uri` becomes a path.
     ///
     /// # Errors
     ///
@@ -466,26 +466,26 @@ impl<'a> Resolved<'a> {
         self.file.map_or(&self.skill.uri, |file| &file.uri)
     }
 
-    /// Its media type.
+    /// Media type.
     #[must_use]
     pub fn mime_type(&self) -> &'static str {
         let of_skill = self.skill.mime_type();
         self.file.map_or(of_skill, SkillFile::mime_type)
     }
 
-    /// Its size when it was found, in bytes.
+    /// Size in bytes at the time of the scan.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.file.map_or(self.skill.size(), SkillFile::size)
     }
 
-    /// Its SHA-256 when it was found, 64 lower-case hexadecimal digits.
+    /// SHA-256 at the time of the scan, 64 lower-case hexadecimal digits.
     #[must_use]
     pub fn etag(&self) -> &'a str {
         self.file.map_or(self.skill.etag(), SkillFile::etag)
     }
 
-    /// When it was last modified before it was found, where the file system says so.
+    /// Time of the last modification before the scan, where the file system tells.
     #[must_use]
     pub fn last_modified(&self) -> Option<SystemTime> {
         let of_skill = self.skill.last_modified();

@@ -17,9 +17,9 @@ pub struct Content {
     pub bytes: Vec<u8>,
     /// The SHA-256 of the bytes, 64 lower-case hexadecimal digits; an HTTP `ETag` once quoted.
     pub etag: String,
-    /// When the file was last modified, where the file system says so.
+    /// Time of the last modification, where the file system tells.
     pub last_modified: Option<SystemTime>,
-    /// Whether the bytes are UTF-8 without NUL, and may be sent as text.
+    /// True if the bytes are UTF-8 without NUL, and may be sent as text.
     pub is_text: bool,
     /// Of this kind.
     pub mime_type: &'static str,
@@ -30,22 +30,22 @@ pub struct Content {
 pub struct ByteRange {
     /// The first byte, counted from 0.
     pub offset: u64,
-    /// How many bytes; to the end if absent, or if there are fewer.
+    /// Number of bytes; to the end if absent, or if there are fewer.
     pub length: Option<u64>,
 }
 
 /// A range holds no byte of a content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
-    /// It begins at the end or after it.
+    /// A range that begins at the end or after it.
     #[error("the range starts at byte {offset}, but there are only {size} bytes")]
     OutOfBounds {
         /// As asked for.
         offset: u64,
-        /// What there is.
+        /// Size of the file in bytes.
         size: u64,
     },
-    /// It is empty.
+    /// An empty range.
     #[error("the range has length 0")]
     Empty,
 }
@@ -55,24 +55,25 @@ pub enum RangeError {
 pub struct Part<'a> {
     /// The bytes asked for, as far as there are any.
     pub bytes: &'a [u8],
-    /// Where they start.
+    /// Offset of the first byte.
     pub offset: u64,
     /// The size of the whole, in bytes.
     pub size: u64,
-    /// Whether these bytes alone may be sent as text. A range can cut a character in two.
+    /// True if these bytes alone may be sent as text. A range can cut a character in two. A range
+    /// can cut a character in two.
     pub is_text: bool,
 }
 
 /// A file of the catalogue cannot be read any more.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It was deleted or moved since it was found.
+    /// A file that was deleted or moved since the scan.
     #[error("the file is gone")]
     Vanished,
-    /// Something else is in its place: a symbolic link, a directory, a pipe.
+    /// A symbolic link, a directory or a pipe in the place of the file.
     #[error("the file was replaced by something that is not a file")]
     Replaced,
-    /// It grew beyond the bound that scans have.
+    /// A file that grew beyond the bound of scans.
     #[error("the file has become larger than {max_bytes} bytes")]
     TooLarge {
         /// The bound.
@@ -133,7 +134,7 @@ impl Content {
     }
 }
 
-/// Where a file was found.
+/// Place of a file at the time of the scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Below the root as it was given.
@@ -144,7 +145,7 @@ pub(crate) struct Place {
     pub(crate) max_bytes: u64,
 }
 
-/// What a file holds, without its kind.
+/// Content of a file, without its kind.
 #[derive(Debug)]
 pub(crate) struct RawContent {
     pub(crate) bytes: Vec<u8>,

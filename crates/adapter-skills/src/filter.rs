@@ -1,4 +1,4 @@
-//! Which skills a caller asked for: `skill://ecommerce/*`, a category, a tag.
+//! Filter for skills: `skill://ecommerce/*`, a category, a tag.
 
 use std::{fmt, str::FromStr};
 
@@ -39,7 +39,7 @@ pub struct SkillFilter {
 }
 
 impl SkillFilter {
-    /// Whether `skill` meets every condition.
+    /// Returns true if `skill` meets every condition.
     #[must_use]
     pub fn matches(&self, skill: &Skill) -> bool {
         let in_category = self.category.as_deref().is_none_or(|wanted| {
@@ -57,7 +57,7 @@ impl SkillFilter {
 }
 
 impl SkillPattern {
-    /// Whether `uri` is one of those meant.
+    /// Returns true if `uri` matches.
     #[must_use]
     pub fn matches(&self, uri: &SkillUri) -> bool {
         let segments = uri.segments();

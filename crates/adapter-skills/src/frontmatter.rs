@@ -1,4 +1,4 @@
-//! What the YAML at the top of a `SKILL.md` says.
+//! Front matter: the YAML at the top of a `SKILL.md`.
 
 mod document;
 mod fields;
@@ -51,7 +51,7 @@ pub struct Frontmatter {
     pub tools: BTreeMap<String, ToolDeclaration>,
     /// The `owlclaw:` block.
     pub owlclaw: OwlclawBlock,
-    /// Everything, as it is.
+    /// Complete front matter, as it is written.
     pub raw: Map<String, Value>,
 }
 
@@ -70,15 +70,15 @@ pub enum FrontmatterError {
     /// `name` or `description` is not there.
     #[error("`{field}` is missing")]
     Missing {
-        /// Which.
+        /// Name of the field.
         field: &'static str,
     },
     /// `name` or `description` is empty, or no text.
     #[error("`{field}` is {problem}")]
     Unfit {
-        /// Which.
+        /// Name of the field.
         field: &'static str,
-        /// Why.
+        /// Description of what is wrong.
         problem: &'static str,
         /// The line in the file, counted from 1.
         line: Option<u64>,
@@ -97,7 +97,7 @@ impl FrontmatterError {
         }
     }
 
-    /// What to do about it, in one sentence.
+    /// Advice on what to do about it, in one sentence.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {

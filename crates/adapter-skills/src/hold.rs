@@ -3,7 +3,7 @@
 use crate::problem::Problem;
 use std::path::Path;
 
-/// Why a tool is held back: what was to govern it cannot be used.
+/// Reason why a tool is held back: a rule, skill or setting that was to govern it cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
     /// The problem, with the path and the line. For operators.

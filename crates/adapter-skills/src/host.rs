@@ -1,4 +1,4 @@
-//! What this machine has of a skill's prerequisites.
+//! Prerequisites of a skill that this machine meets.
 
 use std::{
     collections::BTreeSet,
@@ -8,7 +8,8 @@ use std::{
 
 use crate::frontmatter::Prerequisites;
 
-/// What prerequisites are compared with. A value, so that a scan depends on nothing unsaid.
+/// Facts that prerequisites are compared with. A value, so that a scan depends on nothing unsaid. A
+/// value, so that a scan depends on nothing unsaid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// Names of the environment variables that are set and not empty. Their values are not kept.
@@ -31,15 +32,15 @@ pub enum Unmet {
     /// The skill is for other systems.
     #[error("the system is `{found}`, not one of {wanted:?}")]
     System {
-        /// This one.
+        /// Operating system found.
         found: String,
-        /// Those it is for.
+        /// Operating systems that the skill is for.
         wanted: Vec<String>,
     },
 }
 
 impl Host {
-    /// This process's environment, now.
+    /// Facts of this process and its environment, now.
     #[must_use]
     pub fn current() -> Self {
         let set = env::vars_os().filter(|(_, value)| !value.is_empty());

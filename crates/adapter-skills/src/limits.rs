@@ -3,7 +3,7 @@
 /// Bounds of a scan. Whatever lies beyond one is a [`Problem`](crate::Problem) and is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many directories deep a skill may lie below the skills directory.
+    /// Deepest level of a skill below the skills directory, in directories.
     pub max_depth: usize,
     /// The most files and directories that are looked at.
     pub max_entries: usize,

@@ -1,4 +1,4 @@
-//! What is wrong with a file or directory, for whoever maintains it.
+//! Problems of a file or directory, for the person who maintains it.
 
 use std::{error::Error, fmt, io, path::PathBuf};
 
@@ -9,7 +9,7 @@ use crate::{
     uri::{PathUriError, SKILL_FILE_NAME, SkillUri},
 };
 
-/// Something that a scan met. Everything else is served all the same.
+/// Problem that a scan met. All other skills are served all the same.
 ///
 /// It names paths, so it is for operators and never for clients.
 #[derive(Debug)]
@@ -20,20 +20,20 @@ pub struct Problem {
     pub line: Option<u64>,
     /// The column in the line, counted from 1.
     pub column: Option<u64>,
-    /// What it is.
+    /// Kind of the problem.
     pub kind: ProblemKind,
 }
 
-/// How much is lost by a problem.
+/// Severity of a problem: how much is not served because of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// It is served, but perhaps not as meant.
+    /// The file is served, but perhaps not as meant.
     Warning,
     /// A skill, or all of them, is not served.
     Error,
 }
 
-/// What a problem is.
+/// Kind of a problem.
 #[derive(Debug, thiserror::Error)]
 pub enum ProblemKind {
     /// The skills directory is not there, or is none.
@@ -112,13 +112,13 @@ pub enum ProblemKind {
         /// The bound.
         max_entries: usize,
     },
-    /// This skill and those after it are not served.
+    /// Too many skills: the one named and those after it are not served.
     #[error("not served, nor are those after it, because there are more than {max_skills} skills")]
     TooManySkills {
         /// The bound.
         max_skills: usize,
     },
-    /// This file of a skill and those after it are not served.
+    /// Too many files of a skill: the one named and those after it are not served.
     #[error(
         "not served, nor are those after it, because the skill has more than {max_files} files"
     )]
@@ -126,7 +126,7 @@ pub enum ProblemKind {
         /// The bound.
         max_files: usize,
     },
-    /// This file of a skill is not served.
+    /// Too many bytes: the file named is not served.
     #[error("not served, because the skill's files have more than {max_bytes} bytes together")]
     TooManyBytes {
         /// The bound.
@@ -186,7 +186,7 @@ impl Problem {
         }
     }
 
-    /// What to do about it, in one sentence.
+    /// Advice on what to do about it, in one sentence.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match &self.kind {

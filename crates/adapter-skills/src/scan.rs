@@ -24,7 +24,7 @@ use crate::{
 /// The category of flat skills where the skills directory has no name that could be one, as `/`.
 pub const FALLBACK_CATEGORY: &str = "skills";
 
-/// What to scan.
+/// Options of a scan.
 #[derive(Clone, Debug)]
 pub struct ScanOptions {
     root: PathBuf,
@@ -32,7 +32,7 @@ pub struct ScanOptions {
     pub(crate) is_required: bool,
     /// Bounds.
     pub limits: Limits,
-    /// What prerequisites are compared with.
+    /// Facts that prerequisites are compared with.
     pub host: Host,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct Scanned {
     /// Skills, in the order of their paths.
     pub(crate) skills: Vec<Skill>,
     pub(crate) unfit: Vec<Unfit>,
-    /// Why there may be skills that nothing is known of.
+    /// Reason why the catalogue may lack skills.
     pub(crate) incomplete: Option<Hold>,
     /// Tools whose skill has a key that nothing reads where all others limit calls.
     pub(crate) unread: Vec<(String, Hold)>,
@@ -219,7 +219,7 @@ pub(crate) fn tools_of(frontmatter: &Frontmatter) -> impl Iterator<Item = &str> 
     std::iter::once(frontmatter.name.as_str()).chain(bound.map(|(name, _)| name.as_str()))
 }
 
-/// Why a `SKILL.md` is no skill, and which tools it says it is about.
+/// Reason why a `SKILL.md` is no skill, with the tools that it names.
 struct BadSkill {
     kind: ProblemKind,
     names: Vec<String>,

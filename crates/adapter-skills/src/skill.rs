@@ -9,7 +9,7 @@ use crate::{
     uri::{SKILL_FILE_NAME, SkillUri},
 };
 
-/// How much of a skill's body a catalogue keeps, in bytes. The rest is on disk.
+/// Most bytes of a skill's body that a catalogue keeps. The rest is on disk. The rest is on disk.
 pub const MAX_KEPT_BODY_BYTES: usize = 16 * 1024;
 
 /// The longest name that the Agent Skills specification allows, in bytes.
@@ -36,7 +36,7 @@ pub struct SkillFile {
     pub(crate) place: Place,
 }
 
-/// What is known of a file's content.
+/// Facts about a file's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) size: u64,
@@ -57,7 +57,7 @@ impl Facts {
 }
 
 impl Skill {
-    /// Its URI.
+    /// URI of the skill.
     #[must_use]
     pub fn uri(&self) -> &SkillUri {
         &self.uri
@@ -72,15 +72,15 @@ impl Skill {
             .expect("a scan takes only skills where this fits")
     }
 
-    /// Its name in the front matter, unique in a catalogue, and that of the tool it belongs to.
+    /// Name in the front matter, unique in a catalogue, and that of the tool it belongs to.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.frontmatter.name
     }
 
-    /// Whether hosts of skills can know it by its name: the one in the front matter, verbatim, is
-    /// that of the directory, and one by the Agent Skills specification, which is 1 to 64 lower-case
-    /// letters, digits and single hyphens, none of them at an end.
+    /// Returns true if hosts of skills can know it by its name: the one in the front matter,
+    /// verbatim, is that of the directory, and one by the Agent Skills specification, which is 1 to
+    /// 64 lower-case letters, digits and single hyphens, none of them at an end.
     ///
     /// Letters are those of ASCII. The specification can be read to allow others, but in a URI those
     /// would be encoded, and hosts compare the name with the URI's last segment as it is written.
@@ -96,7 +96,7 @@ impl Skill {
             })
     }
 
-    /// What it is for.
+    /// Description: the purpose of the skill.
     #[must_use]
     pub fn description(&self) -> &str {
         &self.frontmatter.description
@@ -114,7 +114,7 @@ impl Skill {
         self.uri.category()
     }
 
-    /// Its tags, in the file's order.
+    /// Tags, in the file's order.
     #[must_use]
     pub fn tags(&self) -> &[String] {
         &self.frontmatter.tags
@@ -132,7 +132,7 @@ impl Skill {
         self.facts.size
     }
 
-    /// When `SKILL.md` was last modified, where the file system says so.
+    /// Time of the last modification of `SKILL.md`, where the file system tells.
     #[must_use]
     pub fn last_modified(&self) -> Option<SystemTime> {
         self.facts.last_modified
@@ -144,7 +144,7 @@ impl Skill {
         &self.facts.etag
     }
 
-    /// Everything in the front matter.
+    /// Complete front matter.
     #[must_use]
     pub fn frontmatter(&self) -> &Frontmatter {
         &self.frontmatter
@@ -157,7 +157,8 @@ impl Skill {
         &self.files
     }
 
-    /// Where its `SKILL.md` is. For logs and operators, never for clients.
+    /// Path of its `SKILL.md`. For logs and operators, never for clients. For logs and operators,
+    /// never for clients.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.place.path
@@ -185,7 +186,7 @@ impl Skill {
 }
 
 impl SkillFile {
-    /// Its URI: that of the skill, followed by the path in the skill's directory.
+    /// URI of the file: that of the skill, followed by the path in the skill's directory.
     #[must_use]
     pub fn uri(&self) -> &SkillUri {
         &self.uri
@@ -197,31 +198,32 @@ impl SkillFile {
         self.mime_type
     }
 
-    /// Its size in bytes.
+    /// Size in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.facts.size
     }
 
-    /// When it was last modified, where the file system says so.
+    /// Time of the last modification, where the file system tells.
     #[must_use]
     pub fn last_modified(&self) -> Option<SystemTime> {
         self.facts.last_modified
     }
 
-    /// Its SHA-256, 64 lower-case hexadecimal digits.
+    /// SHA-256, 64 lower-case hexadecimal digits.
     #[must_use]
     pub fn etag(&self) -> &str {
         &self.facts.etag
     }
 
-    /// Whether it is UTF-8 without NUL.
+    /// Returns true if the file is UTF-8 without NUL.
     #[must_use]
     pub fn is_text(&self) -> bool {
         self.facts.is_text
     }
 
-    /// Where it is. For logs and operators, never for clients.
+    /// Path of the file. For logs and operators, never for clients. For logs and operators, never
+    /// for clients.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.place.path

@@ -21,8 +21,8 @@ pub const MAX_URI_BYTES: usize = 16 * 1024;
 /// The most segments a URI or pattern may have.
 pub const MAX_URI_SEGMENTS: usize = 64;
 
-/// Everything but RFC 3986's *unreserved* characters, so that a written URI needs no thought about
-/// which part of it a reader takes for an authority, a port or a query.
+/// Characters to encode: all but RFC 3986's *unreserved* characters, so that a written URI needs no
+/// thought about which part of it a reader takes for an authority, a port or a query.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -54,10 +54,10 @@ pub enum SkillUriError {
     /// A URI of another scheme.
     #[error("the scheme is `{found}`, expected `skill`")]
     WrongScheme {
-        /// What stands before `://`, cut to 32 characters.
+        /// Text before `://`, cut to 32 characters.
         found: String,
     },
-    /// Nothing follows the category.
+    /// A URI that ends after the category.
     #[error("the name is missing: expected `skill://<category>/<name>`")]
     MissingName,
     /// A `%` without two hexadecimal digits, or bytes that are no UTF-8.
@@ -79,7 +79,7 @@ pub enum SkillUriError {
     BadSegment {
         /// Counted from 1.
         segment: usize,
-        /// What is wrong with it.
+        /// Description of what is wrong with it.
         reason: BadSegment,
     },
     /// More than [`MAX_URI_BYTES`] or [`MAX_URI_SEGMENTS`].
@@ -87,10 +87,10 @@ pub enum SkillUriError {
     TooLong,
 }
 
-/// Why a decoded segment is refused.
+/// Reason why a decoded segment is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSegment {
-    /// Nothing between two slashes.
+    /// An empty segment, between two slashes.
     #[error("is empty")]
     Empty,
     /// `.` or `..`.

@@ -1,4 +1,4 @@
-//! Which files there are below the skills directory.
+//! Files below the skills directory.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ pub(crate) struct Entry {
     pub(crate) resolved: PathBuf,
     size: u64,
     modified: Option<SystemTime>,
-    /// When anything about the file changed, its permissions included.
+    /// Time of the last change of anything about the file, its permissions included.
     changed: Option<(i64, i64)>,
 }
 

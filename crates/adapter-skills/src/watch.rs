@@ -28,28 +28,28 @@ use crate::{
     walk::{self, Listing},
 };
 
-/// How many quiet periods a burst of changes may last before it is scanned all the same.
+/// Number of quiet periods that a burst of changes may last before it is scanned all the same.
 const MAX_QUIET_PERIODS: u32 = 10;
 
-/// How often a look is taken whether the skills directory is still the same one. Nothing announces
-/// a directory that appears, or a link that leads elsewhere.
+/// Interval at which the skills directory is checked for being the same one. The system announces
+/// neither a directory that appears, nor a link that leads elsewhere.
 const ROOT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often everything is compared although the system announces changes: it may lose some, as
-/// when directories are made faster than they can be watched.
+/// Interval at which everything is compared although the system announces changes: it may lose
+/// some, as when directories are made faster than they can be watched.
 const FULL_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Signals that may wait. One says all there is to say: look again.
 const SIGNAL_CAPACITY: usize = 1;
 
-/// What to watch, and how.
+/// Options of a watch.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
-    /// What each scan does.
+    /// Options of each scan.
     pub scan: ScanOptions,
-    /// How long nothing may change before a change is looked at.
+    /// Time without a change before a change is scanned.
     pub quiet_period: Duration,
-    /// How often a directory is looked through where the system does not announce changes.
+    /// Interval at which a directory is searched where the system does not announce changes.
     pub poll_interval: Duration,
     /// Never ask the system to announce changes. For network file systems, where it would be silent.
     pub poll_only: bool,
@@ -151,7 +151,7 @@ pub fn watch(
     Ok((receiver, guard))
 }
 
-/// What makes a directory the same one: a path alone does not, nor does a number that is used anew.
+/// Identity of a directory: a path alone is not enough, nor is an inode number, which is used anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Identity {
     resolved: PathBuf,

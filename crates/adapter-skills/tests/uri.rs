@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use adapter_skills::{SkillPattern, SkillUri};
 use proptest::prelude::*;
 
-/// Anything that can be one component of a path and of a URI, with reserved characters, spaces and
+/// Text that can be one component of a path and of a URI, with reserved characters, spaces and
 /// other scripts more often than chance would have them.
 fn segment() -> impl Strategy<Value = String> {
     let character = prop_oneof![

@@ -6,8 +6,8 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 use adapter_skills::{ScanOptions, SkillCatalog, WatchOptions, watch};
 use tokio::sync::watch::Receiver;
 
-/// How long anything may take before a test gives up on it. Less than the interval at which all is
-/// compared anyway, which would find what was not announced.
+/// Time that an event may take before a test gives up on it. Less than the interval at which all is
+/// compared anyway, which would find changes that were not announced.
 const PATIENCE: Duration = Duration::from_secs(25);
 
 fn skill(root: &Path, name: &str, description: &str) {

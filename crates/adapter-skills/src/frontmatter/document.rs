@@ -1,11 +1,11 @@
-//! Where front matter ends and Markdown begins.
+//! Split of a document into front matter and Markdown.
 
 /// The text of a `SKILL.md`, in its two parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Document<'a> {
     /// The YAML between the two `---` lines, without them. It begins on line 2 of the file.
     pub frontmatter: &'a str,
-    /// What follows the closing line; empty if nothing does.
+    /// Text after the closing line; may be empty.
     pub body: &'a str,
 }
 
@@ -23,9 +23,9 @@ pub enum SplitError {
 /// The start of a text, cut between two lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Excerpt<'a> {
-    /// What is left.
+    /// Text that is left.
     pub text: &'a str,
-    /// Whether anything was cut off.
+    /// True if anything was cut off.
     pub is_cut: bool,
 }
 

@@ -11,9 +11,9 @@ use serde_json::{Map, Value};
 pub struct BadField {
     /// From the top, joined by dots.
     pub field: String,
-    /// What it should have been.
+    /// Expected form of the value.
     pub expected: Cow<'static, str>,
-    /// What is done instead.
+    /// Consequence: how the field is treated instead.
     pub consequence: &'static str,
     /// The line in the file, counted from 1, where known.
     pub line: Option<u64>,

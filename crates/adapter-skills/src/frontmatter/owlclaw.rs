@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 
 use super::fields::{BadField, Fields, HELD, IGNORED, nearest};
 
-/// What an `owlclaw:` block says. Without such a block, the default.
+/// Values of an `owlclaw:` block. Without such a block, the default. Without such a block, the
+/// default.
 ///
 /// A value that governs and cannot be read is reported with [`BadField::holds`], so that its tool is
 /// held back, and is taken as the strictest it could have been:
@@ -27,7 +28,7 @@ pub struct OwlclawBlock {
     pub requires_confirmation: bool,
     /// `migration_weight`: how much of the work is left to the tool, from 0, which is none, to 100.
     pub migration_weight: Option<u8>,
-    /// What the skill says that calls of the tool of its name do.
+    /// Hints for clients about calls of the tool of the skill's name.
     pub hints: ToolHints,
     /// `focus`, one text or a list.
     pub focus: Vec<String>,
@@ -48,7 +49,7 @@ pub struct Constraints {
     pub max_daily_calls: Option<u64>,
     /// The least time between two calls; `cooldown_seconds` in the file, which are whole.
     pub cooldown: Option<Duration>,
-    /// What a call costs, in the configured currency, as decimal digits: `0.05`.
+    /// Expected cost of a call, in the configured currency, as decimal digits: `0.05`.
     pub estimated_cost: Option<String>,
 }
 
@@ -59,24 +60,24 @@ pub struct Constraints {
 pub struct ToolHints {
     /// Calling it twice does no more than calling it once.
     pub idempotent: Option<bool>,
-    /// It changes nothing.
+    /// The tool changes nothing.
     pub read_only: Option<bool>,
-    /// What it changes may be lost.
+    /// The tool's changes may destroy data.
     pub destructive: Option<bool>,
-    /// It deals with a world that is not closed, such as the web.
+    /// The tool deals with an open set of things, such as the web.
     pub open_world: Option<bool>,
-    /// Whether calls of it can be answered by a task.
+    /// Support for answering its calls by a task.
     pub task: Option<TaskHint>,
-    /// How long a call may take: from one second to a day.
+    /// Time that a call may take: from one second to a day.
     pub timeout: Option<Duration>,
 }
 
-/// Whether calls of a tool can be tasks, whose results are fetched later.
+/// Support for calls as tasks, whose results are fetched later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskHint {
     /// Never: `forbidden`.
     Forbidden,
-    /// Where the caller knows tasks: `optional`.
+    /// Calls become tasks where the caller knows tasks: `optional`.
     Optional,
     /// Always: `required`.
     Required,
@@ -265,7 +266,7 @@ fn read_weight(fields: &mut Fields<'_, '_>) -> Option<u8> {
     weight
 }
 
-/// How much harm a call can do.
+/// Harm that a call can do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RiskLevel {
     /// The default.
@@ -279,7 +280,7 @@ pub enum RiskLevel {
     Critical,
 }
 
-/// What must be there for a skill to be of use.
+/// Conditions without which a skill is of no use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prerequisites {
     /// Environment variables that must be set and not empty.

@@ -150,8 +150,8 @@ fn declaration(tool: &Map<String, Value>) -> ToolDeclaration {
     }
 }
 
-/// Whether a map under `parameters` is a JSON Schema, and not a map of parameters. A parameter may
-/// well be called `type`, but its type is hardly ever `object`.
+/// Returns true if a map under `parameters` is a JSON Schema, and not a map of parameters. A
+/// parameter may well be called `type`, but its type is hardly ever `object`.
 fn is_schema(map: &Map<String, Value>) -> bool {
     map.get("type").and_then(Value::as_str) == Some("object")
         || map

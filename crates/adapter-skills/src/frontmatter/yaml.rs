@@ -9,7 +9,7 @@ use serde_saphyr::options::NonFiniteFloatPolicy;
 /// The longest front matter that is read, in bytes.
 pub const MAX_FRONTMATTER_BYTES: usize = 64 * 1024;
 
-/// How deep its maps and lists may be nested.
+/// Deepest nesting of maps and lists.
 pub const MAX_YAML_DEPTH: usize = 32;
 
 /// The most nodes it may have as written.
@@ -21,7 +21,7 @@ pub const MAX_YAML_ALIASES: usize = 256;
 /// The most memory, roughly, that its value may take once aliases are expanded, in bytes.
 pub const MAX_VALUE_BYTES: usize = 512 * 1024;
 
-/// What one node is taken to cost beyond its text, in bytes.
+/// Bytes that one node is taken to cost beyond its text.
 const NODE_BYTES: usize = 32;
 
 /// The longest message that is taken over from the YAML parser, in characters.
@@ -31,7 +31,7 @@ const MAX_MESSAGE_CHARS: usize = 300;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct YamlError {
-    /// What the parser says, on one line.
+    /// Message of the parser, on one line.
     pub message: String,
     /// Line and column in the text, both counted from 1.
     pub position: Option<(u64, u64)>,
