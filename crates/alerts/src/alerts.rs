@@ -9,13 +9,13 @@ use std::{
 };
 use tokio::task::JoinSet;
 
-/// Why there are no alerts.
+/// Reason why alerts cannot be started.
 #[derive(Debug, thiserror::Error)]
 #[error("the webhook `{name}` cannot be used")]
 pub struct StartError {
-    /// Which.
+    /// Name of the webhook.
     pub name: String,
-    /// What is wrong with it.
+    /// Description of what is wrong with it.
     pub source: ClientError,
 }
 
@@ -82,19 +82,19 @@ impl Alerts {
         }
     }
 
-    /// How each webhook is doing.
+    /// State of each webhook.
     #[must_use]
     pub fn webhooks(&self) -> Vec<WebhookState> {
         self.webhooks.iter().map(|it| it.state()).collect()
     }
 
-    /// How many conditions were told and are not over.
+    /// Number of conditions that were reported and are not over.
     #[must_use]
     pub fn raised(&self) -> usize {
         self.board().raised()
     }
 
-    /// How many conditions there was no room for when somebody looked last; see
+    /// Number of conditions there was no room for at the last observation; see
     /// [`MAX_CONDITIONS`](crate::MAX_CONDITIONS).
     #[must_use]
     pub fn untold(&self) -> usize {

@@ -1,4 +1,4 @@
-//! What is wrong, and what of it was told. No clock and no I/O.
+//! Conditions that hold, and the notices sent of them. No clock and no I/O. No clock and no I/O.
 
 use crate::{Condition, Notice, Observation, Severity, State};
 use std::{
@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 /// The most conditions that are kept in mind. Beyond, new ones are not told before others are over.
 pub const MAX_CONDITIONS: usize = 1024;
-/// How many of those are kept for what is wrong with the server: conditions of clients could take the
-/// others.
+/// Places for conditions that are reserved for the server's own: conditions of clients could take
+/// the others.
 const KEPT: usize = 64;
 
 /// Now: on the clock, for people, and since some beginning, for measuring.
@@ -22,12 +22,13 @@ pub struct Moment {
     pub uptime: Duration,
 }
 
-/// When a condition is told.
+/// Timing of notices.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// It is told when it has lasted for so long, and is over when it has been over for so long.
+    /// Time for which a condition must last before it is reported, and for which it must be over
+    /// before its end is.
     pub settle: Duration,
-    /// It is told again when it was last told so long ago; `None`: never.
+    /// Time after which a condition is reported again; `None`: never.
     pub repeat: Option<Duration>,
 }
 
@@ -115,13 +116,13 @@ impl Board {
         notices
     }
 
-    /// How many conditions were told and are not over.
+    /// Number of conditions that were reported and are not over.
     pub(crate) fn raised(&self) -> usize {
         let entries = self.conditions.values();
         entries.filter(|entry| entry.told.is_some()).count()
     }
 
-    /// How many there was no room for when the board was looked at last.
+    /// Number of conditions there was no room for at the last observation.
     pub(crate) fn untold(&self) -> usize {
         self.untold
     }

@@ -1,7 +1,7 @@
 use serde::Serialize;
 use std::fmt;
 
-/// What can go wrong.
+/// Kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
@@ -11,19 +11,19 @@ pub enum Event {
     QuotaStoreUnavailable,
     /// Processes of the application end again and again, or do not start.
     WorkerCrashLoop,
-    /// Somebody has spent four fifths of a month's budget.
+    /// A client has spent four fifths of a month's budget.
     #[serde(rename = "budget_80")]
     Budget80,
-    /// Somebody has spent all of a month's budget.
+    /// A client has spent all of a month's budget.
     #[serde(rename = "budget_100")]
     Budget100,
     /// A certificate expires soon, or has.
     CertificateExpiry,
-    /// What the configuration says now is not in force, because it is wrong.
+    /// The changed configuration is not in force, because it is wrong.
     PolicyRejected,
-    /// Nobody can be authenticated who should be.
+    /// Clients cannot be authenticated, because keys or certificates they need are unavailable.
     IdentityUnavailable,
-    /// Something else that the server depends on does not work; the subject says which.
+    /// Another component that the server depends on does not work; the subject names it.
     ComponentFailed,
 }
 
@@ -41,7 +41,7 @@ impl Event {
         Self::ComponentFailed,
     ];
 
-    /// Its name, as receivers and the configuration have it.
+    /// Name of the event for receivers and in the configuration.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -64,20 +64,20 @@ impl fmt::Display for Event {
     }
 }
 
-/// How bad it is.
+/// Severity of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Somebody should look at it in working hours.
+    /// An operator should look at it in working hours.
     Warning,
     /// Calls are refused, or are about to be.
     Critical,
 }
 
-/// Something that is wrong or not: an event, and whom or what it is about where there are several.
+/// Condition that holds or not: an event, and its subject where there are several.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Condition {
-    /// What.
+    /// Kind of failure.
     pub event: Event,
     /// Of whom or what.
     pub subject: Option<Box<str>>,
@@ -113,16 +113,16 @@ impl Condition {
     }
 }
 
-/// Something that is wrong now.
+/// Observation of a condition that holds now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// What.
+    /// Condition observed.
     pub condition: Condition,
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// How far it has come: it is told again when this rises. Zero where there are no degrees.
+    /// Stage of the condition: a notice is sent again when it rises. Zero where there are no
+    /// degrees. Zero where there are no degrees.
     pub stage: u32,
-    /// What an operator wants to know of it. Receivers get its first
-    /// [2 KiB](crate::Notice::MAX_DETAIL_BYTES).
+    /// Details for an operator. Receivers get its first [2 KiB](crate::Notice::MAX_DETAIL_BYTES).
     pub detail: String,
 }

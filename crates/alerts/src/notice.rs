@@ -5,15 +5,15 @@ use serde_json::json;
 use std::time::SystemTime;
 use uuid::Uuid;
 
-/// What has become of a condition.
+/// State of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It has gone wrong, or has got worse.
+    /// The condition has begun, or has got worse.
     Raised,
-    /// It is still wrong.
+    /// The condition still holds.
     Repeated,
-    /// It is over.
+    /// The condition is over.
     Recovered,
 }
 
@@ -24,17 +24,17 @@ pub struct Notice {
     pub id: Uuid,
     /// Of what it is about, from its going wrong until it is over.
     pub alert: Uuid,
-    /// What.
+    /// Condition that the notice is about.
     pub condition: Condition,
-    /// What has become of it.
+    /// State of the condition.
     pub state: State,
-    /// How bad it is, or was.
+    /// Severity of the condition.
     pub severity: Severity,
-    /// When it went wrong.
+    /// Time at which the condition began.
     pub since: SystemTime,
-    /// When this was known.
+    /// Time of the notice.
     pub at: SystemTime,
-    /// What an operator wants to know of it.
+    /// Details for an operator.
     pub detail: String,
 }
 

@@ -63,7 +63,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// How many wait.
+    /// Number of notices that wait.
     pub(crate) fn len(&self) -> usize {
         self.lock().notices.len()
     }

@@ -2,8 +2,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt::Write as _;
 
-/// What the header `X-OwlClaw-Signature` says of a body that is sent at `time`, in seconds since the
-/// epoch: `t=TIME,v1=` and, in hexadecimal, the HMAC-SHA256 with `secret` over `TIME.BODY`.
+/// Value of the header `X-OwlClaw-Signature` for a body that is sent at `time`, in seconds since
+/// the epoch: `t=TIME,v1=` and, in hexadecimal, the HMAC-SHA256 with `secret` over `TIME.BODY`.
 ///
 /// Receivers compute the same, compare it in constant time, and refuse times that are not near
 /// their own, so that nobody can send the message again later.

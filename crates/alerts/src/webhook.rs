@@ -23,19 +23,20 @@ const MAX_ANSWER: usize = 1 << 20;
 /// A receiver.
 #[derive(Clone)]
 pub struct WebhookOptions {
-    /// What operators call it.
+    /// Name that the operator gave the webhook.
     pub name: String,
-    /// Where notices are posted to. May hold a secret, and is in no log.
+    /// Address that notices are posted to. May hold a secret, and is in no log. May hold a secret,
+    /// and is in no log.
     pub url: Uri,
-    /// What they are signed with.
+    /// Key that notices are signed with.
     pub secret: String,
     /// Sent with each of them, besides what is sent anyway.
     pub headers: HeaderMap,
-    /// What it wants to know of; everything, if it is empty.
+    /// Events to send; all, if the list is empty.
     pub events: Vec<Event>,
     /// Authorities that its certificate may come from besides those of the system: PEM. May be empty.
     pub authorities: Vec<u8>,
-    /// How long one attempt may take.
+    /// Longest time of one attempt.
     pub timeout: Duration,
     /// The pause after the first attempt; twice as long after each further one, up to five minutes.
     pub pause: Duration,
@@ -52,10 +53,10 @@ impl fmt::Debug for WebhookOptions {
     }
 }
 
-/// How a webhook is doing.
+/// State of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookState {
-    /// Which.
+    /// Name of the webhook.
     pub name: String,
     /// Notices that were delivered.
     pub delivered: u64,
@@ -65,14 +66,14 @@ pub struct WebhookState {
     pub failures: u64,
     /// Notices that wait, the one that is being sent not counted.
     pub waiting: usize,
-    /// Why the last attempt failed, if it did.
+    /// Reason why the last attempt failed, if it did.
     pub failing: Option<String>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Webhook {
     options: WebhookOptions,
-    /// Who says so.
+    /// Name of the server that sends the notice.
     server: String,
     version: String,
     client: Client,
@@ -85,7 +86,7 @@ pub(crate) struct Webhook {
     failing: Mutex<Option<String>>,
 }
 
-/// Why an attempt has failed.
+/// Reason why an attempt failed.
 #[derive(Debug, thiserror::Error)]
 enum AttemptError {
     #[error("it cannot be sent")]
@@ -96,7 +97,7 @@ enum AttemptError {
         status: StatusCode,
         after: Option<Duration>,
     },
-    /// It does not want this one, now or later.
+    /// Refusal by the receiver, which trying again will not change.
     #[error("it answers {0}, and will again")]
     Refused(StatusCode),
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::Event;
 
-/// What there is room for that has a subject.
+/// Places for conditions that have a subject.
 const CLIENTS: usize = MAX_CONDITIONS - KEPT;
 
 fn at(seconds: u64) -> Moment {
