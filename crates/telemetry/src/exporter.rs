@@ -27,13 +27,13 @@ use tokio::time::Instant;
 pub const MAX_BATCH_SPANS: usize = 512;
 /// The most bytes that they have; a single span may have more.
 pub const MAX_BATCH_BYTES: usize = 1024 * 1024;
-/// How long is waited for more spans before those that are there are sent.
+/// Time to wait for more spans before a batch is sent.
 const GATHER: Duration = Duration::from_secs(1);
-/// How long a batch is sent again and again; then the next has its turn.
+/// Time for which a batch is retried; then the next has its turn.
 pub const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
-/// How often at most the log says that it does not work.
+/// Shortest time between two log entries about failures.
 const SAY_AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// How much of a collector's own words the log has, in characters.
+/// Most characters of a collector's answer that are logged.
 const MAX_WORDS: usize = 256;
 
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
@@ -47,7 +47,7 @@ pub(crate) struct Exporter {
     pub(crate) scope: InstrumentationScope,
 }
 
-/// How one attempt has ended.
+/// Outcome of one attempt.
 #[derive(Debug)]
 enum Attempt {
     /// Taken, but for so many.
@@ -61,7 +61,7 @@ enum Attempt {
     Refused { why: String },
 }
 
-/// What the log has been told.
+/// Failures logged so far.
 #[derive(Default)]
 struct Told {
     last: Option<Instant>,
@@ -233,7 +233,7 @@ impl Told {
         }
     }
 
-    /// Whether the log is told of a failure now.
+    /// Returns true if a failure is to be logged now.
     fn is_due(&mut self, now: Instant) -> bool {
         let was_said = self.last.is_some_and(|last| now < last + SAY_AGAIN_AFTER);
         if !was_said {

@@ -45,7 +45,7 @@ const MAX_ATTRIBUTES: u32 = 64;
 /// An answer of a collector that is longer is not read.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
-/// Why spans cannot be sent anywhere.
+/// Reason why spans cannot be exported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TelemetryError {
@@ -116,12 +116,12 @@ impl Telemetry {
         })
     }
 
-    /// What spans are made with.
+    /// Tracer that makes spans.
     pub fn tracer(&self) -> SdkTracer {
         self.provider.tracer_with_scope(self.scope.clone())
     }
 
-    /// What has become of spans so far.
+    /// Counts of spans so far.
     pub fn stats(&self) -> Stats {
         self.queue.stats()
     }
@@ -158,7 +158,7 @@ impl fmt::Debug for Telemetry {
     }
 }
 
-/// Who the spans are of.
+/// Resource that the spans belong to.
 fn resource(options: &TelemetryOptions) -> Resource {
     let text = |key: &'static str, value: &str| KeyValue::new(key, value.to_owned());
     let own = [

@@ -1,26 +1,26 @@
 use http::{HeaderMap, Uri};
 use std::{fmt, time::Duration};
 
-/// Where spans are sent, and what is said of them.
+/// Destination of spans, and attributes of their resource.
 #[derive(Clone)]
 pub struct TelemetryOptions {
     /// The collector: the address below which the signals are, as `OTEL_EXPORTER_OTLP_ENDPOINT` has
     /// it elsewhere, or that of the traces themselves.
     pub endpoint: String,
-    /// What each request has besides; may be secret.
+    /// Additional headers of each request; may be secret.
     pub headers: HeaderMap,
-    /// How long one attempt may take, connecting included.
+    /// Longest time of one attempt, connecting included.
     pub timeout: Duration,
     /// Authorities besides those of the system: PEM. May be empty.
     pub authorities: Vec<u8>,
     /// The name of the service that the spans are of.
     pub service_name: String,
-    /// Its version.
+    /// Version of the service.
     pub service_version: String,
     /// Of traces that begin here, the share that is recorded: 0 to 1. Traces that a caller has begun
     /// are recorded if their context says so.
     pub sample_ratio: f64,
-    /// What else is known of the service.
+    /// Further attributes of the service.
     pub resource: Vec<(String, String)>,
 }
 
@@ -38,24 +38,25 @@ impl fmt::Debug for TelemetryOptions {
     }
 }
 
-/// Why an address is none of a collector.
+/// Reason why an address cannot be a collector's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadEndpoint {
-    /// It cannot be read.
+    /// An address that cannot be parsed.
     #[error("it is no URL")]
     Unreadable,
-    /// It has no scheme that is spoken, or no host.
+    /// An address without a host, or without a scheme that is supported.
     #[error("it must begin with `http://` or `https://` and name a host")]
     NotHttp,
-    /// It has a user or a password, which would be seen in the log.
+    /// A user or a password, which would appear in the log.
     #[error("it must not have a user or a password; there are headers for that")]
     Credentials,
-    /// It has a query.
+    /// A query in the address.
     #[error("it must not have a query")]
     Query,
 }
 
-/// Where traces go below which all signals go; or `endpoint` itself, if it is that of traces.
+/// Address for traces below an `endpoint` for all signals; or `endpoint` itself, if it is that of
+/// traces.
 ///
 /// # Errors
 ///

@@ -76,7 +76,7 @@ impl Queue {
         self.lock().is_closed
     }
 
-    /// How many wait.
+    /// Number of spans that wait.
     pub(crate) fn len(&self) -> usize {
         self.lock().spans.len()
     }
@@ -106,7 +106,7 @@ impl Queue {
         batch
     }
 
-    /// What was under way is not any more: of its spans `failed` have, and the others were sent.
+    /// Ends the batch under way: `failed` of its spans have failed, and the others were sent.
     pub(crate) fn settle(&self, failed: usize) {
         let count = std::mem::take(&mut self.lock().under_way);
         let failed = failed.min(count);

@@ -1,4 +1,4 @@
-//! When a batch is sent again.
+//! Retries of a batch.
 
 use http::StatusCode;
 use std::time::Duration;
@@ -10,13 +10,14 @@ const LONGEST_WAIT: Duration = Duration::from_secs(15);
 /// The longest wait that a collector can ask for.
 pub(crate) const LONGEST_ASKED: Duration = Duration::from_secs(60);
 
-/// Whether a collector that answers this may well take the same later (OTLP 1.x, over HTTP).
+/// Returns true if a collector that answers with `status` may well accept the same later (OTLP 1.x,
+/// over HTTP).
 pub(crate) fn may_pass(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 502 | 503 | 504)
 }
 
-/// How long is waited after so many attempts, up to a quarter more or less, as `chance` has it:
-/// servers that began to fail together should not come back together.
+/// Pause after so many attempts, up to a quarter more or less, as `chance` decides: servers that
+/// began to fail together should not return together.
 pub(crate) fn wait_after(attempt: u32, chance: u8) -> Duration {
     let wait = FIRST_WAIT.saturating_mul(1 << attempt.saturating_sub(1).min(10));
     let wait = wait.min(LONGEST_WAIT);
