@@ -48,8 +48,7 @@ impl Default for Alerts {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Webhook {
-    /// Address that alerts are posted to. Never shown, since many such addresses are secrets. Never
-    /// shown, since many of these are secrets.
+    /// Address that alerts are posted to. Never shown, since many such addresses are secrets.
     pub url: Secret,
     /// Key of the HMAC-SHA256 that signs each alert.
     pub secret: Secret,

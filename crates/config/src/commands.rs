@@ -21,7 +21,7 @@ use super::problem::{Origin, Problem};
 #[serde(default, deny_unknown_fields)]
 pub struct Command {
     /// Description of the tool for the model. Without one, the description of the skill of the same
-    /// name. Without one, what the skill of the same name says.
+    /// name.
     #[schemars(extend("format" = "prose"))]
     pub description: Option<String>,
     /// The program and its arguments, one element each; no shell is asked. `{name}` stands for what
@@ -30,7 +30,6 @@ pub struct Command {
     #[schemars(extend("x-groups" = true, "x-items" = "word"))]
     pub run: Vec<Words>,
     /// Input of the program. Without one, nothing where `run` has placeholders, else `json`.
-    /// Without one, nothing where `run` has placeholders, else `json`.
     pub stdin: Option<Stdin>,
     /// The JSON Schema of the arguments, or their names and types alone. Without one, what the
     /// skill of the same name declares.
@@ -47,7 +46,7 @@ pub struct Command {
     #[schemars(extend("format" = "path"))]
     pub cwd: Option<PathBuf>,
     /// All environment variables of the program: none are inherited. `${NAME}` refers to the
-    /// server's own. `${NAME}` refers to the server's own.
+    /// server's own.
     #[schemars(extend("additionalProperties" = {"type": "string", "format": "secret"}))]
     pub env: BTreeMap<String, String>,
     /// A call that takes longer is ended.

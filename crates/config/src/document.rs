@@ -24,7 +24,7 @@ pub(super) struct Node {
     pub(super) value: Value,
     pub(super) at: Place,
     /// True if a scalar is a number or a boolean. Most keys have a type of their own and take its
-    /// text. Most keys know what they want and take its text.
+    /// text.
     is_plain: bool,
 }
 

@@ -195,7 +195,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Converts the value at `node` to JSON, with the types that YAML gives it. Duplicate names
-    /// were found before. A name that is given twice was found before.
+    /// were found before.
     fn json(&mut self, node: &Node, path: &str) -> serde_json::Value {
         self.origins
             .insert(path.to_owned(), self.document.origin(node.at));

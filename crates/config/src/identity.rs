@@ -102,7 +102,7 @@ pub struct Jwt {
     pub algorithms: Vec<Algorithm>,
     /// The claim with the name of the principal; a path with dots leads into objects.
     pub principal_claim: String,
-    /// Prefix of that name. Two issuers need two prefixes. Two issuers need two prefixes.
+    /// Prefix of that name. Two issuers need two prefixes.
     pub principal_prefix: String,
     /// The claim with roles, such as `roles` or `realm_access.roles`.
     pub roles_claim: Option<String>,
@@ -199,7 +199,6 @@ impl Algorithm {
 #[serde(default, deny_unknown_fields)]
 pub struct ClientCertificates {
     /// Kind of name that becomes the principal's. A certificate must have exactly one of the kind.
-    /// A certificate must have exactly one of the kind.
     pub principal: NameIn,
     /// Prefix of the principal's name.
     pub principal_prefix: String,

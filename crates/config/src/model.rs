@@ -496,8 +496,7 @@ pub enum LogFormat {
     Text,
 }
 
-/// Destination of log lines. Standard output is not a choice: it belongs to the protocol. Standard
-/// output is not a choice: it belongs to the protocol.
+/// Destination of log lines. Standard output is not a choice: it belongs to the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogOutput {

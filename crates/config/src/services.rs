@@ -64,8 +64,7 @@ pub struct OpenApi {
     /// The document, JSON or YAML, of OpenAPI 3.0 or 3.1.
     #[schemars(extend("format" = "path"))]
     pub document: PathBuf,
-    /// Address that paths are appended to. Without one, the document's first server. Without one,
-    /// the document's first server.
+    /// Address that paths are appended to. Without one, the document's first server.
     pub base_url: Option<String>,
     /// Prefix of the names of its tools.
     #[schemars(extend("format" = "token"))]

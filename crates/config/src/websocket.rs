@@ -21,7 +21,7 @@ pub struct WebSocket {
     #[schemars(range(min = 1, max = 3_600))]
     pub ping_seconds: u64,
     /// Bytes of incomplete messages that are held, of all clients together. There is always room
-    /// for one of `max_body_bytes`. There is always room for one of `max_body_bytes`.
+    /// for one of `max_body_bytes`.
     #[schemars(range(min = 65_536, max = 1_099_511_627_776_u64))]
     pub max_unfinished_bytes: usize,
 }
