@@ -70,7 +70,7 @@ impl Plan {
     }
 
     /// Returns true if a status is likely to change soon. A status that the binding calls an answer
-    /// is final. What is an answer by the binding's word is final.
+    /// is final.
     fn may_pass(&self, status: StatusCode) -> bool {
         let meaning = self.mapping.statuses.get(&status.as_u16());
         may_pass(status) && meaning.is_none_or(|meaning| meaning != SUCCESS)

@@ -16,8 +16,7 @@ pub struct FixedHeaders {
     secrets: Vec<String>,
 }
 
-/// Reason why headers cannot be used. No value is shown, since it may be a secret. No value is
-/// told, since it may be a secret.
+/// Reason why headers cannot be used. No value is shown, since it may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
@@ -89,8 +88,7 @@ impl FixedHeaders {
         Ok(resolved)
     }
 
-    /// Headers to be sent. Values that refer to secrets are marked as sensitive. Values that refer
-    /// to secrets are marked as sensitive.
+    /// Headers to be sent. Values that refer to secrets are marked as sensitive.
     pub fn values(&self) -> &HeaderMap {
         &self.values
     }

@@ -72,8 +72,7 @@ pub struct ServiceOptions {
     /// Header for a key by which the service recognises repetitions.
     pub idempotency_header: Option<HeaderName>,
     /// True to promise clients the output schemas of the document. Services often do not keep to
-    /// that, and an answer that breaks a promise is a failure. Services often do not keep to that,
-    /// and an answer that breaks a promise is a failure.
+    /// that, and an answer that breaks a promise is a failure.
     pub output_schemas: bool,
     /// Bounds on answers.
     pub bounds: Bounds,

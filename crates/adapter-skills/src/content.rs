@@ -59,8 +59,7 @@ pub struct Part<'a> {
     pub offset: u64,
     /// The size of the whole, in bytes.
     pub size: u64,
-    /// True if these bytes alone may be sent as text. A range can cut a character in two. A range
-    /// can cut a character in two.
+    /// True if these bytes alone may be sent as text. A range can cut a character in two.
     pub is_text: bool,
 }
 

@@ -8,8 +8,7 @@ use std::{
 
 use crate::frontmatter::Prerequisites;
 
-/// Facts that prerequisites are compared with. A value, so that a scan depends on nothing unsaid. A
-/// value, so that a scan depends on nothing unsaid.
+/// Facts that prerequisites are compared with. A value, so that a scan depends on nothing unsaid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// Names of the environment variables that are set and not empty. Their values are not kept.

@@ -9,7 +9,7 @@ use crate::{
     uri::{SKILL_FILE_NAME, SkillUri},
 };
 
-/// Most bytes of a skill's body that a catalogue keeps. The rest is on disk. The rest is on disk.
+/// Most bytes of a skill's body that a catalogue keeps. The rest is on disk.
 pub const MAX_KEPT_BODY_BYTES: usize = 16 * 1024;
 
 /// The longest name that the Agent Skills specification allows, in bytes.
@@ -157,8 +157,7 @@ impl Skill {
         &self.files
     }
 
-    /// Path of its `SKILL.md`. For logs and operators, never for clients. For logs and operators,
-    /// never for clients.
+    /// Path of its `SKILL.md`. For logs and operators, never for clients.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.place.path
@@ -222,8 +221,7 @@ impl SkillFile {
         self.facts.is_text
     }
 
-    /// Path of the file. For logs and operators, never for clients. For logs and operators, never
-    /// for clients.
+    /// Path of the file. For logs and operators, never for clients.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.place.path

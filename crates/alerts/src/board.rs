@@ -1,4 +1,4 @@
-//! Conditions that hold, and the notices sent of them. No clock and no I/O. No clock and no I/O.
+//! Conditions that hold, and the notices sent of them. No clock and no I/O.
 
 use crate::{Condition, Notice, Observation, Severity, State};
 use std::{

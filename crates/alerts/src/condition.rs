@@ -121,7 +121,7 @@ pub struct Observation {
     /// Severity.
     pub severity: Severity,
     /// Stage of the condition: a notice is sent again when it rises. Zero where there are no
-    /// degrees. Zero where there are no degrees.
+    /// degrees.
     pub stage: u32,
     /// Details for an operator. Receivers get its first [2 KiB](crate::Notice::MAX_DETAIL_BYTES).
     pub detail: String,

@@ -25,8 +25,7 @@ const MAX_ANSWER: usize = 1 << 20;
 pub struct WebhookOptions {
     /// Name that the operator gave the webhook.
     pub name: String,
-    /// Address that notices are posted to. May hold a secret, and is in no log. May hold a secret,
-    /// and is in no log.
+    /// Address that notices are posted to. May hold a secret, and is in no log.
     pub url: Uri,
     /// Key that notices are signed with.
     pub secret: String,

@@ -10,8 +10,7 @@ use serde::Deserialize;
 
 /// A longer document is refused.
 const MAX_DOCUMENT_BYTES: usize = 256 * 1024;
-/// Members of the metadata that matter. A duplicate member is an error. A member that is there
-/// twice is an error.
+/// Members of the metadata that matter. A duplicate member is an error.
 #[derive(Deserialize)]
 struct Metadata {
     issuer: String,

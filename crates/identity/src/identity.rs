@@ -87,32 +87,31 @@ pub enum Rejection {
     /// There is no proof at all. HTTP: 401.
     #[error("credentials are needed")]
     Missing,
-    /// Credentials that do not have the form of any proof. HTTP: 400. HTTP: 400.
+    /// Credentials that do not have the form of any proof. HTTP: 400.
     #[error("{why}")]
     Malformed {
         /// A sentence.
         why: &'static str,
     },
-    /// Credentials that prove nothing, or no longer do. HTTP: 401 with `invalid_token`. HTTP: 401
-    /// with `invalid_token`.
+    /// Credentials that prove nothing, or no longer do. HTTP: 401 with `invalid_token`.
     #[error("{why}")]
     Invalid {
         /// A sentence.
         why: &'static str,
     },
-    /// Valid credentials whose scopes do not allow the call. HTTP: 403. HTTP: 403.
+    /// Valid credentials whose scopes do not allow the call. HTTP: 403.
     #[error("the token lacks a scope")]
     InsufficientScope {
         /// Scopes that would suffice, separated by spaces.
         needed: Arc<str>,
     },
-    /// Credentials that cannot be verified at present. HTTP: 503. HTTP: 503.
+    /// Credentials that cannot be verified at present. HTTP: 503.
     #[error("{why}")]
     Unavailable {
         /// A sentence.
         why: &'static str,
     },
-    /// Too many failed attempts from the caller's address. HTTP: 429. HTTP: 429.
+    /// Too many failed attempts from the caller's address. HTTP: 429.
     #[error("too many credentials from this address were wrong; try again later")]
     TooManyAttempts,
 }

@@ -29,8 +29,7 @@ impl Default for Spec {
     }
 }
 
-/// Detectors that recognize secrets by their shape, wherever they are. All are on by default. All
-/// of them unless said otherwise.
+/// Detectors that recognize secrets by their shape, wherever they are. All are on by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detectors {
     /// Numbers of payment cards: plausible beginnings, lengths and grouping, and a right check

@@ -117,8 +117,7 @@ fn machine() -> String {
     names.next().unwrap_or_else(|| "owlclaw-mcp".to_owned())
 }
 
-/// Component of `/health` for alerts. Failed delivery is no reason to serve no calls. That they
-/// cannot be delivered is no reason to serve no calls.
+/// Component of `/health` for alerts. Failed delivery is no reason to serve no calls.
 pub(super) fn component(alerts: Arc<Alerts>) -> Component {
     Component::new(move || {
         let failing = alerts.webhooks().into_iter().filter_map(|webhook| {

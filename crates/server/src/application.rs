@@ -17,8 +17,7 @@ use tokio::sync::watch;
 
 use crate::Failure;
 
-/// Time that an application may take to load. Some import half of an ecosystem. Some import half of
-/// an ecosystem.
+/// Time that an application may take to load. Some import half of an ecosystem.
 const APP_START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Name of the component of `/health` for the application.

@@ -147,8 +147,7 @@ fn prepare(
 }
 
 /// Path of this program. Taken from its process where that is possible, so that one that was
-/// replaced while it runs is still itself. By its process where that is possible, so that one that
-/// was replaced while it runs is still itself.
+/// replaced while it runs is still itself.
 fn this_program() -> Result<PathBuf, Failure> {
     let own = Path::new("/proc/self/exe");
     match own.exists() {

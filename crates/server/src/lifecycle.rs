@@ -29,7 +29,7 @@ const CLOSING: Duration = Duration::from_millis(1_750);
 /// Time that the thread of the log gets to write the last line.
 const LAST_LINE: Duration = Duration::from_millis(50);
 
-/// Phase of the server's life. Clones share it. Clones are the same.
+/// Phase of the server's life. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Lifecycle(Arc<Inner>);
 

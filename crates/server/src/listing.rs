@@ -65,8 +65,7 @@ pub struct ResourceRow {
     pub tags: Vec<String>,
 }
 
-/// Filter for resources to list. An absent member does not restrict. What is absent does not
-/// restrict.
+/// Filter for resources to list. An absent member does not restrict.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourceFilter {
     /// The category, as in the address.

@@ -11,7 +11,7 @@ use redaction::Redactor;
 use config::Redaction;
 
 /// Reason why there is no redactor. Without one nothing could be recorded, so the server does not
-/// start. Without one nothing could be recorded, so the server does not start.
+/// start.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RedactionError {
     /// The section of the configuration cannot be used.

@@ -25,7 +25,7 @@ pub(super) type LiveSessions = OnceLock<SessionDesk>;
 const FULL: Duration = Duration::from_secs(5 * 60);
 
 /// Time that storing may take at the end. Writes that are missed then only tell when sessions were
-/// last used. What is missing then is when sessions were last used.
+/// last used.
 const CLOSING: Duration = Duration::from_millis(500);
 
 /// The sessions of an earlier process, and those of this one for the next.

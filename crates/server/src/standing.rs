@@ -102,7 +102,7 @@ impl Standing {
     }
 
     /// Component of `/health` for the offer. A rule that matches nothing is reported and is no
-    /// failure. A rule that matches nothing is told and breaks nothing.
+    /// failure.
     pub(super) fn component(standing: &Arc<Self>) -> Component {
         let standing = Arc::clone(standing);
         Component::new(move || {

@@ -52,8 +52,7 @@ pub(super) struct LedgerInUse {
 )]
 struct NotContinued(ContinuityError);
 
-/// Opens both stores. `policy` decides which use on record in the ledger is counted. `policy` says
-/// what is worth counting of what the ledger remembers.
+/// Opens both stores. `policy` decides which use on record in the ledger is counted.
 pub(super) async fn open(config: &Config, policy: &Arc<Policy>) -> Result<Stores, Failure> {
     if let Some(url) = database(config)? {
         return open_database(config, policy, &url).await;
@@ -335,7 +334,7 @@ fn open_file(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<Re
 }
 
 /// Checkpoints of the ledger: when they are written, and with which key. `shared` tells that other
-/// servers append to it. `shared` says that other servers append to it.
+/// servers append to it.
 fn checkpoints(config: &Config, shared: bool) -> Result<Checkpoints, Failure> {
     Ok(Checkpoints::new(CheckpointOptions {
         file: checkpoints_file(config),

@@ -28,8 +28,7 @@ impl Changes {
         self.gateway.get_or_init(|| Arc::downgrade(gateway));
     }
 
-    /// Offer of this moment. An offer never changes itself: a change is another offer. An offer
-    /// never changes itself: a change is another offer.
+    /// Offer of this moment. An offer never changes itself: a change is another offer.
     pub(crate) fn offer(self: &Arc<Self>) -> Result<Offer, ToolProblem> {
         let tools = content::tools()
             .into_iter()

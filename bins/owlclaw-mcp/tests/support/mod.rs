@@ -25,7 +25,7 @@ pub(crate) const END: Duration = Duration::from_secs(90);
 /// Time that the program takes to end by its defaults, by R2.7, on a machine that is not busy.
 pub(crate) const DEFAULT_END: Duration = Duration::from_secs(5);
 
-/// Directory in which one server runs. Removed when dropped. Removed when dropped.
+/// Directory in which one server runs. Removed when dropped.
 pub(crate) struct Site {
     directory: TempDir,
 }

@@ -373,7 +373,7 @@ fn nullable(mut schema: Map<String, Value>) -> Value {
     Value::Object(schema)
 }
 
-/// Number of values in `value`, long texts counted as several. Iterative. Iterative.
+/// Number of values in `value`, long texts counted as several. Iterative.
 fn weight(value: &Value) -> usize {
     const TEXT: usize = 256;
     let mut weight = 0;

@@ -6,8 +6,7 @@ use serde_json::{Map, Value};
 
 use super::fields::{BadField, Fields, HELD, IGNORED, nearest};
 
-/// Values of an `owlclaw:` block. Without such a block, the default. Without such a block, the
-/// default.
+/// Values of an `owlclaw:` block. Without such a block, the default.
 ///
 /// A value that governs and cannot be read is reported with [`BadField::holds`], so that its tool is
 /// held back, and is taken as the strictest it could have been:

@@ -118,7 +118,7 @@ fn says_the_same(part: &Value, structured: &Value) -> bool {
 }
 
 /// Part of a result for display. Line ends of a text stay; all other control characters are
-/// removed. Line ends of a text stay, whatever else a terminal obeys goes.
+/// removed.
 fn shown(part: &Value) -> String {
     let text = part["text"].as_str().or(part["resource"]["text"].as_str());
     match text {

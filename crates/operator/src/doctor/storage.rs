@@ -147,7 +147,7 @@ fn can_be_made(area: &'static str, directory: &Path) -> Option<Finding> {
 }
 
 /// Finding if the clock has gone back, which shows in entries recorded in its future. Limits go by
-/// the clock. One that goes back is seen by what is recorded in its future.
+/// the clock.
 fn clock(reader: &mut dyn ledger::ReadLedger) -> Option<Finding> {
     const AREA: &str = "clock";
     let newest = reader.recent(1, Filter::default()).ok()?;

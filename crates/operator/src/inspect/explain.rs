@@ -78,7 +78,6 @@ fn verdict(
 }
 
 /// Reason why the call is refused. Rules come before arguments, as they do when a call is made.
-/// Rules come before arguments, as they do when a call is made.
 fn reason(explanation: &Explanation, violations: &[String]) -> Option<&'static str> {
     let by_rule = explanation.reason().map(|reason| reason.as_str());
     by_rule.or((!violations.is_empty()).then_some(ARGUMENTS))

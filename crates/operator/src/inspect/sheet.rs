@@ -123,8 +123,7 @@ pub(super) fn line(value: &impl Serialize) -> String {
     json_text(&serde_json::to_string(value).expect("rows are plain data"))
 }
 
-/// A row as lines of names and values; empty values are left out. No newline at the end. No newline
-/// at the end.
+/// A row as lines of names and values; empty values are left out. No newline at the end.
 pub(super) fn card(columns: &[&str], row: &Row) -> String {
     let width = columns.iter().map(|name| name.len()).max().unwrap_or(0);
     let members = columns.iter().zip(row);
