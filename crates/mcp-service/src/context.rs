@@ -17,47 +17,48 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-/// Everything about a request that is not its parameters.
+/// Context of a request: everything about it except its parameters.
 #[derive(Debug)]
 pub struct RequestCx {
     /// The revision this request is written in.
     pub version: ProtocolVersion,
-    /// Who is calling, with the roles that this very request proves; in a session, those that
-    /// another one proved do not count.
+    /// Principal of the request, with the roles that this very request proves; in a session, roles
+    /// that another request proved do not count.
     pub principal: Principal,
-    /// How the request came.
+    /// Transport of the request.
     pub transport: TransportKind,
     /// The legacy session it came in, if there is one.
     pub session: Option<Arc<str>>,
     /// The id its sender gave it.
     pub id: Id,
-    /// What the request says about itself.
+    /// Metadata of the request.
     pub meta: RequestMeta,
-    /// What the client can be asked for: declared by this request in the modern era, by
-    /// `initialize` in the legacy era.
+    /// Capabilities of the client that the server may use: declared by this request in the modern
+    /// era, by `initialize` in the legacy era.
     pub capabilities: ClientCapabilities,
-    /// Where in a distributed trace the transport's own message was sent, such as an HTTP request:
-    /// one of them may carry many requests, and one request may need many of them.
+    /// Place in a distributed trace of the transport's own message, such as an HTTP request: one of
+    /// them may carry many requests, and one request may need many of them.
     pub carrier: Option<TraceContext>,
     span: OnceLock<(TraceContext, Arc<dyn Any + Send + Sync>)>,
     connection: Option<Arc<Connection>>,
     log_from: Option<LoggingLevel>,
     outbox: Option<Outbox>,
-    /// Whether what it makes may outlive the answer, so that its client need not read for it to go on.
+    /// True if the work it starts may outlive the answer, so that it goes on even if the client
+    /// does not read.
     is_fork: bool,
     progress: LastProgress,
     hints: Hints,
 }
 
-/// Where a request comes from.
+/// Origin of a request.
 pub(crate) struct Origin {
     pub(crate) principal: Principal,
     pub(crate) transport: TransportKind,
     pub(crate) session: Option<Arc<str>>,
     /// See [`RequestCx::carrier`].
     pub(crate) carrier: Option<TraceContext>,
-    /// Where the client can be asked and says how much it wants to hear; modern requests say that
-    /// themselves.
+    /// Connection on which the client can be asked, and whose session sets the client's log level;
+    /// modern requests set it themselves.
     pub(crate) connection: Option<Arc<Connection>>,
     /// From which severity on the client wants to hear log messages about the request.
     pub(crate) log_from: Option<LoggingLevel>,
@@ -154,15 +155,15 @@ impl RequestCx {
         )
     }
 
-    /// Where in a distributed trace the request is handled: that of the span that is made of it here,
-    /// once there is one, and else its caller's. What the request says about itself comes before
-    /// what its transport does (SEP-414).
+    /// Place in a distributed trace where the request is handled: that of the span made of it here,
+    /// once there is one, and else its caller's. Metadata of the request come before those of its
+    /// transport (SEP-414).
     pub fn trace(&self) -> Option<&TraceContext> {
         let own = self.span.get().map(|(place, _)| place);
         own.or_else(|| self.parent_trace())
     }
 
-    /// Where in a distributed trace its caller makes the request.
+    /// Place in a distributed trace where its caller makes the request.
     pub fn parent_trace(&self) -> Option<&TraceContext> {
         self.meta.trace.as_ref().or(self.carrier.as_ref())
     }
@@ -252,13 +253,13 @@ impl RequestCx {
         lock_hints(&self.hints).attached = Some(known);
     }
 
-    /// What was left last, if it is a `T`.
+    /// Value that was attached last, if it is a `T`.
     pub fn attached<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         let attached = lock_hints(&self.hints).attached.clone();
         attached?.downcast().ok()
     }
 
-    /// What has been left so far, for tests of services.
+    /// Hints left so far, for tests of services.
     pub fn hints(&self) -> Vec<(&'static str, String)> {
         lock_hints(&self.hints).left.clone()
     }
@@ -352,7 +353,7 @@ impl ProgressReporter {
     }
 }
 
-/// What has been left for those around.
+/// Values left for the layers around, and for the transport.
 type Hints = Arc<Mutex<Remarks>>;
 
 #[derive(Debug, Default)]

@@ -66,7 +66,7 @@ pub enum Input {
     Message(Bytes),
     /// Input that is no message, with its answer.
     Unreadable(Answer),
-    /// Nothing at present; the output is to be flushed before more is read.
+    /// No message at present; the output is to be flushed before more is read.
     Flush,
     /// The end: the client sends no more, and reads the remaining answers.
     Ended,

@@ -57,7 +57,7 @@ use tokio::sync::{Semaphore, watch};
 /// Bounds on what one engine does at once.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineLimits {
-    /// What a frame may be.
+    /// Limits of a frame.
     pub frames: Limits,
     /// The most requests being handled. A quarter of the places is kept for principals that have
     /// few: nobody can have all.
@@ -65,9 +65,9 @@ pub struct EngineLimits {
     /// The most requests waiting for one of those places; more are refused at once. A quarter is
     /// kept here, too.
     pub max_waiting: usize,
-    /// How many of the places that are kept one principal can have, of either kind.
+    /// Reserved places that one principal can have, of either kind.
     pub max_reserved_per_principal: usize,
-    /// Who may listen for changes.
+    /// Limits of subscriptions.
     pub subscriptions: SubscriptionLimits,
 }
 
@@ -83,16 +83,16 @@ impl Default for EngineLimits {
     }
 }
 
-/// Who the server is and what it offers.
+/// Identity of the server, and its offer.
 #[derive(Clone, Debug)]
 pub struct ServerIdentity {
-    /// Its name and version.
+    /// Name and version.
     pub info: Implementation,
-    /// What it offers.
+    /// Capabilities that the server offers.
     pub capabilities: ServerCapabilities,
-    /// How to use it, for the model.
+    /// Instructions for the model on how to use the server.
     pub instructions: Option<String>,
-    /// How long a client may keep what `server/discover` says, in milliseconds.
+    /// Milliseconds for which a client may keep the result of `server/discover`.
     pub discover_ttl_ms: u64,
 }
 
@@ -105,9 +105,9 @@ pub struct Engine<S> {
     /// `server/discover` is the same for everybody.
     discover: RawJson,
     limits: EngineLimits,
-    /// Those that anybody can have.
+    /// Places for every principal.
     places: Semaphore,
-    /// Those that are kept for principals that have few.
+    /// Places that are reserved for principals that have few.
     reserved_places: Arc<FairShare>,
     accepted: AtomicUsize,
     reserved_waiting: Arc<FairShare>,
@@ -117,7 +117,7 @@ pub struct Engine<S> {
     giving_up: OnceLock<Arc<GivingUp>>,
 }
 
-/// Who hears of what is answered here, if anybody does.
+/// Observer of answered requests, if there is one.
 #[derive(Default)]
 struct Observer(OnceLock<Arc<dyn Observe>>);
 
@@ -220,12 +220,12 @@ where
         &self.limits
     }
 
-    /// How results are shaped.
+    /// Encoder that shapes results.
     pub fn encoder(&self) -> &Encoder {
         &self.encoder
     }
 
-    /// Where changes are published.
+    /// Subscriptions to which changes are published.
     pub fn subscriptions(&self) -> &Arc<Subscriptions> {
         &self.subscriptions
     }
@@ -235,7 +235,7 @@ where
         self.subscriptions.publish(change, |_| true);
     }
 
-    /// How many requests have been accepted and not yet answered.
+    /// Number of requests that have been accepted and not yet answered.
     pub fn in_flight(&self) -> usize {
         self.accepted.load(Ordering::Relaxed)
     }
@@ -245,7 +245,7 @@ where
         self.closing.send_replace(true);
     }
 
-    /// Whether [`Engine::close`] has been called; resolves when it is.
+    /// Resolves when [`Engine::close`] is called, or at once if it has been.
     pub async fn closed(&self) {
         // The sender lives as long as `self`.
         let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
@@ -553,7 +553,7 @@ where
         }
     }
 
-    /// Everything that can be settled without waiting.
+    /// Decides everything about a request that needs no waiting.
     fn begin(
         self: &Arc<Self>,
         cx: RequestCx,
@@ -683,7 +683,7 @@ where
         answered(cx, result.map_err(|error| McpError::internal(&error).0))
     }
 
-    /// What legacy clients hear of without asking: changed lists.
+    /// Filter of changes that legacy clients are told of without a subscription: changed lists.
     pub(crate) fn legacy_filter(&self) -> SubscriptionFilter {
         let offer = &self.identity.capabilities;
         SubscriptionFilter {
@@ -696,23 +696,23 @@ where
     }
 }
 
-/// Where a message of a connection comes from.
+/// Sender of a message on a connection.
 #[derive(Clone, Copy)]
 struct Sender<'a> {
     connection: &'a Arc<Connection>,
     /// The connection's, with the roles that it has now.
     principal: &'a Principal,
     carrier: Option<&'a TraceContext>,
-    /// Where goes what is said before an answer.
+    /// Outbox for messages before an answer.
     outbox: &'a Outbox,
 }
 
-/// How many of `most` places are kept for principals that have few.
+/// Number of places, out of `most`, that are reserved for principals that have few.
 const fn kept(most: usize) -> usize {
     most / 4
 }
 
-/// What [`Engine::begin`] could settle.
+/// Outcome of [`Engine::begin`].
 #[expect(
     clippy::large_enum_variant,
     reason = "moved once, into the exchange that is boxed anyway"
@@ -722,13 +722,13 @@ enum Begun<S> {
     Handle(RequestCx, ClientRequest, Ticket<S>),
 }
 
-/// What [`Engine::settle`] has come to.
+/// Outcome of [`Engine::settle`].
 enum Settled<S> {
     Done(Answer),
     Handle(ClientRequest, Ticket<S>),
 }
 
-/// What is known of a message that was refused before it was a request of somebody's.
+/// Facts about a message that was refused before it could become a request.
 fn refused<'a>(
     from: Sender<'a>,
     id: Option<&'a Id>,

@@ -3,7 +3,7 @@
 use jsonrpc_core::{ErrorCode, ErrorObject};
 use std::borrow::Cow;
 
-/// What a client is told of a failure, and nothing else: causes stay in the log.
+/// Error for a client, with nothing that is not for the client: causes stay in the log.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", .0.message)]
 pub struct McpError(pub ErrorObject);

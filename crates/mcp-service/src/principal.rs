@@ -15,7 +15,7 @@ use tokio::{sync::watch, time::sleep};
 /// revoked when the owner drops the sender.
 pub type Revocation = watch::Receiver<Option<SystemTime>>;
 
-/// Who is calling, as the transport established it. Never taken from a message (decision D7).
+/// Caller, as the transport established it. Never taken from a message (decision D7).
 ///
 /// Equality, order and hash are those of the name alone: quotas, sessions and tasks belong to the
 /// name, whatever roles it has at the moment.
@@ -80,12 +80,12 @@ impl Principal {
         }
     }
 
-    /// Its name.
+    /// Name.
     pub fn as_str(&self) -> &str {
         &self.name
     }
 
-    /// Its name, to keep.
+    /// Name, to keep.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -101,7 +101,7 @@ impl Principal {
         self.roles.as_ref()
     }
 
-    /// When what has proved who it is proves nothing any more.
+    /// Time at which the proof of its identity expires.
     pub fn expires(&self) -> Option<SystemTime> {
         self.expires
     }
@@ -125,7 +125,7 @@ impl Principal {
         })
     }
 
-    /// Whether the roles and the expiry are the same as well.
+    /// Returns true if the roles and the expiry are the same as well.
     pub(crate) fn is_exactly(&self, other: &Self) -> bool {
         let same_roles = match (&self.roles, &other.roles) {
             (None, None) => true,

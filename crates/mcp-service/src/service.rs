@@ -13,7 +13,7 @@ use mcp_protocol::model::{ClientRequest, ServerResult};
 /// Dropping the future cancels the call, at any point where it waits. Implementations put whatever
 /// must happen regardless into a `Drop`.
 pub trait Service<Req>: Send + Sync {
-    /// What a call results in.
+    /// Response to a call.
     type Response;
     /// [`crate::error::McpError`] at the top; errors of the domain below it.
     type Error;

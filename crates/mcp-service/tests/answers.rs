@@ -30,7 +30,7 @@ use tokio::sync::Semaphore;
 /// Few enough to be reached.
 const LIMITS: (usize, usize, usize) = (2, 3, 2);
 
-/// What the peers speak: nothing yet, with and without batches, and the modern revision.
+/// Versions that the peers speak: none yet, with and without batches, and the modern revision.
 const SPOKEN: [Option<&str>; 4] = [
     None,
     Some("2025-03-26"),
@@ -68,7 +68,7 @@ enum Step {
     Open(usize),
     /// A list has changed.
     Publish,
-    /// Whatever has asked to be looked at is.
+    /// Every exchange that was woken is polled.
     Poll,
     /// The server is to stop.
     Close,
@@ -123,7 +123,7 @@ impl Service<ClientRequest> for Handler {
     }
 }
 
-/// Whether something is to be looked at.
+/// True after a wake, until the next poll.
 struct Flag(AtomicBool);
 
 impl Wake for Flag {
@@ -138,9 +138,9 @@ struct Sent {
     woken: Arc<Flag>,
     /// On which connection; none for a post.
     peer: Option<usize>,
-    /// How often each id was asked.
+    /// Number of times that each id was asked.
     asked: BTreeMap<i64, usize>,
-    /// Those that were taken back.
+    /// Ids that were cancelled.
     cancelled: BTreeSet<i64>,
     is_batch: bool,
     is_lost: bool,

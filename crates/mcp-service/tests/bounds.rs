@@ -1,4 +1,4 @@
-//! Everything that could grow has a bound, and gives back what it took.
+//! Bounds of everything that could grow, and the return of what was taken.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bytes::Bytes;

@@ -62,7 +62,7 @@ async fn send(engine: &Arc<Engine<Nothing>>, to: &Arc<Connection>, method: &str,
     }
 }
 
-/// What the client would hear, in short.
+/// Messages that the client would receive, in short.
 fn heard(connection: &Connection) -> Vec<String> {
     let mut heard = Vec::new();
     while let Some(frame) = connection.outbox().try_next() {

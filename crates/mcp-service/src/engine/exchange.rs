@@ -8,22 +8,22 @@ use std::{
     task::{Context, Poll},
 };
 
-/// What became of a frame so far.
+/// Progress of a frame so far.
 #[derive(Debug)]
 pub enum Accepted {
     /// All there is to say, or nothing.
     Done(Reply),
-    /// Somebody must poll this; dropping it cancels what it stands for.
+    /// Work that the caller must poll; dropping it cancels the requests of the frame.
     Pending(Exchange),
 }
 
 /// Requests being handled: resolves to what is to be sent.
 pub struct Exchange(pub(crate) Pin<Box<dyn Future<Output = Reply> + Send>>);
 
-/// What is to be sent for a frame.
+/// Reply to a frame.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// Nothing: there were only notifications, or everything was cancelled.
+    /// No reply: there were only notifications, or every request was cancelled.
     Nothing,
     /// The answer to one request.
     One(Answer),
@@ -34,11 +34,11 @@ pub enum Reply {
 /// The answer to one request.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// What is sent.
+    /// Response to be sent.
     pub response: Response,
     /// The status it has on HTTP, where it is the only answer to a POST.
     pub http_status: u16,
-    /// What services have left for the transport to put beside it; on HTTP, headers.
+    /// Hints that services have left for the transport to put beside it; on HTTP, headers.
     pub hints: Vec<(&'static str, String)>,
 }
 

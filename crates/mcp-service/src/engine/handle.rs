@@ -125,7 +125,7 @@ where
     }
 }
 
-/// What a request is answered from.
+/// Input from which a request is answered.
 struct Asked<S> {
     cx: RequestCx,
     request: ClientRequest,
@@ -140,7 +140,7 @@ fn in_place<F>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
     Box::into_pin(Box::write(Box::new_uninit(), make()))
 }
 
-/// What a panic says, for logs.
+/// Message of a panic, for logs.
 pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()

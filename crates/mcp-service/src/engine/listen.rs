@@ -107,7 +107,8 @@ where
         answered(cx, Ok(self.encoder.listen_ended(&cx.id)))
     }
 
-    /// Which tasks somebody has is the service's to know.
+    /// Part of `wanted` that the server agrees to; the service decides which tasks the principal
+    /// has.
     async fn agreed(
         &self,
         cx: &RequestCx,

@@ -15,22 +15,22 @@ pub trait Observe: Send + Sync + 'static {
 /// all. What is not known of it is `None`.
 #[derive(Clone, Copy, Debug)]
 pub struct Answered<'a> {
-    /// Who sent it.
+    /// Principal that sent it.
     pub principal: &'a Principal,
-    /// How it came.
+    /// Transport by which it came.
     pub transport: TransportKind,
     /// In which session.
     pub session: Option<&'a str>,
     /// The id its sender gave it.
     pub id: Option<&'a Id>,
-    /// What it asks for, as its sender calls it.
+    /// Method it asks for, as its sender wrote it.
     pub method: Option<&'a str>,
     /// The revision it is written in.
     pub version: Option<ProtocolVersion>,
-    /// Where in a distributed trace it was made.
+    /// Place in a distributed trace where it was made.
     pub trace: Option<&'a TraceContext>,
     /// The error it was answered with.
     pub error: Option<&'a ErrorObject>,
-    /// How long that took.
+    /// Time that it took.
     pub took: Duration,
 }

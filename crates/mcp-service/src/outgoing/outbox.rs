@@ -13,8 +13,8 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// How many bytes of answers may wait for something else than their peer, such as their record,
-/// before no further one to the same peer is made.
+/// Bytes of answers that may wait for something else than their peer, such as their record, before
+/// no further answer to the same peer is made.
 const MAX_HELD: usize = 4 * 1024 * 1024;
 
 /// Messages on their way to a peer that are not answers: a bounded queue between whoever has
@@ -44,19 +44,19 @@ struct State {
     reader: Option<Waker>,
 }
 
-/// Why a message was not queued.
+/// Reason why a message was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutboxError {
     /// The peer reads too slowly.
     #[error("the peer reads too slowly; its queue is full")]
     Full,
-    /// Nobody will read it any more.
+    /// The peer will read no more messages.
     #[error("the peer has gone")]
     Closed,
 }
 
 impl Outbox {
-    /// How many bytes a queue holds unless something else is said: 256 KiB.
+    /// Default of the most bytes that a queue holds: 256 KiB.
     pub const DEFAULT_MAX_BYTES: usize = 256 * 1024;
 
     /// A queue of at most `max_bytes`. A single message larger than that is never taken.
@@ -173,7 +173,7 @@ impl Outbox {
         }
     }
 
-    /// Whether [`Outbox::interrupt`] was called since the last time this was asked.
+    /// Returns true if [`Outbox::interrupt`] was called since the last call of this function.
     pub fn take_interrupt(&self) -> bool {
         std::mem::take(&mut self.lock().interrupted)
     }
@@ -195,7 +195,7 @@ impl Outbox {
         }
     }
 
-    /// Whether it takes no more messages.
+    /// Returns true if the queue accepts no more messages.
     pub fn is_closed(&self) -> bool {
         self.lock().closed
     }

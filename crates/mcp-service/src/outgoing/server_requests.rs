@@ -13,13 +13,14 @@ use tokio::sync::oneshot;
 /// The most questions a connection may have open; a client that answers none must not pile them up.
 pub(crate) const MAX_OPEN_QUESTIONS: usize = 64;
 
-/// Why a question was not answered.
+/// Reason why a question to the client was not answered.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// The client has not declared that it can be asked this. It must not be (all revisions).
     #[error("the client has not declared what this question needs")]
     NotDeclared(Box<ClientCapabilities>),
-    /// Nobody can be asked: a modern request, whose questions are results, or no connection.
+    /// No client can be asked: the request is a modern one, whose questions are results, or there
+    /// is no connection.
     #[error("the client cannot be asked on this connection")]
     NoWay,
     /// The client has too many open questions, or reads too slowly.
@@ -45,7 +46,7 @@ struct Open {
     /// of an earlier process, on a connection that outlives processes, must not be one to this one's.
     last: i64,
     waiting: HashMap<Id, oneshot::Sender<Answered>>,
-    /// Nobody answers any more.
+    /// True once the client can answer no more.
     closed: bool,
 }
 
@@ -88,7 +89,7 @@ impl Questions {
         self.lock().waiting.remove(id).is_some()
     }
 
-    /// Nobody will answer any more: what was asked, and what would be asked now.
+    /// Ends all open questions, and those still to be asked, without an answer.
     pub(crate) fn close(&self) {
         let mut open = self.lock();
         open.closed = true;

@@ -15,7 +15,7 @@ use std::{
     },
 };
 
-/// Something clients may want to hear of.
+/// Change that clients may subscribe to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// The list of tools is another one.
@@ -24,7 +24,7 @@ pub enum Change {
     Prompts,
     /// The list of resources is another one.
     Resources,
-    /// What is at this URI is something else.
+    /// The resource at this URI has changed.
     Resource(String),
     /// A task has changed, for the given time.
     Task(u64, Task),
@@ -51,7 +51,7 @@ impl Default for SubscriptionLimits {
     }
 }
 
-/// What one subscription can name a bounded number of.
+/// Kinds of names of which one subscription can hold a bounded number.
 const RESOURCES: &str = "resources can be subscribed to at once";
 const TASKS: &str = "tasks can be subscribed to at once";
 
@@ -63,8 +63,7 @@ pub struct TooManySubscriptions {
     what: &'static str,
 }
 
-/// Everybody who wants to hear of changes: one list, so that an open stream costs an entry and no
-/// task.
+/// Subscribers to changes: one list, so that an open stream costs an entry and no task.
 #[derive(Debug, Default)]
 pub struct Subscriptions {
     limits: SubscriptionLimits,
@@ -86,7 +85,7 @@ struct Subscriber {
     /// The listen request; legacy notifications belong to none.
     request: Option<Id>,
     outbox: Outbox,
-    /// How many changes of a task were told of: two at once may come in any order.
+    /// Number of the last change sent of each task: two at once may come in any order.
     told: HashMap<String, u64>,
 }
 
@@ -99,12 +98,12 @@ impl Subscriptions {
         })
     }
 
-    /// How many subscriptions there are.
+    /// Number of subscriptions.
     pub fn len(&self) -> usize {
         self.lock().subscribers.len()
     }
 
-    /// Whether nobody listens.
+    /// Returns true if there are no subscriptions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

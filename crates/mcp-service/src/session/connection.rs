@@ -16,7 +16,7 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// How a request came.
+/// Transport of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransportKind {
     /// Over the standard streams, or another pair of byte streams.
@@ -31,7 +31,7 @@ impl TransportKind {
     /// All there are.
     pub const ALL: [Self; 3] = [Self::Stdio, Self::Http, Self::WebSocket];
 
-    /// Its name in configuration, logs and the ledger.
+    /// Name in configuration, logs and the ledger.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Stdio => "stdio",
@@ -41,8 +41,8 @@ impl TransportKind {
     }
 }
 
-/// What is known of one peer while it stays connected: a process on stdio, a WebSocket, or a legacy
-/// session on HTTP. A modern HTTP request has none.
+/// State of one peer while it stays connected: a process on stdio, a WebSocket, or a legacy session
+/// on HTTP. A modern HTTP request has none.
 #[derive(Debug)]
 pub struct Connection {
     pub(crate) principal: Principal,
@@ -87,23 +87,23 @@ impl Connection {
         })
     }
 
-    /// Who is at the other end. It says whose connection this is and no more: the roles are those
+    /// Principal at the other end. This is the connection's owner and no more: the roles are those
     /// that it had when the connection was made.
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
 
-    /// Where messages go that belong to no request.
+    /// Outbox for messages that belong to no request.
     pub fn outbox(&self) -> &Outbox {
         &self.outbox
     }
 
-    /// What has been agreed on.
+    /// Result of the handshake.
     pub fn session(&self) -> MutexGuard<'_, Session> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many requests have been read and not yet answered.
+    /// Number of requests that have been read and not yet answered.
     pub fn in_flight(&self) -> usize {
         self.requests().len()
     }
@@ -150,7 +150,7 @@ impl Connection {
         }
     }
 
-    /// What the client has been asked and has not answered.
+    /// Questions that the client has not answered yet.
     pub(crate) fn questions(&self) -> &Questions {
         &self.questions
     }

@@ -7,15 +7,15 @@ use mcp_protocol::{
 };
 use std::{fmt, sync::OnceLock};
 
-/// What has to be known of a legacy session to go on with it in another process. Whose it is, is for
-/// whoever keeps it to know.
+/// State of a legacy session that another process needs to continue it. The principal is kept by
+/// the session's store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionState {
     /// The revision that was agreed on.
     pub version: ProtocolVersion,
     /// True if the session has agreed on [`mcp_protocol::FOUNDING`].
     pub is_founding: bool,
-    /// What the client said it can do.
+    /// Capabilities that the client declared.
     pub capabilities: ClientCapabilities,
     /// From which severity on it wants to hear log messages.
     pub log_level: LoggingLevel,
@@ -26,7 +26,7 @@ pub struct SessionState {
     pub tasks: Vec<String>,
 }
 
-/// Whom to tell when a [`SessionState`] has changed.
+/// Callback for changes of a [`SessionState`].
 #[derive(Default)]
 pub(crate) struct Watcher(OnceLock<Box<dyn Fn() + Send + Sync>>);
 
@@ -47,7 +47,7 @@ impl fmt::Debug for Watcher {
 }
 
 impl Connection {
-    /// What would have to be known to go on with it elsewhere; `None` before `initialize`.
+    /// State with which another process can continue; `None` before `initialize`.
     pub fn state(&self) -> Option<SessionState> {
         let (version, is_founding, capabilities) = match &*self.session() {
             Session::Unopened => return None,
