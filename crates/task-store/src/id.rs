@@ -3,7 +3,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 const RANDOM_BYTES: usize = 32;
 
-/// How many characters are shown where an id must not be given away.
+/// Characters shown of an id where the whole must not be given away.
 const SHOWN: usize = 6;
 
 /// The name of a task: 256 random bits as base64url without padding, 43 characters.

@@ -32,7 +32,7 @@ struct Run {
 }
 
 impl Kept {
-    /// Whether `task` is the next step.
+    /// Returns true if `task` is the next step.
     fn is_followed_by(&self, task: &TaskRecord) -> bool {
         let known = &self.record;
         task.sequence.checked_sub(1) == Some(known.sequence)

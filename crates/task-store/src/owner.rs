@@ -21,10 +21,10 @@ const MAX_QUEUED_JOBS: usize = 256;
 /// The most jobs that share a transaction, and so one wait for the disk.
 const MAX_GROUPED_JOBS: usize = 64;
 
-/// Where jobs are handed over.
+/// Queue of jobs.
 pub(crate) type Queue = Sender<Box<dyn Job>>;
 
-/// Something to do with the database, and somebody who may wait for it.
+/// Work on the database, whose result a caller may wait for.
 pub(crate) trait Job: Send {
     /// Does it. It is called again if the transaction it was part of has failed.
     fn run(&mut self, connection: &Connection) -> rusqlite::Result<()>;
@@ -144,7 +144,7 @@ impl Database {
     }
 }
 
-/// What waits already, up to a bound.
+/// Jobs that wait already, up to a bound.
 fn group(first: Box<dyn Job>, queue: &mut Receiver<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
     let mut jobs = vec![first];
     while jobs.len() < MAX_GROUPED_JOBS

@@ -4,61 +4,61 @@ use crate::TaskId;
 /// store; whoever makes results has a bound of its own.
 pub const MAX_RECORD_BYTES: usize = 64 * 1024 * 1024;
 
-/// What is known of a task. Times are microseconds since the epoch, UTC, and at most 2^63 - 1,
-/// like the sequence.
+/// Record of a task. Times are microseconds since the epoch, UTC, and at most 2^63 - 1, like the
+/// sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskRecord {
-    /// Its name. It never changes.
+    /// Id of the task. Never changes.
     pub id: TaskId,
-    /// Whose it is. It never changes.
+    /// Principal that the task belongs to. Never changes.
     pub principal: String,
-    /// What was called, as policies name it: `tool/NAME`. It never changes.
+    /// Capability that was called, as policies name it: `tool/NAME`. Never changes.
     pub capability: String,
     /// The revision of the protocol that the result is shaped for. It never changes.
     pub protocol_version: String,
-    /// When it was created. It never changes.
+    /// Time of creation. Never changes.
     pub created_us: u64,
-    /// When it changed last.
+    /// Time of the last change.
     pub updated_us: u64,
     /// From when on it may be forgotten.
     pub expires_us: u64,
     /// 1 when it is created; one more with every change.
     pub sequence: u64,
-    /// How it stands.
+    /// State of the task.
     pub state: TaskState,
-    /// What is going on, for people.
+    /// Message on its progress, for people.
     pub message: Option<String>,
 }
 
-/// How a task stands. The texts are JSON objects for the store's users; the store itself does not
+/// State of a task. The texts are JSON objects for the store's users; the store itself does not
 /// look into them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TaskState {
-    /// It runs.
+    /// The task runs.
     Working,
-    /// It waits for answers.
+    /// The task waits for answers.
     InputRequired {
         /// The questions: a JSON object of keys and questions.
         requests: String,
     },
-    /// It has returned.
+    /// The task has a result.
     Completed {
-        /// What: a JSON object.
+        /// Result: a JSON object.
         result: String,
-        /// Whether the result tells of an error of the tool.
+        /// True if the result reports an error of the tool.
         is_error: bool,
     },
-    /// It has no result.
+    /// The task ended without a result.
     Failed {
-        /// Why: a JSON-RPC error object.
+        /// Reason: a JSON-RPC error object.
         error: String,
     },
-    /// Whoever began it did not want it any more.
+    /// The task was cancelled by its client.
     Cancelled,
 }
 
 impl TaskState {
-    /// Whether nothing can follow.
+    /// Returns true if no other state can follow.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         match self {
@@ -112,7 +112,7 @@ impl TaskState {
 /// [claims](crate::TaskStore::claim) the task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Which process: a name of its own for each start of each server.
+    /// Process that has the lease: each start of each server has a name of its own.
     pub owner: String,
     /// Until when: microseconds since the epoch, at most 2^63 - 1.
     pub until_us: u64,
@@ -124,13 +124,13 @@ impl Lease {
     }
 }
 
-/// What a task begins with besides its record.
+/// Data that a task begins with besides its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun {
-    /// Who carries it out.
+    /// Lease of the process that carries it out.
     pub lease: Lease,
-    /// What it takes to begin it again, if it may be: a text that the store does not look into. It
-    /// is forgotten when the task is over.
+    /// Text with which it can be begun again, if it may be; the store does not look into it.
+    /// Deleted when the task is over.
     pub call: Option<String>,
 }
 
@@ -139,20 +139,20 @@ pub struct Begun {
 pub struct Lapsed {
     /// The task.
     pub record: TaskRecord,
-    /// How many times it was begun.
+    /// Number of times it was begun.
     pub attempt: u64,
 }
 
 /// A task that was taken over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
-    /// How many times it was begun, this time included.
+    /// Number of times it was begun, this time included.
     pub attempt: u64,
     /// [`Begun::call`].
     pub call: Option<String>,
 }
 
-/// Why a record is not stored, whatever the store.
+/// Reason why a record is refused by every store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RecordError {
     #[error("a task begins with sequence 1")]
@@ -168,7 +168,7 @@ pub(crate) enum RecordError {
 }
 
 impl TaskRecord {
-    /// Whether any store can store it, so that all stores refuse the same.
+    /// Checks that the record fits into any store, so that all stores refuse the same.
     pub(crate) fn check(&self) -> Result<(), RecordError> {
         let numbers = [
             self.created_us,
@@ -192,7 +192,7 @@ impl TaskRecord {
         Ok(())
     }
 
-    /// Whether it can be the first of its task, with what it begins with.
+    /// Checks that the record can be the first of its task, with its lease and call.
     pub(crate) fn check_first(&self, begun: &Begun) -> Result<(), RecordError> {
         if self.sequence != 1 {
             return Err(RecordError::NotFirst);
@@ -205,7 +205,7 @@ impl TaskRecord {
         self.check()
     }
 
-    /// Whether it can be what a task is that somebody takes over.
+    /// Checks that a task with this record can be taken over.
     pub(crate) fn check_claim(&self, lease: &Lease) -> Result<(), RecordError> {
         if self.state.is_terminal() {
             return Err(RecordError::Over);

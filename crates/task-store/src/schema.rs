@@ -1,4 +1,4 @@
-//! What the file of a store looks like.
+//! Schema of a store's file.
 
 use rusqlite::Connection;
 use sqlite_file::{Access, CreateError, FileLock, Format, LockError, Unusable, keep_a_log};
@@ -71,15 +71,15 @@ const RUNS: &str = "
         SELECT id, 1, '', 0 FROM task WHERE state IN ('working', 'input_required');
 ";
 
-/// Why a store could not be opened.
+/// Reason why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A file or its directory cannot be made or opened.
     #[error("{} cannot be opened", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -94,17 +94,17 @@ pub enum OpenError {
     Newer {
         /// The store.
         path: PathBuf,
-        /// Its version.
+        /// Version of the file.
         found: i32,
         /// The newest version known here.
         known: i32,
     },
-    /// Anything else the database says, damage included.
+    /// Any other error of the database, damage included.
     #[error("the task store {} cannot be read", path.display())]
     Database {
         /// The store.
         path: PathBuf,
-        /// Why.
+        /// Error of the database.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },

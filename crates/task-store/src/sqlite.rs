@@ -32,7 +32,7 @@ pub struct SqliteTaskStore {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Why nobody answers.
+/// Error of a store whose thread has ended.
 #[derive(Debug, thiserror::Error)]
 #[error("the thread that owns the task store has ended")]
 struct StoppedError;

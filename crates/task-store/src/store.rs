@@ -5,7 +5,7 @@ use std::{error::Error, fmt};
 /// The most records that [`TaskStore::list`] gives at once.
 pub const MAX_LISTED: usize = 100;
 
-/// Where records of tasks are kept.
+/// Storage of records of tasks.
 ///
 /// Any number of threads may use a store at the same time, and of processes where several can open
 /// it: each task has one owner among them, for as long as its [`Lease`] lasts. The store has no clock: it gives back what has expired until [`remove_expired`](Self::remove_expired)
@@ -135,7 +135,7 @@ pub trait TaskStore: fmt::Debug + Send + Sync + 'static {
     fn renew(&self, lease: Lease) -> BoxFuture<'_, Result<Vec<TaskId>, StoreError>>;
 }
 
-/// How many tasks there may be that have not expired.
+/// Limits on tasks that have not expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskLimits {
     /// Of everybody: 10,000 by default.
@@ -153,12 +153,12 @@ impl Default for TaskLimits {
     }
 }
 
-/// Which of the [`TaskLimits`] is reached.
+/// Kind of a reached limit in [`TaskLimits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitKind {
-    /// That of everybody.
+    /// Limit of all principals together.
     Total,
-    /// That of the principal.
+    /// Limit of the principal.
     PerPrincipal,
 }
 
@@ -171,18 +171,18 @@ impl fmt::Display for LimitKind {
     }
 }
 
-/// Why a task was not created.
+/// Reason why a task was not created.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
     /// There are as many as there may be.
     #[error("there may be no more than {max} tasks {what}")]
     TooMany {
-        /// How many there may be.
+        /// Value of the limit.
         max: usize,
         /// Of whom.
         what: LimitKind,
     },
-    /// It cannot be said that it is stored.
+    /// Storage that could not be confirmed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -1,4 +1,4 @@
-//! What is asked of the table of tasks. Each function is part of a transaction.
+//! Queries of the table of tasks. Each function is part of a transaction.
 
 use crate::{
     Begun, Claimed, CreateError, Lapsed, Lease, LimitKind, MAX_LISTED, TaskId, TaskLimits,

@@ -1,4 +1,4 @@
-//! What every store owes its users: each claim is tried on all of them.
+//! Claims that hold for every store: each is tried on all of them.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -127,7 +127,7 @@ async fn only_a_storable_first_record_is_created(store: &dyn TaskStore) {
     assert_eq!(not_over(store).await, []);
 }
 
-/// Why a task is not created, apart from limits.
+/// Reason why a task is not created, apart from limits.
 async fn refusal(store: &dyn TaskStore, task: TaskRecord) -> String {
     match store.create(task, begun(), LIMITS).await.unwrap_err() {
         CreateError::Store(error) => error.source().unwrap().to_string(),

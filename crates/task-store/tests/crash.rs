@@ -1,4 +1,4 @@
-//! What is on disk after a process was killed in the middle of its work.
+//! Content of the disk after a process was killed in the middle of its work.
 //!
 //! The test starts itself again as a child that creates and completes tasks as fast as it can and
 //! says what it has been told is durable. This proves what survives the process; that it survives

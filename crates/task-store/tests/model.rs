@@ -39,7 +39,7 @@ enum Operation {
     Reopen,
 }
 
-/// What a record is made of.
+/// Parts of a record that a step may change.
 #[derive(Clone, Debug)]
 struct Change {
     id: usize,
@@ -216,7 +216,7 @@ impl Model {
         Answer::Names(names)
     }
 
-    /// Nobody owns anything any more.
+    /// Ends all leases.
     fn free(&mut self) {
         self.1.values_mut().for_each(|run| run.until_us = 0);
     }

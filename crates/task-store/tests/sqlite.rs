@@ -1,4 +1,4 @@
-//! What only a store in a file can do, and what can be wrong with a file.
+//! Behaviour of a store in a file: reopening, locking, and damaged files.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;

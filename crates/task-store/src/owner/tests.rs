@@ -51,7 +51,7 @@ fn creation(task: &TaskRecord) -> (Box<dyn Job>, Answer<Result<(), crate::Create
     job(move |connection| table::create(connection, &task, &begun, TaskLimits::default()))
 }
 
-/// What is in the file, told by somebody else.
+/// Number stored in the file, read on another connection.
 fn stored(path: &Path) -> i64 {
     let reader = Connection::open(path).unwrap();
     reader

@@ -28,7 +28,7 @@ pub(crate) fn task(created_us: u64) -> TaskRecord {
     }
 }
 
-/// Who carries a task out that nobody takes over.
+/// Lease of a process that keeps its task throughout a test.
 pub(crate) fn begun() -> Begun {
     Begun {
         lease: lease("first", 0),
