@@ -9,9 +9,9 @@ use std::{
 /// A store that could not be used, and that another was begun instead of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAside {
-    /// Where it is now.
+    /// Path it has now.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// Description of what is wrong with it.
     pub why: String,
 }
 

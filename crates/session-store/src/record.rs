@@ -7,14 +7,14 @@ pub const MAX_STATE_BYTES: usize = 16 * 1024;
 /// A session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRecord {
-    /// What it is called.
+    /// Id of the session.
     pub id: String,
-    /// Whose it is.
+    /// Principal that the session belongs to.
     pub principal: String,
-    /// Everything else that has to be known of it, at most [`MAX_STATE_BYTES`].
+    /// State of the session for the transport, at most [`MAX_STATE_BYTES`].
     pub state: String,
-    /// How many processes it has been through.
+    /// Number of processes it has been through.
     pub lives: u32,
-    /// When it was last used, in milliseconds since 1970.
+    /// Time of its last use, in milliseconds since 1970.
     pub last_used_ms: u64,
 }

@@ -1,4 +1,4 @@
-//! What the file of a store looks like.
+//! Schema of a store's file.
 
 use rusqlite::Connection;
 use sqlite_file::{Access, CreateError, FileLock, Format, LockError, Unusable, keep_a_log};
@@ -15,13 +15,13 @@ const STORE: Format = Format {
     version: 1,
 };
 
-/// What the lock file says of a store that was opened once.
+/// Content of the lock file of a store that was opened once.
 const MARK: &str = "session store";
 
 /// A large transaction does not leave a log of its size behind for ever.
 const MAX_KEPT_LOG_BYTES: i64 = 16 * 1024 * 1024;
 
-/// How long is waited for another program that looks into the file, such as a backup.
+/// Time to wait for another program that reads the file, such as a backup.
 const BUSY: Duration = Duration::from_secs(2);
 
 const SESSIONS: &str = "
@@ -34,15 +34,15 @@ const SESSIONS: &str = "
     ) STRICT;
 ";
 
-/// Why a store could not be opened.
+/// Reason why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A file or its directory cannot be made, opened or moved.
     #[error("{} cannot be opened", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -52,12 +52,12 @@ pub enum OpenError {
     /// The file belongs to something else, and is left alone.
     #[error("{} is not a session store", .0.display())]
     NotASessionStore(PathBuf),
-    /// Anything else the database says that is no damage, such as a full disk.
+    /// Any other error of the database that is no damage, such as a full disk.
     #[error("the session store {} cannot be read or written", path.display())]
     Database {
         /// The store.
         path: PathBuf,
-        /// Why.
+        /// Error of the database.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
@@ -83,7 +83,7 @@ pub(crate) fn create(path: &Path) -> Result<PathBuf, OpenError> {
         .map_err(|CreateError { path, source }| OpenError::File { path, source })
 }
 
-/// Whether there was a store at this place before, whatever is there now.
+/// Returns true if there was a store at this place before, whatever is there now.
 pub(crate) fn was_a_store(lock: &FileLock) -> bool {
     !lock.found().is_empty()
 }

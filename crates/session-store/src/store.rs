@@ -28,7 +28,7 @@ pub struct SessionStore {
 pub struct Opened {
     /// The store.
     pub store: SessionStore,
-    /// What was in it, what was used last first.
+    /// Sessions found in the file, the last used one first.
     pub sessions: Vec<SessionRecord>,
     /// The store that was there before, if it could not be used.
     pub set_aside: Option<SetAside>,
@@ -108,7 +108,7 @@ impl SessionStore {
         let _ = written.wait_for(|written| asked <= *written).await;
     }
 
-    /// Why nothing can be written at the moment.
+    /// Reason why nothing can be written at the moment.
     pub fn trouble(&self) -> Option<String> {
         self.desk.trouble()
     }
@@ -151,7 +151,7 @@ fn read(path: &Path) -> Result<(Connection, Vec<SessionRecord>), Unusable> {
     Ok((connection, sessions))
 }
 
-/// Why a file is to be moved aside, if it may be.
+/// Reason for moving a file aside, if it may be moved.
 fn may_be_moved(unusable: Unusable, path: &Path, lock: &FileLock) -> Result<String, OpenError> {
     match unusable {
         Unusable::Newer { .. } | Unusable::Damaged(_) => Ok(unusable.to_string()),

@@ -1,4 +1,4 @@
-//! What is asked of the table of sessions. Each function is part of a transaction.
+//! Queries of the table of sessions. Each function is part of a transaction.
 
 use crate::{SessionRecord, waiting::Change};
 use rusqlite::{Connection, Row, params};
@@ -6,7 +6,7 @@ use rusqlite::{Connection, Row, params};
 /// The most sessions that are read.
 const MAX_READ: i64 = 1_000_000;
 
-/// Everything there is, what was used last first.
+/// All sessions, the last used one first.
 pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Vec<SessionRecord>> {
     connection
         .prepare(

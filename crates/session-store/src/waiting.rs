@@ -1,4 +1,4 @@
-//! What is asked of a store and has not been written.
+//! Changes that a store was asked for and has not written.
 
 use crate::{MAX_STATE_BYTES, SessionRecord};
 use std::collections::{HashMap, hash_map::Entry};
@@ -9,10 +9,10 @@ pub const MAX_WAITING: usize = 65_536;
 /// The most bytes of what waits to be written.
 pub const MAX_WAITING_BYTES: usize = 64 * 1024 * 1024;
 
-/// What a session takes beside its texts.
+/// Bytes that a waiting change takes beside its texts.
 const OVERHEAD: usize = size_of::<(String, Change)>();
 
-/// What is to happen to one session.
+/// Change of one session.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
     Put(SessionRecord),
@@ -21,10 +21,10 @@ pub(crate) enum Change {
     Remove,
 }
 
-/// What is to happen, of each session only the last.
+/// Waiting changes, of each session only the last.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Waiting {
-    /// Whether everything is to be forgotten that was there before.
+    /// True if all sessions stored before are to be deleted.
     pub(crate) forget_all: bool,
     pub(crate) changes: HashMap<String, Change>,
     bytes: usize,

@@ -14,22 +14,22 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// How long is waited before what has failed is tried again.
+/// Pause before a failed write is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What the thread and those who ask share.
+/// State shared by the writing thread and its callers.
 #[derive(Debug)]
 pub(crate) struct Desk {
     state: Mutex<State>,
     bell: Condvar,
-    /// How much of what was asked is written.
+    /// Number of requests that are written.
     pub(crate) written: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     waiting: Waiting,
-    /// How often something was asked.
+    /// Number of requests so far.
     asked: u64,
     is_closing: bool,
     trouble: Option<String>,
@@ -65,7 +65,7 @@ impl Desk {
         self.lock().trouble.clone()
     }
 
-    /// Everything that waits, and how much was asked until then; `None` at the end.
+    /// Takes all waiting changes, with the number of requests until then; `None` at the end.
     fn take(&self) -> Option<(Waiting, u64)> {
         let state = self.lock();
         let mut state = self
