@@ -8,9 +8,9 @@ use std::{
 #[derive(Debug, thiserror::Error)]
 #[error("{} cannot be opened", path.display())]
 pub struct CreateError {
-    /// Which.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Why.
+    /// Error of the operating system.
     #[source]
     pub source: io::Error,
 }
@@ -52,7 +52,11 @@ pub fn private(options: &mut OpenOptions) -> &mut OpenOptions {
     options
 }
 
-/// What tells a file from another one that comes to have its name.
+/// Identity of a file, which differs from that of another file that takes its name.
+///
+/// A database continues to write to the file that it has opened, also after that file has lost its
+/// name; a writer that compares identities before it writes notices. Where an open file cannot be
+/// taken away, all files are alike.
 ///
 /// A database goes on writing to the file that it has opened, also when nobody can find that any
 /// more; whoever compares before it writes notices. Where an open file cannot be taken away, all

@@ -1,7 +1,7 @@
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction};
 use std::{fs, path::Path};
 
-/// What marks the files of one kind.
+/// Marks of the files of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
     /// The `application_id` of such files, which no other program should use.
@@ -10,7 +10,7 @@ pub struct Format {
     pub version: i32,
 }
 
-/// What is to be done with a file.
+/// Kind of access to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reading and writing; an empty file is one of which nothing has been made yet.
@@ -21,30 +21,30 @@ pub enum Access {
     Read,
 }
 
-/// Why the content of a file cannot be used.
+/// Reason why the content of a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
-    /// It is no database at all; it may have been one.
+    /// A file that is no database at all; it may have been one.
     #[error("it is no database")]
     NotADatabase,
-    /// It is a database of something else.
+    /// A database of another program.
     #[error("it belongs to another program")]
     Foreign,
     /// A newer version of this program has written it.
     #[error("it has version {found}; this program knows versions up to {known}")]
     Newer {
-        /// Its version.
+        /// Version of the file.
         found: i32,
         /// The newest version known here.
         known: i32,
     },
-    /// It is ours, and broken.
+    /// A database of the right kind that is broken.
     #[error("it is damaged: {0}")]
     Damaged(String),
     /// Another program is changing it.
     #[error("it is in use by another program")]
     Busy(#[source] rusqlite::Error),
-    /// Anything else the database says, such as a full disk.
+    /// Any other error of the database, such as a full disk.
     #[error(transparent)]
     Database(rusqlite::Error),
 }
@@ -118,9 +118,9 @@ impl Format {
     }
 }
 
-/// Whether a file is too short for a database. The database takes one of a single byte for an empty
-/// one, and would write over it. A longer one it looks at itself, which is not done here: to close a
-/// file that the database has open as well would take its locks away.
+/// Returns true if a file is too short for a database. The database takes one of a single byte for
+/// an empty one, and would write over it. Longer files are left to the database: closing a file
+/// that it has open as well would release its locks.
 fn is_a_scrap(path: &Path) -> bool {
     let length = fs::metadata(path).map_or(0, |metadata| metadata.len());
     0 < length && length < MIN_DATABASE_BYTES

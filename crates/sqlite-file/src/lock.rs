@@ -26,7 +26,8 @@ pub enum LockError {
     /// Another process has it.
     #[error("the file is in use by another process")]
     Held {
-        /// What the lock file says, which may be nothing: whoever holds it may be about to write.
+        /// Content of the lock file, which may be empty: the process that holds it may be about to
+        /// write it.
         said: String,
     },
     /// The lock file cannot be made, read or locked.
@@ -34,7 +35,7 @@ pub enum LockError {
     File {
         /// The lock file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -70,7 +71,7 @@ impl FileLock {
         Ok(Self { file, found: said })
     }
 
-    /// What the lock file said when the lock was taken: nothing, if nobody has ever said anything.
+    /// Content of the lock file when the lock was taken: empty, if nothing was ever written.
     #[must_use]
     pub fn found(&self) -> &str {
         &self.found

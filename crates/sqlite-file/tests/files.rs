@@ -1,4 +1,4 @@
-//! What is ours is private and used by one; what is not is left as it is.
+//! Files of our own are private and used by one process; all others are left as they are.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use rusqlite::Connection;
@@ -145,10 +145,10 @@ fn a_file_is_known_from_another_of_its_name() {
     assert_eq!(FileIdentity::of(&away), Some(identity));
 }
 
-/// Where the other process of the test below is told which file it is to write to.
+/// Variable that names the file for the other process of the test below.
 const OTHER: &str = "SQLITE_FILE_TEST_OTHER";
 
-/// What it ends with when it cannot.
+/// Exit code of that process if the file is locked.
 const LOCKED: i32 = 7;
 
 #[test]
