@@ -1,4 +1,4 @@
-//! How many calls a second several nodes admit through one database.
+//! Measures how many calls a second several nodes admit through one database.
 //!
 //! `reserve URL NODES CALLERS PRINCIPALS SECONDS`: that many callers on each node reserve and settle
 //! without a pause, each for one of the principals in turn.

@@ -19,7 +19,7 @@ struct Window {
     wait: Option<i64>,
 }
 
-/// What the database decided about one request, and on what grounds.
+/// Decision of the database on one request, with its grounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decision {
     verdict: i16,
@@ -65,7 +65,7 @@ impl Decision {
         })
     }
 
-    /// Whether it was counted; or the refusal.
+    /// Success if the request was counted, else the refusal.
     pub(crate) fn outcome(&self, request: &Request) -> Result<Result<(), Denial>, RequestError> {
         match self.verdict {
             0 => Ok(Err(self.denial(request))),
@@ -124,7 +124,7 @@ impl Decision {
         duration(self.month_end_ms.saturating_sub(self.wall_ms))
     }
 
-    /// What is left, after the request was counted if it was.
+    /// Remaining quota, after the request was counted if it was.
     pub(crate) fn remaining(&self, request: &Request, was_counted: bool) -> Remaining {
         let spent = micros(self.spent);
         let mut remaining = Remaining {

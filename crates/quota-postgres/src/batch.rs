@@ -147,8 +147,8 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// What a caller is told of what was decided. There is a reservation to go with it if the answer is
-/// good and one was asked for.
+/// Answer to the caller of a decided request. With a good answer comes a reservation, if one was
+/// asked for.
 pub(crate) fn answer(waiting: &Waiting, decision: &Decision) -> Result<Remaining, ReserveError> {
     match decision.outcome(&waiting.request) {
         Ok(Ok(())) => Ok(decision.remaining(&waiting.request, waiting.sequence.is_some())),

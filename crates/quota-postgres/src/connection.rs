@@ -16,8 +16,8 @@ pub(crate) const LONG: Duration = Duration::from_secs(10);
 /// counters do not mind, but time windows of the policy go by it.
 const MAX_CLOCK_DIFFERENCE_MS: u64 = 5_000;
 
-/// What the program needs of a session. Every table is small or has an index for the question, so
-/// that a plan made while it was empty must not be one that reads all of it.
+/// Settings of a session. Every table is small or has an index for the query, so a plan made while
+/// it was empty must not be one that reads all of it.
 const SETTINGS: &str = "
     SET default_transaction_isolation = 'read committed';
     SET default_transaction_read_only = off;
@@ -55,7 +55,7 @@ impl Drop for Connection {
     }
 }
 
-/// Whether a statement that failed has certainly changed nothing.
+/// Returns true if a failed statement has certainly changed nothing.
 pub(crate) fn was_rolled_back(error: &tokio_postgres::Error) -> bool {
     use tokio_postgres::error::Severity;
     // What is fatal ends the connection, perhaps between the commit and its answer.

@@ -1,6 +1,6 @@
-//! What can go wrong. Nothing here shows the URL or a part of it.
+//! Errors. None shows the URL or a part of it.
 
-/// Why counting cannot begin.
+/// Reason why counting cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The URL is none. What is wrong with it is not told, since it holds a password.
@@ -9,10 +9,10 @@ pub enum OpenError {
     /// The database cannot be reached, or does not let us in.
     #[error("the quota database cannot be reached")]
     Connect(#[source] tokio_postgres::Error),
-    /// It did not answer in time.
+    /// A database that did not answer in time.
     #[error("the quota database does not answer")]
     Silent,
-    /// Its text is not UTF-8, so names could not be stored.
+    /// A database whose text is not UTF-8, so that names could not be stored.
     #[error("the quota database has the encoding {0:?}, and needs UTF8")]
     Encoding(String),
     /// A newer version of this program has changed the tables.
@@ -40,7 +40,7 @@ pub enum OpenError {
     Thread(#[source] std::io::Error),
 }
 
-/// Why one request could not be decided.
+/// Reason why one request could not be decided.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum RequestError {
     #[error("the database did not answer in time")]

@@ -54,16 +54,16 @@ const BEAT: &str = "SELECT node, beat, lease_ms FROM owlclaw_quota_beat($1, $2)"
 const END_NODE: &str = "SELECT owlclaw_quota_end_node($1, $2)";
 const TIDY: &str = "SELECT owlclaw_quota_tidy($1)";
 
-/// This process, as the database knows it.
+/// Process of this server, as the database knows it.
 pub(crate) struct Node {
     queue: Arc<Queue>,
     config: Config,
     options: QuotaOptions,
     record: Option<Arc<dyn UseRecord>>,
-    /// Whether counters have to be compared with the record before anything is admitted.
+    /// True while counters have to be compared with the record before anything is admitted.
     is_unsure: bool,
     secret: i64,
-    /// Its name and the number of its connection, once it has them.
+    /// Id of the node and the number of its connection, once it has them.
     registration: Option<(i64, i64)>,
     /// The beat of each other node, and since when it is that.
     others: HashMap<i64, (i64, Instant)>,
@@ -72,7 +72,7 @@ pub(crate) struct Node {
     next_comparison: Instant,
 }
 
-/// Why a connection is of no use any more.
+/// Reason why a connection is of no use any more.
 #[derive(Debug, thiserror::Error)]
 enum Lost {
     #[error("the connection has ended")]
@@ -501,7 +501,7 @@ impl Node {
         .map_err(Lost::Failed)
     }
 
-    /// Whether the time to record what is left is up.
+    /// Returns true if the time for recording the last endings is up.
     fn is_over(&self) -> bool {
         let closed = self.queue.closed();
         closed.is_some_and(|closed| self.options.max_wait <= closed.elapsed())

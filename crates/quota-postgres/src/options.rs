@@ -1,22 +1,22 @@
 use std::time::Duration;
 
-/// How a node counts.
+/// Options of a node.
 #[derive(Clone, Debug)]
 pub struct QuotaOptions {
     /// The longest that a caller waits for its answer. Default 2 s. The database gives up a
     /// transaction of ours after as long.
     pub max_wait: Duration,
-    /// How long a node that shows no sign of life is believed to live. Default 30 s; at least
-    /// 100 ms. Each node says its own; others wait for the longer of theirs and its.
+    /// Time for which a node without a sign of life counts as alive. Default 30 s; at least 100 ms.
+    /// Each node announces its own; others wait for the longer of theirs and its.
     pub lease: Duration,
     /// The most reservations of this node that are asked for, running, or ended but not yet
     /// recorded as ended, together. Default 16,384. Beyond it callers are refused.
     pub max_open: usize,
-    /// Whose clock says when it is. Default [`TimeSource::Database`].
+    /// Clock that tells the time. Default [`TimeSource::Database`].
     pub time: TimeSource,
 }
 
-/// Whose clock says when it is.
+/// Clock that tells the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeSource {
     /// The database's, for every node. The time in [`Charges`](governance::Charges) only finds the

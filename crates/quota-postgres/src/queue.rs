@@ -1,4 +1,4 @@
-//! What waits for the database: requests whose callers wait, and endings.
+//! Queue for the database: requests whose callers wait, and endings.
 
 use crate::{error::RequestError, request::Request, store::PostgresReservation};
 use governance::{Micros, Remaining, ReserveError, UnavailableError};
@@ -16,7 +16,7 @@ pub(crate) const MAX_REQUESTS: usize = 128;
 /// The most endings in one transaction.
 pub(crate) const MAX_ENDINGS: usize = 512;
 
-/// What a caller gets.
+/// Answer to a caller.
 pub(crate) type Answer = Result<(Option<Undelivered>, Remaining), ReserveError>;
 
 /// A request whose caller waits.
@@ -26,7 +26,7 @@ pub(crate) struct Waiting {
     pub(crate) sequence: Option<i64>,
     pub(crate) request: Request,
     pub(crate) deadline: Instant,
-    /// Whether it was sent before and nobody knows what became of it.
+    /// True if it was sent before and its outcome is unknown.
     pub(crate) is_uncertain: bool,
     pub(crate) answer: oneshot::Sender<Answer>,
 }
@@ -72,7 +72,7 @@ impl Drop for Undelivered {
     }
 }
 
-/// What goes into one transaction.
+/// Content of one transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     pub(crate) requests: Vec<Waiting>,
@@ -84,7 +84,7 @@ impl Work {
         self.requests.is_empty() && self.endings.is_empty()
     }
 
-    /// When the first of its callers wants an answer.
+    /// Earliest time at which one of its callers wants an answer.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.requests.iter().map(|waiting| waiting.deadline).min()
     }
@@ -268,7 +268,7 @@ impl Queue {
         self.lock().open -= places;
     }
 
-    /// Whether callers are refused at once.
+    /// Sets whether callers are refused at once.
     pub(crate) fn set_away(&self, is_away: bool) {
         self.lock().is_away = is_away;
     }
@@ -288,7 +288,8 @@ impl Queue {
         self.lock().closed
     }
 
-    /// Nothing is half done between any two statements that could panic.
+    /// Locks the state. A poisoned lock is used all the same: no change is half done at any
+    /// statement that could panic.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -102,8 +102,9 @@ pub struct Comparison {
 }
 
 impl LowerCounter {
-    /// Whether it counts all that a client uses: then somebody has changed it. A counter of one capability
-    /// begins when that has limits of its own, and is lower than the record until it is raised.
+    /// Returns true if the counter counts all use of a client: then it was changed from outside. A
+    /// counter of one capability begins when that has limits of its own, and is lower than the
+    /// record until it is raised.
     #[must_use]
     pub fn is_of_client(&self) -> bool {
         !self.what.contains('/')
@@ -296,7 +297,7 @@ impl RecordedUse {
     }
 }
 
-/// Whether counters were emptied, and no node has raised them since.
+/// Returns true if counters were emptied, and no node has raised them since.
 pub(crate) async fn is_emptied(connection: &Connection) -> Result<bool, OpenError> {
     let row = connection.one(IS_EMPTIED, &[]).await;
     row.and_then(|row| row.try_get(0))

@@ -11,7 +11,7 @@ const MAX_NAME: usize = 1_024;
 /// Far beyond any date, and far enough from overflow that a window can be added.
 const MAX_MILLIS: i64 = i64::MAX / 4;
 
-/// What is asked about one principal and one capability.
+/// Request about one principal and one capability.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) principal: Arc<str>,
@@ -26,7 +26,7 @@ pub(crate) struct Request {
     pub(crate) max_running: Option<u32>,
     pub(crate) capability_max_running: Option<u32>,
     pub(crate) now_ms: Option<i64>,
-    /// Where the last month, this one, the next one and the one after begin, by the node's clock.
+    /// Beginnings of the last month, this one, the next one and the one after, by the node's clock.
     pub(crate) edges: [i64; 4],
 }
 

@@ -10,7 +10,7 @@ const MIGRATIONS: [&str; 3] = [
     include_str!("../sql/0003_comparison.sql"),
 ];
 
-/// Who changes the tables waits for whoever else does.
+/// Lock by which processes that change the tables wait for each other.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(1331121235, 0)";
 
 const VERSION: &str = "SELECT coalesce(max(version), 0) FROM owlclaw_quota_migration";
@@ -34,7 +34,7 @@ async fn find(client: &Client) -> Result<i32, tokio_postgres::Error> {
     }
 }
 
-/// Whether nothing is to be done.
+/// Returns true if the tables are up to date.
 fn check(found: i32) -> Result<bool, OpenError> {
     let known = MIGRATIONS.len() as i32;
     if known < found {

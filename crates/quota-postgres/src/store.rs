@@ -15,7 +15,7 @@ use std::{error::Error, fmt, sync::Arc, thread};
 use tokio::sync::{Mutex, oneshot};
 use tokio_postgres::{Config, Row};
 
-/// What everybody has used.
+/// Query of the use of all principals.
 const USAGE: &str = "SELECT * FROM owlclaw_quota_usage($1, $2)";
 
 /// The table that the record of calls puts into what they have cost, in the transaction that stores
@@ -103,8 +103,8 @@ impl PostgresQuota {
         })
     }
 
-    /// Whether the database was there when it was last talked to. It takes
-    /// [`QuotaOptions::max_wait`] to be sure that it is not.
+    /// Returns true if the database answered when it was last asked. Detecting that it does not
+    /// takes [`QuotaOptions::max_wait`].
     #[must_use]
     pub fn is_available(&self) -> bool {
         !self.queue.is_away()

@@ -40,7 +40,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What really happened, kept as plainly as can be.
+/// Actual course of a call, kept as plainly as can be.
 #[derive(Clone, Copy)]
 struct Call {
     real: u64,

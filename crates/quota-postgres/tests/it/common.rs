@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers that the tests share.
 
 use governance::{
     Calendar, Charges, Denial, Kind, Micros, QuotaStore, RateLimits, ReserveError, Timestamp,
@@ -109,7 +109,7 @@ pub(crate) async fn reserve(
     }
 }
 
-/// Everything that has ended is known to have ended.
+/// Use of a principal, after all endings before are counted.
 pub(crate) async fn usage(store: &PostgresQuota, principal: &str) -> Option<governance::Usage> {
     // What is asked now comes after what was put into the queue before.
     store.remaining(call(principal)).await.unwrap();

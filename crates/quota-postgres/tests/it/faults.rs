@@ -1,4 +1,4 @@
-//! Whatever breaks, limits hold, nothing leaks, and it mends itself.
+//! Behaviour under faults: limits hold, nothing leaks, and counting recovers.
 
 use crate::{
     common::{Database, call, database, now, open, options, reserve, run, usage, utc},

@@ -15,7 +15,7 @@ use testkit::GENEROUS;
 
 const CALLERS: usize = 64;
 
-/// What limits a race, by its name; the name is the principal's, too.
+/// Charges that limit a race, by the limit's name; the name is the principal's, too.
 fn limited(by: &str) -> Charges<'_> {
     let rates = |per_minute, per_day| RateLimits {
         per_minute,
@@ -169,7 +169,7 @@ impl Process {
         Self { child, lines }
     }
 
-    /// What it says after `word`.
+    /// Text that the process prints after `word`.
     fn says(&mut self, word: &str) -> String {
         let mut line = String::new();
         while self.lines.read_line(&mut line).unwrap() != 0 {

@@ -1,4 +1,4 @@
-//! What lies between a node and the database, and can go wrong in the worst moment.
+//! Proxy between a node and the database, which can fail at the worst moment.
 
 use std::{
     io::{Read, Write},
@@ -10,16 +10,16 @@ use std::{
     thread,
 };
 
-/// What becomes of the next answer of the database, or of the next question.
+/// Fate of the next answer of the database, or of the next query.
 #[repr(u8)]
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Next {
     Pass,
-    /// It is lost, and the connection with it. After that all is well.
+    /// The message is lost, and the connection with it. After that all is well.
     Lose,
     /// The same, and nobody gets through until told otherwise.
     LoseAndRefuse,
-    /// It is lost, and the connection stays.
+    /// The message is lost, and the connection stays.
     Swallow,
     /// The next question is lost, and the connection with it.
     LoseQuestion,
@@ -85,7 +85,7 @@ impl Proxy {
         self.next.store(next as u8, Ordering::SeqCst);
     }
 
-    /// Whether what was to happen has happened.
+    /// Returns true if the fault has happened.
     pub(crate) fn is_done(&self) -> bool {
         self.next.load(Ordering::SeqCst) == Next::Pass as u8
     }
@@ -95,7 +95,7 @@ impl Proxy {
     }
 }
 
-/// Whether this is to happen now. It happens once.
+/// Returns true if this fault is due now. Each happens once.
 fn is(next: &AtomicU8, what: Next) -> bool {
     let (what, pass) = (what as u8, Next::Pass as u8);
     next.compare_exchange(what, pass, Ordering::SeqCst, Ordering::SeqCst)

@@ -144,7 +144,7 @@ fn alone(principal: &str) -> Charges<'_> {
     }
 }
 
-/// What was spent, and calls in the last minute and the last day.
+/// Amount spent, and calls in the last minute and the last day.
 async fn counted(store: &PostgresQuota, principal: &str) -> (u64, u32, u32) {
     store
         .remaining(Charges {
