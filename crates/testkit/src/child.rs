@@ -23,7 +23,7 @@ pub struct ChildProcess {
     collecting: Option<JoinHandle<()>>,
 }
 
-/// How much memory a process occupies: its resident set, in bytes.
+/// Memory that a process occupies: its resident set, in bytes.
 ///
 /// # Panics
 ///
@@ -67,7 +67,7 @@ fn about(process: u32, file: &str) -> String {
         .unwrap_or_else(|error| panic!("nothing is known of process {process}: {error}"))
 }
 
-/// What a process has written to its stderr until now. Holds all of it: a test is short.
+/// Text that a process has written to its stderr until now. All of it is held: a test is short.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stderr(Arc<Mutex<String>>);
 
@@ -122,7 +122,7 @@ impl ChildProcess {
         self.child.id()
     }
 
-    /// How much memory the process occupies; see [`resident_bytes`].
+    /// Memory that the process occupies; see [`resident_bytes`].
     ///
     /// # Panics
     ///
@@ -132,8 +132,8 @@ impl ChildProcess {
         resident_bytes(self.id().expect("the process still runs"))
     }
 
-    /// What the process has written to its stderr until now; all of it, once it has ended and
-    /// [`ChildProcess::wait_exit`] said so.
+    /// Text that the process has written to its stderr until now; all of it, once it has ended and
+    /// [`ChildProcess::wait_exit`] has returned.
     #[must_use]
     pub fn stderr(&self) -> String {
         self.stderr.text()

@@ -28,18 +28,18 @@ use crate::wait::GENEROUS;
 /// A request is never larger.
 const MAX_REQUEST: usize = 16 * 1024 * 1024;
 
-/// What a [`Collector`] does with one request.
+/// Answer of a [`Collector`] to one request.
 #[derive(Clone, Debug)]
 pub enum CollectorAnswer {
-    /// It takes all spans.
+    /// Accepts all spans.
     Take,
-    /// It takes all but so many, and says so.
+    /// Accepts all but so many, and reports their number.
     TakeBut(i64),
-    /// It takes none, with this status and these header lines, such as `Retry-After: 1`.
+    /// Accepts none, with this status and these header lines, such as `Retry-After: 1`.
     Status(u16, &'static [&'static str]),
-    /// It never answers.
+    /// Never answers.
     Hang,
-    /// It closes the connection.
+    /// Closes the connection.
     HangUp,
 }
 
@@ -73,7 +73,7 @@ pub struct CollectedRequest {
     pub path: String,
     /// Headers, with names in lower case.
     pub headers: BTreeMap<String, String>,
-    /// How many spans it had.
+    /// Number of its spans.
     pub spans: usize,
 }
 
@@ -139,13 +139,13 @@ impl Collector {
         self.tasks.shutdown().await;
     }
 
-    /// What is configured as `endpoint`.
+    /// Address to configure as `endpoint`.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// What it does with the next requests; with those after them, [`CollectorAnswer::Take`].
+    /// Sets the answers to the next requests; those after them get [`CollectorAnswer::Take`].
     pub fn answer_next(&self, answers: impl IntoIterator<Item = CollectorAnswer>) {
         self.seen.lock().next.extend(answers);
     }
@@ -458,7 +458,7 @@ impl CollectedSpan {
         value.unwrap_or_else(|| panic!("`{key}` is no text of {self:#?}"))
     }
 
-    /// How long it took.
+    /// Duration of the span.
     #[must_use]
     pub fn duration(&self) -> Duration {
         Duration::from_nanos(self.end_nanos - self.start_nanos)

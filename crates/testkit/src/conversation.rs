@@ -104,12 +104,13 @@ pub fn failure_of(response: &Value) -> Value {
     json!({ "code": data["code"], "message": message, "data": data })
 }
 
-/// What a client puts into its messages: the next id, and in the modern revision who it is.
+/// Parts that a client puts into its messages: the next id, and in the modern revision its
+/// identity.
 #[derive(Debug, Clone)]
 pub struct Voice {
     version: Option<String>,
     next_id: u64,
-    /// What the client says it can do: in the handshake, or with every modern request.
+    /// Capabilities that the client declares: in the handshake, or with every modern request.
     pub capabilities: Value,
     /// The name it gives itself.
     pub client_info: Value,
@@ -132,7 +133,7 @@ impl Voice {
         self.version = Some(version.to_owned());
     }
 
-    /// Whether the modern revision is spoken.
+    /// Returns true if the modern revision is spoken.
     #[must_use]
     pub fn is_modern(&self) -> bool {
         self.version.as_deref() == Some(MODERN)

@@ -1,5 +1,5 @@
-//! Who was asked what on one wire: finds the right definition for an answer, and the answers
-//! that nobody asked for.
+//! Requests on one wire that wait for an answer: finds the right definition for an answer, and
+//! detects answers without a request.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::schema::{MODERN, Schemas};
 const META_VERSION: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
 const META_SUBSCRIPTION: &str = "/params/_meta/io.modelcontextprotocol~1subscriptionId";
 
-/// What was asked and not yet answered. Without a revision (see [`Dialogue::speak`]) messages are
+/// Requests that are not yet answered. Without a revision (see [`Dialogue::speak`]) messages are
 /// not judged, but answers are still matched with questions.
 #[derive(Debug, Clone, Default)]
 pub struct Dialogue {
@@ -38,7 +38,7 @@ impl Dialogue {
         self.version.as_deref()
     }
 
-    /// How many requests wait for an answer.
+    /// Number of requests that wait for an answer.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.values().map(Vec::len).sum()

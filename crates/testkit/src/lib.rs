@@ -1,4 +1,4 @@
-//! What the tests share: wire peers and the official schemas. Never shipped.
+//! Helpers that tests share: wire peers and the official schemas. Never shipped.
 //!
 //! [`StdioServer`] and [`HttpServer`] drive a real child process, [`LinePeer`] and [`HttpClient`]
 //! a server in the same process. [`Postgres`] is a database that can be killed. All of them look at every message they receive through

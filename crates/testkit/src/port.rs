@@ -1,4 +1,4 @@
-//! Which port a server under test listens on.
+//! Port on which a server under test listens.
 
 use std::{
     io,
@@ -8,7 +8,7 @@ use std::{
 };
 use tokio::net::TcpSocket;
 
-/// How a test learns where the server it started listens.
+/// Way in which a test learns the port of the server it started.
 pub enum Port {
     /// The test chose it, and told the server on its command line; see [`free_port`].
     Fixed(u16),

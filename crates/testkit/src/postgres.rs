@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::{port::free_port, wait::GENEROUS};
 
-/// Who the cluster runs as when we are root, which PostgreSQL refuses to run as: `nobody`.
+/// User that runs the cluster if the tests run as root, which PostgreSQL refuses: `nobody`.
 const UNPRIVILEGED: u32 = 65_534;
 
 /// The one who may do anything in the cluster, and the database of that name.
@@ -32,7 +32,7 @@ const PASSWORD: &str = "top-secret-7391";
 /// Between two looks at whether it has started.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// How often another port is tried when somebody took the one that was free.
+/// Number of other ports tried when another program took the free one.
 const MAX_PORTS: u32 = 3;
 
 /// A private PostgreSQL cluster in a temporary directory, listening on a loopback port of its own,
@@ -117,13 +117,14 @@ impl Postgres {
         self.create_database(&format!("fresh_{number}"))
     }
 
-    /// How the superuser connects to the database [`Postgres::start`] made, password included.
+    /// Address with which the superuser connects to the database [`Postgres::start`] made, password
+    /// included.
     #[must_use]
     pub fn url(&self) -> String {
         self.url_as(SUPERUSER, PASSWORD, SUPERUSER)
     }
 
-    /// How somebody connects to a database.
+    /// Address with which a user connects to a database.
     #[must_use]
     pub fn url_as(&self, user: &str, password: &str, database: &str) -> String {
         format!(
@@ -239,7 +240,7 @@ impl Postgres {
         }
     }
 
-    /// What the server has logged.
+    /// Log of the server.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
@@ -371,7 +372,7 @@ impl Drop for Postgres {
     }
 }
 
-/// Where the newest PostgreSQL's programs are: Debian keeps them off the path.
+/// Directory of the newest PostgreSQL's programs: Debian keeps them off the path.
 fn programs() -> Option<PathBuf> {
     let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let mut versions: Vec<(u32, PathBuf)> = debian
@@ -391,7 +392,8 @@ fn programs() -> Option<PathBuf> {
     })
 }
 
-/// Whether it belongs to who we are, rather than to the one that root became.
+/// Returns true if the directory belongs to the user of this process, rather than to the user that
+/// the cluster runs as for root.
 fn is_ours(directory: &Path) -> bool {
     let owner = |path: &Path| fs::metadata(path).map(|it| it.uid()).ok();
     owner(Path::new("/proc/self")) == owner(directory)
@@ -418,7 +420,8 @@ fn hold(server: u32) -> Vec<u32> {
     children(server)
 }
 
-/// What a process does: `T` if it is stopped, `Z` if it has ended and nobody asked how.
+/// State of a process: `T` if it is stopped, `Z` if it has ended and its parent has not waited for
+/// it.
 fn state_of(process: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()

@@ -18,7 +18,7 @@ use crate::wait::{GENEROUS, wait_until};
 /// The longest body that is taken.
 const MAX_BODY: usize = 16 << 20;
 
-/// What a receiver does with a request.
+/// Answer of a receiver to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answering {
     /// Answers with this status.
@@ -100,7 +100,7 @@ impl Receiver {
         }
     }
 
-    /// Where it listens.
+    /// Address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -122,7 +122,7 @@ impl Receiver {
         lock(&self.shared).always = always;
     }
 
-    /// Everything that was received, in order.
+    /// All received requests, in order.
     #[must_use]
     pub fn received(&self) -> Vec<Received> {
         lock(&self.shared).received.clone()

@@ -32,7 +32,7 @@ pub const MODERN: &str = "2026-07-28";
 const PARSE_ERROR: i64 = -32700;
 const INVALID_REQUEST: i64 = -32600;
 
-/// What JSON-RPC sets aside; a code beyond is an application's own.
+/// Codes that JSON-RPC reserves; a code beyond is an application's own.
 const RESERVED_CODES: std::ops::RangeInclusive<i64> = -32768..=-32000;
 
 const STANDARD_CODES: [i64; 5] = [PARSE_ERROR, INVALID_REQUEST, -32601, -32602, -32603];

@@ -36,7 +36,7 @@ pub struct LinePeer {
     /// Messages that came while another was waited for.
     parked: VecDeque<Value>,
     dialogue: Dialogue,
-    /// What this client puts into its messages.
+    /// Parts that this client puts into its messages.
     pub voice: Voice,
     stderr: Stderr,
 }
@@ -84,7 +84,7 @@ impl LinePeer {
         self.voice.speak(version);
     }
 
-    /// How many requests wait for an answer.
+    /// Number of requests that wait for an answer.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.dialogue.waiting()
@@ -217,7 +217,7 @@ impl LinePeer {
         }
     }
 
-    /// Everything that still comes until the output ends.
+    /// Receives all further messages until the output ends.
     ///
     /// # Panics
     ///
@@ -345,7 +345,7 @@ impl StdioServer {
         &self.process
     }
 
-    /// What the server has written to its stderr until now.
+    /// Text that the server has written to its stderr until now.
     #[must_use]
     pub fn stderr(&self) -> String {
         self.process.stderr()

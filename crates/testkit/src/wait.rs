@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// How long anything here waits for something that should come at once: long enough for a loaded
+/// Time that any helper here waits for an event that should come at once: long enough for a loaded
 /// machine, short enough that a hanging test is noticed.
 pub const GENEROUS: Duration = Duration::from_secs(60);
 

@@ -23,7 +23,7 @@ use tokio_tungstenite::{
 
 use crate::{stdio::LinePeer, wait::GENEROUS};
 
-/// How much may lie between a test and the socket.
+/// Bytes that may lie between a test and the socket.
 const ROOM: usize = 64 * 1024;
 
 /// A client with a WebSocket of its own, a text message for each line of a [`LinePeer`]. Everything
@@ -34,7 +34,7 @@ pub struct WebSocketPeer {
     closed: oneshot::Receiver<Closed>,
 }
 
-/// How a WebSocket was closed: the code and the reason, if the server has given one.
+/// Close of a WebSocket: the code and the reason, if the server has given one.
 pub type Closed = Option<(u16, String)>;
 
 impl WebSocketPeer {

@@ -28,7 +28,7 @@ async fn http() -> HttpServer {
     HttpServer::spawn(command(&["http"]), Port::Announced(announced)).await
 }
 
-/// What `work` says when it panics.
+/// Message of the panic in `work`.
 async fn complaint(work: impl Future<Output = ()>) -> String {
     let mut work = std::pin::pin!(work);
     poll_fn(|context| {

@@ -33,7 +33,7 @@ fn refused(verdict: Result<(), String>, pointer: &str, why: &str) {
     assert!(wrong.len() < 400, "{wrong}");
 }
 
-/// What the modern revision has in addition.
+/// Adds the members that a result of the modern revision has in addition.
 fn dated(version: &str, mut result: Value, cacheable: bool) -> Value {
     if version == MODERN {
         result["resultType"] = json!("complete");

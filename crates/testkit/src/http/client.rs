@@ -24,11 +24,11 @@ pub struct HttpClient {
     headers: Vec<(String, String)>,
     version: Option<String>,
     session: Option<String>,
-    /// What this client puts into its messages.
+    /// Parts that this client puts into its messages.
     pub voice: Voice,
 }
 
-/// What came back for one POST.
+/// Answer to one POST.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// Status and headers; the body too, unless it was a stream.
@@ -122,7 +122,7 @@ impl HttpClient {
         self
     }
 
-    /// Where the server listens.
+    /// Address on which the server listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -34,16 +34,16 @@ impl fmt::Debug for HttpConnection {
     }
 }
 
-/// How much of a body is still to come.
+/// Remaining part of a body.
 #[derive(Debug)]
 enum Framing {
-    /// This many bytes.
+    /// A number of bytes.
     Length(usize),
     /// The chunk that is being read has this many bytes left; `None` between two of them.
     Chunked(Option<usize>),
     /// Until the server hangs up.
     Open,
-    /// Nothing.
+    /// No more bytes.
     Done,
 }
 
@@ -193,7 +193,7 @@ impl HttpConnection {
         }
     }
 
-    /// What comes before `end`, which is passed over.
+    /// Reads the bytes before `end`, which is passed over.
     async fn read_until(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
         loop {
             let found = self

@@ -76,7 +76,7 @@ impl HttpRequest {
         &self.body
     }
 
-    /// Whether the answer to it never has a body.
+    /// Returns true if the answer to it never has a body.
     #[must_use]
     pub fn is_head(&self) -> bool {
         self.method == "HEAD"

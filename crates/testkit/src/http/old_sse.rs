@@ -10,7 +10,7 @@ use crate::conversation::{Conversation, Reply};
 pub struct OldSse {
     client: HttpClient,
     stream: SseStream,
-    /// Where the server wants messages to be posted.
+    /// Address to which the server wants messages to be posted.
     pub endpoint: String,
 }
 

@@ -61,7 +61,7 @@ impl HttpServer {
         }
     }
 
-    /// Where it listens.
+    /// Address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -79,7 +79,7 @@ impl HttpServer {
         &self.process
     }
 
-    /// What the server has written to its stderr until now.
+    /// Text that the server has written to its stderr until now.
     #[must_use]
     pub fn stderr(&self) -> String {
         self.process.stderr()

@@ -56,7 +56,7 @@ impl SseParser {
         Ok(events)
     }
 
-    /// How many comments came until now; servers send them to keep a connection alive.
+    /// Number of comments received until now; servers send them to keep a connection alive.
     #[must_use]
     pub fn comments(&self) -> usize {
         self.comments
@@ -204,7 +204,7 @@ impl SseStream {
         }
     }
 
-    /// How many comments came until now.
+    /// Number of comments received until now.
     #[must_use]
     pub fn comments(&self) -> usize {
         self.parser.comments()

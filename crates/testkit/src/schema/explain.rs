@@ -1,4 +1,4 @@
-//! What is wrong with a value, in one short line.
+//! Explanation of what is wrong with a value, in one short line.
 
 use jsonschema::{ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::Value;

@@ -19,7 +19,7 @@ pub(super) const V2026_07_28: &str = include_str!("../../mcp-schema/2026-07-28/s
 pub(super) const EXTENSIONS_2026_07_28: &str =
     include_str!("../../extension-schema/2026-07-28.json");
 
-/// Who speaks.
+/// Side that sends a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Client,
@@ -54,7 +54,7 @@ pub(super) struct Revision {
     pub(super) result_response: &'static str,
     /// The definition of a response that carries an error.
     pub(super) error_response: &'static str,
-    /// Whether an error whose request could not be read goes without an id.
+    /// True if an error for an unreadable request has no id.
     pub(super) error_id_optional: bool,
     definitions: Map<String, Value>,
     /// `definitions` or `$defs`.
@@ -191,7 +191,8 @@ impl Revision {
         own
     }
 
-    /// Whether the schema lets this result's response carry an `InputRequiredResult` instead.
+    /// Returns true if the schema lets this result's response carry an `InputRequiredResult`
+    /// instead.
     fn may_ask_back(&self, result: &str) -> bool {
         let choices = self
             .definitions
