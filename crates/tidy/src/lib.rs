@@ -62,7 +62,7 @@ pub fn text(path: impl AsRef<Path>) -> String {
         .unwrap_or_else(|error| panic!("{} cannot be read: {error}", path.display()))
 }
 
-/// What `cargo metadata` says about each member of the workspace.
+/// Output of `cargo metadata` about each member of the workspace.
 ///
 /// # Panics
 ///

@@ -79,7 +79,7 @@ fn drawn(document: &str) -> Result<Edges, String> {
     Ok(edges)
 }
 
-/// What the manifests say: normal dependencies among our crates, for what is shipped.
+/// Edges in the manifests: normal dependencies among our crates, for shipped code.
 fn actual() -> Edges {
     let packages = packages();
     let shipped = packages.iter().filter(|package| {

@@ -1,4 +1,4 @@
-//! What the documents point at exists.
+//! Links of documents point at existing files.
 
 use std::path::{Component, Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What every crate owes the workspace.
+//! Requirements for the manifest of every crate.
 
 use tidy::{packages, root};
 
@@ -51,7 +51,7 @@ fn manifests() -> Vec<String> {
     packages().iter().filter_map(path).collect()
 }
 
-/// Whether a manifest has the table `[lints]` with nothing but `workspace = true`.
+/// Returns true if a manifest has the table `[lints]` with nothing but `workspace = true`.
 fn takes_lints(manifest: &str) -> bool {
     let after = manifest.split_once("[lints]\n").map(|(_, rest)| rest);
     let table = after.and_then(|rest| rest.split("\n[").next());

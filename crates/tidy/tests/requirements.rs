@@ -7,7 +7,7 @@ use tidy::{root, text};
 const TABLE: &str = "docs/requirements.md";
 const EDGES: &str = "docs/rough-edges.md";
 
-/// How many criteria each of R1 to R15 has.
+/// Number of criteria that each of R1 to R15 has.
 const CRITERIA: [usize; 15] = [10, 8, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 5, 5, 5];
 const PROPERTIES: usize = 12;
 /// Decisions that have a row: those that ask for more than the criteria do.
@@ -53,7 +53,7 @@ fn what_nothing_proves_is_said_plainly() {
     );
 }
 
-/// Whether a text names a criterion, and not one whose number only begins like it.
+/// Returns true if a text names a criterion, and not one whose number only begins like it.
 fn is_named(name: &str, text: &str) -> bool {
     let begins = |character: char| character.is_ascii_alphanumeric();
     text.match_indices(name).any(|(at, _)| {
@@ -113,7 +113,7 @@ fn rows(table: &str) -> Result<BTreeMap<String, String>, String> {
     Ok(rows)
 }
 
-/// Whether a last column is either a list of tests that exist, or an excuse with a reason.
+/// Checks that a last column is either a list of existing tests, or an excuse with a reason.
 fn judge(proof: &str) -> Result<(), String> {
     if let Some(reason) = proof.strip_prefix("not yet:") {
         return match reason.trim() {
@@ -149,7 +149,7 @@ fn find(file: &str, test: &str) -> Result<(), String> {
     }
 }
 
-/// Whether there is a function of this name that the test runner runs.
+/// Returns true if there is a function of this name that the test runner runs.
 fn is_rust_test(source: &str, test: &str) -> Result<bool, String> {
     let lines: Vec<_> = source.lines().map(str::trim_start).collect();
     let is_it = |line: &str| {
