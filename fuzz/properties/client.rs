@@ -37,9 +37,9 @@ const REQUESTS: [&str; 5] = [
 
 const CODES: [i32; 5] = [-32002, -32020, -32021, -32022, -32042];
 
-/// Whatever a server says, in whatever place, reading it ends without a panic; and what a client
-/// understood can be said and understood again. Returns how many readings understood something,
-/// without those that any object would do for.
+/// Property of reading a server's message: for any content, anywhere, reading ends without a panic;
+/// and a message that a client understood can be encoded and understood again. Returns how many
+/// readings understood something, without those that any object would do for.
 pub(crate) fn holds(said: &[u8]) -> usize {
     let Ok(said) = RawJson::from_bytes(Bytes::copy_from_slice(said)) else {
         return 0;
@@ -97,7 +97,7 @@ fn result(version: ProtocolVersion, kind: Method, said: &RawJson) -> bool {
     answered.answer != Answer::Empty
 }
 
-/// What was answered, as a server would answer it again.
+/// Answer, as a server would send it again.
 fn again(answered: &Answered) -> Option<ServerResult> {
     Some(match answered.answer.clone() {
         Answer::Empty => ServerResult::Empty,

@@ -10,8 +10,8 @@ const TIGHT: Limits = Limits {
     max_depth: 3,
 };
 
-/// Whatever the bytes are, decoding ends without a panic, and what it understood survives being
-/// encoded and decoded again.
+/// Property of decoding: for any bytes, decoding ends without a panic, and a decoded message
+/// survives being encoded and decoded again.
 pub(crate) fn holds(frame: &[u8]) {
     let frame = Bytes::copy_from_slice(frame);
     let loose = decode(&frame, Limits::default());
@@ -76,7 +76,7 @@ fn encoded(frame: &Bytes, message: &Message) -> Bytes {
     out
 }
 
-/// What is no message can be answered, and the answer is a message.
+/// Invalid input can be answered, and the answer is a message.
 fn answerable(invalid: &Invalid) {
     let response = jsonrpc_core::Response {
         id: invalid.id.clone(),
