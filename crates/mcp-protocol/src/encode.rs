@@ -1,4 +1,4 @@
-//! What results and notifications look like in which revision.
+//! Encoding of results and notifications, in the form that each revision has.
 
 mod content;
 mod messages;

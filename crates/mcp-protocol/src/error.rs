@@ -8,39 +8,39 @@ pub enum ProtocolError {
     /// The revision in force has no such method, or the server does not offer what it belongs to.
     #[error("method not found: {method}")]
     MethodNotFound {
-        /// What was called.
+        /// Method of the request.
         method: String,
     },
     /// The method exists and its parameters do not fit it.
     #[error("invalid params of {method}: {reason}")]
     InvalidParams {
-        /// What was called.
+        /// Method of the request.
         method: &'static str,
-        /// What did not fit.
+        /// Description of what did not fit.
         reason: String,
     },
     /// The request's `_meta` is not what the protocol reserves it for, or lacks what it must have.
     #[error("invalid _meta: {reason}")]
     InvalidMeta {
-        /// What did not fit.
+        /// Description of what did not fit.
         reason: String,
     },
     /// The request names a revision we do not serve without a handshake.
     #[error("unsupported protocol version: {requested}")]
     UnsupportedVersion {
-        /// What was asked for.
+        /// Version that was requested.
         requested: String,
     },
     /// A header says something else than the body, or is missing or malformed.
     #[error("header mismatch: {reason}")]
     HeaderMismatch {
-        /// Which header, and what it should have said.
+        /// Name of the header, and its expected value.
         reason: String,
     },
     /// The client has not declared something the request needs.
     #[error("the client has not declared a capability that this request needs")]
     MissingClientCapability {
-        /// What it would have to declare.
+        /// Capabilities that the client would have to declare.
         required: ClientCapabilities,
     },
     /// `initialize` on a session that is open.

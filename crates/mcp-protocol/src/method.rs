@@ -1,4 +1,4 @@
-//! Which methods exist in which revisions.
+//! Methods of each revision.
 
 use crate::{
     Era, ProtocolError, ProtocolVersion,
@@ -36,7 +36,7 @@ macro_rules! methods {
                 }
             }
 
-            /// Its name, as it appears on the wire.
+            /// Name on the wire.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -220,7 +220,7 @@ fn listen(offer: &ServerCapabilities) -> bool {
     tools(offer) || resources(offer) || prompts(offer)
 }
 
-/// Whether there is such a method, and no revision with a handshake has it.
+/// Returns true if the method exists, and no revision with a handshake has it.
 pub(crate) fn is_modern_only(method: &str) -> bool {
     let mut rows = REQUESTS.iter().filter(|row| row.name == method);
     let first = rows.next();
@@ -307,7 +307,7 @@ pub fn decode_notification(method: &str, params: &RawJson) -> Option<ClientNotif
     }
 }
 
-/// What is echoed of a client's text is bounded.
+/// Shortens a client's text, so that what is echoed of it is bounded.
 fn shortened(text: &str) -> String {
     const MOST: usize = 128;
     text.chars().take(MOST).collect()
@@ -352,8 +352,8 @@ fn call_tool(params: &RawJson) -> Result<ClientRequest, String> {
     }))
 }
 
-/// Where a client says itself that its call is to be a task. Before and after that, a member of
-/// this name means nothing.
+/// Reads a call in the revision in which a client decides that its call is to be a task. Before and
+/// after that, a member of this name means nothing.
 fn call_tool_or_task(params: &RawJson) -> Result<ClientRequest, String> {
     #[derive(Deserialize)]
     struct Wire {
@@ -456,8 +456,8 @@ fn set_level(params: &RawJson) -> Result<LoggingLevel, String> {
     read::<Wire>(params).map(|wire| wire.level)
 }
 
-/// What a retry adds to the parameters of the request it repeats. Older revisions do not have it,
-/// and nobody is asked there in a way that could lead to it.
+/// Members that a retry adds to the parameters of the request it repeats. Older revisions have no
+/// retries, and their clients are never asked in a way that could lead to one.
 fn retry(params: &RawJson) -> Result<InputRetry, String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

@@ -7,12 +7,12 @@ use crate::{
 /// The version of the founding documents, served as 2024-11-05 (decision D1).
 pub const FOUNDING: &str = "1.0";
 
-/// What a connection has agreed on: a state machine without I/O.
+/// Result of the handshake on a connection: a state machine without I/O.
 ///
 /// A modern request never reads or changes it, so one connection may carry both eras.
 #[derive(Clone, Debug, Default)]
 pub enum Session {
-    /// Nothing yet.
+    /// No handshake yet.
     #[default]
     Unopened,
     /// `initialize` was answered.
@@ -21,7 +21,7 @@ pub enum Session {
         version: ProtocolVersion,
         /// True for `"1.0"`, which gets the answers of the founding documents.
         is_founding: bool,
-        /// What the client said it can do.
+        /// Capabilities that the client declared.
         capabilities: ClientCapabilities,
     },
 }
@@ -83,7 +83,7 @@ impl Session {
         )
     }
 
-    /// What the client said it can do; nothing before `initialize`.
+    /// Capabilities that the client declared; none before `initialize`.
     pub fn capabilities(&self) -> ClientCapabilities {
         match self {
             Self::Legacy { capabilities, .. } => capabilities.clone(),

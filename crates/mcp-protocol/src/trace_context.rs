@@ -1,5 +1,5 @@
-//! Where in a distributed trace a request is made: W3C Trace Context, level 2, as SEP-414 has it in
-//! `_meta` and HTTP in headers.
+//! Place in a distributed trace at which a request is made: W3C Trace Context, level 2, as SEP-414
+//! has it in `_meta` and HTTP in headers.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ const MAX_MEMBERS: usize = 32;
 const MAX_MEMBER_PART_BYTES: usize = 256;
 /// Larger members of a `tracestate` that is too long are the first to go.
 const LARGE_MEMBER_BYTES: usize = 128;
-/// What is looked at of a `tracestate`: as much as valid members can have with what separates them.
+/// Bytes that are read of a `tracestate`: as many as valid members can have with their separators.
 const MAX_READ_BYTES: usize = 32 * 1024;
 
 /// The length of a `traceparent` of version 00.
@@ -19,8 +19,8 @@ const PARENT_BYTES: usize = 55;
 const SAMPLED: u8 = 0x01;
 const RANDOM: u8 = 0x02;
 
-/// Where in a distributed trace something happens: in which trace, below which span of it, and
-/// whether that is recorded. Always valid.
+/// Place in a distributed trace: the trace, the span above, and whether that is recorded. Always
+/// valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceContext {
     trace_id: [u8; 16],
@@ -86,12 +86,12 @@ impl TraceContext {
         self.span_id
     }
 
-    /// Whether the span is recorded, as far as whoever began it knows.
+    /// Returns true if the span is recorded, as far as the caller that began it knows.
     pub fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }
 
-    /// What is said of it in a `traceparent`; see [`TraceContext::new`].
+    /// Flags of a `traceparent`; see [`TraceContext::new`].
     pub fn flags(&self) -> u8 {
         self.flags
     }

@@ -11,7 +11,7 @@ pub enum ProtocolVersion {
     V2026_07_28,
 }
 
-/// How a revision establishes who is speaking and what they can do.
+/// Way in which a revision establishes the identity and the capabilities of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Era {
     /// An `initialize` handshake opens a session.
@@ -36,8 +36,8 @@ impl ProtocolVersion {
     /// The newest revision of all.
     pub const NEWEST: Self = Self::V2026_07_28;
 
-    /// What a peer is taken to speak that has agreed on nothing (decision D14): the specification
-    /// says so of HTTP requests without a version header, and we of all transports.
+    /// Version of a peer that has not agreed on one (decision D14): the specification assumes it
+    /// for HTTP requests without a version header, and we for all transports.
     pub const ASSUMED: Self = Self::V2025_03_26;
 
     /// The revision's date, as it appears on the wire.
@@ -67,8 +67,8 @@ impl ProtocolVersion {
             .filter(|version| version.era() == Era::Modern)
     }
 
-    /// Whether several messages may share a frame (decision D12). 2025-03-26 demands it, the
-    /// revision before it does not say, and later ones have removed it.
+    /// Returns true if several messages may share a frame (decision D12). 2025-03-26 demands it,
+    /// the revision before it does not say, and later ones have removed it.
     pub fn allows_batches(self) -> bool {
         self <= Self::V2025_03_26
     }
@@ -101,12 +101,12 @@ impl FromStr for ProtocolVersion {
 pub enum RequestedVersion {
     /// A released revision.
     Known(ProtocolVersion),
-    /// Anything else, as it was written.
+    /// Any other text, as it was written.
     Unknown(Box<str>),
 }
 
 impl RequestedVersion {
-    /// What the peer wrote.
+    /// Text that the peer wrote.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Known(version) => version.as_str(),
@@ -114,7 +114,8 @@ impl RequestedVersion {
         }
     }
 
-    /// Whether the peer means a revision without a handshake: a modern one, or one we cannot know.
+    /// Returns true if the peer means a revision without a handshake: a modern one, or one we
+    /// cannot know.
     pub fn is_modern(&self) -> bool {
         match self {
             Self::Known(version) => version.era() == Era::Modern,

@@ -6,7 +6,7 @@ use crate::{
 use jsonrpc_core::{ErrorCode, ErrorObject, RawJson};
 use serde::{Deserialize, de::DeserializeOwned};
 
-/// What an error of a server's means to its client.
+/// Meaning of a server's error for its client.
 ///
 /// What an error says beyond its code is told as far as it can be read: an error must not fail for
 /// its trimmings.
@@ -21,26 +21,26 @@ pub enum ServerError {
     /// The server has the method, and the parameters do not fit it. Also what modern servers say
     /// of a resource that does not exist.
     InvalidParams,
-    /// Something has gone wrong in the server.
+    /// An internal error of the server.
     Internal,
     /// The headers say something else than the body (2026-07-28). Where they repeat a tool's
     /// arguments, its schema may have changed: list the tools, and try again.
     HeaderMismatch,
     /// The client would have to declare more (2026-07-28).
     MissingClientCapability {
-        /// What it would have to declare.
+        /// Capabilities that the client would have to declare.
         required: ClientCapabilities,
     },
     /// The server does not speak the revision (2026-07-28).
     UnsupportedVersion {
-        /// Those it does speak.
+        /// Versions that the server speaks.
         supported: Vec<RequestedVersion>,
         /// The one it was spoken to in.
         requested: Option<String>,
     },
     /// There is no such resource (legacy revisions).
     ResourceNotFound {
-        /// Which.
+        /// URI of the resource.
         uri: Option<String>,
     },
     /// The user must go to these URLs first; then the request is to be repeated (2025-11-25).
@@ -58,7 +58,7 @@ const RESOURCE_NOT_FOUND: ErrorCode = ErrorCode(-32002);
 const URL_ELICITATION_REQUIRED: ErrorCode = ErrorCode(-32042);
 
 impl ServerError {
-    /// What `error` means, as the answer to a request in revision `version`.
+    /// Meaning of `error` as the answer to a request in revision `version`.
     pub fn of(version: ProtocolVersion, error: &ErrorObject) -> Self {
         let modern = version.era() == Era::Modern;
         match error.code {
@@ -93,8 +93,8 @@ impl ServerError {
         }
     }
 
-    /// Whether only a modern server says this, so that one that was asked in the modern revision
-    /// and answers with it need not be asked to `initialize`.
+    /// Returns true for an error that only a modern server sends, so that a server that was asked
+    /// in the modern revision and answers with it need not be asked to `initialize`.
     pub fn is_modern(&self) -> bool {
         matches!(
             self,

@@ -27,7 +27,7 @@ pub fn mirrored_headers(
     headers
 }
 
-/// What `Mcp-Name` repeats.
+/// Value of `Mcp-Name` for a request.
 fn name_of(request: &ClientRequest) -> Option<&str> {
     match request {
         ClientRequest::CallTool(call) => Some(&call.name),

@@ -13,17 +13,17 @@ use serde::{Deserialize, de::DeserializeOwned};
 #[derive(Debug, thiserror::Error)]
 #[error("`{method}` does not fit")]
 pub struct NotificationError {
-    /// Its method.
+    /// Method of the message.
     pub method: &'static str,
-    /// What does not fit.
+    /// Error of the member that does not fit.
     #[source]
     pub cause: serde_json::Error,
 }
 
-/// What a server has told of its own accord.
+/// Notification that a server has sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Told {
-    /// What.
+    /// Notification.
     pub notification: ServerNotification,
     /// The id of the `subscriptions/listen` it was sent for; modern revisions alone have it.
     pub subscription: Option<Id>,
@@ -199,10 +199,10 @@ fn elicited(_: ProtocolVersion, params: &RawJson) -> Result<ServerNotification, 
     Ok(ServerNotification::ElicitationComplete { elicitation_id })
 }
 
-/// What a legacy server asks of its own accord.
+/// Request that a legacy server sends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asked {
-    /// What.
+    /// Request.
     pub request: ServerRequest,
     /// Asks for progress notifications.
     pub progress_token: Option<Id>,
@@ -210,13 +210,13 @@ pub struct Asked {
     pub meta: ResultMeta,
 }
 
-/// What a legacy server can ask of its own accord.
+/// Requests that a legacy server can send.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServerRequest {
-    /// Whether the client is there. Its answer is the empty object.
+    /// Check that the client is there. The answer is the empty object.
     Ping,
-    /// Something it needs to know before it can answer itself. The answer is what
-    /// [`encode_input_response`](super::encode_input_response) writes.
+    /// Question whose answer the server needs before it can answer itself. The answer is written by
+    /// [`encode_input_response`](super::encode_input_response).
     Input(InputRequest),
 }
 
@@ -232,7 +232,7 @@ pub fn decode_server_request(
     method: &str,
     params: &RawJson,
 ) -> Result<Asked, ProtocolError> {
-    /// What is echoed of a server's text is bounded.
+    /// Shortens a server's text, so that what is echoed of it is bounded.
     const MOST: usize = 128;
     let not_found = || ProtocolError::MethodNotFound {
         method: method.chars().take(MOST).collect(),

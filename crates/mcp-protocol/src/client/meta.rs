@@ -5,15 +5,15 @@ use crate::{
 use jsonrpc_core::{Id, RawJson};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-/// What a client says about a request in its `_meta`.
+/// Metadata that a client sends with a request in its `_meta`.
 ///
 /// A modern request says there what a legacy session has agreed on once and for all; in legacy
 /// revisions only the progress token and the entries of the caller's own are sent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OutgoingMeta {
-    /// Who the client says it is. It should say so, and need not.
+    /// Name and version of the client. Recommended, not required.
     pub client_info: Option<Implementation>,
-    /// What the client can be asked while this one request is handled.
+    /// Capabilities that the server may use while this one request is handled.
     pub capabilities: ClientCapabilities,
     /// From which severity on log messages about the request are wanted. None are without it. A
     /// legacy server is told by [`SetLevel`](crate::model::ClientRequest::SetLevel) instead.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// What a server says it has.
+/// Capabilities that a server declares.
 ///
 /// [`ServerCapabilities`](crate::model::ServerCapabilities) is what our own server says, and always
 /// announces changes; other servers do not.
@@ -55,7 +55,7 @@ pub struct ServerOffer {
         deserialize_with = "or_default"
     )]
     pub extensions: BTreeMap<String, Value>,
-    /// What no revision has standardised, by name.
+    /// Capabilities that no revision has standardised, by name.
     #[serde(
         skip_serializing_if = "BTreeMap::is_empty",
         deserialize_with = "or_default"
@@ -64,7 +64,7 @@ pub struct ServerOffer {
 }
 
 impl ServerOffer {
-    /// Whether calls of `tools/call` can be tasks of 2025-11-25.
+    /// Returns true if calls of `tools/call` can be tasks of 2025-11-25.
     pub fn has_legacy_tasks(&self) -> bool {
         let requests = self.tasks.as_ref().and_then(|it| it.get("requests"));
         requests
@@ -73,11 +73,11 @@ impl ServerOffer {
     }
 }
 
-/// What a server says of a list it has.
+/// Capability of a server for one of its lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListOffer {
-    /// Whether it says when the list changes.
+    /// True if the server announces changes of the list.
     #[serde(
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "or_default"
@@ -85,17 +85,17 @@ pub struct ListOffer {
     pub list_changed: bool,
 }
 
-/// What a server says of its resources.
+/// Capability of a server for its resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourcesOffer {
-    /// Whether it says when the list changes.
+    /// True if the server announces changes of the list.
     #[serde(
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "or_default"
     )]
     pub list_changed: bool,
-    /// Whether it says when single resources change.
+    /// True if the server announces changes of single resources.
     #[serde(
         skip_serializing_if = "std::ops::Not::not",
         deserialize_with = "or_default"
@@ -108,11 +108,12 @@ pub struct ResourcesOffer {
 pub struct Initialized {
     /// The version the server wants to speak. A client that does not know it must leave.
     pub protocol_version: RequestedVersion,
-    /// What the server has.
+    /// Capabilities of the server.
     pub offer: ServerOffer,
-    /// Who the server says it is. Required by the schema; servers exist that forget it.
+    /// Name and version of the server. Required by the schema; servers exist that leave them out.
     pub server_info: Option<Implementation>,
-    /// How to use it, for the model. Whoever believes it trusts the server.
+    /// Instructions for the model on how to use the server. A client that passes them on trusts the
+    /// server.
     pub instructions: Option<String>,
 }
 
@@ -121,11 +122,12 @@ pub struct Initialized {
 pub struct Discovered {
     /// The versions that requests can be written in.
     pub supported_versions: Vec<RequestedVersion>,
-    /// What the server has.
+    /// Capabilities of the server.
     pub offer: ServerOffer,
-    /// How to use it, for the model. Whoever believes it trusts the server.
+    /// Instructions for the model on how to use the server. A client that passes them on trusts the
+    /// server.
     pub instructions: Option<String>,
-    /// How long this may be kept.
+    /// Time for which this result may be kept.
     pub cache: CacheHint,
 }
 

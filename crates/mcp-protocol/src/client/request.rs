@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// Something that cannot be said in a revision.
+/// Reason why a request cannot be expressed in a revision.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
     /// The revision does not have it. What it stands for is not sent in another form, for that
@@ -31,7 +31,7 @@ pub enum EncodeError {
 /// A request without its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// What the answer is to be read as.
+    /// Method that decides how the answer is read.
     pub kind: Method,
     /// The parameters; an object.
     pub params: RawJson,
@@ -247,7 +247,7 @@ impl<'a> Retry<'a> {
     }
 }
 
-/// What `request` answers of what its server has asked, if it is a kind that can.
+/// Answers of `request` to its server's questions, if it is of a kind that can have them.
 fn retry_of(request: &ClientRequest) -> Option<&InputRetry> {
     match request {
         ClientRequest::CallTool(call) => Some(&call.retry),

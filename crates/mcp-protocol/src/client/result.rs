@@ -21,32 +21,31 @@ use serde::{Deserialize, de::DeserializeOwned};
 /// A result that cannot be understood.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultError {
-    /// It says that it is something else than any result we know, or than one that can answer the
-    /// request.
+    /// A result whose type is unknown, or cannot answer the request.
     #[error("`{method}` was answered with a result of the type {result_type:?}")]
     UnexpectedType {
-        /// What was asked.
+        /// Method of the request.
         method: &'static str,
-        /// What the result says it is.
+        /// Type that the result declares.
         result_type: String,
     },
-    /// It does not fit what was asked.
+    /// A result that does not fit the request.
     #[error("the result of `{method}` does not fit")]
     Malformed {
-        /// What was asked.
+        /// Method of the request.
         method: &'static str,
-        /// What does not fit.
+        /// Error of the member that does not fit.
         #[source]
         cause: serde_json::Error,
     },
 }
 
-/// What a server has answered, and what it says about the answer.
+/// Answer of a server, with its metadata.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answered {
-    /// What it has answered.
+    /// Answer.
     pub answer: Answer,
-    /// Who the server says it is; modern revisions alone have it in results.
+    /// Name and version of the server; modern revisions alone have them in results.
     pub server_info: Option<Implementation>,
     /// The `subscriptions/listen` that has ended with it.
     pub subscription: Option<Id>,
@@ -55,11 +54,11 @@ pub struct Answered {
     pub meta: ResultMeta,
 }
 
-/// What a server has answered.
+/// Answer of a server.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each variant documents its payload")]
 pub enum Answer {
-    /// It is done, and there is nothing to say.
+    /// The request is done, and the result is empty.
     Empty,
     Initialize(Initialized),
     Discover(Discovered),
@@ -78,8 +77,8 @@ pub enum Answer {
     InputRequired(InputRequired),
     /// The call goes on as a task. What a state holds beyond its name is null: it is not told yet.
     CreateTask(Task),
-    /// How far a task has come. In 2025-11-25 what a state holds beyond its name is null, and
-    /// fetched by [`AwaitTask`](crate::model::ClientRequest::AwaitTask).
+    /// State of a task. In 2025-11-25 what a state holds beyond its name is null, and fetched by
+    /// [`AwaitTask`](crate::model::ClientRequest::AwaitTask).
     Task(Task),
     ListTasks(ListTasksResult),
 }
@@ -388,7 +387,7 @@ struct Tasks {
     next_cursor: Option<String>,
 }
 
-/// Which members it has, the revision says.
+/// Task in any form; the revision decides which members it has.
 #[derive(Deserialize)]
 struct AnyTask(#[serde(deserialize_with = "crate::model::raw_object")] RawJson);
 

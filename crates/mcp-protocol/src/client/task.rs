@@ -1,4 +1,4 @@
-//! What tasks look like in which revision, read.
+//! Reading of tasks, in the form that each revision has.
 
 use crate::{
     Era, ProtocolVersion,

@@ -1,4 +1,4 @@
-//! What content looks like in which revision.
+//! Encoding of content, in the form that each revision has.
 
 use super::views::{ResourceView, resource_view};
 use crate::{

@@ -1,4 +1,4 @@
-//! What we tell and ask a peer of our own accord.
+//! Encoding of notifications and requests that a server sends to its peer.
 
 use super::tasks::task_view;
 use crate::{
@@ -9,7 +9,7 @@ use jsonrpc_core::{Id, Notification, RawJson, Request};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// How far a request has come. Not a tree of values, which would lose digits of large tokens.
+/// Progress of a request. Not a tree of values, which would lose digits of large tokens.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Progress<'a> {

@@ -1,4 +1,4 @@
-//! What tasks look like in which revision.
+//! Encoding of tasks, in the form that each revision has.
 
 use super::views::input_request_view;
 use crate::{

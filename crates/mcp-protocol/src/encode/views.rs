@@ -1,4 +1,4 @@
-//! What the members of results look like in which revision.
+//! Encoding of the members of results, in the form that each revision has.
 
 use super::{
     content::{AnnotationsView, Block, Contents, annotations_view},

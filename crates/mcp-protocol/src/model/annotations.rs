@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Icon {
-    /// Where it is: an `https:` or a `data:` URI. Whoever shows it has reason to distrust it.
+    /// Address of the picture: an `https:` or a `data:` URI. A client that shows it has reason to
+    /// distrust it.
     pub src: String,
-    /// What kind of picture it is, if that is not to be taken from where it is.
+    /// Media type of the picture, if it is not to be taken from the address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
     /// The sizes it is made for, such as `48x48` or `any`.
@@ -32,21 +33,21 @@ pub enum IconTheme {
     Dark,
 }
 
-/// Whom something is for, and how much it matters. Hints.
+/// Audience and priority of an item. Hints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Annotations {
-    /// Whom it is for; nobody in particular if empty.
+    /// Audience; none in particular if empty.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "or_default"
     )]
     pub audience: Vec<Role>,
-    /// How much it matters, from 0, for what can be left out, to 1.
+    /// Priority from 0, for content that can be left out, to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<f64>,
-    /// When it last changed, as RFC 3339; since 2025-06-18.
+    /// Time of the last change, as RFC 3339; since 2025-06-18.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_modified: Option<String>,
 }

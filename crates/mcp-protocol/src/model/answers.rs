@@ -1,4 +1,4 @@
-//! What a client answers to what a server asks it.
+//! Answers of a client to the questions of a server.
 
 use super::{
     CreateMessageResult, InputRequest, ResultMeta, SamplingContent, objects, or_default,
@@ -8,14 +8,14 @@ use jsonrpc_core::RawJson;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a client answers to an [`InputRequest`].
+/// Answer of a client to an [`InputRequest`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum InputResponse {
-    /// What the user did.
+    /// Answer of the user.
     Elicit(ElicitResult),
-    /// What the model wrote.
+    /// Message of the model.
     CreateMessage(CreateMessageResult),
-    /// Which roots there are.
+    /// List of the roots.
     ListRoots(ListRootsResult),
 }
 
@@ -38,7 +38,7 @@ impl InputResponse {
         }
     }
 
-    /// Whether it has what came with 2025-11-25: several blocks, or tools.
+    /// Returns true if it has parts that came with 2025-11-25: several blocks, or tools.
     pub(crate) fn has_tools(&self) -> bool {
         match self {
             Self::CreateMessage(result) => {
@@ -49,10 +49,10 @@ impl InputResponse {
     }
 }
 
-/// What a user did with a question.
+/// Answer of a user to a question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ElicitResult {
-    /// What the user did.
+    /// Action of the user.
     pub action: ElicitAction,
     /// The form's fields by name, if the user has filled it in.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,7 +78,7 @@ impl ElicitResult {
     }
 }
 
-/// What a user did with a question.
+/// Action of a user on a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ElicitAction {
@@ -90,26 +90,26 @@ pub enum ElicitAction {
     Cancel,
 }
 
-/// What a field of a form holds.
+/// Value of a field of a form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum FormValue {
     /// Text, or the one that was chosen.
     Text(String),
-    /// Whether it was ticked.
+    /// True if the box was ticked.
     Boolean(bool),
     /// A number.
     Number(serde_json::Number),
-    /// Those that were chosen; since 2025-11-25.
+    /// Chosen values; since 2025-11-25.
     Many(Vec<String>),
 }
 
 /// A place a client lets a server work in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Root {
-    /// Where; a `file:` URI.
+    /// Address; a `file:` URI.
     pub uri: String,
-    /// Its name for people.
+    /// Name for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// More about it.

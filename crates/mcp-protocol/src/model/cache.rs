@@ -1,19 +1,19 @@
 use serde::{Deserialize, Serialize};
 
-/// How long a client may keep a result, and for whom (2026-07-28, server/utilities/caching).
+/// Time for which a client may keep a result, and for whom (2026-07-28, server/utilities/caching).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheHint {
     /// Milliseconds; zero says not to keep it.
     pub ttl_ms: u64,
-    /// Who may be answered from the copy.
+    /// Callers that may be answered from the copy.
     pub scope: CacheScope,
 }
 
-/// Who may be answered from a cached copy.
+/// Callers that may be answered from a cached copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheScope {
-    /// Anybody.
+    /// All callers.
     Public,
     /// Only who asked. Also what a client takes any other word for.
     #[serde(other)]

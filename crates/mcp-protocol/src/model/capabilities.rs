@@ -4,25 +4,26 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap}
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// What a client says it can be asked for.
+/// Capabilities that a client declares.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClientCapabilities {
-    /// It can list its roots.
+    /// The client can list its roots.
     pub roots: bool,
-    /// It says when its roots change; legacy revisions alone have it.
+    /// The client announces changes of its roots; legacy revisions alone have it.
     pub roots_list_changed: bool,
-    /// It can sample from its model.
+    /// The client can sample from its model.
     pub sampling: Option<SamplingCapability>,
-    /// It can ask its user.
+    /// The client can ask its user.
     pub elicitation: Option<ElicitationCapability>,
     /// Extensions by name, with their settings.
     pub extensions: BTreeMap<String, Value>,
-    /// What no revision has standardised, by name.
+    /// Capabilities that no revision has standardised, by name.
     pub experimental: BTreeMap<String, Value>,
 }
 
 impl ClientCapabilities {
-    /// What a client must have declared to be given a task (2026-07-28, Tasks extension).
+    /// Capabilities that a client must have declared to be given a task (2026-07-28, Tasks
+    /// extension).
     pub fn of_tasks() -> Self {
         Self {
             extensions: [(TASKS_EXTENSION.to_owned(), json!({}))].into(),
@@ -30,8 +31,8 @@ impl ClientCapabilities {
         }
     }
 
-    /// What of it revision `version` has. A client may declare more, as one that speaks newer
-    /// revisions does, but there is no such message to ask it with.
+    /// Part of these capabilities that revision `version` has. A client may declare more, as one
+    /// that speaks newer revisions does, but there is no such message to ask it with.
     #[must_use]
     pub fn shaped_for(&self, version: ProtocolVersion) -> Self {
         let mut shaped = self.clone();
@@ -56,7 +57,7 @@ impl ClientCapabilities {
         shaped
     }
 
-    /// Whether it can be given a task.
+    /// Returns true if the client can be given a task.
     pub fn has_tasks(&self) -> bool {
         self.extensions
             .get(TASKS_EXTENSION)
@@ -64,7 +65,7 @@ impl ClientCapabilities {
     }
 }
 
-/// How a client can sample.
+/// Kinds of sampling that a client supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct SamplingCapability {
@@ -76,7 +77,7 @@ pub struct SamplingCapability {
     pub tools: bool,
 }
 
-/// How a client can ask its user.
+/// Kinds of questions that a client can put to its user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ElicitationCapability {
     /// By a form.
@@ -174,28 +175,29 @@ impl Serialize for ClientCapabilities {
     }
 }
 
-/// What a server offers. A method that belongs to something it does not offer does not exist.
+/// Capabilities of a server. A method that belongs to a capability it does not have does not exist.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerCapabilities {
-    /// It has tools, and says when their list changes.
+    /// The server has tools, and announces changes of their list.
     pub tools: bool,
-    /// It has resources.
+    /// The server has resources.
     pub resources: Option<ResourcesCapability>,
-    /// It has prompts, and says when their list changes.
+    /// The server has prompts, and announces changes of their list.
     pub prompts: bool,
-    /// It completes arguments of prompts and resource templates; since 2025-03-26 it says so.
+    /// The server completes arguments of prompts and resource templates; since 2025-03-26 it
+    /// declares so.
     pub completions: bool,
-    /// It sends log messages.
+    /// The server sends log messages.
     pub logging: bool,
-    /// Its calls can be tasks: of 2025-11-25, and of the extension.
+    /// Calls of the server can be tasks: of 2025-11-25, and of the extension.
     pub tasks: Option<TasksCapability>,
     /// Extensions by name, with their settings.
     pub extensions: BTreeMap<String, Value>,
-    /// What no revision has standardised, by name.
+    /// Capabilities that no revision has standardised, by name.
     pub experimental: BTreeMap<String, Value>,
 }
 
-/// What a server offers about its resources, besides saying when their list changes.
+/// Capabilities of a server for its resources, besides announcing changes of their list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourcesCapability {
     /// Clients can subscribe to single resources.

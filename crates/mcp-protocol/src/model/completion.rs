@@ -7,43 +7,44 @@ use std::collections::BTreeMap;
 pub struct Complete {
     /// Of what an argument is to be completed.
     pub reference: CompletionReference,
-    /// Which argument.
+    /// Name of the argument.
     pub argument: String,
-    /// What has been typed of it.
+    /// Text typed so far.
     pub value: String,
-    /// What other arguments are known to be; since 2025-06-18.
+    /// Known values of other arguments; since 2025-06-18.
     pub context: BTreeMap<String, String>,
 }
 
-/// Something that takes arguments.
+/// Prompt or resource template whose argument is completed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type")]
 pub enum CompletionReference {
     /// A prompt.
     #[serde(rename = "ref/prompt")]
     Prompt {
-        /// Its name.
+        /// Name of the prompt.
         name: String,
     },
     /// A family of resources.
     #[serde(rename = "ref/resource")]
     Resource {
-        /// Its URI template, or the URI of a resource.
+        /// URI template, or the URI of a resource.
         uri: String,
     },
 }
 
-/// How an argument may go on.
+/// Possible completions of an argument.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Completion {
     /// The best ways, best first. Of more than [`Completion::MAX_VALUES`] only the first are sent.
     pub values: Vec<String>,
-    /// How many ways there are, if more than [`values`](Self::values) has; a server need not say
-    /// so of those that are in it.
+    /// Number of completions, if it is larger than that of [`values`](Self::values); a server need
+    /// not give it otherwise.
     #[serde(default, deserialize_with = "whole")]
     pub total: Option<u64>,
-    /// Whether there are more than [`values`](Self::values) has, be it known how many or not.
+    /// True if there are more than [`values`](Self::values) has, whether or not their number is
+    /// known.
     #[serde(default, deserialize_with = "or_default")]
     pub has_more: bool,
 }

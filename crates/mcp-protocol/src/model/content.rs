@@ -16,7 +16,7 @@ pub enum Content {
     Text {
         /// The text.
         text: String,
-        /// Whom it is for.
+        /// Audience and priority.
         annotations: Option<Box<Annotations>>,
         /// More about it.
         meta: ResultMeta,
@@ -27,7 +27,7 @@ pub enum Content {
         data: String,
         /// Such as `image/png`.
         mime_type: String,
-        /// Whom it is for.
+        /// Audience and priority.
         annotations: Option<Box<Annotations>>,
         /// More about it.
         meta: ResultMeta,
@@ -38,19 +38,19 @@ pub enum Content {
         data: String,
         /// Such as `audio/wav`.
         mime_type: String,
-        /// Whom it is for.
+        /// Audience and priority.
         annotations: Option<Box<Annotations>>,
         /// More about it.
         meta: ResultMeta,
     },
-    /// Where something can be read; since 2025-06-18. It need not be among the resources that the
-    /// server lists.
+    /// Link to a resource; since 2025-06-18. The resource need not be among those that the server
+    /// lists.
     ResourceLink(Box<Resource>),
     /// A resource, contents and all.
     Resource {
         /// The contents.
         resource: ResourceContents,
-        /// Whom it is for.
+        /// Audience and priority.
         annotations: Option<Box<Annotations>>,
         /// More about the block, not about what is in it.
         meta: ResultMeta,
@@ -103,7 +103,7 @@ impl Serialize for Content {
     }
 }
 
-/// What every block has besides its own.
+/// Members that every block has besides its own.
 #[derive(Deserialize)]
 pub(crate) struct About {
     #[serde(default, deserialize_with = "object_or_null")]
@@ -218,13 +218,13 @@ impl<'de> Deserialize<'de> for Content {
     }
 }
 
-/// What is at a URI. Exactly one of `text` and `blob` is sent.
+/// Contents of a resource. Exactly one of `text` and `blob` is sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceContents {
-    /// Where.
+    /// URI of the resource.
     pub uri: String,
-    /// What kind of content it is.
+    /// Media type of the content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
     /// The content, if it is text.

@@ -12,7 +12,7 @@ use std::fmt;
 /// A form: a flat object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Form {
-    /// Its fields, by name.
+    /// Fields, by name.
     pub fields: Vec<(String, FormField)>,
     /// The names of those that must be filled in.
     pub required: Vec<String>,
@@ -21,15 +21,15 @@ pub struct Form {
 /// One field of a form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FormField {
-    /// Its name for people.
+    /// Name for people.
     pub title: Option<String>,
-    /// What it is for.
+    /// Purpose of the field.
     pub description: Option<String>,
-    /// What it can hold.
+    /// Kind of its values.
     pub kind: FormKind,
 }
 
-/// What a field of a form can hold.
+/// Kind of values that a field of a form can hold.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FormKind {
     /// A line of text.
@@ -40,30 +40,30 @@ pub enum FormKind {
         max_length: Option<u64>,
         /// `email`, `uri`, `date` or `date-time`.
         format: Option<String>,
-        /// What it holds at first.
+        /// Initial value.
         default: Option<String>,
     },
     /// A number.
     Number {
-        /// Whether it must be whole.
+        /// True if the number must be an integer.
         integer: bool,
         /// The least.
         minimum: Option<Number>,
         /// The greatest.
         maximum: Option<Number>,
-        /// What it holds at first.
+        /// Initial value.
         default: Option<Number>,
     },
     /// Yes or no.
     Boolean {
-        /// What it holds at first.
+        /// Initial value.
         default: Option<bool>,
     },
     /// One of several.
     One {
         /// Of which.
         choices: Choices,
-        /// What it holds at first.
+        /// Initial value.
         default: Option<String>,
     },
     /// Some of several; since 2025-11-25.
@@ -74,12 +74,12 @@ pub enum FormKind {
         min_items: Option<u64>,
         /// The most.
         max_items: Option<u64>,
-        /// What it holds at first.
+        /// Initial values.
         default: Option<Vec<String>>,
     },
 }
 
-/// What there is to choose from.
+/// Choices of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choices {
     /// Values that people can read.
@@ -96,13 +96,13 @@ pub enum Choices {
     },
 }
 
-/// Something to choose.
+/// One choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
-    /// What the answer says.
+    /// Value in the answer.
     #[serde(rename = "const")]
     pub value: String,
-    /// Its name for people.
+    /// Name for people.
     pub title: String,
 }
 

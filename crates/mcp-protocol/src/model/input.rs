@@ -3,7 +3,7 @@ use jsonrpc_core::RawJson;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Something a server needs to know from its client before it can answer.
+/// Question that a client must answer before its server can answer a request.
 ///
 /// In the modern era it is part of a result, and the client asks again; in the legacy era it is a
 /// request of the server's own. Handlers need not know which.
@@ -11,16 +11,16 @@ use std::collections::BTreeMap;
 pub enum InputRequest {
     /// The user is shown a form.
     ElicitForm {
-        /// What the user is told.
+        /// Message for the user.
         message: String,
         /// A flat JSON Schema object of the form's fields.
         requested_schema: Value,
     },
     /// The user is sent to a URL.
     ElicitUrl {
-        /// What the user is told.
+        /// Message for the user.
         message: String,
-        /// Where to.
+        /// Address to visit.
         url: String,
         /// Ties the notification of its completion to it; revision 2025-11-25 alone has it.
         elicitation_id: String,
@@ -31,16 +31,16 @@ pub enum InputRequest {
     ListRoots,
 }
 
-/// What a server needs to know from its client, under keys of its own choice.
+/// Questions that a server needs answered by its client, under keys of its own choice.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InputRequired {
-    /// What is asked; may be empty if there is a state.
+    /// Questions; may be empty if there is a state.
     pub requests: BTreeMap<String, InputRequest>,
-    /// What the client must send back unchanged. Clients can change it all the same.
+    /// State that the client must send back unchanged. Clients can change it all the same.
     pub state: Option<String>,
 }
 
-/// What a client adds when it asks again: the answers, and the state it was given.
+/// Members that a client adds when it repeats a request: the answers, and the state it was given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InputRetry {
     /// The answers, under the keys of the questions. Keys nobody asked for are to be ignored.
@@ -50,7 +50,7 @@ pub struct InputRetry {
 }
 
 impl InputRetry {
-    /// Whether this is no retry.
+    /// Returns true if the request is no retry.
     pub fn is_empty(&self) -> bool {
         self.responses.is_empty() && self.state.is_none()
     }
@@ -88,7 +88,7 @@ impl InputRequest {
         }
     }
 
-    /// What a client must have declared to be asked this.
+    /// Capabilities that a client must have declared to be asked this question.
     pub fn required_capability(&self) -> ClientCapabilities {
         let mut required = ClientCapabilities::default();
         match self {
@@ -117,8 +117,8 @@ impl InputRequest {
         required
     }
 
-    /// Whether `declared` has what this needs. A server must not ask otherwise (2026-07-28,
-    /// client capabilities).
+    /// Returns true if `declared` has the capabilities for this question. A server must not ask
+    /// otherwise (2026-07-28, client capabilities).
     pub fn is_declared_by(&self, declared: &ClientCapabilities) -> bool {
         match self {
             Self::ElicitForm { .. } => declared.elicitation.is_some_and(|modes| modes.form),

@@ -2,21 +2,22 @@ use super::{CacheHint, ClientCapabilities, Icon, ServerCapabilities, object, obj
 use crate::ProtocolVersion;
 use serde::{Deserialize, Serialize};
 
-/// Who a peer says it is. Never a credential, and never a reason to behave differently.
+/// Name and version that a peer gives of itself. Never a credential, and never a reason to behave
+/// differently.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Implementation {
     /// The program's name.
     pub name: String,
-    /// Its version.
+    /// Version.
     pub version: String,
-    /// Its name for people; since 2025-06-18.
+    /// Name for people; since 2025-06-18.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it does, for people; since 2025-11-25.
+    /// Description for people; since 2025-11-25.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Where people read more about it; since 2025-11-25.
+    /// Address at which people read more about it; since 2025-11-25.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub website_url: Option<String>,
     /// Pictures that stand for it; since 2025-11-25.
@@ -51,10 +52,10 @@ impl Implementation {
 pub struct Initialize {
     /// The version the client would like to speak.
     pub protocol_version: String,
-    /// What the client says it can do. Required by the schema; clients exist that forget it.
+    /// Capabilities of the client. Required by the schema; clients exist that leave them out.
     #[serde(default, deserialize_with = "object_or_default")]
     pub capabilities: ClientCapabilities,
-    /// Who the client says it is. Required by the schema; clients exist that forget it.
+    /// Name and version of the client. Required by the schema; clients exist that leave them out.
     #[serde(default, deserialize_with = "object_or_default")]
     pub client_info: Implementation,
 }
@@ -72,19 +73,19 @@ where
 pub struct InitializeResult {
     /// The version in force from now on.
     pub protocol_version: &'static str,
-    /// What the server offers.
+    /// Capabilities of the server.
     pub capabilities: ServerCapabilities,
-    /// How to use it, for the model.
+    /// Instructions for the model on how to use the server.
     pub instructions: Option<String>,
 }
 
 /// The answer to `server/discover`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiscoverResult {
-    /// What the server offers.
+    /// Capabilities of the server.
     pub capabilities: ServerCapabilities,
-    /// How to use it, for the model.
+    /// Instructions for the model on how to use the server.
     pub instructions: Option<String>,
-    /// How long the client may keep this.
+    /// Time for which the client may keep this result.
     pub cache: CacheHint,
 }

@@ -14,20 +14,21 @@ use std::{borrow::Cow, fmt};
 pub struct RequestMeta {
     /// The version this one request is written in; absent from legacy peers.
     pub protocol_version: Option<RequestedVersion>,
-    /// What the client can be asked for while this one request is handled.
+    /// Capabilities of the client that the server may use while this one request is handled.
     pub client_capabilities: Option<ClientCapabilities>,
     /// From which severity on the client wants to hear log messages about this request.
     pub log_level: Option<LoggingLevel>,
     /// Ties progress notifications to the request: a string or an integer of the client's choice.
     pub progress_token: Option<Id>,
-    /// Where in a distributed trace the caller makes it (SEP-414); one that cannot be read is none.
+    /// Place in a distributed trace where the caller makes it (SEP-414); one that cannot be read
+    /// counts as none.
     pub trace: Option<TraceContext>,
     /// `io.owlclaw/idempotencyKey`: what the client calls this one call, so that it can be sent again
     /// without being done again. JSON text as it was sent, not checked.
     pub idempotency_key: Option<Box<str>>,
 }
 
-/// How bad a log message is, mildest first.
+/// Severity of a log message, mildest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "named by RFC 5424")]
@@ -149,7 +150,7 @@ impl ResultMeta {
         self.0.push((key.into(), value));
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true if there are no metadata.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

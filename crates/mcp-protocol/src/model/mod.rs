@@ -65,7 +65,7 @@ pub(crate) use self::read::{
 
 use jsonrpc_core::RawJson;
 
-/// What a client can ask of a server, in any revision.
+/// Requests of a client, in any revision.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each variant documents its payload")]
 pub enum ClientRequest {
@@ -102,7 +102,7 @@ pub enum ClientRequest {
     ListTasks(Page),
 }
 
-/// What a server can answer, before it is shaped for a revision.
+/// Results of a server, before they are shaped for a revision.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each variant documents its payload")]
 pub enum ServerResult {
@@ -124,20 +124,20 @@ pub enum ServerResult {
     InputRequired(InputRequired),
     /// The call goes on as a task; only for clients that know tasks.
     CreateTask(Task),
-    /// How far a task has come.
+    /// State of a task.
     Task(Task),
     ListTasks(ListTasksResult),
-    /// It is not sent: the engine acknowledges it.
+    /// Acknowledged subscription. Not sent: the engine acknowledges it.
     Listening(Listening),
     /// A result that [`crate::Encoder::result`] has already shaped for the request's revision, such
     /// as a list that is the same for many requests.
     Encoded(RawJson),
 }
 
-/// Which page of a list is wanted.
+/// Page of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Page {
-    /// Where to go on; opaque. `None` for the first page.
+    /// Cursor to continue at; opaque. `None` for the first page.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

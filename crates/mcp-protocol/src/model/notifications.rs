@@ -1,45 +1,45 @@
 use super::{LoggingLevel, SubscriptionFilter, Task};
 use jsonrpc_core::{Id, RawJson};
 
-/// What a client can tell a server, in any revision.
+/// Notifications of a client, in any revision.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClientNotification {
     /// The client has seen the answer to `initialize`.
     Initialized,
     /// The client does not want the answer to a request any more.
     Cancelled {
-        /// Which.
+        /// Id of the request.
         request: Id,
-        /// Why, for people.
+        /// Reason, for people.
         reason: Option<String>,
     },
-    /// How far a request of the server's has come; legacy revisions alone have such requests.
+    /// Progress of a request of the server; legacy revisions alone have such requests.
     Progress {
         /// The token the server chose for it.
         token: Id,
-        /// How far; greater than in the notification before.
+        /// Progress so far; greater than in the notification before.
         progress: f64,
-        /// How far it will have to come, if known.
+        /// Progress at the end, if known.
         total: Option<f64>,
-        /// What is going on, for people; since 2025-03-26.
+        /// Description of the current work, for people; since 2025-03-26.
         message: Option<String>,
     },
     /// The list of the client's roots has changed; legacy revisions alone have it.
     RootsListChanged,
 }
 
-/// What a server can tell a client, in any revision.
+/// Notifications of a server, in any revision.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServerNotification {
-    /// How far a request has come.
+    /// Progress of a request.
     Progress {
         /// The token the client chose for it.
         token: Id,
-        /// How far; greater than in the notification before.
+        /// Progress so far; greater than in the notification before.
         progress: f64,
-        /// How far it will have to come, if known.
+        /// Progress at the end, if known.
         total: Option<f64>,
-        /// What is going on, for people; since 2025-03-26.
+        /// Description of the current work, for people; since 2025-03-26.
         message: Option<String>,
     },
     /// The list of tools has changed.
@@ -50,24 +50,24 @@ pub enum ServerNotification {
     ResourcesListChanged,
     /// A resource has changed.
     ResourceUpdated {
-        /// Which.
+        /// URI of the resource.
         uri: String,
     },
-    /// Something a person who looks into a request may want to know.
+    /// Log message for a person who looks into a request.
     Log {
-        /// How bad it is.
+        /// Severity.
         level: LoggingLevel,
-        /// Who says it.
+        /// Name of the logger.
         logger: Option<String>,
-        /// What; any value.
+        /// Message; any value.
         data: RawJson,
     },
     /// `subscriptions/listen` is in effect; since 2026-07-28.
     SubscriptionsAcknowledged {
-        /// What the client will hear of.
+        /// Changes that the client will be told of.
         accepted: SubscriptionFilter,
     },
-    /// What the user was sent to a URL for is done; revision 2025-11-25 alone has it.
+    /// End of the interaction at a URL that the user was sent to; revision 2025-11-25 alone has it.
     ElicitationComplete {
         /// The id of [`InputRequest::ElicitUrl`](super::InputRequest::ElicitUrl).
         elicitation_id: String,
@@ -76,9 +76,9 @@ pub enum ServerNotification {
     TaskChanged(Task),
     /// The server ends a request of the client's by itself.
     Cancelled {
-        /// Which.
+        /// Id of the request.
         request: Id,
-        /// Why, for people.
+        /// Reason, for people.
         reason: Option<String>,
     },
 }

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 pub struct Prompt {
     /// Unique among the server's prompts.
     pub name: String,
-    /// Its name for people; since 2025-06-18.
+    /// Name for people; since 2025-06-18.
     pub title: Option<String>,
-    /// What it is for.
+    /// Purpose of the prompt.
     pub description: Option<String>,
-    /// What it takes.
+    /// Arguments.
     #[serde(default, deserialize_with = "objects")]
     pub arguments: Vec<PromptArgument>,
     /// Pictures that stand for it; since 2025-11-25.
@@ -22,18 +22,18 @@ pub struct Prompt {
     pub meta: ResultMeta,
 }
 
-/// What a prompt takes.
+/// Argument of a prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptArgument {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its name for people; since 2025-06-18.
+    /// Name for people; since 2025-06-18.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it is for.
+    /// Purpose of the argument.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Whether the prompt cannot do without it.
+    /// True if the prompt needs it.
     #[serde(default, deserialize_with = "or_default")]
     pub required: bool,
 }
@@ -43,29 +43,29 @@ pub struct PromptArgument {
 pub struct ListPromptsResult {
     /// The page, in an order that only depends on who asks.
     pub prompts: Vec<Prompt>,
-    /// Where the next page begins, if there is one.
+    /// Cursor of the next page, if there is one.
     pub next_cursor: Option<String>,
-    /// How long the client may keep it.
+    /// Time for which the client may keep it.
     pub cache: CacheHint,
 }
 
 /// `prompts/get`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GetPrompt {
-    /// Which.
+    /// Name of the prompt.
     pub name: String,
-    /// Its arguments; strings all of them.
+    /// Arguments; all of them are strings.
     pub arguments: BTreeMap<String, String>,
-    /// What the client was asked before, if it was.
+    /// Answers to the server's questions, if this repeats a request.
     pub retry: InputRetry,
 }
 
 /// A prompt, filled in.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct GetPromptResult {
-    /// What it is for.
+    /// Purpose of the prompt.
     pub description: Option<String>,
-    /// What to give the model.
+    /// Messages for the model.
     #[serde(deserialize_with = "objects")]
     pub messages: Vec<PromptMessage>,
     /// More about it.
@@ -76,13 +76,13 @@ pub struct GetPromptResult {
 /// One message of a prompt.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct PromptMessage {
-    /// Who is taken to say it.
+    /// Role of the speaker.
     pub role: Role,
-    /// What is said.
+    /// Content of the message.
     pub content: Content,
 }
 
-/// Who says something.
+/// Role of a speaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {

@@ -1,4 +1,4 @@
-//! How members are read that serde's own ways do not fit.
+//! Reading of members for which serde's own ways do not fit.
 
 use jsonrpc_core::RawJson;
 use serde::{
@@ -111,7 +111,7 @@ pub(crate) fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
     }
 }
 
-/// Something that is written as an object. serde would read a struct from an array, too.
+/// Value that is written as an object. serde would read a struct from an array, too.
 pub(crate) struct Object<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {

@@ -7,23 +7,23 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// A resource as clients see it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resource {
-    /// Where it can be read.
+    /// Address at which it can be read.
     pub uri: String,
-    /// What it is called.
+    /// Name.
     pub name: String,
-    /// Its name for people; since 2025-06-18.
+    /// Name for people; since 2025-06-18.
     pub title: Option<String>,
-    /// What it is about.
+    /// Description.
     pub description: Option<String>,
-    /// What kind of content it has.
+    /// Media type.
     pub mime_type: Option<String>,
-    /// How many bytes it has.
+    /// Size in bytes.
     pub size: Option<u64>,
-    /// When it last changed, as RFC 3339; in `annotations` since 2025-06-18.
+    /// Time of the last change, as RFC 3339; in `annotations` since 2025-06-18.
     pub last_modified: Option<String>,
-    /// Whom it is for; in `annotations`.
+    /// Audience; in `annotations`.
     pub audience: Vec<Role>,
-    /// How much it matters, from 0 to 1; in `annotations`.
+    /// Priority, from 0 to 1; in `annotations`.
     pub priority: Option<f64>,
     /// Pictures that stand for it; since 2025-11-25.
     pub icons: Vec<Icon>,
@@ -74,15 +74,15 @@ impl<'de> Deserialize<'de> for Resource {
 pub struct ResourceTemplate {
     /// RFC 6570.
     pub uri_template: String,
-    /// What it is called.
+    /// Name.
     pub name: String,
-    /// Its name for people; since 2025-06-18.
+    /// Name for people; since 2025-06-18.
     pub title: Option<String>,
-    /// What it is about.
+    /// Description.
     pub description: Option<String>,
-    /// What kind of content its resources have, if all have the same.
+    /// Media type of its resources, if all have the same.
     pub mime_type: Option<String>,
-    /// Whom its resources are for.
+    /// Audience and priority of its resources.
     #[serde(default, deserialize_with = "object_or_null")]
     pub annotations: Option<Annotations>,
     /// Pictures that stand for it; since 2025-11-25.
@@ -97,7 +97,7 @@ pub struct ResourceTemplate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ListResources {
-    /// Where to go on; opaque.
+    /// Cursor to continue at; opaque.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub cursor: Option<String>,
     /// Only resources of this category.
@@ -116,9 +116,9 @@ pub struct ListResources {
 pub struct ListResourcesResult {
     /// The page, in an order that only depends on who asks.
     pub resources: Vec<Resource>,
-    /// Where the next page begins, if there is one.
+    /// Cursor of the next page, if there is one.
     pub next_cursor: Option<String>,
-    /// How long the client may keep it.
+    /// Time for which the client may keep it.
     pub cache: CacheHint,
 }
 
@@ -127,9 +127,9 @@ pub struct ListResourcesResult {
 pub struct ListResourceTemplatesResult {
     /// The page, in an order that only depends on who asks.
     pub resource_templates: Vec<ResourceTemplate>,
-    /// Where the next page begins, if there is one.
+    /// Cursor of the next page, if there is one.
     pub next_cursor: Option<String>,
-    /// How long the client may keep it.
+    /// Time for which the client may keep it.
     pub cache: CacheHint,
 }
 
@@ -137,7 +137,7 @@ pub struct ListResourceTemplatesResult {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadResource {
-    /// Which.
+    /// URI of the resource.
     pub uri: String,
     /// Only these bytes of it.
     #[serde(
@@ -153,7 +153,7 @@ pub struct ReadResource {
         deserialize_with = "present"
     )]
     pub if_none_match: Option<String>,
-    /// What the client was asked before, if it was.
+    /// Answers to the server's questions, if this repeats a request.
     #[serde(skip)]
     pub retry: InputRetry,
 }
@@ -164,7 +164,7 @@ pub struct ReadResource {
 pub struct ByteRange {
     /// The first byte, from 0.
     pub offset: u64,
-    /// How many; without it, the rest.
+    /// Number of bytes; without it, the rest.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -173,13 +173,13 @@ pub struct ByteRange {
     pub length: Option<u64>,
 }
 
-/// What a resource holds.
+/// Content of a resource.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadResourceResult {
-    /// Its contents. Empty only for a resource that has not changed (decision D20).
+    /// Contents. Empty only for a resource that has not changed (decision D20).
     pub contents: Vec<ResourceContents>,
     /// More about it.
     pub meta: ResultMeta,
-    /// How long the client may keep it.
+    /// Time for which the client may keep it.
     pub cache: CacheHint,
 }

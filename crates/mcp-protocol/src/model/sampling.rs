@@ -1,4 +1,4 @@
-//! What a server asks a client's model, and what that answers. Tools came with 2025-11-25.
+//! Requests of a server to a client's model, and its answers. Tools came with 2025-11-25.
 
 use super::{
     Content, ResultMeta, Role, Tool, object_or_null, objects, or_default, raw_if_present,
@@ -14,29 +14,29 @@ use serde_json::{Value, value::RawValue};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CreateMessage {
-    /// What has been said so far.
+    /// Messages so far.
     #[serde(deserialize_with = "objects")]
     pub messages: Vec<SamplingMessage>,
-    /// Which model would be right. The client decides.
+    /// Preferences for the model. The client decides.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "object_or_null"
     )]
     pub model_preferences: Option<ModelPreferences>,
-    /// What the model is told before everything else. The client may change it.
+    /// Text that the model is given before everything else. The client may change it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
-    /// Which servers' context goes along.
+    /// Servers whose context goes along.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub include_context: Option<IncludeContext>,
-    /// How freely the model chooses its words.
+    /// Temperature: how freely the model chooses its words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
     /// The most tokens the model may write.
     #[serde(deserialize_with = "tokens")]
     pub max_tokens: u64,
-    /// What the model is to stop at.
+    /// Texts at which the model is to stop.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
@@ -50,7 +50,7 @@ pub struct CreateMessage {
         deserialize_with = "raw_object_or_null"
     )]
     pub metadata: Option<RawJson>,
-    /// What the model can call; since 2025-11-25.
+    /// Tools that the model can call; since 2025-11-25.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
@@ -58,7 +58,7 @@ pub struct CreateMessage {
         deserialize_with = "objects"
     )]
     pub tools: Vec<Tool>,
-    /// Whether it has to; since 2025-11-25.
+    /// Need for the model to call tools; since 2025-11-25.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -86,7 +86,7 @@ impl CreateMessage {
         Ok(read)
     }
 
-    /// What [`InputRequest::CreateMessage`](super::InputRequest::CreateMessage) holds.
+    /// Parameters of [`InputRequest::CreateMessage`](super::InputRequest::CreateMessage).
     ///
     /// # Errors
     ///
@@ -111,9 +111,9 @@ fn tools<S: Serializer>(tools: &[Tool], serializer: S) -> Result<S::Ok, S::Error
 /// One message of what has been said.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SamplingMessage {
-    /// Who is taken to have said it.
+    /// Role of the speaker.
     pub role: Role,
-    /// What was said. Before 2025-11-25 it is one block.
+    /// Content. Before 2025-11-25 it is one block.
     #[serde(serialize_with = "blocks", deserialize_with = "read_blocks")]
     pub content: Vec<SamplingContent>,
     /// More about it.
@@ -135,14 +135,14 @@ pub enum SamplingContent {
     ToolUse {
         /// Ties the result to it.
         id: String,
-        /// Which tool.
+        /// Name of the tool.
         name: String,
         /// The arguments: an object.
         input: RawJson,
         /// More about it.
         meta: ResultMeta,
     },
-    /// What the tool answered; since 2025-11-25.
+    /// Result of a tool; since 2025-11-25.
     ToolResult {
         /// The call's id.
         tool_use_id: String,
@@ -150,7 +150,7 @@ pub enum SamplingContent {
         content: Vec<Content>,
         /// The same for programs.
         structured_content: Option<RawJson>,
-        /// Whether the tool failed.
+        /// True if the tool failed.
         is_error: bool,
         /// More about it.
         meta: ResultMeta,
@@ -290,7 +290,7 @@ fn read_blocks<'de, D: Deserializer<'de>>(
     }
 }
 
-/// Which model would be right: names first, and then what matters, from 0 to 1.
+/// Preferences for a model: names first, and then priorities, from 0 to 1.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelPreferences {
@@ -301,13 +301,13 @@ pub struct ModelPreferences {
         deserialize_with = "objects"
     )]
     pub hints: Vec<ModelHint>,
-    /// That it is cheap.
+    /// Priority of low cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_priority: Option<f64>,
-    /// That it is fast.
+    /// Priority of speed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speed_priority: Option<f64>,
-    /// That it is clever.
+    /// Priority of intelligence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intelligence_priority: Option<f64>,
 }
@@ -315,32 +315,32 @@ pub struct ModelPreferences {
 /// A model that would be right.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelHint {
-    /// Its name, or a part of it.
+    /// Name of a model, or a part of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-/// Which servers' context goes along with what a model is asked.
+/// Servers whose context goes along with a request to a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum IncludeContext {
     /// None.
     None,
-    /// That of the server that asks.
+    /// Context of the server that asks.
     ThisServer,
-    /// That of all servers the client has.
+    /// Context of all servers the client has.
     AllServers,
 }
 
-/// Whether a model has to call tools.
+/// Need for a model to call tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolChoice {
-    /// Whether it has to.
+    /// Mode.
     #[serde(default, deserialize_with = "or_default")]
     pub mode: ToolChoiceMode,
 }
 
-/// Whether a model has to call tools.
+/// Need for a model to call tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ToolChoiceMode {
@@ -349,22 +349,22 @@ pub enum ToolChoiceMode {
     Auto,
     /// At least one.
     Required,
-    /// It must not.
+    /// The model must not call tools.
     None,
 }
 
-/// What a client's model has answered.
+/// Answer of a client's model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CreateMessageResult {
-    /// Who is taken to have said it.
+    /// Role of the speaker.
     pub role: Role,
-    /// What it said. Before 2025-11-25 it is one block.
+    /// Content. Before 2025-11-25 it is one block.
     #[serde(serialize_with = "blocks", deserialize_with = "read_blocks")]
     pub content: Vec<SamplingContent>,
-    /// Which model it was.
+    /// Name of the model.
     pub model: String,
-    /// Why it stopped, such as `endTurn`, `stopSequence`, `maxTokens` or `toolUse`.
+    /// Reason why it stopped, such as `endTurn`, `stopSequence`, `maxTokens` or `toolUse`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<String>,
     /// More about it.

@@ -16,7 +16,7 @@ pub const DIRECTORY_MIME_TYPE: &str = "inode/directory";
 /// One skill, as `skills/list` and `skills/get` tell of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkillEntry {
-    /// Where its `SKILL.md` can be read, and what names the skill.
+    /// Address at which its `SKILL.md` can be read, and which names the skill.
     pub uri: String,
     /// The front matter of its `SKILL.md`: an object with every field of it, as it is.
     #[serde(deserialize_with = "raw_object")]
@@ -29,11 +29,11 @@ pub struct SkillEntry {
 /// One file of a skill.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkillResource {
-    /// Where it can be read.
+    /// Address at which it can be read.
     pub uri: String,
     /// `sha256:` and 64 lower-case hexadecimal digits, over its bytes.
     pub digest: String,
-    /// How many bytes it has.
+    /// Size in bytes.
     pub size: u64,
 }
 
@@ -42,9 +42,9 @@ pub struct SkillResource {
 pub struct ListSkillsResult {
     /// The page, in an order that only depends on who asks.
     pub skills: Vec<SkillEntry>,
-    /// Where the next page begins, if there is one.
+    /// Cursor of the next page, if there is one.
     pub next_cursor: Option<String>,
-    /// How long the client may keep it.
+    /// Time for which the client may keep it.
     pub cache: CacheHint,
 }
 
@@ -53,16 +53,16 @@ pub struct ListSkillsResult {
 pub struct GetSkillResult {
     /// The skill.
     pub skill: SkillEntry,
-    /// How long the client may keep it.
+    /// Time for which the client may keep it.
     pub cache: CacheHint,
 }
 
 /// `resources/directory/read`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadDirectory {
-    /// Which, without a slash at its end.
+    /// URI of the directory, without a slash at its end.
     pub uri: String,
-    /// Where to go on; opaque.
+    /// Cursor to continue at; opaque.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -76,6 +76,6 @@ pub struct ReadDirectory {
 pub struct ReadDirectoryResult {
     /// Files and directories directly in it; the latter are of [`DIRECTORY_MIME_TYPE`].
     pub resources: Vec<Resource>,
-    /// Where the next page begins, if there is one.
+    /// Cursor of the next page, if there is one.
     pub next_cursor: Option<String>,
 }

@@ -1,7 +1,7 @@
 use super::Task;
 use serde::{Deserialize, Serialize};
 
-/// What a client wants to hear of.
+/// Changes that a client subscribes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubscriptionFilter {
@@ -23,18 +23,18 @@ pub struct SubscriptionFilter {
 }
 
 impl SubscriptionFilter {
-    /// Whether nothing would ever be heard.
+    /// Returns true if the filter lets no change through.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What a service will tell of what `subscriptions/listen` asks for.
+/// Answer of a service to `subscriptions/listen`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Listening {
-    /// What it agrees to.
+    /// Changes that it agrees to announce.
     pub accepted: SubscriptionFilter,
-    /// How the tasks among it are now, each with how many times it has changed. What a task was
-    /// before that is not told any more.
+    /// Present states of the tasks among them, each with its number of changes so far. Earlier
+    /// states are not sent any more.
     pub tasks: Vec<(u64, Task)>,
 }

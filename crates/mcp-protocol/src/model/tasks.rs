@@ -11,15 +11,15 @@ pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// The entry of `_meta` that says which task a message of 2025-11-25 belongs to.
 pub const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 
-/// What a server offers of tasks, besides having them.
+/// Capabilities of a server for tasks, besides having them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TasksCapability {
-    /// Whether clients can list theirs; revision 2025-11-25 alone has it. Only for servers that can
-    /// tell their clients apart.
+    /// True if clients can list their tasks; revision 2025-11-25 alone has it. Only for servers
+    /// that can tell their clients apart.
     pub list: bool,
 }
 
-/// Whether a tool's calls can be tasks. Clients hear of it in 2025-11-25 alone.
+/// Support of a tool for calls as tasks. Clients see it in 2025-11-25 alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TaskSupport {
@@ -32,10 +32,10 @@ pub enum TaskSupport {
     Required,
 }
 
-/// What a client of 2025-11-25 adds to a call that is to be a task.
+/// Members that a client of 2025-11-25 adds to a call that is to be a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskRequest {
-    /// How long it wants the task to be kept, in milliseconds from its creation.
+    /// Time for which it wants the task to be kept, in milliseconds from its creation.
     pub ttl_ms: Option<u64>,
 }
 
@@ -44,36 +44,36 @@ pub struct TaskRequest {
 pub struct Task {
     /// Names it; nobody else can guess it.
     pub id: String,
-    /// How far it has come.
+    /// State of the task.
     pub state: TaskState,
-    /// What is going on, for people.
+    /// Description of the current work, for people.
     pub status_message: Option<String>,
-    /// When it was created (RFC 3339).
+    /// Time of creation (RFC 3339).
     pub created_at: String,
-    /// When it last changed (RFC 3339).
+    /// Time of the last change (RFC 3339).
     pub last_updated_at: String,
-    /// How long it is kept from its creation on, in milliseconds; `None` for ever.
+    /// Time for which it is kept from its creation on, in milliseconds; `None` for ever.
     pub ttl_ms: Option<u64>,
-    /// How often to ask for it at most, in milliseconds.
+    /// Shortest interval between two requests for its state, in milliseconds.
     pub poll_interval_ms: Option<u64>,
 }
 
-/// How far a task has come. The last three are for good.
+/// State of a task. The last three are for good.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TaskState {
-    /// It runs.
+    /// The task runs.
     Working,
-    /// It waits for its client's answers.
+    /// The task waits for its client's answers.
     InputRequired {
-        /// What is asked, by key: an object as [`encode_input_requests`](crate::encode_input_requests)
+        /// Questions by key: an object as [`encode_input_requests`](crate::encode_input_requests)
         /// makes it. A key is never used twice in a task's life.
         requests: RawJson,
     },
     /// The call has a result.
     Completed {
-        /// What the call would have been answered with.
+        /// Result that the call would have been answered with.
         result: RawJson,
-        /// Whether the tool ran and failed. Revision 2025-11-25 calls such a task failed; the
+        /// True if the tool ran and failed. Revision 2025-11-25 calls such a task failed; the
         /// extension keeps that word for [`TaskState::Failed`].
         is_error: bool,
     },
@@ -82,12 +82,12 @@ pub enum TaskState {
         /// The JSON-RPC error that it would have been answered with.
         error: RawJson,
     },
-    /// Its client did not want it any more.
+    /// The task was cancelled by its client.
     Cancelled,
 }
 
 impl TaskState {
-    /// Whether it stays like this.
+    /// Returns true if the state is final.
     pub fn is_terminal(&self) -> bool {
         !matches!(self, Self::Working | Self::InputRequired { .. })
     }
@@ -96,7 +96,7 @@ impl TaskState {
 /// `tasks/update`: answers to what a task has asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpdateTask {
-    /// Which task.
+    /// Id of the task.
     pub id: String,
     /// The answers, by the questions' keys; never a state.
     pub answers: InputRetry,
@@ -107,6 +107,6 @@ pub struct UpdateTask {
 pub struct ListTasksResult {
     /// The page, newest first.
     pub tasks: Vec<Task>,
-    /// Where the next page begins, if there is one.
+    /// Cursor of the next page, if there is one.
     pub next_cursor: Option<String>,
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error};
 pub struct Tool {
     /// Unique among the server's tools; 1 to 128 of `A-Z a-z 0-9 _ - .`.
     pub name: String,
-    /// Its name for people; since 2025-06-18.
+    /// Name for people; since 2025-06-18.
     pub title: Option<String>,
     /// For the model.
     pub description: Option<String>,
@@ -18,9 +18,9 @@ pub struct Tool {
     pub input_schema: RawJson,
     /// JSON Schema of the structured content; since 2025-06-18, which allow objects alone.
     pub output_schema: Option<RawJson>,
-    /// What it does to the world; since 2025-03-26.
+    /// Effects of the tool; since 2025-03-26.
     pub annotations: Option<ToolAnnotations>,
-    /// Whether its calls can be tasks; revision 2025-11-25 alone says so.
+    /// Support for calls as tasks; revision 2025-11-25 alone declares it.
     pub task_support: TaskSupport,
     /// Pictures that stand for it; since 2025-11-25.
     pub icons: Vec<Icon>,
@@ -70,23 +70,23 @@ impl<'de> Deserialize<'de> for Tool {
     }
 }
 
-/// What a tool does to the world. Hints: nobody is protected by believing them.
+/// Effects of a tool. Hints: believing them protects no server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolAnnotations {
     /// The tool's name for people, which its own title goes before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// It changes nothing.
+    /// The tool changes nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only_hint: Option<bool>,
-    /// It may destroy something.
+    /// The tool may destroy data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destructive_hint: Option<bool>,
     /// Doing it twice is doing it once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotent_hint: Option<bool>,
-    /// It reaches out of the system.
+    /// The tool reaches out of the system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_world_hint: Option<bool>,
 }
@@ -96,9 +96,9 @@ pub struct ToolAnnotations {
 pub struct ListToolsResult {
     /// The page, in an order that only depends on who asks.
     pub tools: Vec<Tool>,
-    /// Where the next page begins, if there is one.
+    /// Cursor of the next page, if there is one.
     pub next_cursor: Option<String>,
-    /// How long the client may keep it.
+    /// Time for which the client may keep it.
     pub cache: CacheHint,
 }
 
@@ -107,11 +107,11 @@ pub struct ListToolsResult {
 pub struct CallTool {
     /// The tool's name.
     pub name: String,
-    /// Its arguments: the object as it was sent, not yet checked against the tool's schema.
+    /// Arguments: the object as it was sent, not yet checked against the tool's schema.
     pub arguments: RawJson,
-    /// What the client was asked before, if it was.
+    /// Answers to the server's questions, if this repeats a request.
     pub retry: InputRetry,
-    /// That it is to be a task; revision 2025-11-25 alone lets clients say so.
+    /// Request that the call be a task; revision 2025-11-25 alone lets clients make it.
     pub task: Option<TaskRequest>,
 }
 
@@ -122,7 +122,7 @@ pub struct CallToolResult {
     pub content: Vec<Content>,
     /// The same for programs; since 2025-06-18, which allow objects alone.
     pub structured_content: Option<RawJson>,
-    /// Whether the tool ran and failed; a tool that never ran is a protocol error instead.
+    /// True if the tool ran and failed; a tool that never ran is a protocol error instead.
     pub is_error: bool,
     /// More about it.
     pub meta: ResultMeta,

@@ -1,4 +1,4 @@
-//! What a revision can carry of a value: the tests' own account of what came when.
+//! Members of a value that a revision can carry: the tests' own account of when each came.
 
 use jsonrpc_core::RawJson;
 use mcp_protocol::{

@@ -1,4 +1,4 @@
-//! What the tests of the vocabulary share.
+//! Helpers that the tests of the vocabulary share.
 
 use jsonrpc_core::RawJson;
 use mcp_protocol::{
@@ -33,8 +33,8 @@ pub(crate) fn value(raw: &RawJson) -> Value {
     raw.parse().expect("it is JSON")
 }
 
-/// What was answered, as a server would answer it again. `None` for what our servers say in their
-/// own words.
+/// Answer, as a server would send it again. `None` for answers that our servers word in their own
+/// way.
 pub(crate) fn again(answered: &Answered) -> Option<ServerResult> {
     Some(match answered.answer.clone() {
         Answer::Empty => ServerResult::Empty,

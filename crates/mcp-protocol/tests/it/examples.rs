@@ -28,7 +28,8 @@ const VERSION: ProtocolVersion = ProtocolVersion::V2026_07_28;
 /// As many as the specification gives.
 const EXAMPLES: usize = 129;
 
-/// Where what comes back is not what went in: the example, the member, and why.
+/// Examples whose decoded and encoded form differs from the original: the example, the member, and
+/// the reason.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
     (
         "CallToolResult/result-with-unstructured-text",

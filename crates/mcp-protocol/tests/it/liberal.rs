@@ -1,4 +1,4 @@
-//! What clients put up with, and what they do not.
+//! Deviations that clients tolerate, and those that they do not.
 
 use mcp_protocol::{
     Method, ProtocolVersion,

@@ -1,4 +1,4 @@
-//! What is told, and what a server asks.
+//! Notifications and requests of a server.
 
 use crate::{carried, vocabulary::*};
 use mcp_protocol::{

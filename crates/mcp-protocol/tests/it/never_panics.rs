@@ -1,4 +1,4 @@
-//! Nothing that a server says makes a client panic.
+//! No message of a server makes a client panic.
 
 use crate::vocabulary::json_value;
 use proptest::{prelude::*, sample::Index};
@@ -20,7 +20,7 @@ static EXAMPLES: LazyLock<Vec<Value>> = LazyLock::new(|| {
     values
 });
 
-/// What is done to one value inside of another.
+/// Change of one value inside of another.
 #[derive(Clone, Debug)]
 enum Change {
     Replace(Value),
@@ -36,7 +36,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// How many values there are inside of `value`, itself included.
+/// Number of values inside of `value`, itself included.
 fn count(value: &Value) -> usize {
     1 + match value {
         Value::Array(values) => values.iter().map(count).sum(),
@@ -118,7 +118,8 @@ proptest! {
     }
 }
 
-/// What fuzzing starts from has one of everything; here each value of it becomes each of these.
+/// Each value in the seeds of the fuzzer, which have one of everything, is replaced by each of
+/// these.
 #[test]
 fn whichever_value_is_another() {
     let others = [

@@ -1,4 +1,4 @@
-//! What a client asks, a server reads.
+//! Servers read every request that a client writes.
 
 use crate::{carried, common::everything, vocabulary::*};
 use mcp_protocol::{

@@ -1,4 +1,4 @@
-//! What a server answers, a client reads.
+//! Clients read every result that a server writes.
 
 use crate::{
     carried,
@@ -149,7 +149,7 @@ fn answers() -> impl Strategy<Value = (Method, ServerResult)> {
     ]
 }
 
-/// Whether a server can answer so: what a client has not asked for it is not given.
+/// Returns true if a server can send this result: a client is not given what it has not asked for.
 fn can_be(version: ProtocolVersion, kind: Method, result: &ServerResult) -> bool {
     kind.exists_in(version)
         && match result {
