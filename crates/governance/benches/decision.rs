@@ -1,4 +1,4 @@
-//! What a decision costs: of the policy alone, and with counters.
+//! Cost of a decision: of the policy alone, and with counters.
 #![allow(missing_docs, reason = "criterion makes a public function")]
 
 use criterion::{Criterion, criterion_group, criterion_main};

@@ -102,7 +102,7 @@ pub enum ExpressionError {
     /// The expression makes values of a type that is not declared.
     #[error("there are no types with fields here")]
     Message,
-    /// This build has no CEL.
+    /// A build without CEL.
     #[error("this build reads no conditions: build the crate `governance` with its feature `cel`")]
     NoCel,
 }

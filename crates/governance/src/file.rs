@@ -254,7 +254,7 @@ pub struct ToolRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Risk {
-    /// Nothing but look.
+    /// Only reads data.
     ReadOnly,
     /// Change something.
     Mutating,

@@ -174,7 +174,7 @@ struct OwnUse {
     previous: Option<LastUse>,
 }
 
-/// Which limits a principal has had. What is counted for others need not be remembered.
+/// Limits that a principal has had. Use that is counted without one of them need not be remembered.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limited {
     budget: bool,

@@ -32,7 +32,7 @@ pub enum ParseMicrosError {
     /// A minus sign in front.
     #[error("an amount cannot be negative")]
     Negative,
-    /// Anything but digits with at most one point.
+    /// A text with anything but digits and at most one point.
     #[error("an amount is written in digits with at most one decimal point, like 12.50")]
     NotDecimal,
     /// More than six digits after the point.
@@ -44,12 +44,12 @@ pub enum ParseMicrosError {
 }
 
 impl Micros {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self(0);
     /// The largest amount there is.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// This many whole units of the currency, or [`Micros::MAX`].
+    /// Amount of `units` whole units of the currency, or [`Micros::MAX`].
     #[must_use]
     pub const fn units(units: u64) -> Self {
         Self(units.saturating_mul(UNIT))

@@ -228,7 +228,8 @@ impl Limits {
         if roles.is_empty() && !own.default_limits {
             return limits;
         }
-        /// Its own, else the most generous of the roles', else the default one.
+        /// Value of the principal itself, else the most generous of its roles, else the default
+        /// one.
         fn fill<T: Ord>(
             own: &mut Option<T>,
             roles: impl Iterator<Item = Option<T>>,

@@ -63,7 +63,7 @@ pub struct ReservationName {
     pub principal: Arc<str>,
     /// The process that made it, as the store of counters knows it.
     pub node: i64,
-    /// Which of that process's reservations.
+    /// Number of the reservation in that process.
     pub sequence: i64,
 }
 
@@ -102,7 +102,7 @@ pub enum ReserveError {
     /// There is no room for the counters of another principal.
     #[error("as many principals are counted as fit, and none of them can be forgotten yet")]
     Full,
-    /// Nothing can be counted.
+    /// The counters are unavailable.
     #[error(transparent)]
     Unavailable(#[from] UnavailableError),
 }

@@ -159,7 +159,7 @@ impl Days {
     /// Monday to Friday.
     pub const WORKING: Self = Self(0b001_1111);
 
-    /// These days, by number: 0 is Monday, 6 is Sunday. Others are not days.
+    /// Set of these days, by number: 0 is Monday, 6 is Sunday. Other numbers are ignored.
     #[must_use]
     pub fn new(days: impl IntoIterator<Item = u8>) -> Self {
         let known = days.into_iter().filter(|&day| day < 7);

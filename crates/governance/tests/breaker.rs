@@ -1,4 +1,4 @@
-//! What fails again and again rests, and then one call tries.
+//! Tools that fail again and again rest, and then one call is tried.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;

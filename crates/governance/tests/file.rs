@@ -172,7 +172,8 @@ fn roles_that_are_vouched_for_take_the_place_of_the_default() {
     }
 }
 
-/// What a client's entry does not set is the default, until somebody vouches for a role of it.
+/// Settings that a client's entry lacks are the default ones, until one of its roles is vouched
+/// for.
 #[test]
 fn limits_of_roles_that_are_vouched_for_go_over_default_ones_and_not_over_own_ones() {
     let client = Client {

@@ -854,7 +854,7 @@ fn a_flood_of_strangers_locks_out_nobody_who_is_named() {
     assert_eq!(governor.quota().tracked_principals(), 101);
 }
 
-/// Who has no limit takes up no room that somebody else needs.
+/// A principal without a limit takes up no room that another needs.
 #[test]
 fn strangers_without_limits_make_room() {
     let mut spec = PolicySpec::default();

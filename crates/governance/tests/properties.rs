@@ -21,8 +21,8 @@ proptest! {
         ready(model::check(quota, "", async || {}, script))?;
     }
 
-    /// Whoever waits as long as told, and calls nothing else meanwhile, is admitted; a millisecond
-    /// earlier is too early.
+    /// A principal that waits as long as told, and calls nothing else meanwhile, is admitted; a
+    /// millisecond earlier is too early.
     #[test]
     fn the_time_to_wait_is_exact(
         passes in proptest::collection::vec(prop_oneof![0..3 * SECOND, 0..DAY / 4], 1..40),

@@ -32,8 +32,8 @@ fn open(roles: &[Arc<str>]) -> Ask<'_> {
     }
 }
 
-/// Everybody may use `tool/open`, clerks what begins with `tool/stock-`, and whoever is barred
-/// nothing.
+/// Every principal may use `tool/open`, clerks the names that begin with `tool/stock-`, and a
+/// barred principal nothing.
 fn shop() -> PolicySpec {
     let role = |allow: &[&str], deny: &[&str]| RoleRules {
         visible: names(allow),
@@ -253,7 +253,7 @@ fn some_roles() -> impl Strategy<Value = Vec<&'static str>> {
     subsequence(NAMES.to_vec(), 0..=NAMES.len())
 }
 
-/// What may count beside roles.
+/// Rules that may count beside roles.
 fn beside() -> impl Strategy<Value = Option<Access>> {
     let access = rules().prop_map(|rules| Access {
         visible: rules.visible,
@@ -264,7 +264,7 @@ fn beside() -> impl Strategy<Value = Option<Access>> {
     proptest::option::of(access)
 }
 
-/// Everything that is told of one capability.
+/// All answers about one capability.
 fn told(policy: &Policy, caller: Caller<'_>, capability: &str, arguments: &str) -> Told {
     let ask = Ask {
         principal: caller.principal,

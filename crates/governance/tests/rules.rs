@@ -39,7 +39,8 @@ fn with_roles(roles: &[(&str, RoleRules)]) -> PolicySpec {
     }
 }
 
-/// What a policy says to a call: nothing, who has to confirm, or why not.
+/// Answer of a policy to a call: permission, the person who has to confirm, or the reason for a
+/// refusal.
 fn says(
     policy: &Policy,
     capability: &str,
@@ -541,7 +542,7 @@ fn the_same_rules_have_the_same_version_and_others_another() {
     }
 }
 
-/// What `PolicySpec::default()` is called.
+/// Version of `PolicySpec::default()`.
 const DEFAULT_VERSION: u64 = 93_907_612_044;
 
 #[test]
@@ -680,8 +681,8 @@ proptest! {
         ..ProptestConfig::with_cases(512)
     })]
 
-    /// However rules are spread over a principal and its roles, the decision is what the
-    /// definition says, and the explanation says the same.
+    /// For any spread of rules over a principal and its roles, the decision is that of the
+    /// definition, and the explanation agrees.
     #[test]
     fn decisions_are_as_defined(
         own in rules(),
@@ -724,7 +725,7 @@ proptest! {
         }
     }
 
-    /// Nothing that could be in a file may panic.
+    /// No text that could be in a file causes a panic.
     #[test]
     fn any_text_is_an_expression_or_an_error(
         parts in proptest::collection::vec(

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers that the tests share.
 #![allow(dead_code, reason = "not every test file needs all of it")]
 
 pub(crate) mod made;
@@ -74,7 +74,7 @@ pub(crate) fn admit(
 pub(crate) struct Shared {
     pub(crate) quota: MemoryQuota,
     pub(crate) is_silent: AtomicBool,
-    /// What was settled on record, in the order of the calls' ends.
+    /// Settlements on record, in the order of the calls' ends.
     pub(crate) on_record: Mutex<Vec<Micros>>,
 }
 

@@ -1,5 +1,6 @@
-//! What every store of counters must do, whatever happens in whatever order: a script of steps is
-//! carried out by a governor with the store, and by a model beside it that is as plain as can be.
+//! Model of a store of counters, which every store must follow for any steps in any order: a script
+//! of steps is carried out by a governor with the store, and by the model beside it, which is as
+//! plain as can be.
 //!
 //! A store elsewhere includes this file with `#[path]`, makes scripts with [`script`] and carries
 //! them out with [`check`].
@@ -29,7 +30,7 @@ const RUNNING: u32 = 3;
 const FEW_RUNNING: u32 = 2;
 const PRINCIPALS: usize = 2;
 
-/// What a principal uses.
+/// Capability that a principal uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     /// A tool without limits of its own.
@@ -47,9 +48,9 @@ pub(crate) enum What {
 /// One step of a script.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// Somebody asks.
+    /// A principal asks for a call.
     Admit { who: usize, what: What, cost: u64 },
-    /// Somebody asks and, if admitted, is refused after all.
+    /// A principal asks and, if admitted, is refused after all.
     Try { who: usize, what: What, cost: u64 },
     /// One of the calls that run ends, at a cost that is not higher than was reserved.
     Settle(usize, u64),
@@ -333,7 +334,7 @@ impl<Q: QuotaStore> World<Q> {
         Ok(())
     }
 
-    /// Nobody is refused without a limit near: buckets are late by their width at most.
+    /// No principal is refused without a limit near: buckets are late by their width at most.
     fn refused(&self, who: usize, what: What, cost: u64, denial: &Denial) -> TestCaseResult {
         let same_kind = |call: &Call| kind(call.what) == kind(what);
         let same = |call: &Call| call.what == what;
