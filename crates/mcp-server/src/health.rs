@@ -17,7 +17,7 @@ pub struct Health {
 /// The state of one part.
 #[derive(Clone, Debug, Serialize)]
 pub struct ComponentState {
-    /// Which.
+    /// Name of the component.
     pub name: &'static str,
     /// True if the component works now.
     pub ok: bool,

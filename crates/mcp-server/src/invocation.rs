@@ -68,7 +68,7 @@ pub enum Invoked {
     Prompt(GetPromptResult),
     /// The handler needs answers of the client; nothing else has come of the call.
     NeedsInput(Needed),
-    /// Somebody at the client's side is to confirm it first; it has not begun.
+    /// The client's user has to confirm the call first; it has not begun.
     NeedsConfirmation(Needed),
 }
 

@@ -23,8 +23,8 @@ use adapter_tools::{Annotations, TaskSupport, Tool, ToolSet};
 use ledger::Digest;
 use std::{collections::HashMap, error::Error, sync::Arc, time::Duration};
 
-/// Everything on offer at one time. A change of it is another offer, with empty caches: a list can
-/// never be older than what it lists (Property 11).
+/// Complete offer at one time. A change of it is another offer, with empty caches: a list can never
+/// be older than what it lists (Property 11).
 #[derive(Debug)]
 pub struct Offer {
     tools: ToolSet,

@@ -143,7 +143,7 @@ impl CallReport {
         self.code.get().copied()
     }
 
-    /// Its arguments have no secrets, by the rules of what is called.
+    /// Records that the arguments have no secrets, by the rules of the capability that is called.
     pub(crate) fn found_no_secrets(&self) {
         self.is_harmless.store(true, Ordering::Relaxed);
     }
@@ -195,7 +195,7 @@ impl CallReport {
         }
     }
 
-    /// What a call has cost that was given up on the way; see [`CallReport::cost`].
+    /// Cost of a call that was given up on the way; see [`CallReport::cost`].
     pub(crate) fn cost_given_up(&self, estimate: Micros) -> Micros {
         *self.cost.get_or_init(|| self.metered(estimate))
     }

@@ -30,10 +30,10 @@ pub enum InvocationError {
     /// A confirmation is needed and missing, so nothing was done.
     #[error("not confirmed")]
     Unconfirmed(#[source] Box<Unconfirmed>),
-    /// Its idempotency key cannot be used, so nothing was done.
+    /// The idempotency key cannot be used, so nothing was done.
     #[error("the idempotency key cannot be used")]
     BadKey(#[source] BadKey),
-    /// Its idempotency key is taken, so nothing was done.
+    /// The idempotency key is taken, so nothing was done.
     #[error("not done again")]
     KeyTaken(#[source] Box<KeyTaken>),
     /// The arguments do not fit the tool's schema, so nothing was done.
@@ -69,9 +69,9 @@ pub(crate) const INTERNAL: i32 = -32603;
 /// Cost of a call that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Charge {
-    /// Nothing, and the call does not count: all that was reserved for it is given back.
+    /// No charge, and the call does not count: all that was reserved for it is given back.
     Released,
-    /// Nothing, and the call counts.
+    /// No charge, and the call counts.
     Nothing,
     /// The metered cost, or nothing.
     Metered,

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 /// The task that a call has become, as the call sees it.
 pub(crate) trait TaskStatus: fmt::Debug + Send + Sync + 'static {
-    /// Its id.
+    /// Id of the task.
     fn task(&self) -> &str;
 
     /// Makes its status say how far the call has come.
@@ -68,7 +68,7 @@ impl Handover {
         self.reach(Stage::PutOff);
     }
 
-    /// Nothing but the call itself decides what comes of it from here on.
+    /// Marks that from here on the call alone decides about its outcome.
     pub(crate) fn begin(&self) {
         self.reach(Stage::Begun);
     }

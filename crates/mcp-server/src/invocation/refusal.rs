@@ -8,7 +8,7 @@ use redaction::TooLong;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct Unconfirmed {
-    /// Why.
+    /// Reason.
     pub why: WhyUnconfirmed,
     /// The approval that is pending, or was refused.
     pub approval: Option<PendingApproval>,
@@ -19,7 +19,7 @@ pub struct Unconfirmed {
 /// An approval as a caller is told of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingApproval {
-    /// Which.
+    /// Id of the approval.
     pub id: ApprovalId,
     /// State of the approval.
     pub state: ApprovalState,
@@ -83,7 +83,7 @@ pub struct KeyTaken {
     pub state: TakenBy,
     /// The other one.
     pub call: CallId,
-    /// Its answer, as it was kept.
+    /// Answer of the call, as it was kept.
     pub(crate) answer: Option<Box<str>>,
     /// True if the ledger has the refusal already.
     pub(crate) on_record: bool,
@@ -110,7 +110,7 @@ pub enum TakenBy {
 }
 
 impl TakenBy {
-    /// Its name in error data.
+    /// Name in error data.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -137,7 +137,7 @@ impl KeyTaken {
         self.state.to_string()
     }
 
-    /// Its reason in the ledger.
+    /// Reason in the ledger.
     pub(crate) fn reason(&self) -> &'static str {
         match self.state {
             TakenBy::InFlight => "idempotency_in_flight",

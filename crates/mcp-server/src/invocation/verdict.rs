@@ -17,7 +17,7 @@ pub(crate) enum Severity {
 pub(crate) struct Verdict {
     /// `allow`, `deny`, or `replay`: it is answered as it was before.
     pub(crate) decision: &'static str,
-    /// Why, of what is not allowed.
+    /// Reason of a refusal.
     pub(crate) reason: Option<&'static str>,
     /// The quota that was left then, if anything is limited.
     pub(crate) remaining: Option<Remaining>,
@@ -44,7 +44,7 @@ pub(crate) enum Ended {
     Ok,
     /// The call ran, and failed.
     Error,
-    /// Its arguments did not fit.
+    /// Arguments that did not fit.
     Invalid,
     /// Refused.
     Refused,
@@ -56,7 +56,7 @@ pub(crate) enum Ended {
     Unavailable,
     /// The call asks something first.
     Asked,
-    /// Its caller gave it up.
+    /// A call that its client gave up.
     Cancelled,
 }
 

@@ -69,7 +69,7 @@ struct MethodNumbers {
 }
 
 impl Metrics {
-    /// Nothing counted yet.
+    /// Metrics with all counters at zero.
     ///
     /// # Panics
     ///

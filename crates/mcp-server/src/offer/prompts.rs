@@ -23,7 +23,7 @@ pub trait Prompts: fmt::Debug + Send + Sync {
 /// A prompt that is being filled in.
 #[derive(Clone, Debug)]
 pub struct PromptCx {
-    /// Which.
+    /// Name of the prompt.
     pub name: String,
     /// With what.
     pub arguments: BTreeMap<String, String>,

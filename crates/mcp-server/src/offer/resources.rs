@@ -68,7 +68,7 @@ pub struct ResourceEntry {
 /// Reason why a resource was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadFailure {
-    /// Nothing is at the URI, or not any more.
+    /// No resource at the URI, or not any more.
     #[error("there is no such resource")]
     NotFound,
     /// The bytes asked for are not there.
@@ -79,7 +79,7 @@ pub enum ReadFailure {
     Unreadable(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Nothing to read.
+/// Source without resources.
 #[derive(Clone, Copy, Debug)]
 pub struct NoResources;
 

@@ -17,11 +17,11 @@ pub enum IncludeSkill {
     /// All of it, up to 8 KiB.
     #[default]
     Full,
-    /// Its beginning, up to 1 KiB.
+    /// The beginning of the skill, up to 1 KiB.
     Excerpt,
     /// The URI of the skill.
     Link,
-    /// Nothing.
+    /// No part of the skill.
     None,
 }
 

@@ -53,7 +53,7 @@ pub(crate) struct Confirmed<S> {
 enum Found {
     /// The call may begin, with this approval of this binding.
     Approved(ApprovalId, Digest),
-    /// Its client is to be asked first.
+    /// The client is to be asked first.
     Ask(Needed),
 }
 

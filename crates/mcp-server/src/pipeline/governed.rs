@@ -36,8 +36,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Something that governance has let through. Only [`Governed`] makes one, so what takes an
-/// `Admitted` cannot be reached around it.
+/// Proof that governance has let a call through. Only [`Governed`] makes one, so a function that
+/// takes an `Admitted` cannot be reached around it.
 ///
 /// Boxed: each layer below takes it, and would have a copy of all of it.
 #[derive(Debug)]

@@ -110,7 +110,7 @@ fn began_us(call: CallId) -> u64 {
 pub(crate) enum KeyEnd {
     /// The call is not done again: this is its answer.
     Keep(String),
-    /// Nothing was done, or not yet: the key is free for the call to be made again.
+    /// No call was made, or not yet: the key is free for the call to be made again.
     Free,
     /// The call may have been done, and there is no answer: an operator has to find out.
     Unknown,

@@ -16,7 +16,7 @@ const MAX_CANCEL_STEPS: usize = 4;
 pub(crate) enum Found {
     Live(Arc<RunningTask>),
     Over(TaskRecord),
-    /// Somebody else carries it on, or it waits for somebody to do so.
+    /// Another process carries it on, or it waits for one to do so.
     Elsewhere(TaskRecord),
 }
 

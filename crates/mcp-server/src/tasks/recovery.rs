@@ -39,7 +39,7 @@ pub(crate) struct Recovery<Q: QuotaStore> {
 /// Result of a look at one task.
 #[derive(PartialEq, Eq)]
 enum Taken {
-    /// Somebody sees to it: here, or somewhere else.
+    /// The task is taken care of: here, or by another process.
     Done,
     /// The limit of running tasks is reached.
     NoRoom,

@@ -432,7 +432,7 @@ enum Begun {
     Task(Arc<RunningTask>, Option<CallEnd>),
     /// A call, which is over.
     Call(CallEnd),
-    /// Nothing any more: its client has left.
+    /// No further message: its client has left.
     Gone,
 }
 

@@ -67,7 +67,7 @@ impl TaskCall {
         &self.tool
     }
 
-    /// Whose call it is, for engines that are fair.
+    /// Principal of the call, for engines that are fair.
     pub fn principal(&self) -> &Principal {
         &self.principal
     }

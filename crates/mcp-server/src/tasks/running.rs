@@ -51,7 +51,7 @@ pub(crate) struct RunningTask {
 /// Reason why a task is ended from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// Its client asked for it.
+    /// The client asked for the cancellation.
     Cancelled,
     /// The server stops.
     Shutdown,

@@ -32,10 +32,10 @@ pub struct Tracing {
 /// Contents of messages in spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Capture {
-    /// Nothing of arguments, results and texts of errors.
+    /// No arguments, results or texts of errors.
     #[default]
     None,
-    /// These, as the ledger has them: without secrets, and cut.
+    /// Arguments, results and texts of errors as the ledger has them: without secrets, and cut.
     Redacted,
 }
 

@@ -1,4 +1,4 @@
-//! What must be confirmed does not begin without, and a confirmation is for one call (D5).
+//! Calls that must be confirmed do not begin without, and a confirmation is for one call (D5).
 
 use crate::house::reason_of;
 use crate::{
@@ -449,7 +449,7 @@ async fn nobody_is_asked_about_arguments_that_do_not_fit() {
     assert!(notes(&house, &NoteKind::APPROVAL_REQUESTED).is_empty());
 }
 
-/// How an approval came about.
+/// Origin of an approval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum By {
     /// The client's user says yes, in the answer that the misuse repeats.
@@ -458,7 +458,7 @@ enum By {
     Operator,
 }
 
-/// What is done with an approval besides what it is for.
+/// Use of an approval for another call than its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Misuse {
     OtherArguments,
@@ -476,7 +476,7 @@ enum Misuse {
     NoState,
     Denied,
     WithAnotherKey,
-    /// What must be decided by an operator, said yes to by the user.
+    /// The user says yes to a call that an operator must decide.
     ByTheWrongOne,
     /// The same number, as another kind of it.
     NearlyTheSame,
@@ -741,7 +741,7 @@ async fn a_confirmed_call_that_asks_goes_on_once_without_a_second_question() {
     assert_ne!(approvals[0], approvals[1]);
 }
 
-/// What is confirmed is confirmed once, which only the ledger can tell.
+/// A call that was confirmed is confirmed once, which only the ledger can tell.
 #[tokio::test]
 async fn no_outage_lets_a_confirmed_call_go_on_without_its_record() {
     let mut setup = bank_setup();

@@ -1,4 +1,4 @@
-//! How calls end decides whether what is called rests: for what failed, and for nothing else.
+//! Endings of calls decide whether a tool rests: failures do, and nothing else.
 
 use crate::house::{Setup, pass, policy, reason_of};
 use adapter_tools::{Needed, ToolError, ToolOutput};

@@ -1,4 +1,4 @@
-//! What is agreed on before anything else (R1.3, decision D1).
+//! Handshake before all other requests (R1.3, decision D1).
 
 use crate::house::{SPOKEN, Setup};
 use serde_json::{Value, json};

@@ -41,7 +41,7 @@ pub(crate) const SPOKEN: [&str; 6] = [
     MODERN,
 ];
 
-/// Whether several messages may share a line.
+/// Returns true if several messages may share a line.
 pub(crate) fn has_batches(version: &str) -> bool {
     matches!(version, "1.0" | "2024-11-05" | "2025-03-26")
 }
@@ -51,7 +51,7 @@ pub(crate) fn has_error_results(version: &str) -> bool {
     version == "2025-11-25" || version == MODERN
 }
 
-/// Why a call was refused, if it was.
+/// Reason why a call was refused, if it was.
 pub(crate) fn reason_of(answer: &Value) -> Option<&str> {
     let told = answer.pointer("/result/_meta/io.owlclaw~1error/reason");
     told.or_else(|| answer.pointer("/error/data/reason"))?
@@ -79,7 +79,7 @@ pub(crate) fn turn_back(time: Duration) {
     NOW_US.set(NOW_US.get() - micros);
 }
 
-/// What the tools share.
+/// State that the tools share.
 #[derive(Clone, Debug)]
 pub(crate) struct Bench {
     runs: Arc<AtomicUsize>,
@@ -100,12 +100,12 @@ impl Bench {
         }
     }
 
-    /// How often any tool ran.
+    /// Number of times that any tool ran.
     pub(crate) fn runs(&self) -> usize {
         self.runs.load(Ordering::SeqCst)
     }
 
-    /// How many calls of `wait` are over, whichever way.
+    /// Number of calls of `wait` that are over, however they ended.
     pub(crate) fn dropped(&self) -> usize {
         self.dropped.load(Ordering::SeqCst)
     }
@@ -231,7 +231,7 @@ impl Bench {
     }
 }
 
-/// What `priced` and `wait` say that a call costs.
+/// Cost that `priced` and `wait` report for a call.
 pub(crate) const PRICE: u64 = 5_000;
 
 struct CountDrop(Arc<AtomicUsize>);
@@ -264,7 +264,7 @@ where
     }
 }
 
-/// How a house is built.
+/// Options of a house.
 pub(crate) struct Setup {
     pub(crate) policy: PolicySpec,
     pub(crate) options: Options,
@@ -313,7 +313,7 @@ pub(crate) fn policy(default: Rules) -> PolicySpec {
 pub(crate) struct House {
     pub(crate) mcp_server: Arc<McpServer<MemoryQuota>>,
     pub(crate) ledger: MemoryLedger,
-    /// Nothing is put on record while it is locked.
+    /// Lock that keeps the ledger from recording while it is held.
     pub(crate) ledger_gate: Arc<tokio::sync::Mutex<()>>,
     pub(crate) bench: Bench,
 }
@@ -498,13 +498,13 @@ impl House {
         order.iter().map(call).collect()
     }
 
-    /// What everybody has used.
+    /// Use of all principals.
     pub(crate) async fn usage(&self) -> Vec<Usage> {
         let now = Timestamp(now_us() / 1_000);
         self.mcp_server.governor().usage(now).await.unwrap()
     }
 
-    /// What one principal has used, if it is known.
+    /// Use of one principal, if it is known.
     pub(crate) async fn usage_of(&self, principal: &str) -> Option<Usage> {
         let all = self.usage().await;
         all.into_iter().find(|usage| usage.principal == principal)
@@ -532,7 +532,7 @@ impl DerefMut for Client {
     }
 }
 
-/// Where a request stands.
+/// Place of a request: alone, or in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Alone,
@@ -541,7 +541,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Those that a revision has.
+    /// Places that a revision has.
     pub(crate) fn of(version: &str) -> &'static [Self] {
         if has_batches(version) {
             &[Self::Alone, Self::FirstOfBatch, Self::LastOfBatch]
@@ -612,8 +612,8 @@ impl Client {
         self.peer.notify("notifications/cancelled", params).await;
     }
 
-    /// Everything the server has been sent is taken in and what there is to say about it now is
-    /// said: what had come by then.
+    /// Waits until the server has read everything it was sent; returns the messages that had come
+    /// by then.
     pub(crate) async fn settle(&mut self) -> Vec<Value> {
         let method = if self.version == MODERN {
             "server/discover"

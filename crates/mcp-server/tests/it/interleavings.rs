@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::{collections::BTreeMap, time::Duration};
 use testkit::MODERN;
 
-/// What a peer does, its ids included: a few that come again and again.
+/// Step of a peer, its ids included: a few that come again and again.
 #[derive(Clone, Debug)]
 enum Step {
     Call { id: u8, tool: &'static str },

@@ -619,7 +619,7 @@ proptest! {
     }
 }
 
-/// What a peer is must not decide what it sees.
+/// The name that a peer gives itself does not decide what it sees.
 #[tokio::test]
 async fn what_a_client_calls_itself_changes_nothing() {
     let house = Setup {

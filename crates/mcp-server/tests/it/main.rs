@@ -1,4 +1,4 @@
-//! What a server promises, seen from the other end of a connection.
+//! Promises of a server, seen from the other end of a connection.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod house;

@@ -1,5 +1,5 @@
-//! Who is refused never reaches what they call: whatever they call, whoever they are, in every
-//! revision, by every transport, and wherever the request stands (Property 4).
+//! Refused calls never reach their tools: for every tool and caller, in every revision, by every
+//! transport, and wherever the request stands (Property 4).
 
 use crate::house::{Bench, House, Place, SPOKEN, Setup, policy};
 use adapter_tools::{Tool, ToolError};
@@ -90,7 +90,7 @@ impl Prompts for Letters {
     }
 }
 
-/// What is called, and how the policy names it.
+/// Calls, each with the name that the policy has for its target.
 const CALLED: [(&str, &str); 3] = [
     ("tools/call", "tool/pay"),
     ("resources/read", "resource/test://papers/1"),
@@ -105,7 +105,7 @@ fn params(method: &str) -> Value {
     }
 }
 
-/// Whose rules refuse.
+/// Principals whose rules refuse.
 const PRINCIPALS: [&str; 3] = ["named", "of_a_role", "stranger"];
 
 /// One way to refuse, as rules and as what is known of the capability.
@@ -113,9 +113,9 @@ struct Way {
     name: &'static str,
     rules: fn(&str) -> Rules,
     facts: fn() -> CapabilityFacts,
-    /// What has to be called before, with which outcome.
+    /// Calls that have to be made before, with their outcome.
     before: usize,
-    /// Where it can happen.
+    /// Methods with which it can happen.
     methods: &'static [&'static str],
 }
 

@@ -54,7 +54,7 @@ async fn a_plain_read_is_a_read_like_any_other() {
     assert_eq!(house.record().await.len(), 4, "each of them");
 }
 
-/// What somebody is told who reads this under these rules.
+/// Refusal that a client gets for this read under these rules.
 async fn refused(rules: Rules, uri: &str, reads: usize) -> (PlainRefusal, String) {
     let (_directory, resources) = skills();
     let house = Setup {

@@ -20,7 +20,7 @@ async fn only(house: &House) -> Call {
     record.pop().unwrap()
 }
 
-/// What the ledger says that everything cost is what the budget was charged.
+/// Checks that the costs on record sum up to the charges of the budget.
 async fn check_sums(house: &House) {
     let mut sums = std::collections::BTreeMap::<String, (u64, u64)>::new();
     for call in house.record().await {

@@ -1,5 +1,5 @@
-//! What is refused does not run, uses nothing up, and is on record (Property 4, decisions D5, D6
-//! and D28).
+//! Refused calls do not run, use nothing up, and are on record (Property 4, decisions D5, D6 and
+//! D28).
 
 use crate::house::{Client, House, Place, SPOKEN, Setup, block_on, pass, policy, reason_of};
 use governance::{CapabilityFacts, Micros, PolicySpec, Quota, RateLimits, Rules};
@@ -13,10 +13,10 @@ use testkit::{MODERN, failure_of, succeeded};
 struct Case {
     reason: &'static str,
     policy: PolicySpec,
-    /// How many calls it takes to get there.
+    /// Number of calls before the refusal.
     calls_before: usize,
     retryable: bool,
-    /// Whether the client is told when to come back.
+    /// True if the client is told when to retry.
     has_retry_after: bool,
     /// The members of `remaining`, if it is there.
     remaining: &'static [&'static str],

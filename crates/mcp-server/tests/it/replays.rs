@@ -178,7 +178,7 @@ async fn a_call_that_was_given_up_is_not_made_again() {
     assert_eq!(house.bench.runs(), 1);
 }
 
-/// What is refused before it is counted costs its caller nothing, so it must not cost us the disk.
+/// A refusal before counting costs its caller nothing, so it must not cost us the disk.
 #[tokio::test]
 async fn keys_and_names_that_callers_make_up_do_not_fill_the_ledger() {
     let house = Setup::default().build();

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use testkit::{MODERN, succeeded};
 
-/// Everybody has `add` and `doc://open`; clerks have `priced`, `doc://stock` and the prompt too.
+/// Every principal has `add` and `doc://open`; clerks have `priced`, `doc://stock` and the prompt
+/// too.
 fn shop() -> PolicySpec {
     let names = |names: &[&str]| names.iter().map(|&it| it.to_owned()).collect::<Vec<_>>();
     let (open, clerk) = (

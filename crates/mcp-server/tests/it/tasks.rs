@@ -347,7 +347,7 @@ async fn a_tool_that_fails_has_completed_and_what_has_no_result_has_failed() {
     idle(&house).await;
 }
 
-/// What the call itself would have been answered with is what the task comes to.
+/// A task has the result that the call itself would have been answered with.
 #[tokio::test]
 async fn what_comes_of_a_task_is_the_answer_to_the_call() {
     let house = house().await;

@@ -12,7 +12,7 @@ pub(crate) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 pub(crate) const RELATED: &str = "io.modelcontextprotocol/related-task";
 pub(crate) const LEGACY: &str = "2025-11-25";
 
-/// Nothing becomes a task by itself, and nothing is to be waited for.
+/// Options under which no call becomes a task by itself, and no delay is needed.
 pub(crate) fn options() -> TaskOptions {
     TaskOptions {
         after: Duration::from_secs(3_600),
@@ -162,7 +162,7 @@ pub(crate) fn accept(value: &str) -> Value {
     json!({ "action": "accept", "content": { "value": value } })
 }
 
-/// What a client can do that knows tasks and can be asked.
+/// Capabilities of a client that knows tasks and can be asked.
 pub(crate) fn knows_tasks() -> Value {
     json!({ "elicitation": {}, "extensions": { EXTENSION: {} } })
 }
@@ -244,7 +244,7 @@ pub(crate) async fn update(client: &mut Client, id: &str, responses: Value) -> V
     ask(client, "tasks/update", params).await
 }
 
-/// What is asked of a task, by key.
+/// Keys of a task's questions.
 pub(crate) fn asked(task: &Value) -> Vec<&str> {
     let requests = task["inputRequests"].as_object().expect("it asks");
     requests.keys().map(String::as_str).collect()

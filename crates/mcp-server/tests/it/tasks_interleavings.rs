@@ -1,4 +1,4 @@
-//! Whatever happens to tasks and when, each ends once and stays as it ended.
+//! Tasks end once and stay as they ended, under all interleavings of steps.
 
 use crate::{
     house::{Client, House, block_on, pass},
@@ -43,12 +43,12 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What was seen of a task, in the order it was seen in.
+/// States seen of a task, in the order in which they were seen.
 #[derive(Debug, Default)]
 struct Seen {
     fetched: Vec<Value>,
     told: Vec<Value>,
-    /// What was ever asked, by key.
+    /// All questions so far, by key.
     asked: BTreeMap<String, Value>,
 }
 
@@ -199,7 +199,7 @@ impl Run {
         update(&mut self.client, id, Value::Object(answers)).await;
     }
 
-    /// Everything that can be done to a task, on one breath.
+    /// All steps that a task allows, at once.
     async fn at_once(&mut self, index: usize) {
         let Some(id) = self.ids.get(index) else {
             return;

@@ -25,7 +25,7 @@ async fn next(client: &mut Client) -> Value {
     }
 }
 
-/// What the client is asked; of which task it says itself.
+/// Question to the client, which names its task itself.
 async fn question(client: &mut Client, id: &str) -> Value {
     let message = next(client).await;
     assert_eq!(message["method"], "elicitation/create", "{message}");
@@ -42,7 +42,7 @@ async fn begin_result(client: &mut Client, id: &str) -> Value {
     client.begin("tasks/result", json!({ "taskId": id })).await
 }
 
-/// What was said, apart from news of tasks.
+/// Messages received, apart from news of tasks.
 async fn said(client: &mut Client) -> Vec<Value> {
     let mut said = client.settle().await;
     said.retain(|it| it["method"] != "notifications/tasks/status");
@@ -568,7 +568,7 @@ async fn tasks_of_one_revision_are_unknown_in_the_other() {
     assert_eq!(answer["error"]["code"], -32601, "{answer}");
 }
 
-/// Whoever waits for the result of what it may no longer see is told what others are told.
+/// A client that waits for a result it may no longer see is told what other clients are told.
 #[tokio::test]
 async fn a_policy_that_hides_a_tool_hides_results_that_are_waited_for() {
     let house: House = house().await;

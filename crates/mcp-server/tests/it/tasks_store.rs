@@ -1,4 +1,4 @@
-//! What a task has come to outlives whoever ran it, and a store that takes its time or fails.
+//! Results of tasks outlive the process that ran them, and a store that is slow or fails.
 
 use crate::{
     house::{Client, House, block_on, now_us, pass},
@@ -41,7 +41,7 @@ pub(crate) struct Moody {
     pub(crate) failing: AtomicBool,
     /// Updates and removals have failed: one permit each.
     pub(crate) failed: Semaphore,
-    /// It was asked what has lapsed: one permit each.
+    /// One permit for each time the store was asked for lapsed tasks.
     pub(crate) looked: Semaphore,
     pub(crate) claims_for_ever: AtomicBool,
     forgets_for_ever: AtomicBool,
@@ -82,7 +82,7 @@ impl Moody {
         self.allowed.add_permits(1);
     }
 
-    /// What there is of anna's, in the modern revision.
+    /// Tasks of anna's that are stored, in the modern revision.
     async fn kept(&self) -> Vec<TaskRecord> {
         let listed = self.list("anna".to_owned(), MODERN.to_owned(), None, 100);
         listed.await.unwrap()

@@ -70,7 +70,7 @@ async fn a_call_past_its_deadline_is_given_up() {
     }
 }
 
-/// What one call said before its answer, and the answer.
+/// Messages of one call before its answer, and the answer.
 async fn listen(
     client: &mut crate::house::Client,
     tool: &str,

@@ -1,4 +1,4 @@
-//! What spans are made of requests, and who knows of them.
+//! Spans that are made of requests, and the messages that carry them.
 
 use crate::house::{Bench, House, PRICE, Setup, policy};
 use adapter_tools::{Errand, Tool, ToolCx};

@@ -23,7 +23,8 @@ fn sample() -> MirroredParams {
     read(schema).unwrap()
 }
 
-/// What is wrong with the call of `arguments` with these headers; nothing if it is right.
+/// Description of what is wrong with a call with `arguments` and these headers; empty if it is
+/// right.
 fn compare(arguments: &Value, headers: &[(&str, &str)]) -> String {
     let params = RawJson::from_value(&json!({ "name": "t", "arguments": arguments })).unwrap();
     let compared = sample().compare(&params, |name| {

@@ -16,7 +16,7 @@ pub(crate) struct Question<'a> {
     pub(crate) arguments: &'a str,
     /// The expected cost, in words; `None` if nothing.
     pub(crate) cost: Option<String>,
-    /// Its risks, in words.
+    /// Risks of the call, in words.
     pub(crate) risks: &'a [&'static str],
 }
 
