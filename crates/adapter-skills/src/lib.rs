@@ -85,7 +85,7 @@ pub use crate::{
         ToolDeclaration, ToolHints, YamlError, excerpt_at_line,
     },
     hold::Hold,
-    host::{Host, Unmet},
+    host::{ASKING, Host, Interpreter, Unmet},
     limits::Limits,
     memory::{MemoryError, SkillMemory},
     problem::{Problem, ProblemKind, Severity},

@@ -21,6 +21,8 @@ pub struct Switches {
     pub off: BTreeMap<String, String>,
     /// Migration weight of each tool, in hundredths, and the place that states it.
     pub weights: BTreeMap<String, (u8, String)>,
+    /// Every setting that has a value, by dotted path. Tables and lists are there without their content.
+    pub settings: BTreeMap<String, String>,
 }
 
 /// Reads the files of the application, if it has any. What they say that would have to be honoured and
@@ -60,9 +62,31 @@ pub(super) fn switches(
         let name = path.display().to_string();
         if let Some(document) = Document::parse(&name, &text, problems) {
             take(&document, &mut switches, origins, problems);
+            flatten(&document.root, "", &mut switches.settings);
         }
     }
     switches
+}
+
+/// Notes all settings below a node.
+fn flatten(node: &Node, path: &str, settings: &mut BTreeMap<String, String>) {
+    let text = match &node.value {
+        Value::Nothing => return,
+        Value::Scalar(text) => text.clone(),
+        Value::Sequence(_) | Value::Mapping(_) => String::new(),
+    };
+    if let Value::Mapping(members) = &node.value {
+        for (key, member) in members {
+            let path = match path {
+                "" => key.name.clone(),
+                path => format!("{path}.{}", key.name),
+            };
+            flatten(member, &path, settings);
+        }
+    }
+    if !path.is_empty() {
+        settings.insert(path.to_owned(), text);
+    }
 }
 
 /// Takes over what one file says.

@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use adapter_skills::SkillCatalog;
+use adapter_skills::{Interpreter, SkillCatalog};
 use adapter_tools::ToolCx;
 use adapter_tools::python::{AppHealth, PythonApp, PythonOptions, StartMode, WorkerState};
 use config::Config;
 use futures_util::future::BoxFuture;
 use jsonrpc_core::RawJson;
-use mcp_server::{ComponentState, Resources, SourceTools, StateResources, States, ToolSource};
+use mcp_server::{
+    Component, ComponentState, Resources, SourceTools, StateResources, States, ToolSource,
+};
 use tokio::sync::watch;
 
 use crate::Failure;
@@ -22,6 +24,28 @@ const APP_START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Name of the component of `/health` for the application.
 pub(super) const APPLICATION: &str = "application";
+
+/// Name of the component of `/health` for code that was changed on disk.
+pub(super) const CODE: &str = "application_code";
+
+/// Component that fails while the application's changed code cannot be loaded. Its workers go on with the
+/// code before.
+pub(super) fn code_component(app: Arc<PythonApp>) -> Component {
+    Component::new(move || {
+        let failed = app.health().failed_reload;
+        let detail = failed.as_ref().map(|failed| {
+            format!(
+                "could not be loaded again, and the code before is in force: {}",
+                failed.message
+            )
+        });
+        ComponentState {
+            name: CODE,
+            ok: failed.is_none(),
+            detail,
+        }
+    })
+}
 
 /// The application as a source of tools.
 #[derive(Debug)]
@@ -141,6 +165,15 @@ pub fn interpreter(configured: Option<&str>) -> PathBuf {
     }
 }
 
+/// The interpreter that finds the packages of the application.
+pub(super) fn as_interpreter(config: &Config) -> Interpreter {
+    Interpreter {
+        program: interpreter(config.python.as_deref()),
+        directory: config.workers.cwd.clone().unwrap_or_else(|| ".".into()),
+        path: search_path(config),
+    }
+}
+
 /// Detail of the application's health, if there is anything to report.
 pub(super) fn app_detail(health: &AppHealth) -> Option<String> {
     let mut parts = Vec::new();
@@ -162,9 +195,6 @@ pub(super) fn app_detail(health: &AppHealth) -> Option<String> {
         parts.push(format!(
             "`{name}` is suspended for {seconds} s, as it ends its workers"
         ));
-    }
-    if let Some(failed) = &health.failed_reload {
-        parts.push(format!("could not be loaded again: {}", failed.message));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
 }

@@ -103,6 +103,7 @@ impl Server {
             ..WatchOptions::new(scan)
         })?;
         let catalog = Arc::clone(&skills.borrow());
+        let code = app.clone().map(application::code_component);
         let sources = Sources::prepare(&config, &catalog, app, in_code.sources.clone())?;
         let (offer, lost) = offering::offer(&config, &sources, &catalog);
         for (tool, place) in &config.switches.off {
@@ -118,6 +119,7 @@ impl Server {
 
         let policy = Arc::new(policy::policy(&config, &catalog, offer.tools())?);
         let settled = Mutex::new(offering::capabilities(&offer));
+        let is_first_start = !config.ledger.path.exists();
         let Stores { recorder, quotas } = store::open(&config, &policy).await?;
         for found in crate::exposed(&config) {
             let (problem, hint) = (found.message, found.hint);
@@ -125,7 +127,7 @@ impl Server {
         }
         let quotas = Arc::new(quotas);
         // After the ledger, which makes the directory for its owner alone.
-        let redactor = redaction::redactor(&config.redaction, &config.ledger.path)?;
+        let redactor = redaction::redactor(&config.redaction, &config.ledger.path, is_first_start)?;
         logging::redact_with(Arc::clone(&redactor));
         standing.remember(&catalog, offer.tools());
 
@@ -141,6 +143,7 @@ impl Server {
         let alerts = super::alerts::start(&config, &in_code.info.version)?;
         components.extend(alerts.clone().map(super::alerts::component));
         components.extend(sources.components());
+        components.extend(code);
         let on_http = config.transport == config::Transport::Http;
         let live_sessions = Arc::default();
         if on_http {

@@ -6,10 +6,11 @@ use mcp_server::Health;
 use serde_json::json;
 use transport_http::PlainResponse;
 
-use super::{identity, rules, sessions, standing, store, tls};
+use super::{application, identity, rules, sessions, standing, store, tls};
 
 /// Parts without which every request is served as well.
-const SPARED: [&str; 6] = [
+const SPARED: [&str; 7] = [
+    application::CODE,
     identity::COMPONENT,
     rules::COMPONENT,
     sessions::COMPONENT,

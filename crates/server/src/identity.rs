@@ -200,7 +200,8 @@ impl Identification {
             .iter()
             .flat_map(|it| it.health(SystemTime::now()))
         {
-            ok &= issuer.ok;
+            // Keys from before are believed for a time; that they cannot be fetched is told at once.
+            ok &= issuer.ok && issuer.failure.is_none();
             let (name, failure) = (&issuer.name, issuer.failure);
             match (issuer.ok, failure) {
                 (true, None) => {}

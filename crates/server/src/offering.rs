@@ -13,8 +13,8 @@ use mcp_server::{
     resource_capability, tool_capability,
 };
 
-use crate::Failure;
 use crate::sources::Sources;
+use crate::{Failure, application};
 
 /// The directory with the skills: the configured one, or the one that the application has `mounted`.
 ///
@@ -68,7 +68,9 @@ pub(super) fn scan_options(
     config: &Config,
     mounted: Option<&Path>,
 ) -> Result<ScanOptions, Failure> {
-    let options = ScanOptions::new(skills_dir(config, mounted)?);
+    let mut options = ScanOptions::new(skills_dir(config, mounted)?);
+    options.host.python = Some(application::as_interpreter(config));
+    options.host.configuration = config.switches.settings.clone();
     let options = match config.resources.skills_dir.is_some() || mounted.is_some() {
         true => options.required(),
         false => options,

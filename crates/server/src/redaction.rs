@@ -36,10 +36,24 @@ pub(super) enum RedactionError {
     NoKey(PathBuf),
 }
 
-/// Makes the redactor, with the key that belongs to the ledger at `ledger`; makes the key too, at
-/// the first start.
-pub(super) fn redactor(config: &Redaction, ledger: &Path) -> Result<Arc<Redactor>, RedactionError> {
-    let key = key(&key_path(ledger))?;
+/// Redactor with the key that belongs to the ledger at `ledger`. Makes the key at the first start; later a
+/// key that is missing is replaced by a new one with a warning.
+pub(super) fn redactor(
+    config: &Redaction,
+    ledger: &Path,
+    is_first_start: bool,
+) -> Result<Arc<Redactor>, RedactionError> {
+    let path = key_path(ledger);
+    let is_lost = !is_first_start && !path.exists();
+    let key = key(&path)?;
+    if is_lost {
+        tracing::warn!(
+            path = %path.display(),
+            hint = "put the file back from a backup and start the server again",
+            "the key of redaction was missing, and a new one was made: secrets have other digests from now \
+             on, so that equal ones in older entries cannot be recognised"
+        );
+    }
     Ok(Arc::new(Redactor::new(&config.spec(), key)?))
 }
 

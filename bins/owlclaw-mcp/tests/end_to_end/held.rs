@@ -15,7 +15,7 @@ const SKILL: &str = "skills/shop/echo/SKILL.md";
 const CRITICAL: &str = "owlclaw: {risk_level: critical}\n";
 
 /// Contents of a skill's file that make it unfit for use, each with its description.
-const UNFIT: [(&str, &str); 15] = [
+const UNFIT: [(&str, &str); 17] = [
     ("a typing error", "---\nname: echo\ndescription: [\n---\n"),
     ("no description", "---\nname: echo\n---\n"),
     ("no name", "---\ndescription: Echoes.\n---\n"),
@@ -37,6 +37,14 @@ const UNFIT: [(&str, &str); 15] = [
     (
         "a negative limit",
         "---\nname: echo\ndescription: Echoes.\nowlclaw: {constraints: {cooldown_seconds: -1}}\n---\n",
+    ),
+    (
+        "a package that is not installed",
+        "---\nname: echo\ndescription: Echoes.\nowlclaw: {prerequisites: {python_packages: [no_such_package]}}\n---\n",
+    ),
+    (
+        "a setting that is not there",
+        "---\nname: echo\ndescription: Echoes.\nprerequisites: {config: [no.such.key]}\n---\n",
     ),
     (
         "perhaps",
@@ -141,8 +149,8 @@ async fn a_skill_that_breaks_while_the_server_runs_keeps_its_rules() {
         becomes(&mut client, "confirmation", about).await;
     }
     // Those from before it broke stay, until they are forgotten on purpose.
-    site.write(SKILL, UNFIT[14].1);
-    becomes(&mut client, "held", UNFIT[14].0).await;
+    site.write(SKILL, UNFIT[UNFIT.len() - 1].1);
+    becomes(&mut client, "held", UNFIT[UNFIT.len() - 1].0).await;
     fs::remove_dir_all(site.path("skills/shop")).unwrap();
     let end = Instant::now() + GENEROUS;
     loop {
@@ -175,6 +183,28 @@ async fn a_tool_whose_skill_is_broken_at_start_is_refused() {
         server.open("2025-06-18").await;
         assert_eq!(fate(&mut server, "echo").await, "held", "{about}");
     }
+}
+
+#[tokio::test]
+async fn prerequisites_are_looked_for_where_the_application_runs() {
+    let site = Site::new(json!({}));
+    site.write("beside_the_application.py", "");
+    site.write("owlclaw.yaml", "shop: {vat: 20, open: yes}\n");
+    let wants = |config: &str| {
+        format!(
+            "owlclaw: {{prerequisites: {{python_packages: [beside_the_application], config: {config}}}}}\n"
+        )
+    };
+    site.skill("shop", "echo", &wants("[shop.vat]"));
+    let server = site.http().await;
+    let mut client = server.client();
+    client.open(MODERN).await;
+    becomes(&mut client, "ran", "both are there").await;
+    site.skill("shop", "echo", &wants("{shop.vat: 19}"));
+    turns(&mut client, "held").await;
+    let health = offer_health(&server).await;
+    let detail = health["detail"].as_str().unwrap();
+    assert!(detail.contains("`20` for `shop.vat`, not `19`"), "{detail}");
 }
 
 #[tokio::test]

@@ -112,6 +112,7 @@ async fn health_notices_a_lost_worker_and_that_it_is_back() {
     // An edit that is wrong does not matter before it has to be loaded, but is told.
     site.write("app.py", "import no_such_module\n");
     becomes(200, "could not be loaded again").await;
+    assert_eq!(health().await.json()["status"], "degraded");
     let mut other = server.client();
     other.open(MODERN).await;
     let died = other

@@ -166,6 +166,23 @@ impl Fields<'_, '_> {
         texts
     }
 
+    /// Keys, or keys with values.
+    pub(super) fn settings(&mut self, field: &str) -> Vec<(String, Option<String>)> {
+        let Some(Value::Object(wanted)) = self.get(field) else {
+            let keys = self.texts_or(field, HELD);
+            return keys.into_iter().map(|key| (key, None)).collect();
+        };
+        let settings = wanted.iter().map(|(key, value)| {
+            let value = scalar_text(value)?;
+            Some((key.trim().to_owned(), Some(value)))
+        });
+        let settings: Option<Vec<_>> = settings.collect();
+        settings.unwrap_or_else(|| {
+            self.complain(field, "a list of keys, or keys with plain values", HELD);
+            Vec::new()
+        })
+    }
+
     /// A boolean, also in the words of YAML 1.1. `Err` if it is something else.
     pub(super) fn boolean(&mut self, field: &str) -> Result<Option<bool>, ()> {
         let Some(value) = self.get(field) else {

@@ -163,7 +163,7 @@ const GOVERNING: [&str; 9] = [
 ];
 
 /// Keys of `prerequisites` that are looked at.
-const PREREQUISITES: [&str; 3] = ["env", "bins", "os"];
+const PREREQUISITES: [&str; 5] = ["env", "bins", "os", "python_packages", "config"];
 
 const IN_THE_CONFIGURATION: &str = "under `governance.tools.<name>` in the server's configuration";
 
@@ -288,10 +288,11 @@ pub struct Prerequisites {
     pub bins: Vec<String>,
     /// Operating systems, one of which this must be; any if there are none.
     pub os: Vec<String>,
-    /// Python packages. Only noted: which interpreter would import them is not known here.
+    /// Python packages that the application's interpreter must find: modules or distributions.
     pub python_packages: Vec<String>,
-    /// Keys of the application's configuration. Only noted, for the same reason.
-    pub config: Vec<String>,
+    /// Keys of the application's own settings that must be there, with the value they must have, if not
+    /// any.
+    pub config: Vec<(String, Option<String>)>,
 }
 
 impl RiskLevel {
@@ -468,8 +469,8 @@ impl Prerequisites {
             env: fields.texts_or("env", HELD),
             bins: fields.texts_or("bins", HELD),
             os: fields.texts_or("os", HELD),
-            python_packages: fields.texts("python_packages"),
-            config: fields.texts("config"),
+            python_packages: fields.texts_or("python_packages", HELD),
+            config: fields.settings("config"),
         }
     }
 }
