@@ -1,0 +1,159 @@
+//! Reasons for having no token.
+
+use http_client::SendError;
+use std::{error::Error, fmt, sync::Arc};
+
+/// More characters of what a server says are not repeated.
+const MAX_TEXT: usize = 300;
+
+/// Why there is no token for a server. Clones share their cause. No variant has a token or a secret.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AuthorizationError {
+    /// An address in the options, or the key of a client, cannot be used.
+    #[error("{0}")]
+    Options(String),
+    /// An address that a server named may not be used.
+    #[error("`{address}`, which {named_by} names, may not be used: {why}")]
+    Address {
+        /// The address.
+        address: String,
+        /// What named it.
+        named_by: &'static str,
+        /// The rule that forbids it.
+        why: &'static str,
+    },
+    /// A document or an endpoint did not answer.
+    #[error("there is no answer from {address}")]
+    Send {
+        /// Where the request was sent to.
+        address: String,
+        /// Why there is none.
+        #[source]
+        source: Arc<SendError>,
+    },
+    /// There is no usable metadata where it should be.
+    #[error("there is no metadata at {address}: {why}")]
+    Metadata {
+        /// The place that tells most.
+        address: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The metadata of the protected resource is that of another.
+    #[error("the metadata at {address} is for the resource `{resource}` and not for `{server}`")]
+    OtherResource {
+        /// Where it is.
+        address: String,
+        /// The resource that it names.
+        resource: String,
+        /// The server.
+        server: String,
+    },
+    /// The server names other authorization servers than the one that the client belongs to.
+    #[error(
+        "the server wants tokens of {offered}; the configured client is registered at `{expected}`, and \
+         its credentials go nowhere else"
+    )]
+    OtherIssuer {
+        /// The issuers that the server names.
+        offered: String,
+        /// The issuer of the client.
+        expected: String,
+    },
+    /// The authorization server does not say that it supports PKCE with S256.
+    #[error("`{0}` does not support PKCE with S256, without which a code could be stolen")]
+    NoPkce(String),
+    /// The authorization server cannot do what the grant needs.
+    #[error("`{issuer}` {lacks}")]
+    Unsupported {
+        /// The authorization server.
+        issuer: String,
+        /// What it lacks.
+        lacks: &'static str,
+    },
+    /// There is no client identifier, and no way to get one.
+    #[error(
+        "there is no client for `{0}`: it registers none, so give a client identifier that is registered \
+         there"
+    )]
+    NoClient(String),
+    /// The authorization server refuses to register the client.
+    #[error("`{address}` does not register the client: {why}")]
+    Registration {
+        /// The endpoint.
+        address: String,
+        /// What it says.
+        why: String,
+    },
+    /// An endpoint refuses to give a token, or gives none that can be used.
+    #[error("`{address}` gives no token: {why}")]
+    Token {
+        /// The endpoint.
+        address: String,
+        /// The error's code, as RFC 6749 has it; empty for an answer that is none of a token endpoint.
+        code: String,
+        /// What it says.
+        why: String,
+    },
+    /// A person would have to sign in, and there is no browser to do so.
+    #[error(
+        "`{0}` wants a person to sign in, and none can be asked here: run `owlclaw-mcp client login`"
+    )]
+    LoginNeeded(String),
+    /// The sign-in did not end well.
+    #[error("the sign-in failed: {0}")]
+    Login(String),
+    /// The server refuses a token that was fresh.
+    #[error("the server refuses the token that it was just given: {0}")]
+    Rejected(String),
+    /// The server wants scopes that were asked for and not granted, or wants more again and again.
+    #[error("the server wants the scope `{0}`, which was asked for and did not help")]
+    Scope(String),
+    /// What proves the workload or the user cannot be had.
+    #[error("there is no assertion to show: {0}")]
+    Assertion(String),
+    /// The store fails.
+    #[error("the store of tokens fails: {0}")]
+    Store(String),
+    /// The system gives no random numbers, or the key does not sign.
+    #[error("there are no random numbers or signatures to be had")]
+    Cryptography,
+}
+
+impl AuthorizationError {
+    /// Whether the same may succeed later without anybody doing anything.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Send { source, .. } => matches!(
+                **source,
+                SendError::Unreachable(_) | SendError::Broken(_) | SendError::TimedOut
+            ),
+            Self::Token { code, .. } => code == "temporarily_unavailable" || code == "server_error",
+            _ => false,
+        }
+    }
+
+    /// Whether an authorization server said `code`.
+    pub(crate) fn is_code(&self, code: &str) -> bool {
+        matches!(self, Self::Token { code: said, .. } if said == code)
+    }
+}
+
+/// What a server says, as far as it can be shown in a message: printable ASCII, and not too much.
+pub(crate) fn said(text: &str) -> String {
+    let plain = |it: char| if (' '..='~').contains(&it) { it } else { '?' };
+    text.chars().take(MAX_TEXT).map(plain).collect()
+}
+
+/// `error` and its causes.
+pub(crate) fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let _ = fmt::Write::write_fmt(&mut text, format_args!(": {error}"));
+        cause = error.source();
+    }
+    text
+}

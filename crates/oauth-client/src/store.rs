@@ -1,0 +1,381 @@
+//! Keeping of tokens and registrations.
+
+use crate::Secret;
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::HashMap,
+    error::Error,
+    fmt,
+    future::Future,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::{Mutex, PoisonError},
+};
+
+/// A longer file is refused.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
+
+/// What a store gives, later.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What a store says when it fails.
+pub type StoreError = Box<dyn Error + Send + Sync>;
+
+/// What a client has at one server from one authorization server: the registration, and tokens.
+///
+/// Nothing of it is of use at another issuer: a store keeps it under [`server`](Self::server) and
+/// [`issuer`](Self::issuer).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credentials {
+    /// The server, in its canonical form.
+    pub server: String,
+    /// The authorization server.
+    pub issuer: String,
+    /// Its token endpoint, which the tokens were got from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_endpoint: Option<String>,
+    /// The value of `resource` in requests for tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+    /// How the client proved itself for the tokens, as RFC 7591 names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth_method: Option<String>,
+    /// The client, if it was registered dynamically.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registration: Option<Registration>,
+    /// The tokens, as long as there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<Tokens>,
+    /// When it was saved, in seconds since 1970.
+    #[serde(default)]
+    pub saved_at: u64,
+}
+
+/// A client that an authorization server has registered on demand (RFC 7591).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registration {
+    /// Its identifier.
+    pub client_id: String,
+    /// Its secret, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_secret: Option<Secret>,
+    /// When the secret ends, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_expires_at: Option<u64>,
+    /// How it proves itself at the token endpoint, if the server has said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth_method: Option<String>,
+    /// The address that answers to sign-ins come back to.
+    pub redirect_uri: String,
+    /// Scopes it was registered with, separated by spaces; empty if it was registered with none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub scope: String,
+}
+
+/// An access token and what belongs to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tokens {
+    /// The access token.
+    pub access_token: Secret,
+    /// The refresh token, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refresh_token: Option<Secret>,
+    /// When it was got, in seconds since 1970.
+    pub issued_at: u64,
+    /// How many seconds it is good for, if the authorization server has said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in: Option<u64>,
+    /// Scopes that were asked for.
+    #[serde(default)]
+    pub requested: Vec<String>,
+    /// Identifier of the client that they belong to.
+    #[serde(default)]
+    pub client_id: String,
+    /// The key that they are bound to (DPoP): PKCS #8 in base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dpop_key: Option<Secret>,
+}
+
+/// A place where [`Credentials`] outlive a connection.
+///
+/// [`Authorizer`](crate::Authorizer) reads it once at the beginning and before it renews a token, so that
+/// processes which share a store share what each of them gets.
+pub trait TokenStore: Send + Sync + fmt::Debug + 'static {
+    /// Everything that is kept for `server`, the latest first: one for each authorization server.
+    fn load<'a>(&'a self, server: &'a str) -> Pending<'a, Result<Vec<Credentials>, StoreError>>;
+
+    /// Keep `credentials`, instead of what is kept under the same server and issuer.
+    fn save<'a>(&'a self, credentials: &'a Credentials) -> Pending<'a, Result<(), StoreError>>;
+
+    /// Forget what is kept under `server` and `issuer`.
+    fn remove<'a>(
+        &'a self,
+        server: &'a str,
+        issuer: &'a str,
+    ) -> Pending<'a, Result<(), StoreError>>;
+}
+
+/// Keeps credentials as long as the process lives.
+#[derive(Debug, Default)]
+pub struct MemoryStore(Mutex<HashMap<(String, String), Credentials>>);
+
+impl TokenStore for MemoryStore {
+    fn load<'a>(&'a self, server: &'a str) -> Pending<'a, Result<Vec<Credentials>, StoreError>> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found: Vec<_> = kept
+            .values()
+            .filter(|it| it.server == server)
+            .cloned()
+            .collect();
+        found.sort_by_key(|it| std::cmp::Reverse(it.saved_at));
+        Box::pin(std::future::ready(Ok(found)))
+    }
+
+    fn save<'a>(&'a self, credentials: &'a Credentials) -> Pending<'a, Result<(), StoreError>> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (credentials.server.clone(), credentials.issuer.clone());
+        kept.insert(key, credentials.clone());
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn remove<'a>(
+        &'a self,
+        server: &'a str,
+        issuer: &'a str,
+    ) -> Pending<'a, Result<(), StoreError>> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.remove(&(server.to_owned(), issuer.to_owned()));
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// Keeps credentials in files of mode 0600, one for each server and issuer, in a directory of mode 0700.
+///
+/// A file is written beside its place and then renamed, so that a reader sees the old one or the new one. A
+/// file that others may read is refused, not read.
+#[derive(Clone, Debug)]
+pub struct FileStore {
+    directory: PathBuf,
+}
+
+impl FileStore {
+    /// A store in `directory`, which is made when something is saved.
+    pub fn at(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+        }
+    }
+
+    fn path(&self, server: &str, issuer: &str) -> PathBuf {
+        let name = format!("{}-{}.json", digest(server), digest(issuer));
+        self.directory.join(name)
+    }
+
+    fn read_all(&self, server: &str) -> Result<Vec<Credentials>, StoreError> {
+        let entries = match std::fs::read_dir(&self.directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(at(&self.directory, &error)),
+        };
+        let prefix = format!("{}-", digest(server));
+        let mut found = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(|error| at(&self.directory, &error))?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            if name.is_some_and(|it| it.starts_with(&prefix) && it.ends_with(".json")) {
+                let credentials = read(&path)?;
+                if credentials.server == server {
+                    found.push(credentials);
+                }
+            }
+        }
+        found.sort_by_key(|it| std::cmp::Reverse(it.saved_at));
+        Ok(found)
+    }
+
+    fn write(&self, credentials: &Credentials) -> Result<(), StoreError> {
+        let mut make = std::fs::DirBuilder::new();
+        make.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut make, 0o700);
+        make.create(&self.directory)
+            .map_err(|error| at(&self.directory, &error))?;
+        let path = self.path(&credentials.server, &credentials.issuer);
+        let text = serde_json::to_vec_pretty(credentials)?;
+        let suffix = crate::key::random::<8>().ok_or("no random numbers")?;
+        let beside = self.directory.join(format!(".{suffix}.tmp"));
+        let written = write_new(&beside, &text).and_then(|()| std::fs::rename(&beside, &path));
+        written.map_err(|error| {
+            let _ = std::fs::remove_file(&beside);
+            at(&path, &error)
+        })
+    }
+}
+
+impl TokenStore for FileStore {
+    fn load<'a>(&'a self, server: &'a str) -> Pending<'a, Result<Vec<Credentials>, StoreError>> {
+        let (store, server) = (self.clone(), server.to_owned());
+        blocking(move || store.read_all(&server))
+    }
+
+    fn save<'a>(&'a self, credentials: &'a Credentials) -> Pending<'a, Result<(), StoreError>> {
+        let (store, credentials) = (self.clone(), credentials.clone());
+        blocking(move || store.write(&credentials))
+    }
+
+    fn remove<'a>(
+        &'a self,
+        server: &'a str,
+        issuer: &'a str,
+    ) -> Pending<'a, Result<(), StoreError>> {
+        let path = self.path(server, issuer);
+        blocking(move || match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(&path, &error)),
+            _ => Ok(()),
+        })
+    }
+}
+
+fn blocking<'a, T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Pending<'a, Result<T, StoreError>> {
+    Box::pin(async move { tokio::task::spawn_blocking(work).await? })
+}
+
+fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    file.write_all(text)?;
+    file.sync_all()
+}
+
+fn read(path: &Path) -> Result<Credentials, StoreError> {
+    let about = std::fs::metadata(path).map_err(|error| at(path, &error))?;
+    #[cfg(unix)]
+    {
+        let mode = std::os::unix::fs::PermissionsExt::mode(&about.permissions());
+        if mode & 0o077 != 0 {
+            let path = path.display();
+            let mode = mode & 0o777;
+            let cure = format!("run `chmod 600 {path}`, or remove it and sign in again");
+            return Err(
+                format!("{path} has mode {mode:04o}, so others may read it; {cure}").into(),
+            );
+        }
+    }
+    if MAX_FILE_BYTES < about.len() {
+        return Err(format!("{} is too long to be one of ours", path.display()).into());
+    }
+    let text = std::fs::read(path).map_err(|error| at(path, &error))?;
+    // The parser's own message may repeat what is in the file.
+    serde_json::from_slice(&text).map_err(|_| {
+        let path = path.display();
+        format!("{path} cannot be read as credentials; remove it and sign in again").into()
+    })
+}
+
+fn at(path: &Path, error: &io::Error) -> StoreError {
+    format!("{}: {error}", path.display()).into()
+}
+
+fn digest(text: &str) -> String {
+    let mut digest = crate::key::sha256(text);
+    digest.truncate(22);
+    digest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some(server: &str, issuer: &str, token: &str, saved_at: u64) -> Credentials {
+        Credentials {
+            server: server.to_owned(),
+            issuer: issuer.to_owned(),
+            tokens: Some(Tokens {
+                access_token: token.into(),
+                refresh_token: Some("refresh-me".into()),
+                issued_at: saved_at,
+                expires_in: Some(60),
+                requested: vec!["a".to_owned()],
+                client_id: "c".to_owned(),
+                dpop_key: None,
+            }),
+            saved_at,
+            ..Credentials::default()
+        }
+    }
+
+    async fn keeps(store: &dyn TokenStore) {
+        let (one, two) = (some("s", "i1", "t1", 1), some("s", "i2", "t2", 2));
+        let other = some("s2", "i1", "t3", 3);
+        for credentials in [&one, &two, &other] {
+            store.save(credentials).await.unwrap();
+        }
+        assert_eq!(store.load("s").await.unwrap(), [two.clone(), one]);
+        let newer = some("s", "i1", "t4", 4);
+        store.save(&newer).await.unwrap();
+        assert_eq!(store.load("s").await.unwrap(), [newer, two.clone()]);
+        store.remove("s", "i1").await.unwrap();
+        store.remove("s", "i1").await.unwrap();
+        assert_eq!(store.load("s").await.unwrap(), [two]);
+        assert_eq!(store.load("s2").await.unwrap(), [other]);
+        assert_eq!(store.load("s3").await.unwrap(), []);
+    }
+
+    #[tokio::test]
+    async fn stores_keep_by_server_and_issuer() {
+        keeps(&MemoryStore::default()).await;
+        let directory = tempfile::tempdir().unwrap();
+        keeps(&FileStore::at(directory.path().join("a/b"))).await;
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn files_are_for_their_owner_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens");
+        let store = FileStore::at(&path);
+        store.save(&some("s", "i", "first", 1)).await.unwrap();
+        store.save(&some("s", "i", "second", 2)).await.unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o700);
+        let files: Vec<_> = std::fs::read_dir(&path).unwrap().collect();
+        assert_eq!(files.len(), 1, "nothing is left beside");
+        let file = files[0].as_ref().unwrap().path();
+        assert_eq!(mode(&file), 0o600);
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let refused = store.load("s").await.unwrap_err().to_string();
+        assert!(
+            refused.contains("0640") && refused.contains("chmod 600"),
+            "{refused}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_broken_is_named_and_not_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = FileStore::at(directory.path());
+        let credentials = some("s", "i", "hush", 1);
+        store.save(&credentials).await.unwrap();
+        let path = store.path("s", "i");
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains("hush"));
+        std::fs::write(
+            &path,
+            text.replace("\"issued_at\": 1", "\"issued_at\": \"hush\""),
+        )
+        .unwrap();
+        let refused = store.load("s").await.unwrap_err().to_string();
+        assert!(
+            refused.contains("sign in again") && !refused.contains("hush"),
+            "{refused}"
+        );
+        assert!(!format!("{credentials:?}").contains("hush"));
+    }
+}
