@@ -1,4 +1,4 @@
-//! What it takes to have calls on record: `cargo bench -p ledger --bench recorder`.
+//! Cost of recording calls: `cargo bench -p ledger --bench recorder`.
 //!
 //! Sixty-four callers on one thread begin and finish calls, into a file on the disk of the working
 //! directory. Criterion tells entries per second; how long a call waited to begin (half of them at
@@ -20,7 +20,7 @@ const CALLERS: u64 = 64;
 /// Calls of each caller in one iteration.
 const CALLS: u64 = 32;
 
-/// How a call begins.
+/// Way in which a call begins.
 #[derive(Clone, Copy)]
 enum Way {
     Plainly,

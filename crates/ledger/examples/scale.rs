@@ -1,5 +1,5 @@
-//! What questions to a large ledger cost:
-//! `cargo run --release -p ledger --example scale DIRECTORY [ENTRIES [DAYS]]`.
+//! Cost of queries on a large ledger: `cargo run --release -p ledger --example scale DIRECTORY
+//! [ENTRIES [DAYS]]`.
 //!
 //! Makes a ledger of ten million entries in DIRECTORY, or goes on with one, spread over the thirty
 //! days that end now, two hundred principals and forty tools; then asks each question that an index
@@ -67,7 +67,7 @@ impl Span {
         }
     }
 
-    /// That of a ledger that there is.
+    /// Time span of an existing ledger.
     fn of(reader: &mut LedgerReader) -> Result<Self, Anything> {
         let newest = reader.recent(1, Filter::default())?;
         let newest = newest.first().ok_or("there are no calls")?;
@@ -79,7 +79,7 @@ impl Span {
         })
     }
 
-    /// When call `number` of so many begins.
+    /// Time at which call `number` of so many begins.
     fn at(self, number: u64, calls: u64) -> u64 {
         let length = u128::from(self.end_us - self.begin_us);
         self.begin_us + (length * u128::from(number) / u128::from(calls)) as u64

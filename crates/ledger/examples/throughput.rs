@@ -1,4 +1,4 @@
-//! What a recorded call costs: `cargo run --release -p ledger --example throughput [SECONDS]`.
+//! Cost of a recorded call: `cargo run --release -p ledger --example throughput [SECONDS]`.
 //!
 //! Sixty-four callers on one thread begin and finish calls as fast as they can. The same recorder
 //! writes to stores that differ in how a group is kept: not at all, as one row, as a row for each

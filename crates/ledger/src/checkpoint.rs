@@ -1,5 +1,12 @@
-//! What seals a ledger: where it ended at a time, signed, in the ledger itself and in a file that
-//! can be on another disk.
+//! Checkpoints seal a ledger: each records where it ended at a time, signed, in the ledger itself
+//! and in a file that can be on another disk.
+//!
+//! The chain of hashes reveals a change of an entry to a reader that knows a later hash.
+//! Checkpoints are the later hashes: an attacker that rewrites entries and the chain after them
+//! cannot sign the checkpoints anew, and one that cuts the ledger off cannot reach the file
+//! elsewhere. A checkpoint also records by when there is another one, so that leaving out its
+//! successors shows; the last one of a server that closed in order records that the next entry is
+//! one.
 //!
 //! The chain of hashes shows a change of an entry to whoever knows a later hash. Checkpoints are the
 //! later hashes: whoever rewrites entries and the chain after them cannot sign the checkpoints anew,
@@ -24,19 +31,19 @@ use crate::record::{codec::hex, entry::Digest};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Where a ledger ended at a time.
+/// End of a ledger at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The sequence of the last entry then. Servers make none of an empty ledger, which would seal
     /// nothing; an early version did, with 0.
     pub sequence: u64,
-    /// Its hash, which covers all before it.
+    /// Hash of that entry, which covers all before it.
     pub hash: Digest,
-    /// When: microseconds since the epoch, UTC.
+    /// Time: microseconds since the epoch, UTC.
     pub at_us: u64,
     /// The sequence by which another checkpoint is on record, if the ledger goes on that far.
     pub next_by: u64,
-    /// Who says so, if it is signed.
+    /// Signature, if it is signed.
     pub signature: Option<Signature>,
 }
 
@@ -49,16 +56,16 @@ pub struct Signature {
     pub bytes: [u8; 64],
 }
 
-/// Why a checkpoint's signature is not believed.
+/// Reason why a checkpoint's signature is not believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
     /// There is none.
     #[error("the checkpoint is not signed")]
     Missing,
-    /// Somebody else signed it.
+    /// A signature by a key that is not trusted.
     #[error("the checkpoint is signed with a key that is not trusted")]
     Untrusted,
-    /// It belongs to something else.
+    /// A signature of other content.
     #[error("the checkpoint's signature is wrong")]
     Wrong,
 }
@@ -103,11 +110,11 @@ impl Filed {
     }
 }
 
-/// What is signed begins with this, so that it can be nothing else.
+/// Beginning of every signed text, so that a signature can be used for nothing else.
 const PURPOSE: &[u8] = b"owlclaw ledger checkpoint 1\n";
 
 impl Checkpoint {
-    /// What is signed.
+    /// Signed text.
     fn message(&self) -> Vec<u8> {
         let mut message = PURPOSE.to_vec();
         for number in [self.sequence, self.at_us, self.next_by] {
@@ -125,7 +132,7 @@ impl Checkpoint {
         });
     }
 
-    /// Whether one of these keys signed it.
+    /// Checks that one of these keys signed it.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Whatever happens in whatever order, an approval is used at most once, a key runs at most once in
-//! its lifetime, and the entries say what the rows say.
+//! Invariants of operations under every order of steps: an approval is used at most once, a key
+//! runs at most once in its lifetime, and the entries agree with the rows.
 
 use crate::{
     query::ReadLedger,
@@ -51,13 +51,13 @@ enum Step {
     Crash,
 }
 
-/// What goes wrong while a group is stored.
+/// Fault while a group is stored.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     None,
-    /// It is not stored, and tried again.
+    /// The group is not stored, and tried again.
     Before,
-    /// It is stored, nobody hears of it, and it is tried again.
+    /// The group is stored, its caller is not told, and it is tried again.
     After,
 }
 
@@ -239,7 +239,7 @@ impl Store {
 /// Of a key: the arguments, the call, the end of its lifetime, and what has become of it.
 type Held = (u8, CallId, u64, Option<Outcome<()>>);
 
-/// What ought to be so, worked out in another way.
+/// Expected state, worked out in another way.
 #[derive(Default)]
 struct Model {
     now_us: u64,
@@ -507,7 +507,7 @@ async fn carry_out(mut store: Store, steps: Vec<(Step, Trouble)>) {
     compare(&store, &model);
 }
 
-/// What the entries say is what the rows say is what the model says.
+/// Compares entries, rows and model.
 fn compare(store: &Store, model: &Model) {
     let rows: HashMap<_, _> = store
         .approvals()

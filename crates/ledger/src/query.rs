@@ -100,9 +100,8 @@ pub trait ReadLedger {
         Ok(self.approvals(1, filter)?.pop())
     }
 
-    /// What was used by calls that began in `range` (microseconds since the epoch, UTC), summed up
-    /// for each principal, capability and stretch of `bucket`, in that order. Refused calls use
-    /// nothing.
+    /// Use by calls that began in `range` (microseconds since the epoch, UTC), summed up for each
+    /// principal, capability and stretch of `bucket`, in that order. Refused calls use nothing.
     ///
     /// # Errors
     ///
@@ -113,22 +112,22 @@ pub trait ReadLedger {
         bucket: Duration,
     ) -> Result<Vec<Usage>, QueryError>;
 
-    /// How many calls there were, how they ended, what they cost and how long they took: a row for
-    /// each principal and capability, and for each day if the query says so, in that order.
+    /// Number, outcomes, costs and durations of calls: a row for each principal and capability, and
+    /// for each day if the query asks for it, in that order.
     ///
     /// # Errors
     ///
     /// [`QueryError`] when the ledger cannot be read.
     fn statistics(&mut self, query: StatisticsQuery<'_>) -> Result<Vec<Statistics>, QueryError>;
 
-    /// How much there is.
+    /// Numbers of entries, calls and open calls.
     ///
     /// # Errors
     ///
     /// [`QueryError`] when the ledger cannot be read.
     fn count(&mut self) -> Result<Counts, QueryError>;
 
-    /// How far the ledger and its index go.
+    /// Ends of the ledger and of its index.
     ///
     /// # Errors
     ///
@@ -213,7 +212,7 @@ pub const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 /// The most rows in a page of [`ReadLedger::indexed_calls`].
 pub const MAX_PAGE_ROWS: usize = 4096;
 
-/// Which calls are asked for: those that meet every condition given.
+/// Filter for calls that meet every condition given.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Filter<'a> {
     /// Of this principal.
@@ -224,28 +223,28 @@ pub struct Filter<'a> {
     pub kind: Option<Kind>,
     /// Calls with this outcome, as [`crate::record::entry::Outcome::as_str`] names it, or [`OPEN_CALLS`].
     pub outcome: Option<&'a str>,
-    /// That were refused for this reason, as governance names it.
+    /// Only calls that were refused for this reason, as governance names it.
     pub reason: Option<&'a str>,
-    /// This call.
+    /// Only this call.
     pub call: Option<CallId>,
-    /// Whose request had this id, as JSON text: `1`, `"a"`. Ids are their clients': two calls may
-    /// have the same.
+    /// Only calls whose request had this id, as JSON text: `1`, `"a"`. Ids are their clients': two
+    /// calls may have the same.
     pub request_id: Option<&'a str>,
     /// Of this W3C trace.
     pub trace_id: Option<&'a str>,
-    /// That named this approval.
+    /// Only calls that named this approval.
     pub approval: Option<ApprovalId>,
-    /// That took at least so long, in microseconds. Open calls have taken no time yet.
+    /// Only calls that took at least so long, in microseconds. Open calls have taken no time yet.
     pub min_duration_us: Option<u64>,
-    /// That began at this time or later: microseconds since the epoch, UTC.
+    /// Only calls that began at this time or later: microseconds since the epoch, UTC.
     pub since_us: Option<u64>,
-    /// That began before this time.
+    /// Only calls that began before this time.
     pub until_us: Option<u64>,
-    /// That come after this one, newest first: the next page.
+    /// Only calls after this one, newest first: the next page.
     pub before: Option<Cursor>,
 }
 
-/// Which notes are asked for: those that meet every condition given.
+/// Filter for notes that meet every condition given.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoteFilter<'a> {
     /// Of this kind, as [`crate::record::note::NoteKind::as_str`] names it.
@@ -258,19 +257,19 @@ pub struct NoteFilter<'a> {
     pub since_us: Option<u64>,
     /// Before this time.
     pub until_us: Option<u64>,
-    /// That come after this one, newest first: the next page.
+    /// Only notes after this one, newest first: the next page.
     pub before: Option<Cursor>,
 }
 
-/// Which approvals are asked for: those that meet every condition given.
+/// Filter for approvals that meet every condition given.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ApprovalFilter<'a> {
-    /// This one.
+    /// Only this approval.
     pub approval: Option<ApprovalId>,
-    /// That have come so far, as they say themselves. One whose time has run out may say that it is
+    /// Only approvals in this state, as stored. An approval whose time has run out may be stored as
     /// pending until a server has seen it: [`Approval::state_at`].
     pub state: Option<ApprovalState>,
-    /// That expire after this time: microseconds since the epoch, UTC.
+    /// Only approvals that expire after this time: microseconds since the epoch, UTC.
     pub expires_after_us: Option<u64>,
     /// For this principal.
     pub principal: Option<&'a str>,
@@ -278,12 +277,12 @@ pub struct ApprovalFilter<'a> {
     pub capability: Option<&'a str>,
 }
 
-/// Where a page of calls or notes ends. Its text is short, opaque and can be read back.
+/// End of a page of calls or notes. Its text is short, opaque and can be read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// When the last of the page began: microseconds since the epoch, UTC.
+    /// Time at which the last item of the page began: microseconds since the epoch, UTC.
     pub at_us: u64,
-    /// Its place in the ledger, which is that of a call's start.
+    /// Sequence of that item in the ledger, which is that of a call's start.
     pub sequence: u64,
 }
 
@@ -316,41 +315,41 @@ pub struct CallRecord {
     pub call: CallId,
     /// The place of its start in the ledger.
     pub sequence: u64,
-    /// How it began.
+    /// Start of the call.
     pub started: Started,
-    /// How it ended; `None` while it is open.
+    /// End of the call; `None` while it is open.
     pub ended: Option<Ended>,
 }
 
-/// Something other than a call that is on record.
+/// Record of an event other than a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoteRecord {
-    /// Its place in the ledger.
+    /// Sequence in the ledger.
     pub sequence: u64,
-    /// What it says.
+    /// Content.
     pub noted: Noted,
 }
 
-/// What a principal used of a capability in one stretch of time.
+/// Use of a capability by a principal in one stretch of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Who.
+    /// Principal.
     pub principal: String,
-    /// What kind of thing.
+    /// Kind of the capability.
     pub kind: Kind,
-    /// What, as `kind/name`.
+    /// Capability, as `kind/name`.
     pub capability: String,
-    /// When the last of the calls began: microseconds since the epoch, UTC.
+    /// Time at which the last of the calls began: microseconds since the epoch, UTC.
     pub latest_us: u64,
-    /// How many calls there were, without those that were refused.
+    /// Number of calls, without those that were refused.
     pub calls: u64,
-    /// What they cost together; open ones at their estimates.
+    /// Cost of the calls together; open ones at their estimates.
     pub cost_micros: u64,
     /// Estimates of open ones, which are in `cost_micros`.
     pub open_micros: u64,
 }
 
-/// How much is in a ledger.
+/// Numbers of items in a ledger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Entries.
@@ -361,7 +360,7 @@ pub struct Counts {
     pub open_calls: u64,
 }
 
-/// How far a ledger goes.
+/// Ends of a ledger and of its index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
     /// The sequence of the last entry; 0 when there is none.
@@ -375,11 +374,11 @@ pub struct Extent {
 pub struct StoredGroup {
     /// The sequence of its first entry, as stored.
     pub first_sequence: u64,
-    /// How many entries it has, as stored.
+    /// Number of entries, as stored.
     pub count: u64,
     /// The hash of its last entry, as stored.
     pub hash: Digest,
-    /// Its entries, each preceded by its length.
+    /// Entries, each preceded by its length.
     pub body: Vec<u8>,
 }
 
@@ -390,13 +389,13 @@ pub struct IndexedCall {
     pub call: CallId,
     /// The place of its start.
     pub sequence: u64,
-    /// When it began: microseconds since the epoch, UTC.
+    /// Time of the start: microseconds since the epoch, UTC.
     pub started_us: u64,
-    /// Who called.
+    /// Principal.
     pub principal: String,
-    /// What kind of thing.
+    /// Kind of the capability.
     pub kind: String,
-    /// What, as `kind/name`.
+    /// Capability, as `kind/name`.
     pub capability: String,
     /// The id of its request.
     pub request_id: String,
@@ -404,22 +403,22 @@ pub struct IndexedCall {
     pub trace_id: Option<String>,
     /// The approval that it named.
     pub approval: Option<String>,
-    /// What it was expected to cost, in millionths.
+    /// Expected cost, in millionths.
     pub estimated_cost_micros: u64,
-    /// Where its start is, if this index says so.
+    /// Place of the start, if this index has it.
     pub place: Option<Place>,
-    /// How it ended, if it has.
+    /// End of the call, if it has ended.
     pub end: Option<IndexedEnd>,
 }
 
-/// Where an entry is.
+/// Place of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The sequence of the first entry of its group.
     pub group: u64,
-    /// Where it begins in the group's body, after its length.
+    /// Index at which it begins in the group's body, after its length.
     pub offset: u64,
-    /// How many bytes it has.
+    /// Length in bytes.
     pub length: u64,
 }
 
@@ -428,42 +427,42 @@ pub struct Place {
 pub struct IndexedNote {
     /// The place of the note.
     pub sequence: u64,
-    /// When: microseconds since the epoch, UTC.
+    /// Time: microseconds since the epoch, UTC.
     pub at_us: u64,
-    /// What kind of thing.
+    /// Kind of event.
     pub kind: String,
-    /// Who did it.
+    /// Actor.
     pub actor: String,
-    /// What it was done to.
+    /// Subject that it was done to.
     pub subject: String,
-    /// Where the entry is, if this index says so.
+    /// Place of the entry, if this index has it.
     pub place: Option<Place>,
 }
 
 /// An approval as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalRow {
-    /// What it says.
+    /// Approval.
     pub approval: Approval,
-    /// Whether the ledger is said to have a note of how far it has come; decisions made beside a
-    /// server get theirs later.
+    /// True if the ledger should have a note of its state; decisions made beside a server get
+    /// theirs later.
     pub noted: bool,
 }
 
-/// What the index has about the end of a call.
+/// End of a call, as the index has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexedEnd {
     /// The place of the entry that says so.
     pub sequence: u64,
-    /// How, as [`crate::record::entry::Outcome::as_str`] names it.
+    /// Outcome, as [`crate::record::entry::Outcome::as_str`] names it.
     pub outcome: String,
-    /// Why it was refused, if it was.
+    /// Reason for a refusal.
     pub reason: Option<String>,
-    /// What it cost, in millionths.
+    /// Cost, in millionths.
     pub cost_micros: u64,
-    /// How long it took, in microseconds.
+    /// Duration, in microseconds.
     pub duration_us: u64,
-    /// Where the entry is, if this index says so.
+    /// Place of the entry, if this index has it.
     pub place: Option<Place>,
 }
 
@@ -479,7 +478,7 @@ pub enum QueryError {
 }
 
 impl CallRecord {
-    /// Where a page ends whose last call this is.
+    /// End of a page whose last call this is.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
         Cursor {
@@ -490,7 +489,7 @@ impl CallRecord {
 }
 
 impl StoredGroup {
-    /// Its entries.
+    /// Decoded entries.
     ///
     /// # Errors
     ///
@@ -501,7 +500,7 @@ impl StoredGroup {
 }
 
 impl NoteRecord {
-    /// Where a page ends whose last note this is.
+    /// End of a page whose last note this is.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
         Cursor {

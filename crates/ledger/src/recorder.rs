@@ -42,13 +42,13 @@ pub const DEFAULT_MAX_UNWRITTEN: usize = 4096;
 /// The most bytes of unwritten entries with which a call may still begin unless told otherwise.
 pub const DEFAULT_MAX_UNWRITTEN_BYTES: usize = 64 * 1024 * 1024;
 
-/// How long the store may take before calls are refused unless told otherwise.
+/// Default of the time that the store may take before calls are refused.
 pub const DEFAULT_MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// Why a call is denied that never ran because its start may not be on disk.
+/// Reason of a denial for a call that never ran because its start may not be on disk.
 const LEDGER_UNAVAILABLE: &str = "ledger_unavailable";
 
-/// What is promised when an entry has been handed over.
+/// Guarantee for an entry that has been handed over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// Waiting for an entry means that it is on disk: a crash loses nothing that was waited for.
@@ -60,24 +60,24 @@ pub enum Durability {
     Relaxed,
 }
 
-/// How a [`Recorder`] works.
+/// Options of a [`Recorder`].
 #[derive(Clone, Copy, Debug)]
 pub struct RecorderOptions {
-    /// What is promised.
+    /// Guarantee for entries.
     pub durability: Durability,
     /// The most calls that may be open or unwritten at once; further ones wait to begin.
     pub max_unwritten: usize,
     /// The most bytes of unwritten entries with which a call may still begin. Ends are taken beyond
     /// it, at most one for each open call.
     pub max_unwritten_bytes: usize,
-    /// How long what is handed over may stay unstored, by a disk that hangs for instance, before
-    /// everybody who waits is told that the ledger is unavailable and no call can begin. It is
-    /// looked for four times in that time, so it may take a quarter longer.
+    /// Time for which entries may stay unstored, by a disk that hangs for instance, before every
+    /// waiting caller is told that the ledger is unavailable and no call can begin. The check is
+    /// made four times in that time, so it may take a quarter longer.
     pub max_wait: Duration,
     /// The most refusals of the same principal, capability and reason that are written one by one
     /// in [`crate::recorder::refusals::REFUSAL_WINDOW`]; further ones are counted and noted together.
     pub max_refusals: u32,
-    /// How many approvals may wait for a decision.
+    /// Bounds on approvals that wait for a decision.
     pub pending_approvals: PendingBounds,
     /// The error code that refused claims are answered with, for the record.
     pub claim_refusal_code: Option<i32>,
@@ -115,7 +115,8 @@ pub struct OpenCall {
     call: CallId,
     at_us: u64,
     estimated_cost_micros: u64,
-    /// Whether it has claimed an idempotency key, so that its end is kept for whoever repeats it.
+    /// True if the call has claimed an idempotency key, so that its result is kept for a
+    /// repetition.
     holds_key: bool,
     /// Account of the call's cost, charged with its end if the cost differs from the estimate.
     account: Option<Account>,
@@ -157,10 +158,10 @@ pub enum RecordError {
 /// A call may not run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BeginError {
-    /// It is not on record, or nobody can say yet that it is.
+    /// The call is not on record, or it is unknown yet whether it is.
     #[error("the call is not on record")]
     Record(#[source] RecordError),
-    /// It has not been given what it claims. It is on record, and ended as denied.
+    /// The call was refused one of its claims. The call is on record, and ended as denied.
     #[error("{0}")]
     Refused(ClaimRefusal),
 }
@@ -168,10 +169,10 @@ pub enum BeginError {
 /// An approval was not asked for or not decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApprovalError {
-    /// Nobody can say that it was.
+    /// The operation is not known to be on record.
     #[error("the approval is not on record")]
     Record(#[source] RecordError),
-    /// It cannot be.
+    /// The operation was refused.
     #[error("{0}")]
     Refused(ApprovalProblem),
 }
@@ -180,7 +181,7 @@ pub enum ApprovalError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{unwritten_entries} entries of the ledger could not be stored")]
 pub struct CloseError {
-    /// How many were lost.
+    /// Number of lost entries.
     pub unwritten_entries: u64,
 }
 
@@ -528,14 +529,14 @@ impl Recorder {
         }
     }
 
-    /// Whether calls can begin: neither does the store fail nor has the recorder ended. Cheap enough
-    /// to be asked for every call.
+    /// Returns true if calls can begin: neither does the store fail nor has the recorder ended.
+    /// Cheap enough to be asked for every call.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         !self.shared.is_refusing()
     }
 
-    /// How the ledger is doing.
+    /// State of the ledger.
     #[must_use]
     pub fn health(&self) -> Health {
         self.shared.health()

@@ -66,13 +66,13 @@ pub struct SqliteLedger {
 #[derive(Debug)]
 struct Open {
     connection: Connection,
-    /// Whether commits wait for the disk.
+    /// True if commits wait for the disk.
     synchronous: bool,
     /// The file that is written to, whatever its path names by now.
     file: FileIdentity,
 }
 
-/// Somebody else has changed the ledger.
+/// Another program has changed the ledger.
 #[derive(Debug, thiserror::Error)]
 #[error("the ledger's file has been changed by another program")]
 struct ChangedError;
@@ -194,7 +194,7 @@ impl Open {
         })
     }
 
-    /// What came of the group, if it has been stored.
+    /// Outcomes of the group, if it has been stored.
     fn outcomes_of(&self, group: Group<'_>) -> Result<Option<Vec<OperationOutcome>>, StoreError> {
         if group.operations.is_empty() {
             let stored = self.ends_with(group.id).map_err(database)?;
@@ -211,7 +211,7 @@ impl Open {
             .transpose()
     }
 
-    /// Whether this is the last group.
+    /// Returns true if this is the last group.
     fn ends_with(&self, id: Uuid) -> rusqlite::Result<bool> {
         self.connection.query_row(
             "SELECT coalesce((SELECT id = ?1 FROM entry_group

@@ -17,13 +17,13 @@ use uuid::Uuid;
 pub type FindEnd =
     Arc<dyn Fn(CallId) -> Result<Option<Ended>, Box<dyn Error + Send + Sync>> + Send + Sync>;
 
-/// Where entries are kept.
+/// Storage of entries.
 ///
 /// The recorder owns the store and calls it from a thread of its own, so an implementation may
 /// block that thread; its futures run on a current-thread tokio runtime there.
 pub trait LedgerStore: Send + 'static {
-    /// Where the ledger ended after the last append by this process; at first, where it ended when
-    /// it was opened. Others may have appended since, where several servers share a ledger.
+    /// End of the ledger after the last append by this process; at first, its end when it was
+    /// opened. Other servers may have appended since, where several share a ledger.
     fn tail(&self) -> Tail;
 
     /// The calls that an earlier process began and did not end. The recorder writes
@@ -78,19 +78,19 @@ pub trait LedgerStore: Send + 'static {
 /// A call whose process ended before it did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interrupted {
-    /// Which.
+    /// Id of the call.
     pub call: CallId,
-    /// When it began: microseconds since the epoch, UTC.
+    /// Time of the start: microseconds since the epoch, UTC.
     pub at_us: u64,
-    /// Who called.
+    /// Principal.
     pub principal: String,
-    /// What, as `kind/name`.
+    /// Capability, as `kind/name`.
     pub capability: String,
-    /// What it was expected to cost, which is what it is taken to have cost.
+    /// Expected cost, which counts as its cost.
     pub estimated_cost_micros: u64,
 }
 
-/// Where a ledger ends.
+/// End of a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
     /// The sequence number of the next entry: 1 in an empty ledger.
@@ -104,16 +104,16 @@ pub struct Tail {
 pub struct Group<'a> {
     /// Names the group, the same when it is tried again.
     pub id: Uuid,
-    /// How many entries there are; zero only if there are operations.
+    /// Number of entries; zero only if there are operations.
     pub count: u64,
     /// The entries, each preceded by its length.
     pub body: &'a [u8],
-    /// What is done in the same transaction, after the entries and in this order.
+    /// Operations in the same transaction, after the entries and in this order.
     pub operations: &'a [Operation],
     /// Costs of the calls that end with this group, for accounts in the same store; carried out in the
     /// same transaction.
     pub charges: &'a [Charge],
-    /// Whether somebody waits for it to survive the machine although durability is relaxed.
+    /// True if a caller waits for it to survive the machine although durability is relaxed.
     pub durable: bool,
 }
 
@@ -137,10 +137,10 @@ pub struct Charge {
     pub cost_micros: u64,
 }
 
-/// What came of a group.
+/// Outcome of an append.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// Where the ledger ends now.
+    /// End of the ledger now.
     pub tail: Tail,
     /// One for each operation, in order.
     pub outcomes: Vec<OperationOutcome>,
@@ -161,8 +161,8 @@ impl Default for Tail {
 }
 
 impl Tail {
-    /// Where the ledger ends once `body`, which holds `count` entries each preceded by its length,
-    /// has been appended. The hash of an entry covers its bytes and the hash of the entry before.
+    /// End of the ledger once `body`, which holds `count` entries each preceded by its length, has
+    /// been appended. The hash of an entry covers its bytes and the hash of the entry before.
     #[must_use]
     pub fn after(self, body: &[u8], count: u64) -> Self {
         let mut hash = self.hash;
@@ -192,7 +192,7 @@ impl Group<'_> {
 }
 
 impl Appended {
-    /// That a group without operations ends here.
+    /// Outcome of a group without operations that ends here.
     #[must_use]
     pub fn at(tail: Tail) -> Self {
         Self {

@@ -33,20 +33,20 @@ use {
     crate::verify::checkpoints::Seals,
 };
 
-/// What a ledger is held against.
+/// Evidence that a ledger is compared with.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Trust<'a> {
-    /// Who may sign checkpoints. With none, signatures are not looked at, and whoever can write to
-    /// the ledger can rewrite all of it, checkpoints included.
+    /// Keys that may sign checkpoints. With none, signatures are not checked, and an attacker that
+    /// can write to the ledger can rewrite all of it, checkpoints included.
     pub keys: &'a [PublicKey],
     /// A file of checkpoints that was written beside the ledger, or far away from it.
     pub checkpoints: Option<&'a Path>,
-    /// How often the ledger is sealed, if one server at a time writes to it: an end that is sealed
+    /// Schedule of checkpoints, if one server at a time writes to the ledger: an end that is sealed
     /// later than that is wrong. With none, it may be as long as the last checkpoint allows.
     pub every: Option<SealedEvery>,
 }
 
-/// How often a ledger is sealed: see [`crate::checkpoint::CheckpointOptions`].
+/// Schedule of checkpoints: see [`crate::checkpoint::CheckpointOptions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealedEvery {
     /// After so many entries.
@@ -55,21 +55,21 @@ pub struct SealedEvery {
     pub interval: Duration,
 }
 
-/// What verification found.
+/// Result of verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Entries that were looked at; all there were at the beginning, unless something is wrong.
     pub entries: u64,
     /// The hash of the last of them.
     pub head: Digest,
-    /// What is wrong, of the first that is.
+    /// First fault.
     pub first_wrong: Option<Wrong>,
     /// Checkpoints that agree with the entries they seal, in the ledger and in the file.
     pub checkpoints_checked: u64,
     /// The entry through which the ledger is sealed by checkpoints that are believed. Entries after
     /// it prove themselves by nothing but the chain.
     pub sealed_through: u64,
-    /// How many there are of those, without checkpoints that are believed.
+    /// Number of those entries, without checkpoints that are believed.
     pub unsealed: u64,
     /// The entry that the ledger says was sealed in a file of checkpoints, if the file that it was
     /// held against ends before that, or there was none.
@@ -78,36 +78,36 @@ pub struct Report {
     pub unreadable_lines: u64,
 }
 
-/// Something wrong, and where.
+/// Fault, with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
     /// The first entry that it concerns; `None` when it concerns a table that has no entries.
     pub sequence: Option<u64>,
-    /// What.
+    /// Fault.
     pub what: Fault,
 }
 
-/// What can be wrong with a ledger.
+/// Fault of a ledger.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The next group begins later than the last one ended.
     #[error("the entries before entry {found} are missing")]
     Missing {
-        /// Where the next group begins.
+        /// Sequence at which the next group begins.
         found: u64,
     },
     /// A group begins where there are entries already.
     #[error("a group begins at entry {found} although there is one already")]
     Repeated {
-        /// Where it begins.
+        /// Sequence at which it begins.
         found: u64,
     },
     /// A group says that it has another number of entries than it has.
     #[error("the group says that it has {said} entries and has {found}")]
     Count {
-        /// What it says.
+        /// Number that the group states.
         said: u64,
-        /// What it has.
+        /// Number that it has.
         found: u64,
     },
     /// Bytes are no entry.
@@ -145,25 +145,25 @@ pub enum Fault {
     /// An entry is not in the index.
     #[error("the table {table} does not have the entry")]
     NotIndexed {
-        /// Which.
+        /// Name of the table.
         table: &'static str,
     },
     /// The index has another entry.
     #[error("the table {table} says otherwise than the entry")]
     IndexDiffers {
-        /// Which.
+        /// Name of the table.
         table: &'static str,
     },
     /// The index has what no entry says.
     #[error("the table {table} has a row that no entry is about")]
     IndexInvents {
-        /// Which.
+        /// Name of the table.
         table: &'static str,
     },
-    /// What is kept beside the entries is not what they say.
+    /// A table beside the entries differs from them.
     #[error("the table {table} differs from the entries")]
     TableDiffers {
-        /// Which.
+        /// Name of the table.
         table: &'static str,
     },
 }
@@ -171,21 +171,21 @@ pub enum Fault {
 /// A ledger could not be verified, which says nothing about it.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
-    /// It cannot be read.
+    /// The ledger cannot be read.
     #[error("the ledger cannot be verified")]
     Ledger(#[from] QueryError),
     /// The file of checkpoints cannot be read.
     #[error("the checkpoints {} cannot be read", path.display())]
     Checkpoints {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
 }
 
-/// Why verification stops: it found something, or it cannot go on.
+/// Reason why verification stops: a fault, or a failure to go on.
 enum Stop {
     Wrong(Wrong),
     Error(VerifyError),
@@ -207,14 +207,14 @@ impl Wrong {
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Returns true if nothing is wrong.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.first_wrong.is_none()
     }
 
-    /// Whether, besides, nothing but checkpoints comes after what is sealed, and the file of
-    /// checkpoints has all that it had. Beside a server that writes it seldom is so.
+    /// Returns true if, besides, nothing but checkpoints comes after the sealed entries, and the
+    /// file of checkpoints has all that it had. Beside a server that writes this is seldom so.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
         self.is_ok() && self.unsealed == 0 && self.file_lacks.is_none()
@@ -280,7 +280,7 @@ pub fn verify_telling(
 }
 
 struct Verification {
-    /// Where what has been verified ends.
+    /// End of the verified part.
     tail: Tail,
     seals: Seals,
     index: IndexCheck,

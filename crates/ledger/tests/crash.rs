@@ -1,4 +1,4 @@
-//! What is on disk after a process was killed in the middle of its work.
+//! Content of the disk after a process was killed in the middle of its work.
 //!
 //! The test starts itself again as a child that writes as fast as it can and says what has been
 //! acknowledged. This proves what survives the process; that it survives the machine is the
@@ -23,7 +23,7 @@ use std::{
 const PATH_VARIABLE: &str = "LEDGER_CRASH_TEST_PATH";
 const RELAXED_VARIABLE: &str = "LEDGER_CRASH_TEST_RELAXED";
 const CALLERS: usize = 16;
-/// Those of the callers that need approvals and have keys.
+/// Number of callers that need approvals and have keys.
 const CLAIMERS: usize = 4;
 const ROUNDS: usize = 3;
 const ACKNOWLEDGED_BEFORE_KILL: usize = 1_500;
@@ -149,8 +149,8 @@ async fn claim(recorder: &Recorder, approval: &Approval) -> Result<OpenCall, Beg
     recorder.begin_claiming(&start, &claims).await
 }
 
-/// What is kept of approvals and keys: the calls that used approvals, and the calls that hold keys
-/// with what is known of them.
+/// Stored approvals and keys: the calls that used approvals, and the calls that hold keys with
+/// their states.
 fn kept(path: &Path) -> (HashMap<ApprovalId, CallId>, HashMap<CallId, String>) {
     let connection = Connection::open(path).unwrap();
     let mut used = connection

@@ -112,7 +112,7 @@ fn whoever_waits_for_room_hears_of_a_hanging_store() {
     runtime.block_on(soon(recorder.close())).unwrap();
 }
 
-/// What is wrong stays known while the entries wait on: that they wait too long says less.
+/// A known fault stays known while the entries wait on: that they wait too long says less.
 #[tokio::test]
 async fn why_the_store_fails_is_not_forgotten_while_it_does() {
     let ledger = MemoryLedger::default();

@@ -74,7 +74,7 @@ async fn close(recorder: &Recorder) {
         .unwrap();
 }
 
-/// How often each call begins and ends in a ledger, which must be one chain without gaps.
+/// Number of starts and ends of each call in a ledger, which must be one chain without gaps.
 fn whole(options: &PostgresOptions) -> HashMap<CallId, (usize, usize)> {
     let mut reader = PostgresReader::open(options).unwrap();
     let (mut calls, mut tail) = (HashMap::new(), Tail::default());
@@ -180,7 +180,7 @@ async fn until_committed(recorder: &Recorder, more: u64) {
     .await;
 }
 
-/// Everything acknowledged is there, and nothing is there twice.
+/// Asserts that every acknowledged entry is there, and none twice.
 fn assert_kept(
     options: &PostgresOptions,
     begun: &HashSet<CallId>,
@@ -615,7 +615,7 @@ fn an_approval_is_used_by_one_of_two_nodes() {
     });
 }
 
-/// Everything an error says, in every way.
+/// All texts of an error, in every form.
 fn said(error: &dyn Error) -> String {
     let mut text = format!("{error:?} {error}");
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! What may be asked of a ledger, and that the answer is the same whatever is indexed.
+//! Queries of a ledger, whose answers are the same whatever is indexed.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use ledger::{

@@ -1,4 +1,4 @@
-//! What the recorder promises, seen from outside.
+//! Promises of the recorder, seen from outside.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use ledger::{
@@ -82,7 +82,7 @@ fn succeeded() -> End<'static> {
     }
 }
 
-/// Whether a future is ready at its first poll.
+/// Output of a future if it is ready at its first poll.
 async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
     poll_fn(|cx| {
         Poll::Ready(match future.as_mut().poll(cx) {

@@ -43,7 +43,7 @@ impl LedgerStore for Watching {
     }
 }
 
-/// What the lines of the file seal.
+/// Sequences that the lines of the file seal.
 fn sealed(file: &Path) -> Vec<u64> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let lines = text.lines();

@@ -1,4 +1,4 @@
-//! What every store promises, held against each of them.
+//! Promises of every store, tried on each of them.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use ledger::{
@@ -20,9 +20,9 @@ use uuid::Uuid;
 trait Place {
     type Store: LedgerStore;
     fn open(&self) -> Self::Store;
-    /// Everything in it.
+    /// All entries of the ledger.
     fn entries(&self) -> Vec<Entry>;
-    /// Somebody who asks, where there is more to ask than what is in it.
+    /// Reader of the ledger, where there is more to read than its entries.
     fn reader(&self) -> Option<Box<dyn ReadLedger>>;
     /// Changes the answers that are kept, where somebody else can.
     fn change_answers(&self, set: &str) -> bool;
@@ -92,7 +92,7 @@ impl Place for InPostgres {
     }
 }
 
-/// Everything in a ledger, which must be one chain.
+/// All entries of a ledger, which must be one chain.
 fn all(reader: &mut dyn ReadLedger) -> Vec<Entry> {
     let (mut entries, mut tail) = (Vec::new(), Tail::default());
     loop {

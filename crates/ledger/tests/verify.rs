@@ -1,4 +1,4 @@
-//! What verification finds, of each thing that somebody with the file in hand could do to it.
+//! Findings of verification, for each change that an attacker with the file in hand could make.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use ledger::{
@@ -50,7 +50,7 @@ impl Files {
         Connection::open(self.path()).unwrap()
     }
 
-    /// Its own copy, to be tampered with.
+    /// Copy of the files, to be tampered with.
     fn copied(&self) -> Self {
         let directory = tempfile::tempdir().unwrap();
         for file in ["ledger.sqlite", "ledger.checkpoints", "key"] {
@@ -398,12 +398,13 @@ fn is_note(body: &[u8]) -> bool {
     body.windows(6).any(|window| window == b"system")
 }
 
-/// What is believed when nothing but the ledger itself can be.
+/// Evidence for verification: here none but the ledger itself; below, a key, and a file.
 const ALONE: (bool, bool) = (false, false);
 const WITH_KEY: (bool, bool) = (true, false);
 const WITH_FILE: (bool, bool) = (false, true);
 
-/// What was done, what is believed, and how it is done: that tells the first wrong entry.
+/// Description of a change, the evidence, and the change itself, which returns the first wrong
+/// entry and its fault.
 type Tampering = (
     &'static str,
     (bool, bool),

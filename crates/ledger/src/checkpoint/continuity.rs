@@ -59,7 +59,7 @@ pub enum ContinuityError {
     File {
         /// Path of the file.
         file: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },

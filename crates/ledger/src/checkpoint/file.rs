@@ -62,7 +62,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Those that are there now; what is added later is not seen.
+    /// Opens the lines that are there now; later ones are not seen.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let bytes = file.metadata()?.len();

@@ -18,7 +18,7 @@ use std::{
 /// The most bytes of a key's file.
 const MAX_FILE_BYTES: u64 = 4096;
 
-/// What comes before the 32 bytes of a public Ed25519 key (RFC 8410).
+/// Bytes before the 32 bytes of a public Ed25519 key (RFC 8410).
 const PUBLIC_PREFIX: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
@@ -36,24 +36,24 @@ pub struct SigningKey {
 #[derive(Clone, PartialEq, Eq)]
 pub struct PublicKey([u8; 32]);
 
-/// Why there is no key.
+/// Reason why there is no key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file cannot be read, or written.
     #[error("the key {} cannot be read or written", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
     /// The file has no key of the kind that is wanted.
     #[error("{} holds no {wanted} Ed25519 key in PEM", path.display())]
     NotAKey {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wanted: private or public.
+        /// Kind of key that is wanted: private or public.
         wanted: &'static str,
     },
     /// Others than its owner may read the private key.
@@ -114,7 +114,7 @@ impl SigningKey {
             })
     }
 
-    /// Where [`SigningKey::generate`] puts the public key to the private one at `path`.
+    /// Path at which [`SigningKey::generate`] puts the public key to the private one at `path`.
     #[must_use]
     pub fn public_path(path: &Path) -> PathBuf {
         let mut name = OsString::from(path);
@@ -170,7 +170,7 @@ impl PublicKey {
         pem(PUBLIC_LABEL, &[&PUBLIC_PREFIX[..], &self.0].concat())
     }
 
-    /// Its name in signatures: the first half of its SHA-256 digest.
+    /// Name of the key in signatures: the first half of its SHA-256 digest.
     #[must_use]
     pub fn name(&self) -> [u8; 16] {
         let digest: [u8; 32] = Sha256::digest(self.0).into();
@@ -200,7 +200,7 @@ impl fmt::Debug for PublicKey {
 }
 
 impl fmt::Display for PublicKey {
-    /// Its name, in hexadecimal digits.
+    /// Writes the name of the key, in hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&crate::record::codec::hex(&self.name()))
     }

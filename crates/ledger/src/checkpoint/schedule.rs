@@ -21,7 +21,7 @@ pub const DEFAULT_CHECKPOINT_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// beside those of calls: notes, and ends of calls that an earlier server left open.
 const MAX_LATE_ENTRIES: u64 = 16_384;
 
-/// How a ledger is sealed.
+/// Options of checkpoints.
 #[derive(Clone, Debug)]
 pub struct CheckpointOptions {
     /// After so many entries.
@@ -30,12 +30,13 @@ pub struct CheckpointOptions {
     pub interval: Duration,
     /// A file that gets each checkpoint as a line, beside the ledger or on another disk.
     pub file: Option<PathBuf>,
-    /// What checkpoints are signed with.
+    /// Key that signs checkpoints.
     pub key: Option<Arc<SigningKey>>,
-    /// Whether other servers append to the same ledger. If none does, the checkpoint at close says
-    /// that nothing comes after it but a server that begins with one.
+    /// True if other servers append to the same ledger. If none does, the checkpoint at close
+    /// records that nothing comes after it but a server that begins with one.
     pub shared: bool,
-    /// How many calls may be open or unwritten at once: [`crate::recorder::RecorderOptions::max_unwritten`].
+    /// Most calls that may be open or unwritten at once:
+    /// [`crate::recorder::RecorderOptions::max_unwritten`].
     pub max_unwritten: usize,
 }
 
@@ -43,9 +44,9 @@ pub struct CheckpointOptions {
 #[derive(Debug)]
 pub struct Checkpoints {
     options: CheckpointOptions,
-    /// Where the ledger ended after the last checkpoint, and when that was.
+    /// End of the ledger after the last checkpoint, and the time of that.
     last: Option<(u64, u64)>,
-    /// What has not been written to the file yet.
+    /// Checkpoint that has not been written to the file yet.
     unfiled: Option<Checkpoint>,
     /// The last line that is known to be in the file.
     filed: Option<Filed>,

@@ -16,11 +16,11 @@ use crate::{
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-/// What a node knows of the row `tail`.
+/// Copy of the row `tail`, as a node last saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct End {
     pub(super) tail: Tail,
-    /// How often nodes have been declared dead.
+    /// Number of times that nodes have been declared dead.
     pub(super) generation: i64,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct End {
 #[derive(Debug)]
 pub(super) struct Locked {
     pub(super) end: End,
-    /// Whether the node may append: nobody has declared it dead.
+    /// True if the node may append: no other node has declared it dead.
     pub(super) is_alive: bool,
 }
 
@@ -281,12 +281,12 @@ async fn carry_out(
     Ok(applied)
 }
 
-/// Whether somebody waits to be told what came of it.
+/// Returns true if a caller waits for the outcome.
 fn tells_something(operation: &Operation) -> bool {
     !matches!(operation, Operation::KeepResult { .. })
 }
 
-/// What came of a group, if it has been stored.
+/// Outcomes of a group, if it has been stored.
 async fn outcomes_of(
     session: &mut Session,
     group: &Group<'_>,

@@ -2,24 +2,24 @@
 
 use std::error::Error;
 
-/// Why a ledger in PostgreSQL could not be opened. No password shows.
+/// Reason why a ledger in PostgreSQL could not be opened. No password shows.
 #[derive(Debug, thiserror::Error)]
 pub enum PostgresOpenError {
-    /// Nobody answers there, or not in time.
+    /// No answer from the address, or not in time.
     #[error("the database {address} cannot be reached")]
     Unreachable {
-        /// Where, without the password.
+        /// Address, without the password.
         address: String,
-        /// Why.
+        /// Error of the connection.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
     /// The user, the password or the name of the database is wrong.
     #[error("the database {address} lets nobody in like this")]
     Refused {
-        /// Where, without the password.
+        /// Address, without the password.
         address: String,
-        /// What it said.
+        /// Error of the database.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
@@ -29,16 +29,16 @@ pub enum PostgresOpenError {
          or its schema owlclaw_ledger, and the rights to read and to write the tables in there"
     )]
     NotPermitted {
-        /// Where, without the password.
+        /// Address, without the password.
         address: String,
-        /// What it said.
+        /// Error of the database.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
     /// There is no ledger in this database.
     #[error("there is no ledger in the database {address}")]
     Missing {
-        /// Where, without the password.
+        /// Address, without the password.
         address: String,
     },
     /// An older version of this program has written it, and a server of this version must bring it
@@ -48,9 +48,9 @@ pub enum PostgresOpenError {
          version {known} before it can be read"
     )]
     Older {
-        /// Where, without the password.
+        /// Address, without the password.
         address: String,
-        /// Its version.
+        /// Version found.
         found: i32,
         /// The newest version known here.
         known: i32,
@@ -61,19 +61,19 @@ pub enum PostgresOpenError {
          up to {known}"
     )]
     Newer {
-        /// Where, without the password.
+        /// Address, without the password.
         address: String,
-        /// Its version.
+        /// Version found.
         found: i32,
         /// The newest version known here.
         known: i32,
     },
-    /// Anything else the database says.
+    /// Any other error of the database.
     #[error("the ledger in the database {address} cannot be used")]
     Database {
-        /// Where, without the password.
+        /// Address, without the password.
         address: String,
-        /// What it said.
+        /// Error of the database.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },

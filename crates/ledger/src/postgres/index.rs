@@ -27,7 +27,7 @@ const MAX_GROUPS: i64 = 1024;
 /// The most bytes of groups that are read together, unless the first alone is larger.
 const MAX_BYTES: i64 = 4 * 1024 * 1024;
 
-/// Why groups cannot be indexed.
+/// Reason why groups cannot be indexed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum IndexError {
     #[error(transparent)]
@@ -55,7 +55,7 @@ impl IndexError {
     }
 }
 
-/// Whether there is anything to index.
+/// Returns true if there is anything to index.
 pub(super) async fn is_behind(session: &mut Session) -> Result<bool, Error> {
     let row = session
         .query_opt(
@@ -135,7 +135,7 @@ pub(super) async fn index_here(session: &mut Session) -> Result<bool, IndexError
     Ok(is_behind(session).await?)
 }
 
-/// Where an entry is.
+/// Place of an entry.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     sequence: i64,
@@ -231,7 +231,8 @@ impl Rows {
 }
 
 impl End {
-    /// Whether another end is the better one: a server that was given up may live and know.
+    /// Returns true if `other` is the better end: a server that was given up may live and know its
+    /// call's outcome.
     fn gives_way_to(&self, other: &Self) -> bool {
         self.ended.outcome == Outcome::Unknown && other.ended.outcome != Outcome::Unknown
     }
@@ -380,7 +381,7 @@ async fn update(session: &mut Session, calls: &[CallId], ends: &[End]) -> Result
     Ok(())
 }
 
-/// What is known of ends, column by column.
+/// Ends of calls, column by column.
 struct Ends<'a> {
     sequences: Vec<Option<i64>>,
     outcomes: Vec<Option<&'static str>>,
@@ -432,8 +433,8 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// Where the bytes of a text are in an entry. There may be more than one such place, and then it
-/// does not matter which.
+/// Index of the bytes of `text` in an entry. There may be more than one such index, and then any
+/// will do.
 fn find(text: &str, entry: &[u8]) -> usize {
     memchr::memmem::find(entry, text.as_bytes()).unwrap_or(0)
 }

@@ -26,7 +26,7 @@ use std::{
 use tokio::{sync::oneshot, time};
 use uuid::Uuid;
 
-/// How often it looks whether there is something to do, unless the lease is short.
+/// Interval at which it looks for work, unless the lease is short.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The most calls that are ended together.

@@ -5,8 +5,8 @@ use super::{
     session::{Session, SessionError},
 };
 
-/// What makes each version of the tables from the one before; the first from nothing. What has been
-/// released is never changed.
+/// Scripts that make each version of the tables from the one before; the first from nothing.
+/// Released scripts are never changed.
 const MIGRATIONS: &[&str] = &[include_str!("1.sql"), include_str!("2.sql")];
 
 /// Lets servers that start together take turns: "OWLLEDGR".
@@ -55,7 +55,7 @@ pub(super) async fn migrate(
     session.run("COMMIT").await.map_err(database)
 }
 
-/// Whether the tables are there and of a version that can be read.
+/// Checks that the tables are there and of a version that can be read.
 pub(super) async fn check(
     session: &mut Session,
     options: &PostgresOptions,

@@ -55,8 +55,8 @@ pub struct PostgresLedger {
     node: Arc<Node>,
     /// `None` after a failure: it is opened anew.
     session: Option<Session>,
-    /// Where the ledger ends if nobody else has appended; `None` if somebody is likely to have, or
-    /// an attempt has failed.
+    /// End of the ledger if no other server has appended; `None` if one is likely to have, or an
+    /// attempt has failed.
     end: Option<End>,
     tail: Tail,
     _maintenance: Maintenance,

@@ -1,4 +1,4 @@
-//! This server among those that share a ledger.
+//! Node: this server among those that share a ledger.
 
 use super::session::Session;
 use std::{
@@ -28,7 +28,7 @@ impl Node {
         }
     }
 
-    /// Its name.
+    /// Id of the node.
     pub(super) fn id(&self) -> Uuid {
         *self.lock()
     }
@@ -54,7 +54,7 @@ impl Node {
         Ok(id)
     }
 
-    /// It is this one from now on.
+    /// Takes this id from now on.
     pub(super) fn took_name(&self, id: Uuid) {
         let mut known = self.lock();
         if !known.is_nil() && *known != id {
@@ -103,7 +103,7 @@ impl Node {
     }
 }
 
-/// What a person can tell a server by.
+/// Label by which a person can recognise a server.
 fn label() -> String {
     let process = std::process::id();
     match fs::read_to_string("/proc/sys/kernel/hostname") {

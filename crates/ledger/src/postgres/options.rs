@@ -8,16 +8,17 @@ use tokio_postgres::{
     config::{Host, SslMode, TargetSessionAttrs},
 };
 
-/// How long a server that does not answer is taken to be alive, unless told otherwise.
+/// Default of the time for which a server that does not answer is taken to be alive.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-/// How long one attempt to store, to connect or to ask may take, unless told otherwise.
+/// Default of the longest time of one attempt to store, to connect or to query.
 pub const DEFAULT_MAX_ATTEMPT: Duration = Duration::from_secs(5);
 
-/// How long a peer that has vanished is waited for.
+/// Time to wait for a peer that has vanished.
 const VANISHED: Duration = Duration::from_secs(10);
 
-/// Which database a ledger is kept in, and how. It never shows the password.
+/// Address of the database that holds a ledger, and options of its use. It never shows the
+/// password.
 #[derive(Clone)]
 pub struct PostgresOptions {
     pub(super) config: Config,
@@ -31,16 +32,16 @@ pub struct PostgresOptions {
 /// An address that cannot be used. What the address was is not told: it may hold a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostgresAddressError {
-    /// It is not an address of a database.
+    /// An address that is not one of a database.
     #[error(
         "the database's address must be like postgres://USER:PASSWORD@HOST:PORT/DATABASE, with \
          special characters of the password written as %XX"
     )]
     Malformed,
-    /// It names no host.
+    /// An address without a host.
     #[error("the database's address names no host")]
     NoHost,
-    /// It asks for an encrypted connection.
+    /// An address that asks for an encrypted connection.
     #[error(
         "the database's address asks for an encrypted connection, which this program cannot make: \
          lead it through a tunnel or a local proxy, and leave sslmode out"
@@ -49,7 +50,7 @@ pub enum PostgresAddressError {
 }
 
 impl PostgresOptions {
-    /// How to use the database at this address: `postgres://user:password@host:port/database`, or
+    /// Options for the database at this address: `postgres://user:password@host:port/database`, or
     /// `key=value` pairs as libpq has them. Connections are not encrypted.
     ///
     /// # Errors
@@ -86,16 +87,17 @@ impl PostgresOptions {
         })
     }
 
-    /// What being stored means. With [`Durability::Relaxed`] the database answers before it has
-    /// written: a crash of the database loses what was stored in the last few moments.
+    /// Sets the durability of stored entries. With [`Durability::Relaxed`] the database answers
+    /// before it has written: a crash of the database loses the entries stored in the last few
+    /// moments.
     #[must_use]
     pub fn with_durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// How long after its last sign of life a server is declared dead, and its open calls ended as
-    /// unknown; [`DEFAULT_LEASE`] unless told otherwise, a tenth of a second at the least. All
+    /// Sets the time after a server's last sign of life at which it is declared dead, and its open
+    /// calls ended as unknown; [`DEFAULT_LEASE`] by default, a tenth of a second at the least. All
     /// servers of a ledger should have the same.
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
@@ -103,8 +105,8 @@ impl PostgresOptions {
         self
     }
 
-    /// How long one attempt to store, to connect or to ask may take; [`DEFAULT_MAX_ATTEMPT`] unless
-    /// told otherwise.
+    /// Sets the longest time of one attempt to store, to connect or to query;
+    /// [`DEFAULT_MAX_ATTEMPT`] by default.
     #[must_use]
     pub fn with_max_attempt(mut self, max_attempt: Duration) -> Self {
         self.max_attempt = max_attempt;
@@ -123,8 +125,8 @@ impl PostgresOptions {
         self
     }
 
-    /// What time it is, in microseconds since 1970, where it is looked for what has expired; the
-    /// system's clock unless told otherwise. For tests, as that of [`RecorderOptions`] is.
+    /// Sets the clock by which expired rows are found, in microseconds since 1970; the system's by
+    /// default. For tests, like the clock of [`RecorderOptions`].
     ///
     /// [`RecorderOptions`]: crate::recorder::RecorderOptions
     #[must_use]

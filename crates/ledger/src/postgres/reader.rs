@@ -27,7 +27,7 @@ use crate::{
 use std::{ops::Range, time::Duration};
 use tokio_postgres::{Error, config::TargetSessionAttrs, error::SqlState};
 
-/// How many times as long as an attempt to store a question may take.
+/// Longest time of a query, as a multiple of that of an attempt to store.
 const PATIENCE: u32 = 12;
 
 /// Reads a ledger in PostgreSQL, also while servers write to it. It blocks, and may be used inside

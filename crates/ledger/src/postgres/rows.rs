@@ -25,8 +25,7 @@ const UNKNOWN: &str = "unknown";
 pub(super) struct Rows<'a>(pub(super) &'a mut Session);
 
 impl Rows<'_> {
-    /// Whether there is anything that nobody has noted, that expires at this time, or that has
-    /// expired long ago.
+    /// Returns true if any row is not noted yet, expires at this time, or has expired long ago.
     pub(super) async fn any_due(session: &mut Session, now_us: u64) -> Result<bool, Error> {
         let old_us = signed(now_us.saturating_sub(KEEP_APPROVALS_US));
         let row = session

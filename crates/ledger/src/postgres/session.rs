@@ -16,7 +16,7 @@ pub(super) struct Session {
     prepared: HashMap<Box<str>, Statement>,
 }
 
-/// Why a statement was not carried out, or nobody can say whether it was.
+/// Reason why a statement was not carried out, or why it is unknown whether it was.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SessionError {
     #[error("the database failed")]
@@ -139,7 +139,7 @@ impl std::fmt::Debug for Session {
 }
 
 impl SessionError {
-    /// What the database calls it, if it was the database that said so.
+    /// State that the database reports, if the error is one of the database.
     pub(super) fn state(&self) -> Option<&SqlState> {
         match self {
             Self::Database(error) => error.code(),
@@ -147,7 +147,7 @@ impl SessionError {
         }
     }
 
-    /// What it means to somebody who opens a ledger.
+    /// Meaning of the error for opening a ledger.
     pub(super) fn explain(self, options: &PostgresOptions) -> PostgresOpenError {
         let address = options.to_string();
         let state = self.state().cloned();

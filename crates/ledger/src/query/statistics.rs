@@ -13,17 +13,17 @@ use std::{collections::BTreeMap, time::Duration};
 /// The length of a day in microseconds.
 pub(crate) const DAY_US: u64 = 24 * 60 * 60 * 1_000_000;
 
-/// Which calls are summed up: those that meet every condition given.
+/// Filter for calls to sum up, which meet every condition given.
 #[derive(Clone, Copy, Debug)]
 pub struct StatisticsQuery<'a> {
     /// Of this principal.
     pub principal: Option<&'a str>,
     /// Of this capability, `kind/name`.
     pub capability: Option<&'a str>,
-    /// That began at this time or later: microseconds since the epoch, UTC. Beginnings of days are
-    /// quick; of a part of a day each call is looked at.
+    /// Only calls that began at this time or later: microseconds since the epoch, UTC. A beginning
+    /// of a day is quick; of a part of a day each call is looked at.
     pub since_us: u64,
-    /// That began before this time.
+    /// Only calls that began before this time.
     pub until_us: u64,
     /// Into what stretches of time they are put.
     pub bucket: Bucket,
@@ -42,14 +42,14 @@ pub enum Bucket {
 /// The calls of one principal to one capability in one stretch of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statistics {
-    /// Who called.
+    /// Principal.
     pub principal: String,
-    /// What kind of thing.
+    /// Kind of the capability.
     pub kind: Kind,
-    /// What, as `kind/name`.
+    /// Capability, as `kind/name`.
     pub capability: String,
-    /// When the stretch begins: microseconds since the epoch, UTC. The beginning of a day, or of
-    /// what was asked for.
+    /// Beginning of the stretch: microseconds since the epoch, UTC. The beginning of a day, or of
+    /// the range asked for.
     pub since_us: u64,
     /// The numbers.
     pub tally: Totals,
@@ -60,30 +60,30 @@ pub struct Statistics {
 pub struct Totals {
     /// Calls that have not ended.
     pub open: u64,
-    /// Those that ran and succeeded.
+    /// Calls that ran and succeeded.
     pub succeeded: u64,
-    /// Those that ran and failed.
+    /// Calls that ran and failed.
     pub failed: u64,
-    /// Those whose arguments were wrong.
+    /// Calls whose arguments were wrong.
     pub invalid: u64,
-    /// Those that ran out of time.
+    /// Calls that ran out of time.
     pub timed_out: u64,
-    /// Those that their callers took back.
+    /// Calls that their callers cancelled.
     pub cancelled: u64,
-    /// Those of which nobody said how they ended.
+    /// Calls whose future was dropped without an end.
     pub abandoned: u64,
-    /// Those whose server ended first.
+    /// Calls whose server ended first.
     pub unknown: u64,
-    /// Those that were refused, by the reasons that governance names.
+    /// Calls that were refused, by the reasons that governance names.
     pub refused: BTreeMap<String, u64>,
-    /// What they cost together, in millionths; open ones at their estimates.
+    /// Cost of all together, in millionths; open ones at their estimates.
     pub cost_micros: u64,
-    /// How long those took that ran to an end that is known.
+    /// Durations of the calls that ran to a known end.
     pub durations: Durations,
 }
 
-/// How long calls took: a histogram whose buckets are at most a sixteenth wide of what they hold,
-/// so that percentiles are within 4 % of the exact ones.
+/// Durations of calls: a histogram whose buckets are at most a sixteenth wide of what they hold, so
+/// that percentiles are within 4 % of the exact ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Durations(
     /// Buckets and how many calls are in them, in order: few, and read much more often than made.
@@ -293,7 +293,7 @@ impl Totals {
         out
     }
 
-    /// What [`Totals::encode`] wrote; `None` for anything else.
+    /// Decodes the output of [`Totals::encode`]; `None` for any other input.
     pub(crate) fn decode(mut input: &[u8]) -> Option<Self> {
         let input = &mut input;
         if input.split_off_first()? != &TALLY_FORMAT {
@@ -392,7 +392,7 @@ impl Durations {
         self.0 = merged;
     }
 
-    /// How long `percent` of a hundred calls took at most; `None` when there are none.
+    /// Duration that `percent` of a hundred calls did not exceed; `None` without calls.
     #[must_use]
     pub fn percentile(&self, percent: u8) -> Option<Duration> {
         let count: u128 = self.0.iter().map(|&(_, count)| u128::from(count)).sum();

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use std::{fmt, str::FromStr};
 use uuid::Uuid;
 
-/// How long a name of an approval is, as text: the prefix and 22 digits.
+/// Length of an approval's name as text: the prefix and 22 digits.
 const NAME_BYTES: usize = PREFIX.len() + DIGITS;
 
 const PREFIX: &str = "apr_";
@@ -72,9 +72,9 @@ impl FromStr for ApprovalId {
 /// Exactly what is agreed to. A call that differs in any of it needs an approval of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding<'a> {
-    /// Who may call.
+    /// Principal that may call.
     pub principal: &'a str,
-    /// What, as `kind/name`.
+    /// Capability, as `kind/name`.
     pub capability: &'a str,
     /// A digest of what the capability is: a tool that has been changed is another one.
     pub definition: Digest,
@@ -101,7 +101,7 @@ impl Binding<'_> {
     }
 }
 
-/// Who may decide.
+/// Person who may decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Approver {
     /// The person at the client, or an operator.
@@ -110,12 +110,12 @@ pub enum Approver {
     Operator,
 }
 
-/// What was decided.
+/// Decision on an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
     /// The call may be made, once.
     Approve,
-    /// It may not.
+    /// The call may not be made.
     Deny,
     /// An earlier decision is revoked, if no call has used it: the next call asks anew.
     Revoke,
@@ -147,7 +147,7 @@ pub const MAX_REASON_BYTES: usize = 512;
 /// State of an approval. Only the first three can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ApprovalState {
-    /// Nobody has decided.
+    /// No decision yet.
     Pending,
     /// The call may be made, once.
     Approved,
@@ -155,7 +155,7 @@ pub enum ApprovalState {
     Denied,
     /// The call has been made.
     Used,
-    /// Its time ran out before it was used.
+    /// Past its time limit before it was used.
     Expired,
     /// The decision was taken back before it was used.
     Revoked,
@@ -164,24 +164,24 @@ pub enum ApprovalState {
 /// An approval that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewApproval {
-    /// Its name, if it is made.
+    /// Id that it gets, if it is made.
     pub id: ApprovalId,
-    /// What it is for: [`Binding::digest`].
+    /// Digest of the call that it is for: [`Binding::digest`].
     pub binding: Digest,
-    /// Who wants to call.
+    /// Principal that wants to call.
     pub principal: String,
-    /// What, as `kind/name`.
+    /// Capability, as `kind/name`.
     pub capability: String,
     /// The arguments as JSON text, already redacted, as the decider sees them. No approval is made
     /// of longer ones than [`crate::record::entry::MAX_ARGUMENTS_BYTES`], since they would be cut.
     pub arguments: String,
     /// The version of the rules that ask for it.
     pub policy_version: u64,
-    /// Why it is asked for, to show.
+    /// Reason for the confirmation, to show.
     pub reason: String,
-    /// Who may decide.
+    /// Person who may decide.
     pub needs: Approver,
-    /// When it is asked for: microseconds since the epoch, UTC.
+    /// Time of the request: microseconds since the epoch, UTC.
     pub requested_us: u64,
     /// From when on it can neither be decided nor used.
     pub expires_us: u64,
@@ -201,7 +201,7 @@ pub struct Approval {
     pub needs: Approver,
     pub requested_us: u64,
     pub expires_us: u64,
-    /// How far it has come.
+    /// State.
     pub state: ApprovalState,
     /// The decision, once there is one.
     pub decided: Option<Verdict>,
@@ -209,23 +209,23 @@ pub struct Approval {
     pub revoked: Option<Verdict>,
     /// The call that used it.
     pub used_by: Option<CallId>,
-    /// When: microseconds since the epoch, UTC.
+    /// Time of use: microseconds since the epoch, UTC.
     pub used_us: Option<u64>,
 }
 
-/// Why an approval cannot be had, decided or used.
+/// Reason why an approval cannot be had, decided or used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ApprovalProblem {
     /// There is none of this name.
     #[error("there is no such approval")]
     Missing,
-    /// It is for another call.
+    /// The approval is for another call.
     #[error("the approval is for another call")]
     AnotherCall,
-    /// Nobody has decided yet.
+    /// No decision yet.
     #[error("the approval is still pending")]
     Pending,
-    /// It may no longer be decided: it has been.
+    /// The approval may no longer be decided: it has been.
     #[error("the approval has been decided already")]
     Decided,
     /// The answer was no.
@@ -234,10 +234,10 @@ pub enum ApprovalProblem {
     /// A call has used it.
     #[error("the approval has been used already")]
     Used,
-    /// Its time has run out.
+    /// The approval is past its time limit.
     #[error("the approval has expired")]
     Expired,
-    /// Whoever wants to decide may not.
+    /// The person who wants to decide may not.
     #[error("the approval must be decided by somebody else")]
     NotEntitled,
     /// Too many wait for a decision already.
@@ -251,7 +251,7 @@ pub enum ApprovalProblem {
     TooLarge,
 }
 
-/// How many approvals may wait for a decision at once.
+/// Bounds on approvals that wait for a decision at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingBounds {
     /// Of one principal. Those that the person at the client has turned down count until they
@@ -261,7 +261,7 @@ pub struct PendingBounds {
     pub total: u64,
 }
 
-/// What decides in a `by` as the person at the client: the rest is their principal.
+/// Prefix of a `by` that marks the person at the client: the rest is their principal.
 const USER_PREFIX: &str = "user:";
 
 impl Default for PendingBounds {
@@ -296,7 +296,7 @@ impl From<NewApproval> for Approval {
 }
 
 impl Approval {
-    /// How far it has come at this time; its expiry shows here before anybody has written it down.
+    /// State at this time; expiry shows here before a server has written it down.
     #[must_use]
     pub fn state_at(&self, now_us: u64) -> ApprovalState {
         if self.state.can_change() && self.expires_us <= now_us {
@@ -342,7 +342,7 @@ impl Approval {
         Ok(())
     }
 
-    /// Whether whoever asked for it has turned it down.
+    /// Returns true if the user at the client that asked for it has turned it down.
     pub(crate) fn was_declined(&self) -> bool {
         let by = self.decided.as_ref().map(|decided| decided.by.as_str());
         self.state == ApprovalState::Denied && by.is_some_and(|by| by.starts_with(USER_PREFIX))
@@ -356,7 +356,7 @@ impl Approval {
         revoked.or_else(|| decided.map(|it| (NoteKind::APPROVAL_DECIDED, it)))
     }
 
-    /// Whether a call with this binding may use it now.
+    /// Checks that a call with this binding may use it now.
     pub(crate) fn check_use(&self, binding: Digest, at_us: u64) -> Result<(), ApprovalProblem> {
         if self.binding != binding {
             return Err(ApprovalProblem::AnotherCall);
@@ -461,7 +461,7 @@ impl Verdict {
 }
 
 impl Decision {
-    /// Its name, the same in the store and in every format.
+    /// Name, the same in the store and in every format.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -491,7 +491,7 @@ impl Decision {
 }
 
 impl ApprovalState {
-    /// Its name, the same in the store and in every format.
+    /// Name, the same in the store and in every format.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -525,7 +525,7 @@ impl ApprovalState {
 }
 
 impl Approver {
-    /// Its name, the same in the store and in every format.
+    /// Name, the same in the store and in every format.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -559,7 +559,7 @@ impl ApprovalProblem {
         Self::TooLarge,
     ];
 
-    /// Its name, the same in every format.
+    /// Name, the same in every format.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

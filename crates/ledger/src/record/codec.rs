@@ -30,7 +30,7 @@ const ENDED_KEEPING: u8 = 5;
 /// Stored bytes are not a group of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// They end in the middle of something.
+    /// Bytes that end in the middle of a value.
     #[error("an entry is cut short")]
     Short,
     /// There is more in an entry than there should be.
@@ -238,7 +238,7 @@ pub(crate) fn put_option<T>(
     }
 }
 
-/// What is left to read of an entry.
+/// Rest of an entry that is still to be read.
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl Input<'_> {

@@ -26,14 +26,14 @@ pub const HIDDEN_CAPABILITY: &str = "not_visible";
 /// A SHA-256 digest.
 pub type Digest = [u8; 32];
 
-/// What a call uses.
+/// Kind of capability that a call uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A tool is called.
     Tool,
     /// A resource is read.
     Resource,
-    /// Anything else that is governed.
+    /// Any other kind that is governed.
     Other,
 }
 
@@ -42,21 +42,21 @@ pub enum Kind {
 pub struct Start<'a> {
     /// Names the call.
     pub call: CallId,
-    /// When: microseconds since the epoch, UTC.
+    /// Time: microseconds since the epoch, UTC.
     pub at_us: u64,
-    /// Who called, as governance knows them.
+    /// Principal, as governance knows it.
     pub principal: &'a str,
-    /// Who the caller says it is. Never used for decisions.
+    /// Name that the caller gives itself. Never used for decisions.
     pub client_label: Option<&'a str>,
-    /// What kind of thing is used.
+    /// Kind of the capability.
     pub kind: Kind,
-    /// What is used, as `kind/name`.
+    /// Capability, as `kind/name`.
     pub capability: &'a str,
     /// The JSON-RPC id of the request, as JSON text.
     pub request_id: &'a str,
     /// The JSON-RPC method.
     pub method: &'a str,
-    /// How the request came: `stdio`, `http`.
+    /// Transport of the request: `stdio`, `http`.
     pub transport: &'a str,
     /// The protocol revision it was made in.
     pub protocol_version: &'a str,
@@ -70,7 +70,7 @@ pub struct Start<'a> {
     pub arguments: &'a str,
     /// A digest of the arguments before redaction, if one is to be kept.
     pub arguments_digest: Option<Digest>,
-    /// What the call is expected to cost, in millionths of the currency.
+    /// Expected cost of the call, in millionths of the currency.
     pub estimated_cost_micros: u64,
     /// The approval it uses up, if it needs one. If the end says that the call was denied, it did
     /// not get it.
@@ -88,69 +88,69 @@ pub struct Start<'a> {
 /// A call as it ended. Longer texts than the bounds of this module are cut.
 #[derive(Clone, Copy, Debug)]
 pub struct End<'a> {
-    /// How.
+    /// Outcome.
     pub outcome: Outcome<&'a str>,
     /// The JSON-RPC error code that was answered, if any.
     pub error_code: Option<i32>,
-    /// What the caller or the operator was told about a failure.
+    /// Message about a failure for the caller or the operator.
     pub message: Option<&'a str>,
-    /// Whether the answer was a tool result that says `isError`.
+    /// True if the answer was a tool result with `isError`.
     pub is_error: bool,
     /// The result as JSON text, already redacted; empty when there was none.
     pub result: &'a str,
-    /// How long the call took, in microseconds.
+    /// Duration of the call, in microseconds.
     pub duration_us: u64,
-    /// What it cost in the end, in millionths of the currency.
+    /// Final cost, in millionths of the currency.
     pub cost_micros: u64,
 }
 
-/// How a call ended.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome<S> {
-    /// It ran and succeeded.
+    /// The call ran and succeeded.
     Succeeded,
-    /// It ran and failed.
+    /// The call ran and failed.
     Failed,
-    /// It was refused and never ran.
+    /// The call was refused and never ran.
     Denied {
-        /// Why, as governance names it.
+        /// Reason, as governance names it.
         reason: S,
     },
-    /// Its arguments were wrong and it never ran.
+    /// The call's arguments were wrong and it never ran.
     Invalid,
-    /// It ran out of time.
+    /// The call ran out of time.
     TimedOut,
-    /// Its caller took it back.
+    /// The call was cancelled by its caller.
     Cancelled,
-    /// Nobody said how it ended: its future was dropped.
+    /// The call has no known outcome: its future was dropped.
     Abandoned,
-    /// This process ended first, so nobody can say.
+    /// The call has no known outcome: its process ended first.
     Unknown,
 }
 
 /// One line of the ledger, as read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its place in the ledger, from 1, without gaps.
+    /// Sequence in the ledger, from 1, without gaps.
     pub sequence: u64,
     /// The call it is about. A note is about none and has a name of its own here.
     pub call: CallId,
-    /// What happened.
+    /// Event.
     pub event: Event,
 }
 
-/// What happened, mostly to a call.
+/// Event on record, mostly of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,
     reason = "entries are read back one at a time, and nearly half of them are starts"
 )]
 pub enum Event {
-    /// It was asked for; whether it was allowed shows at its end.
+    /// Start of a call; its end shows whether it was allowed.
     Started(Started),
-    /// It ended.
+    /// End of a call.
     Ended(Ended),
-    /// Something other than a call.
+    /// Event other than a call.
     Noted(Noted),
 }
 
@@ -196,27 +196,27 @@ pub struct Ended {
     pub kept: Option<Digest>,
 }
 
-/// Whether the caller was answered: the first of the three levels on which a call ends.
+/// Delivery of the answer to the caller: the first of the three levels on which a call ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Delivery {
-    /// It was, with a result or an error.
+    /// The caller was answered, with a result or an error.
     Answered,
     /// The call was given up before there was an answer.
     GivenUp,
-    /// Nobody can say.
+    /// Unknown.
     Unknown,
 }
 
 /// Text of which perhaps only the beginning was kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Clipped {
-    /// What was kept.
+    /// Text that was kept.
     pub text: String,
-    /// How long the whole was and what its digest is, when this is only its beginning.
+    /// Length and digest of the whole, when this is only its beginning.
     pub cut: Option<Cut>,
 }
 
-/// What is known of a text that was too long to keep.
+/// Facts about a text that was too long to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The bytes of the whole.
@@ -324,7 +324,7 @@ impl<S> Outcome<S> {
         }
     }
 
-    /// Its name, the same in the store, in logs and in metrics.
+    /// Name, the same in the store, in logs and in metrics.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -339,7 +339,7 @@ impl<S> Outcome<S> {
         }
     }
 
-    /// Whether the call counts against rates: all do, but those that were refused.
+    /// Returns true if the call counts against rates: all do, but those that were refused.
     #[must_use]
     pub fn counts_as_call(&self) -> bool {
         !matches!(self, Self::Denied { .. })
@@ -353,7 +353,7 @@ impl<S> fmt::Display for Outcome<S> {
 }
 
 impl Delivery {
-    /// Its name, the same in every format.
+    /// Name, the same in every format.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -365,7 +365,7 @@ impl Delivery {
 }
 
 impl Kind {
-    /// Its name in the store.
+    /// Name in the store.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -19,7 +19,8 @@ pub struct CallId(pub Uuid);
 #[error("a call is named by a UUID")]
 pub struct ParseCallIdError(#[source] uuid::Error);
 
-/// What tells the calls of this process from those of others, and then counts.
+/// Random number that distinguishes the calls of this process from those of others, and then
+/// counts.
 ///
 /// Random bytes for every call would be a system call for every call.
 static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(Uuid::new_v4().as_u64_pair().1));

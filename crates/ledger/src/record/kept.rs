@@ -33,7 +33,8 @@ pub(crate) fn digest(kept: Option<&str>) -> Digest {
     kept.map_or(NOTHING_KEPT, |kept| Sha256::digest(kept).into())
 }
 
-/// Whether the end of a call has this digest of what is kept. Ends by an earlier version have none.
+/// Returns true if the end of a call has this digest of its kept result. Ends by an earlier version
+/// have none.
 pub(crate) fn is_on_record(ended: &Ended, digest: Digest) -> bool {
     ended.kept.is_none_or(|kept| kept == digest)
 }

@@ -6,20 +6,20 @@ use std::{borrow::Cow, fmt};
 /// The most bytes of a note's detail that are kept; of longer ones the beginning and a digest.
 pub const MAX_DETAIL_BYTES: usize = 16 * 1024;
 
-/// What kind of thing is noted. There may be others than those that have names here.
+/// Kind of event that is noted. There may be others than those that have names here.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NoteKind(Cow<'static, str>);
 
-/// Something other than a call that belongs on record. Longer texts than the bounds are cut.
+/// Event other than a call that belongs on record. Longer texts than the bounds are cut.
 #[derive(Clone, Debug)]
 pub struct Note<'a> {
-    /// When: microseconds since the epoch, UTC.
+    /// Time: microseconds since the epoch, UTC.
     pub at_us: u64,
-    /// What kind of thing.
+    /// Kind of event.
     pub kind: NoteKind,
-    /// Who did it: a principal, `user:…`, or `system` when nobody in particular did.
+    /// Actor: a principal, `user:…`, or `system` for no person in particular.
     pub actor: &'a str,
-    /// What it was done to, such as the name of an approval; empty when that is plain.
+    /// Subject, such as the name of an approval; empty when that is plain.
     pub subject: &'a str,
     /// The version of the policy at that time; 0 when it does not matter.
     pub policy_version: u64,
@@ -66,7 +66,7 @@ impl NoteKind {
         Self(Cow::Owned(name.into()))
     }
 
-    /// Its name.
+    /// Name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

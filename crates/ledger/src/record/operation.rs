@@ -25,12 +25,12 @@ pub enum Operation {
     RequestApproval {
         /// The new one.
         approval: NewApproval,
-        /// How many may be pending.
+        /// Bounds on pending approvals.
         bounds: PendingBounds,
     },
     /// Decides a pending approval, or takes a decision back.
     DecideApproval {
-        /// Which.
+        /// Id of the approval.
         approval: ApprovalId,
         /// The decision and its decider.
         verdict: Verdict,
@@ -40,9 +40,9 @@ pub enum Operation {
     Claim {
         /// The call, whose start is in the group.
         call: CallId,
-        /// When: microseconds since the epoch, UTC.
+        /// Time: microseconds since the epoch, UTC.
         at_us: u64,
-        /// What it needs, in order; the first that is refused is told of.
+        /// Claims in order; the first refused one is reported.
         claims: Vec<Claim>,
         /// The error code that a refusal is answered with, for the record.
         refusal_code: Option<i32>,
@@ -51,24 +51,24 @@ pub enum Operation {
     KeepResult {
         /// The call, whose end is in the group.
         call: CallId,
-        /// How it ended. A call that never ran gives its key back.
+        /// Outcome. A call that never ran gives its key back.
         outcome: Outcome<()>,
-        /// What to tell whoever calls again, if that is known. More than [`MAX_KEPT_BYTES`] is
-        /// not kept.
+        /// Answer for a caller that repeats the call, if it is known. More than [`MAX_KEPT_BYTES`]
+        /// is not kept.
         result: Option<String>,
     },
     /// Asks what a claim of this key would be told. Changes nothing.
     FindKey(KeyClaim),
 }
 
-/// What a call needs before it may run.
+/// Condition of a call that must be met before it may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// An approval, which it uses up.
     Approval {
-        /// Which.
+        /// Id of the approval.
         approval: ApprovalId,
-        /// What the call is: [`crate::record::approval::Binding::digest`].
+        /// Digest of the call: [`crate::record::approval::Binding::digest`].
         binding: Digest,
     },
     /// An idempotency key, under which no other call runs.
@@ -78,66 +78,66 @@ pub enum Claim {
 /// A call's wish for an idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyClaim {
-    /// Whose key; every principal has keys of its own.
+    /// Principal of the key; every principal has keys of its own.
     pub principal: String,
     /// The key, as the caller chose it.
     pub key: String,
-    /// What is called, as `kind/name`.
+    /// Capability that is called, as `kind/name`.
     pub capability: String,
     /// A digest of the capability and its arguments: the same key must mean the same call.
     pub digest: Digest,
     /// The call that wants it.
     pub call: CallId,
-    /// When: microseconds since the epoch, UTC.
+    /// Time: microseconds since the epoch, UTC.
     pub at_us: u64,
     /// Until when the key is remembered.
     pub until_us: u64,
 }
 
-/// What is remembered of the call that holds a key.
+/// Kept result of the call that holds a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// Whether it succeeded; it ran and failed otherwise.
+    /// True if the call succeeded; it ran and failed otherwise.
     pub succeeded: bool,
-    /// What to tell whoever calls again; `None` if it was not kept.
+    /// Answer for a caller that repeats the call; `None` if it was not kept.
     pub result: Option<String>,
 }
 
-/// Why a call may not run.
+/// Reason why a call may not run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimRefusal {
-    /// It has no valid approval.
+    /// The call has no valid approval.
     #[error("{0}")]
     Approval(ApprovalProblem),
     /// A call with this key runs.
     #[error("a call with this idempotency key is running")]
     InFlight {
-        /// Which.
+        /// Id of that call.
         call: CallId,
     },
     /// The key belongs to another call: other arguments, or another capability.
     #[error("the idempotency key belongs to another call")]
     AnotherCall {
-        /// Which.
+        /// Id of that call.
         call: CallId,
     },
     /// The call has run already.
     #[error("the call with this idempotency key has ended")]
     Done {
-        /// Which.
+        /// Id of that call.
         call: CallId,
-        /// What came of it.
+        /// Result of that call.
         result: Kept,
     },
     /// A call with this key began, and nobody can say what came of it: a person must look.
     #[error("nobody can say how the call with this idempotency key ended")]
     Unknown {
-        /// Which.
+        /// Id of that call.
         call: CallId,
     },
 }
 
-/// What an operation has come to.
+/// Outcome of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OperationOutcome {
     /// Of a request or a decision: the approval as it is now.
@@ -155,7 +155,7 @@ pub enum OperationOutcome {
 }
 
 impl Operation {
-    /// Whether it may change anything.
+    /// Returns true if the operation may change anything.
     pub(crate) fn changes(&self) -> bool {
         !matches!(self, Self::FindKey(_))
     }

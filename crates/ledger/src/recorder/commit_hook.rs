@@ -17,8 +17,8 @@ pub trait CommitHook: Send + 'static {
     /// nothing has been stored.
     fn stored(&mut self, tail: Tail, now_us: u64) -> Option<Noted>;
 
-    /// Everything has been stored, nothing more will come, and the ledger ends here. What this
-    /// gives is stored last; it is asked once.
+    /// Called once when everything has been stored, no entry can come any more, and the ledger ends
+    /// at `tail`. The note that it returns is stored last.
     fn closing(&mut self, tail: Tail, now_us: u64) -> Option<Noted>;
 
     /// The reason why the ledger is not sealed as it should be at present, for

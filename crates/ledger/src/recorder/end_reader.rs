@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 pub(crate) struct EndReader(pub(crate) FindEnd);
 
 impl EndReader {
-    /// Whether `answer` is what the end of this call has, and the call ended so.
+    /// Returns true if the call ended with this digest of `answer`.
     pub(crate) async fn has(
         &self,
         call: CallId,

@@ -30,31 +30,31 @@ const MAX_KEPT_BUFFER_BYTES: usize = 1024 * 1024;
 /// The most operations that are carried out with one group, so that what they come to is bounded.
 const MAX_OPERATIONS: usize = 256;
 
-/// How the ledger is doing.
+/// State of the ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     /// Since when the store has failed, in microseconds since the epoch; `None` when it works.
     pub failing_since_us: Option<u64>,
-    /// What the store said when it failed last.
+    /// Last error of the store.
     pub last_error: Option<String>,
-    /// Whether the thread that writes has ended, so that no call can ever begin again.
+    /// True if the thread that writes has ended, so that no call can ever begin again.
     pub stopped: bool,
     /// Calls that have begun and not ended.
     pub open_calls: usize,
     /// Entries that are not yet stored.
     pub unwritten_entries: u64,
-    /// What was wrong when the store was last looked after, which is done every second or so while
-    /// nothing is to be stored; `None` when that worked. Calls may begin nevertheless, until one
-    /// shows that they may not.
+    /// Error of the last maintenance of the store, which is done every second or so while nothing
+    /// is to be stored; `None` when that worked. Calls may begin nevertheless, until one shows that
+    /// they may not.
     pub tidy_error: Option<String>,
     /// The reason why the last checkpoint could not be put down as configured; `None` when it was. Calls
     /// go on, and what they leave is sealed by the ledger alone.
     pub seal_error: Option<String>,
-    /// How long the oldest entry has waited that is not yet stored.
+    /// Time for which the oldest entry that is not yet stored has waited.
     pub lag: Duration,
-    /// How long the last group took to be stored.
+    /// Time that storing the last group took.
     pub last_commit: Duration,
-    /// How long groups took to be stored.
+    /// Times that storing groups took.
     pub commits: CommitTimes,
     /// Attempts to store a group that have failed.
     pub failures: u64,
@@ -62,19 +62,19 @@ pub struct Health {
     pub committed_entries: u64,
     /// Groups stored by this recorder.
     pub committed_groups: u64,
-    /// Where the ledger ended after the last of them; `None` before the first.
+    /// End of the ledger after the last of them; `None` before the first.
     pub tail: Option<Tail>,
 }
 
-/// Where the buckets of [`CommitTimes`] end, in seconds.
+/// Upper bounds of the buckets of [`CommitTimes`], in seconds.
 pub const COMMIT_BUCKETS: [f64; 12] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
 ];
 
-/// How long groups took to be stored.
+/// Times that storing groups took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommitTimes {
-    /// How many ended in each bucket of [`COMMIT_BUCKETS`], and how many took longer.
+    /// Number of groups in each bucket of [`COMMIT_BUCKETS`], and of those that took longer.
     pub counts: [u64; COMMIT_BUCKETS.len() + 1],
     /// Of all of them.
     pub sum: Duration,
@@ -90,7 +90,7 @@ impl CommitTimes {
 }
 
 impl Health {
-    /// Whether calls can begin.
+    /// Returns true if calls can begin.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.failing_since_us.is_none() && !self.stopped
@@ -109,26 +109,26 @@ pub(crate) struct Batch {
     pub(crate) charges: Vec<Charge>,
     /// Bytes of results that operations are to keep.
     kept_bytes: usize,
-    /// Whether somebody waits for it to be on disk whatever the durability.
+    /// True if a caller waits for it to be on disk whatever the durability.
     pub(crate) durable: bool,
-    /// Who waits for what an operation comes to, one for each operation.
+    /// Callers that wait for outcomes, one for each operation.
     slots: Vec<Option<Arc<Slot>>>,
-    /// Who waits for it.
+    /// Callers that wait for the group.
     waiters: Vec<Waiter>,
-    /// When the first of it came.
+    /// Time at which the first entry of it came.
     since: Option<Instant>,
 }
 
-/// Where what an operation comes to is left for whoever waits for it. Locked after the queue.
+/// Slot in which the outcome of an operation is left for its caller. Locked after the queue.
 #[derive(Debug)]
 pub(crate) struct Slot(Mutex<SlotState>);
 
 #[derive(Debug)]
 enum SlotState {
     Waiting,
-    /// It has come to this; `None` if the store knows no operations.
+    /// Outcome; `None` if the store knows no operations.
     Given(Option<OperationOutcome>),
-    /// Nobody waits any more. A call that was to begin must be ended like this if it has begun.
+    /// No caller waits any more. A call that was to begin must be ended like this if it has begun.
     GivenUp(Option<Unclaimed>),
 }
 
@@ -137,7 +137,7 @@ enum SlotState {
 pub(crate) struct Unclaimed {
     pub(crate) call: CallId,
     pub(crate) holds_key: bool,
-    /// How the ledger says it ended.
+    /// Outcome in the ledger.
     pub(crate) outcome: Outcome<&'static str>,
 }
 
@@ -173,24 +173,23 @@ struct Queue {
     /// The group before.
     committing: Committing,
     open: usize,
-    /// Those of the open calls that nobody waits for, and of which nobody knows yet whether they
-    /// have begun.
+    /// Number of open calls without a waiting caller, whose claims are not decided yet.
     unclaimed: usize,
     closed: bool,
-    /// Nothing may come any more but the last word of a hook.
+    /// True if no entry may come any more but the last one of a hook.
     sealed: bool,
-    /// Whether the writer sleeps and must be rung for.
+    /// True if the writer sleeps and must be woken.
     writer_sleeps: bool,
     health: Health,
 }
 
-/// What there is for the writer to do.
+/// Work for the writer.
 pub(crate) enum Work {
     /// A group to be stored.
     Batch(Batch),
-    /// Nothing at present.
+    /// No work at present.
     Nothing,
-    /// Nothing any more.
+    /// No work any more.
     Done,
 }
 
@@ -457,7 +456,7 @@ impl Shared {
         number
     }
 
-    /// Whether the group has been stored; if not, `cx` is woken when it is or the store fails.
+    /// Ready if the group has been stored; if not, `cx` is woken when it is or the store fails.
     pub(crate) fn poll_committed(
         &self,
         number: u64,
@@ -525,7 +524,7 @@ impl Shared {
         self.lock().filling.count
     }
 
-    /// Whether what waits to be taken is too much, or too urgent, to let more gather.
+    /// Returns true if the waiting entries are too many, or too urgent, to let more gather.
     pub(crate) fn is_urgent(&self, max_bytes: usize) -> bool {
         let queue = self.lock();
         queue.filling.durable || max_bytes <= queue.filling.bytes()
@@ -621,7 +620,8 @@ impl Shared {
         self.bell.notify_one();
     }
 
-    /// Whether no further entry can come, other than the ends of calls that nobody waits for.
+    /// Returns true if no further entry can come, other than the ends of calls without a waiting
+    /// caller.
     pub(crate) fn is_finished(&self) -> bool {
         self.lock().is_over()
     }
@@ -720,7 +720,8 @@ impl Queue {
         self.committing.since.or(self.filling.since)
     }
 
-    /// Whether no further entry can come, other than those that what is unwritten gives rise to.
+    /// Returns true if no further entry can come, other than those that unwritten entries give rise
+    /// to.
     fn is_over(&self) -> bool {
         self.closed && self.open == self.unclaimed
     }

@@ -25,7 +25,7 @@ pub const REFUSAL_WINDOW: Duration = Duration::from_secs(10);
 /// be any number of them; what is beyond is counted together.
 const MAX_KINDS: usize = 4096;
 
-/// What is written in place of a principal or a capability that is not told apart.
+/// Placeholder for a principal or a capability that is not told apart.
 const ANY: &str = "*";
 
 /// Decides which refusals are written.
@@ -44,12 +44,12 @@ struct Sort {
 
 #[derive(Clone, Copy, Debug)]
 struct Flood {
-    /// When the first of the window came: microseconds since the epoch, UTC.
+    /// Time of the first refusal of the window: microseconds since the epoch, UTC.
     since_us: u64,
     written: u32,
-    /// Those that were only counted.
+    /// Number of refusals that were only counted.
     counted: u64,
-    /// Those of them that were of something hidden.
+    /// Number of those that were of a hidden capability.
     hidden: u64,
     first_us: u64,
     last_us: u64,
@@ -64,7 +64,7 @@ impl Refusals {
         }
     }
 
-    /// Whether this refusal is to be written; it has been counted otherwise.
+    /// Returns true if this refusal is to be written; otherwise it is only counted.
     pub(crate) fn admit(&self, start: &Start<'_>, end: &End<'_>) -> bool {
         let Outcome::Denied { reason } = end.outcome else {
             return true;

@@ -13,7 +13,7 @@ use std::{
 };
 use tokio::runtime::{Handle, Id};
 
-/// Somebody who waits for a group.
+/// Task that waits for a group.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     waker: Waker,

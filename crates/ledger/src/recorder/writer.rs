@@ -21,21 +21,21 @@ use tokio::{sync::watch, time};
 /// A group of this many entries shows that there are many callers.
 const CROWD: u64 = 8;
 
-/// How long many callers are waited for, although they wait themselves: those whose group has just
-/// been stored then join those who came meanwhile, instead of the two taking turns with half a
-/// group each. Measured with 64 callers: a quarter less CPU. The kernel makes it about 70 us.
+/// Pause for many callers, although they wait themselves: those whose group has just been stored
+/// then join those who came meanwhile, instead of the two taking turns with half a group each.
+/// Measured with 64 callers: a quarter less CPU. The kernel makes it about 70 us.
 const CROWD_PAUSE: Duration = Duration::from_micros(20);
 
-/// How long relaxed entries are gathered before they are stored.
+/// Time for which relaxed entries are gathered before they are stored.
 const GATHER: Duration = Duration::from_millis(2);
 
 /// Relaxed entries of this many bytes are stored at once.
 const GATHER_BYTES: usize = 256 * 1024;
 
-/// How long the queue must be empty before work that can wait is done.
+/// Time for which the queue must be empty before work that can wait is done.
 const IDLE: Duration = Duration::from_millis(20);
 
-/// How often what is due by time is looked for.
+/// Interval between checks for work that is due by time.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The first pause after a failure; each further one is twice as long.
@@ -44,13 +44,13 @@ const MIN_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause between two attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether the store hangs, whatever the longest wait is.
+/// Shortest interval between checks for a hanging store, whatever the longest wait is.
 const MIN_LOOK: Duration = Duration::from_millis(5);
 
 /// See [`MIN_LOOK`].
 const MAX_LOOK: Duration = Duration::from_secs(2);
 
-/// How the writer ended.
+/// End of the writer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ending {
     pub(crate) unwritten_entries: u64,
@@ -108,7 +108,7 @@ fn watch_for_hanging(shared: Arc<Shared>, ended: mpsc::Receiver<Never>) -> io::R
     Ok(())
 }
 
-/// What is never sent.
+/// Value that is never sent.
 enum Never {}
 
 /// Tells everybody that the writer has ended, even if it panicked.

@@ -25,13 +25,13 @@ const MAX_ROWS: usize = 4096;
 /// The tables that rows are written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// Those of the ledger.
+    /// Index tables of the ledger.
     Ledger,
     /// `temp.tail_…`, which belong to a reader and have what the ledger's do not have yet.
     Tail,
 }
 
-/// Why groups cannot be indexed.
+/// Reason why groups cannot be indexed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IndexError {
     #[error("the ledger's database failed")]
@@ -53,12 +53,12 @@ impl IndexError {
     }
 }
 
-/// How far the index goes.
+/// Sequence of the last indexed entry.
 pub(crate) fn indexed_through(connection: &Connection) -> rusqlite::Result<i64> {
     connection.query_row("SELECT through FROM indexed", [], |row| row.get(0))
 }
 
-/// Whether there are entries that the index does not have.
+/// Returns true if there are entries that the index does not have.
 pub(crate) fn is_behind(connection: &Connection) -> rusqlite::Result<bool> {
     let mut select = connection.prepare_cached(
         "SELECT coalesce((SELECT first_sequence + count - 1 FROM entry_group

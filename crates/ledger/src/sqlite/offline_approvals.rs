@@ -21,7 +21,7 @@ pub struct OfflineApprovals {
 /// An approval was not decided.
 #[derive(Debug, thiserror::Error)]
 pub enum OfflineApprovalsError {
-    /// It cannot be.
+    /// The decision was refused.
     #[error("{0}")]
     Refused(ApprovalProblem),
     /// The ledger cannot be written.

@@ -25,7 +25,7 @@ impl<'a> Rows<'a> {
         Self(transaction)
     }
 
-    /// Nobody can say how calls ended whose process has.
+    /// Marks the keys of running calls as unknown: the process of these calls has ended.
     pub(crate) fn give_up_running(connection: &Connection) -> rusqlite::Result<()> {
         connection.execute(
             "UPDATE idempotency_key SET state = ?1 WHERE state = ?2",
@@ -34,7 +34,7 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
-    /// Whether there is anything that expires at this time or has expired long ago.
+    /// Returns true if any row expires at this time or has expired long ago.
     pub(crate) fn any_due(connection: &Connection, now_us: u64) -> rusqlite::Result<bool> {
         let mut select = connection.prepare_cached(
             "SELECT EXISTS (SELECT 1 FROM approval WHERE noted = 0)

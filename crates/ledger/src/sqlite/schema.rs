@@ -20,8 +20,8 @@ const LEDGER: Format = Format {
 /// into the two megabytes that the database takes by itself, then cost twice as much writing.
 const CACHE_KIB: i64 = 16 * 1024;
 
-/// Who reads for long while much is appended makes the database's log grow, and whoever opens the
-/// ledger after a crash reads all of it. It does not stay that long for ever.
+/// Bytes to which the database's log is cut back. A long read beside much appending makes the log
+/// grow, and the process that opens the ledger after a crash reads all of it.
 pub(crate) const MAX_KEPT_LOG_BYTES: i64 = 64 * 1024 * 1024;
 
 /// Version 1. `entry_group` is the ledger: what was called, in order and without gaps. The index to it, made
@@ -93,15 +93,15 @@ const TABLES_3: &str = "
     ALTER TABLE approval ADD COLUMN revoked_reason TEXT;
 ";
 
-/// Why a ledger could not be opened.
+/// Reason why a ledger could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A file or its directory cannot be made or opened.
     #[error("{} cannot be opened", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -110,7 +110,7 @@ pub enum OpenError {
     Locked {
         /// The ledger.
         path: PathBuf,
-        /// Who holds it.
+        /// Process that holds it.
         holder: String,
     },
     /// There is no such ledger.
@@ -124,7 +124,7 @@ pub enum OpenError {
     Newer {
         /// The ledger.
         path: PathBuf,
-        /// Its version.
+        /// Version found.
         found: i32,
         /// The newest version known here.
         known: i32,
@@ -132,12 +132,12 @@ pub enum OpenError {
     /// An older version of this program has written it, and no newer one has opened it since.
     #[error("the ledger {} is of an older version: a server must open it first", .0.display())]
     Older(PathBuf),
-    /// Anything else the database says, damage included.
+    /// Any other error of the database, damage included.
     #[error("the ledger {} cannot be read", path.display())]
     Database {
         /// The ledger.
         path: PathBuf,
-        /// Why.
+        /// Error of the database.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },

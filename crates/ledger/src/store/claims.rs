@@ -17,7 +17,7 @@ use std::{
 /// Rows that are looked at together when they are tidied.
 pub(crate) const MAX_TIDY_ROWS: usize = 64;
 
-/// How long an approval that can no longer change is kept, in microseconds: 30 days.
+/// Time for which an approval that can no longer change is kept, in microseconds: 30 days.
 pub(crate) const KEEP_APPROVALS_US: u64 = 30 * 24 * 60 * 60 * 1_000_000;
 
 /// Approvals and keys, within the transaction of a group.
@@ -39,8 +39,8 @@ pub(crate) trait ClaimStore {
         now_us: u64,
     ) -> impl Future<Output = Result<Option<Approval>, Self::Error>> + Send;
 
-    /// How many approvals are pending and expire after `now_us`: of this principal, with those that
-    /// were declined at the client, and of all.
+    /// Number of approvals that are pending and expire after `now_us`: of this principal, with
+    /// those that were declined at the client, and of all.
     fn pending(
         &mut self,
         principal: &str,
@@ -76,7 +76,7 @@ pub(crate) trait ClaimStore {
         keys_us: u64,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// What is known of a key.
+    /// Row of an idempotency key.
     fn key(
         &mut self,
         principal: &str,
@@ -100,23 +100,23 @@ pub(crate) trait ClaimStore {
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 }
 
-/// What is known of an idempotency key.
+/// Row of an idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyRow {
     pub(crate) claim: KeyClaim,
     pub(crate) state: KeyState,
 }
 
-/// What has become of the call that holds a key.
+/// State of the call that holds a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KeyState {
     Running,
     Done(Kept),
-    /// It began and did not end as far as anybody knows, or was given up on its way.
+    /// The call began and has no known end, or was given up on its way.
     Unknown,
 }
 
-/// What operations have come to, and the entries that say so. The entries come after those of the
+/// Outcomes of operations, and the entries that record them. The entries come after those of the
 /// group, in the same transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
@@ -295,7 +295,7 @@ fn shorten(approval: &mut Approval) {
     }
 }
 
-/// Why a claim cannot be had, if it cannot.
+/// Reason why a claim is refused, if it is.
 async fn refused<S: ClaimStore>(
     store: &mut S,
     claim: &Claim,

@@ -47,7 +47,7 @@ struct Rows {
 }
 
 impl MemoryLedger {
-    /// What has been appended so far.
+    /// Entries appended so far.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry> {
         self.lock().entries.clone()

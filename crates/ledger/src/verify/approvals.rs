@@ -14,7 +14,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-/// How often a row is compared that a server may have changed while it was.
+/// Number of attempts to compare a row that a server may have changed meanwhile.
 const MAX_ATTEMPTS: usize = 3;
 
 /// Notes about one approval that are looked at; there are three at most.
@@ -23,7 +23,7 @@ const MAX_NOTES: usize = 16;
 /// Calls that name an approval and are looked at together.
 const PAGE: usize = 64;
 
-/// How much longer than its time a row must be there, in microseconds: a day less than it is kept,
+/// Time beyond its own for which a row must be there, in microseconds: a day less than it is kept,
 /// for clocks that differ.
 const KEEP_US: u64 = KEEP_APPROVALS_US - 24 * 60 * 60 * 1_000_000;
 
@@ -146,7 +146,7 @@ fn note<'a>(notes: &'a [NoteRecord], kind: &NoteKind) -> Option<&'a NoteRecord> 
     notes.iter().find(|note| note.noted.kind == *kind)
 }
 
-/// Whether nothing has been changed of what was asked for.
+/// Returns true if nothing has been changed of the request.
 fn is_as_requested(approval: &Approval, requested: &Noted) -> bool {
     let Ok(detail) = serde_json::from_str::<Value>(&requested.detail.text) else {
         return false;
@@ -166,7 +166,7 @@ fn is_as_requested(approval: &Approval, requested: &Noted) -> bool {
         && requested.policy_version == approval.policy_version
 }
 
-/// Whether the entries say how far it has come.
+/// Returns true if the entries show this state.
 fn has_come_so_far(
     ledger: &mut dyn ReadLedger,
     row: &ApprovalRow,
@@ -247,7 +247,8 @@ fn detail(noted: &Noted) -> Value {
     serde_json::from_str(&noted.detail.text).unwrap_or_default()
 }
 
-/// Whether a note says that this was decided, in its member of this name, and what followed.
+/// Returns true if a note records this decision, in its member of this name, and the state after
+/// it.
 fn says(noted: &Noted, state: ApprovalState, member: &str, verdict: Option<&Verdict>) -> bool {
     let detail = detail(noted);
     let Some(verdict) = verdict else {
@@ -264,7 +265,7 @@ fn says(noted: &Noted, state: ApprovalState, member: &str, verdict: Option<&Verd
         && verdict.at_us == noted.at_us.min(i64::MAX as u64)
 }
 
-/// Whether a call other than `except` was let through with this approval.
+/// Returns true if a call other than `except` was let through with this approval.
 fn is_used(
     ledger: &mut dyn ReadLedger,
     approval: &Approval,

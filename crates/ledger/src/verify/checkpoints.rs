@@ -19,20 +19,20 @@ pub(super) struct Seals {
     lines: Option<Lines>,
     pub(super) checked: u64,
     pub(super) sealed_through: u64,
-    /// Whether a signature has been seen: what comes before the first one need not be signed, for
-    /// the first one seals it.
+    /// True once a signature has been seen: checkpoints before the first one need not be signed,
+    /// for the first one seals them.
     signed: bool,
     /// The entry by which the last checkpoint promises another one.
     next_by: Option<u64>,
     /// The last checkpoint among the entries: what it seals, and when it was made.
     last: Option<(u64, u64)>,
-    /// Where the checkpoints among the entries are that are believed and not sealed themselves.
+    /// Sequences of the checkpoints among the entries that are believed and not sealed themselves.
     unsealed_checkpoints: Vec<u64>,
     /// The latest time of an entry, and the groups that have come since a checkpoint was due.
     latest_us: u64,
     late_groups: u64,
     every: Option<SealedEvery>,
-    /// What the ledger says that the file had, and the last that it has.
+    /// Last line that the file had according to the ledger, and the last that it has.
     filed: u64,
     found: u64,
 }
@@ -97,8 +97,8 @@ impl Seals {
         }
     }
 
-    /// Whether a server would make a checkpoint of a ledger that ends here; the checkpoint's own
-    /// entry counts for nothing.
+    /// Returns true if a server would make a checkpoint of a ledger that ends here; the
+    /// checkpoint's own entry counts for nothing.
     fn is_due(&self, last: u64) -> bool {
         let (Some(every), Some((sealed, at_us))) = (&self.every, self.last) else {
             return false;

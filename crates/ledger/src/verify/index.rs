@@ -25,7 +25,7 @@ pub(super) struct IndexCheck {
     last: u64,
     calls: Pages<IndexedCall>,
     notes: Pages<IndexedNote>,
-    /// What the index says of the ends of calls whose starts have gone by and whose ends have not.
+    /// Ends in the index of calls whose starts have been read and whose ends have not.
     open: HashMap<CallId, Option<IndexedEnd>>,
     /// Ends that the index has of calls that are not remembered, less those that have gone by.
     unremembered: i64,

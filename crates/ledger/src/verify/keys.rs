@@ -8,7 +8,7 @@ use crate::{
     },
 };
 
-/// How often a row is compared that a server may have changed while it was.
+/// Number of attempts to compare a row that a server may have changed meanwhile.
 const MAX_ATTEMPTS: usize = 3;
 
 /// Compares idempotency keys with what the entries say of the calls that hold them. One that is gone is
@@ -60,7 +60,7 @@ fn again(ledger: &mut dyn ReadLedger, row: &KeyHeld) -> Result<Option<KeyHeld>, 
     Ok(rows.find(|it| is(it, &row.principal, &row.key)))
 }
 
-/// Whether there is such a call, which has come as far as the row says.
+/// Returns true if the call of the row exists and has the state that the row states.
 fn is_on_record(ledger: &mut dyn ReadLedger, row: &KeyHeld) -> Result<bool, QueryError> {
     let Some(record) = ledger.call(row.call)? else {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! What the tests of the recorder share.
+//! Helpers that the tests of the recorder share.
 #![allow(dead_code, reason = "no test needs all of it")]
 
 use ledger::{
@@ -49,7 +49,7 @@ pub(crate) async fn until(condition: impl Fn() -> bool) {
     }
 }
 
-/// Whether a future is ready at its first poll.
+/// Output of a future if it is ready at its first poll.
 pub(crate) async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
     poll_fn(|cx| {
         Poll::Ready(match future.as_mut().poll(cx) {

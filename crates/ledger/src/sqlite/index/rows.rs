@@ -10,7 +10,7 @@ use crate::record::{
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashMap;
 
-/// Where an entry is.
+/// Place of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) sequence: i64,

@@ -14,14 +14,14 @@ const MAX_GATHERED: usize = 65_536;
 /// Principal, kind and capability.
 type Of = (String, String, String);
 
-/// What is to be added: by day, principal, kind and capability.
+/// Amounts to be added: by day, principal, kind and capability.
 #[derive(Debug, Default)]
 pub(super) struct Sums(BTreeMap<(i64, Of), (Totals, Used)>);
 
-/// What calls used that ended and were not refused.
+/// Use by calls that ended and were not refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Used {
-    /// When the last of them began.
+    /// Time at which the last of them began.
     pub(crate) latest_us: i64,
     pub(crate) calls: i64,
     pub(crate) cost_micros: i64,

@@ -75,7 +75,7 @@ pub(crate) fn tables(schema: &str) -> String {
     )
 }
 
-/// What is summed up of calls, and how far the index goes: `through` is the last entry that is
+/// Tables with sums of calls, and with the end of the index: `through` is the last entry that is
 /// indexed, `calls` how many calls are.
 ///
 /// A tally is of all calls that have ended; `used_calls` and `used_micros` are without those that
@@ -114,7 +114,7 @@ fn sums(schema: &str) -> String {
     )
 }
 
-/// Whether the file's index is one that this program knows.
+/// Returns true if the file's index is one that this program knows.
 pub(crate) fn is_current(connection: &Connection) -> rusqlite::Result<bool> {
     has_version(connection, VERSION)
 }

@@ -24,7 +24,7 @@ const OUTCOMES: [Outcome<&str>; 8] = [
     Outcome::Unknown,
 ];
 
-/// What the reader has found itself hides what the ledger's index has.
+/// Condition by which calls in the reader's own index hide those in the ledger's index.
 pub(super) const NOT_IN_TAIL: &str = "NOT EXISTS
     (SELECT 1 FROM temp.tail_call AS tail WHERE tail.start_sequence = call.start_sequence)";
 
@@ -61,7 +61,7 @@ pub(super) fn open(snapshot: &Transaction<'_>) -> Result<Vec<CallRecord>, QueryE
     Ok(records)
 }
 
-/// What a query asks for, and the index that finds it.
+/// Condition of a query, and the index that finds its calls.
 struct Condition {
     index: &'static str,
     sql: String,

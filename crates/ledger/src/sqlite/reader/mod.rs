@@ -51,7 +51,7 @@ impl LedgerReader {
         })
     }
 
-    /// What was used since `since_us`, as [`ReadLedger::usage_between`] has it.
+    /// Use since `since_us`, as [`ReadLedger::usage_between`] has it.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl LedgerReader {
         self.usage_between(since_us..u64::MAX, bucket)
     }
 
-    /// Where the ledger ends: the hash of its last entry covers all before it.
+    /// Hash of the ledger's last entry, which covers all before it.
     ///
     /// # Errors
     ///

@@ -97,10 +97,10 @@ pub(super) fn usage(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// What is summed up: principal, kind and capability.
+/// Subject of a sum: principal, kind and capability.
 type Of = (String, String, String);
 
-/// What a row of statistics is about: principal, kind, capability and when its stretch begins.
+/// Subject of a row of statistics: principal, kind, capability and the beginning of its stretch.
 type Key = (String, String, String, u64);
 
 /// Adds up calls by what was asked for.
@@ -309,7 +309,7 @@ fn next_month(snapshot: &Transaction<'_>, after: i64) -> Result<Option<i64>, Que
     Ok([called, summed].into_iter().flatten().min())
 }
 
-/// Whether a month is the sum of its days, as far as they have been added to it.
+/// Returns true if a month is the sum of its days, as far as they have been added to it.
 fn month_agrees(snapshot: &Transaction<'_>, month: i64) -> Result<bool, QueryError> {
     // Nothing begins before the epoch, and no time that is indexed is in a later month.
     let last = month_of(day_of(MAX_INDEXED));

@@ -6,11 +6,11 @@ use crate::{
 };
 use rusqlite::{Connection, Transaction};
 
-/// How far a reader's own index goes.
+/// End of a reader's own index.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tail {
     through: i64,
-    /// Whether the ledger's index is of another version, so that the reader has made all of it anew
+    /// True if the ledger's index is of another version, so that the reader has made all of it anew
     /// in tables of the same names, which hide the ledger's.
     pub(super) hides_index: bool,
 }
