@@ -42,22 +42,22 @@ use tokio::{
 /// sent in whole pieces does not count.
 const MAX_BUFFER: usize = 64 * 1024;
 
-/// What a client of HTTP/2 may send of a body before we ask for more, and of all its bodies together.
+/// Flow-control windows of HTTP/2: bytes that a client may send of one body before we ask for more,
+/// and of all its bodies together.
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 
-/// How many streams a client may give up that we have not looked at before its connection ends: that
-/// is how connections are flooded. Those that we give up by its fault are counted for as long as the
-/// connection lives, and refusing a request before its body has come is one: a proxy's connection is
-/// left the more generous bound of the library.
+/// Streams that a client may reset before we have looked at them; then its connection ends, since
+/// connections are flooded that way. Streams that we reset by the client's fault are counted for as
+/// long as the connection lives, and refusing a request before its body has come is one: a proxy's
+/// connection is left the more generous bound of the library.
 const MAX_RESETS: usize = 64;
 
 /// Time for which the rest of a malformed request is read and discarded, and the most of it.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 1024 * 1024;
 
-/// How often a client of HTTP/2 that says nothing is asked whether it is there, and how long it may
-/// take to answer.
+/// Interval at which a silent client of HTTP/2 is sent a ping, and time that it may take to answer.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(20);
 
@@ -136,15 +136,15 @@ pub(crate) async fn serve<S>(
     }
 }
 
-/// What becomes of a connection after HTTP/1.1, with what was read of it.
+/// Continuation of a connection after HTTP/1.1, with the bytes that were read of it.
 enum After {
     Nothing,
-    /// It turned out to begin as HTTP/2.
+    /// The connection began as HTTP/2.
     Http2(Socket, Bytes),
     Upgraded(Socket, Bytes, Upgraded),
 }
 
-/// When a connection ends that its client does not end.
+/// Idle timeout of a connection, which ends it if its client does not.
 struct Life {
     look: Pin<Box<Sleep>>,
     seen: u32,
@@ -156,7 +156,7 @@ struct Life {
     address: Option<SocketAddr>,
 }
 
-/// What a connection is to do.
+/// Step that a connection is to take.
 enum Turn {
     /// End: nothing has happened for too long.
     GiveUp,

@@ -51,7 +51,7 @@ pub(crate) struct Headers<'a> {
     tracestate: Vec<&'a HeaderValue>,
 }
 
-/// What a client says it understands.
+/// Media types that a client accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accept {
     pub(crate) json: bool,
@@ -59,7 +59,7 @@ pub(crate) struct Accept {
 }
 
 impl Default for Accept {
-    /// Who says nothing understands everything.
+    /// Accepts everything, as a request without the header does.
     fn default() -> Self {
         Self {
             json: true,
@@ -107,12 +107,12 @@ impl<'a> Headers<'a> {
         self.version.text().map(RequestedVersion::from)
     }
 
-    /// Whether the headers name a revision without a handshake.
+    /// Returns true if the headers name a revision without a handshake.
     pub(crate) fn are_modern(&self) -> bool {
         self.version().is_some_and(|version| version.is_modern())
     }
 
-    /// Where in a distributed trace the HTTP request was sent.
+    /// Place in a distributed trace where the HTTP request was sent.
     pub(crate) fn trace(&self) -> Option<TraceContext> {
         let parent = self.traceparent.text()?;
         let states: Result<Vec<_>, _> = self.tracestate.iter().map(|it| it.to_str()).collect();
@@ -120,7 +120,7 @@ impl<'a> Headers<'a> {
         TraceContext::parse(parent, state.as_deref())
     }
 
-    /// Whether the body is said to be JSON.
+    /// Returns true if the headers declare the body to be JSON.
     pub(crate) fn say_json(&self) -> bool {
         let Single::One(value) = self.content_type else {
             return false;

@@ -17,7 +17,7 @@ use std::os::unix::net::UnixListener as StdUnixListener;
 #[cfg(unix)]
 use tokio::net::UnixListener;
 
-/// Where to listen: on the network, on a Unix socket, or both. On nothing, nothing is served.
+/// Places to listen on: the network, a Unix socket, or both. Without any, no request is served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listen {
     /// An address of this machine. Port 0 is any free port.
@@ -32,7 +32,7 @@ pub struct UnixSocket {
     /// The file, which is made. One that a server has left that is gone is replaced; anything else at
     /// this place is an error.
     pub path: PathBuf,
-    /// Who may connect, as permissions of a file: 0o600 is the same user alone.
+    /// Permissions of the socket, which decide who may connect: 0o600 is the same user alone.
     pub mode: u32,
 }
 
@@ -45,7 +45,7 @@ impl From<SocketAddr> for Listen {
     }
 }
 
-/// Why a server did not start.
+/// Reason why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address cannot be had.
@@ -53,7 +53,7 @@ pub enum StartError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -62,7 +62,7 @@ pub enum StartError {
     Unix {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -71,7 +71,7 @@ pub enum StartError {
     Thread(#[source] io::Error),
 }
 
-/// What one thread listens on, before it has a runtime.
+/// Sockets that one thread listens on, before it has a runtime.
 #[derive(Debug, Default)]
 pub(crate) struct Bound {
     tcp: Option<StdTcpListener>,
@@ -79,7 +79,7 @@ pub(crate) struct Bound {
     unix: Option<StdUnixListener>,
 }
 
-/// What one thread listens on.
+/// Sockets that one thread listens on.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     pub(crate) tcp: Option<TcpListener>,
@@ -130,7 +130,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// What a server listens on.
+/// Places that a server listens on.
 #[derive(Debug)]
 pub(crate) struct Places {
     pub(crate) tcp: Option<SocketAddr>,
@@ -214,7 +214,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Which file is at `path`.
+/// Identity of the file at `path`.
 #[cfg(unix)]
 fn identity(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;

@@ -31,13 +31,13 @@ use std::{convert::Infallible, future::poll_fn, sync::Arc, task::Poll, time::Dur
 /// One of the two places of this transport.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Route {
-    /// Where a stream is opened.
+    /// Path at which a stream is opened.
     Stream,
-    /// Where messages are posted.
+    /// Path to which messages are posted.
     Messages,
 }
 
-/// What there is at `path`, if it belongs to this transport.
+/// Route of `path`, if it belongs to this transport.
 pub(crate) fn route(options: &HttpOptions, path: &str) -> Option<Route> {
     if options.old_sse_paths.iter().any(|known| known == path) {
         return Some(Route::Stream);
@@ -97,8 +97,8 @@ async fn open<S>(
 /// The one parameter of the place where messages are posted.
 const SESSION_ID: &str = "sessionId";
 
-/// Everything a session hears until it expires, in the order in which it was said. Dropping it ends the
-/// session.
+/// Events of a session until it expires, in the order in which they were sent. Dropping the stream
+/// ends the session.
 fn events(
     endpoint: Bytes,
     streaming: Streaming,

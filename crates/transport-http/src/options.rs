@@ -14,58 +14,60 @@ use crate::{
 use http::{HeaderName, Method};
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
-/// How an endpoint behaves.
+/// Options of an endpoint.
 #[derive(Clone)]
 pub struct HttpOptions {
-    /// Where MCP is spoken; everything else belongs to [`HttpOptions::side_routes`].
+    /// Path of the endpoint; every other path belongs to [`HttpOptions::side_routes`].
     pub path: String,
-    /// Where the stream of the old transport is opened, HTTP with SSE of 2024-11-05; nowhere if
-    /// there are none. A path that is [`HttpOptions::path`] is not used.
+    /// Paths at which the stream of the old transport, HTTP with SSE of 2024-11-05, is opened; none
+    /// without any. A path that is [`HttpOptions::path`] is not used.
     pub old_sse_paths: Vec<String>,
-    /// Where the clients of that transport are told to post their messages.
+    /// Path to which the clients of that transport are told to post their messages.
     pub old_sse_messages_path: String,
-    /// Which pages may call us from a browser, as `scheme://host[:port]`; `*` stands for all of
-    /// them. Loopback origins are allowed besides while the listener is bound to loopback.
+    /// Origins whose pages may call us from a browser, as `scheme://host[:port]`; `*` stands for
+    /// all of them. Loopback origins are allowed besides while the listener is bound to loopback.
     pub allowed_origins: Vec<String>,
-    /// Which names we may be called by, without ports. Loopback names are allowed besides while the
-    /// listener is bound to loopback; if it is not and nothing is named here, every name is.
+    /// Names we may be called by, without ports. Loopback names are allowed besides while the
+    /// listener is bound to loopback; if it is not and this is empty, every name is.
     pub allowed_hosts: Vec<String>,
-    /// Whether browsers are told anything. Without it pages that are allowed to call still may, and
-    /// none can read an answer.
+    /// True to answer browsers about cross-origin calls. Without it pages that are allowed to call
+    /// still may, and none can read an answer.
     pub cors: bool,
-    /// Which methods a page may use; the endpoint has `GET`, `POST`, `DELETE` and `OPTIONS`.
+    /// Methods that a page may use; the endpoint has `GET`, `POST`, `DELETE` and `OPTIONS`.
     pub cors_allowed_methods: Vec<Method>,
-    /// Which request headers a page may send, besides those of MCP itself.
+    /// Request headers that a page may send, besides those of MCP itself.
     pub cors_allowed_headers: Vec<HeaderName>,
-    /// How long a browser may remember that it may call us.
+    /// Time for which a browser may remember that it may call us.
     pub cors_max_age: Duration,
-    /// Whether legacy requests without `Mcp-Session-Id` are served, each by itself (decision D14);
+    /// True to serve legacy requests without `Mcp-Session-Id`, each by itself (decision D14);
     /// otherwise they are answered with 400.
     pub allow_sessionless: bool,
     /// After how long without an event a comment is sent on a stream, so that no proxy takes it for
     /// dead.
     pub keep_alive: Duration,
-    /// How soon a client that lost a stream is to come back for the rest of it.
+    /// Time after which a client that lost a stream is to return for the rest of it.
     pub retry: Duration,
-    /// How long a request of a legacy session waits for its answer before its response begins without
-    /// one, as a stream: from then on its client has an event to come back after, should it lose the
-    /// connection. What takes no longer is answered as before, as JSON; zero is for what is not
-    /// answered at once. Only for clients that know of streams that begin so, those of 2025-11-25.
+    /// Time that a request of a legacy session waits for its answer before its response begins
+    /// without one, as a stream: from then on its client has an event to come back after, should it
+    /// lose the connection. A faster answer is sent as JSON, as before; with zero, only an
+    /// immediate answer is. Only for clients that know of streams that begin so, those of
+    /// 2025-11-25.
     pub begin_stream_after: Duration,
-    /// How long requests in flight may take to end once the server is to stop.
+    /// Time that requests in flight may take to end once the server is to stop.
     pub drain: Duration,
-    /// What is accepted at most.
+    /// Limits of what is accepted.
     pub limits: HttpLimits,
     /// Certificates, for what is not a Unix socket; in plain text without.
     pub tls: Option<Arc<Tls>>,
-    /// How long browsers are told to come by TLS alone, where they do; `None` says nothing of it.
+    /// Time for which browsers that came by TLS are told to use TLS alone; `None` sends no such
+    /// header.
     pub strict_transport_security: Option<Duration>,
-    /// Whose word is believed about where a request comes from, so that their clients are told
+    /// Proxies that are trusted to name the client a request comes from, so that clients are told
     /// apart. Their connections are not counted as those of one address.
     pub trusted_proxies: Vec<Network>,
-    /// Whether that is so of whoever connects to the Unix socket.
+    /// True to trust every peer on the Unix socket in the same way.
     pub trust_unix_socket: bool,
-    /// Where those proxies say it.
+    /// Header in which those proxies name the client.
     pub forwarded_header: ForwardedHeader,
     /// Says who is calling.
     pub authenticate: Arc<dyn Authenticate>,
@@ -112,7 +114,8 @@ impl Default for HttpOptions {
 }
 
 impl HttpOptions {
-    /// Whether who is at `address`, or at the other end of a Unix socket, may speak for others.
+    /// Returns true if the peer at `address`, or at the other end of a Unix socket, may speak for
+    /// others.
     pub(crate) fn trusts(&self, address: Option<IpAddr>) -> bool {
         match address {
             Some(address) => {
@@ -144,7 +147,7 @@ impl fmt::Debug for HttpOptions {
     }
 }
 
-/// What is accepted at most. Requests in flight and open subscriptions are the engine's to bound.
+/// Limits of what is accepted. Requests in flight and open subscriptions are the engine's to bound.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpLimits {
     /// Connections; one more is answered with 503 and closed.
@@ -155,7 +158,7 @@ pub struct HttpLimits {
     /// Handshakes of TLS that have not ended, of which one address can have half; with one more
     /// the connection ends.
     pub max_handshakes: usize,
-    /// How long such a handshake may take.
+    /// Time that such a handshake may take.
     pub handshake_timeout: Duration,
     /// Requests at once on one connection of HTTP/2, streams included.
     pub max_streams_per_connection: u32,
@@ -172,21 +175,21 @@ pub struct HttpLimits {
     /// Bytes of all bodies that have begun to come and not ended, of which one connection can have a
     /// quarter, or one body if that is more; a request that needs more is answered with 503.
     pub max_unfinished_body_bytes: usize,
-    /// How long a connection may take to deliver the head of a request, the idle time before it
-    /// included. Looked at in intervals of this length, so that a connection in use may take up to
+    /// Time that a connection may take to deliver the head of a request, the idle time before it
+    /// included. Checked in intervals of this length, so that a connection in use may take up to
     /// twice as long; its first request may not.
     pub header_timeout: Duration,
-    /// How long the body of a request may take.
+    /// Time that the body of a request may take.
     pub body_timeout: Duration,
-    /// How long a connection may take nothing of what is written to it; then it ends, and with it what
-    /// is cancelled by hanging up. One that takes little at a time is not meant, but takes something
-    /// only when the system has room for more.
+    /// Time for which a connection may take nothing of what is written to it; then it ends, and
+    /// with it the requests that hanging up cancels. A connection that takes little at a time is
+    /// not meant, but counts as taking only when the system has room for more.
     pub write_timeout: Duration,
     /// Legacy sessions.
     pub max_sessions: usize,
     /// Legacy sessions of one principal.
     pub max_sessions_per_principal: usize,
-    /// How long a legacy session may be neither used nor streamed before it ends.
+    /// Time for which a legacy session may be neither used nor streamed before it ends.
     pub session_idle: Duration,
     /// Bytes of messages that wait for a legacy client to open its stream.
     pub max_session_queue_bytes: usize,

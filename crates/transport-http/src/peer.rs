@@ -19,7 +19,7 @@ pub struct Peer {
     last: Mutex<Option<Principal>>,
 }
 
-/// Where a connection comes from.
+/// Origin of a connection.
 #[derive(Clone, Copy, Debug)]
 enum Origin {
     Network(SocketAddr),
@@ -69,7 +69,7 @@ impl Peer {
         }
     }
 
-    /// Somebody at the same place, by the same kind of connection, who has shown no certificate.
+    /// Peer at the same place, by the same kind of connection, without a certificate.
     pub(crate) fn without_certificate(&self) -> Self {
         Self {
             is_encrypted: self.is_encrypted,
@@ -77,7 +77,7 @@ impl Peer {
         }
     }
 
-    /// Its address; `None` on a Unix socket.
+    /// Address; `None` on a Unix socket.
     pub fn address(&self) -> Option<SocketAddr> {
         match self.origin {
             Origin::Network(address) => Some(address),
@@ -90,7 +90,7 @@ impl Peer {
         self.certificate.as_deref()
     }
 
-    /// Whether nobody between can read what is said.
+    /// Returns true if no third party can read the traffic.
     pub fn is_encrypted(&self) -> bool {
         self.is_encrypted
     }

@@ -34,7 +34,7 @@ use std::{
 };
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
-/// How long is waited after a connection could not be accepted.
+/// Pause after a connection could not be accepted.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// An MCP endpoint, to be served on any number of listeners. Clones are the same endpoint: they
@@ -89,12 +89,12 @@ where
         }
     }
 
-    /// How many connections are open.
+    /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.endpoint.admission.open()
     }
 
-    /// How many connections and handshakes were refused so far, because there were too many.
+    /// Number of connections and handshakes refused so far, because there were too many.
     pub fn refused_connections(&self) -> u64 {
         self.endpoint.admission.refused()
     }
@@ -118,12 +118,12 @@ where
         }
     }
 
-    /// How many legacy sessions are open.
+    /// Number of open legacy sessions.
     pub fn sessions(&self) -> usize {
         self.endpoint.sessions.len()
     }
 
-    /// Its legacy sessions, for operators.
+    /// Access to its legacy sessions, for operators.
     pub fn session_desk(&self) -> SessionDesk {
         SessionDesk::of(&self.endpoint.sessions)
     }

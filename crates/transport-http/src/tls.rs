@@ -72,7 +72,7 @@ impl Tls {
         Ok(differs)
     }
 
-    /// When the first certificate of the chain in use expires that does.
+    /// Time at which the first certificate of the chain in use expires.
     pub fn expires_at(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(self.current.load().expires_at)
     }

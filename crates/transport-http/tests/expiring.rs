@@ -17,7 +17,8 @@ use transport_http::{HttpOptions, Peer};
 /// For how many milliseconds a request's token is still good; without it, for ever.
 const GOOD_FOR: &str = "x-good-for";
 
-/// Nothing depends on how long it is: what a stream begins with is told to whoever was let in.
+/// Lifetime of a short token, in milliseconds. No test depends on it: a client that was let in
+/// receives the beginning of a stream.
 const SHORT: &str = "200";
 
 async fn with_tokens() -> Running {

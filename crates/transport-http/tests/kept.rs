@@ -49,7 +49,7 @@ impl Kept {
     }
 }
 
-/// What a server is given.
+/// Keeper that a server is given.
 struct Keeper(Arc<Kept>);
 
 impl PersistSessions for Keeper {
@@ -109,7 +109,7 @@ async fn own_stream(client: &HttpClient, last: Option<&str>) -> SseStream {
     client.stream(&client.dress(get)).await
 }
 
-/// What the next so many messages of a stream are about, and the name of the last.
+/// Subjects of the next `count` messages of a stream, and the name of the last.
 async fn hears(stream: &mut SseStream, count: usize) -> (Vec<String>, String) {
     let (mut heard, mut last) = (Vec::new(), String::new());
     while heard.len() < count {

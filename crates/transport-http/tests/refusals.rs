@@ -1,4 +1,4 @@
-//! What is refused, how early, and in which words.
+//! Refused requests: how early they are refused, and in which words.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;

@@ -51,7 +51,7 @@ async fn flooded(
     connection
 }
 
-/// How far a report says that its call is; none if it is no report.
+/// Step that a progress report names; none if it is no report.
 fn step(report: &str) -> Option<f64> {
     let report: Value = serde_json::from_str(report).ok()?;
     report["params"]["progress"].as_f64()

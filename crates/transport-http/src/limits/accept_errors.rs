@@ -9,29 +9,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often at most the log says that it goes on, and after how long without a failure it is over.
+/// Shortest time between two log entries about lasting failures, and time without a failure after
+/// which they are over.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// How accepting goes, on all listeners together: without file descriptors each of them fails twenty
+/// State of accepting on all listeners together: without file descriptors each of them fails twenty
 /// times a second.
 #[derive(Debug, Default)]
 pub(crate) struct Accepting {
-    /// Whether there is a [`Trouble`]; looked at with each connection.
+    /// True while there is a [`Trouble`]; read with each connection.
     fails: AtomicBool,
     trouble: Mutex<Option<Trouble>>,
 }
 
 #[derive(Debug)]
 struct Trouble {
-    /// When the log was told last.
+    /// Time of the last log entry.
     told: Instant,
-    /// When it failed last.
+    /// Time of the last failure.
     last: Instant,
-    /// How often since it began.
+    /// Number of failures since it began.
     failures: u64,
 }
 
-/// What the log is to be told.
+/// Log entry to write.
 #[derive(Debug, PartialEq, Eq)]
 enum Say {
     Begins,

@@ -30,7 +30,7 @@ struct Count {
 #[derive(Debug)]
 pub(crate) struct Admitted {
     admission: Arc<Admission>,
-    /// Whose it is, if that counts.
+    /// Address of the client, if it counts.
     address: Option<IpAddr>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Admitted {
 #[derive(Debug)]
 pub(crate) struct Handshaking<'a> {
     admitted: &'a Admitted,
-    /// Whose it is, if that was counted.
+    /// Address of the client, if it was counted.
     address: Option<IpAddr>,
 }
 
@@ -60,12 +60,12 @@ impl Admission {
         })
     }
 
-    /// How many connections are open.
+    /// Number of open connections.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// How many connections were refused so far.
+    /// Number of connections refused so far.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }

@@ -29,7 +29,7 @@ impl Held {
 /// One connection can have so large a part of what all can.
 const PART: usize = 4;
 
-/// What is held of one body, until it is dropped.
+/// Bytes held of one body, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Share<'a> {
     all: &'a Held,
@@ -41,7 +41,7 @@ pub(crate) struct Share<'a> {
 }
 
 impl<'a> Share<'a> {
-    /// Nothing yet, of at most `max` bytes in all, or of one body of `max_body` if that is more.
+    /// Empty share of at most `max` bytes in all, or of one body of `max_body` if that is more.
     pub(crate) fn new(all: &'a Held, connection: &'a Held, max: usize, max_body: usize) -> Self {
         Self {
             all,

@@ -6,8 +6,8 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
-/// What one connection has been doing. Costs a request two counters and no timer: whether anything
-/// happened is looked at from time to time.
+/// Activity of one connection. Costs a request two counters and no timer: the counters are compared
+/// from time to time.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     busy: AtomicU32,
@@ -15,9 +15,9 @@ pub(crate) struct Activity {
     steps: AtomicU32,
     /// Set if the client has sent too many frames without payload.
     is_flooded: AtomicBool,
-    /// What is held of bodies that it sends.
+    /// Bytes held of bodies that it sends.
     pub(crate) held: Held,
-    /// What it goes on with afterwards.
+    /// Protocol that it changes to afterwards.
     pub(crate) change: Change,
 }
 
@@ -37,7 +37,7 @@ impl Activity {
         self.steps.load(Ordering::Relaxed)
     }
 
-    /// Its client has sent too much that carries nothing.
+    /// Marks that its client has sent too many frames without content.
     pub(crate) fn flooded(&self) {
         self.is_flooded.store(true, Ordering::Relaxed);
     }
@@ -46,8 +46,8 @@ impl Activity {
         self.is_flooded.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing is being answered, and no request has come or was done with since `seen` was
-    /// last set, which this sets.
+    /// Returns true if no request is being answered, and none has come or was finished since `seen`
+    /// was last set, which this sets.
     pub(crate) fn has_stalled(&self, seen: &mut u32) -> bool {
         let steps = self.steps();
         let before = std::mem::replace(seen, steps);

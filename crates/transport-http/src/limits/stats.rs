@@ -11,7 +11,7 @@ use std::sync::{
 const FIRST: u16 = 100;
 const STATUSES: usize = 500;
 
-/// What all listeners of a server count together.
+/// Counts of all listeners of a server together.
 #[derive(Debug)]
 pub(crate) struct Stats {
     statuses: [AtomicU64; STATUSES],
@@ -20,7 +20,7 @@ pub(crate) struct Stats {
     pub(crate) tls_floods: Floods,
 }
 
-/// How a server is doing, in numbers.
+/// Figures of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpStats {
     /// Open connections.
@@ -36,7 +36,7 @@ pub struct HttpStats {
     pub sessions: usize,
     /// Open streams of events, but for those of the 2024-11-05 transport.
     pub streams: usize,
-    /// How many responses there were of each status of which there was one.
+    /// Number of responses by status, for each status of which there was one.
     pub responses: Vec<(u16, u64)>,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Opened {
     pub(crate) peer: Peer,
     /// The certificates that it has shown, if it has.
     pub(crate) shown: Option<PeerCertificates>,
-    /// Whether both have agreed on HTTP/2.
+    /// True if both have agreed on HTTP/2.
     pub(crate) is_http2: bool,
 }
 
@@ -77,7 +77,7 @@ impl Arrived {
         match never {}
     }
 
-    /// Where it comes from; `None` on a Unix socket.
+    /// Address of the client; `None` on a Unix socket.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(_, address) => Some(*address),
@@ -190,8 +190,8 @@ async fn secure(
 
 const PLAIN_TEXT: &str = r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"this port speaks TLS: use https://","data":{"retryable":false}}}"#;
 
-/// How long, and of how much, what a client has sent is read and forgotten: it would not read the
-/// answer if we hung up before.
+/// Time for which, and bytes up to which, a refused client's input is read and discarded: it would
+/// not read the answer if we hung up before.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: u64 = 64 * 1024;
 

@@ -1,7 +1,7 @@
-//! Who a proxy speaks for. Only what proxies say that are trusted counts, and of what they say only
-//! what they have added themselves: headers are read from the right, where the nearest proxy writes,
-//! up to the first address that is no trusted proxy's. Whatever is to the left of that anybody may
-//! have written.
+//! Client that a proxy speaks for. Only the word of trusted proxies counts, and of that only the
+//! part they have added themselves: headers are read from the right, where the nearest proxy
+//! writes, up to the first address that is no trusted proxy's. Text to the left of that may come
+//! from any client.
 
 use crate::peer::{Peer, network::Network};
 use http::{HeaderMap, HeaderName, header};
@@ -32,7 +32,12 @@ struct Hop<'a> {
     scheme: Option<&'a str>,
 }
 
-/// Whoever `proxy` speaks for. If it does not say, that is somebody at its own address.
+/// Peer that `proxy` speaks for. If the headers do not name it, it is a peer at the proxy's own
+/// address.
+///
+/// The certificate of `proxy` is its own and never its client's, so the peer has none: a header
+/// that is missing or cannot be read must not give every client behind `proxy` the identity of the
+/// proxy.
 ///
 /// The certificate of `proxy` is its own and never its client's, so whoever this is has none: a header
 /// that is missing or cannot be read must not make everybody behind `proxy` the one it is itself.
@@ -74,7 +79,7 @@ fn client(
     })
 }
 
-/// What proxies have said, the nearest first.
+/// Entries of the proxies, the nearest first.
 fn hops(headers: &HeaderMap, read: ForwardedHeader) -> Vec<Hop<'_>> {
     let lines = |name| {
         let lines = headers.get_all(name).iter().rev();
@@ -152,7 +157,7 @@ fn pairs(line: &str) -> Option<Vec<(&str, bool)>> {
     Some(pairs)
 }
 
-/// Where in a pair we are.
+/// Position in a pair.
 #[derive(Clone, Copy)]
 enum Quotes {
     Before,
@@ -162,7 +167,7 @@ enum Quotes {
     After,
 }
 
-/// What one proxy says; nothing, if it says something twice.
+/// Entry of one proxy; empty, if it names a member twice.
 fn hop<'a>(pairs: impl Iterator<Item = &'a str>) -> Hop<'a> {
     let (mut client, mut scheme) = (None, None);
     for pair in pairs {

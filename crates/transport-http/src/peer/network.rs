@@ -18,13 +18,13 @@ pub struct Network {
     prefix: u8,
 }
 
-/// Why a text is no [`Network`].
+/// Reason why a text is no [`Network`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseNetworkError {
-    /// What is in front of the slash is no IP address.
+    /// Text before the slash that is no IP address.
     #[error("it must be an IP address, or one with the length of a prefix, such as 10.0.0.0/8")]
     Address,
-    /// What follows the slash is no number of bits such an address has.
+    /// Text after the slash that is no number of bits such an address has.
     #[error("the length of the prefix must be a number from 0 to {0}")]
     Prefix(u8),
     /// The address has bits that are not the network's: a mistyped length, most likely.
@@ -33,7 +33,8 @@ pub enum ParseNetworkError {
 }
 
 impl Network {
-    /// Whether `address` is one of them. IPv4 addresses that are written as IPv6 are themselves.
+    /// Returns true if `address` is in the network. IPv4 addresses that are written as IPv6 count
+    /// as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.first, address.to_canonical()) {
             (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_)) => {

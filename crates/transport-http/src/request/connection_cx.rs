@@ -21,23 +21,23 @@ use mcp_service::{Engine, Principal};
 use serde_json::json;
 use std::sync::{Arc, atomic::AtomicUsize};
 
-/// What all listeners of a server share.
+/// State that all listeners of a server share.
 #[derive(Debug)]
 pub(crate) struct Endpoint<S> {
     pub(crate) engine: Arc<Engine<S>>,
     pub(crate) options: HttpOptions,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) admission: Arc<Admission>,
-    /// What those are told who come by TLS, if anything.
+    /// Header for responses over TLS, if there is one.
     pub(crate) strict_transport_security: Option<HeaderValue>,
     pub(crate) listeners: AtomicUsize,
     pub(crate) counts: Arc<Stats>,
-    /// What is held of bodies that are being read.
+    /// Bytes held of bodies that are being read.
     pub(crate) held: Held,
     pub(crate) accepting: Accepting,
 }
 
-/// What the connections of one listener share.
+/// State that the connections of one listener share.
 #[derive(Debug)]
 pub(crate) struct Listening<S> {
     pub(crate) endpoint: Arc<Endpoint<S>>,
@@ -50,13 +50,13 @@ pub(crate) struct Listening<S> {
 pub(crate) struct ConnectionCx<S> {
     pub(crate) listening: Arc<Listening<S>>,
     pub(crate) peer: Peer,
-    /// Whether it is a proxy that is trusted, and so may speak for others.
+    /// True if the peer is a proxy that is trusted, and so may speak for others.
     pub(crate) via_proxy: bool,
     pub(crate) activity: Arc<Activity>,
 }
 
 impl<S> ConnectionCx<S> {
-    /// Whoever a proxy speaks for in a request, if this is one that may.
+    /// Context of the client that a proxy speaks for in a request, if the peer is such a proxy.
     pub(crate) fn behind(self: Arc<Self>, parts: &Parts) -> Arc<Self> {
         if !self.via_proxy {
             return self;

@@ -1,5 +1,5 @@
-//! What browsers want to be told before and after a page calls us. Which pages may call is decided
-//! before, by the guard.
+//! Answers to browsers before and after a page calls us. The guard has decided before which pages
+//! may call.
 
 use crate::{
     options::HttpOptions,
@@ -54,7 +54,7 @@ pub(crate) fn preflight(
     response
 }
 
-/// Which headers a page may send: fixed ones, and those of `Mcp-Param-*` it asks for.
+/// Headers that a page may send: fixed ones, and those of `Mcp-Param-*` it asks for.
 fn allowed_headers(options: &HttpOptions, request: &HeaderMap) -> String {
     let mut allowed = ALLOWED.to_owned();
     let asked = request

@@ -84,10 +84,10 @@ fn check_version(headers: &Headers<'_>, meta: &RequestMeta) -> Result<(), Protoc
     }
 }
 
-/// What is echoed of a client's text is bounded.
+/// Most characters of a client's text that are echoed.
 const MAX_ECHOED: usize = 128;
 
-/// What `Mcp-Name` mirrors, if the method has it: the member of `params` and its value. A body
+/// Member of `params` that `Mcp-Name` mirrors, with its value, if the method has one. A body
 /// without it is malformed, which is for the method to say.
 fn name_of(request: &Request) -> Option<(&'static str, Cow<'_, str>)> {
     let member = Method::named(&request.method)?.named_by()?;

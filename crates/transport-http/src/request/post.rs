@@ -25,13 +25,13 @@ use mcp_service::{
 };
 use std::sync::Arc;
 
-/// What became of a message.
+/// Outcome of dispatching a message.
 enum Dispatched {
-    /// It is answered.
+    /// The message is answered.
     Reply(Reply),
-    /// It opened a session, and is answered.
+    /// The message opened a session, and is answered.
     Opened(Arc<str>, Reply),
-    /// It is being handled.
+    /// The message is being handled.
     InFlight(InFlight),
 }
 
@@ -296,7 +296,7 @@ where
     }
 }
 
-/// What belongs to a session, or to a client that has none.
+/// Handles a message of a legacy session, or of a legacy client without one.
 fn legacy<S>(
     caller: &ConnectionCx<S>,
     headers: &Headers<'_>,

@@ -9,7 +9,7 @@ use crate::{
 use http::{HeaderValue, Request, Response, StatusCode, Version, header, request::Parts};
 use std::sync::Arc;
 
-/// Whether `parts` wants what is spoken elsewhere than at the endpoint.
+/// Upgrade that `parts` asks for, if its path is not the endpoint's.
 pub(crate) fn route<'a, S>(caller: &'a ConnectionCx<S>, parts: &Parts) -> Option<&'a dyn Upgrade> {
     let upgrade = caller.options().upgrade.as_deref()?;
     (parts.uri.path() == upgrade.path()).then_some(upgrade)

@@ -27,7 +27,7 @@ use tokio::time::{Instant, Sleep};
 
 /// The body of a response.
 pub(crate) enum Body {
-    /// Nothing more.
+    /// No more bytes.
     Empty,
     /// One piece.
     Whole(Bytes),
@@ -77,7 +77,7 @@ impl Body {
     }
 }
 
-/// What keeps a connection busy until it is written.
+/// Bytes that keep a connection busy until they are written.
 struct Unwritten {
     bytes: Bytes,
     _busy: Busy,
@@ -136,15 +136,15 @@ impl HttpBody for Body {
 
 /// A stream of events. Dropped when the client hangs up, and with it what feeds it.
 pub(crate) struct Events {
-    /// What is ready to be sent.
+    /// Pieces ready to be sent.
     ready: VecDeque<Bytes>,
-    /// Where more comes from; `None` at the end.
+    /// Source of further events; `None` at the end.
     source: Option<Source>,
-    /// When there is nothing more to be had for whoever opened it.
+    /// Expiry of the proof of identity with which it was opened.
     expiry: Expiry,
     alarm: Pin<Box<Sleep>>,
     keep_alive: Duration,
-    /// Whether something was sent since the alarm was set. It is not set anew for each event.
+    /// True if an event was sent since the alarm was set. The alarm is not set anew for each event.
     spoken: bool,
     _busy: Busy,
     counted: Option<Stream>,
@@ -159,14 +159,14 @@ enum Source {
     Session {
         streaming: Streaming,
         owed: VecDeque<(EventId, Bytes)>,
-        /// Whether events have names.
+        /// True if events have names.
         named: bool,
     },
     /// The rest of a request's stream.
     Rest(Reader),
 }
 
-/// How much is gathered before it is handed to the connection.
+/// Bytes that are gathered before they are handed to the connection.
 const CHUNK: usize = 64 * 1024;
 
 /// Pieces from here on are not copied into a chunk.
@@ -410,7 +410,8 @@ fn put(running: &InFlight, event: Event, out: &mut BytesMut, pieces: &mut VecDeq
     true
 }
 
-/// What a stream begins with whose client may have to come back: where from, and how soon.
+/// Appends the beginning of a stream whose client may have to come back: the place to continue at,
+/// and the time after which to return.
 fn put_beginning(id: EventId, retry: Duration, out: &mut BytesMut) {
     // Writing to a buffer that grows cannot fail.
     let _ = write!(out, "id: {id}\nretry: {}\ndata:\n\n", retry.as_millis());

@@ -14,7 +14,8 @@ const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache");
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 const NO_SNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
-/// How many headers most answers have beside hints: what they are, and what [`secure`] says.
+/// Number of headers that most answers have beside hints: those of their type, and those that
+/// [`secure`] adds.
 const FURTHER: usize = 4;
 const NO: HeaderValue = HeaderValue::from_static("no");
 
@@ -53,7 +54,7 @@ pub(crate) fn reply(reply: Reply, accept: Accept) -> Response<Body> {
     with_status(status, response)
 }
 
-/// What a hint is called as a header. Those that every call has need not be read first.
+/// Name of a hint as a header. Names that every call has need not be parsed first.
 fn name_of(hint: &'static str) -> Option<HeaderName> {
     const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
     const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -96,7 +97,7 @@ pub(crate) fn empty(status: StatusCode) -> Response<Body> {
     with_status(status, Response::new(Body::Empty))
 }
 
-/// What every response says, for the browsers among clients.
+/// Adds the headers that every response has, for the browsers among clients.
 pub(crate) fn secure(response: &mut Response<Body>, strict: Option<&HeaderValue>) {
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, NO_SNIFF);

@@ -11,19 +11,19 @@ use std::{fmt, pin::Pin};
 /// Says who is calling (decision D7). Runs for every request, on the connection's own task, so it
 /// must not block; what has to be fetched first is waited for with [`Authentication::Later`].
 pub trait Authenticate: Send + Sync + 'static {
-    /// Who sent `request`.
+    /// Authenticates the sender of `request`.
     fn authenticate<'a>(&'a self, request: &'a Parts, peer: &'a Peer) -> Authentication<'a>;
 }
 
-/// Who sent a request, or what to answer instead, such as 401 with a challenge. Boxed, because it
-/// is rare and large.
+/// Principal of a request, or the answer to send instead, such as 401 with a challenge. Boxed,
+/// because it is rare and large.
 pub type Authenticated = Result<Principal, Box<PlainResponse>>;
 
-/// What [`Authenticate`] came to.
+/// Result of [`Authenticate`].
 pub enum Authentication<'a> {
-    /// It is known at once, which costs nothing.
+    /// The result is known at once, which costs nothing.
     Done(Authenticated),
-    /// Something must be fetched first, such as a new key of an issuer. Dropped when the client
+    /// The result needs a fetch first, such as a new key of an issuer. Dropped when the client
     /// hangs up.
     Later(Pin<Box<dyn Future<Output = Authenticated> + Send + 'a>>),
 }

@@ -7,16 +7,17 @@ use std::{pin::Pin, sync::Arc, time::SystemTime};
 /// [`PersistSessions`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct PersistedSession {
-    /// What its client names it by. Whoever has it and the principal's name may use the session.
+    /// Id by which its client names it. A caller that has it and the principal's name may use the
+    /// session.
     pub id: Arc<str>,
-    /// Whose it is.
+    /// Principal that the session belongs to.
     pub principal: Arc<str>,
-    /// What was agreed on.
+    /// Result of the handshake.
     pub state: SessionState,
-    /// How many processes it has been through before the one that keeps it. Events are numbered from
+    /// Number of processes it has been through before the present one. Events are numbered from
     /// there on, so that an event of one process is never taken for one of another.
     pub lives: u32,
-    /// When it was last used, as far as is known: not kept for each request, so the time may be
+    /// Time of the last use, as far as is known: not stored with each request, so the time may be
     /// behind by a minute.
     pub last_used: SystemTime,
 }
@@ -31,7 +32,7 @@ pub struct PersistedSession {
 /// Nothing here may block: it is called from the threads that serve, though not for each request, but
 /// when a session begins, changes and ends.
 pub trait PersistSessions: Send + Sync + 'static {
-    /// What was kept when the process began, in any order. Called once.
+    /// Loads the sessions that were stored when the process began, in any order. Called once.
     fn load(&self) -> Vec<PersistedSession>;
 
     /// Keeps a session that is new or has changed.

@@ -40,17 +40,17 @@ impl<'a> SideRequest<'a> {
         }
     }
 
-    /// Its method, path and headers.
+    /// Method, path and headers.
     pub fn parts(&self) -> &'a Parts {
         self.parts
     }
 
-    /// Where it comes from.
+    /// Peer that sent it.
     pub fn peer(&self) -> &'a Peer {
         self.peer
     }
 
-    /// Who sent it. Only looked into when asked for: a health check needs no name.
+    /// Principal that sent it. Authenticated only when asked for: a health check needs no name.
     ///
     /// # Errors
     ///

@@ -23,10 +23,10 @@ use tokio::{
 /// Another protocol that is spoken here. Asked after the checks of `Host` and `Origin` and after
 /// authentication, so that no page of a stranger gets this far, and nobody who proves nothing.
 pub trait Upgrade: Send + Sync + 'static {
-    /// Where it is spoken. A path that is the endpoint's is not used.
+    /// Path at which the upgrade is requested. A path that is the endpoint's is not used.
     fn path(&self) -> &str;
 
-    /// What to go on with.
+    /// Accepts a request: returns the protocol to go on with.
     ///
     /// # Errors
     ///
@@ -44,18 +44,18 @@ pub struct UpgradeRequest {
 }
 
 impl UpgradeRequest {
-    /// Its method, version, path and headers.
+    /// Method, version, path and headers.
     pub fn parts(&self) -> &Parts {
         &self.parts
     }
 
-    /// Who sent it.
+    /// Principal that sent it.
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
 
-    /// Who would have sent it if it came now: with other roles perhaps, or nobody any more, if what
-    /// it proves itself by has been revoked or is over.
+    /// Principal that the same credentials prove now: with other roles perhaps, or none any more,
+    /// if they have been revoked or are expired.
     ///
     /// # Errors
     ///
@@ -76,8 +76,8 @@ impl fmt::Debug for UpgradeRequest {
     }
 }
 
-/// What serves a connection from its change on. It has ended when that has; dropped, if it takes
-/// longer to end than a server that stops waits for.
+/// Future that serves a connection after its upgrade. It ends with the connection; it is dropped,
+/// if it takes longer to end than a server that stops waits for.
 pub type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A change of protocol.
@@ -161,7 +161,7 @@ impl AsyncWrite for UpgradedSocket {
     }
 }
 
-/// When a server stops.
+/// Signal that the server stops.
 #[derive(Debug)]
 pub struct Stopping(watch::Receiver<()>);
 
@@ -173,7 +173,7 @@ impl Stopping {
     }
 }
 
-/// What a connection goes on with, once it has answered so.
+/// Protocol that a connection goes on with, once it has answered so.
 #[derive(Debug, Default)]
 pub(crate) struct Change(Mutex<Option<Upgraded>>);
 

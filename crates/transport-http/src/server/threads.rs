@@ -72,7 +72,7 @@ where
 }
 
 impl<S> RunningServer<S> {
-    /// Where it listens on the network; port 0 of no address in particular, if it does not.
+    /// Address on the network; port 0 of no address in particular, if it does not listen there.
     pub fn address(&self) -> SocketAddr {
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
         self.address.unwrap_or(nowhere)

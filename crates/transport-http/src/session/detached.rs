@@ -14,8 +14,8 @@ use tokio::{
     task::{AbortHandle, JoinSet},
 };
 
-/// What does not run in the task of its connection: requests whose answers are streams, since a
-/// connection asks nothing of a stream while its client does not read; legacy ones whose clients
+/// Requests that do not run in the task of their connection: those whose answers are streams, since
+/// a connection asks nothing of a stream while its client does not read; legacy ones whose clients
 /// have hung up; and those of the old transport, which are answered elsewhere. Bounded by the
 /// engine's bound on requests in flight.
 #[derive(Debug)]
@@ -23,8 +23,8 @@ pub(crate) struct DetachedRequests {
     tasks: Mutex<Option<JoinSet<()>>>,
 }
 
-/// How long is waited for what was dropped. One that was taken over may be in the care of another
-/// thread, which need not run any more.
+/// Time to wait for dropped requests to end. A request that was taken over may be in the care of
+/// another thread, which need not run any more.
 const DROPPING: Duration = Duration::from_secs(1);
 
 impl DetachedRequests {

@@ -6,8 +6,8 @@ use std::{
     task::{Context, Poll},
 };
 
-/// When what proved who opened a stream proves nothing any more. Costs nothing for those of whom that
-/// does not become untrue by itself.
+/// Expiry of the proof of identity with which a stream was opened. Costs nothing for those of whom
+/// that does not become untrue by itself.
 pub(crate) struct Expiry(Option<End>);
 
 enum End {
@@ -16,7 +16,7 @@ enum End {
 }
 
 impl Expiry {
-    /// That of the principal of one request. Other requests of its session may have others.
+    /// Expiry of the principal of one request. Other requests of its session may have others.
     pub(crate) fn of(principal: &Principal) -> Self {
         Self(principal.end().map(|end| End::Ahead(Box::pin(end))))
     }
@@ -26,7 +26,7 @@ impl Expiry {
         Self(None)
     }
 
-    /// Whether it has come to that. If not, the task is woken when it does.
+    /// Returns true once it has expired. If not, the task is woken when it does.
     pub(crate) fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
         match &mut self.0 {
             None => false,

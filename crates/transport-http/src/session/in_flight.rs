@@ -25,36 +25,36 @@ pub(crate) struct InFlight {
     work: Option<Work>,
     outbox: Option<Outbox>,
     reply: Option<Reply>,
-    /// Where the rest of a legacy request goes: for it, hanging up is no cancellation. A modern
+    /// Place for the rest of a legacy request: for it, hanging up is no cancellation. A modern
     /// request has none; dropping its exchange is its cancellation.
     detached: Option<Arc<DetachedRequests>>,
-    /// How its client can come back for the rest; `None` where it cannot.
+    /// Means by which its client can come back for the rest; `None` where it cannot.
     resumption: Option<Resumption>,
     /// The stream it has, if it can be resumed and has one.
     writer: Option<Writer>,
 }
 
-/// How the streams of a legacy session are resumed.
+/// Options for resuming the streams of a legacy session.
 #[derive(Clone)]
 pub(crate) struct Resumption {
     replay: Arc<Replay>,
-    /// How soon a client is to come back, if its revision knows that streams may end early. Before,
-    /// events without data were not foreseen, and neither was a server that hangs up.
+    /// Time after which a client is to come back, if its revision knows that streams may end early.
+    /// Before, events without data were not foreseen, and neither was a server that hangs up.
     pub(crate) retry: Option<Duration>,
 }
 
-/// What a request's response begins with.
+/// Beginning of a request's response.
 #[derive(Debug)]
 pub(crate) enum First {
-    /// Something to send.
+    /// Event to send.
     Event(Event),
-    /// Nothing, for so long that its client is given a way back.
+    /// No event, for so long that the client is given a way back.
     Silence,
-    /// Nothing, and nothing will come.
+    /// No event, and none will come.
     End,
 }
 
-/// Something to send.
+/// Event to send.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A notification, encoded.
@@ -66,8 +66,8 @@ pub(crate) enum Event {
 }
 
 impl Resumption {
-    /// How the streams of `session` are resumed; `None` before there was such a thing, and where
-    /// nothing is kept.
+    /// Options for resuming the streams of `session`; `None` where revisions have no resumption,
+    /// and where no events are kept.
     pub(crate) fn of(session: &Session, retry: Duration) -> Option<Self> {
         let version = session.connection.session().version();
         let is_resumable = ProtocolVersion::V2025_03_26 <= version && session.replay.has_room();
@@ -131,7 +131,7 @@ impl InFlight {
         }
     }
 
-    /// Whether what it says is kept.
+    /// Returns true if its events are kept.
     pub(crate) fn is_recorded(&self) -> bool {
         self.writer.is_some()
     }
@@ -169,7 +169,7 @@ impl InFlight {
         }
     }
 
-    /// Whether its client comes back for the rest if its stream ends early.
+    /// Returns true if its client comes back for the rest if its stream ends early.
     fn can_be_interrupted(&self) -> bool {
         let retry = self.resumption.as_ref().and_then(|it| it.retry);
         retry.is_some() && self.detached.is_some() && self.outbox.is_some()
@@ -198,7 +198,7 @@ impl InFlight {
         first.map_or(First::End, First::Event)
     }
 
-    /// What there is to send after [`InFlight::advance`]; `None` at the end.
+    /// Next event after [`InFlight::advance`]; `None` at the end.
     pub(crate) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         if let Some(outbox) = &self.outbox {
             let queued = if self.work.is_some() {

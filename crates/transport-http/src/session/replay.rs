@@ -1,4 +1,4 @@
-//! What was said on the streams of a legacy session, as long as it may be asked for again. A stream
+//! Events of the streams of a legacy session, kept as long as they may be asked for again. A stream
 //! is more than the connection it is sent on: a client that lost one asks for the rest on another.
 
 use crate::session::resumable::Resumable;
@@ -25,7 +25,7 @@ pub(crate) struct EventId {
 /// The stream of what a session did not ask for. Those of requests have higher numbers.
 pub(crate) const OWN_STREAM: u64 = 0;
 
-/// What all sessions may keep, and do.
+/// Bounds on the events that sessions may keep, and the bytes that they keep now.
 #[derive(Debug)]
 pub(crate) struct Room {
     /// Events of one session.
@@ -37,7 +37,7 @@ pub(crate) struct Room {
     pub(crate) total: AtomicUsize,
 }
 
-/// What one session keeps: the last events of all its streams, in one order.
+/// Events that one session keeps: the last of all its streams, in one order.
 pub(crate) struct Replay {
     state: Mutex<State>,
     room: Arc<Room>,
@@ -51,15 +51,15 @@ struct State {
     streams: HashMap<u64, Stream>,
 }
 
-/// How far a stream has come.
+/// Progress of a stream.
 #[derive(Default)]
 struct Stream {
     last: u64,
-    /// Whether nothing more will come.
+    /// True if no more events will come.
     over: bool,
-    /// What carries it, until somebody comes back for it.
+    /// Request that feeds it, until its client comes back for it.
     connected: Weak<Resumable>,
-    /// How often the stream was asked for again. There is one reader: the last.
+    /// Number of times the stream was asked for again. There is one reader: the last.
     readers: u64,
     /// False once the reader has gone.
     is_read: bool,
@@ -84,8 +84,8 @@ pub(crate) struct Reader {
 }
 
 impl Replay {
-    /// What a session keeps that has been through so many processes before. What was said in those is
-    /// forgotten, and its names are not used again.
+    /// Replay of a session that has been through so many processes before. Events of those are
+    /// forgotten, and their names are not used again.
     pub(crate) fn after_lives(room: Arc<Room>, lives: u32) -> Arc<Self> {
         let first = u64::from(lives) << 32;
         let mut state = State {
@@ -103,7 +103,7 @@ impl Replay {
         })
     }
 
-    /// Whether there is room for anything at all.
+    /// Returns true if there is room for any event.
     pub(crate) fn has_room(&self) -> bool {
         let room = &self.room;
         room.max_events.min(room.max_bytes).min(room.max_total) > 0
@@ -146,7 +146,7 @@ impl Replay {
         id
     }
 
-    /// Where the session's own stream is.
+    /// Position of the session's own stream.
     pub(crate) fn own_position(&self) -> EventId {
         let last = self
             .lock()
@@ -159,7 +159,7 @@ impl Replay {
         }
     }
 
-    /// What is kept of a stream after an event.
+    /// Kept events of a stream after an event.
     pub(crate) fn after(&self, id: EventId) -> VecDeque<(EventId, Bytes)> {
         self.lock().after(id).cloned().collect()
     }
@@ -229,7 +229,7 @@ impl Replay {
     }
 }
 
-/// What an event takes beside its message.
+/// Bytes that an event takes beside its message.
 const OVERHEAD: usize = size_of::<(EventId, Bytes)>();
 
 fn cost(frame: &Bytes) -> usize {
@@ -280,7 +280,7 @@ impl Writer {
         }
     }
 
-    /// Where the stream is as long as nothing was said on it.
+    /// Position of the stream before its first event.
     pub(crate) fn beginning(&self) -> EventId {
         EventId {
             stream: self.stream,
@@ -372,7 +372,7 @@ impl FromStr for EventId {
     }
 }
 
-/// Something else than the name of an event.
+/// Text that is not the name of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this names no event")]
 pub(crate) struct NoEventId;

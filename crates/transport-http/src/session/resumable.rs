@@ -16,7 +16,7 @@ use std::{
 pub(crate) struct Resumable {
     running: Mutex<Option<InFlight>>,
     taken_over: AtomicBool,
-    /// Who is to learn of it.
+    /// Waker of the task to tell of it.
     waker: Mutex<Option<Waker>>,
 }
 

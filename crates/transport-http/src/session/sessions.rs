@@ -22,7 +22,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Which transport a session belongs to. What is one's is unknown to the other.
+/// Transport that a session belongs to. A session of one is unknown to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionKind {
     /// Streamable HTTP: requests are answered where they were posted.
@@ -38,31 +38,31 @@ pub(crate) struct Session {
     kind: SessionKind,
     owed: Mutex<Owed>,
     pub(crate) connection: Arc<Connection>,
-    /// What its streams have said.
+    /// Events of its streams.
     pub(crate) replay: Arc<Replay>,
     /// The number of its own stream that is open, 0 for none. A client has at most one of those:
     /// every message is on exactly one.
     streaming: AtomicU64,
     /// As [`Sessions::now`] tells it.
     last_used: AtomicU64,
-    /// What of that is kept, if the session is.
+    /// Time of last use that is stored, if the session is.
     last_kept: AtomicU64,
-    /// Whether the keeper knows of it, and is to. Held while it is told.
+    /// True if the keeper knows of it, and is to. Held while it is told.
     is_kept: Mutex<bool>,
-    /// How many processes it has been through before this one.
+    /// Number of processes it has been through before this one.
     lives: u32,
-    /// Whether its client has not been seen since it was restored.
+    /// True if its client has not been seen since it was restored.
     is_awaited: AtomicBool,
 }
 
-/// What an old session's stream is still to carry before it may end.
+/// Messages that an old session's stream is still to carry before it may end.
 #[derive(Default)]
 struct Owed {
     answers: usize,
     ending: bool,
 }
 
-/// Something that is owed on an old session's stream, until it is dropped.
+/// Message owed on an old session's stream, until it is dropped.
 pub(crate) struct Debt {
     session: Arc<Session>,
 }
@@ -98,7 +98,7 @@ struct Stats {
     per_principal: HashMap<Principal, usize>,
 }
 
-/// Why there is no further session.
+/// Reason why no further session may be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TooManySessions {
     #[error("too many sessions; at most {0} are open at once")]
@@ -310,7 +310,7 @@ impl Sessions {
         self.touch();
     }
 
-    /// How often [`Sessions::sweep`] is worth the while.
+    /// Interval at which [`Sessions::sweep`] is worth the while.
     pub(crate) fn sweep_interval(&self) -> Duration {
         let shortest = Duration::from_millis(10);
         (self.limits.session_idle / 4).clamp(shortest, Duration::from_secs(60))
@@ -378,7 +378,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Session {
-    /// Whether it has a stream, or requests that are not answered yet.
+    /// Returns true if it has a stream, or requests that are not answered yet.
     fn is_in_use(&self) -> bool {
         self.streaming.load(Ordering::Acquire) != 0 || self.connection.in_flight() != 0
     }
@@ -422,7 +422,7 @@ impl Drop for Debt {
 }
 
 impl Streaming {
-    /// Whether the client has not continued it elsewhere.
+    /// Returns true if the client has not continued it elsewhere.
     pub(crate) fn is_current(&self) -> bool {
         self.session.streaming.load(Ordering::Acquire) == self.number
     }

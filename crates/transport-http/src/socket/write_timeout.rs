@@ -19,7 +19,7 @@ pub(crate) struct WriteTimeout<T> {
     limit: Duration,
     /// Made when a write waits for the first time.
     alarm: Option<Pin<Box<Sleep>>>,
-    /// Whether a write waits, and the alarm is set for it.
+    /// True if a write waits, and the alarm is set for it.
     waiting: bool,
 }
 

@@ -1,6 +1,6 @@
 use std::{io, path::PathBuf};
 
-/// Why certificates and keys cannot be used.
+/// Reason why certificates and keys cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
@@ -8,7 +8,7 @@ pub enum TlsError {
     Read {
         /// The file.
         file: PathBuf,
-        /// Why not.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -17,7 +17,7 @@ pub enum TlsError {
     TooLong {
         /// The file.
         file: PathBuf,
-        /// What would be read at most.
+        /// Most bytes that are read.
         max: u64,
     },
     /// A file has something in PEM that is broken.
@@ -25,7 +25,7 @@ pub enum TlsError {
     Pem {
         /// The file.
         file: PathBuf,
-        /// What is wrong.
+        /// Description of what is wrong.
         why: String,
     },
     /// There is no certificate where one is wanted.
@@ -60,7 +60,7 @@ pub enum TlsError {
     ExposedKey {
         /// The file.
         file: PathBuf,
-        /// Its permissions.
+        /// Permissions of the file.
         mode: u32,
     },
     /// The key is that of another certificate.
@@ -98,7 +98,7 @@ pub enum TlsError {
     Certificate {
         /// The file.
         file: PathBuf,
-        /// Why not.
+        /// Reason.
         why: String,
     },
     /// A key of a kind that is not supported.
@@ -106,7 +106,7 @@ pub enum TlsError {
     Key {
         /// The file.
         file: PathBuf,
-        /// Why not.
+        /// Reason.
         why: String,
     },
     /// There is no list of revoked certificates where some are wanted.
@@ -123,7 +123,7 @@ pub enum TlsError {
     Revocations {
         /// The file.
         file: PathBuf,
-        /// Why not.
+        /// Reason.
         why: String,
     },
     /// A list of revoked certificates that should have been replaced by now.

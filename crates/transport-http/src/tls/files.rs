@@ -19,30 +19,31 @@ use std::{
 };
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-/// Where certificates and keys are, all in PEM.
+/// Paths of certificates and keys, all in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The server's certificate and whatever stands between it and what clients trust.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// Private key of that certificate.
     pub key: PathBuf,
-    /// Who issues the certificates of clients; without it none are asked for.
+    /// Authorities that issue the certificates of clients; without them no certificates are asked
+    /// for.
     pub client_authorities: Option<PathBuf>,
-    /// Which of those certificates were revoked: one list (CRL) or several. With it, each authority in
-    /// the chain of a client's certificate must have a list that is good at the time.
+    /// Revoked ones of those certificates: one list (CRL) or several. With it, each authority in
+    /// the chain of a client's certificate must have a list that is valid at the time.
     pub client_revocations: Option<PathBuf>,
-    /// Whether clients without a certificate are refused; otherwise they may have one.
+    /// True to refuse clients without a certificate; otherwise they may have one.
     pub verify_client: bool,
 }
 
-/// What the files say.
+/// Content of the files.
 pub(crate) struct Loaded {
     pub(super) config: Arc<ServerConfig>,
     /// Seconds since 1970.
     pub(super) expires_at: u64,
-    /// When the first list of revoked certificates expires that does, in seconds since 1970.
+    /// Time at which the first list of revoked certificates expires, in seconds since 1970.
     pub(super) revocations_until: Option<u64>,
-    /// What certificates of clients are verified with.
+    /// Verifier of the certificates of clients.
     pub(super) verifier: Option<Arc<dyn ClientCertVerifier>>,
     print: u64,
 }
@@ -269,7 +270,7 @@ pub(super) fn broken(file: &Path, error: &pem::Error) -> TlsError {
     }
 }
 
-/// When the first of `chain` expires that does, in seconds since 1970.
+/// Time at which the first certificate of `chain` expires, in seconds since 1970.
 fn validity(file: &Path, chain: &[CertificateDer<'_>], now: u64) -> Result<u64, TlsError> {
     let mut first = u64::MAX;
     for certificate in chain {

@@ -24,7 +24,7 @@ pub(super) fn lists(
     Ok(found)
 }
 
-/// When the first of `lists` expires that does, in seconds since 1970.
+/// Time at which the first of `lists` expires, in seconds since 1970.
 pub(super) fn until(
     file: &Path,
     lists: &[CertificateRevocationListDer<'static>],
@@ -45,7 +45,7 @@ pub(super) fn until(
     Ok(first)
 }
 
-/// What is wrong with a list, in words where there is something to do about it.
+/// Description of what is wrong with a list, in words where the operator can mend it.
 pub(super) fn reason(error: &CertRevocationListError) -> String {
     match error {
         CertRevocationListError::UnsupportedCrlVersion => {

@@ -29,13 +29,13 @@ use tokio::{
 };
 use transport_http::{HttpLimits, HttpOptions, HttpServer};
 
-/// What has happened to the calls of tools that take their time.
+/// Counts of events in the calls of tools that take their time.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) begun: AtomicUsize,
     pub(crate) dropped: AtomicUsize,
     pub(crate) finished: AtomicUsize,
-    /// How often a flooding call has said more.
+    /// Number of messages that flooding calls have sent.
     pub(crate) floods: AtomicUsize,
     pub(crate) moved: Notify,
     /// Lets a stuck call go on.
@@ -67,8 +67,8 @@ impl Seen {
     }
 }
 
-/// How often a call says [`MUCH`] before it is said to flood: more than all buffers between it and its
-/// client hold.
+/// Number of messages of [`MUCH`] after which a call counts as flooding: more than all buffers
+/// between it and its client hold.
 pub(crate) const FLOODED: usize = 40;
 
 /// So many messages of a kilobyte.
@@ -286,7 +286,7 @@ impl Running {
         let _ = self.stop.take().expect("stopped once").send(());
     }
 
-    /// Whether it stops so soon.
+    /// Returns true if it stops within `limit`.
     pub(crate) async fn stops_within(&mut self, limit: Duration) -> bool {
         timeout(limit, &mut self.task).await.is_ok()
     }

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// How long the end of a session may wait to be kept before its client is told that it is over.
+/// Time that storing the end of a session may take before its client is told that it is over.
 const SETTLING: Duration = Duration::from_secs(1);
 
 impl Sessions {
@@ -143,7 +143,7 @@ impl Sessions {
 }
 
 impl Session {
-    /// When it was last used: now, if it still is.
+    /// Time of its last use: now, if it is in use.
     fn last_used(&self, now: u64) -> u64 {
         match self.is_in_use() {
             true => now,
