@@ -6,7 +6,7 @@ use bytes::{Buf, Bytes, BytesMut};
 #[derive(Debug)]
 pub(crate) struct Lines {
     buffer: BytesMut,
-    /// How much of the buffer is known to hold no newline.
+    /// Bytes at the beginning of the buffer that are known to hold no newline.
     scanned: usize,
     /// Bytes already thrown away of a line that is too long.
     passed_over: Option<usize>,
@@ -22,7 +22,7 @@ pub(crate) enum Line {
 }
 
 impl Lines {
-    /// How much room a read is given.
+    /// Bytes of room that a read is given.
     const READ_SIZE: usize = 64 * 1024;
 
     pub(crate) fn new(max_line: usize) -> Self {
@@ -34,7 +34,7 @@ impl Lines {
         }
     }
 
-    /// Where the next read goes.
+    /// Buffer for the next read.
     pub(crate) fn room(&mut self) -> &mut BytesMut {
         self.buffer.reserve(Self::READ_SIZE);
         &mut self.buffer
@@ -58,7 +58,7 @@ impl Lines {
         }
     }
 
-    /// What is left when the input ends: a last line without its end.
+    /// Rest at the end of the input: a last line without its end.
     pub(crate) fn rest(&mut self) -> Option<Line> {
         self.scanned = 0;
         let line = self.buffer.split();

@@ -20,14 +20,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 /// Bounds on serving a pair of byte streams.
 #[derive(Clone, Copy, Debug)]
 pub struct StdioOptions {
-    /// How long requests may go on after the input has ended or the server was told to stop. R2.7
-    /// gives the process five seconds in all.
+    /// Time for which requests may go on after the input has ended or the server was told to stop.
+    /// R2.7 gives the process five seconds in all.
     pub drain: Duration,
-    /// How many bytes may wait for the peer to read them. Beyond that nothing more is read from it,
-    /// and what it asked for before stands still: one answer at most is made that goes beyond.
+    /// Bytes that may wait for the peer to read them. Beyond that no more is read from the peer,
+    /// and its earlier requests wait: at most one answer that exceeds the bound is made.
     pub max_unsent: usize,
-    /// Whether a last line counts that has no end. A peer that may have been cut off in the middle of a
-    /// line must know that it does not.
+    /// True to accept a last line without an end. A server whose peer may have been cut off in the
+    /// middle of a line must not accept it.
     pub accept_unfinished: bool,
 }
 

@@ -51,7 +51,7 @@ pub struct SharedSocket {
 /// A process that is to serve, or to relay.
 #[derive(Debug)]
 pub enum Joined {
-    /// This process owns the server.
+    /// Ownership of the server by this process.
     Owner(Ownership),
     /// Another one does, and serves what is sent over this stream.
     Relayed(UnixStream),
@@ -65,7 +65,7 @@ pub enum JoinError {
     File {
         /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
