@@ -1,23 +1,23 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request::Parts};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
-/// What clients call this use of WebSocket.
+/// Subprotocol name by which clients ask for MCP over WebSocket.
 pub const SUBPROTOCOL: &str = "mcp";
 
 /// The only version there is (RFC 6455 §4.1).
 const VERSION: &str = "13";
 
-/// How long `Sec-WebSocket-Key` is: 16 bytes in base64.
+/// Length of `Sec-WebSocket-Key`: 16 bytes in base64.
 const KEY_LENGTH: usize = 24;
 
-/// Why a request does not open a WebSocket.
+/// Reason why a request does not open a WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// Something else than GET.
+    /// A method other than GET.
     #[error("a WebSocket is opened with GET")]
     Method,
-    /// It does not ask for one.
+    /// A request that does not ask for an upgrade.
     #[error(
         "a WebSocket is spoken here: `Connection: Upgrade` and `Upgrade: websocket` are missing"
     )]
@@ -28,13 +28,13 @@ pub enum HandshakeError {
     /// No key, or more than one, or none that is 16 bytes.
     #[error("`Sec-WebSocket-Key` must be 16 bytes in base64")]
     Key,
-    /// It names subprotocols, and ours is not among them.
+    /// A list of subprotocols without ours.
     #[error("`Sec-WebSocket-Protocol` must have mcp, if it is there")]
     Subprotocol,
 }
 
 impl HandshakeError {
-    /// What to answer it with.
+    /// Status of the answer.
     pub fn status(self) -> StatusCode {
         match self {
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
@@ -43,7 +43,7 @@ impl HandshakeError {
         }
     }
 
-    /// What the answer has to say besides.
+    /// Further headers of the answer.
     pub fn headers(self) -> Vec<(HeaderName, HeaderValue)> {
         let of = HeaderValue::from_static;
         match self {
@@ -62,8 +62,8 @@ impl HandshakeError {
     }
 }
 
-/// What the answer 101 has to say besides `Upgrade: websocket` (RFC 6455 §4.2.2). Extensions are
-/// never agreed on, so that no message is larger than what came.
+/// Headers of the answer 101 besides `Upgrade: websocket` (RFC 6455 §4.2.2). Extensions are never
+/// agreed on, so that no message is larger than the bytes that came.
 ///
 /// # Errors
 ///
@@ -108,7 +108,7 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue
     values.next().is_none().then_some(value)
 }
 
-/// Whether a list of words, in one header or in several, has `token`.
+/// Returns true if a list of words, in one header or in several, has `token`.
 fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
     let values = headers.get_all(name).iter();
     let mut words = values

@@ -9,7 +9,7 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What is before the payload of a control frame of a client: two bytes, and the mask (RFC 6455 §5.2).
+/// Bytes before the payload of a control frame of a client: two, and the mask (RFC 6455 §5.2).
 const CONTROL_HEAD: usize = 6;
 
 /// There is no room for what a client sends. It stands for itself in an [`io::Error`].
@@ -69,12 +69,12 @@ impl<'a, T> Metered<'a, T> {
         self.place.give_back(bytes);
     }
 
-    /// Whether a message is on its way.
+    /// Returns true if a message is incomplete.
     pub(crate) fn is_unfinished(&self) -> bool {
         0 < self.held
     }
 
-    /// Whether anything has come since this was asked last.
+    /// Returns true if any frame has come since the last call of this function.
     pub(crate) fn has_said_something(&mut self) -> bool {
         std::mem::take(&mut self.has_said_something)
     }

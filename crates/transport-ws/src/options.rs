@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-/// How WebSockets are served.
+/// Options of WebSockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WebSocketOptions {
-    /// How many are open at most.
+    /// Most connections open at once.
     pub max_open: usize,
-    /// How many of them one principal has.
+    /// Most connections of one principal.
     pub max_open_per_principal: usize,
-    /// How often a client is looked after: it is asked for a sign of life if it has given none since,
-    /// and whether it is still who it was. One that gives none for as long again is gone.
+    /// Interval at which a client is checked: it is sent a ping if it has been silent since, and
+    /// must still be authenticated. A client that stays silent for as long again is disconnected.
     pub ping: Duration,
-    /// How many bytes of messages that have not come as a whole are held, of all clients together; at
-    /// least one message of the size that is accepted fits.
+    /// Most bytes of incomplete messages that are held, of all clients together; at least one
+    /// message of the size that is accepted fits.
     pub max_unfinished: usize,
     /// Frames per second without payload that one client may send in the long run, and ten times as
     /// many at once: pings, pongs, and pieces of messages with fewer than 32 bytes. The connection of a
     /// client that sends more is closed.
     pub max_control_frames_per_second: u32,
-    /// How long what runs may go on when the server stops.
+    /// Time for which running calls may go on when the server stops.
     pub drain: Duration,
 }
 

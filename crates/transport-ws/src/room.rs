@@ -22,18 +22,18 @@ pub struct WebSockets {
     floods: Floods,
 }
 
-/// How they are doing, in numbers.
+/// Figures of all WebSockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// How many are open.
+    /// Number of open connections.
     pub open: usize,
-    /// How many were refused, because there were too many.
+    /// Number of connections refused, because there were too many.
     pub refused: u64,
     /// Number of connections that were closed because of too many frames without payload.
     pub flooded: u64,
 }
 
-/// Why there is no further one.
+/// Reason why no further connection may be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
     /// In all.
@@ -65,12 +65,12 @@ impl WebSockets {
         })
     }
 
-    /// How they are served.
+    /// Options.
     pub fn options(&self) -> &WebSocketOptions {
         &self.options
     }
 
-    /// How they are doing.
+    /// Figures.
     pub fn figures(&self) -> Figures {
         Figures {
             open: self.total.load(Ordering::Relaxed),
@@ -111,12 +111,12 @@ impl WebSockets {
 }
 
 impl Place {
-    /// Whose it is.
+    /// Principal that the connection belongs to.
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
 
-    /// What it is called in the ledger and in logs.
+    /// Name of the connection in the ledger and in logs.
     pub fn session(&self) -> &Arc<str> {
         &self.session
     }
@@ -136,7 +136,7 @@ impl Place {
         fits
     }
 
-    /// Its client has sent too much that carries nothing.
+    /// Marks that its client has sent too many frames without content.
     pub(crate) fn flooded(&self) {
         self.sockets.floods.ended("websocket", &self.principal);
     }

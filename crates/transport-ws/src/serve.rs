@@ -32,39 +32,40 @@ use tokio_tungstenite::{
     },
 };
 
-/// What is read at once, which each connection has room for all the time.
+/// Bytes that are read at once, for which each connection has a buffer all the time.
 const READ_BUFFER: usize = 8 * 1024;
 
 /// From how many bytes on answers are written without waiting for more of them, and until they are
 /// taken no more are made.
 const WRITE_BUFFER: usize = 16 * 1024;
 
-/// How long a client may take to take leave.
+/// Time that a client may take to close the connection.
 const LEAVE: Duration = Duration::from_secs(2);
 
-/// Who is at the other end. Asked with every message, and from time to time without one, since what
-/// somebody has proved itself by may be revoked, and its roles may change, while it is connected.
+/// Authentication of the client at the other end. Repeated with every message, and from time to
+/// time without one, since its credentials may be revoked, and its roles may change, while it is
+/// connected.
 pub trait Identify: Send + Sync {
-    /// Whom what came when the WebSocket was opened proves now; `None` if nobody.
+    /// Principal that the credentials of the upgrade request prove now; `None` if they prove none.
     fn identify(&self) -> Identifying<'_>;
 }
 
 /// An answer of [`Identify`].
 pub type Identifying<'a> = Pin<Box<dyn Future<Output = Option<Principal>> + Send + 'a>>;
 
-/// Why a WebSocket has ended.
+/// Reason why a WebSocket has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Its client has closed it, or has gone.
+    /// The client has closed it, or has gone.
     Left,
     /// The server stops, and everything that was asked is answered.
     Stopped,
     /// The server stops, and some requests were not done in time.
     DrainTimedOut {
-        /// How many were given up.
+        /// Number of requests that were given up.
         given_up: usize,
     },
-    /// It was closed for what its client has done, which it was told.
+    /// The server closed it for something its client did, and told the client.
     Closed {
         /// As in RFC 6455 §7.4.1.
         code: u16,
@@ -144,11 +145,11 @@ struct Client<'a, T> {
     identifying: Option<(Option<Bytes>, Identifying<'a>)>,
     /// True if a message was taken since the last flush.
     has_taken: bool,
-    /// When it is looked after next.
+    /// Time of the next check.
     look: Pin<Box<Sleep>>,
-    /// Whether it was asked for a sign of life.
+    /// True if a ping was sent.
     is_asked: bool,
-    /// Whether a message was on its way when it was looked after last.
+    /// True if a message was incomplete at the last check.
     was_unfinished: bool,
 }
 

@@ -77,7 +77,7 @@ impl Service<ClientRequest> for Tools {
     }
 }
 
-/// Who is there, until that is changed.
+/// Principal that is authenticated, until the test changes it.
 #[derive(Clone)]
 struct Known(Arc<Mutex<Option<Principal>>>);
 
