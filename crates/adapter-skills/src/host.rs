@@ -32,7 +32,7 @@ pub struct Host {
 /// A Python interpreter, as the application is run by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interpreter {
-    /// Its program.
+    /// Path of its program.
     pub program: PathBuf,
     /// The working directory, from which modules are imported.
     pub directory: PathBuf,
@@ -80,7 +80,7 @@ pub enum Unmet {
         wanted.as_ref().map_or_else(String::new, |it| format!(", not `{it}`"))
     )]
     Setting {
-        /// Its dotted path.
+        /// Dotted path of the setting.
         key: String,
         /// The value it should have; any, if there is none.
         wanted: Option<String>,
@@ -206,7 +206,7 @@ for at, name in enumerate(sys.argv[1:]):
 "#;
 
 impl Interpreter {
-    /// Those of `names` that it does not find.
+    /// Names among `names` that the interpreter does not find.
     fn missing(&self, names: &[String]) -> Result<Vec<String>, String> {
         let mut command = Command::new(&self.program);
         command.arg("-c").arg(LOOK).args(names);
