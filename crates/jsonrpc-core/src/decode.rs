@@ -1,6 +1,6 @@
 use crate::{
     ErrorCode, ErrorObject, Id, Invalid, Message, Notification, Payload, Position, RawJson,
-    Request, Response, depth, position::reason,
+    Request, Response, depth, members::take_unread_members, position::reason,
 };
 use bytes::Bytes;
 use serde::{
@@ -118,6 +118,9 @@ pub fn decode(frame: &Bytes, limits: Limits) -> Result<Payload, DecodeError> {
     if text.trim_start().starts_with('[') {
         return decode_batch(frame, text, limits);
     }
+    if let Some(request) = plain_request(frame, text) {
+        return Ok(Payload::Single(Ok(Message::Request(request))));
+    }
     match serde_json::from_str::<Wire<'_>>(text) {
         Ok(wire) => Ok(Payload::Single(message(frame, wire, 0))),
         Err(error) => {
@@ -127,6 +130,34 @@ pub fn decode(frame: &Bytes, limits: Limits) -> Result<Payload, DecodeError> {
             Ok(Payload::Single(Err(no_message(frame, text, 0, &error))))
         }
     }
+}
+
+/// A request as nearly all are written: each member once, and nothing that only a parser can read or refuse.
+fn plain_request(frame: &Bytes, text: &str) -> Option<Request> {
+    let (mut jsonrpc, mut id, mut method, mut params) = (None, None, None, None);
+    let is_plain = take_unread_members(text, |it| match it.name {
+        "jsonrpc" => it.value == r#""2.0""# && jsonrpc.replace(()).is_none(),
+        "id" => {
+            let read = match it.plain_text() {
+                Some(text) => Some(Id::String(text.into())),
+                None => Id::of_digits(it.value),
+            };
+            read.is_some_and(|it| id.replace(it).is_none())
+        }
+        "method" => {
+            let text = it.plain_text();
+            text.is_some_and(|it| method.replace(it).is_none())
+        }
+        "params" => it.value.starts_with(['{', '[']) && params.replace(it.value).is_none(),
+        "result" | "error" => false,
+        _ => true,
+    });
+    jsonrpc.filter(|()| is_plain)?;
+    Some(Request {
+        id: id?,
+        method: method?.to_owned(),
+        params: params.map_or(RawJson::EMPTY_OBJECT, |it| RawJson::of_text(frame, it)),
+    })
 }
 
 fn decode_batch(frame: &Bytes, text: &str, limits: Limits) -> Result<Payload, DecodeError> {

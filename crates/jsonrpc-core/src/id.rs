@@ -24,6 +24,11 @@ impl Id {
                 .ok()
                 .map(Self::String);
         }
+        Self::of_digits(text)
+    }
+
+    /// Reads an id that is an integer; `None` for anything else.
+    pub(crate) fn of_digits(text: &str) -> Option<Self> {
         let digits = text.strip_prefix('-').unwrap_or(text);
         if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;

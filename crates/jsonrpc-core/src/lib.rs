@@ -26,6 +26,7 @@ mod encode;
 mod error;
 mod frame;
 mod id;
+mod members;
 mod message;
 mod position;
 mod raw;
@@ -36,6 +37,7 @@ pub use crate::{
     error::{ErrorCode, ErrorObject},
     frame::Frame,
     id::Id,
+    members::{Member, take_members},
     message::{Invalid, Message, Notification, Payload, Request, Response},
     position::Position,
     raw::RawJson,

@@ -22,7 +22,12 @@ impl RawJson {
 
     /// Slices `value`, which a parser has found inside `frame`.
     pub(crate) fn slice_of(frame: &Bytes, value: &RawValue) -> Self {
-        Self(frame.slice_ref(value.get().as_bytes()))
+        Self::of_text(frame, value.get())
+    }
+
+    /// Slices `json`, which has been read as JSON inside `frame`.
+    pub(crate) fn of_text(frame: &Bytes, json: &str) -> Self {
+        Self(frame.slice_ref(json.as_bytes()))
     }
 
     /// Serializes `value`.
@@ -62,6 +67,15 @@ impl RawJson {
     /// When `value` was not borrowed from `self`, for example by [`RawJson::parse`].
     pub fn child(&self, value: &RawValue) -> Self {
         Self::slice_of(&self.0, value)
+    }
+
+    /// The value of a member of this one, by reference to the same frame.
+    ///
+    /// # Panics
+    ///
+    /// When it was not taken from `self` by [`take_members`](crate::take_members).
+    pub fn value_of(&self, member: &crate::Member<'_>) -> Self {
+        Self::of_text(&self.0, member.value)
     }
 
     /// Reads the value as a `T`, which may borrow from it.

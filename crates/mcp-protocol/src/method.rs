@@ -9,7 +9,7 @@ use crate::{
         ServerCapabilities, SubscriptionFilter, TaskRequest, UpdateTask,
     },
 };
-use jsonrpc_core::{Id, RawJson};
+use jsonrpc_core::{Id, RawJson, take_members};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use std::{borrow::Cow, collections::BTreeMap, ops::RangeInclusive};
@@ -326,6 +326,37 @@ fn uri(params: &RawJson) -> Result<String, String> {
 }
 
 fn call_tool(params: &RawJson) -> Result<ClientRequest, String> {
+    match plain_call(params, &[]) {
+        Some(call) => Ok(ClientRequest::CallTool(call)),
+        None => parsed_call(params),
+    }
+}
+
+/// A call that says nothing but its tool and the arguments, in which there is nothing that only a parser can read
+/// or refuse, as in nearly every call.
+/// `also` are members that mean something, too.
+fn plain_call(params: &RawJson, also: &[&str]) -> Option<CallTool> {
+    let (mut name, mut arguments) = (None, None);
+    let is_plain = take_members(params.as_str(), |it| match it.name {
+        "name" => {
+            let text = it.plain_text();
+            text.is_some_and(|it| name.replace(it).is_none())
+        }
+        "arguments" => it.value.starts_with('{') && arguments.replace(it).is_none(),
+        "inputResponses" | "requestState" => false,
+        other => !also.contains(&other),
+    });
+    let name = name.filter(|_| is_plain)?;
+    Some(CallTool {
+        name: name.to_owned(),
+        arguments: arguments.map_or(RawJson::EMPTY_OBJECT, |it| params.value_of(&it)),
+        retry: InputRetry::default(),
+        task: None,
+    })
+}
+
+/// Any call, by a parser, which says what is wrong.
+fn parsed_call(params: &RawJson) -> Result<ClientRequest, String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Wire<'a> {
@@ -364,6 +395,9 @@ fn call_tool_or_task(params: &RawJson) -> Result<ClientRequest, String> {
     struct Task {
         #[serde(default, deserialize_with = "crate::model::present")]
         ttl: Option<u64>,
+    }
+    if let Some(call) = plain_call(params, &["task"]) {
+        return Ok(ClientRequest::CallTool(call));
     }
     let task = read::<Wire>(params)?.task;
     let task = task.map(|task| TaskRequest { ttl_ms: task.ttl });
@@ -501,6 +535,36 @@ fn listen_filter(params: &RawJson) -> Result<SubscriptionFilter, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_that_is_read_without_a_parser_is_the_one_that_a_parser_reads() {
+        let mut plain = 0;
+        for params in [
+            r#"{"name":"x"}"#,
+            r#"{"name":"x","arguments":{"a":[1,{"name":"y"}]},"_meta":{"name":"z"}}"#,
+            r#"{"arguments":{} , "name" : "é","task":{}}"#,
+            r#"{"name":"x","arguments":null}"#,
+            r#"{"name":"x","arguments":[]}"#,
+            r#"{"name":"x","name":"x"}"#,
+            r#"{"name":"x","arguments":{},"arguments":{}}"#,
+            r#"{"name":"\u0061"}"#,
+            r#"{"n\u0061me":"a"}"#,
+            r#"{"name":7}"#,
+            r#"{"name":"x","requestState":null}"#,
+            r#"{"name":"x","requestState":"s","inputResponses":{"a":{}}}"#,
+            "{}",
+        ] {
+            let raw = RawJson::from_bytes(params.to_owned().into()).unwrap();
+            if let Some(call) = plain_call(&raw, &[]) {
+                plain += 1;
+                let Ok(ClientRequest::CallTool(parsed)) = parsed_call(&raw) else {
+                    panic!("{params}");
+                };
+                assert_eq!(format!("{call:?}"), format!("{parsed:?}"));
+            }
+        }
+        assert_eq!(plain, 3);
+    }
 
     #[test]
     fn every_method_has_a_row_and_a_name_of_its_own() {

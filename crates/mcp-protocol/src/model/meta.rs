@@ -1,6 +1,6 @@
 use super::{ClientCapabilities, Object, object, present, raw};
 use crate::{ProtocolError, RequestedVersion, TraceContext};
-use jsonrpc_core::{Id, RawJson};
+use jsonrpc_core::{Id, RawJson, take_members};
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{MapAccess, Visitor},
@@ -107,8 +107,64 @@ impl RequestMeta {
     /// [`ProtocolError::InvalidMeta`] when `params` is no object or a key reserved by the protocol
     /// holds something else: such a request must not be mistaken for a legacy one.
     pub fn of(params: &RawJson) -> Result<Self, ProtocolError> {
+        match Self::plain(params.as_str()) {
+            Some(meta) => Ok(meta),
+            None => Self::parsed(params),
+        }
+    }
+
+    /// The same where there is nothing in it that only a parser can read or refuse, as in nearly every request.
+    /// What is beside `_meta` is skipped.
+    fn plain(params: &str) -> Option<Self> {
+        let mut meta = None;
+        let is_plain = take_members(params, |it| {
+            it.name != "_meta" || meta.replace(it.value).is_none()
+        });
+        if !is_plain {
+            return None;
+        }
+        let Some(meta) = meta else {
+            return Some(Self::default());
+        };
+        let mut found = Self::default();
+        let (mut client_info, mut traceparent, mut tracestate) = (None, None, None);
+        let is_plain = take_members(meta, |it| {
+            // Each at most once.
+            match it.name {
+                "io.modelcontextprotocol/protocolVersion" => {
+                    let version = it.plain_text().map(RequestedVersion::from);
+                    version.is_some_and(|it| found.protocol_version.replace(it).is_none())
+                }
+                "io.modelcontextprotocol/clientCapabilities" => {
+                    let declared = capabilities(it.value);
+                    declared.is_some_and(|it| found.client_capabilities.replace(it).is_none())
+                }
+                "io.modelcontextprotocol/clientInfo" => {
+                    is_client_info(it.value) && client_info.replace(()).is_none()
+                }
+                "io.modelcontextprotocol/logLevel" => {
+                    let level = serde_json::from_str(it.value).ok();
+                    level.is_some_and(|it| found.log_level.replace(it).is_none())
+                }
+                "progressToken" => {
+                    let token = serde_json::from_str(it.value).ok();
+                    token.is_some_and(|it| found.progress_token.replace(it).is_none())
+                }
+                "traceparent" => traceparent.replace(it.value).is_none(),
+                "tracestate" => tracestate.replace(it.value).is_none(),
+                "io.owlclaw/idempotencyKey" => {
+                    found.idempotency_key.replace(it.value.into()).is_none()
+                }
+                _ => true,
+            }
+        });
+        found.trace = trace(traceparent, tracestate);
+        is_plain.then_some(found)
+    }
+
+    /// The same by a parser, which says what is wrong.
+    fn parsed(params: &RawJson) -> Result<Self, ProtocolError> {
         let invalid = |reason: String| ProtocolError::InvalidMeta { reason };
-        // One pass over all there is: this runs for every request.
         let Object(envelope): Object<Envelope<'_>> =
             params.parse().map_err(|error| invalid(error.to_string()))?;
         let Some(Object(wire)) = envelope.meta else {
@@ -120,14 +176,41 @@ impl RequestMeta {
             client_capabilities: wire.client_capabilities,
             log_level: wire.log_level,
             progress_token: wire.progress_token,
-            trace: trace(wire.traceparent, wire.tracestate),
+            trace: trace(
+                wire.traceparent.map(RawValue::get),
+                wire.tracestate.map(RawValue::get),
+            ),
             idempotency_key: wire.idempotency_key.map(|raw| raw.get().into()),
         })
     }
 }
 
-fn trace(parent: Option<&RawValue>, state: Option<&RawValue>) -> Option<TraceContext> {
-    let text = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).ok();
+/// What a client has declared; `None` if that is no object of capabilities.
+fn capabilities(json: &str) -> Option<ClientCapabilities> {
+    if json == "{}" {
+        return Some(ClientCapabilities::default());
+    }
+    let declared: Object<_> = serde_json::from_str(json).ok()?;
+    Some(declared.0)
+}
+
+/// True if a [`ClientInfo`] is written plainly.
+fn is_client_info(json: &str) -> bool {
+    let (mut name, mut version) = (None, None);
+    let is_plain = take_members(json, |it| {
+        let slot = match it.name {
+            "name" => &mut name,
+            "version" => &mut version,
+            _ => return true,
+        };
+        let text = it.plain_text();
+        text.is_some_and(|it| slot.replace(it).is_none())
+    });
+    is_plain && name.is_some() && version.is_some()
+}
+
+fn trace(parent: Option<&str>, state: Option<&str>) -> Option<TraceContext> {
+    let text = |raw: &str| serde_json::from_str::<String>(raw).ok();
     let state = state.and_then(text);
     TraceContext::parse(&text(parent?)?, state.as_deref())
 }
@@ -278,5 +361,52 @@ mod tests {
             ));
             assert_eq!(meta.unwrap().idempotency_key.as_deref(), Some(key));
         }
+    }
+
+    #[test]
+    fn what_is_read_without_a_parser_is_what_a_parser_reads() {
+        let version = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28""#;
+        let capabilities = r#""io.modelcontextprotocol/clientCapabilities""#;
+        let info = r#""io.modelcontextprotocol/clientInfo""#;
+        let mut plain = 0;
+        for meta in [
+            "{}".to_owned(),
+            "null".to_owned(),
+            "[]".to_owned(),
+            format!("{{{version}}}"),
+            format!("{{{version},{version}}}"),
+            format!(r#"{{{version},{capabilities}:{{}},{info}:{{"name":"a","version":"1"}}}}"#),
+            format!(r#"{{{version},{capabilities}:{{"roots":{{}},"sampling":{{}}}}}}"#),
+            format!(r#"{{{version},{capabilities}:null}}"#),
+            format!(r#"{{{version},{capabilities}:[]}}"#),
+            format!(r#"{{{capabilities}:{{"roots":7}}}}"#),
+            format!(r#"{{{info}:{{"name":"a\n","version":"1","title":[]}}}}"#),
+            format!(r#"{{{info}:{{"name":"a"}}}}"#),
+            format!(r#"{{{info}:{{"name":"a","name":"b","version":"1"}}}}"#),
+            format!(r#"{{{info}:["a","1"]}}"#),
+            r#"{"io.modelcontextprotocol/protocolVersion":null}"#.to_owned(),
+            r#"{"io.modelcontextprotocol/protocolVersion":"\u0031"}"#.to_owned(),
+            r#"{"io.modelcontextprotocol/logLevel":"debug","progressToken":7}"#.to_owned(),
+            r#"{"io.modelcontextprotocol/logLevel":"loud"}"#.to_owned(),
+            r#"{"progressToken":null}"#.to_owned(),
+            r#"{"progressToken":"t","progressToken":"t"}"#.to_owned(),
+            r#"{"traceparent":null,"tracestate":"a=1","io.owlclaw/idempotencyKey":null}"#.to_owned(),
+            r#"{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}"#
+                .to_owned(),
+            r#"{"x":"\"","\u0070rogressToken":"t"}"#.to_owned(),
+        ] {
+            for params in [
+                format!(r#"{{"name":"x","_meta":{meta},"arguments":{{"_meta":{{}}}}}}"#),
+                format!(r#"{{"_meta":{meta},"_meta":{{}}}}"#),
+            ] {
+                let raw = RawJson::from_bytes(params.clone().into()).unwrap();
+                let parsed = RequestMeta::parsed(&raw);
+                if let Some(found) = RequestMeta::plain(&params) {
+                    plain += 1;
+                    assert_eq!(format!("{found:?}"), format!("{:?}", parsed.unwrap()));
+                }
+            }
+        }
+        assert!(6 < plain, "{plain}");
     }
 }
