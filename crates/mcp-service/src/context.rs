@@ -46,8 +46,7 @@ pub struct RequestCx {
     /// True if the work it starts may outlive the answer, so that it goes on even if the client
     /// does not read.
     is_fork: bool,
-    progress: LastProgress,
-    hints: Hints,
+    told: Arc<Told>,
 }
 
 /// Origin of a request.
@@ -87,8 +86,7 @@ impl RequestCx {
             capabilities,
             outbox,
             is_fork: false,
-            progress: Arc::new(Mutex::new(Some(f64::NEG_INFINITY))),
-            hints: Arc::default(),
+            told: Arc::default(),
         }
     }
 
@@ -110,8 +108,7 @@ impl RequestCx {
             capabilities: self.capabilities.clone(),
             outbox: self.outbox.clone(),
             is_fork: true,
-            progress: Arc::clone(&self.progress),
-            hints: Arc::clone(&self.hints),
+            told: Arc::clone(&self.told),
         }
     }
 
@@ -185,7 +182,7 @@ impl RequestCx {
             token: self.meta.progress_token.clone()?,
             version: self.version,
             outbox: self.outbox.clone()?,
-            progress: Arc::clone(&self.progress),
+            told: Arc::clone(&self.told),
         })
     }
 
@@ -196,7 +193,7 @@ impl RequestCx {
             from: self.log_from?,
             version: self.version,
             outbox: self.outbox.clone()?,
-            progress: Arc::clone(&self.progress),
+            told: Arc::clone(&self.told),
         })
     }
 
@@ -244,24 +241,24 @@ impl RequestCx {
 
     /// Leaves a remark for the transport to put beside the answer where it can: on HTTP, a header.
     pub fn hint(&self, name: &'static str, value: String) {
-        lock_hints(&self.hints).left.push((name, value));
+        self.told.remarks().left.push((name, value));
     }
 
     /// Leaves what a layer knows of the request for the layers around it, such as who logs it. What
     /// was left before is forgotten.
     pub fn attach(&self, known: Arc<dyn Any + Send + Sync>) {
-        lock_hints(&self.hints).attached = Some(known);
+        self.told.remarks().attached = Some(known);
     }
 
     /// Value that was attached last, if it is a `T`.
     pub fn attached<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        let attached = lock_hints(&self.hints).attached.clone();
+        let attached = self.told.remarks().attached.clone();
         attached?.downcast().ok()
     }
 
     /// Hints left so far, for tests of services.
     pub fn hints(&self) -> Vec<(&'static str, String)> {
-        lock_hints(&self.hints).left.clone()
+        self.told.remarks().left.clone()
     }
 
     /// As if it had come by `transport`, for tests of services.
@@ -279,7 +276,7 @@ impl RequestCx {
     }
 
     pub(crate) fn take_hints(&self) -> Vec<(&'static str, String)> {
-        std::mem::take(&mut lock_hints(&self.hints).left)
+        std::mem::take(&mut self.told.remarks().left)
     }
 
     pub(crate) fn connection(&self) -> Option<&Arc<Connection>> {
@@ -294,7 +291,7 @@ impl RequestCx {
 impl Drop for RequestCx {
     /// Answered or given up: from here on nothing more is said about the request.
     fn drop(&mut self) {
-        *lock(&self.progress) = None;
+        *self.told.progress() = None;
     }
 }
 
@@ -315,7 +312,7 @@ pub struct ProgressReporter {
     token: Id,
     version: ProtocolVersion,
     outbox: Outbox,
-    progress: LastProgress,
+    told: Arc<Told>,
 }
 
 impl ProgressReporter {
@@ -325,7 +322,7 @@ impl ProgressReporter {
     pub fn report(&self, progress: f64, total: Option<f64>, message: Option<&str>) -> bool {
         // Held until the notification is queued: a handler's own thread may still report while the
         // request is being answered, and must not come after the answer.
-        let mut state = lock(&self.progress);
+        let mut state = self.told.progress();
         let Some(last) = state.as_mut() else {
             return false;
         };
@@ -353,8 +350,32 @@ impl ProgressReporter {
     }
 }
 
-/// Values left for the layers around, and for the transport.
-type Hints = Arc<Mutex<Remarks>>;
+/// Progress and remarks of one request, shared by its forks and reporters.
+#[derive(Debug)]
+struct Told {
+    /// The last progress reported; `None` once nothing more is to be said.
+    progress: Mutex<Option<f64>>,
+    remarks: Mutex<Remarks>,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self {
+            progress: Mutex::new(Some(f64::NEG_INFINITY)),
+            remarks: Mutex::default(),
+        }
+    }
+}
+
+impl Told {
+    fn progress(&self) -> MutexGuard<'_, Option<f64>> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remarks(&self) -> MutexGuard<'_, Remarks> {
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 #[derive(Debug, Default)]
 struct Remarks {
@@ -364,24 +385,13 @@ struct Remarks {
     attached: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-fn lock_hints(hints: &Hints) -> MutexGuard<'_, Remarks> {
-    hints.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The last progress reported of one request, by whomever; `None` once nothing more is to be said.
-type LastProgress = Arc<Mutex<Option<f64>>>;
-
-fn lock(progress: &LastProgress) -> MutexGuard<'_, Option<f64>> {
-    progress.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Tells a client about one of its requests.
 #[derive(Clone, Debug)]
 pub struct LogReporter {
     from: LoggingLevel,
     version: ProtocolVersion,
     outbox: Outbox,
-    progress: LastProgress,
+    told: Arc<Told>,
 }
 
 impl LogReporter {
@@ -389,7 +399,7 @@ impl LogReporter {
     /// is answered or cancelled, and when the peer reads too slowly.
     pub fn log(&self, level: LoggingLevel, logger: Option<&str>, data: RawJson) {
         // Held until the message is queued, as for progress.
-        let state = lock(&self.progress);
+        let state = self.told.progress();
         if state.is_none() || level < self.from {
             return;
         }
