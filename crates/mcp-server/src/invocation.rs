@@ -12,7 +12,7 @@ pub(crate) mod verdict;
 use crate::{
     invocation::{call_report::CallReport, handover::Handover},
     names::{prompt_capability, resource_capability, tool_capability},
-    offer::Offer,
+    offer::{Offer, OfferedTool},
 };
 use adapter_tools::{Answers, Needed};
 use governance::{Kind, Micros};
@@ -28,11 +28,13 @@ pub struct Invocation {
     /// The tool, resource or prompt.
     pub target: Target,
     /// Name for policies and the ledger: `tool/NAME` or `resource/URI`.
-    pub capability: String,
+    pub capability: Arc<str>,
     /// The arguments as they were sent.
     pub arguments: RawJson,
     /// The offer that was in force when the call came; a change of it does not touch calls under way.
     pub offer: Arc<Offer>,
+    /// The tool that is called, if there is one of this name on offer: found once, for all layers.
+    pub(crate) tool: Option<Arc<OfferedTool>>,
     /// Answers of the client to earlier questions.
     pub(crate) answers: Option<Arc<Answers>>,
     /// The way to become a task, where the call can.
@@ -75,8 +77,13 @@ pub enum Invoked {
 impl Invocation {
     /// A call of the tool `name`.
     pub fn tool(offer: Arc<Offer>, name: String, arguments: RawJson) -> Self {
+        let tool = offer.offered(&name).cloned();
         Self {
-            capability: tool_capability(&name),
+            capability: match &tool {
+                Some(tool) => Arc::clone(&tool.capability),
+                None => tool_capability(&name).into(),
+            },
+            tool,
             target: Target::Tool(name),
             arguments,
             offer,
@@ -97,7 +104,8 @@ impl Invocation {
             |uri| resource_capability(&uri),
         );
         Self {
-            capability,
+            capability: capability.into(),
+            tool: None,
             target: Target::Resource(read),
             arguments,
             offer,
@@ -117,7 +125,8 @@ impl Invocation {
         as_sent: RawJson,
     ) -> Self {
         Self {
-            capability: prompt_capability(&name),
+            capability: prompt_capability(&name).into(),
+            tool: None,
             target: Target::Prompt(name, arguments),
             arguments: as_sent,
             offer,
@@ -141,7 +150,7 @@ impl Invocation {
     /// True if the target exists at all.
     pub fn exists(&self) -> bool {
         match &self.target {
-            Target::Tool(name) => self.offer.tools().get(name).is_some(),
+            Target::Tool(_) => self.tool.is_some(),
             Target::Resource(read) => self.offer.resources().canonical(&read.uri).is_some(),
             Target::Prompt(name, _) => self
                 .offer
@@ -154,13 +163,8 @@ impl Invocation {
 
     /// The tool's own estimate of the call's cost.
     pub fn estimate(&self) -> Option<Micros> {
-        match &self.target {
-            Target::Tool(name) => {
-                let tool = self.offer.tools().get(name)?;
-                tool.estimated_cost_micros().map(Micros)
-            }
-            Target::Resource(_) | Target::Prompt(..) => None,
-        }
+        let tool = &self.tool.as_ref()?.tool;
+        tool.estimated_cost_micros().map(Micros)
     }
 
     /// The task that it is, if it is one by now.
@@ -171,10 +175,7 @@ impl Invocation {
 
     /// A digest of what is called, as it is defined now; of tools alone.
     pub fn definition(&self) -> Option<Digest> {
-        match &self.target {
-            Target::Tool(name) => self.offer.definition(name),
-            Target::Resource(_) | Target::Prompt(..) => None,
-        }
+        self.tool.as_ref().map(|it| it.definition)
     }
 
     /// A digest of all that an approval of this call is for.
@@ -193,11 +194,8 @@ impl Invocation {
     /// null makes a difference to a rule that it does not make to a handler.
     pub fn arguments_taken(&self) -> Cow<'_, str> {
         let sent = self.arguments.as_str();
-        let tool = match &self.target {
-            Target::Tool(name) => self.offer.tools().get(name),
-            _ => None,
-        };
-        match tool.and_then(|tool| tool.without_nulls(sent)) {
+        let tool = self.tool.as_ref();
+        match tool.and_then(|it| it.tool.without_nulls(sent)) {
             Some(taken) => Cow::Owned(taken),
             None => Cow::Borrowed(sent),
         }

@@ -11,12 +11,15 @@ pub(crate) mod state_resources;
 pub(crate) mod tool_listing;
 pub(crate) mod tool_source;
 
-use crate::offer::{
-    header_params::MirroredParams,
-    page_cache::PageCache,
-    prompts::{Prompts, StaticPrompts},
-    resources::{NoResources, Resources},
-    tool_listing::{Described, IncludeSkill},
+use crate::{
+    names::tool_capability,
+    offer::{
+        header_params::MirroredParams,
+        page_cache::PageCache,
+        prompts::{Prompts, StaticPrompts},
+        resources::{NoResources, Resources},
+        tool_listing::{Described, IncludeSkill},
+    },
 };
 use adapter_skills::{SkillCatalog, TaskHint, ToolHints};
 use adapter_tools::{Annotations, TaskSupport, Tool, ToolSet};
@@ -31,11 +34,21 @@ pub struct Offer {
     described: Vec<Described>,
     /// Header parameters of the tools that have any, by name.
     mirrored: HashMap<String, MirroredParams>,
-    /// Digests of the tools' definitions as they are listed, by name.
-    definitions: HashMap<String, Digest>,
+    /// The tools again, by name, with what is prepared of them.
+    offered: HashMap<String, Arc<OfferedTool>>,
     resources: Arc<dyn Resources>,
     prompts: Arc<dyn Prompts>,
     pub(crate) lists: PageCache,
+}
+
+/// A tool with what every call of it needs, prepared once.
+#[derive(Debug)]
+pub(crate) struct OfferedTool {
+    pub(crate) tool: Tool,
+    /// Its name in policies and the ledger.
+    pub(crate) capability: Arc<str>,
+    /// A digest of its definition as it is listed.
+    pub(crate) definition: Digest,
 }
 
 impl Offer {
@@ -58,11 +71,16 @@ impl Offer {
             .map(|tool| Described::new(tool, skills, include, default_timeout))
             .collect();
         let mirrored = tools.iter().filter_map(mirrored).collect();
-        let definitions = described
-            .iter()
-            .map(|it| (it.name().to_owned(), it.definition_digest()));
+        let offered = tools.iter().zip(&described).map(|(tool, described)| {
+            let offered = OfferedTool {
+                tool: tool.clone(),
+                capability: tool_capability(tool.name()).into(),
+                definition: described.definition_digest(),
+            };
+            (tool.name().to_owned(), Arc::new(offered))
+        });
         Self {
-            definitions: definitions.collect(),
+            offered: offered.collect(),
             tools,
             described,
             mirrored,
@@ -120,7 +138,12 @@ impl Offer {
     /// A digest of the definition of a tool, as it is listed and in canonical form: another
     /// description, schema or hint makes another tool of it for whoever has agreed to call it.
     pub fn definition(&self, tool: &str) -> Option<Digest> {
-        self.definitions.get(tool).copied()
+        self.offered(tool).map(|it| it.definition)
+    }
+
+    /// The tool of this name with what is prepared of it.
+    pub(crate) fn offered(&self, tool: &str) -> Option<&Arc<OfferedTool>> {
+        self.offered.get(tool)
     }
 
     /// The resources.

@@ -126,7 +126,7 @@ pub(crate) struct Called<'a> {
 }
 
 struct Outliving {
-    capability: String,
+    capability: Arc<str>,
     handover: Option<Arc<crate::invocation::handover::Handover>>,
     task: Option<Arc<str>>,
 }

@@ -183,7 +183,7 @@ pub(super) fn allowed(
         id = id_of(&cx.id),
         principal = cx.principal.as_str(),
         session = cx.session.as_deref(),
-        capability = invocation.capability,
+        capability = &*invocation.capability,
         decision = verdict.decision,
         estimate = estimate.to_string(),
         remaining = verdict.remaining.as_ref().and_then(left),

@@ -199,7 +199,7 @@ impl<S> Confirmed<S> {
             id: ApprovalId::random(),
             binding,
             principal: cx.principal.as_str().to_owned(),
-            capability: invocation.capability.clone(),
+            capability: invocation.capability.as_ref().to_owned(),
             arguments,
             policy_version: admitted.policy_version(),
             reason,
@@ -364,10 +364,10 @@ where
 
 fn arguments_fit(invocation: &Invocation) -> bool {
     match &invocation.target {
-        Target::Tool(name) => {
-            let tool = invocation.offer.tools().get(name);
+        Target::Tool(_) => {
             let arguments = invocation.arguments.clone().into_bytes();
-            tool.is_some_and(|tool| tool.check(arguments).is_ok())
+            let tool = invocation.tool.as_ref();
+            tool.is_some_and(|it| it.tool.check(arguments).is_ok())
         }
         // What is wrong with these is known when they have been tried, and they do nothing.
         Target::Resource(_) | Target::Prompt(..) => true,

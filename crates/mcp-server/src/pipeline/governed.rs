@@ -255,7 +255,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         Ok(Some(KeyClaim {
             principal: cx.principal.as_str().to_owned(),
             key,
-            capability: invocation.capability.clone(),
+            capability: invocation.capability.as_ref().to_owned(),
             digest: invocation.arguments_digest(),
             call: CallId::new(at_us),
             at_us,
@@ -324,7 +324,7 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         let capability = match is_unknown {
             // Anything that a client likes to say.
             true => self.redactor.text(&invocation.capability),
-            false => invocation.capability.as_str().into(),
+            false => (*invocation.capability).into(),
         };
         let start = Start {
             capability: &capability,

@@ -108,7 +108,7 @@ where
         let began_us = (self.clock)();
         let estimate = admitted.estimate();
         let report = Arc::clone(&admitted.inner().report);
-        let capability = admitted.inner().capability.clone();
+        let capability = Arc::clone(&admitted.inner().capability);
         let open = {
             let labels = Labels::of(cx, admitted.inner(), &self.redactor);
             if labels.are_harmless() {
@@ -144,7 +144,7 @@ where
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
                         principal = %cx.principal,
-                        capability,
+                        capability = &*capability,
                         "a call that changes nothing is made without a record"
                     );
                     None

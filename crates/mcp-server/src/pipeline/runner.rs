@@ -3,7 +3,10 @@
 use crate::{
     input::rounds::askable,
     invocation::{Invocation, Invoked, Target, failure::InvocationError},
-    offer::prompts::{PromptCx, PromptFailure},
+    offer::{
+        OfferedTool,
+        prompts::{PromptCx, PromptFailure},
+    },
     pipeline::governed::Admitted,
     trace::handler::HandlerSpan,
 };
@@ -44,11 +47,7 @@ impl Runner {
         name: &str,
     ) -> Result<Invoked, InvocationError> {
         let invocation = admitted.inner();
-        let tool = invocation
-            .offer
-            .tools()
-            .get(name)
-            .ok_or(InvocationError::Unknown)?;
+        let OfferedTool { tool, .. } = &**invocation.tool.as_ref().ok_or(InvocationError::Unknown)?;
         // There is no other way to arguments than this check, so no tool runs without (D3).
         let arguments = tool
             .check(invocation.arguments.clone().into_bytes())
@@ -83,9 +82,11 @@ impl Runner {
             tool_cx = tool_cx.with_trace(trace.traceparent(), trace.tracestate());
         }
         let reporter = cx.progress_reporter();
-        let spoken = Arc::new(AtomicBool::new(false));
-        if reporter.is_some() || invocation.handover.is_some() {
-            let (reporter, spoken) = (reporter.clone(), Arc::clone(&spoken));
+        // Nothing of it is there for a call whose progress nobody hears of.
+        let spoken = (reporter.is_some() || invocation.handover.is_some())
+            .then(|| Arc::new(AtomicBool::new(false)));
+        if let Some(spoken) = &spoken {
+            let (reporter, spoken) = (reporter.clone(), Arc::clone(spoken));
             let handover = invocation.handover.clone();
             tool_cx = tool_cx.with_progress(Arc::new(move |it: Progress| {
                 if let Some(handover) = &handover {
@@ -101,9 +102,11 @@ impl Runner {
             }));
         }
         let call = tool.execute(tool_cx, arguments);
-        let output = match &reporter {
-            None => call.await,
-            Some(reporter) => with_sign_of_life(call, reporter, &spoken, self.progress_after).await,
+        let output = match (&reporter, &spoken) {
+            (Some(reporter), Some(spoken)) => {
+                with_sign_of_life(call, reporter, spoken, self.progress_after).await
+            }
+            _ => call.await,
         };
         let outcome = match output {
             Ok(output) => Ok(Invoked::Tool(shaped(output))),

@@ -1,7 +1,7 @@
 //! The layer that ends calls at their deadline.
 
 use crate::{
-    invocation::{Invocation, Target, call_report::CallReport, failure::InvocationError},
+    invocation::{Invocation, call_report::CallReport, failure::InvocationError},
     pipeline::governed::Admitted,
 };
 use adapter_tools::ToolError;
@@ -44,15 +44,8 @@ where
         admitted: Admitted<Invocation>,
     ) -> Result<S::Response, InvocationError> {
         let invocation = admitted.inner();
-        let own = match &invocation.target {
-            Target::Tool(name) => invocation
-                .offer
-                .tools()
-                .get(name)
-                .and_then(|tool| tool.timeout()),
-            Target::Resource(_) | Target::Prompt(..) => None,
-        };
-        let timeout = own.unwrap_or(self.default_timeout);
+        let own = invocation.tool.as_ref();
+        let timeout = own.and_then(|it| it.tool.timeout()).unwrap_or(self.default_timeout);
         // It was let through and is on record: what it can be refused for lies behind it.
         if let Some(handover) = &invocation.handover {
             handover.begin();

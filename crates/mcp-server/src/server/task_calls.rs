@@ -140,7 +140,7 @@ impl<Q: QuotaStore> Server<Q> {
             tracing::error!(
                 error = &error as &dyn std::error::Error,
                 principal = %cx.principal,
-                capability = invocation.capability,
+                capability = &*invocation.capability,
                 reason,
                 "a refusal could not be recorded"
             );

@@ -32,7 +32,7 @@ pub(crate) struct HandlerSpan {
     tracer: Tracer,
     context: SpanContext,
     span: Span,
-    capability: String,
+    capability: Arc<str>,
     report: Arc<CallReport>,
     estimate: Micros,
     deadline: Option<Instant>,
