@@ -1,18 +1,23 @@
 //! Checks that need the whole configuration.
 
+pub(crate) mod needs;
+pub(crate) mod owlclaw;
+mod rules;
+pub(crate) mod unmatched;
+
 use redaction::{BadSpec, Redactor};
 
-use super::environment::Environment;
-use super::layer::{Origins, child};
-use super::model::{Config, Transport};
-use super::problem::{Origin, Problem, Severity};
+use crate::environment::Environment;
+use crate::layer::{Origins, child};
+use crate::problem::{Origin, Problem, Severity};
+use crate::sections::{Config, Transport};
 
 /// Variable with the token that OwlClaw's own server requires of every client.
 const OWLCLAW_TOKEN: &str = "OWLCLAW_MCP_TOKEN";
 
 /// Refuses `OWLCLAW_MCP_TOKEN` where no proof is configured: its author expects the token to be
 /// checked.
-pub(super) fn owlclaw_token(
+pub(crate) fn owlclaw_token(
     config: &Config,
     environment: &Environment,
     problems: &mut Vec<Problem>,
@@ -38,7 +43,7 @@ pub(super) fn owlclaw_token(
     });
 }
 
-pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
+pub(crate) fn whole(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
     let error = |key: &str, message: String| {
         let origin = origins.get(key).cloned().unwrap_or(Origin::Default);
         Problem::error(origin, message).key(key)
@@ -102,11 +107,11 @@ pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Probl
         let message = format!("`{key}`: {why}");
         problems.push(error(&key, message));
     }
-    super::rules_check::check(&config.governance, origins, problems);
-    super::commands::check(&config.commands, origins, problems);
-    super::services::check(&config.services, origins, problems);
-    super::alerts::check(&config.alerts, origins, problems);
-    super::telemetry::check(&config.telemetry, origins, problems);
-    super::identity::check(config, origins, problems);
-    super::tls::check(http, origins, problems);
+    rules::check(&config.governance, origins, problems);
+    crate::sections::commands::check(&config.commands, origins, problems);
+    crate::sections::services::check(&config.services, origins, problems);
+    crate::sections::alerts::check(&config.alerts, origins, problems);
+    crate::sections::telemetry::check(&config.telemetry, origins, problems);
+    crate::sections::identity::check(config, origins, problems);
+    crate::sections::tls::check(http, origins, problems);
 }

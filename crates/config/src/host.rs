@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, de};
 
 /// An IP address, in brackets or not, or `localhost`. Other names are refused: whether an address
 /// is open to other machines must be known before anything is resolved.
-pub(super) fn parse(text: &str) -> Option<IpAddr> {
+pub(crate) fn parse(text: &str) -> Option<IpAddr> {
     if text.eq_ignore_ascii_case("localhost") {
         return Some(Ipv4Addr::LOCALHOST.into());
     }
@@ -17,7 +17,7 @@ pub(super) fn parse(text: &str) -> Option<IpAddr> {
     bare.parse().ok()
 }
 
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<IpAddr, D::Error> {
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<IpAddr, D::Error> {
     let text = String::deserialize(deserializer)?;
     parse(&text).ok_or_else(|| de::Error::custom("expected an IP address or `localhost`"))
 }

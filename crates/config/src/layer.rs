@@ -5,23 +5,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use figment::value::{Dict, Map, Value};
 use figment::{Metadata, Profile, Provider};
 
-use super::problem::Origin;
+use crate::problem::Origin;
 
 /// Origins by key; a key is the path from the root.
-pub(super) type Origins = BTreeMap<String, Origin>;
+pub(crate) type Origins = BTreeMap<String, Origin>;
 
 /// Values of one source.
 #[derive(Debug)]
-pub(super) struct Layer {
+pub(crate) struct Layer {
     name: &'static str,
     values: Dict,
-    pub(super) origins: Origins,
+    pub(crate) origins: Origins,
     /// The lines of the file that secrets are written out on, from 1.
-    pub(super) secret_lines: BTreeSet<usize>,
+    pub(crate) secret_lines: BTreeSet<usize>,
 }
 
 impl Layer {
-    pub(super) fn new(name: &'static str, values: Dict, origins: Origins) -> Self {
+    pub(crate) fn new(name: &'static str, values: Dict, origins: Origins) -> Self {
         Self {
             name,
             values,
@@ -30,12 +30,12 @@ impl Layer {
         }
     }
 
-    pub(super) fn empty(name: &'static str) -> Self {
+    pub(crate) fn empty(name: &'static str) -> Self {
         Self::new(name, Dict::new(), Origins::new())
     }
 
     /// Sets what stands at `path`, which has at least one segment.
-    pub(super) fn set(&mut self, path: &[&str], value: Value, origin: Origin) {
+    pub(crate) fn set(&mut self, path: &[&str], value: Value, origin: Origin) {
         self.origins.insert(join(path), origin);
         insert(&mut self.values, path, value);
     }
@@ -70,7 +70,7 @@ impl Provider for Layer {
 }
 
 /// Origin of `key`, or of a key beside it: a missing key is reported where its neighbours are.
-pub(super) fn origin_near(origins: &Origins, key: &str) -> Origin {
+pub(crate) fn origin_near(origins: &Origins, key: &str) -> Origin {
     let section = key.rsplit_once('.').map_or("", |(section, _)| section);
     let is_beside = |(other, _): &(&String, &Origin)| {
         let rest = other.strip_prefix(section);
@@ -83,13 +83,13 @@ pub(super) fn origin_near(origins: &Origins, key: &str) -> Origin {
 }
 
 /// `a.b.c`, as messages and `config show` write a path.
-pub(super) fn join(path: &[&str]) -> String {
+pub(crate) fn join(path: &[&str]) -> String {
     path.iter()
         .fold(String::new(), |path, segment| child(&path, segment))
 }
 
 /// `path.name`; a name that could be mistaken for more than one segment is quoted.
-pub(super) fn child(path: &str, name: &str) -> String {
+pub(crate) fn child(path: &str, name: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
     let name = match !name.is_empty() && name.chars().all(is_plain) {
         true => name.to_owned(),

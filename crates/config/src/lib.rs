@@ -9,92 +9,64 @@
 //! Relative paths begin at the directory of the file that names them, defaults included; those of
 //! the environment and the command line begin at the current directory.
 
-mod alerts;
-mod application;
 mod check;
-mod coerce;
-mod commands;
-mod document;
-mod editor;
 mod environment;
-mod file;
-mod governance;
 mod host;
-mod identity;
-mod interpolate;
 mod layer;
-mod limits;
 mod live;
-mod model;
 mod nearest;
-mod needs;
-mod overrides;
-mod owlclaw;
 mod problem;
-mod record;
-mod reference;
-mod rules_check;
-mod secret;
-mod services;
-mod shape;
+mod reading;
+mod sections;
 mod show;
-mod shutdown;
-mod summary;
-mod telemetry;
-mod tls;
-mod unmatched;
-mod websocket;
 
 use std::collections::BTreeSet;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use figment::Figment;
 use figment::providers::Serialized;
 
-use self::document::Document;
 use self::layer::{Layer, Origins};
+use self::reading::document::Document;
 
-pub use self::alerts::{AlertEvent, Alerts, Webhook};
-pub use self::application::{States, WorkerStart, Workers};
-pub use self::commands::{Command, Output, Stdin, Words};
-pub use self::editor::schema;
+pub use self::check::needs::Needs;
+pub use self::check::unmatched::{OnOffer, UnmatchedFilter};
 pub use self::environment::Environment;
-pub use self::governance::{Approvals, Governance, Idempotency, MIN_TOKEN_CHARS, UnmatchedRules};
-pub use self::identity::{
+pub use self::live::{Change, Changes, Source};
+pub use self::nearest::{nearest, nearest_of};
+pub use self::problem::printable;
+pub use self::problem::{Origin, Position, Problem, Severity};
+pub use self::reading::overrides::Overrides;
+pub use self::sections::alerts::{AlertEvent, Alerts, Webhook};
+pub use self::sections::application::{States, Switches, WorkerStart, Workers};
+pub use self::sections::commands::{Command, Output, Stdin, Words};
+pub use self::sections::governance::{
+    Approvals, Governance, Idempotency, MIN_TOKEN_CHARS, UnmatchedRules,
+};
+pub use self::sections::identity::{
     Algorithm, ApiKeys, ClientCertificates, Identity, Jwt, NameIn, StdioIdentity,
 };
-pub use self::limits::Limits;
-pub use self::live::{Change, Changes, Source};
-pub use self::model::{
+pub use self::sections::limits::Limits;
+pub use self::sections::record::{Checkpoint, Detectors, Durability, Ledger, Redaction};
+pub use self::sections::secret::Secret;
+pub use self::sections::services::{Mode, OpenApi, Operations, RetryRule, Services};
+pub use self::sections::shutdown::Shutdown;
+pub use self::sections::telemetry::{Capture, Otlp, Telemetry};
+pub use self::sections::tls::{ForwardedHeader, Tls};
+pub use self::sections::websocket::WebSocket;
+pub use self::sections::{
     BrokenSkill, Config, Cors, ErrorStyle, Http, IncludeSkill, LogFormat, LogLevel, LogOutput,
     LogRequests, Logging, Resources, Tools, Transport,
 };
-pub use self::nearest::{nearest, nearest_of};
-pub use self::needs::Needs;
-pub use self::overrides::Overrides;
-pub use self::owlclaw::Switches;
-pub use self::problem::printable;
-pub use self::problem::{Origin, Position, Problem, Severity};
-pub use self::record::{Checkpoint, Detectors, Durability, Ledger, Redaction};
-pub use self::reference::reference;
-pub use self::secret::Secret;
-pub use self::services::{Mode, OpenApi, Operations, RetryRule, Services};
 pub use self::show::Setting;
-pub use self::shutdown::Shutdown;
-pub use self::telemetry::{Capture, Otlp, Telemetry};
-pub use self::tls::{ForwardedHeader, Tls};
-pub use self::unmatched::{OnOffer, UnmatchedFilter};
-pub use self::websocket::WebSocket;
+pub use self::show::editor::schema;
+pub use self::show::reference::reference;
 
 /// The file that is read if none is named and it exists.
 pub const DEFAULT_FILE: &str = "mcp-server.yaml";
 
 /// A file to begin with: what most servers set, and in comments what else they may.
 pub const STARTER: &str = include_str!("starter.yaml");
-
-/// A longer file is refused: it is not a configuration.
-const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 /// A configuration that can be used.
 #[derive(Debug, Clone)]
@@ -158,14 +130,14 @@ pub fn load_for(
 ) -> Result<Loaded, Rejected> {
     check_directory(directory)?;
     let mut problems = Vec::new();
-    let keys = shape::root();
+    let keys = reading::shape::root();
     let name = overrides
         .config
         .as_deref()
         .unwrap_or(Path::new(DEFAULT_FILE));
-    let path = coerce::absolute(directory, name);
+    let path = environment::absolute(directory, name);
     let base = path.parent().unwrap_or(directory);
-    let text = read(name, &path, overrides.config.is_some(), &mut problems);
+    let text = reading::text(name, &path, overrides.config.is_some(), &mut problems);
     let texts: Vec<_> = text
         .into_iter()
         .map(|text| Text {
@@ -180,15 +152,18 @@ pub fn load_for(
         base,
     };
     let mut files = Files::read(&texts, &place, &mut problems);
-    files.layers.push(environment::layer(
+    files.layers.push(reading::variables::layer(
         environment,
         keys,
         directory,
         &mut problems,
     ));
-    files
-        .layers
-        .push(overrides::layer(overrides, keys, directory, &mut problems));
+    files.layers.push(reading::overrides::layer(
+        overrides,
+        keys,
+        directory,
+        &mut problems,
+    ));
     let mut loaded = merge(needs, files, &place, problems)?;
     loaded.file = file;
     Ok(loaded)
@@ -266,9 +241,9 @@ impl Files {
                 continue;
             };
             files.says_nothing &= document.is_empty();
-            files.layers.push(file::layer(
+            files.layers.push(reading::file::layer(
                 &document,
-                shape::root(),
+                reading::shape::root(),
                 place.environment,
                 place.base,
                 problems,
@@ -303,10 +278,10 @@ fn merge(
             let paths = [&mut config.ledger.path].into_iter();
             let paths = paths.chain(&mut config.resources.skills_dir);
             for path in paths.chain(&mut config.tasks.path) {
-                *path = coerce::absolute(base, &path);
+                *path = environment::absolute(base, &path);
             }
             if let Some(keys) = &mut config.identity.api_keys {
-                keys.file = coerce::absolute(base, &keys.file);
+                keys.file = environment::absolute(base, &keys.file);
             }
             for command in config.commands.values_mut() {
                 command.begin_at(base);
@@ -314,8 +289,8 @@ fn merge(
             config.workers.begin_at(base, config.app.as_deref());
             config.resources.base = base.to_owned();
             config.switches =
-                owlclaw::switches(&config, environment, directory, &origins, &mut problems);
-            check::check(&config, &origins, &mut problems);
+                check::owlclaw::switches(&config, environment, directory, &origins, &mut problems);
+            check::whole(&config, &origins, &mut problems);
             check::owlclaw_token(&config, environment, &mut problems);
             for problem in &mut problems {
                 needs.soften(problem);
@@ -338,55 +313,4 @@ fn merge(
         Err(error) => problems.push(Problem::error(Origin::Default, error.to_string())),
     }
     Err(Rejected { problems })
-}
-
-/// `None` if there is no file to read, or if it cannot be read and `problems` says why.
-fn read(name: &Path, path: &Path, is_named: bool, problems: &mut Vec<Problem>) -> Option<String> {
-    let origin = || {
-        let file = name.display().to_string();
-        Origin::File(Position {
-            file,
-            line: 0,
-            column: 0,
-            snippet: None,
-        })
-    };
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path);
-    match file.and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)) {
-        Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => return None,
-        Err(error) => {
-            let message = format!("the configuration file cannot be read: {error}");
-            let hint = match error.kind() {
-                io::ErrorKind::NotFound => {
-                    let name = name.display();
-                    Some(format!(
-                        "name the file that is there, or write one: owlclaw-mcp config init --output {name}"
-                    ))
-                }
-                io::ErrorKind::PermissionDenied => {
-                    Some("let the user who runs this read it and its directory".to_owned())
-                }
-                _ => None,
-            };
-            problems.push(Problem::error(origin(), message).hint_if(hint));
-            return None;
-        }
-    }
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        let message = format!("the configuration file is longer than {MAX_FILE_BYTES} bytes");
-        problems.push(Problem::error(origin(), message));
-        return None;
-    }
-    match String::from_utf8(bytes) {
-        Ok(text) => Some(text),
-        Err(error) => {
-            let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-            let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
-            let message = format!("the configuration file is not UTF-8: see line {line}");
-            problems.push(Problem::error(origin(), message));
-            None
-        }
-    }
 }

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::layer::child;
-use super::model::Config;
-use super::problem::{Origin, Position, Problem};
-use super::{
-    DEFAULT_FILE, Environment, Loaded, Needs, Overrides, Rejected, Text, coerce, load_for,
+use crate::layer::child;
+use crate::problem::{Origin, Position, Problem};
+use crate::sections::Config;
+use crate::{
+    DEFAULT_FILE, Environment, Loaded, Needs, Overrides, Rejected, Text, environment, load_for,
     load_texts,
 };
 
@@ -22,7 +22,7 @@ pub struct Source {
     pub environment: Environment,
     /// The current directory, absolute.
     pub directory: PathBuf,
-    /// Texts in the place of file, variables and flags; see [`super::load_texts`].
+    /// Texts in the place of file, variables and flags; see [`crate::load_texts`].
     pub texts: Option<Vec<Text>>,
 }
 
@@ -58,11 +58,11 @@ const NOT_LIVE: [&str; 3] = [
 ];
 
 impl Source {
-    /// Reads, merges and checks all layers; see [`super::load`].
+    /// Reads, merges and checks all layers; see [`crate::load`].
     ///
     /// # Errors
     ///
-    /// As [`super::load`].
+    /// As [`crate::load`].
     pub fn load(&self) -> Result<Loaded, Rejected> {
         self.load_for(Needs::Everything)
     }
@@ -81,7 +81,7 @@ impl Source {
 
     /// The file that is read if it exists, absolute; `None` where texts take its place.
     pub fn path(&self) -> Option<PathBuf> {
-        let path = || coerce::absolute(&self.directory, self.name());
+        let path = || environment::absolute(&self.directory, self.name());
         self.texts.is_none().then(path)
     }
 
@@ -89,7 +89,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// As [`super::load`]. Besides, a file that is gone, that has become empty or that says nothing of
+    /// As [`crate::load`]. Besides, a file that is gone, that has become empty or that says nothing of
     /// `governance` any more is refused: each would put the defaults in force, which allow everything,
     /// and each is what a reader sees of a file that is just being written.
     pub fn reload(&self, running: &Loaded) -> Result<Loaded, Rejected> {
@@ -199,7 +199,7 @@ impl Config {
 }
 
 /// Returns true if a change at `key` takes effect while the server runs.
-pub(super) fn is_live(key: &str) -> bool {
+pub(crate) fn is_live(key: &str) -> bool {
     let is_at = |section: &str| {
         let rest = key.strip_prefix(section);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))

@@ -1,10 +1,14 @@
 //! Every setting with the layer that decided it.
 
+pub(crate) mod editor;
+pub(crate) mod reference;
+pub(crate) mod summary;
+
 use serde_json::Value;
 
-use super::Loaded;
-use super::layer::{Origins, child};
-use super::problem::{Origin, printable};
+use crate::Loaded;
+use crate::layer::{Origins, child};
+use crate::problem::{Origin, printable};
 
 /// A setting in force.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -45,7 +49,7 @@ impl Loaded {
         let mut written = settings
             .iter()
             .filter(|it| matches!(it.origin, Origin::File(_)));
-        written.any(|it| it.value == super::secret::HIDDEN)
+        written.any(|it| it.value == crate::sections::secret::HIDDEN)
     }
 }
 

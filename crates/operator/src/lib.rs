@@ -21,7 +21,7 @@ pub mod terminal;
 pub use calling::{Answer, call};
 pub use client_config::{Executable, Printed, client_config};
 pub use doctor::{Report, cures, examine};
-pub use inspect::{Interrupted, Lifetime, When};
+pub use inspect::Interrupted;
 pub use keys::keys;
 pub use listing::{resources_table, tools_table};
 pub use operator::{approvals, governance, ledger};

@@ -66,6 +66,7 @@ mod schema;
 pub use crate::{
     error::OpenError,
     options::{QuotaOptions, TimeSource},
+    queue::PostgresReservation,
     record::{Comparison, LowerCounter, Recorded, RecordedUse, SLACK, UseRecord, compare},
-    store::{PostgresQuota, PostgresReservation, SETTLEMENTS},
+    store::{PostgresQuota, SETTLEMENTS},
 };

@@ -7,9 +7,11 @@ use crate::{
     connection::{Connection, LONG, was_rolled_back},
     error::{OpenError, RequestError},
     options::{QuotaOptions, TimeSource},
-    queue::{Queue, Undelivered, Waiting, Work, unavailable},
+    queue::{
+        MAX_SETTLED, PostgresReservation, Queue, SETTLE_ALL, Undelivered, Waiting, Work,
+        unavailable,
+    },
     record::{self, UseRecord},
-    store::{MAX_SETTLED, PostgresReservation, SETTLE_ALL},
 };
 use std::{
     collections::HashMap,

@@ -1,6 +1,6 @@
 //! Queue for the database: requests whose callers wait, and endings.
 
-use crate::{error::RequestError, request::Request, store::PostgresReservation};
+use crate::{error::RequestError, request::Request};
 use governance::{Micros, Remaining, ReserveError, UnavailableError};
 use std::{
     collections::VecDeque,
@@ -15,6 +15,12 @@ pub(crate) const MAX_REQUESTS: usize = 128;
 
 /// The most endings in one transaction.
 pub(crate) const MAX_ENDINGS: usize = 512;
+
+/// Settles what is on record.
+pub(crate) const SETTLE_ALL: &str = "SELECT owlclaw_quota_settle_all($1)";
+
+/// Most principals that are settled at once.
+pub(crate) const MAX_SETTLED: i32 = 200;
 
 /// Answer to a caller.
 pub(crate) type Answer = Result<(Option<Undelivered>, Remaining), ReserveError>;
@@ -48,6 +54,66 @@ pub(crate) enum Ended {
     Released,
     /// The record of the call's end says what it cost, or will.
     OnRecord,
+}
+
+/// A call counted in PostgreSQL. One that is dropped has ended at what it was expected to cost.
+pub struct PostgresReservation {
+    queue: Arc<Queue>,
+    pub(crate) node: i64,
+    pub(crate) sequence: i64,
+    pub(crate) principal: Arc<str>,
+    cost: Micros,
+    has_ended: bool,
+}
+
+impl PostgresReservation {
+    pub(crate) fn new(
+        queue: Arc<Queue>,
+        (node, sequence): (i64, i64),
+        principal: Arc<str>,
+        cost: Micros,
+    ) -> Self {
+        Self {
+            queue,
+            node,
+            sequence,
+            principal,
+            cost,
+            has_ended: false,
+        }
+    }
+
+    pub(crate) fn end(mut self, how: Ended) {
+        self.put_end(how);
+    }
+
+    fn put_end(&mut self, how: Ended) {
+        if !self.has_ended {
+            self.has_ended = true;
+            self.queue.end(Ending {
+                sequence: self.sequence,
+                principal: Arc::clone(&self.principal),
+                how,
+            });
+        }
+    }
+}
+
+impl Drop for PostgresReservation {
+    fn drop(&mut self) {
+        let cost = self.cost;
+        self.put_end(Ended::Cost(cost));
+    }
+}
+
+impl fmt::Debug for PostgresReservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresReservation")
+            .field("sequence", &self.sequence)
+            .field("principal", &self.principal)
+            .field("cost", &self.cost)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A reservation on its way to who asked for it. One that does not arrive is released.

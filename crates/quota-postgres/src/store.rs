@@ -3,7 +3,7 @@ use crate::{
     error::{OpenError, RequestError},
     node::{self, Node},
     options::{QuotaOptions, TimeSource},
-    queue::{Ended, Ending, Queue, unavailable},
+    queue::{Ended, MAX_SETTLED, PostgresReservation, Queue, SETTLE_ALL, unavailable},
     record::UseRecord,
     request::{Request, millis},
 };
@@ -22,12 +22,6 @@ const USAGE: &str = "SELECT * FROM owlclaw_quota_usage($1, $2)";
 /// their ends; the names are those of [`QuotaStore::name`].
 pub const SETTLEMENTS: &str = "owlclaw_quota_settlement";
 
-/// Settles what is on record.
-pub(crate) const SETTLE_ALL: &str = "SELECT owlclaw_quota_settle_all($1)";
-
-/// Most principals that are settled at once.
-pub(crate) const MAX_SETTLED: i32 = 200;
-
 /// Counters in PostgreSQL, shared with every other node that uses the same database.
 ///
 /// It has a thread of its own, which owns the connection. Dropping it has that thread record what
@@ -39,16 +33,6 @@ pub struct PostgresQuota {
     /// At most one connection besides the one that counts.
     reporting: Mutex<()>,
     ended: Mutex<Option<oneshot::Receiver<()>>>,
-}
-
-/// A call counted in PostgreSQL. One that is dropped has ended at what it was expected to cost.
-pub struct PostgresReservation {
-    queue: Arc<Queue>,
-    node: i64,
-    sequence: i64,
-    principal: Arc<str>,
-    cost: Micros,
-    has_ended: bool,
 }
 
 impl PostgresQuota {
@@ -256,55 +240,5 @@ impl fmt::Debug for PostgresQuota {
 impl Drop for PostgresQuota {
     fn drop(&mut self) {
         self.queue.close();
-    }
-}
-
-impl PostgresReservation {
-    pub(crate) fn new(
-        queue: Arc<Queue>,
-        (node, sequence): (i64, i64),
-        principal: Arc<str>,
-        cost: Micros,
-    ) -> Self {
-        Self {
-            queue,
-            node,
-            sequence,
-            principal,
-            cost,
-            has_ended: false,
-        }
-    }
-
-    pub(crate) fn end(mut self, how: Ended) {
-        self.put_end(how);
-    }
-
-    fn put_end(&mut self, how: Ended) {
-        if !self.has_ended {
-            self.has_ended = true;
-            self.queue.end(Ending {
-                sequence: self.sequence,
-                principal: Arc::clone(&self.principal),
-                how,
-            });
-        }
-    }
-}
-
-impl Drop for PostgresReservation {
-    fn drop(&mut self) {
-        let cost = self.cost;
-        self.put_end(Ended::Cost(cost));
-    }
-}
-
-impl fmt::Debug for PostgresReservation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresReservation")
-            .field("sequence", &self.sequence)
-            .field("principal", &self.principal)
-            .field("cost", &self.cost)
-            .finish_non_exhaustive()
     }
 }

@@ -37,7 +37,7 @@ const ATTEMPTS_SECONDS: u64 = 10;
 /// `GET /governance/stats`, `GET /approvals` and `POST /approvals/ID?decision=…`, `GET /sessions` and
 /// `DELETE /sessions/ID` and `DELETE /sessions?client=NAME`.
 pub(super) struct Administration {
-    gateway: Arc<ServedMcpServer>,
+    mcp: Arc<ServedMcpServer>,
     config: Config,
     /// Of the token, if there is one. It is compared by this, so that neither its length nor how much
     /// of it is right shows in the time.
@@ -87,7 +87,7 @@ impl Administration {
     /// exist.
     pub(super) fn of(
         config: &Config,
-        gateway: &Arc<ServedMcpServer>,
+        mcp: &Arc<ServedMcpServer>,
         sessions: Arc<LiveSessions>,
     ) -> Result<Option<Self>, Failure> {
         let token = match &config.governance.approvals.http_token {
@@ -117,7 +117,7 @@ impl Administration {
             return Ok(None);
         }
         Ok(Some(Self {
-            gateway: Arc::clone(gateway),
+            mcp: Arc::clone(mcp),
             config: config.clone(),
             token: token.map(|token| Sha256::digest(token.trim()).into()),
             attempts: FailedAttempts::default(),
@@ -276,7 +276,7 @@ impl Administration {
                 Ok(statistics_json(ledger, query)?)
             })
             .await;
-        let usage = self.gateway.usage_json().await;
+        let usage = self.mcp.usage_json().await;
         match (rows, usage) {
             (Ok(rows), Ok(mut all)) => {
                 all["statistics"] = rows;
@@ -364,7 +364,7 @@ impl Administration {
             reason,
             ..Verdict::new(decision, by, system_clock())
         };
-        match self.gateway.decide_approval(id, verdict).await {
+        match self.mcp.decide_approval(id, verdict).await {
             Ok(approval) => answer(StatusCode::OK, &approval),
             Err(ApprovalError::Refused(why)) => {
                 let status = match why {

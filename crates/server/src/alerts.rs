@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use adapter_tools::python::{AppHealth, WorkerState};
+use adapter_tools::python::{AppHealth, PythonApp, WorkerState};
 use alerts::{Alerts, Condition, Event, Moment, Observation, Severity, Timing, WebhookOptions};
 use governance::Timestamp;
 use mcp_server::{Component, ComponentState, Metrics, ReadingKind, system_clock};
@@ -16,8 +16,10 @@ use tokio::time::MissedTickBehavior;
 
 use super::application;
 use super::budgets::Spent;
-use super::build::Server;
-use super::{rules, store};
+use super::quotas::Quotas;
+use super::rules;
+use super::store::{self, ServedMcpServer};
+use super::tls::Certificates;
 use crate::Failure;
 use config::{AlertEvent, Config, Environment};
 
@@ -181,11 +183,20 @@ pub(super) fn read(metrics: &Metrics, alerts: &Arc<Alerts>) {
     );
 }
 
-/// Looks after the server for as long as it is polled.
-pub(super) async fn watch(server: Arc<Server>, alerts: Arc<Alerts>) {
+/// Parts of a server that are looked after.
+pub(super) struct Watched {
+    pub(super) quotas: Arc<Quotas>,
+    pub(super) mcp: Arc<ServedMcpServer>,
+    pub(super) app: Option<Arc<PythonApp>>,
+    pub(super) certificates: Option<Arc<Certificates>>,
+}
+
+/// Looks after a server for as long as it is polled.
+pub(super) async fn watch(server: Watched, alerts: Arc<Alerts>) {
     let budgets = server.quotas.budgets();
     budgets.watch();
     let spent = Mutex::new(Vec::new());
+    let expires = || server.certificates.as_ref().map(|it| it.expires_at());
     let look_at_parts = async {
         let began = Instant::now();
         let mut losses = Losses::default();
@@ -196,13 +207,13 @@ pub(super) async fn watch(server: Arc<Server>, alerts: Arc<Alerts>) {
                 at: SystemTime::now(),
                 uptime: began.elapsed(),
             };
-            let health = server.gateway.health();
-            let app = server.sources.app().map(|app| app.health());
+            let health = server.mcp.health();
+            let app = server.app.as_ref().map(|app| app.health());
             let spent = spent.lock().unwrap_or_else(PoisonError::into_inner);
             let wrong = health.components.iter().filter_map(part);
             let wrong = wrong
                 .chain(app.and_then(|app| losses.look(&app)))
-                .chain(certificate(server.certificate_expires(), now.at))
+                .chain(certificate(expires(), now.at))
                 .chain(spent.iter().flat_map(budget));
             alerts.observe(now, wrong);
         }
@@ -216,7 +227,7 @@ pub(super) async fn watch(server: Arc<Server>, alerts: Arc<Alerts>) {
                 true => Vec::new(),
                 false => {
                     let now = Timestamp(system_clock() / 1_000);
-                    let usage = server.gateway.governor().usage(now);
+                    let usage = server.mcp.governor().usage(now);
                     match tokio::time::timeout(BUDGETS_EVERY, usage).await {
                         Ok(Ok(usage)) => budgets.spent(&usage),
                         // Nobody knows; what was known last stays.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use adapter_skills::{SkillCatalog, SkillMemory, WatchGuard, WatchOptions};
 use alerts::Alerts;
@@ -38,7 +38,7 @@ use config::{Config, UnmatchedFilter};
 pub struct Server {
     pub(super) in_code: InCode,
     pub(super) config: Config,
-    pub(super) gateway: Arc<ServedMcpServer>,
+    pub(super) mcp: Arc<ServedMcpServer>,
     pub(super) quotas: Arc<Quotas>,
     pub(super) sources: Sources,
     pub(super) skills: watch::Receiver<Arc<SkillCatalog>>,
@@ -151,6 +151,7 @@ impl Server {
         }
         if let Some(identification) = identification.as_ref().filter(|_| on_http) {
             components.push(identification.component());
+            components.push(identification.keys_component());
         }
         let telemetry = super::telemetry::start(&config.telemetry, &in_code.info.version)?;
         components.extend(certificates.iter().map(Certificates::component));
@@ -167,16 +168,16 @@ impl Server {
                 .map(|it| super::telemetry::tracing(it, &config.telemetry)),
             components,
         };
-        let gateway = McpServer::new(parts, options(&config));
+        let mcp = McpServer::new(parts, options(&config));
         if let Some(alerts) = &alerts {
-            super::alerts::read(gateway.metrics(), alerts);
+            super::alerts::read(mcp.metrics(), alerts);
         }
         if let Some(telemetry) = &telemetry {
-            super::telemetry::count(telemetry, gateway.metrics());
+            super::telemetry::count(telemetry, mcp.metrics());
         }
-        let version = gateway.governor().policy().version();
+        let version = mcp.governor().policy().version();
         notes::started(
-            gateway.recorder(),
+            mcp.recorder(),
             &in_code.info.version,
             &config,
             &rules.path(),
@@ -184,14 +185,14 @@ impl Server {
         )
         .await;
         let keeping = match &identification {
-            Some(identification) => Some(identification.keep(&config, &gateway)?),
+            Some(identification) => Some(identification.keep(&config, &mcp)?),
             None => None,
         };
         let governance = config.governance.clone();
         Ok(Self {
             in_code,
             config,
-            gateway,
+            mcp,
             quotas,
             sources,
             skills,
@@ -212,9 +213,14 @@ impl Server {
         })
     }
 
-    /// Time at which the server's certificate expires, if it has one.
-    pub(super) fn certificate_expires(&self) -> Option<SystemTime> {
-        self.certificates.as_ref().map(|it| it.expires_at())
+    /// Parts of this server that alerts are about.
+    pub(super) fn watched(&self) -> super::alerts::Watched {
+        super::alerts::Watched {
+            quotas: Arc::clone(&self.quotas),
+            mcp: Arc::clone(&self.mcp),
+            app: self.sources.app().cloned(),
+            certificates: self.certificates.clone(),
+        }
     }
 
     /// Metrics endpoint of this server; taken once.
@@ -222,14 +228,14 @@ impl Server {
         let app = self.sources.app();
         let governance = Arc::clone(&self.governance);
         if let Some(identification) = &self.identification {
-            read_identity(self.gateway.metrics(), identification);
+            read_identity(self.mcp.metrics(), identification);
         }
-        Numbers::of(governance, &self.gateway, app, &self.lifecycle)
+        Numbers::of(governance, &self.mcp, app, &self.lifecycle)
     }
 
     /// Lets no task begin any more, and gives those that run until `drain` has passed.
     pub(super) async fn close_tasks(&self, drain: Duration) {
-        if let Some(tasks) = self.gateway.tasks() {
+        if let Some(tasks) = self.mcp.tasks() {
             tasks.close(drain).await;
         }
     }
@@ -257,11 +263,11 @@ impl Server {
         self.close_tasks(Duration::ZERO).await;
         self.sources.close().await;
         notes::stopped(
-            self.gateway.recorder(),
+            self.mcp.recorder(),
             &self.in_code.info.version,
             self.policy_version(),
         );
-        let closed = self.gateway.recorder().close().await;
+        let closed = self.mcp.recorder().close().await;
         if let Err(error) = &closed {
             tracing::error!(%error, "the ledger could not be closed cleanly");
         }

@@ -53,7 +53,7 @@ pub fn call(
         let outbox = Outbox::default();
         let connection = Connection::new(principal, TransportKind::Stdio, None, outbox.clone());
         let ask = async |frame: &Bytes| {
-            let accepted = server.gateway.engine().accept(&connection, frame, &outbox);
+            let accepted = server.mcp.engine().accept(&connection, frame, &outbox);
             let reply = match accepted {
                 Accepted::Done(reply) => reply,
                 Accepted::Pending(exchange) => tokio::select! {

@@ -50,7 +50,7 @@ impl Server {
             Found::Changed(changed) => changed,
         };
         let catalog = Arc::clone(&self.skills.borrow());
-        let offer = self.gateway.offer();
+        let offer = self.mcp.offer();
         let loaded = changed.loaded();
         let unmatched = [
             loaded.unheeded(&application::governed_elsewhere(self.sources.app())),
@@ -81,17 +81,17 @@ impl Server {
                 file: &rules.path(),
                 changes: &changed.live,
             };
-            notes::policy_changed(self.gateway.recorder(), &change);
+            notes::policy_changed(self.mcp.recorder(), &change);
         }
         if versions.0 != versions.1 {
-            self.gateway.replace_policy(policy);
+            self.mcp.replace_policy(policy);
         }
         *self
             .governance
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = changed.config.governance.clone();
         self.level.set(changed.config.logging.level);
-        self.gateway
+        self.mcp
             .log_requests(build::request_log(&changed.config.logging));
         tracing::info!(
             cause = cause.as_str(),
@@ -106,7 +106,7 @@ impl Server {
 
     fn reject(&self, rules: &Rules, cause: Cause, problems: &[Problem]) {
         rules.reject(problems);
-        let recorder = self.gateway.recorder();
+        let recorder = self.mcp.recorder();
         let version = self.policy_version();
         notes::policy_rejected(recorder, version, cause.as_str(), &rules.path(), problems);
     }
@@ -139,14 +139,14 @@ impl Server {
                         file: &rules.path(),
                         changes: &[],
                     };
-                    notes::policy_changed(self.gateway.recorder(), &change);
+                    notes::policy_changed(self.mcp.recorder(), &change);
                 }
-                self.gateway.replace(offer, policy);
+                self.mcp.replace(offer, policy);
             }
             // The rules are those of the policy in force, so this cannot be; keep that one.
             Err(error) => {
                 tracing::error!(%error, "the policy could not be made anew");
-                self.gateway.replace_offer(offer);
+                self.mcp.replace_offer(offer);
             }
         }
         tracing::info!(skills = catalog.len(), "what is on offer has changed");
@@ -178,7 +178,7 @@ impl Server {
     }
 
     pub(super) fn policy_version(&self) -> u64 {
-        self.gateway.governor().policy().version()
+        self.mcp.governor().policy().version()
     }
 }
 

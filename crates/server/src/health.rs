@@ -9,9 +9,10 @@ use transport_http::PlainResponse;
 use super::{application, identity, rules, sessions, standing, store, tls};
 
 /// Parts without which every request is served as well.
-const SPARED: [&str; 7] = [
+const SPARED: [&str; 8] = [
     application::CODE,
     identity::COMPONENT,
+    identity::KEYS,
     rules::COMPONENT,
     sessions::COMPONENT,
     standing::COMPONENT,

@@ -32,11 +32,11 @@ use config::Http;
 pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
     let config = &server.config.http;
     let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let engine = Arc::clone(server.gateway.engine());
+    let engine = Arc::clone(server.mcp.engine());
     let live = Arc::clone(&server.live_sessions);
-    let administration = Administration::of(&server.config, &server.gateway, live)?;
+    let administration = Administration::of(&server.config, &server.mcp, live)?;
     let routes = Routes {
-        gateway: Arc::clone(&server.gateway),
+        mcp: Arc::clone(&server.mcp),
         lifecycle: server.lifecycle.clone(),
         identification: server.identification.clone(),
         numbers: server.numbers(),
@@ -55,11 +55,11 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
         drain: lifecycle.drain(),
         keep_sessions: server.sessions.clone().map(|it| it as _),
         tls: server.certificates.as_ref().map(|it| Arc::clone(it.tls())),
-        ..options(config, Arc::clone(&server.gateway))
+        ..options(config, Arc::clone(&server.mcp))
     };
-    let upgrade = WebSocketUpgrade::new(config, &server.gateway, options.drain);
+    let upgrade = WebSocketUpgrade::new(config, &server.mcp, options.drain);
     if let Some(upgrade) = &upgrade {
-        read_websockets(server.gateway.metrics(), upgrade.sockets());
+        read_websockets(server.mcp.metrics(), upgrade.sockets());
         options.upgrade = Some(Arc::clone(upgrade) as Arc<dyn Upgrade>);
     }
     if let Some(identification) = &server.identification {
@@ -67,8 +67,8 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
     }
     lifecycle.serving();
     let running = serve_on_threads(engine, options, listen(config), threads)?;
-    read_http(server.gateway.metrics(), running.server().figures());
-    read_sessions(server.gateway.metrics(), running.server().session_desk());
+    read_http(server.mcp.metrics(), running.server().figures());
+    read_sessions(server.mcp.metrics(), running.server().session_desk());
     // Set once: there is one such server in a process.
     let _ = server.live_sessions.set(running.server().session_desk());
     let scheme = if config.tls.enabled { "https" } else { "http" };
@@ -87,7 +87,7 @@ pub(super) async fn serve(server: &Arc<Server>) -> Result<(), Failure> {
         .certificates
         .clone()
         .map(|it| tokio::spawn(it.follow()));
-    server.gateway.keep_tasks();
+    server.mcp.keep_tasks();
     lifecycle.ready();
     lifecycle.asked_over_http().await;
     running.stop();
@@ -112,7 +112,7 @@ fn listen(config: &Http) -> Listen {
     }
 }
 
-fn options(config: &Http, gateway: Arc<ServedMcpServer>) -> HttpOptions {
+fn options(config: &Http, mcp: Arc<ServedMcpServer>) -> HttpOptions {
     let cors = &config.cors;
     // A page that may read answers may call; one that is only allowed to call may do that.
     let mut allowed_origins = config.allowed_origins.clone();
@@ -148,7 +148,7 @@ fn options(config: &Http, gateway: Arc<ServedMcpServer>) -> HttpOptions {
             config::ForwardedHeader::XForwardedFor => ForwardedHeader::XForwardedFor,
             config::ForwardedHeader::Forwarded => ForwardedHeader::Forwarded,
         },
-        header_params: Some(Arc::new(MirroredParams { gateway })),
+        header_params: Some(Arc::new(MirroredParams { mcp })),
         ..paths(config)
     }
 }
@@ -197,7 +197,7 @@ fn without_port(authority: &str) -> String {
 
 /// Arguments that a tool's schema wants repeated in headers.
 struct MirroredParams {
-    gateway: Arc<ServedMcpServer>,
+    mcp: Arc<ServedMcpServer>,
 }
 
 impl HeaderParams for MirroredParams {
@@ -212,7 +212,7 @@ impl HeaderParams for MirroredParams {
             let values = headers.get_all(name).iter();
             values.map(HeaderValue::as_bytes).collect()
         };
-        self.gateway
+        self.mcp
             .compare_headers(principal, tool, params, values)
             .map_err(|differs| differs.to_string())
     }
@@ -220,7 +220,7 @@ impl HeaderParams for MirroredParams {
 
 /// Routes for operators and their tools, beside the endpoint.
 struct Routes {
-    gateway: Arc<ServedMcpServer>,
+    mcp: Arc<ServedMcpServer>,
     lifecycle: Lifecycle,
     /// Source of the public answer that says where tokens are issued.
     identification: Option<Arc<Identification>>,
@@ -254,7 +254,7 @@ impl SideRoutes for Routes {
             }
             path => {
                 let name = resources::named_by(path)?;
-                return Some(Box::pin(resources::read(&self.gateway, request, name)));
+                return Some(Box::pin(resources::read(&self.mcp, request, name)));
             }
         };
         let response = match parts.method {
@@ -325,7 +325,7 @@ impl Routes {
             // Whoever proves nothing is told all the same, but less.
             let in_full = self.identification.is_none()
                 || (shows_something(request) && self.may_watch(request).await.is_ok());
-            health::told(&self.gateway.health(), is_draining, in_full)
+            health::told(&self.mcp.health(), is_draining, in_full)
         };
         match parts.method {
             Method::HEAD => response.map(|_| Bytes::new()),

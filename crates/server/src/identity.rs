@@ -37,6 +37,8 @@ const STDIO_LOOK: Duration = Duration::from_secs(1);
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 /// The part of `/health` that says whether everybody who is known can be recognised.
 pub(super) const COMPONENT: &str = "identity";
+/// Name of the component of `/health` for keys that cannot be fetched again.
+pub(super) const KEYS: &str = "issuer_keys";
 /// The path of the endpoint, whatever a proxy calls it.
 const ENDPOINT: &str = "/mcp";
 
@@ -130,13 +132,13 @@ impl Identification {
     pub(super) fn keep(
         self: &Arc<Self>,
         config: &Config,
-        gateway: &Arc<ServedMcpServer>,
+        mcp: &Arc<ServedMcpServer>,
     ) -> Result<Keeping, Failure> {
         let mut tasks = Vec::new();
         if let Some(keys) = &self.keys {
             let watch = FileWatch::start(keys.path().to_owned());
-            let (this, keys, gateway) = (Arc::clone(self), Arc::clone(keys), Arc::clone(gateway));
-            tasks.push(tokio::spawn(this.follow_keys(keys, watch, gateway)));
+            let (this, keys, mcp) = (Arc::clone(self), Arc::clone(keys), Arc::clone(mcp));
+            tasks.push(tokio::spawn(this.follow_keys(keys, watch, mcp)));
         }
         // On stdio there are no tokens.
         let on_http = config.transport == Transport::Http;
@@ -165,6 +167,29 @@ impl Identification {
     pub(super) fn component(self: &Arc<Self>) -> Component {
         let this = Arc::clone(self);
         Component::new(move || this.state())
+    }
+
+    /// Component of `/health`: it works while the keys of every issuer can be fetched. Keys from before are
+    /// believed for a time.
+    pub(super) fn keys_component(self: &Arc<Self>) -> Component {
+        let this = Arc::clone(self);
+        Component::new(move || {
+            let issuers = this.issuers.iter();
+            let all = issuers.flat_map(|it| it.health(SystemTime::now()));
+            let failed = all.filter_map(|issuer| {
+                let failure = issuer.failure.filter(|_| issuer.ok)?;
+                let name = issuer.name;
+                Some(format!(
+                    "the keys of `{name}` are those from before: {failure}"
+                ))
+            });
+            let failed: Vec<_> = failed.collect();
+            ComponentState {
+                name: KEYS,
+                ok: failed.is_empty(),
+                detail: (!failed.is_empty()).then(|| failed.join("; ")),
+            }
+        })
     }
 
     /// The answer to a question where tokens are to be had; `None` for other paths.
@@ -200,16 +225,10 @@ impl Identification {
             .iter()
             .flat_map(|it| it.health(SystemTime::now()))
         {
-            // Keys from before are believed for a time; that they cannot be fetched is told at once.
-            ok &= issuer.ok && issuer.failure.is_none();
+            ok &= issuer.ok;
             let (name, failure) = (&issuer.name, issuer.failure);
             match (issuer.ok, failure) {
-                (true, None) => {}
-                (true, Some(failure)) => {
-                    details.push(format!(
-                        "the keys of `{name}` are those from before: {failure}"
-                    ));
-                }
+                (true, _) => {}
                 (false, failure) => {
                     let failure = failure.unwrap_or_else(|| "being fetched".to_owned());
                     details.push(format!("there are no keys of `{name}`: {failure}"));
@@ -336,7 +355,7 @@ impl Identification {
         self: Arc<Self>,
         keys: Arc<ApiKeys>,
         mut watch: FileWatch,
-        gateway: Arc<ServedMcpServer>,
+        mcp: Arc<ServedMcpServer>,
     ) {
         let mut is_first = true;
         loop {
@@ -348,7 +367,7 @@ impl Identification {
             let Ok(outcome) = tokio::task::spawn_blocking(move || read.reload()).await else {
                 return;
             };
-            let version = gateway.governor().policy().version();
+            let version = mcp.governor().policy().version();
             let failure = match outcome {
                 Ok(changes) => {
                     for change in &changes {
@@ -359,7 +378,7 @@ impl Identification {
                             principal = change.principal,
                             "an API key changed"
                         );
-                        notes::key_changed(gateway.recorder(), version, change);
+                        notes::key_changed(mcp.recorder(), version, change);
                     }
                     None
                 }

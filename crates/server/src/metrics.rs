@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Endpoint for metrics.
 pub(super) struct Numbers {
-    gateway: Arc<ServedMcpServer>,
+    mcp: Arc<ServedMcpServer>,
     used: Arc<Mutex<Used>>,
     /// Governance in force, with the rules for the clients it names.
     governance: Arc<Mutex<Governance>>,
@@ -50,20 +50,20 @@ impl Numbers {
     /// Adds to the server's metrics what is to be read from the parts of this server.
     pub(super) fn of(
         governance: Arc<Mutex<Governance>>,
-        gateway: &Arc<ServedMcpServer>,
+        mcp: &Arc<ServedMcpServer>,
         app: Option<&Arc<PythonApp>>,
         lifecycle: &Lifecycle,
     ) -> Self {
-        let metrics = gateway.metrics();
+        let metrics = mcp.metrics();
         let used = Arc::new(Mutex::new(Used::default()));
         read_quotas(metrics, &used);
-        read_crowd(metrics, gateway.governor().quota());
+        read_crowd(metrics, mcp.governor().quota());
         read_log(metrics);
         read_process(metrics);
         if let Some(app) = app {
             read_workers(metrics, app);
         }
-        let (readiness, lifecycle) = (Arc::downgrade(gateway), lifecycle.clone());
+        let (readiness, lifecycle) = (Arc::downgrade(mcp), lifecycle.clone());
         metrics.read_one(
             ReadingKind::Gauge,
             "owlclaw_mcp_ready",
@@ -74,7 +74,7 @@ impl Numbers {
             },
         );
         Self {
-            gateway: Arc::clone(gateway),
+            mcp: Arc::clone(mcp),
             used,
             governance,
         }
@@ -83,7 +83,7 @@ impl Numbers {
     /// The numbers as they are now.
     pub(super) async fn answer(&self) -> PlainResponse {
         self.ask_for_use().await;
-        let mut response = Response::new(Bytes::from(self.gateway.metrics().render()));
+        let mut response = Response::new(Bytes::from(self.mcp.metrics().render()));
         let headers = response.headers_mut();
         let text = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
         headers.insert(header::CONTENT_TYPE, text);
@@ -100,7 +100,7 @@ impl Numbers {
 
     async fn look(&self) -> Result<Used, UnavailableError> {
         let now = Timestamp(system_clock() / 1_000);
-        let governor = self.gateway.governor();
+        let governor = self.mcp.governor();
         let names: Vec<String> = {
             let governance = self.governance.lock();
             let governance = governance.unwrap_or_else(PoisonError::into_inner);

@@ -21,7 +21,7 @@ pub(super) fn named_by(path: &str) -> Option<&str> {
 
 /// Reads a resource as the principal of the request.
 pub(super) async fn read(
-    gateway: &ServedMcpServer,
+    mcp: &ServedMcpServer,
     request: SideRequest<'_>,
     name: &str,
 ) -> PlainResponse {
@@ -44,7 +44,7 @@ pub(super) async fn read(
         return refusal(StatusCode::BAD_REQUEST, "`If-None-Match` is no text");
     };
     let trace = trace(&parts.headers);
-    let outcome = gateway
+    let outcome = mcp
         .read_plainly(&principal, &uri, etags.as_deref(), trace)
         .await;
     let mut response = match outcome {

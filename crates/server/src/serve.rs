@@ -64,10 +64,10 @@ pub(super) async fn serve(
     };
     let server = Arc::new(built);
     let alive = tokio::spawn(lifecycle.clone().keep_alive());
-    let watching = server.alerts.clone().map(|alerts| {
-        let server = Arc::clone(&server);
-        tokio::spawn(alerts::watch(server, alerts))
-    });
+    let watching = server
+        .alerts
+        .clone()
+        .map(|alerts| tokio::spawn(alerts::watch(server.watched(), alerts)));
     let following = {
         let server = Arc::clone(&server);
         tokio::spawn(async move { server.follow_changes(rules).await })

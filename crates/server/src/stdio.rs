@@ -169,7 +169,7 @@ pub(super) async fn serve(server: &Server, seat: &mut Seat) -> Result<(), Failur
         let (served, ()) = tokio::join!(own, serve_guests(server, guests));
         return served;
     };
-    server.gateway.keep_tasks();
+    server.mcp.keep_tasks();
     let relayed = async {
         let relayed = client.await;
         lifecycle.begin();
@@ -187,7 +187,7 @@ async fn serve_own(
     let lifecycle = &server.lifecycle;
     let (input, output) = standard_streams()?;
     tracing::info!(transport = "stdio", principal = %principal, "serving");
-    server.gateway.keep_tasks();
+    server.mcp.keep_tasks();
     lifecycle.serving();
     lifecycle.ready();
     let stop = async {
@@ -201,7 +201,7 @@ async fn serve_own(
         ..StdioOptions::default()
     };
     let input = Input::new(input, lifecycle);
-    let engine = server.gateway.engine();
+    let engine = server.mcp.engine();
     let end = transport_stdio::serve(engine, principal, input, output, stop, options).await;
     lifecycle.begin();
     tell_end(end?);
@@ -277,7 +277,7 @@ async fn serve_admitted(
         accept_unfinished: false,
         ..StdioOptions::default()
     };
-    let engine = server.gateway.engine();
+    let engine = server.mcp.engine();
     let never = std::future::pending();
     let serving = transport_stdio::serve(engine, principal, input, output, never, options);
     let ending = async {

@@ -18,7 +18,7 @@ pub(super) const PATH: &str = "/mcp/ws";
 
 /// Opens WebSockets.
 pub(super) struct WebSocketUpgrade {
-    gateway: Arc<ServedMcpServer>,
+    mcp: Arc<ServedMcpServer>,
     sockets: Arc<WebSockets>,
 }
 
@@ -26,13 +26,13 @@ impl WebSocketUpgrade {
     /// `None` if there are to be none. The server as a whole waits for `drain` when it stops.
     pub(super) fn new(
         config: &Http,
-        gateway: &Arc<ServedMcpServer>,
+        mcp: &Arc<ServedMcpServer>,
         drain: Duration,
     ) -> Option<Arc<Self>> {
         let max_control_frames_per_second = config.limits.max_control_frames_per_second;
         let config = config.websocket.enabled.then_some(&config.websocket)?;
         Some(Arc::new(Self {
-            gateway: Arc::clone(gateway),
+            mcp: Arc::clone(mcp),
             sockets: WebSockets::new(WebSocketOptions {
                 max_open: config.max_open,
                 max_open_per_principal: config.max_open_per_client,
@@ -63,7 +63,7 @@ impl Upgrade for WebSocketUpgrade {
             response.headers_mut().insert(header::RETRY_AFTER, soon);
             Box::new(response)
         })?;
-        let engine = Arc::clone(self.gateway.engine());
+        let engine = Arc::clone(self.mcp.engine());
         let upgraded = Upgraded::new(
             HeaderValue::from_static("websocket"),
             move |socket, stopping| {

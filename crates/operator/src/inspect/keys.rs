@@ -1,7 +1,6 @@
 //! API keys: made, listed, taken back.
 
-use std::str::FromStr;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use identity::{KeyFile, KeyFileError, KeyRecord, MadeKey};
 use serde_json::{Value, json};
@@ -9,32 +8,6 @@ use serde_json::{Value, json};
 use super::sheet::{Row, Sheet, row};
 use crate::request::{ReportFormat, RowsFormat};
 use server::Failure;
-
-/// Length of time for which a key is valid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lifetime(pub Duration);
-
-/// Text that names no duration.
-#[derive(Debug, thiserror::Error)]
-#[error("write how long: 90d, 12h, 30m or 45s")]
-pub struct NoLifetime;
-
-impl FromStr for Lifetime {
-    type Err = NoLifetime;
-
-    fn from_str(text: &str) -> Result<Self, NoLifetime> {
-        let (number, seconds) = [("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)]
-            .into_iter()
-            .find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)))
-            .ok_or(NoLifetime)?;
-        if !number.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(NoLifetime);
-        }
-        let number: u64 = number.parse().map_err(|_| NoLifetime)?;
-        let seconds = number.checked_mul(seconds).ok_or(NoLifetime)?;
-        Ok(Self(Duration::from_secs(seconds)))
-    }
-}
 
 const COLUMNS: [&str; 9] = [
     "id",
@@ -99,33 +72,4 @@ fn row(key: &KeyRecord, now: SystemTime) -> Row {
         text(&key.replaces),
         text(&key.label),
     ]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lifetimes_are_read() {
-        for (text, seconds) in [("0s", 0), ("45s", 45), ("30m", 1_800), ("90d", 7_776_000)] {
-            assert_eq!(
-                text.parse::<Lifetime>().unwrap().0.as_secs(),
-                seconds,
-                "{text}"
-            );
-        }
-        for wrong in [
-            "",
-            "d",
-            "90",
-            "-1d",
-            "1.5h",
-            "1w",
-            "+1d",
-            "99999999999999999999d",
-            "99999999999999999d",
-        ] {
-            assert!(wrong.parse::<Lifetime>().is_err(), "{wrong}");
-        }
-    }
 }

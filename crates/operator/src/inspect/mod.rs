@@ -14,7 +14,6 @@ mod sheet;
 mod stats;
 mod tail;
 mod verify;
-mod when;
 
 use std::io;
 
@@ -23,13 +22,11 @@ use server::Failure;
 pub(crate) use approvals::{decide, list as list_approvals, show as show_approval};
 pub(crate) use explain::explain;
 pub(crate) use export::export;
-pub use keys::Lifetime;
 pub(crate) use keys::{list_keys, made_key};
 pub(crate) use lookup::{query, show, unresolved};
 pub(crate) use stats::stats;
 pub(crate) use tail::tail;
 pub(crate) use verify::{Verified, accept_rollback, verify};
-pub use when::When;
 
 /// Reason why a command that prints as it goes ends early.
 #[derive(Debug, thiserror::Error)]

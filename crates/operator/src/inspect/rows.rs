@@ -5,7 +5,7 @@ use ledger::{Approval, CallId, CallRecord, Clipped, Digest, Ended, Noted, Outcom
 use serde_json::{Value, json};
 
 use super::sheet::{Cell, Row, row};
-use super::when::shown;
+use crate::request::when::shown;
 
 pub(super) const CALL: [&str; 30] = [
     "call",

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::rows::{amount, milliseconds};
 use super::sheet::{Row, Sheet, row};
-use super::when::shown;
-use crate::inspect::When;
+use crate::request::When;
+use crate::request::when::shown;
 use crate::request::{RowsFormat, Stretch, Whose};
 use config::Config;
 use server::Failure;

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use ledger::{ApprovalId, Cursor};
 
 use super::Settings;
-use crate::inspect::When;
+use crate::request::When;
 
 const VERIFY_CODES: &str = "\
 Exit codes:

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::inspect::RowsFormat;
 use super::{EXIT_CODES, ReportFormat, Settings};
-use crate::inspect::Lifetime;
+use crate::request::Lifetime;
 
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {

@@ -7,6 +7,7 @@ mod doctor;
 mod inspect;
 mod keys;
 mod sessions;
+pub(crate) mod when;
 
 use std::path::PathBuf;
 
@@ -22,6 +23,7 @@ pub use inspect::{
 };
 pub use keys::{KeyPlace, KeysCommand};
 pub use sessions::{RunningServer, SessionsCommand, Which};
+pub use when::{Lifetime, When};
 
 /// The exit codes of most commands, for their help.
 pub const EXIT_CODES: &str = "\

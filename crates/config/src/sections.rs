@@ -1,8 +1,22 @@
 //! The configuration as the rest of the program sees it: plain, complete, checked.
 //!
 //! These types are also the one description of what the file may hold: the keys, ranges and
-//! choices that [`super::shape`] checks, and the JSON Schema that `config schema` prints, are
+//! choices that [`crate::reading::shape`] checks, and the JSON Schema that `config schema` prints, are
 //! derived from them.
+
+pub(crate) mod alerts;
+pub(crate) mod application;
+pub(crate) mod commands;
+pub(crate) mod governance;
+pub(crate) mod identity;
+pub(crate) mod limits;
+pub(crate) mod record;
+pub(crate) mod secret;
+pub(crate) mod services;
+pub(crate) mod shutdown;
+pub(crate) mod telemetry;
+pub(crate) mod tls;
+pub(crate) mod websocket;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,19 +25,18 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::alerts::Alerts;
-use super::application::{States, Workers};
-use super::commands::Command;
-use super::governance::Governance;
-use super::identity::Identity;
-use super::limits::Limits;
-use super::owlclaw::Switches;
-use super::record::{Ledger, Redaction};
-use super::services::Services;
-use super::shutdown::Shutdown;
-use super::telemetry::Telemetry;
-use super::tls::{ForwardedHeader, Tls};
-use super::websocket::WebSocket;
+use self::alerts::Alerts;
+use self::application::{States, Switches, Workers};
+use self::commands::Command;
+use self::governance::Governance;
+use self::identity::Identity;
+use self::limits::Limits;
+use self::record::{Ledger, Redaction};
+use self::services::Services;
+use self::shutdown::Shutdown;
+use self::telemetry::Telemetry;
+use self::tls::{ForwardedHeader, Tls};
+use self::websocket::WebSocket;
 
 /// Complete configuration of a server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -94,7 +107,7 @@ pub enum Transport {
 #[serde(default, deny_unknown_fields)]
 pub struct Http {
     /// The address to listen on: an IP address, or `localhost` for 127.0.0.1.
-    #[serde(deserialize_with = "super::host::deserialize")]
+    #[serde(deserialize_with = "crate::host::deserialize")]
     #[schemars(with = "String", extend("format" = "host"))]
     pub host: IpAddr,
     /// The port to listen on; 0 lets the system choose a free one.

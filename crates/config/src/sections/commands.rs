@@ -11,10 +11,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::coerce;
-use super::layer::{Origins, child};
-use super::nearest::nearest;
-use super::problem::{Origin, Problem};
+use crate::environment;
+use crate::layer::{Origins, child};
+use crate::nearest::nearest;
+use crate::problem::{Origin, Problem};
 
 /// A program that is a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -126,23 +126,23 @@ impl Command {
     }
 
     /// Makes its paths absolute.
-    pub(super) fn begin_at(&mut self, base: &Path) {
+    pub(crate) fn begin_at(&mut self, base: &Path) {
         let directory = self.cwd.as_deref().unwrap_or(Path::new("."));
-        self.cwd = Some(coerce::absolute(base, directory));
+        self.cwd = Some(environment::absolute(base, directory));
         if let Some(Words::One(program)) = self.run.first_mut()
             && program.contains('/')
             && let Some(base) = base.to_str()
         {
             // The name of a directory is no template.
             let base = base.replace('{', "{{").replace('}', "}}");
-            let path = coerce::absolute(Path::new(&base), &*program);
+            let path = environment::absolute(Path::new(&base), &*program);
             *program = path.to_string_lossy().into_owned();
         }
     }
 }
 
 /// Adds the problems of commands that can be found without looking at the machine.
-pub(super) fn check(
+pub(crate) fn check(
     commands: &BTreeMap<String, Command>,
     origins: &Origins,
     problems: &mut Vec<Problem>,

@@ -1,6 +1,7 @@
 //! Times on the command line.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp, civil};
 
@@ -49,10 +50,36 @@ fn ago(text: &str) -> Option<SignedDuration> {
 }
 
 /// In RFC 3339, to the microsecond.
-pub(super) fn shown(us: u64) -> String {
+pub(crate) fn shown(us: u64) -> String {
     let moment = i64::try_from(us).ok();
     let moment = moment.and_then(|us| Timestamp::from_microsecond(us).ok());
     moment.map_or_else(|| us.to_string(), |moment| format!("{moment:.6}"))
+}
+
+/// Length of time for which a key is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifetime(pub Duration);
+
+/// Text that names no duration.
+#[derive(Debug, thiserror::Error)]
+#[error("write how long: 90d, 12h, 30m or 45s")]
+pub struct NoLifetime;
+
+impl FromStr for Lifetime {
+    type Err = NoLifetime;
+
+    fn from_str(text: &str) -> Result<Self, NoLifetime> {
+        let (number, seconds) = [("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)]
+            .into_iter()
+            .find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)))
+            .ok_or(NoLifetime)?;
+        if !number.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(NoLifetime);
+        }
+        let number: u64 = number.parse().map_err(|_| NoLifetime)?;
+        let seconds = number.checked_mul(seconds).ok_or(NoLifetime)?;
+        Ok(Self(Duration::from_secs(seconds)))
+    }
 }
 
 #[cfg(test)]
@@ -83,6 +110,30 @@ mod tests {
             "9999999999999d",
         ] {
             assert!(text.parse::<When>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn lifetimes_are_read() {
+        for (text, seconds) in [("0s", 0), ("45s", 45), ("30m", 1_800), ("90d", 7_776_000)] {
+            assert_eq!(
+                text.parse::<Lifetime>().unwrap().0.as_secs(),
+                seconds,
+                "{text}"
+            );
+        }
+        for wrong in [
+            "",
+            "d",
+            "90",
+            "-1d",
+            "1.5h",
+            "1w",
+            "+1d",
+            "99999999999999999999d",
+            "99999999999999999d",
+        ] {
+            assert!(wrong.parse::<Lifetime>().is_err(), "{wrong}");
         }
     }
 }

@@ -4,17 +4,17 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::Environment;
-use super::coerce::absolute;
+use crate::Environment;
+use crate::environment::absolute;
 
 /// Prefix of a reference to the content of a file.
-pub(super) const FILE: &str = "file:";
+pub(crate) const FILE: &str = "file:";
 /// A longer file is no value.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 /// Reason why a reference cannot be resolved.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum InterpolateError {
+pub(crate) enum InterpolateError {
     /// The variable is not set.
     #[error("refers to the environment variable `{0}`, which is not set")]
     Missing(String),
@@ -36,7 +36,7 @@ pub(super) enum InterpolateError {
 
 impl InterpolateError {
     /// Advice, where the message does not give it.
-    pub(super) fn hint(&self) -> Option<&'static str> {
+    pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Missing(_) | Self::NotText(_) => None,
             Self::Unreadable { .. } => {
@@ -51,7 +51,7 @@ impl InterpolateError {
 /// replaced and the text stands as it is.
 ///
 /// What a variable holds is not looked at again: its content is data, whatever it looks like.
-pub(super) fn interpolate(
+pub(crate) fn interpolate(
     text: &str,
     environment: &Environment,
 ) -> Result<Option<String>, InterpolateError> {
@@ -128,7 +128,7 @@ fn content(path: &Path) -> Result<String, InterpolateError> {
 }
 
 /// The text with each `${file:PATH}` that begins nowhere beginning at `base`.
-pub(super) fn with_absolute_files(text: &str, base: &Path) -> Option<String> {
+pub(crate) fn with_absolute_files(text: &str, base: &Path) -> Option<String> {
     const BEGINNING: &str = "${file:";
     text.find(BEGINNING)?;
     let mut parts = text.split(BEGINNING);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::secret::Secret;
+use crate::sections::secret::Secret;
 
 /// The record of every call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
-use super::Loaded;
-use super::governance::Governance;
-use super::model::{Config, Transport};
-use super::problem::printable;
+use crate::Loaded;
+use crate::problem::printable;
+use crate::sections::governance::Governance;
+use crate::sections::{Config, Transport};
 
 impl Config {
     /// Settings that matter at the start, one line each, without the name of the file.

@@ -12,9 +12,9 @@ use identity::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::layer::{Origins, child, origin_near};
-use super::model::{Config, Transport};
-use super::problem::Problem;
+use crate::layer::{Origins, child, origin_near};
+use crate::problem::Problem;
+use crate::sections::{Config, Transport};
 
 /// Authentication of clients. If any means is configured, every client must authenticate; several
 /// means may be configured at once.
@@ -248,7 +248,7 @@ impl Identity {
     }
 
     /// The means, in a few words.
-    pub(super) fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let mut means = Vec::new();
         if self.api_keys.is_some() {
             means.push("API keys".to_owned());
@@ -335,7 +335,7 @@ impl ClientCertificates {
 }
 
 /// Adds the problems of authentication that can be found without reading files or connecting.
-pub(super) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
+pub(crate) fn check(config: &Config, origins: &Origins, problems: &mut Vec<Problem>) {
     let identity = &config.identity;
     let mut error = |key: &str, message: String, hint: &str| {
         let problem = Problem::error(origin_near(origins, key), message);

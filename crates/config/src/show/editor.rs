@@ -1,12 +1,12 @@
 //! The JSON Schema of the file as editors need it.
 //!
-//! The one that [`shape`](super::shape) reads says what a value is once references are followed, and
+//! The one that [`shape`](crate::reading::shape) reads says what a value is once references are followed, and
 //! holds notes that are meant for it alone. A file may besides have `${NAME}` where a number or a
 //! choice is wanted, and sections with nothing in them.
 
 use serde_json::{Map, Value, json};
 
-use super::shape::{Unit, file_schema};
+use crate::reading::shape::{Unit, file_schema};
 
 /// Pattern of a reference to a value that is stored elsewhere.
 const REFERENCE: &str = r"\$\{[^}]+\}";

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::environment::written_out;
-use super::layer::{Layer, join};
-use super::model::Transport;
-use super::problem::{Origin, Problem};
-use super::shape::{Keys, Shape, settings};
+use crate::layer::{Layer, join};
+use crate::problem::{Origin, Problem};
+use crate::reading::shape::{Keys, Shape, settings};
+use crate::reading::variables::written_out;
+use crate::sections::Transport;
 
 /// Settings given on the command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Overrides {
 }
 
 /// `base` is where relative paths begin.
-pub(super) fn layer(
+pub(crate) fn layer(
     overrides: &Overrides,
     keys: &Keys,
     base: &Path,
@@ -65,7 +65,7 @@ pub(super) fn layer(
         match written_out(&text).and_then(|()| leaf.coerce(&text, base)) {
             Ok(value) => layer.set(path, value, origin),
             Err(misfit) => {
-                let found = super::document::shorten(&text);
+                let found = crate::reading::document::shorten(&text);
                 let message = format!("`{flag}` {}, found `{found}`", misfit.expected);
                 let problem = Problem::error(origin, message).key(join(path));
                 problems.push(problem.hint_if(misfit.hint));

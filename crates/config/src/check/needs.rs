@@ -1,6 +1,6 @@
 //! Parts of a configuration that a command uses: mistakes elsewhere do not stop it.
 
-use super::problem::{Problem, Severity};
+use crate::problem::{Problem, Severity};
 
 /// Part of the configuration that must be correct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl Needs {
     /// A mistake without a key spoils everything: it is one of the file itself. So does a key that
     /// nobody knows, if what is needed was probably meant by it: `ledgr.path` would lead an operator
     /// to another ledger than the server's.
-    pub(super) fn concerns(self, problem: &Problem) -> bool {
+    pub(crate) fn concerns(self, problem: &Problem) -> bool {
         let Self::Keys(needed) = self else {
             return true;
         };
@@ -34,7 +34,7 @@ impl Needs {
     }
 
     /// Turns an error that concerns no needed part into a warning that says so.
-    pub(super) fn soften(self, problem: &mut Problem) {
+    pub(crate) fn soften(self, problem: &mut Problem) {
         if problem.severity == Severity::Error && !self.concerns(problem) {
             problem.severity = Severity::Warning;
             problem.message += "; this command does not need it, but the server does not start";

@@ -1,20 +1,22 @@
 //! One text to one value: the same rules for the file, the environment and the command line.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
+
+use crate::environment::absolute;
 
 use figment::value::Value;
 use governance::{Micros, ParseMicrosError, ZonedWindow};
 
-use super::host;
-use super::nearest::nearest;
-use super::shape::{Format, Leaf};
+use crate::host;
+use crate::nearest::nearest;
+use crate::reading::shape::{Format, Leaf};
 
 /// Reason why a text does not fit; completes the sentence that begins with the key.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Misfit {
+pub(crate) struct Misfit {
     /// "must be …"
-    pub(super) expected: String,
-    pub(super) hint: Option<String>,
+    pub(crate) expected: String,
+    pub(crate) hint: Option<String>,
 }
 
 impl Misfit {
@@ -35,7 +37,7 @@ impl Misfit {
 
 impl Leaf {
     /// "an integer from 1 to 10", without knowing any value.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match self {
             Leaf::Boolean => "`true` or `false`".into(),
             Leaf::Integer { min, max } | Leaf::Measure { min, max, .. } => {
@@ -67,7 +69,7 @@ impl Leaf {
     }
 
     /// `base` is where relative paths begin; it is absolute.
-    pub(super) fn coerce(&self, text: &str, base: &Path) -> Result<Value, Misfit> {
+    pub(crate) fn coerce(&self, text: &str, base: &Path) -> Result<Value, Misfit> {
         let misfit = || Misfit::new(format!("must be {}", self.describe()));
         match self {
             Leaf::Boolean => match text {
@@ -197,14 +199,6 @@ impl Format {
             }
         }
     }
-}
-
-/// `text` from `base`, without `.` segments.
-pub(super) fn absolute(base: &Path, text: impl AsRef<Path>) -> PathBuf {
-    base.join(text)
-        .components()
-        .filter(|part| *part != Component::CurDir)
-        .collect()
 }
 
 /// Paths come from text and from a base that was checked to be text, so this is never `None`.
@@ -392,7 +386,7 @@ mod tests {
 
     #[test]
     fn numbers_may_have_the_unit_of_their_key() {
-        use super::super::shape::Unit;
+        use crate::reading::shape::Unit;
         let rows = [
             (Unit::Seconds, "60", Some(60)),
             (Unit::Seconds, "60s", Some(60)),

@@ -10,8 +10,8 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 use serde_saphyr::{Location, Spanned};
 
-use super::layer::child;
-use super::problem::{Origin, Position, Problem, Snippet};
+use crate::layer::child;
+use crate::problem::{Origin, Position, Problem, Snippet};
 
 /// Nesting beyond this is refused; the deepest known key stands at 6.
 const MAX_DEPTH: usize = 32;
@@ -20,9 +20,9 @@ const MAX_NODES: usize = 100_000;
 
 /// A value and where it stands.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) value: Value,
-    pub(super) at: Place,
+pub(crate) struct Node {
+    pub(crate) value: Value,
+    pub(crate) at: Place,
     /// True if a scalar is a number or a boolean. Most keys have a type of their own and take its
     /// text.
     is_plain: bool,
@@ -30,7 +30,7 @@ pub(super) struct Node {
 
 impl Node {
     /// The number or the boolean that a scalar is, where it is no text.
-    pub(super) fn plain(&self) -> Option<serde_json::Value> {
+    pub(crate) fn plain(&self) -> Option<serde_json::Value> {
         match &self.value {
             Value::Scalar(text) if self.is_plain => serde_saphyr::from_str(text).ok(),
             _ => None,
@@ -40,7 +40,7 @@ impl Node {
 
 /// Value at a place of the document.
 #[derive(Debug)]
-pub(super) enum Value {
+pub(crate) enum Value {
     /// An empty value, `~` or `null`.
     Nothing,
     /// The text: decoded if it was quoted, as written if it was a number or a boolean.
@@ -51,7 +51,7 @@ pub(super) enum Value {
 
 impl Value {
     /// For "found …" in a message.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match self {
             Value::Nothing => "nothing".into(),
             Value::Scalar(text) if text.is_empty() => "an empty text".into(),
@@ -63,7 +63,7 @@ impl Value {
 }
 
 /// A message quotes at most this many characters of a value.
-pub(super) fn shorten(text: &str) -> String {
+pub(crate) fn shorten(text: &str) -> String {
     const MAX_QUOTED_CHARACTERS: usize = 60;
     match text.char_indices().nth(MAX_QUOTED_CHARACTERS) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -73,21 +73,21 @@ pub(super) fn shorten(text: &str) -> String {
 
 /// A key of a mapping.
 #[derive(Debug)]
-pub(super) struct Key {
-    pub(super) name: String,
-    pub(super) at: Place,
+pub(crate) struct Key {
+    pub(crate) name: String,
+    pub(crate) at: Place,
 }
 
 /// Line and column, from 1, and the length in characters.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(crate) struct Place {
     line: usize,
     column: usize,
     length: usize,
 }
 
 impl Place {
-    pub(super) fn line(self) -> usize {
+    pub(crate) fn line(self) -> usize {
         self.line
     }
 
@@ -103,10 +103,10 @@ impl Place {
 
 /// A parsed file.
 #[derive(Debug)]
-pub(super) struct Document<'a> {
+pub(crate) struct Document<'a> {
     name: String,
     text: &'a str,
-    pub(super) root: Node,
+    pub(crate) root: Node,
 }
 
 impl<'a> Document<'a> {
@@ -114,7 +114,7 @@ impl<'a> Document<'a> {
     ///
     /// Each key that stands somewhere a second time is reported, and the first one kept; where the text
     /// is not YAML there is no document.
-    pub(super) fn parse(
+    pub(crate) fn parse(
         name: &str,
         text: &'a str,
         problems: &mut Vec<Problem>,
@@ -167,12 +167,12 @@ impl<'a> Document<'a> {
     }
 
     /// Returns true if the document holds nothing but comments.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         matches!(self.root.value, Value::Nothing)
     }
 
     /// The origin to report for something at `at`.
-    pub(super) fn origin(&self, at: Place) -> Origin {
+    pub(crate) fn origin(&self, at: Place) -> Origin {
         origin(&self.name, self.text, at)
     }
 }

@@ -3,11 +3,11 @@
 
 use governance::{PolicyFile, file::AccessRules};
 
-use super::governance::UnmatchedRules;
-use super::layer::{child, origin_near};
-use super::nearest::nearest;
-use super::problem::{Origin, Problem, Severity};
-use super::{Loaded, Redaction};
+use crate::layer::{child, origin_near};
+use crate::nearest::nearest;
+use crate::problem::{Origin, Problem, Severity};
+use crate::sections::governance::UnmatchedRules;
+use crate::{Loaded, Redaction};
 
 /// Names of the tools and resources that rules can match.
 #[derive(Debug, Clone, Default)]

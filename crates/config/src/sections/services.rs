@@ -8,8 +8,8 @@ use http_client::AllowPrivate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::layer::{Origins, child, origin_near};
-use super::problem::Problem;
+use crate::layer::{Origins, child, origin_near};
+use crate::problem::Problem;
 
 /// HTTP services as tools.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -164,7 +164,7 @@ impl Default for RetryRule {
 }
 
 /// Adds the problems of services that can be found without reading files or connecting.
-pub(super) fn check(services: &Services, origins: &Origins, problems: &mut Vec<Problem>) {
+pub(crate) fn check(services: &Services, origins: &Origins, problems: &mut Vec<Problem>) {
     let mut error = |key: String, message: String, hint: Option<&str>| {
         let origin = origin_near(origins, &key);
         let problem = Problem::error(origin, message).key(key);

@@ -1,12 +1,12 @@
 //! Mistakes in rules that only all of them show, with the place of each.
 
-use super::environment::Environment;
-use super::governance::{Governance, MIN_TOKEN_CHARS};
-use super::layer::{Origins, origin_near};
-use super::nearest::nearest;
-use super::problem::Problem;
+use crate::environment::Environment;
+use crate::layer::{Origins, origin_near};
+use crate::nearest::nearest;
+use crate::problem::Problem;
+use crate::sections::governance::{Governance, MIN_TOKEN_CHARS};
 
-pub(super) fn check(governance: &Governance, origins: &Origins, problems: &mut Vec<Problem>) {
+pub(crate) fn check(governance: &Governance, origins: &Origins, problems: &mut Vec<Problem>) {
     let mut error = |key: String, message: String, hint: String| {
         // What did not fit was left out, and is not missing.
         let is_known =

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::live::is_live;
-use super::shape::{Keys, ROOT_KEY, Shape, file_schema, root};
+use crate::live::is_live;
+use crate::reading::shape::{Keys, ROOT_KEY, Shape, file_schema, root};
 
 const TOP: &str = "\
 # Configuration reference

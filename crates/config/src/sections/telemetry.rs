@@ -8,10 +8,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Environment;
-use super::layer::{Origins, origin_near};
-use super::problem::Problem;
-use super::secret::Secret;
+use crate::Environment;
+use crate::layer::{Origins, origin_near};
+use crate::problem::Problem;
+use crate::sections::secret::Secret;
 
 /// A share of everything.
 const ALL: u64 = 1_000_000;
@@ -117,7 +117,7 @@ impl Otlp {
 }
 
 /// Adds the problems of telemetry that can be found without connecting to the collector.
-pub(super) fn check(telemetry: &Telemetry, origins: &Origins, problems: &mut Vec<Problem>) {
+pub(crate) fn check(telemetry: &Telemetry, origins: &Origins, problems: &mut Vec<Problem>) {
     let mut error = |key: &str, message: String, hint: &str| {
         let origin = origin_near(origins, key);
         // The line may hold a secret.

@@ -5,19 +5,19 @@ use std::path::Path;
 
 use figment::value::{Dict, Value as Setting};
 
-use super::Environment;
-use super::document::{Document, Key, Node, Value};
-use super::interpolate::{interpolate, with_absolute_files};
-use super::layer::{Layer, Origins, child, join};
-use super::nearest::nearest;
-use super::problem::Problem;
-use super::secret::Secret;
-use super::shape::{Format, Keys, Leaf, ROOT_KEY, Shape, settings};
+use crate::Environment;
+use crate::environment::interpolate::{interpolate, with_absolute_files};
+use crate::layer::{Layer, Origins, child, join};
+use crate::nearest::nearest;
+use crate::problem::Problem;
+use crate::reading::document::{Document, Key, Node, Value};
+use crate::reading::shape::{Format, Keys, Leaf, ROOT_KEY, Shape, settings};
+use crate::sections::secret::Secret;
 
 /// Takes over everything that fits and reports everything that does not.
 ///
 /// `base` is where relative paths begin.
-pub(super) fn layer(
+pub(crate) fn layer(
     document: &Document<'_>,
     keys: &Keys,
     environment: &Environment,
@@ -178,12 +178,14 @@ impl<'a> Walk<'a> {
                 let hint = match other {
                     Value::Scalar(text) if matches!(shape, Shape::Groups(_)) => {
                         let words: Vec<&str> = text.split_whitespace().collect();
-                        let words = super::document::shorten(&words.join(", "));
+                        let words = crate::reading::document::shorten(&words.join(", "));
                         format!(
                             "write the program and its arguments as a list, `[{words}]`: no shell is asked"
                         )
                     }
-                    Value::Scalar(text) => format!("write `[{}]`", super::document::shorten(text)),
+                    Value::Scalar(text) => {
+                        format!("write `[{}]`", crate::reading::document::shorten(text))
+                    }
                     _ => format!("each element is {}", leaf.describe()),
                 };
                 self.misfit(node, path, message, Some(hint));

@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use transport_http::Network;
 
-use super::layer::Origins;
-use super::model::Http;
-use super::problem::{Origin, Problem};
+use crate::layer::Origins;
+use crate::problem::{Origin, Problem};
+use crate::sections::Http;
 
 /// Transport encryption. The files are read again when they change.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -72,7 +72,7 @@ impl Http {
     }
 }
 
-pub(super) fn check(http: &Http, origins: &Origins, problems: &mut Vec<Problem>) {
+pub(crate) fn check(http: &Http, origins: &Origins, problems: &mut Vec<Problem>) {
     let origin = |key: &str| origins.get(key).cloned().unwrap_or(Origin::Default);
     let mut error = |key: &str, message: String, hint: &str| {
         let problem = Problem::error(origin(key), message).key(key).hint(hint);

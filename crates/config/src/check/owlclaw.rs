@@ -3,31 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::document::{Document, Node, Value};
-use super::layer::{Origins, child};
-use super::nearest::nearest;
-use super::problem::{Origin, Problem};
-use super::{Config, Environment, Loaded, read};
+use crate::environment::Environment;
+use crate::layer::{Origins, child};
+use crate::nearest::nearest;
+use crate::problem::{Origin, Problem};
+use crate::reading::document::{Document, Node, Value};
+use crate::sections::Config;
+use crate::sections::application::Switches;
+use crate::{Loaded, reading};
 
 /// The variable that names the file, for OwlClaw as for this program.
 const VARIABLE: &str = "OWLCLAW_CONFIG";
 /// Name of the file, beside the application.
 const FILE: &str = "owlclaw.yaml";
 
-/// Settings of `skills.entries` for single tools.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Switches {
-    /// Tools that are switched off, and where.
-    pub off: BTreeMap<String, String>,
-    /// Migration weight of each tool, in hundredths, and the place that states it.
-    pub weights: BTreeMap<String, (u8, String)>,
-    /// Every setting that has a value, by dotted path. Tables and lists are there without their content.
-    pub settings: BTreeMap<String, String>,
-}
-
 /// Reads the files of the application, if it has any. What they say that would have to be honoured and
 /// cannot be is a problem.
-pub(super) fn switches(
+pub(crate) fn switches(
     config: &Config,
     environment: &Environment,
     directory: &Path,
@@ -56,7 +48,7 @@ pub(super) fn switches(
         }
         // A link that leads nowhere is no file that is not there.
         let is_there = is_named || path.symlink_metadata().is_ok();
-        let Some(text) = read(&path, &path, is_there, problems) else {
+        let Some(text) = reading::text(&path, &path, is_there, problems) else {
             continue;
         };
         let name = path.display().to_string();

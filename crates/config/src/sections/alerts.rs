@@ -7,10 +7,10 @@ use http::{HeaderName, HeaderValue, Uri};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Environment;
-use super::layer::{Origins, child, origin_near};
-use super::problem::Problem;
-use super::secret::Secret;
+use crate::Environment;
+use crate::layer::{Origins, child, origin_near};
+use crate::problem::Problem;
+use crate::sections::secret::Secret;
 
 /// Webhooks that are told of failures. Without a webhook no alert is sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -104,7 +104,7 @@ pub enum AlertEvent {
 }
 
 /// Adds the problems of webhooks that can be found without connecting to them.
-pub(super) fn check(alerts: &Alerts, origins: &Origins, problems: &mut Vec<Problem>) {
+pub(crate) fn check(alerts: &Alerts, origins: &Origins, problems: &mut Vec<Problem>) {
     for (name, webhook) in &alerts.webhooks {
         let path = child("alerts.webhooks", name);
         let mut error = |key: &str, message: String, hint: &str| {

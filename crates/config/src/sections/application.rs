@@ -1,12 +1,13 @@
 //! Settings of the Python application: how it runs, and which of its parts besides handlers are
 //! offered.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::coerce;
+use crate::environment;
 
 /// The processes that run the application's handlers. They share nothing: what a handler keeps in
 /// memory, only later calls in the same process see.
@@ -56,9 +57,9 @@ impl Default for Workers {
 impl Workers {
     /// Makes its paths absolute, and says where `app` runs and imports from: nothing of that depends on
     /// where the server is started.
-    pub(super) fn begin_at(&mut self, base: &Path, app: Option<&str>) {
+    pub(crate) fn begin_at(&mut self, base: &Path, app: Option<&str>) {
         for path in self.cwd.iter_mut().chain(&mut self.python_path) {
-            *path = coerce::absolute(base, &path);
+            *path = environment::absolute(base, &path);
         }
         let Some(app) = app else {
             return;
@@ -103,6 +104,17 @@ pub struct States {
     pub tool: bool,
     /// As resources, `state://NAME`.
     pub resources: bool,
+}
+
+/// Settings of `skills.entries` for single tools.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Switches {
+    /// Tools that are switched off, and where.
+    pub off: BTreeMap<String, String>,
+    /// Migration weight of each tool, in hundredths, and the place that states it.
+    pub weights: BTreeMap<String, (u8, String)>,
+    /// Every setting that has a value, by dotted path. Tables and lists are there without their content.
+    pub settings: BTreeMap<String, String>,
 }
 
 #[cfg(test)]

@@ -7,17 +7,17 @@ use std::sync::LazyLock;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-use super::model::Config;
+use crate::sections::Config;
 
 /// The only key at the top of the file.
-pub(super) const ROOT_KEY: &str = "mcp_server";
+pub(crate) const ROOT_KEY: &str = "mcp_server";
 
 /// Keys by name.
-pub(super) type Keys = BTreeMap<String, Shape>;
+pub(crate) type Keys = BTreeMap<String, Shape>;
 
 /// Values that a key may hold.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     /// Named keys and no others.
     Section(Keys),
     /// Names the operator chooses, each with the same shape behind it.
@@ -36,7 +36,7 @@ pub(super) enum Shape {
 
 /// One value, without what its place says about it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Leaf {
+pub(crate) enum Leaf {
     Boolean,
     Integer {
         min: u64,
@@ -60,7 +60,7 @@ pub(super) enum Leaf {
 
 /// Unit of a number, by the end of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(crate) enum Unit {
     Milliseconds,
     Seconds,
     Minutes,
@@ -86,7 +86,7 @@ const SIZES: [(&str, u64); 7] = [
 ];
 
 impl Unit {
-    pub(super) fn of_key(key: &str) -> Option<Self> {
+    pub(crate) fn of_key(key: &str) -> Option<Self> {
         Some(match key.rsplit_once('_').map_or(key, |(_, last)| last) {
             "milliseconds" => Self::Milliseconds,
             "seconds" => Self::Seconds,
@@ -98,7 +98,7 @@ impl Unit {
         })
     }
 
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Milliseconds => "milliseconds",
             Self::Seconds => "seconds",
@@ -108,7 +108,7 @@ impl Unit {
     }
 
     /// The units that a number may be written with, and how many of the smallest they are.
-    pub(super) fn suffixes(self) -> &'static [(&'static str, u64)] {
+    pub(crate) fn suffixes(self) -> &'static [(&'static str, u64)] {
         match self {
             Self::Bytes => &SIZES,
             _ => &TIMES,
@@ -125,7 +125,7 @@ impl Unit {
 
     /// The value of `text` in this unit, with or without a unit of its own; `None` if that is no whole
     /// number.
-    pub(super) fn read(self, text: &str) -> Option<u64> {
+    pub(crate) fn read(self, text: &str) -> Option<u64> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, suffix) = text.split_at(digits);
         let number: u64 = number.parse().ok()?;
@@ -142,7 +142,7 @@ impl Unit {
 
 /// Format of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
+pub(crate) enum Format {
     /// A file or directory, made absolute.
     Path,
     /// An interpreter: made absolute if it is a path and not a bare name.
@@ -179,7 +179,7 @@ pub(super) enum Format {
 }
 
 /// The JSON Schema of a whole configuration file.
-pub(super) fn file_schema() -> Value {
+pub(crate) fn file_schema() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         // Without references, what stands at a key is found where the key is.
         settings.inline_subschemas = true;
@@ -205,7 +205,7 @@ fn without_dialect(mut schema: Value) -> Value {
 }
 
 /// The keys that may stand under [`ROOT_KEY`].
-pub(super) fn root() -> &'static Keys {
+pub(crate) fn root() -> &'static Keys {
     // Made once: a server reads its configuration again and again.
     static ROOT: LazyLock<Keys> =
         LazyLock::new(|| keys(&file_schema()["properties"][ROOT_KEY]["properties"]));
@@ -313,7 +313,7 @@ impl Format {
 }
 
 /// Every key that is not a section, with its path from the root; what is in tables excluded.
-pub(super) fn settings(keys: &Keys) -> Vec<(Vec<&str>, &Shape)> {
+pub(crate) fn settings(keys: &Keys) -> Vec<(Vec<&str>, &Shape)> {
     let mut settings = Vec::new();
     for (name, shape) in keys {
         match shape {

@@ -4,7 +4,7 @@ use ::governance::{DEFAULT_MAX_PRINCIPALS, PolicyFile};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::secret::Secret;
+use crate::sections::secret::Secret;
 
 /// Permissions, limits and budgets of clients.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

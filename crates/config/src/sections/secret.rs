@@ -6,8 +6,8 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::Environment;
-use super::interpolate::FILE;
+use crate::Environment;
+use crate::environment::interpolate::FILE;
 
 /// A text that must not be seen: as it was written, with references to the environment that are
 /// followed where it is used and no sooner.
@@ -16,7 +16,7 @@ use super::interpolate::FILE;
 pub struct Secret(String);
 
 /// Stands for a secret that was written out.
-pub(super) const HIDDEN: &str = "(secret)";
+pub(crate) const HIDDEN: &str = "(secret)";
 
 impl Secret {
     /// A secret as a file would have it.
@@ -33,12 +33,12 @@ impl Secret {
     }
 
     /// Returns true if it holds more than references to values stored elsewhere.
-    pub(super) fn is_written_out(&self) -> bool {
+    pub(crate) fn is_written_out(&self) -> bool {
         self.shown() == HIDDEN
     }
 
     /// Returns true if it begins with one of these, as far as it is written out.
-    pub(super) fn may_begin_with(&self, beginnings: &[&str]) -> bool {
+    pub(crate) fn may_begin_with(&self, beginnings: &[&str]) -> bool {
         let written = self.0.split("${").next().unwrap_or_default();
         beginnings
             .iter()
