@@ -200,7 +200,7 @@ impl Authorizer {
     /// Why there is none.
     pub async fn login(&self) -> Result<(), AuthorizationError> {
         let wanted = Wanted::Instead {
-            serial: self.0.known().flatten().map(|it| it.serial),
+            serial: self.0.serial(),
             challenge: Challenge::default(),
             may_refresh: false,
             more: Vec::new(),
@@ -355,11 +355,10 @@ impl Attempt {
                 if self.granted && self.inner.serial() == serial {
                     return Err(rejected(&challenge));
                 }
-                let may_refresh = !self.renewed && self.used.is_some();
                 Wanted::Instead {
                     serial,
                     challenge,
-                    may_refresh,
+                    may_refresh: !self.renewed,
                     more: Vec::new(),
                 }
             }
@@ -410,8 +409,10 @@ impl Inner {
             .clone()
     }
 
+    /// The serial of the token, if there is one that has not ended.
     fn serial(&self) -> Option<u64> {
-        self.known().flatten().map(|it| it.serial)
+        let live = self.known().flatten();
+        live.filter(|it| now() < it.ends_at).map(|it| it.serial)
     }
 
     /// The token to use, or none if there is none without a challenge.
@@ -494,7 +495,10 @@ impl Inner {
                 (None, issuer) => issuer.is_none_or(|issuer| *issuer == it.issuer),
             });
         if let Some(stored) = stored
-            && state.credentials.as_ref().map(token_of) != Some(token_of(&stored))
+            && state
+                .credentials
+                .as_ref()
+                .is_none_or(|mine| is_newer(&stored, mine))
         {
             self.adopt(state, stored);
         }
@@ -642,6 +646,18 @@ impl Inner {
             }
             Err(error) if error.is_temporary() => Err(error),
             Err(error) => {
+                // Of two processes with one refresh token only the first can use it.
+                let stored = self.stored().await?;
+                let stored = stored.into_iter().find(|it| it.issuer == issuer);
+                let mine = state.credentials.as_ref();
+                if let (Some(stored), Some(mine)) = (stored, mine)
+                    && stored.tokens.is_some()
+                    && is_newer(&stored, mine)
+                {
+                    self.adopt(state, stored);
+                    self.publish(state);
+                    return Ok(Some(Obtained::Renewed));
+                }
                 tracing::info!(%error, server = self.key, "the refresh token is not taken any more");
                 if let Some(credentials) = &mut state.credentials {
                     credentials.tokens = None;
@@ -766,7 +782,7 @@ impl Inner {
             (mine, Some(here))
                 if may_refresh
                     && here.tokens.is_some()
-                    && mine.is_none_or(|mine| token_of(mine) != token_of(&here)) =>
+                    && mine.is_none_or(|mine| is_newer(&here, mine)) =>
             {
                 self.adopt(state, here);
                 self.publish(state);
@@ -795,7 +811,10 @@ impl Inner {
             return Ok(obtained);
         }
         let scopes = self.scopes(state, challenge, &resource, &server, more);
-        let wants_dpop = challenge.dpop || resource.wants_dpop;
+        let tokens = state.credentials.as_ref().and_then(|it| it.tokens.as_ref());
+        // Tokens that were bound once stay so, whatever a challenge leaves out.
+        let is_bound = tokens.is_some_and(|it| it.dpop_key.is_some());
+        let wants_dpop = challenge.dpop || resource.wants_dpop || is_bound;
         let prover = match self.options.dpop {
             Dpop::Always => true,
             Dpop::Asked => wants_dpop,
@@ -1121,8 +1140,11 @@ impl Inner {
         }
         if let Some(error) = &answer.error {
             let description = answer.error_description.as_deref();
-            let error = crate::error::said(error);
-            return Err(failed(token::explain(&error, description, [])));
+            return Err(failed(token::explain(
+                error,
+                description,
+                &[&sent, &verifier],
+            )));
         }
         let code = answer.code.filter(|it| !it.is_empty());
         let code = code.ok_or_else(|| failed("the answer has no code".to_owned()))?;
@@ -1205,9 +1227,10 @@ fn fits(registration: &Registration, redirect_uri: &str, scopes: &[String]) -> b
     is_alive && may_ask && registration.redirect_uri == redirect_uri
 }
 
-fn token_of(credentials: &Credentials) -> Option<&str> {
-    let tokens = credentials.tokens.as_ref();
-    tokens.map(|it| it.access_token.reveal())
+/// Whether `stored` has another token than `mine`, which was kept later.
+fn is_newer(stored: &Credentials, mine: &Credentials) -> bool {
+    let token = |it: &Credentials| it.tokens.as_ref().map(|it| it.access_token.clone());
+    mine.saved_at <= stored.saved_at && token(mine) != token(stored)
 }
 
 fn add_scopes<'a>(scopes: &mut Vec<String>, more: impl IntoIterator<Item = &'a str>) {

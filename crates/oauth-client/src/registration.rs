@@ -56,10 +56,8 @@ pub(crate) async fn register(
     let status = response.status();
     if !status.is_success() {
         let refusal = serde_json::from_slice::<Refusal>(response.body()).ok();
-        let why = refusal.and_then(|it| {
-            let code = crate::error::said(&it.error?);
-            Some(explain(&code, it.error_description.as_deref(), []))
-        });
+        let why =
+            refusal.and_then(|it| Some(explain(&it.error?, it.error_description.as_deref(), &[])));
         return Err(refused(
             why.unwrap_or_else(|| format!("the answer is {status}")),
         ));

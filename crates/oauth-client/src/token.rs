@@ -175,6 +175,7 @@ async fn ask_once(
             request = request.header(header::AUTHORIZATION, value);
         }
         ClientProof::Post(secret) => {
+            secrets.push(secret.reveal().to_owned());
             fields.push(("client_id", &client.id));
             fields.push(("client_secret", secret.reveal()));
         }
@@ -252,11 +253,10 @@ fn read(
             };
             return Err(refused(code.to_owned(), format!("the answer is {status}")));
         };
-        let code = said(&code);
         let sent = fields.iter().map(|(_, value)| *value);
-        let sent = sent.chain(secrets.iter().map(String::as_str));
-        let why = explain(&code, error_description.as_deref(), sent);
-        return Err(refused(code, why));
+        let sent: Vec<_> = sent.chain(secrets.iter().map(String::as_str)).collect();
+        let why = explain(&code, error_description.as_deref(), &sent);
+        return Err(refused(without(&code, &sent), why));
     }
     let given: Given = serde_json::from_slice(response.body())
         .map_err(|_| refused(String::new(), "the answer has no access token".to_owned()))?;
@@ -271,18 +271,19 @@ fn read(
     Ok(given)
 }
 
-/// An error's code and its description, without the latter if it repeats something that was sent.
-pub(crate) fn explain<'a>(
-    code: &str,
-    description: Option<&str>,
-    sent: impl IntoIterator<Item = &'a str>,
-) -> String {
-    let Some(description) = description else {
-        return code.to_owned();
-    };
-    let mut sent = sent.into_iter().filter(|it| 8 <= it.len());
-    match sent.any(|it| description.contains(it)) {
-        true => format!("{code} (its description repeats what was sent)"),
-        false => format!("{code}: {}", said(description)),
+/// An error's code and its description, as far as they do not repeat what was sent.
+pub(crate) fn explain(code: &str, description: Option<&str>, sent: &[&str]) -> String {
+    let code = without(code, sent);
+    match description {
+        Some(description) => format!("{code}: {}", without(description, sent)),
+        None => code,
+    }
+}
+
+fn without(text: &str, sent: &[&str]) -> String {
+    let mut sent = sent.iter().filter(|it| 8 <= it.len());
+    match sent.any(|it| text.contains(it)) {
+        true => "(left out, since it repeats what was sent)".to_owned(),
+        false => said(text),
     }
 }

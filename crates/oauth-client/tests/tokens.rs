@@ -1,0 +1,482 @@
+//! Tokens are got, used, renewed and kept, from an authorization server on a socket.
+
+#![allow(missing_docs)]
+
+mod support;
+
+use oauth_client::{
+    Assertion, AuthorizationError, Authorizer, ClientIdentity, Dpop, FileStore, Grant,
+    IdentityProvider, MemoryStore, Options, Secret, TokenStore,
+};
+use serde_json::json;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use support::{Answer, Issuer, Protected, Site, claims, headless};
+
+async fn world() -> (Issuer, Protected) {
+    let issuer = Issuer::start().await;
+    let server = Protected::start(&issuer).await;
+    (issuer, server)
+}
+
+/// Has `seconds` pass for the tokens of a server.
+async fn age(store: &dyn TokenStore, server: &str, seconds: u64) {
+    for mut credentials in store.load(server).await.unwrap() {
+        credentials.tokens.as_mut().unwrap().issued_at -= seconds;
+        store.save(&credentials).await.unwrap();
+    }
+}
+
+/// An authorizer with a token of an hour, of which `seconds` have passed.
+async fn signed_in(issuer: &Issuer, server: &Protected, seconds: u64) -> Authorizer {
+    issuer.set(|it| it.expires_in = Some(3_600));
+    let options = Options {
+        store: Arc::new(MemoryStore::default()),
+        ..headless()
+    };
+    server
+        .call(&server.authorizer(options.clone()))
+        .await
+        .unwrap();
+    age(&*options.store, &server.url(), seconds).await;
+    server.authorizer(options)
+}
+
+#[tokio::test]
+async fn a_sign_in_is_bound_to_its_server_and_to_who_began_it() {
+    let (issuer, server) = world().await;
+    let authorizer = server.authorizer(headless());
+    assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    let asked = issuer.site.asked("/authorize");
+    assert_eq!(asked.len(), 1);
+    let asked = asked[0].fields();
+    assert_eq!(asked["resource"], server.url());
+    assert_eq!(asked["code_challenge_method"], "S256");
+    assert_eq!(asked["scope"], "mcp offline_access");
+    assert_eq!(asked["prompt"], "consent");
+    assert!(43 <= asked["state"].len(), "{asked:?}");
+    assert!(asked["redirect_uri"].starts_with("http://127.0.0.1:"));
+    let tokens = issuer.site.asked("/token");
+    assert_eq!(tokens.len(), 1);
+    assert_eq!(tokens[0].fields()["resource"], server.url());
+    let registered = issuer.site.asked("/register");
+    let registered = registered[0].json();
+    assert_eq!(registered["application_type"], "native");
+    assert_eq!(registered["token_endpoint_auth_method"], "none");
+    assert_eq!(
+        registered["grant_types"],
+        json!(["authorization_code", "refresh_token"])
+    );
+    // Nothing is sent before the server has asked for it.
+    assert_eq!(server.site.asked("/mcp")[0].header("authorization"), None);
+}
+
+#[tokio::test]
+async fn a_token_outlives_the_process_in_a_file() {
+    let (issuer, server) = world().await;
+    let directory = tempfile::tempdir().unwrap();
+    let options = || Options {
+        store: Arc::new(FileStore::at(directory.path().join("tokens"))),
+        ..headless()
+    };
+    server.call(&server.authorizer(options())).await.unwrap();
+    let again = server.authorizer(Options {
+        grant: Grant::Stored,
+        ..options()
+    });
+    assert_eq!(server.call(&again).await.unwrap(), 200);
+    assert_eq!(issuer.site.asked("/authorize").len(), 1);
+    assert_eq!(server.site.asked("/mcp").len(), 3);
+    again.logout().await.unwrap();
+    let gone = server.call(&again).await.unwrap_err();
+    assert!(matches!(gone, AuthorizationError::LoginNeeded(_)), "{gone}");
+}
+
+#[tokio::test]
+async fn a_hundred_calls_that_wait_make_one_sign_in_and_one_renewal() {
+    let (issuer, server) = world().await;
+    issuer.set(|it| it.delay = Duration::from_millis(100));
+    let hundred = async |authorizer: Authorizer| {
+        let calls: Vec<_> = (0..100)
+            .map(|_| {
+                let (server, authorizer) = (server.clone(), authorizer.clone());
+                tokio::spawn(async move { server.call(&authorizer).await })
+            })
+            .collect();
+        for call in calls {
+            assert_eq!(call.await.unwrap().unwrap(), 200);
+        }
+    };
+    hundred(server.authorizer(headless())).await;
+    assert_eq!(issuer.grants(), ["authorization_code"]);
+    hundred(signed_in(&issuer, &server, 4_000).await).await;
+    let code = "authorization_code";
+    assert_eq!(issuer.grants(), [code, code, "refresh_token"]);
+}
+
+#[tokio::test]
+async fn a_renewal_that_fails_is_not_tried_by_everybody_who_waited() {
+    let (issuer, server) = world().await;
+    let authorizer = signed_in(&issuer, &server, 4_000).await;
+    issuer.set(|it| {
+        it.is_down = true;
+        it.delay = Duration::from_millis(300);
+    });
+    let calls: Vec<_> = (0..50)
+        .map(|_| {
+            let (server, authorizer) = (server.clone(), authorizer.clone());
+            tokio::spawn(async move { server.call(&authorizer).await })
+        })
+        .collect();
+    for call in calls {
+        let error = call.await.unwrap().unwrap_err();
+        assert!(error.is_temporary(), "{error}");
+    }
+    assert_eq!(issuer.grants(), ["authorization_code", "refresh_token"]);
+    // The refresh token was kept.
+    issuer.set(|it| it.is_down = false);
+    assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    assert_eq!(issuer.site.asked("/authorize").len(), 1);
+}
+
+#[tokio::test]
+async fn a_token_is_renewed_before_it_ends_and_used_while_that_fails() {
+    let (issuer, server) = world().await;
+    let authorizer = signed_in(&issuer, &server, 3_550).await;
+    assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    let renewed = ["authorization_code", "refresh_token"];
+    assert_eq!(issuer.grants(), renewed);
+    let authorizer = signed_in(&issuer, &server, 3_550).await;
+    issuer.set(|it| it.is_down = true);
+    assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    assert_eq!(
+        issuer.grants(),
+        [renewed, renewed].concat(),
+        "no try for each call"
+    );
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_loses_no_refresh_token() {
+    let (issuer, server) = world().await;
+    let authorizer = signed_in(&issuer, &server, 4_000).await;
+    issuer.set(|it| {
+        it.delay = Duration::from_millis(300);
+    });
+    let call = server.call(&authorizer);
+    assert!(
+        tokio::time::timeout(Duration::from_millis(100), call)
+            .await
+            .is_err()
+    );
+    assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    assert_eq!(issuer.grants(), ["authorization_code", "refresh_token"]);
+}
+
+#[tokio::test]
+async fn a_refresh_token_that_is_not_taken_any_more_leads_to_a_sign_in() {
+    let (issuer, server) = world().await;
+    let authorizer = signed_in(&issuer, &server, 4_000).await;
+    issuer.set(|it| it.refuses_refresh = true);
+    assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    let code = "authorization_code";
+    assert_eq!(issuer.grants(), [code, "refresh_token", code]);
+    assert_eq!(
+        issuer.site.asked("/register").len(),
+        1,
+        "one registration is enough"
+    );
+}
+
+#[tokio::test]
+async fn a_token_that_the_server_revoked_is_renewed_once() {
+    let (issuer, server) = world().await;
+    let authorizer = server.authorizer(headless());
+    server.call(&authorizer).await.unwrap();
+    issuer.set(|it| it.tokens.clear());
+    assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    assert_eq!(issuer.grants(), ["authorization_code", "refresh_token"]);
+    // A server that takes no token at all is not asked for ever.
+    server.set(|it| it.challenge = "Bearer error=\"invalid_token\"".to_owned());
+    let other = Issuer::start().await;
+    server.set(|it| {
+        it.metadata = json!({"authorization_servers": [issuer.site.url]});
+        it.issuer = other;
+    });
+    let refused = server.call(&authorizer).await.unwrap_err();
+    assert!(
+        matches!(refused, AuthorizationError::Rejected(_)),
+        "{refused}"
+    );
+    let code = "authorization_code";
+    assert_eq!(
+        issuer.grants(),
+        [code, "refresh_token", "refresh_token", code]
+    );
+}
+
+#[tokio::test]
+async fn processes_with_one_store_share_what_each_of_them_renews() {
+    let (issuer, server) = world().await;
+    issuer.set(|it| it.expires_in = Some(3_600));
+    let store: Arc<dyn TokenStore> = Arc::new(MemoryStore::default());
+    let options = || Options {
+        store: Arc::clone(&store),
+        ..headless()
+    };
+    server.call(&server.authorizer(options())).await.unwrap();
+    age(&*store, &server.url(), 4_000).await;
+    let (one, two) = (server.authorizer(options()), server.authorizer(options()));
+    server.call(&one).await.unwrap();
+    server.call(&two).await.unwrap();
+    assert_eq!(issuer.grants(), ["authorization_code", "refresh_token"]);
+    // One whose token the server refuses, too.
+    issuer.set(|it| it.tokens.clear());
+    server.call(&one).await.unwrap();
+    server.call(&two).await.unwrap();
+    let refresh = "refresh_token";
+    assert_eq!(issuer.grants(), ["authorization_code", refresh, refresh]);
+}
+
+#[tokio::test]
+async fn more_scopes_are_asked_for_beside_those_there_are_and_only_once() {
+    let (issuer, server) = world().await;
+    let authorizer = server.authorizer(headless());
+    server.call(&authorizer).await.unwrap();
+    server.set(|it| it.needs = "write".to_owned());
+    assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    let asked = issuer.site.asked("/authorize");
+    let scope: BTreeSet<_> = asked[1].fields()["scope"]
+        .split(' ')
+        .map(str::to_owned)
+        .collect();
+    let expected = ["mcp", "offline_access", "write"].map(str::to_owned);
+    assert_eq!(scope, BTreeSet::from(expected));
+    // One that was granted and does not help is not asked for again.
+    issuer.set(|it| it.tokens.values_mut().for_each(String::clear));
+    let refused = server.call(&authorizer).await.unwrap_err();
+    assert!(
+        matches!(&refused, AuthorizationError::Scope(it) if it == "write"),
+        "{refused}"
+    );
+    assert_eq!(issuer.site.asked("/authorize").len(), 2);
+}
+
+#[tokio::test]
+async fn another_authorization_server_is_shown_nothing_of_the_first() {
+    let (issuer, server) = world().await;
+    let authorizer = server.authorizer(headless());
+    server.call(&authorizer).await.unwrap();
+    let second = Issuer::start().await;
+    server.set(|it| it.issuer = second.clone());
+    assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    assert_eq!(second.site.asked("/register").len(), 1);
+    let first = issuer.site.asked("/authorize")[0].fields()["client_id"].clone();
+    for asked in second.site.asked("") {
+        let all = format!("{asked:?}");
+        assert!(!all.contains(&first) && !all.contains("refresh-"), "{all}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_is_registered_beforehand_goes_to_its_issuer_alone() {
+    let (issuer, server) = world().await;
+    let options = |issuer: Option<String>| Options {
+        client: ClientIdentity {
+            id: Some("bank".to_owned()),
+            secret: Some("hush hush".into()),
+            issuer,
+            ..ClientIdentity::default()
+        },
+        ..headless()
+    };
+    let authorizer = server.authorizer(options(Some(issuer.site.url.clone())));
+    let unpinned = server.authorizer(options(None));
+    for authorizer in [&authorizer, &unpinned] {
+        assert_eq!(server.call(authorizer).await.unwrap(), 200);
+    }
+    let basic = issuer.site.asked("/token")[0]
+        .header("authorization")
+        .unwrap()
+        .to_owned();
+    // bank:hush%20hush
+    assert_eq!(basic, "Basic YmFuazpodXNoJTIwaHVzaA==");
+    assert!(issuer.site.asked("/register").is_empty());
+    let evil = Issuer::start().await;
+    server.set(|it| it.issuer = evil.clone());
+    for authorizer in [&authorizer, &unpinned] {
+        let refused = server.call(authorizer).await.unwrap_err();
+        assert!(
+            matches!(refused, AuthorizationError::OtherIssuer { .. }),
+            "{refused}"
+        );
+    }
+    assert!(evil.site.asked("").is_empty());
+}
+
+#[tokio::test]
+async fn a_metadata_document_is_the_client_where_that_is_supported() {
+    let (issuer, server) = world().await;
+    issuer.set(|it| it.metadata = json!({"client_id_metadata_document_supported": true}));
+    let mut options = headless();
+    let document = "https://app.example/client.json".to_owned();
+    options.client.metadata_url = Some(document.clone());
+    server.call(&server.authorizer(options)).await.unwrap();
+    assert_eq!(
+        issuer.site.asked("/authorize")[0].fields()["client_id"],
+        document
+    );
+    assert!(issuer.site.asked("/register").is_empty());
+}
+
+#[tokio::test]
+async fn proofs_are_fresh_bound_and_carry_the_nonce() {
+    let (issuer, server) = world().await;
+    issuer.set(|it| {
+        it.nonce = Some("first".to_owned());
+        it.expires_in = Some(3_600);
+    });
+    server.set(|it| it.challenge = "DPoP algs=\"ES256\"".to_owned());
+    let store: Arc<dyn TokenStore> = Arc::new(MemoryStore::default());
+    let options = || Options {
+        store: Arc::clone(&store),
+        ..headless()
+    };
+    let authorizer = server.authorizer(options());
+    assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    assert_eq!(issuer.site.asked("/token").len(), 2, "one for the nonce");
+    age(&*store, &server.url(), 4_000).await;
+    issuer.set(|it| it.nonce = Some("second".to_owned()));
+    // Another process renews with the same key.
+    assert_eq!(
+        server.call(&server.authorizer(options())).await.unwrap(),
+        200
+    );
+    let mut keys = BTreeSet::new();
+    let mut proofs = BTreeSet::new();
+    let (tokens, calls) = (issuer.site.asked("/token"), server.site.asked("/mcp"));
+    for asked in tokens.iter().chain(&calls) {
+        let Some(proof) = asked.header("dpop") else {
+            assert_eq!(asked.header("authorization"), None);
+            continue;
+        };
+        keys.insert(proof.split('.').next().unwrap().to_owned());
+        assert!(proofs.insert(proof.to_owned()));
+        let claims = claims(proof);
+        assert_eq!(claims["htm"], "POST");
+        let is_call = asked.path == "/mcp";
+        assert_eq!(claims["ath"].is_string(), is_call);
+        let site = if is_call { &server.site } else { &issuer.site };
+        assert_eq!(claims["htu"], format!("{}{}", site.url, asked.path));
+    }
+    assert_eq!((keys.len(), proofs.len()), (1, 6));
+    assert_eq!(claims(tokens[3].header("dpop").unwrap())["nonce"], "second");
+    assert!(
+        calls[1]
+            .header("authorization")
+            .unwrap()
+            .starts_with("DPoP ")
+    );
+}
+
+#[tokio::test]
+async fn a_token_that_should_be_bound_and_is_not_is_not_used() {
+    let (issuer, server) = world().await;
+    issuer.set(|it| it.is_unbound = true);
+    let options = |dpop| Options { dpop, ..headless() };
+    let authorizer = server.authorizer(options(Dpop::Always));
+    let refused = server.call(&authorizer).await.unwrap_err().to_string();
+    assert!(refused.contains("not bound"), "{refused}");
+    server.set(|it| it.challenge = "DPoP".to_owned());
+    let refused = server.call(&server.authorizer(options(Dpop::Never))).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("switched off"), "{refused}");
+    let calls = server.site.asked("/mcp");
+    assert!(calls.iter().all(|it| it.header("authorization").is_none()));
+}
+
+#[tokio::test]
+async fn a_program_signs_in_by_itself_and_again_when_its_token_ends() {
+    let (issuer, server) = world().await;
+    issuer.set(|it| it.expires_in = Some(3_600));
+    let options = Options {
+        grant: Grant::ClientCredentials,
+        client: ClientIdentity {
+            id: Some("program".to_owned()),
+            secret: Some("hush".into()),
+            ..ClientIdentity::default()
+        },
+        ..Options::default()
+    };
+    server
+        .call(&server.authorizer(options.clone()))
+        .await
+        .unwrap();
+    age(&*options.store, &server.url(), 3_590).await;
+    server.call(&server.authorizer(options)).await.unwrap();
+    assert_eq!(issuer.grants(), ["client_credentials"; 2]);
+    let asked = issuer.site.asked("/token");
+    assert_eq!(asked[0].fields()["resource"], server.url());
+    assert_eq!(asked[0].fields()["scope"], "mcp");
+    // No call has met a refusal in between.
+    assert_eq!(server.site.asked("/mcp").len(), 3);
+}
+
+#[tokio::test]
+async fn a_company_vouches_for_its_user() {
+    let (issuer, server) = world().await;
+    let company = Site::start(|_, _| {
+        let jag = "urn:ietf:params:oauth:token-type:id-jag";
+        let given =
+            json!({"access_token": "the.jag.x", "issued_token_type": jag, "token_type": "N_A"});
+        Answer::json(200, &given)
+    });
+    let company = company.await;
+    let directory = tempfile::tempdir().unwrap();
+    let id_token = directory.path().join("id_token");
+    std::fs::write(&id_token, "the.id.token\n").unwrap();
+    let authorizer = server.authorizer(Options {
+        grant: Grant::Enterprise(IdentityProvider {
+            token_endpoint: format!("{}/token", company.url),
+            client_id: "at-company".to_owned(),
+            client_secret: None,
+            id_token: Assertion::File(id_token),
+        }),
+        client: ClientIdentity {
+            id: Some("at-server".to_owned()),
+            secret: Some("hush".into()),
+            ..ClientIdentity::default()
+        },
+        ..Options::default()
+    });
+    assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    let exchange = company.asked("/token")[0].fields();
+    assert_eq!(exchange["audience"], issuer.site.url);
+    assert_eq!(exchange["resource"], server.url());
+    assert_eq!(exchange["subject_token"], "the.id.token");
+    assert_eq!(exchange["client_id"], "at-company");
+    let grant = issuer.site.asked("/token")[0].fields();
+    assert_eq!(grant["assertion"], "the.jag.x");
+    assert!(!grant.values().any(|it| it.contains("the.id.token")));
+}
+
+#[tokio::test]
+async fn a_workload_shows_its_assertion_once() {
+    let (issuer, server) = world().await;
+    let secret = Secret::new("the.workload.jwt");
+    let authorizer = server.authorizer(Options {
+        grant: Grant::Workload(Assertion::Fixed(secret)),
+        ..Options::default()
+    });
+    issuer.set(|it| it.token_answer = Some((400, json!({"error": "invalid_grant"}).to_string())));
+    let refused = server.call(&authorizer).await.unwrap_err();
+    assert!(refused.to_string().contains("invalid_grant"), "{refused}");
+    assert_eq!(issuer.grants().len(), 1);
+    issuer.set(|it| it.token_answer = None);
+    assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    let asked = issuer.site.asked("/token")[1].fields();
+    assert_eq!(asked["assertion"], "the.workload.jwt");
+    assert!(!asked.contains_key("client_id"));
+}
