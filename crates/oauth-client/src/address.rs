@@ -113,19 +113,19 @@ impl Address {
         format!("{}/.well-known/{name}{path}{query}", self.origin())
     }
 
-    /// Whether the host is this machine by its own name or number.
+    /// Returns true if the host is this machine, by name or by address.
     pub(crate) fn is_loopback(&self) -> bool {
         let number = self.host.parse::<IpAddr>();
         let is_name = self.host == "localhost" || self.host.ends_with(".localhost");
         is_name || number.is_ok_and(|it| it.to_canonical().is_loopback())
     }
 
-    /// Whether what is sent to the address cannot be read on the way.
+    /// Returns true if nobody on the way can read what is sent to the address.
     pub(crate) fn is_private_on_the_way(&self) -> bool {
         self.is_https || self.is_loopback()
     }
 
-    /// Whether `self` is `other`, or a parent of it on the same origin.
+    /// Returns true if `self` is `other`, or a parent of it on the same origin.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         let (mine, others) = (self.path.trim_end_matches('/'), other.path.as_str());
         let rest = others.strip_prefix(mine);

@@ -4,6 +4,7 @@ use crate::{
     AuthorizationError, Challenge, Credentials, Dpop, Grant, IdentityProvider, Login, Options,
     Registration, Tokens,
     address::{Address, form},
+    clock::now,
     discovery::{self, AuthorizationServer, Resource},
     dpop::{DPOP, Prover},
     key,
@@ -19,7 +20,7 @@ use std::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 use tokio::{sync::Mutex, time::Instant};
 
@@ -48,7 +49,7 @@ struct Inner {
     key: String,
     options: Options,
     web: Web,
-    /// What requests use. `None` inside: there is no token, and that is known.
+    /// The token that requests use. `None` inside: there is no token, and that is known.
     live: RwLock<Option<Option<Arc<Live>>>>,
     state: Mutex<State>,
     /// Counts the times that tokens were asked for, successfully or not.
@@ -77,14 +78,14 @@ struct State {
     serial: u64,
 }
 
-/// How a token was come by.
+/// Way in which a token was got.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Obtained {
     Renewed,
     Granted,
 }
 
-/// Why a token is wanted.
+/// Reason why a token is wanted.
 #[derive(Clone)]
 enum Wanted {
     /// There is none, or it ends soon; it is had without asking anybody for a new grant by a person.
@@ -96,12 +97,6 @@ enum Wanted {
         may_refresh: bool,
         more: Vec<String>,
     },
-}
-
-/// Seconds since 1970.
-pub(crate) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
 }
 
 impl Authorizer {
@@ -197,7 +192,7 @@ impl Authorizer {
     ///
     /// # Errors
     ///
-    /// Why there is none.
+    /// [`AuthorizationError`], the reason why there is none.
     pub async fn login(&self) -> Result<(), AuthorizationError> {
         let wanted = Wanted::Instead {
             serial: self.0.serial(),
@@ -251,7 +246,7 @@ pub struct Attempt {
     granted: bool,
 }
 
-/// What to do with an answer.
+/// Decision on an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The answer is for the caller.
@@ -266,7 +261,7 @@ impl Attempt {
     ///
     /// # Errors
     ///
-    /// Why there is no token, where there was one.
+    /// [`AuthorizationError`], the reason why there is no token where there was one.
     ///
     /// # Panics
     ///
@@ -303,7 +298,7 @@ impl Attempt {
     ///
     /// # Errors
     ///
-    /// Why there is none.
+    /// [`AuthorizationError`], the reason why there is none.
     ///
     /// # Panics
     ///
@@ -1214,12 +1209,12 @@ fn lacks(server: &AuthorizationServer, lacks: &'static str) -> AuthorizationErro
     AuthorizationError::Unsupported { issuer, lacks }
 }
 
-/// Whether a token need not be asked for: there is one that lasts, or there is none to be renewed.
+/// Returns true if no token need be asked for: there is one that lasts, or there is none to be renewed.
 fn usable(live: Option<&Live>) -> bool {
     live.is_none_or(|live| now() < live.renew_at || (!live.renewable && now() < live.ends_at))
 }
 
-/// Whether a registration is good for this sign-in.
+/// Returns true if a registration is good for this sign-in.
 fn fits(registration: &Registration, redirect_uri: &str, scopes: &[String]) -> bool {
     let is_alive = registration.secret_expires_at.is_none_or(|at| now() < at);
     let has = |scope: &String| registration.scope.split(' ').any(|it| it == scope);
@@ -1227,7 +1222,7 @@ fn fits(registration: &Registration, redirect_uri: &str, scopes: &[String]) -> b
     is_alive && may_ask && registration.redirect_uri == redirect_uri
 }
 
-/// Whether `stored` has another token than `mine`, which was kept later.
+/// Returns true if `stored` has another token than `mine` and was kept later.
 fn is_newer(stored: &Credentials, mine: &Credentials) -> bool {
     let token = |it: &Credentials| it.tokens.as_ref().map(|it| it.access_token.clone());
     mine.saved_at <= stored.saved_at && token(mine) != token(stored)

@@ -5,10 +5,10 @@ use http::{HeaderMap, header::WWW_AUTHENTICATE};
 /// More bytes of challenges are not read.
 const MAX_BYTES: usize = 16 * 1024;
 
-/// What a server says that a request lacks.
+/// Refusal of a request, and what the request lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Challenge {
-    /// Whether the scheme is `DPoP` and there is no challenge for `Bearer`.
+    /// True if the scheme is `DPoP` and there is no challenge for `Bearer`.
     pub dpop: bool,
     /// Address of the protected resource's metadata.
     pub resource_metadata: Option<String>,
@@ -76,7 +76,7 @@ impl Challenge {
         }
     }
 
-    /// Whether the server wants a proof with its nonce, and nothing else.
+    /// Returns true if the server wants a proof with its nonce, and nothing else.
     pub(crate) fn wants_nonce(&self) -> bool {
         self.error.as_deref() == Some("use_dpop_nonce")
     }

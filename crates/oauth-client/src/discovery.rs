@@ -1,4 +1,4 @@
-//! What servers say about themselves: protected resources (RFC 9728) and authorization servers (RFC 8414,
+//! Metadata of servers: protected resources (RFC 9728) and authorization servers (RFC 8414,
 //! OpenID Connect Discovery, and the defaults of MCP 2025-03-26).
 
 use crate::{
@@ -68,7 +68,7 @@ impl AuthorizationServer {
         contains(self.scopes_supported.as_deref(), scope)
     }
 
-    /// Whether refresh tokens can be had, as far as the server says.
+    /// Returns true unless the server says that it gives no refresh tokens.
     pub(crate) fn may_refresh(&self) -> bool {
         self.grant_types_supported.is_none()
             || contains(self.grant_types_supported.as_deref(), "refresh_token")

@@ -62,7 +62,7 @@ impl Prover {
             "jti": key::random::<16>().ok_or(failed.clone())?,
             "htm": method,
             "htu": address.without_query(),
-            "iat": crate::authorizer::now(),
+            "iat": crate::clock::now(),
         });
         if let Some(token) = access_token {
             claims["ath"] = key::sha256(token).into();

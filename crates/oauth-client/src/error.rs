@@ -6,7 +6,7 @@ use std::{error::Error, fmt, sync::Arc};
 /// More characters of what a server says are not repeated.
 const MAX_TEXT: usize = 300;
 
-/// Why there is no token for a server. Clones share their cause. No variant has a token or a secret.
+/// Reason why there is no token for a server. Clones share their cause. No variant has a token or a secret.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthorizationError {
@@ -18,7 +18,7 @@ pub enum AuthorizationError {
     Address {
         /// The address.
         address: String,
-        /// What named it.
+        /// The document or person that named it.
         named_by: &'static str,
         /// The rule that forbids it.
         why: &'static str,
@@ -26,9 +26,9 @@ pub enum AuthorizationError {
     /// A document or an endpoint did not answer.
     #[error("there is no answer from {address}")]
     Send {
-        /// Where the request was sent to.
+        /// The address that the request was sent to.
         address: String,
-        /// Why there is none.
+        /// [`AuthorizationError`], the reason why there is none.
         #[source]
         source: Arc<SendError>,
     },
@@ -37,13 +37,13 @@ pub enum AuthorizationError {
     Metadata {
         /// The place that tells most.
         address: String,
-        /// What is wrong with it.
+        /// The document's fault.
         why: String,
     },
     /// The metadata of the protected resource is that of another.
     #[error("the metadata at {address} is for the resource `{resource}` and not for `{server}`")]
     OtherResource {
-        /// Where it is.
+        /// Address of the metadata.
         address: String,
         /// The resource that it names.
         resource: String,
@@ -69,7 +69,7 @@ pub enum AuthorizationError {
     Unsupported {
         /// The authorization server.
         issuer: String,
-        /// What it lacks.
+        /// The missing ability.
         lacks: &'static str,
     },
     /// There is no client identifier, and no way to get one.
@@ -83,7 +83,7 @@ pub enum AuthorizationError {
     Registration {
         /// The endpoint.
         address: String,
-        /// What it says.
+        /// Its error, in words.
         why: String,
     },
     /// An endpoint refuses to give a token, or gives none that can be used.
@@ -93,7 +93,7 @@ pub enum AuthorizationError {
         address: String,
         /// The error's code, as RFC 6749 has it; empty for an answer that is none of a token endpoint.
         code: String,
-        /// What it says.
+        /// Its error, in words.
         why: String,
     },
     /// A person would have to sign in, and there is no browser to do so.
@@ -110,7 +110,7 @@ pub enum AuthorizationError {
     /// The server wants scopes that were asked for and not granted, or wants more again and again.
     #[error("the server wants the scope `{0}`, which was asked for and did not help")]
     Scope(String),
-    /// What proves the workload or the user cannot be had.
+    /// The proof of a workload or a user cannot be had.
     #[error("there is no assertion to show: {0}")]
     Assertion(String),
     /// The store fails.
@@ -122,7 +122,7 @@ pub enum AuthorizationError {
 }
 
 impl AuthorizationError {
-    /// Whether the same may succeed later without anybody doing anything.
+    /// Returns true if the same may succeed later without anybody doing anything.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
@@ -135,13 +135,13 @@ impl AuthorizationError {
         }
     }
 
-    /// Whether an authorization server said `code`.
+    /// Returns true if the authorization server's error is `code`.
     pub(crate) fn is_code(&self, code: &str) -> bool {
         matches!(self, Self::Token { code: said, .. } if said == code)
     }
 }
 
-/// What a server says, as far as it can be shown in a message: printable ASCII, and not too much.
+/// Text of a server as far as it can be shown in a message: printable ASCII, and not too much.
 pub(crate) fn said(text: &str) -> String {
     let plain = |it: char| if (' '..='~').contains(&it) { it } else { '?' };
     text.chars().take(MAX_TEXT).map(plain).collect()

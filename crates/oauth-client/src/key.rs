@@ -28,7 +28,7 @@ enum Pair {
     Rsa(RsaKeyPair, &'static dyn RsaEncoding, &'static str),
 }
 
-/// Why a private key cannot be used.
+/// Reason why a private key cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadKey {

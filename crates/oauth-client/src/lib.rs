@@ -48,6 +48,7 @@
 mod address;
 mod authorizer;
 mod challenge;
+mod clock;
 mod discovery;
 mod dpop;
 mod error;

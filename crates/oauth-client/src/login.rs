@@ -32,7 +32,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Redirects that the headless browser follows.
 const MAX_REDIRECTS: usize = 20;
 
-/// Why an address cannot be shown.
+/// Reason why an address cannot be shown.
 pub type BrowserError = Box<dyn Error + Send + Sync>;
 
 /// Shows a person the address where to sign in.
@@ -191,7 +191,7 @@ pub(crate) struct Callback {
     pub(crate) redirect_uri: String,
 }
 
-/// What the authorization server has the browser say.
+/// Answer of the authorization server, brought by the browser.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) code: Option<String>,

@@ -1,4 +1,4 @@
-//! What a client is told before it asks for tokens.
+//! Settings of a client that asks for tokens.
 
 use crate::{Browser, MemoryStore, Pending, Secret, SigningKey, TokenStore};
 use std::{error::Error, fmt, path::PathBuf, sync::Arc, time::Duration};
@@ -14,15 +14,15 @@ pub struct Options {
     /// Scopes to ask for whatever the server asks for. If there are any, the scopes in the server's
     /// metadata are not asked for.
     pub scopes: Vec<String>,
-    /// Whether tokens are bound to a key.
+    /// Binding of tokens to a key.
     pub dpop: Dpop,
-    /// Where credentials are kept.
+    /// Place where credentials are kept.
     pub store: Arc<dyn TokenStore>,
     /// Private networks and hosts in them that metadata may lead to, as
     /// [`AllowPrivate`](http_client::AllowPrivate) reads them. The server's own host may be reached always,
     /// and this machine if the server is on it.
     pub allow_private: Vec<String>,
-    /// Whether tokens may go to servers that are not encrypted and not on this machine.
+    /// True to let tokens go to servers over connections that are not encrypted, and not on this machine.
     pub plain_http: bool,
     /// Certificate authorities besides those of the system: PEM. May be empty.
     pub authorities: Vec<u8>,
@@ -51,9 +51,9 @@ pub struct ClientIdentity {
     pub name: String,
     /// Identifier of a client that is registered beforehand.
     pub id: Option<String>,
-    /// Its secret.
+    /// The client's secret.
     pub secret: Option<Secret>,
-    /// Its private key, for `private_key_jwt`.
+    /// The client's private key, for `private_key_jwt`.
     pub key: Option<Arc<SigningKey>>,
     /// The authorization server where it is registered. Without it the first one that the server names is
     /// taken, and no other afterwards.
@@ -87,7 +87,7 @@ pub enum Grant {
     Enterprise(IdentityProvider),
     /// The platform vouches for the workload (RFC 7523): the assertion goes to the authorization server, once.
     Workload(Assertion),
-    /// Nothing new is asked for; tokens of the store are used and renewed.
+    /// No new grant: tokens of the store are used and renewed.
     #[default]
     Stored,
 }
@@ -117,7 +117,7 @@ impl Login {
 /// A company's identity provider, which gives an assertion (ID-JAG) for the tokens that its users have.
 #[derive(Clone, Debug)]
 pub struct IdentityProvider {
-    /// Its token endpoint.
+    /// Token endpoint of the provider.
     pub token_endpoint: String,
     /// The client, as the provider knows it.
     pub client_id: String,
@@ -127,17 +127,17 @@ pub struct IdentityProvider {
     pub id_token: Assertion,
 }
 
-/// Where a signed statement about a workload or a user comes from. It is read anew each time.
+/// Source of a signed statement about a workload or a user. The statement is read anew each time.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Assertion {
-    /// This one.
+    /// The statement itself.
     Fixed(Secret),
     /// The content of a file, such as the service account token of a Kubernetes pod.
     File(PathBuf),
     /// An environment variable.
     Environment(String),
-    /// Whatever the embedder gives.
+    /// A source of the embedder's.
     Source(Arc<dyn AssertionSource>),
 }
 
@@ -184,14 +184,14 @@ impl fmt::Debug for Assertion {
     }
 }
 
-/// Whether tokens are bound to a key that each request proves to have (RFC 9449).
+/// Binding of tokens to a key that each request proves to have (RFC 9449).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dpop {
-    /// Where the server asks for it.
+    /// Bound where the server asks for it.
     #[default]
     Asked,
-    /// Always: a token that is not bound is not used.
+    /// Always bound: a token that is not bound is not used.
     Always,
-    /// Never: where the server asks for it, there is no token.
+    /// Never bound: where the server asks for it, there is no token.
     Never,
 }

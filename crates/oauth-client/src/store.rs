@@ -16,13 +16,13 @@ use std::{
 /// A longer file is refused.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// What a store gives, later.
+/// Result of a store, later.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What a store says when it fails.
+/// Reason why a store fails.
 pub type StoreError = Box<dyn Error + Send + Sync>;
 
-/// What a client has at one server from one authorization server: the registration, and tokens.
+/// Belongings of a client at one server from one authorization server: the registration, and tokens.
 ///
 /// Nothing of it is of use at another issuer: a store keeps it under [`server`](Self::server) and
 /// [`issuer`](Self::issuer).
@@ -32,13 +32,13 @@ pub struct Credentials {
     pub server: String,
     /// The authorization server.
     pub issuer: String,
-    /// Its token endpoint, which the tokens were got from.
+    /// Token endpoint that the tokens were got from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_endpoint: Option<String>,
     /// The value of `resource` in requests for tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
-    /// How the client proved itself for the tokens, as RFC 7591 names it.
+    /// Method by which the client proved itself for the tokens, as RFC 7591 names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth_method: Option<String>,
     /// The client, if it was registered dynamically.
@@ -47,7 +47,7 @@ pub struct Credentials {
     /// The tokens, as long as there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Tokens>,
-    /// When it was saved, in seconds since 1970.
+    /// Time of saving, in seconds since 1970.
     #[serde(default)]
     pub saved_at: u64,
 }
@@ -55,15 +55,15 @@ pub struct Credentials {
 /// A client that an authorization server has registered on demand (RFC 7591).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {
-    /// Its identifier.
+    /// Identifier of the client.
     pub client_id: String,
-    /// Its secret, if it has one.
+    /// Secret of the client, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_secret: Option<Secret>,
-    /// When the secret ends, in seconds since 1970.
+    /// Time when the secret ends, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_expires_at: Option<u64>,
-    /// How it proves itself at the token endpoint, if the server has said so.
+    /// Method by which the client proves itself at the token endpoint, if the server has said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth_method: Option<String>,
     /// The address that answers to sign-ins come back to.
@@ -81,9 +81,9 @@ pub struct Tokens {
     /// The refresh token, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh_token: Option<Secret>,
-    /// When it was got, in seconds since 1970.
+    /// Time when the token was got, in seconds since 1970.
     pub issued_at: u64,
-    /// How many seconds it is good for, if the authorization server has said so.
+    /// Seconds for which the token is good, if the authorization server has said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<u64>,
     /// Scopes that were asked for.
@@ -102,7 +102,7 @@ pub struct Tokens {
 /// [`Authorizer`](crate::Authorizer) reads it once at the beginning and before it renews a token, so that
 /// processes which share a store share what each of them gets.
 pub trait TokenStore: Send + Sync + fmt::Debug + 'static {
-    /// Everything that is kept for `server`, the latest first: one for each authorization server.
+    /// Credentials that are kept for `server`, the latest first: one for each authorization server.
     fn load<'a>(&'a self, server: &'a str) -> Pending<'a, Result<Vec<Credentials>, StoreError>>;
 
     /// Keep `credentials`, instead of what is kept under the same server and issuer.

@@ -35,7 +35,7 @@ pub(crate) struct ClientAt {
     pub(crate) proof: ClientProof,
 }
 
-/// How a client proves that it is the one it says.
+/// Proof of a client that it is the one it says.
 #[derive(Clone, Debug)]
 pub(crate) enum ClientProof {
     None,
@@ -104,7 +104,7 @@ impl ClientProof {
     }
 }
 
-/// What a token endpoint gives.
+/// Answer of a token endpoint.
 #[derive(Deserialize)]
 pub(crate) struct Given {
     pub(crate) access_token: Secret,
@@ -196,14 +196,14 @@ async fn ask_once(
     Ok((response, secrets))
 }
 
-/// What a client proves itself with (RFC 7523): signed for this issuer, once, and for a minute.
+/// Proof of a client (RFC 7523): signed for this issuer, once, and for a minute.
 fn assertion(
     key: &SigningKey,
     client_id: &str,
     audience: &str,
 ) -> Result<String, AuthorizationError> {
     let failed = AuthorizationError::Cryptography;
-    let now = crate::authorizer::now();
+    let now = crate::clock::now();
     let claims = json!({
         "iss": client_id,
         "sub": client_id,

@@ -19,12 +19,12 @@ pub(crate) struct Web {
     plain_http: bool,
 }
 
-/// What is at the address of a document.
+/// Content of the address of a document.
 pub(crate) enum Document {
     Found(Bytes),
     /// The server says that there is none.
     Absent(String),
-    /// Something else is there.
+    /// Another answer.
     Broken(String),
 }
 

@@ -1,6 +1,6 @@
-//! What servers, authorization servers and pages in browsers may not bring about.
+//! Misbehaviour of servers, authorization servers and pages in browsers.
 
-#![allow(missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 #[expect(dead_code, reason = "each file of tests uses a part")]
 mod support;
@@ -27,7 +27,7 @@ async fn world() -> (Issuer, Protected) {
     (issuer, server)
 }
 
-/// What an authorizer says to a refusal with this challenge.
+/// Error of an authorizer after a refusal with this challenge.
 async fn refused(server: &str, challenge: &str) -> AuthorizationError {
     let authorizer = Authorizer::new(server, headless()).unwrap();
     let mut attempt = authorizer.attempt();

@@ -1,6 +1,6 @@
 //! Tokens are got, used, renewed and kept, from an authorization server on a socket.
 
-#![allow(missing_docs)]
+#![allow(clippy::unwrap_used)]
 
 mod support;
 

@@ -60,7 +60,7 @@ pub(crate) fn fields(text: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What a site answers.
+/// Answer of a site.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
@@ -139,8 +139,10 @@ impl Site {
         head.push_str("\r\n");
         stream.write_all(head.as_bytes()).await.ok()?;
         stream.write_all(answer.body.as_bytes()).await.ok()?;
-        while answer.is_endless {
-            stream.write_all(&[b' '; 65_536]).await.ok()?;
+        if answer.is_endless {
+            loop {
+                stream.write_all(&[b' '; 65_536]).await.ok()?;
+            }
         }
         stream.shutdown().await.ok()
     }
@@ -193,7 +195,7 @@ async fn read(stream: &mut TcpStream) -> Option<Asked> {
     })
 }
 
-/// What an authorization server knows; tests change it as it runs.
+/// Knowledge of an authorization server; tests change it as it runs.
 #[derive(Default)]
 pub(crate) struct Books {
     /// Members that the metadata has instead of its own; null takes one away.
@@ -385,7 +387,7 @@ pub(crate) fn claims(token: &str) -> Value {
     serde_json::from_slice(&part).unwrap()
 }
 
-/// What a protected server is about; tests change it as it runs.
+/// Rules of a protected server; tests change them as it runs.
 pub(crate) struct Rules {
     pub(crate) issuer: Issuer,
     /// Scopes that a request needs.
