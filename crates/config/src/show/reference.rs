@@ -126,12 +126,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_told_with_their_bounds_their_defaults_and_when_they_take_effect() {
+    fn keys_are_listed_with_bounds_defaults_and_when_they_take_effect() {
         let text = reference();
         for line in [
             "| `http.port` | an integer from 0 to 65535 | `8080` | The port to listen on; 0 lets the system choose a free one. |",
             "| `governance.clients.NAME.quota.max_calls_per_day` |",
-            "| `transport` | one of `stdio`, `http` | `\"stdio\"` | How clients reach the server. `stdio`: One client, over standard input and output.",
+            "| `transport` | one of `stdio`, `http` | `\"stdio\"` | Transport by which clients reach the server. `stdio`: One client, over standard input and output.",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
