@@ -335,7 +335,7 @@ impl Scanner<'_> {
     }
 }
 
-/// Where the first quotation mark, backslash or control character is from `at` on, or the end.
+/// Place of the first quotation mark, backslash or control character from `at` on, or the end.
 #[inline]
 fn stop(text: &[u8], mut at: usize) -> usize {
     const ONES: u64 = u64::MAX / 0xFF;

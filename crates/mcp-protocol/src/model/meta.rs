@@ -185,7 +185,7 @@ impl RequestMeta {
     }
 }
 
-/// What a client has declared; `None` if that is no object of capabilities.
+/// Capabilities that a client has declared; `None` if the text is no object of capabilities.
 fn capabilities(json: &str) -> Option<ClientCapabilities> {
     if json == "{}" {
         return Some(ClientCapabilities::default());
