@@ -27,7 +27,7 @@ pub enum Mode {
     /// Every request is sent.
     #[default]
     Active,
-    /// Reads are sent; of the others is told what would have been sent.
+    /// Reads are sent; for all other requests the answer shows what would have been sent.
     Shadow,
 }
 
@@ -239,7 +239,8 @@ impl Plan {
     }
 }
 
-/// Tells whoever traces it that a request is sent, and puts where in the trace that is into it.
+/// Begins the span of a request, if calls are traced, and puts its place in the trace into the
+/// request.
 fn begin_errand(
     cx: &ToolCx,
     outgoing: &mut Request<Bytes>,

@@ -23,7 +23,7 @@ pub enum HeaderError {
     /// The name is none.
     #[error("`{0}` is not the name of a header")]
     Name(String),
-    /// The connection sees to it, not whoever writes a tool.
+    /// A header that the connection sets, not the author of a tool.
     #[error("the header `{0}` is set by the connection and cannot be configured")]
     OfConnection(String),
     /// A variable that it refers to is not set.
@@ -98,7 +98,7 @@ impl FixedHeaders {
         &self.written
     }
 
-    /// `text` without the secrets, should somebody have repeated them, as they are or as JSON may
+    /// `text` without the secrets, should a service have repeated them, as they are or as JSON may
     /// write them.
     pub(crate) fn masked(&self, text: String) -> String {
         match self.without_secrets(text.as_bytes()) {

@@ -345,7 +345,7 @@ fn push(
     Ok(())
 }
 
-/// As often as somebody on the way might do it.
+/// Decodes as often as any server on the way might.
 fn decoded(text: &str) -> String {
     const MOST: usize = 4;
     let mut text = text.to_owned();

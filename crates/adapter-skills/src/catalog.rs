@@ -87,8 +87,9 @@ impl PartialEq for SkillCatalog {
 /// Target of a URI.
 #[derive(Clone, Copy, Debug)]
 pub struct Resolved<'a> {
-    /// The skill, or that whose file it is: what permissions and limits are about. Of nested skills
-    /// it is the innermost one, so nobody reads a skill's files through the skill around it.
+    /// The skill, or that whose file it is: the one that permissions and limits apply to. Of nested
+    /// skills it is the innermost one, so that no client reads a skill's files through the skill
+    /// around it.
     pub skill: &'a Arc<Skill>,
     /// The file, unless it is the skill's own `SKILL.md`.
     pub file: Option<&'a SkillFile>,
@@ -335,8 +336,8 @@ impl SkillCatalog {
             .map(|(tool, skill)| (tool.as_str(), skill))
     }
 
-    /// The reason to hold `tool` back, if a file that should govern it cannot be used. `is_tool` tells
-    /// names of tools from others.
+    /// Reason to hold `tool` back, if a file that should govern it cannot be used. `is_tool`
+    /// returns true for names of tools.
     pub fn hold_of(&self, tool: &str, is_tool: impl Fn(&str) -> bool) -> Option<&Hold> {
         let said = self.holds.get(tool);
         if said.is_some() || self.by_name.contains_key(tool) {
@@ -485,7 +486,7 @@ impl<'a> Resolved<'a> {
         self.file.map_or(self.skill.etag(), SkillFile::etag)
     }
 
-    /// Time of the last modification before the scan, where the file system tells.
+    /// Time of the last modification before the scan, where the file system records it.
     #[must_use]
     pub fn last_modified(&self) -> Option<SystemTime> {
         let of_skill = self.skill.last_modified();

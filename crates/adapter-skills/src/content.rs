@@ -17,7 +17,7 @@ pub struct Content {
     pub bytes: Vec<u8>,
     /// The SHA-256 of the bytes, 64 lower-case hexadecimal digits; an HTTP `ETag` once quoted.
     pub etag: String,
-    /// Time of the last modification, where the file system tells.
+    /// Time of the last modification, where the file system records it.
     pub last_modified: Option<SystemTime>,
     /// True if the bytes are UTF-8 without NUL, and may be sent as text.
     pub is_text: bool,

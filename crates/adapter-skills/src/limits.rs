@@ -18,7 +18,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 512 files and 16 MiB per skill are what the skills extension tells servers not to exceed.
+    /// 512 files and 16 MiB per skill are the bounds that the skills extension sets for servers.
     fn default() -> Self {
         Self {
             max_depth: 16,

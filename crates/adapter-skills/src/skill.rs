@@ -132,7 +132,7 @@ impl Skill {
         self.facts.size
     }
 
-    /// Time of the last modification of `SKILL.md`, where the file system tells.
+    /// Time of the last modification of `SKILL.md`, where the file system records it.
     #[must_use]
     pub fn last_modified(&self) -> Option<SystemTime> {
         self.facts.last_modified
@@ -203,7 +203,7 @@ impl SkillFile {
         self.facts.size
     }
 
-    /// Time of the last modification, where the file system tells.
+    /// Time of the last modification, where the file system records it.
     #[must_use]
     pub fn last_modified(&self) -> Option<SystemTime> {
         self.facts.last_modified

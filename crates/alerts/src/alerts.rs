@@ -19,7 +19,7 @@ pub struct StartError {
     pub source: ClientError,
 }
 
-/// Tells webhooks what has failed.
+/// Sends alerts of failures to webhooks.
 #[derive(Debug)]
 pub struct Alerts {
     board: Mutex<Board>,

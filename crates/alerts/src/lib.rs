@@ -1,4 +1,4 @@
-//! Tells operators by signed webhooks what has failed, once, and when it is over.
+//! Sends operators alerts of failures by signed webhooks, once, and again when a failure is over.
 //!
 //! Whoever looks after the server says again and again all that is wrong now ([`Alerts::observe`]).
 //! A `Board` compares that with what was wrong before and makes notices of the difference: something

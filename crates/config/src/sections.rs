@@ -82,7 +82,7 @@ pub struct Config {
     pub telemetry: Telemetry,
     /// Shutdown of the server.
     pub shutdown: Shutdown,
-    /// Webhooks that are told of failures.
+    /// Webhooks that receive alerts of failures.
     pub alerts: Alerts,
     /// Stack traces in error answers. Never where clients are strangers.
     pub development: bool,
@@ -166,7 +166,7 @@ pub struct Http {
     /// Bytes that the events of all sessions may have together; 0: none, as above.
     #[schemars(range(max = 1_099_511_627_776_u64))]
     pub max_replay_bytes: usize,
-    /// Milliseconds after which a client that lost a stream is told to return for the rest.
+    /// Milliseconds after which a client that lost a stream is to return for the rest.
     #[schemars(range(min = 1, max = 600_000))]
     pub stream_retry_milliseconds: u64,
     /// After how long without an answer the response to a call in a session begins as a stream that
@@ -376,7 +376,7 @@ pub enum BrokenSkill {
     Confirm,
 }
 
-/// Form in which a client is told of invalid arguments and of failed handlers.
+/// Form in which a client learns of invalid arguments and of failed handlers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ErrorStyle {

@@ -28,7 +28,7 @@ use tokio::{
 
 /// Most headers of an answer.
 const MAX_HEADERS: usize = 128;
-/// Most hosts that are remembered before those are forgotten that nobody talks to.
+/// Most hosts that are remembered; beyond it, hosts without connections are forgotten.
 const MAX_REMEMBERED_HOSTS: usize = 1024;
 /// `User-Agent` of requests that have none of their own.
 pub const USER_AGENT: HeaderValue =

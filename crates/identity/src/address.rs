@@ -34,8 +34,8 @@ pub(crate) fn places(issuer: &str) -> Option<Vec<String>> {
     Some(places)
 }
 
-/// Returns true if nobody between here and `address` can change what it answers: the scheme is
-/// `https`, or the host is this machine.
+/// Returns true if no third party can change what `address` answers: the scheme is `https`, or the
+/// host is this machine.
 pub(crate) fn is_safe(address: &str) -> bool {
     host(address, "https://").is_some() || host(address, "http://").is_some_and(is_this_machine)
 }

@@ -4,13 +4,13 @@ use std::fmt;
 
 /// Prefix of every key, by which scanners for leaked secrets, and our own redaction, recognize one.
 const PREFIX: &str = "owl_";
-/// 256 bits: nobody guesses one, so a plain digest is all that has to be kept.
+/// Bytes of a secret: 256 bits cannot be guessed, so a plain digest is all that has to be kept.
 const SECRET_BYTES: usize = 32;
 const SECRET_CHARACTERS: usize = 43;
 /// 48 bits, in hexadecimal.
 const ID_BYTES: usize = 6;
 
-/// A key as its owner has it: `owl_<id>_<secret>`. Shown to nobody by accident.
+/// A key as its owner has it: `owl_<id>_<secret>`. Its `Debug` output hides the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey {
     text: String,

@@ -12,9 +12,9 @@ const PER_SECOND: f64 = 10.0;
 /// Addresses that are counted. Beyond it, those that failed longest ago are forgotten.
 const MAX_ADDRESSES: usize = 8_192;
 
-/// Counts, by address, what it has cost to find tokens wrong, so that nobody can have us do that
-/// without end. Who has failed too often is not looked at for a while, unless their proof is cheap
-/// to check or known already.
+/// Counts, by address, the cost of verifying wrong tokens, so that a client cannot cause it without
+/// end. Credentials from an address with too many failures are refused for a while, unless they are
+/// cheap to check or known already.
 ///
 /// IPv6 addresses count by their /56: that is what one customer has.
 #[derive(Debug, Default)]

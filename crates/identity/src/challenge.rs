@@ -27,7 +27,8 @@ impl Challenge {
         }
     }
 
-    /// The value of the header for who is refused like this; `None` where there is none to send.
+    /// Value of the header for a client that is refused like this; `None` where there is none to
+    /// send.
     #[must_use]
     pub fn header(&self, rejection: &Rejection) -> Option<String> {
         let mut text = String::from("Bearer ");

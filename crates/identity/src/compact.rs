@@ -10,7 +10,7 @@ pub(crate) const MAX_TOKEN_BYTES: usize = 16 * 1024;
 /// The longest name of a key that is looked up.
 const MAX_KEY_ID_BYTES: usize = 512;
 
-/// A token nobody has verified.
+/// A token that is not verified.
 pub(crate) struct Compact<'a> {
     pub(crate) algorithm: Algorithm,
     pub(crate) key_id: Option<String>,

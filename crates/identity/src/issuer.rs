@@ -89,8 +89,8 @@ impl KeySource {
         address::places(issuer).is_some()
     }
 
-    /// Returns true if nobody between here and `address` can change what it answers: the scheme is
-    /// `https`, or `http` on this machine.
+    /// Returns true if no third party can change what `address` answers: the scheme is `https`, or
+    /// `http` on this machine.
     #[must_use]
     pub fn is_safe(address: &str) -> bool {
         address::is_safe(address)

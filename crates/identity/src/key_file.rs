@@ -16,7 +16,7 @@ use std::{
 const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
 /// Keys in one file, those that are no good any more included.
 const MAX_KEYS: usize = 10_000;
-/// Permission bits the file must not have: reading by others, and changing by anybody but the
+/// Permission bits the file must not have: reading by other users, and changing by any user but the
 /// owner.
 const FORBIDDEN_MODE: u32 = 0o037;
 /// Permission bits that a rewritten file keeps.

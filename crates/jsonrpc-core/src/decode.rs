@@ -253,7 +253,7 @@ struct WireError<'a> {
     data: Option<&'a RawValue>,
 }
 
-/// Tells a member that is `null` from one that is absent, which `Option` alone does not.
+/// Distinguishes a member that is `null` from one that is absent, which `Option` alone does not.
 fn present<'de: 'a, 'a, D: Deserializer<'de>>(d: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&'a RawValue>::deserialize(d).map(Some)
 }

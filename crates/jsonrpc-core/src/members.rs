@@ -128,8 +128,9 @@ impl Cursor<'_> {
     }
 }
 
-/// Calls `take` for each member of the object that `json` is, as [`take_members`], but for a text that nobody has
-/// read: false also if it is no JSON, or nested deeper than [`MAX_DEPTH`]. What was taken before means nothing then.
+/// Calls `take` for each member of the object that `json` is, as [`take_members`], but for a text
+/// that was not parsed before: false also if it is no JSON, or nested deeper than [`MAX_DEPTH`].
+/// Members taken before that mean nothing then.
 pub(crate) fn take_unread_members<'a>(json: &'a str, take: impl FnMut(Member<'a>) -> bool) -> bool {
     let mut take = take;
     let mut scanner = Scanner {

@@ -109,7 +109,7 @@ impl RawJson {
         self.0
     }
 
-    /// A copy that does not keep the frame alive, for whoever keeps it longer than the exchange.
+    /// A copy that does not keep the frame alive, for use beyond the exchange.
     #[must_use]
     pub fn detach(&self) -> Self {
         Self(Bytes::copy_from_slice(&self.0))

@@ -186,8 +186,9 @@ impl RequestCx {
         })
     }
 
-    /// Tells the client about the request, if it wants to hear anything. Modern clients hear nothing
-    /// unless the request itself says from which severity on (2026-07-28, logging).
+    /// Reporter of log messages about the request to the client, if the client wants any. Modern
+    /// clients get none unless the request itself names the severity from which on (2026-07-28,
+    /// logging).
     pub fn log_reporter(&self) -> Option<LogReporter> {
         Some(LogReporter {
             from: self.log_from?,
@@ -222,8 +223,8 @@ impl RequestCx {
     }
 
     /// Polls `making` only while few answers to the same peer are made and wait for something else
-    /// than the peer ([`RequestCx::hold_answer`]): less than 4 MiB of them. A fork is polled in any case:
-    /// nobody has to read for it to go on.
+    /// than the peer ([`RequestCx::hold_answer`]): less than 4 MiB of them. A fork is polled in any
+    /// case: it goes on even if the client does not read.
     pub async fn with_room<T>(&self, making: impl Future<Output = T>) -> T {
         match &self.outbox {
             Some(outbox) if !self.is_fork => outbox.with_room(making).await,
@@ -316,9 +317,10 @@ pub struct ProgressReporter {
 }
 
 impl ProgressReporter {
-    /// Sends one notification, and tells whether it did. Left out, as the protocol asks: a value
-    /// that is no number or does not exceed the last one, and anything once the request is answered
-    /// or cancelled. Left out as well when the peer reads too slowly: the next one says more anyway.
+    /// Sends one notification; returns true if it did. Left out, as the protocol asks: a value that
+    /// is no number or does not exceed the last one, and any value once the request is answered or
+    /// cancelled. Left out as well when the peer reads too slowly: the next one reports more
+    /// anyway.
     pub fn report(&self, progress: f64, total: Option<f64>, message: Option<&str>) -> bool {
         // Held until the notification is queued: a handler's own thread may still report while the
         // request is being answered, and must not come after the answer.
@@ -385,7 +387,7 @@ struct Remarks {
     attached: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// Tells a client about one of its requests.
+/// Sends a client log messages about one of its requests.
 #[derive(Clone, Debug)]
 pub struct LogReporter {
     from: LoggingLevel,

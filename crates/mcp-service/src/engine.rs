@@ -59,8 +59,8 @@ use tokio::sync::{Semaphore, watch};
 pub struct EngineLimits {
     /// Limits of a frame.
     pub frames: Limits,
-    /// The most requests being handled. A quarter of the places is kept for principals that have
-    /// few: nobody can have all.
+    /// Most requests being handled. A quarter of the places is reserved for principals that have
+    /// few: no principal can have all.
     pub max_in_flight: usize,
     /// The most requests waiting for one of those places; more are refused at once. A quarter is
     /// kept here, too.
@@ -102,7 +102,7 @@ pub struct Engine<S> {
     service: S,
     identity: ServerIdentity,
     encoder: Encoder,
-    /// `server/discover` is the same for everybody.
+    /// Result of `server/discover`, the same for every client.
     discover: RawJson,
     limits: EngineLimits,
     /// Places for every principal.
@@ -230,7 +230,7 @@ where
         &self.subscriptions
     }
 
-    /// Tells everybody of a change of the lists.
+    /// Announces a change of the lists to all subscribers.
     pub fn publish(&self, change: &Change) {
         self.subscriptions.publish(change, |_| true);
     }
@@ -251,7 +251,7 @@ where
         let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
     }
 
-    /// Takes one frame of a connection that nobody but its own principal can use.
+    /// Takes one frame of a connection that only its own principal can use.
     ///
     /// Notifications and cancellations have taken effect when this returns, and requests are
     /// registered; nothing has been waited for. What is said about a request before it is answered
@@ -290,10 +290,10 @@ where
         }
     }
 
-    /// Takes what a frame of a connection holds; see [`Engine::accept`]. `principal` is who sent
-    /// this frame: the connection's, with the roles that it has now. Anybody else is refused, as
-    /// transports do before. `carrier` is what the transport itself says of a trace, as
-    /// [`RequestCx::carrier`] has it.
+    /// Takes the content of a frame of a connection; see [`Engine::accept`]. `principal` is the
+    /// sender of this frame: the connection's, with the roles that it has now. Any other principal
+    /// is refused, as transports do before. `carrier` is the transport's own place in a trace, as
+    /// in [`RequestCx::carrier`].
     pub fn accept_payload(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
@@ -683,7 +683,7 @@ where
         answered(cx, result.map_err(|error| McpError::internal(&error).0))
     }
 
-    /// Filter of changes that legacy clients are told of without a subscription: changed lists.
+    /// Filter of changes that legacy clients get without a subscription: changed lists.
     pub(crate) fn legacy_filter(&self) -> SubscriptionFilter {
         let offer = &self.identity.capabilities;
         SubscriptionFilter {

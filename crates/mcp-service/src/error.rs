@@ -1,4 +1,4 @@
-//! Errors that clients are told.
+//! Errors that are sent to clients.
 
 use jsonrpc_core::{ErrorCode, ErrorObject};
 use std::borrow::Cow;
@@ -14,7 +14,7 @@ impl McpError {
         Self(ErrorObject::lasting(code, message))
     }
 
-    /// A fault of ours. The cause goes to the log, and to nobody else.
+    /// An internal error. The cause is logged, and not sent.
     pub fn internal(cause: &(dyn std::error::Error + 'static)) -> Self {
         tracing::error!(error = cause, "internal error");
         Self::new(ErrorCode::INTERNAL_ERROR, "internal error")

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// A bounded number of places, of which nobody can have all.
+/// A bounded number of places, of which no principal can have all.
 ///
 /// Taking one is a look into a table behind a lock: for what does not happen at every request.
 #[derive(Debug)]

@@ -61,8 +61,8 @@ impl Allowance {
     }
 }
 
-/// Connections that were ended because their peers sent too much that carries nothing. Each is
-/// counted; the log is told of the first, and of further ones every ten seconds at most.
+/// Connections that were ended because their peers sent too many frames without content. Each is
+/// counted; the first is logged, and further ones every ten seconds at most.
 #[derive(Debug, Default)]
 pub struct Floods {
     ended: AtomicU64,

@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 /// the answers.
 pub const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
-/// Tells services that what still runs is to be answered now: the time that it had to end is over, and
-/// its client must hear what became of it.
+/// Signals services that running calls are to be answered now: the time that they had to end is
+/// over, and their clients must learn their outcome.
 #[derive(Debug, Default)]
 pub struct GivingUp {
     is_over: AtomicBool,

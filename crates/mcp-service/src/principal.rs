@@ -32,7 +32,7 @@ impl Principal {
     /// The most bytes in a principal's name.
     pub const MAX_LENGTH: usize = 256;
 
-    /// The principal `name`, with no role that anybody vouches for, for as long as it likes.
+    /// The principal `name`, without roles and without expiry.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self {
             name: name.into(),
@@ -42,8 +42,8 @@ impl Principal {
         }
     }
 
-    /// The same one with `roles`, which whoever authenticated it vouches for, and no others. It
-    /// costs least if they are sorted and each is there once.
+    /// The same principal with `roles`, as its authentication proves them, and no others. It costs
+    /// least if they are sorted and each is there once.
     #[must_use]
     pub fn with_roles(self, roles: Arc<[Arc<str>]>) -> Self {
         let roles = if roles.is_empty() {
@@ -90,8 +90,8 @@ impl Principal {
         &self.name
     }
 
-    /// The roles that whoever authenticated it vouches for, sorted, each once. Those that the policy
-    /// gives to its name are not among them.
+    /// Roles that its authentication proves, sorted, each once. Those that the policy gives to its
+    /// name are not among them.
     pub fn roles(&self) -> &[Arc<str>] {
         self.roles.as_deref().unwrap_or_default()
     }

@@ -194,7 +194,7 @@ fn decide(deciding: Deciding, decision: Decision) -> Result<Result<String, Failu
     Ok(inspect::decide(&config, id, decision, &by, reason, format))
 }
 
-/// A page of rows; where the next one begins is told beside them.
+/// Prints a page of rows, with the cursor of the next one on standard error.
 fn print_page((text, next): (String, Option<Cursor>)) -> Result<ExitCode, Stop> {
     let code = print(&text)?;
     if let Some(next) = next {

@@ -17,7 +17,7 @@ use config::{Config, Environment};
 use server::Failure;
 use server::STDIO_KEY;
 
-/// The parts of the configuration that say where the server is, and who may ask it.
+/// Parts of the configuration that name the server's address and its operators.
 const NEEDED: &[&str] = &["http", "governance"];
 
 /// Lists or ends sessions of a running server.

@@ -1,5 +1,5 @@
-//! From what the database tells of its counters to what a caller is told: as in
-//! `governance::MemoryQuota`, to the letter.
+//! Conversion of the database's counters to answers for callers: as in `governance::MemoryQuota`,
+//! to the letter.
 
 use crate::{
     error::RequestError,

@@ -89,7 +89,7 @@ enum Lost {
     Emptied,
 }
 
-/// Runs until the store is closed. `opened` is told whether it could begin.
+/// Runs until the store is closed. `opened` receives whether it could begin.
 pub(crate) fn run(mut node: Node, opened: oneshot::Sender<Result<(), OpenError>>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -118,7 +118,7 @@ pub(crate) fn run(mut node: Node, opened: oneshot::Sender<Result<(), OpenError>>
     });
 }
 
-/// Answers everybody who still waits when there is nothing to wait for, even after a panic.
+/// Answers all waiting callers when there is nothing to wait for, even after a panic.
 struct TurnAway(Arc<Queue>);
 
 impl Drop for TurnAway {
@@ -510,7 +510,7 @@ impl Node {
     }
 }
 
-/// Drives `future`, while callers whose time is up are told so.
+/// Drives `future`, and refuses callers whose time is up meanwhile.
 async fn waiting<F: Future>(
     queue: &Queue,
     lost: Instant,

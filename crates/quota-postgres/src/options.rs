@@ -12,11 +12,11 @@ pub struct QuotaOptions {
     /// The most reservations of this node that are asked for, running, or ended but not yet
     /// recorded as ended, together. Default 16,384. Beyond it callers are refused.
     pub max_open: usize,
-    /// Clock that tells the time. Default [`TimeSource::Database`].
+    /// Clock that is used. Default [`TimeSource::Database`].
     pub time: TimeSource,
 }
 
-/// Clock that tells the time.
+/// Clock that is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeSource {
     /// The database's, for every node. The time in [`Charges`](governance::Charges) only finds the

@@ -116,7 +116,7 @@ impl fmt::Debug for PostgresReservation {
     }
 }
 
-/// A reservation on its way to who asked for it. One that does not arrive is released.
+/// A reservation on its way to its caller. One that does not arrive is released.
 #[derive(Debug)]
 pub(crate) struct Undelivered(Option<PostgresReservation>);
 
@@ -273,7 +273,7 @@ impl Queue {
         work
     }
 
-    /// Refuses those whose time is up; tells when the next one's will be.
+    /// Refuses callers whose time is up; returns the time at which the next one's will be.
     pub(crate) fn expire(&self, now: Instant) -> Option<Instant> {
         let mut state = self.lock();
         let (late, rest): (VecDeque<_>, VecDeque<_>) = state
@@ -286,7 +286,7 @@ impl Queue {
         next
     }
 
-    /// Refuses everybody.
+    /// Refuses all waiting callers.
     pub(crate) fn turn_away(&self) {
         let mut state = self.lock();
         let all = std::mem::take(&mut state.requests);
@@ -343,7 +343,7 @@ impl Queue {
         self.lock().is_away
     }
 
-    /// Lets nobody in any more.
+    /// Refuses further callers.
     pub(crate) fn close(&self) {
         self.lock().closed.get_or_insert_with(Instant::now);
         self.wake.notify_one();

@@ -14,8 +14,9 @@ use std::{
     time::Duration,
 };
 
-/// Longest time between the moment when a call is counted and the one at which it begins by the record:
-/// somebody may be asked in between. Calls at the far edge of a month or a day by less are not compared.
+/// Longest time between the moment when a call is counted and the one at which it begins by the
+/// record: a person may be asked in between. Calls at the far edge of a month or a day by less are
+/// not compared.
 pub const SLACK: Duration = Duration::from_secs(15 * 60);
 
 /// Time for which a comparison may take the database.
@@ -24,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Most principals whose counters are raised in one transaction.
 const MAX_RAISED: usize = 200;
 
-/// The lock of whoever raises counters; it lasts as long as the session.
+/// Lock of the node that raises counters; it lasts as long as the session.
 const LOCK: &str = "SELECT pg_advisory_lock(1331121234, 0)";
 const UNLOCK: &str = "SELECT pg_advisory_unlock(1331121234, 0)";
 
@@ -45,7 +46,7 @@ pub trait UseRecord: Send + Sync + 'static {
     /// Whatever keeps it from being read.
     fn read(&self) -> Result<RecordedUse, Box<dyn Error + Send + Sync>>;
 
-    /// Takes note of counters that were lower, and have been raised.
+    /// Called with counters that were lower, and have been raised.
     fn raised(&self, lower: &[LowerCounter]);
 }
 

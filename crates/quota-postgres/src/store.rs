@@ -94,8 +94,8 @@ impl PostgresQuota {
         !self.queue.is_away()
     }
 
-    /// Lets nobody in any more, records all endings, and takes leave: what is still reserved on
-    /// this node runs no longer and has cost what it was expected to. While the database is away
+    /// Refuses further callers, records all endings, and deregisters the node: calls still reserved
+    /// on it run no longer and have cost what they were expected to. While the database is away
     /// that is given up after [`QuotaOptions::max_wait`], and the lease does it.
     pub async fn close(&self) {
         self.queue.close();

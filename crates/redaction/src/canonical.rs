@@ -15,8 +15,8 @@ use std::{borrow::Cow, cmp::Ordering, fmt::Write as _, ops::Range};
 #[error("the text is not JSON")]
 pub struct Malformed;
 
-/// The SHA-256 digest of a text of JSON in its canonical form: that of RFC 8785 (JCS), so that
-/// anybody can make it of the same value with the tools there are, whatever the order of members,
+/// SHA-256 digest of a text of JSON in its canonical form: that of RFC 8785 (JCS), so that other
+/// programs can compute it of the same value with common libraries, whatever the order of members,
 /// the spaces and the escapes.
 ///
 /// Two texts that somebody who reads them could take for different values have different digests.

@@ -1,5 +1,5 @@
-//! Takes secrets out of JSON and text before anybody keeps them, and says whether two texts of JSON
-//! are the same.
+//! Takes secrets out of JSON and text before they are stored or logged, and compares texts of JSON
+//! in canonical form.
 //!
 //! A [`Redactor`] knows secrets in three ways: by the names of members, by JSON pointers for what a
 //! capability takes and gives, and by how they look ([`Detectors`]). Each gives way to a placeholder

@@ -14,8 +14,8 @@ const FEWEST: usize = 20;
 /// The longest name of what a PEM block contains.
 const LONGEST_NAME: usize = 64;
 
-/// A private key that has begun in a line of a log and not ended. Whoever prints one prints a line at a
-/// time, and lines of others come between.
+/// A private key that has begun in a line of a log and not ended. A program that prints one prints
+/// a line at a time, and lines of others come between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenKey {
     /// Number of lines that may follow.

@@ -52,7 +52,7 @@ const BEGINNING: &str = "[redacted ";
 /// are not taken for the same.
 const DIGITS: usize = 16;
 
-/// Writes placeholders, with digests that only who has the key can make.
+/// Writes placeholders, with digests that only a holder of the key can make.
 #[derive(Clone)]
 pub(crate) struct Placeholders(Hmac<Sha256>);
 
@@ -61,8 +61,8 @@ impl Placeholders {
         Self(Hmac::new_from_slice(key).expect("a key of any length will do"))
     }
 
-    /// A digest of a digest that only who has the key can make. It is none of those of placeholders,
-    /// which are shorter.
+    /// A digest of a digest that only a holder of the key can make. It is none of those of
+    /// placeholders, which are shorter.
     pub(crate) fn keyed(&self, digest: &[u8; 32]) -> [u8; 32] {
         let mut mac = self.0.clone();
         mac.update(digest);

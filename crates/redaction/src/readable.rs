@@ -92,9 +92,9 @@ pub fn repeated_name(json: &str) -> Option<String> {
     None
 }
 
-/// Tells characters that terminals obey, that are invisible, or that change the look of the text around
-/// them: control characters, separators of lines, marks of direction, and default ignorable ones
-/// (Unicode 16, `Default_Ignorable_Code_Point`).
+/// Returns true for characters that terminals obey, that are invisible, or that change the look of
+/// the text around them: control characters, separators of lines, marks of direction, and default
+/// ignorable ones (Unicode 16, `Default_Ignorable_Code_Point`).
 #[must_use]
 pub fn is_misleading(character: char) -> bool {
     character.is_control()

@@ -36,7 +36,7 @@ impl fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// Prepares to take out what `spec` says. `key` makes the digests of placeholders; whoever has
+    /// Prepares to redact by `spec`. `key` makes the digests of placeholders; an attacker who has
     /// it can try out guesses.
     ///
     /// # Errors
@@ -52,9 +52,9 @@ impl Redactor {
         })
     }
 
-    /// A text of JSON without the secrets, of which some are told by `capability`
-    /// ([`Spec::pointers`]). It is JSON again, and what has no secrets is the same to the byte. What
-    /// is not JSON is [text](Self::text).
+    /// A text of JSON without the secrets, some of which depend on `capability`
+    /// ([`Spec::pointers`]). It is JSON again, and parts without secrets are the same to the byte.
+    /// A text that is not JSON is treated as [text](Self::text).
     ///
     /// A secret value, an object or an array as a whole too, becomes a string. Values that are
     /// `null`, booleans or empty strings are not secret because of their name, but they are where a

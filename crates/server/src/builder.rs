@@ -243,7 +243,7 @@ impl Builder {
     }
 }
 
-/// Tells a client on standard input why there is no server for it.
+/// Answers a client on standard input with the reason why there is no server for it.
 fn failed(failure: &(dyn Error + Send + Sync + 'static), on_stdio: bool) -> ExitCode {
     // One that was served has seen its streams end.
     let was_served =

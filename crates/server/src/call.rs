@@ -1,4 +1,4 @@
-//! One call, by way of everything that a client's call goes through, without serving anybody else.
+//! One call, by way of everything that a client's call goes through, without serving other clients.
 
 use bytes::{Bytes, BytesMut};
 use jsonrpc_core::{Message, encode};

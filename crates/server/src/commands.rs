@@ -30,7 +30,7 @@ struct Prepared {
 }
 
 impl Commands {
-    /// Looks for all programs and makes tools of them once, so that what is wrong is told before
+    /// Looks for all programs and makes tools of them once, so that problems are reported before
     /// anything is served.
     pub(super) fn prepare(config: &Config, catalog: &SkillCatalog) -> Result<Self, Failure> {
         let environment = Environment::of_process();

@@ -22,8 +22,8 @@ const MAX_BURST: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_secs(5);
 /// Number of times a file that keeps changing is read.
 const MAX_ATTEMPTS: u32 = 3;
-/// Of what is beyond this only the metadata are looked at. Nobody reads a file that is longer: keys
-/// have 8 MiB, and everything else has less.
+/// Bytes of a file that are compared; of a longer one only the metadata are. No reader accepts a
+/// longer file: keys have 8 MiB, and all other files less.
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
 /// Bytes of it that are in memory at once.
 const PART_BYTES: usize = 64 * 1024;
@@ -45,8 +45,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Reads the file by `read`, again if it changes meanwhile, and takes note of what it said: what
-    /// it says later is a change from that.
+    /// Reads the file by `read`, again if it changes meanwhile, and notes its content: content that
+    /// differs later is a change.
     pub(super) fn reading<T>(&self, read: impl Fn() -> T) -> T {
         let mut attempts = 0;
         loop {
@@ -60,7 +60,7 @@ impl Seen {
         }
     }
 
-    /// Takes note of what it says; tells whether that is something else than before.
+    /// Notes the present content; returns true if it differs from the one before.
     fn replace(&self, now: Option<u64>) -> bool {
         let mut last = self.print.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *last, now) != now

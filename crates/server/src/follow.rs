@@ -152,7 +152,7 @@ impl Server {
         tracing::info!(skills = catalog.len(), "what is on offer has changed");
     }
 
-    /// Takes note that every rule matches something on offer.
+    /// Notes that every rule matches something on offer.
     fn settle(&self, offer: &Offer) {
         let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
         *settled = offering::capabilities(offer);

@@ -29,13 +29,13 @@ use config::{Config, Identity, StdioIdentity, Transport};
 use credentials::Credentials;
 use fetch::Fetch;
 
-/// The variable with the key of who starts the server on stdio.
+/// Environment variable with the key of the client that starts the server on stdio.
 pub const STDIO_KEY: &str = "OWLCLAW_API_KEY";
 /// Interval at which the key on stdio is checked again: its expiry is no event.
 const STDIO_LOOK: Duration = Duration::from_secs(1);
 /// Path at which RFC 9728 has the metadata; the path of a resource follows it.
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
-/// The part of `/health` that says whether everybody who is known can be recognised.
+/// Name of the component of `/health` that reports whether every known client can be authenticated.
 pub(super) const COMPONENT: &str = "identity";
 /// Name of the component of `/health` for keys that cannot be fetched again.
 pub(super) const KEYS: &str = "issuer_keys";
@@ -324,7 +324,7 @@ impl Identification {
         }
     }
 
-    /// Finding out that a signature is wrong takes time, which nobody has without end.
+    /// Counts a failed attempt: verifying a wrong signature takes time, which is limited.
     fn counted(
         &self,
         outcome: Result<Arc<Proved>, Rejection>,

@@ -1,5 +1,5 @@
-//! From readiness to the end: whom the server tells that it serves, how it is told to stop, and what
-//! happens if it does not (R2.5, R2.7).
+//! Lifecycle of the server: notification of readiness, requests to stop, and the deadline for
+//! stopping (R2.5, R2.7).
 //!
 //! Signals are watched by a thread of its own: whatever the others do, the second one ends the
 //! process, and so does a deadline.
@@ -85,7 +85,7 @@ impl Lifecycle {
         self.begin();
     }
 
-    /// Takes note that requests may be taken from now on.
+    /// Notes that requests may be taken from now on.
     pub(super) fn serving(&self) {
         self.0.is_serving.store(true, Ordering::Release);
     }
@@ -128,7 +128,7 @@ impl Lifecycle {
         tokio::time::sleep(self.ready_delay()).await;
     }
 
-    /// Takes note that the server stops, whyever: from now on there is a deadline.
+    /// Notes that the server stops, for whatever reason: from now on there is a deadline.
     pub(super) fn begin(&self) {
         self.begin_after(Duration::ZERO);
     }

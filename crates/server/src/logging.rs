@@ -1,4 +1,4 @@
-//! The log: lines to standard error that never make anybody wait.
+//! The log: lines to standard error that never keep a call waiting.
 //!
 //! A client that starts the server and never reads its standard error fills the pipe, and the next
 //! write to it blocks for ever. So lines go into a bounded queue and a thread of its own writes
@@ -82,7 +82,7 @@ pub struct Log {
 pub struct LevelHandle(Arc<dyn Fn(LogLevel) + Send + Sync>);
 
 impl LevelHandle {
-    /// The handle where the log is somebody else's: changes of its level have no effect.
+    /// Handle for a log that another library owns: changes of its level have no effect.
     pub(crate) fn of_no_log() -> Self {
         Self(Arc::new(|_| {}))
     }
@@ -373,8 +373,8 @@ fn redacted<'a>(
     line.into()
 }
 
-/// Tells characters that terminals obey or that make a line look like another one. Line ends and tabs
-/// stay.
+/// Returns true for characters that terminals obey or that make a line look like another one. Line
+/// ends and tabs stay.
 fn is_obeyed(character: char) -> bool {
     !matches!(character, '\n' | '\t') && redaction::is_misleading(character)
 }
@@ -462,7 +462,7 @@ mod tests {
     }
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// Writes nothing until it is told to, like a pipe that is full.
+    /// Writer that writes nothing until it is released, like a pipe that is full.
     struct Stuck {
         release: Receiver<()>,
         written: Sender<Vec<u8>>,

@@ -42,8 +42,8 @@ pub(super) struct Services {
 }
 
 impl Services {
-    /// Reads all documents and makes tools of them, so that what is wrong is told before anything is
-    /// served.
+    /// Reads all documents and makes tools of them, so that problems are reported before anything
+    /// is served.
     pub(super) fn prepare(config: &Config) -> Result<Self, Failure> {
         let settings = config.services.clone();
         let private = AllowPrivate::parse(&settings.allow_private)?;

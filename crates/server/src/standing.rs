@@ -12,7 +12,7 @@ use crate::Failure;
 use config::{Config, Origin, Problem, Severity, UnmatchedRules};
 use mcp_server::NotOffered;
 
-/// Name of the component of `/health` that tells of the offer.
+/// Name of the component of `/health` for the offer.
 pub(super) const COMPONENT: &str = "offer";
 
 /// `/health` shows at most so many problems.
@@ -94,7 +94,7 @@ impl Standing {
         self.state().lost.clone()
     }
 
-    /// Takes note of the rules that match nothing, and tells which are new.
+    /// Notes the rules that match nothing, and returns those that are new.
     pub(super) fn rules(&self, unmatched: Vec<Problem>) {
         let mut state = self.state();
         tell(&state.rules, &unmatched);

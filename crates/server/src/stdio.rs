@@ -298,10 +298,11 @@ async fn serve_admitted(
 /// Time for a client to send `initialize` and be told why there is no server.
 const REFUSING: Duration = Duration::from_secs(5);
 
-/// The most characters of what it is told.
+/// Most characters of the reason that a client is sent.
 const MAX_TOLD_CHARACTERS: usize = 2_048;
 
-/// Tells the client that has started this program why it does not serve. A terminal is no client.
+/// Sends the client that has started this program the reason why it does not serve. A terminal is
+/// no client.
 pub fn tell_client(why: &str) {
     if stdin().is_terminal() {
         return;

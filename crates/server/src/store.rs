@@ -187,8 +187,9 @@ pub(super) fn checkpoints_file(config: &Config) -> Option<PathBuf> {
     }
 }
 
-/// Goes on with a ledger that is not the one that its file of checkpoints is of: puts on record who
-/// says so and why, and sets the file aside. Tells what was wrong, and where the file is now.
+/// Accepts a ledger that is not the one that its file of checkpoints belongs to: records the
+/// operator and the reason, and sets the file aside. Returns the fault that was found, and the
+/// present path of the file.
 ///
 /// # Errors
 ///
@@ -333,7 +334,7 @@ fn open_file(config: &Config, policy: &Policy, quota: &MemoryQuota) -> Result<Re
     )?)
 }
 
-/// Checkpoints of the ledger: when they are written, and with which key. `shared` tells that other
+/// Checkpoints of the ledger: when they are written, and with which key. `shared` states that other
 /// servers append to it.
 fn checkpoints(config: &Config, shared: bool) -> Result<Checkpoints, Failure> {
     Ok(Checkpoints::new(CheckpointOptions {
@@ -392,8 +393,8 @@ fn options(config: &Config) -> RecorderOptions {
     }
 }
 
-/// Counts what the ledger remembers, so that a restart frees nobody's quota: the whole month for
-/// budgets, and the last day call by call as far as limits can tell.
+/// Counts the use on record in the ledger, so that a restart frees no quota: the whole month for
+/// budgets, and the last day call by call as far as limits can depend on it.
 pub(super) fn seed(
     reader: &mut dyn ReadLedger,
     policy: &Policy,

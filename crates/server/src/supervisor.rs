@@ -39,7 +39,7 @@ impl Supervisor {
         }
     }
 
-    /// Tells something, lines of `NAME=value`. Never waits.
+    /// Sends a notification: lines of `NAME=value`. Never waits.
     pub(super) fn tell(&self, state: &str) {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(state.as_bytes())

@@ -67,7 +67,7 @@ pub enum OpenError {
 }
 
 /// Makes the file if need be, and takes the right to use it. Two servers must not: each would bring
-/// the other's sessions back. Tells its path without links.
+/// the other's sessions back. Returns its path without links.
 pub(crate) fn take(path: &Path) -> Result<(PathBuf, FileLock), OpenError> {
     let path = create(path)?;
     match FileLock::take(&path) {
@@ -77,7 +77,7 @@ pub(crate) fn take(path: &Path) -> Result<(PathBuf, FileLock), OpenError> {
     }
 }
 
-/// Makes the file if need be; tells its path without links.
+/// Makes the file if need be; returns its path without links.
 pub(crate) fn create(path: &Path) -> Result<PathBuf, OpenError> {
     sqlite_file::create(path)
         .map_err(|CreateError { path, source }| OpenError::File { path, source })

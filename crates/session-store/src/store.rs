@@ -35,9 +35,9 @@ pub struct Opened {
 }
 
 impl SessionStore {
-    /// Opens the store at `path`; makes it and its directories if there is none, for their owner alone.
-    /// It blocks while the file is read. A file beside it, named like it with `.lock` at the end,
-    /// tells other processes that it is in use.
+    /// Opens the store at `path`; makes it and its directories if there is none, for their owner
+    /// alone. It blocks while the file is read. A lock file beside it, named like it with `.lock`
+    /// at the end, shows other processes that it is in use.
     ///
     /// A store that is damaged, or was written by a newer version, is moved aside, to its name with
     /// `.set-aside` at the end, and another is begun.

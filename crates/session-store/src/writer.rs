@@ -109,7 +109,7 @@ impl Desk {
 /// The file, and the right to it.
 pub(crate) struct Writer {
     pub(crate) path: PathBuf,
-    /// `None` after a failure: it is opened anew, for who knows what state it is in.
+    /// Connection; `None` after a failure: it is opened anew, since its state is unknown.
     pub(crate) connection: Option<Connection>,
     pub(crate) _lock: FileLock,
 }

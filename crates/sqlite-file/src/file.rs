@@ -15,9 +15,8 @@ pub struct CreateError {
     pub source: io::Error,
 }
 
-/// Makes the file at `path` and its directories if need be, for their owner alone: what is kept is
-/// nobody else's business. Tells its path without links, so that a lock taken beside it is the same
-/// for everybody.
+/// Makes the file at `path` and its directories if need be, readable for their owner alone. Returns
+/// its path without links, so that all processes take the same lock beside it.
 ///
 /// # Errors
 ///

@@ -64,8 +64,8 @@ impl From<rusqlite::Error> for Unusable {
 const MIN_DATABASE_BYTES: u64 = 512;
 
 impl Format {
-    /// Opens an existing file and looks at it before anything is changed: a file of somebody else's
-    /// stays as it is. Tells the version of what is in it, 0 if nothing is yet.
+    /// Opens an existing file and checks it before anything is changed: a file of another program
+    /// stays as it is. Returns the version of its content, 0 if it has none yet.
     ///
     /// # Errors
     ///
@@ -126,9 +126,9 @@ fn is_a_scrap(path: &Path) -> bool {
     0 < length && length < MIN_DATABASE_BYTES
 }
 
-/// Has changes be written to a log beside the file first, so that nobody who reads keeps anybody
-/// waiting who writes. `max_kept_bytes` is how much of the log's file is kept once a large
-/// transaction, or somebody who reads for long, has made it longer.
+/// Has changes be written to a log beside the file first, so that readers do not keep the writer
+/// waiting. `max_kept_bytes` is the size to which the log's file is cut back once a large
+/// transaction, or a long read, has made it longer.
 ///
 /// # Errors
 ///

@@ -43,7 +43,7 @@ pub enum LockError {
 
 impl FileLock {
     /// Takes the right to use the file at `path`, which must be free of links:
-    /// [`create`](crate::create) tells such a path.
+    /// [`create`](crate::create) returns such a path.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl FileLock {
         &self.found
     }
 
-    /// Has the lock file say something, to whoever asks meanwhile and whoever holds it next.
+    /// Writes `text` into the lock file, for processes that ask meanwhile and for the next holder.
     ///
     /// # Errors
     ///

@@ -30,7 +30,7 @@ pub(crate) trait Job: Send {
     fn run(&mut self, connection: &Connection) -> rusqlite::Result<()>;
     /// Gives the answer of the last run: it is durable now.
     fn succeed(self: Box<Self>);
-    /// Tells that it has not been done, as far as is known.
+    /// Reports that the work has not been done, as far as is known.
     fn fail(self: Box<Self>, error: StoreError);
 }
 
@@ -80,7 +80,7 @@ where
 /// The file, and the right to it.
 pub(crate) struct Database {
     path: PathBuf,
-    /// `None` after a failure: it is opened anew, for who knows what state it is in.
+    /// Connection; `None` after a failure: it is opened anew, since its state is unknown.
     connection: Option<Connection>,
     _lock: FileLock,
 }

@@ -1,7 +1,7 @@
 use crate::TaskId;
 
-/// The most bytes that the texts of a record have together: 64 MiB. It is a safeguard of the
-/// store; whoever makes results has a bound of its own.
+/// The most bytes that the texts of a record have together: 64 MiB. It is a safeguard of the store;
+/// producers of results have bounds of their own.
 pub const MAX_RECORD_BYTES: usize = 64 * 1024 * 1024;
 
 /// Record of a task. Times are microseconds since the epoch, UTC, and at most 2^63 - 1, like the
@@ -108,7 +108,7 @@ impl TaskState {
     }
 }
 
-/// The right to carry a task on, of one process and for a time. Until it has run out, nobody else
+/// The right of one process to carry a task on, for a time. Until it has run out, no other process
 /// [claims](crate::TaskStore::claim) the task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
@@ -134,7 +134,7 @@ pub struct Begun {
     pub call: Option<String>,
 }
 
-/// A task that nobody carries on.
+/// A task whose lease has run out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lapsed {
     /// The task.

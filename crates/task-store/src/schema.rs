@@ -17,7 +17,7 @@ const TASKS: Format = Format {
 /// A large transaction does not leave a log of its size behind for ever.
 const MAX_KEPT_LOG_BYTES: i64 = 64 * 1024 * 1024;
 
-/// Version 1. `text` is the last column, so that whoever does not ask for it does not read its pages.
+/// Version 1. `text` is the last column, so that a query without it does not read its pages.
 const RECORDS: &str = "
     CREATE TABLE task (
         id TEXT NOT NULL UNIQUE,
@@ -114,7 +114,7 @@ pub enum OpenError {
 }
 
 /// Makes the file if need be, and takes the right to use it. Two servers must not: each would take
-/// the other's tasks for unfinished ones. Tells its path without links.
+/// the other's tasks for unfinished ones. Returns its path without links.
 pub(crate) fn take(path: &Path) -> Result<(PathBuf, FileLock), OpenError> {
     let path = sqlite_file::create(path)
         .map_err(|CreateError { path, source }| OpenError::File { path, source })?;
@@ -125,8 +125,8 @@ pub(crate) fn take(path: &Path) -> Result<(PathBuf, FileLock), OpenError> {
     }
 }
 
-/// Opens an existing file. An empty one is made a store if it `may_be_empty`; otherwise somebody
-/// has emptied it, and going on as if nothing had been there would hide that.
+/// Opens an existing file. An empty one is made a store if it `may_be_empty`; otherwise it was
+/// emptied by another program, and going on as if nothing had been there would hide that.
 pub(crate) fn open(path: &Path, may_be_empty: bool) -> Result<Connection, OpenError> {
     let access = match may_be_empty {
         true => Access::Write,

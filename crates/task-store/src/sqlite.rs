@@ -39,8 +39,8 @@ struct StoppedError;
 
 impl SqliteTaskStore {
     /// Opens the store at `path`; makes it and its directories if there is none, for their owner
-    /// alone. It blocks while the file is opened. A file beside it, named like it with `.lock`
-    /// at the end, tells other processes that it is in use.
+    /// alone. It blocks while the file is opened. A lock file beside it, named like it with `.lock`
+    /// at the end, shows other processes that it is in use.
     ///
     /// # Errors
     ///

@@ -54,7 +54,7 @@ pub trait TaskStore: fmt::Debug + Send + Sync + 'static {
     fn get(&self, id: TaskId) -> BoxFuture<'_, Result<Option<TaskRecord>, StoreError>>;
 
     /// Replaces the record of the same task whose sequence is one less, unless its state is
-    /// terminal; tells whether it did. The change is durable when this returns.
+    /// terminal; returns true if it did. The change is durable when this returns.
     ///
     /// Calling it again with the very same record, after an error, succeeds and changes nothing.
     /// It tells `false` if there is no such task, or if what never changes about it is different.
@@ -91,8 +91,8 @@ pub trait TaskStore: fmt::Debug + Send + Sync + 'static {
     /// [`StoreError`] when it cannot be said that it is forgotten.
     fn remove(&self, id: TaskId) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Forgets what has expired by `now_us` (microseconds since the epoch), whatever its state;
-    /// tells how many that were.
+    /// Deletes records that have expired by `now_us` (microseconds since the epoch), whatever their
+    /// state; returns their number.
     ///
     /// # Errors
     ///
@@ -107,10 +107,10 @@ pub trait TaskStore: fmt::Debug + Send + Sync + 'static {
     /// [`StoreError`] when they cannot be read.
     fn lapsed(&self, now_us: u64) -> BoxFuture<'_, Result<Vec<Lapsed>, StoreError>>;
 
-    /// Makes `task` the next record of its task, as [`update`](Self::update) does, gives the task to
-    /// the owner of `lease`, and counts one more attempt: if the lease of the owner before has run
-    /// out by `now_us`. `None` if it has not, or if the step was somebody else's. It is durable when
-    /// this returns.
+    /// Makes `task` the next record of its task, as [`update`](Self::update) does, gives the task
+    /// to the owner of `lease`, and counts one more attempt: if the lease of the owner before has
+    /// run out by `now_us`. `None` if it has not, or if another process took the step. It is
+    /// durable when this returns.
     ///
     /// Calling it again with the very same record and owner, after an error, gives the same and
     /// changes nothing.
@@ -126,8 +126,8 @@ pub trait TaskStore: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'_, Result<Option<Claimed>, StoreError>>;
 
     /// Has the leases of all tasks of the owner of `lease` last until then, which may be the past:
-    /// then they are given up. Tells which tasks these are, in no order. A task that is not among
-    /// them is over, or somebody else's. It is durable when this returns.
+    /// then they are given up. Returns these tasks, in no order. A task that is not among them is
+    /// over, or another owner's. It is durable when this returns.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ pub trait TaskStore: fmt::Debug + Send + Sync + 'static {
 /// Limits on tasks that have not expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskLimits {
-    /// Of everybody: 10,000 by default.
+    /// Tasks of all principals: 10,000 by default.
     pub max_total: usize,
     /// Of one principal: 1,000 by default.
     pub max_per_principal: usize,

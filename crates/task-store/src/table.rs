@@ -214,7 +214,7 @@ pub(crate) fn remove(connection: &Connection, id: &TaskId) -> rusqlite::Result<(
     Ok(())
 }
 
-/// Removes up to `most` of what has expired by `now_us`; tells how many that were.
+/// Removes up to `most` records that have expired by `now_us`; returns their number.
 pub(crate) fn remove_expired(
     connection: &Connection,
     now_us: u64,

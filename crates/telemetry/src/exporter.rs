@@ -103,7 +103,8 @@ impl Exporter {
         }
     }
 
-    /// Sends a batch until it is taken or given up; tells how many of it were not taken.
+    /// Sends a batch until it is accepted or given up; returns the number of spans that were not
+    /// accepted.
     async fn deliver(&self, batch: Vec<Span>, told: &mut Told) -> usize {
         let count = batch.len();
         let chance = batch.first().and_then(|it| it.span_id.first());

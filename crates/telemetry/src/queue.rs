@@ -114,7 +114,7 @@ impl Queue {
         add(&self.counters.sent, count - failed);
     }
 
-    /// Counts all that waits and is under way as failed; tells how many these are.
+    /// Counts all spans that wait or are under way as failed; returns their number.
     pub(crate) fn abandon(&self) -> usize {
         let mut waiting = self.lock();
         let count = waiting.spans.len() + std::mem::take(&mut waiting.under_way);

@@ -1,4 +1,4 @@
-//! A collector of spans that reads what it gets strictly, and does what a test tells it to.
+//! A collector of spans that parses its input strictly, and answers as a test configures it.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -26,12 +26,12 @@ impl std::fmt::Debug for Port {
     }
 }
 
-/// Ports that no system gives to a socket which did not ask for one: whoever connects to somebody
-/// would otherwise take away what was free a moment ago.
+/// Ports that no system gives to a socket which did not ask for one: an outgoing connection of
+/// another process would otherwise take away a port that was free a moment ago.
 const UNASKED: Range<u16> = 10_240..32_768;
 
-/// A loopback port that nobody listened on a moment ago. Another process may take it before the
-/// server does, so whoever can let the server choose (port 0) should. The same port is not given
+/// A loopback port that no process listened on a moment ago. Another process may take it before the
+/// server does, so tests that can let the server choose (port 0) should. The same port is not given
 /// twice soon, and other processes begin elsewhere.
 ///
 /// # Panics

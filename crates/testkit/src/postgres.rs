@@ -23,7 +23,7 @@ use crate::{port::free_port, wait::GENEROUS};
 /// User that runs the cluster if the tests run as root, which PostgreSQL refuses: `nobody`.
 const UNPRIVILEGED: u32 = 65_534;
 
-/// The one who may do anything in the cluster, and the database of that name.
+/// Name of the cluster's superuser, and of its database.
 const SUPERUSER: &str = "owlclaw";
 
 /// Asked for by the cluster, and to be looked for where it must not be.
@@ -144,7 +144,7 @@ impl Postgres {
         self.url_as(SUPERUSER, PASSWORD, name)
     }
 
-    /// The superuser's password, for who looks whether it shows.
+    /// Password of the superuser, for tests that check whether it shows.
     #[must_use]
     pub fn password(&self) -> &'static str {
         PASSWORD
@@ -226,7 +226,7 @@ impl Postgres {
         );
     }
 
-    /// Stops all of its processes where they are: connections stay, and nobody answers.
+    /// Stops all of its processes where they are: connections stay, and get no answer.
     pub fn pause(&self) {
         if let Some(server) = &self.server {
             signal("STOP", &hold(server.id()));
@@ -255,7 +255,7 @@ impl Postgres {
         self.directory.path().join("data")
     }
 
-    /// A program of PostgreSQL's, run as somebody who is not root.
+    /// A program of PostgreSQL's, run as a user that is not root.
     fn command(&self, name: &str) -> Command {
         let mut command = Command::new(self.programs.join(name));
         command
@@ -295,7 +295,7 @@ impl Postgres {
         );
     }
 
-    /// Starts the server and waits until it answers; tells whether it does.
+    /// Starts the server and waits until it answers; returns true if it does.
     fn start_server(&mut self) -> bool {
         let log = File::options()
             .create(true)

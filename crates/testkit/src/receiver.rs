@@ -1,4 +1,4 @@
-//! A server that takes what is posted to it and answers as it is told: a webhook, a collector.
+//! A server that accepts posted requests and answers as it is configured: a webhook, a collector.
 
 use std::{
     collections::VecDeque,
@@ -170,7 +170,7 @@ async fn serve(listener: TcpListener, shared: Arc<Mutex<Shared>>) {
     }
 }
 
-/// One connection, to its end or to the first request that nobody can read.
+/// Serves one connection, to its end or to the first request that cannot be read.
 async fn converse(stream: TcpStream, shared: &Mutex<Shared>) -> Option<()> {
     let mut stream = BufReader::new(stream);
     loop {

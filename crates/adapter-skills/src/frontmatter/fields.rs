@@ -84,9 +84,8 @@ impl Fields<'_, '_> {
         });
     }
 
-    /// Complains about every key that is not among `known`; with `only_typos`, of those alone that
-    /// are like one of them.
-    /// Those that have a place elsewhere are left out: of them another complaint tells.
+    /// Reports every key that is not among `known`; with `only_typos`, only those that are like one
+    /// of them. Keys that belong elsewhere are left out: another problem reports them.
     pub(super) fn only(
         &mut self,
         known: &[&'static str],

@@ -35,7 +35,7 @@ pub struct OwlclawBlock {
     pub trigger: Option<String>,
     /// `prerequisites`, or those at the top of the front matter.
     pub prerequisites: Prerequisites,
-    /// `binding` as it is, for whoever runs such tools.
+    /// `binding` as it is written, for the adapter that runs such tools.
     pub binding: Option<Value>,
 }
 
@@ -186,7 +186,7 @@ const CONSTRAINTS: [&str; 5] = [
     "requires_confirmation",
 ];
 
-/// The place of a key that governs, for whoever has written it elsewhere.
+/// Right place of a key that governs, for an author who has written it elsewhere.
 fn place_of(key: &str) -> Option<String> {
     if GOVERNING.contains(&key) {
         return Some(format!("under `owlclaw`, as `owlclaw.{key}`"));

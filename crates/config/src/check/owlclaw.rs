@@ -198,7 +198,7 @@ fn limits(
     }
 }
 
-/// Tells keys that the configuration states, or states one below.
+/// Returns true for a key that the configuration states, or states one below.
 fn is_set(origins: &Origins, own: &str) -> bool {
     origins.keys().any(|key| {
         let rest = key.strip_prefix(own);

@@ -221,8 +221,8 @@ fn unquoted(error: &serde_saphyr::Error, text: &str, at: Place) -> Option<String
     })
 }
 
-/// The parser's sentence, without its place, which the origin holds, and without advice meant for
-/// whoever calls the parser.
+/// The parser's message, without its place, which the origin holds, and without advice meant for
+/// programmers.
 fn describe(error: &serde_saphyr::Error, origin: Origin) -> Problem {
     match error {
         serde_saphyr::Error::DuplicateMappingKey { key, .. } => {

@@ -39,7 +39,7 @@ pub(crate) fn layer(
     layer
 }
 
-/// Tells sections of rules, without which everything would be allowed.
+/// Returns true for sections of rules, without which everything would be allowed.
 fn guards(path: &str) -> bool {
     let first = path.split('.').next().unwrap_or_default();
     matches!(first, "" | "governance" | "identity")

@@ -12,7 +12,7 @@ use crate::layer::{Origins, child, origin_near};
 use crate::problem::Problem;
 use crate::sections::secret::Secret;
 
-/// Webhooks that are told of failures. Without a webhook no alert is sent.
+/// Webhooks that receive alerts of failures. Without a webhook no alert is sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Alerts {

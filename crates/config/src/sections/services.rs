@@ -138,7 +138,7 @@ pub enum Mode {
     /// Requests are sent.
     #[default]
     Active,
-    /// Requests are not sent; callers are told which request would have been sent.
+    /// Requests are not sent; the answer to a caller shows the request that would have been sent.
     Shadow,
 }
 

@@ -63,7 +63,7 @@ impl RequestCx {
     }
 }
 
-/// Takes back a question that nobody waits for any more.
+/// Withdraws a question, when dropped, for which no handler waits any more.
 struct Withdrawal<'a> {
     connection: &'a Connection,
     outbox: &'a Outbox,

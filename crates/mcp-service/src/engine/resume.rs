@@ -13,8 +13,8 @@ impl<S> Engine<S>
 where
     S: McpService,
 {
-    /// Goes on with a legacy session on `connection`, on which nothing has been agreed yet. What it may
-    /// have missed in between is announced again: whoever was away must look anew.
+    /// Continues a legacy session on `connection`, which has no session yet. Changes that the
+    /// client may have missed in between are announced again.
     ///
     /// # Errors
     ///

@@ -12,8 +12,8 @@ pub(super) struct Ticket<S> {
 }
 
 impl<S> Ticket<S> {
-    /// A place for a request of `principal`. The last of them are kept for principals that have few,
-    /// and only then is it looked who has how many.
+    /// Takes a place for a request of `principal`. The last places are reserved for principals that
+    /// have few, and only then the places of each are counted.
     pub(super) fn take(engine: &Arc<Engine<S>>, principal: &Principal) -> Option<Self> {
         let limits = &engine.limits;
         let most = limits.max_in_flight + limits.max_waiting;

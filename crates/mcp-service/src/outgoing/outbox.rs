@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 /// no further answer to the same peer is made.
 const MAX_HELD: usize = 4 * 1024 * 1024;
 
-/// Messages on their way to a peer that are not answers: a bounded queue between whoever has
-/// something to say and the one place that writes.
+/// Messages on their way to a peer that are not answers: a bounded queue between their senders and
+/// the one task that writes.
 ///
 /// Clones are the same queue. Pushing never waits: what does not fit is refused, so that a peer
 /// that does not read can neither hold up a handler nor make memory grow.
@@ -30,7 +30,7 @@ struct Inner {
     state: Mutex<State>,
     /// Bytes of answers that are made and not yet handed to the transport.
     held: AtomicUsize,
-    /// Tells of room for further answers.
+    /// Notified when there is room for further answers.
     freed: Notify,
 }
 
@@ -163,8 +163,8 @@ impl Outbox {
         Some(frame)
     }
 
-    /// Asks whoever reads to hang up on the peer for now, once what is queued is sent: the peer is to
-    /// come back for the rest. Where that is not possible it means nothing.
+    /// Asks the reading task to hang up on the peer for now, once the queued messages are sent: the
+    /// peer is to come back for the rest. Where that is not possible it has no effect.
     pub fn interrupt(&self) {
         let mut state = self.lock();
         state.interrupted = true;
@@ -178,7 +178,7 @@ impl Outbox {
         std::mem::take(&mut self.lock().interrupted)
     }
 
-    /// Has whoever reads look again: the place it writes to may not be the one any more.
+    /// Wakes the reading task: the place it writes to may have changed.
     pub fn wake_reader(&self) {
         let reader = self.lock().reader.take();
         if let Some(reader) = reader {

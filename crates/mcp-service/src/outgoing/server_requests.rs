@@ -79,7 +79,7 @@ impl Questions {
         Ok((id, receiver))
     }
 
-    /// Passes an answer on; whether anybody waits for it.
+    /// Passes an answer on; returns true if a handler waits for it.
     pub(crate) fn answer(&self, id: &Id, outcome: Answered) -> bool {
         let waiting = self.lock().waiting.remove(id);
         waiting.is_some_and(|waiting| waiting.send(outcome).is_ok())

@@ -30,7 +30,7 @@ pub enum Change {
     Task(u64, Task),
 }
 
-/// Bounds on who may listen.
+/// Bounds on subscriptions.
 #[derive(Clone, Copy, Debug)]
 pub struct SubscriptionLimits {
     /// The most subscriptions there can be.
@@ -108,7 +108,8 @@ impl Subscriptions {
         self.len() == 0
     }
 
-    /// Tells everybody who asked for it, and who `may_know`, of a change.
+    /// Announces a change to every subscriber that asked for it and for whose principal `may_know`
+    /// returns true.
     pub fn publish(&self, change: &Change, may_know: impl Fn(&Principal) -> bool) {
         for subscriber in self.lock().subscribers.values_mut() {
             if subscriber.wants(change) && may_know(&subscriber.principal) {
@@ -274,7 +275,7 @@ impl Subscription {
         }
     }
 
-    /// Tells this subscriber alone, if it wants to hear of it.
+    /// Announces a change to this subscriber alone, if its filter has it.
     pub(crate) fn tell(&self, change: &Change) {
         if let Some(subscriber) = self.list.lock().subscribers.get_mut(&self.key)
             && subscriber.wants(change)

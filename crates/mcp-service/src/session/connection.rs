@@ -108,9 +108,9 @@ impl Connection {
         self.requests().len()
     }
 
-    /// Ends this connection's subscriptions gracefully, because its peer says nothing more. They
-    /// would never end by themselves, and whoever waits for requests to end would wait for them; and
-    /// questions to the peer have no answer any more.
+    /// Ends this connection's subscriptions gracefully, because its peer sends nothing more. They
+    /// would never end by themselves, and a server that waits for requests to end would wait for
+    /// them; and questions to the peer have no answer any more.
     pub fn wind_down(&self) {
         self.winding_down.send_replace(true);
         self.questions.close();

@@ -71,9 +71,9 @@ impl Connection {
         })
     }
 
-    /// Has `told` called whenever [`Connection::state`] says something else than before, from
-    /// whichever thread changed it, which waits meanwhile. Not for `initialize`, whose end the
-    /// transport sees. Only the first to ask is told.
+    /// Has `told` called whenever [`Connection::state`] differs from before, on the thread that
+    /// changed it, which waits meanwhile. Not for `initialize`, whose end the transport sees. Only
+    /// the first callback is kept.
     pub fn on_change(&self, told: impl Fn() + Send + Sync + 'static) {
         // An error means that somebody is told already.
         let _ = self.watcher.0.set(Box::new(told));

@@ -22,8 +22,8 @@ enum Follows {
 pub(super) struct Anchors {
     automaton: AhoCorasick,
     follows: Vec<Follows>,
-    /// Tells of most texts without any of them that there is none, many bytes at once. None where
-    /// the processor cannot.
+    /// Search that rules out most texts without any of them, many bytes at once. None where the
+    /// processor cannot.
     signs: Option<packed::Searcher>,
 }
 

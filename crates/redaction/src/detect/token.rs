@@ -3,7 +3,7 @@
 use super::{Span, key_shape::is_boundary};
 use crate::placeholder::Label;
 
-/// The shortest token that is told from a word of prose.
+/// Length of the shortest token, below which a text counts as a word of prose.
 const SHORTEST: usize = 8;
 
 /// From this length on a single word is no word.

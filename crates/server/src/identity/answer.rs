@@ -1,4 +1,4 @@
-//! Answers to clients that are not authenticated, and metadata that tells them how to be.
+//! Answers to clients that are not authenticated, and metadata on how to get tokens.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;

@@ -17,7 +17,7 @@ const MAX_HEAD: usize = 64 * 1024;
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// A connection that says what it is told to. Dropping it hangs up.
+/// A connection that sends the bytes it is given. Dropping it hangs up.
 pub struct HttpConnection {
     stream: Box<dyn Stream>,
     /// Read but not yet used.

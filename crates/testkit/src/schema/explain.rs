@@ -3,7 +3,7 @@
 use jsonschema::{ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::Value;
 
-/// More than this many characters of an explanation help nobody.
+/// Most characters of an explanation.
 const MAX_LENGTH: usize = 240;
 
 /// The most telling thing that is wrong with `value`, which stands at the pointer `at`.
