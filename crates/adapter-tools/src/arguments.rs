@@ -22,7 +22,7 @@ pub struct Arguments {
     checked_by: Arc<CheckedSchema>,
 }
 
-/// Why arguments do not fit. At most [`InvalidArguments::MAX_VIOLATIONS`] are told.
+/// Violations of a schema by arguments. At most [`InvalidArguments::MAX_VIOLATIONS`] are listed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the arguments do not fit the tool's schema")]
 pub struct InvalidArguments {
@@ -64,7 +64,7 @@ impl Arguments {
         }
     }
 
-    /// Whether `schema` is what these were checked with.
+    /// Returns true if these were checked with `schema`.
     pub(crate) fn were_checked_by(&self, schema: &Arc<CheckedSchema>) -> bool {
         Arc::ptr_eq(&self.checked_by, schema)
     }
@@ -80,7 +80,7 @@ impl fmt::Debug for Arguments {
 }
 
 impl InvalidArguments {
-    /// How many violations are told at most.
+    /// Most violations that are listed.
     pub const MAX_VIOLATIONS: usize = 20;
 
     pub(crate) fn because(message: impl Into<String>) -> Self {
@@ -94,12 +94,12 @@ impl InvalidArguments {
         }
     }
 
-    /// What does not fit; never empty.
+    /// Violations; never empty.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// Whether there are more violations than are told.
+    /// Returns true if there are more violations than are listed.
     pub fn is_truncated(&self) -> bool {
         self.is_truncated
     }
@@ -266,7 +266,7 @@ fn parse(raw: &[u8]) -> Result<Value, serde_json::Error> {
 /// Any JSON value in which no member is given twice.
 #[derive(Clone, Copy)]
 struct Unambiguous {
-    /// How many levels may still be opened.
+    /// Number of levels that may still be opened.
     depth: usize,
 }
 

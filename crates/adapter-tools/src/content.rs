@@ -15,16 +15,16 @@ pub enum Content {
     },
     /// A picture.
     Image {
-        /// Its bytes in Base64.
+        /// Bytes in Base64.
         data: String,
-        /// Its media type, such as `image/png`.
+        /// Media type, such as `image/png`.
         mime_type: String,
     },
     /// Sound. Known to the protocol since 2025-03-26.
     Audio {
-        /// Its bytes in Base64.
+        /// Bytes in Base64.
         data: String,
-        /// Its media type, such as `audio/wav`.
+        /// Media type, such as `audio/wav`.
         mime_type: String,
     },
     /// A pointer to a resource that can be read. Known to the protocol since 2025-06-18.
@@ -40,20 +40,20 @@ pub enum Content {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceLink {
-    /// Where it is.
+    /// Address.
     pub uri: String,
-    /// What programs call it.
+    /// Name for programs.
     pub name: String,
-    /// What people call it.
+    /// Name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it is, for the model.
+    /// Description for the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Its media type.
+    /// Media type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
-    /// Its size in bytes.
+    /// Size in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
 }
@@ -62,17 +62,17 @@ pub struct ResourceLink {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EmbeddedResource {
-    /// Where it is.
+    /// Address.
     pub uri: String,
-    /// Its media type.
+    /// Media type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
-    /// What is in it.
+    /// Content.
     #[serde(flatten)]
     pub body: ResourceBody,
 }
 
-/// What is in a resource.
+/// Content of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ResourceBody {

@@ -10,39 +10,39 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Where progress goes. It is called on the tool's own path and must neither block nor panic.
+/// Receiver of progress. Called on the tool's own path, so it must neither block nor panic.
 pub type ProgressSink = Arc<dyn Fn(Progress) + Send + Sync>;
 
-/// Where log messages for the caller go: severity, who says it, and what. It is called on the tool's
-/// own path and must neither block nor panic.
+/// Receiver of log messages for the caller: severity, logger and message. Called on the tool's own
+/// path, so it must neither block nor panic.
 pub type LogSink = Arc<dyn Fn(LogLevel, Option<&str>, &Value) + Send + Sync>;
 
 /// Lets go of the caller's connection. It is called on the tool's own path and must neither block nor
 /// panic.
 pub type StreamReleaseSink = Arc<dyn Fn() + Send + Sync>;
 
-/// What makes a task of the call. It is called on the tool's own path and must neither block nor
-/// panic.
+/// Callback that makes a task of the call. Called on the tool's own path, so it must neither block
+/// nor panic.
 pub type TaskSink = Arc<dyn Fn() + Send + Sync>;
 
-/// What an executor may know of the call it carries out, and whom it may tell what.
+/// Context of a call for its executor: facts about the call, and ways to report to the caller.
 ///
 /// A call is given up by dropping the executor's future; only a function on a blocking thread has to
 /// look at [`is_cancelled`](Self::is_cancelled).
 #[derive(Clone)]
 pub struct ToolCx {
-    /// Who calls: the principal that governs quotas.
+    /// Caller: the principal that governs quotas.
     pub principal: Arc<str>,
     /// Roles of the caller that its proof of identity vouches for, sorted; `None` if there are none.
     pub roles: Option<Arc<[Arc<str>]>>,
-    /// Which call this is. Its client has chosen it: two clients may have the same.
+    /// Id of the request. Its client has chosen it: two clients may have the same.
     pub request_id: Arc<str>,
-    /// When the answer is no longer wanted.
+    /// Time from which the answer is no longer wanted.
     pub deadline: Option<Instant>,
-    /// Where in a distributed trace the call is: what goes in `traceparent` of whatever it asks of
-    /// others (W3C Trace Context).
+    /// Place of the call in a distributed trace: the value of `traceparent` for requests to other
+    /// systems (W3C Trace Context).
     pub traceparent: Option<Arc<str>>,
-    /// What goes in `tracestate` besides.
+    /// Value of `tracestate` for such requests.
     pub tracestate: Option<Arc<str>>,
     progress: Option<ProgressSink>,
     log: Option<LogSink>,
@@ -54,19 +54,19 @@ pub struct ToolCx {
     meter: MeterUse,
 }
 
-/// How far a call has come.
+/// Progress of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
     /// Grows from report to report.
     pub progress: f64,
-    /// What it grows towards, if that is known.
+    /// Value at the end, if it is known.
     pub total: Option<f64>,
-    /// What is being done.
+    /// Description of the current work.
     pub message: Option<String>,
 }
 
-/// What a call has used up so far. It outlives the executor's future, so that a call that was given
-/// up is settled too: keep a handle from [`ToolCx::meter`] before the call.
+/// Use of a call so far. It outlives the executor's future, so that a call that was given up is
+/// settled too: keep a handle from [`ToolCx::meter`] before the call.
 #[derive(Debug, Default)]
 pub struct CallMeter {
     cost_micros: AtomicU64,
@@ -226,12 +226,12 @@ impl ToolCx {
         }
     }
 
-    /// What the client can be asked.
+    /// Kinds of questions that the client can be asked.
     pub fn askable(&self) -> Askable {
         self.askable
     }
 
-    /// What the client has answered; empty on the first call.
+    /// Answers of the client; empty on the first call.
     pub fn answers(&self) -> &Answers {
         static NONE: std::sync::LazyLock<Answers> = std::sync::LazyLock::new(Answers::default);
         self.answers.as_deref().unwrap_or(&NONE)
@@ -260,13 +260,14 @@ impl ToolCx {
         self.meter().add_cost_micros(micros);
     }
 
-    /// What the call has used up so far.
+    /// Meter of the call's use.
     pub fn meter(&self) -> &Arc<CallMeter> {
         &self.meter.0
     }
 
-    /// Whether the caller has given the call up. An asynchronous function is dropped then and need
-    /// not ask; one that runs on a blocking thread cannot be stopped and should ask now and then.
+    /// Returns true if the caller has given the call up. An asynchronous function is dropped then
+    /// and need not ask; one that runs on a blocking thread cannot be stopped and should ask now
+    /// and then.
     pub fn is_cancelled(&self) -> bool {
         self.meter.0.cancelled.load(Ordering::Relaxed)
             || self
@@ -318,8 +319,8 @@ impl CallMeter {
         self.settled.store(true, Ordering::Relaxed);
     }
 
-    /// What the call has cost, in millionths of the configured currency; `None` if nobody said, in
-    /// which case the estimate is all that is known.
+    /// Cost of the call, in millionths of the configured currency; `None` if the tool has reported
+    /// none, in which case the estimate is all that is known.
     pub fn cost_micros(&self) -> Option<u64> {
         let metered = self.metered.load(Ordering::Relaxed);
         metered.then(|| self.cost_micros.load(Ordering::Relaxed))
@@ -336,7 +337,8 @@ impl CallMeter {
         self.model.get().map(AsRef::as_ref)
     }
 
-    /// Whether a [`ToolCx`] has it: the call, or what is left of it after it was given up, still runs.
+    /// Returns true while a [`ToolCx`] has it: the call, or a part of it that was given up, still
+    /// runs.
     pub fn is_in_use(&self) -> bool {
         0 < self.uses.load(Ordering::Acquire)
     }

@@ -1,9 +1,9 @@
-//! What tools ask of other systems, for whoever traces it.
+//! Requests of tools to other systems, as tracing sees them.
 
 /// Traces what a tool asks of other systems. It is called on the tool's own path and must neither
 /// block nor panic.
 pub trait TraceErrands: Send + Sync {
-    /// Somebody is asked something now.
+    /// Begins the span of a request.
     fn begin(&self, errand: &Errand<'_>) -> Box<dyn OpenErrand>;
 }
 
@@ -18,16 +18,16 @@ pub struct Errand<'a> {
     pub host: &'a str,
     /// The port, if the scheme's own is not meant.
     pub port: Option<u16>,
-    /// How often the same was sent before.
+    /// Number of times the same request was sent before.
     pub resent: u32,
 }
 
 /// An errand that is under way. Dropping it says that the answer is not waited for any more.
 pub trait OpenErrand: Send {
-    /// What goes in `traceparent`.
+    /// Value of `traceparent`.
     fn traceparent(&self) -> String;
 
-    /// What goes in `tracestate`, if anything.
+    /// Value of `tracestate`, if there is one.
     fn tracestate(&self) -> Option<String>;
 
     /// There is an answer, with this status.

@@ -2,27 +2,27 @@ use crate::{InvalidArguments, Needed};
 use serde_json::Value;
 use std::{error::Error, time::Duration};
 
-/// Why a tool did not answer.
+/// Reason why a tool did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// It ran and failed. The model is told why, so that it can do better.
+    /// The tool ran and failed. The model is told the reason, so that it can do better.
     #[error("{0}")]
     Failed(Failure),
-    /// It needs to know more from the client's side, and will be called again.
+    /// The tool needs answers from the client's side, and will be called again.
     #[error("the tool needs input")]
     NeedsInput(Needed),
-    /// It refused arguments that fit its schema, and did not run.
+    /// The tool refused arguments that fit its schema, and did not run.
     #[error("the tool refused the arguments")]
     Rejected(#[source] InvalidArguments),
-    /// What ran it died or vanished. The client is told `message` and whether to try again; `detail`
-    /// is for the log.
+    /// The process that ran the tool died or vanished. The client is told `message` and whether to
+    /// retry; `detail` is for the log.
     #[error("{message}")]
     Crashed {
         /// One sentence for the client.
         message: String,
-        /// Whether the same call may succeed when it is repeated.
+        /// True if the same call may succeed when it is repeated.
         retryable: bool,
-        /// What is known beyond that, such as the process's last words; not for the client.
+        /// Further details, such as the process's last words; not for the client.
         detail: String,
     },
     /// The deadline of the call passed.
@@ -31,21 +31,21 @@ pub enum ToolError {
     /// There are too many calls already; this one was not begun.
     #[error("the tool is busy")]
     Busy {
-        /// When to try again.
+        /// Time after which to retry.
         retry_after: Duration,
     },
-    /// It has ended the process that runs it too often; this call was not begun.
+    /// The tool has ended the process that runs it too often; this call was not begun.
     #[error("the tool is suspended because it has ended its process several times")]
     Suspended {
-        /// When to try again.
+        /// Time after which to retry.
         retry_after: Duration,
     },
-    /// It could not run, which no model can help. The client is told only that.
+    /// The tool could not run, which no model can help. The client is told only that.
     #[error("the tool could not run")]
     Broken(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// How a tool that ran has failed.
+/// Failure of a tool that ran.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
@@ -53,7 +53,7 @@ pub struct Failure {
     pub message: String,
     /// More of the same, for programs.
     pub details: Option<Value>,
-    /// Where in the tool's code it happened. Shown in development mode only.
+    /// Stack of the tool's code. Shown in development mode only.
     pub traceback: Option<String>,
 }
 
@@ -81,7 +81,7 @@ impl ToolError {
         Self::Broken(why.into())
     }
 
-    /// Where in the tool's code it happened: for the log, and for clients in development mode only.
+    /// Stack of the tool's code: for the log, and for clients in development mode only.
     pub fn traceback(&self) -> Option<&str> {
         match self {
             Self::Failed(failure) => failure.traceback.as_deref(),
@@ -89,7 +89,7 @@ impl ToolError {
         }
     }
 
-    /// Whether the same call may succeed when it is repeated.
+    /// Returns true if the same call may succeed when it is repeated.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Failed(_) | Self::NeedsInput(_) | Self::Rejected(_) | Self::Broken(_) => false,
@@ -98,7 +98,7 @@ impl ToolError {
         }
     }
 
-    /// When to try again, if that is known.
+    /// Time after which to retry, if it is known.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Busy { retry_after } | Self::Suspended { retry_after } => Some(*retry_after),

@@ -1,4 +1,4 @@
-//! How processes end, in few words.
+//! Short descriptions of the ends of processes.
 
 use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
 

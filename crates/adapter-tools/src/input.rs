@@ -1,4 +1,8 @@
-//! What a tool asks its caller's side while it runs.
+//! Questions that a tool puts to its caller's side while it runs.
+//!
+//! A tool that needs answers ends with [`ToolError::NeedsInput`](crate::ToolError::NeedsInput), and
+//! is called again from its beginning with them. The tool need not know whether the client is asked
+//! by a result or by a request, and how many times.
 //!
 //! A tool that needs to know more ends with [`ToolError::NeedsInput`](crate::ToolError::NeedsInput),
 //! and is called again from its beginning with the answers. Whether the client is asked by a result
@@ -8,13 +12,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 use std::collections::BTreeMap;
 
-/// What a tool needs to know before it can go on.
+/// Questions that a tool needs answered before it can go on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Needed {
-    /// What is asked, under keys of the tool's choice.
+    /// Questions, under keys of the tool's choice.
     pub questions: BTreeMap<String, Question>,
-    /// What the tool wants to find again when it is called again. It travels through the client,
-    /// sealed: the client can neither read nor change it.
+    /// State for the next call of the tool. It travels through the client, sealed: the client can
+    /// neither read nor change it.
     pub state: Option<Value>,
 }
 
@@ -23,16 +27,16 @@ pub struct Needed {
 pub enum Question {
     /// The user fills in a form.
     Form {
-        /// What the user is told.
+        /// Message for the user.
         message: String,
         /// A flat JSON Schema object of the form's fields.
         schema: Value,
     },
     /// The user is sent to a URL.
     Url {
-        /// What the user is told.
+        /// Message for the user.
         message: String,
-        /// Where to.
+        /// Address to visit.
         url: String,
     },
     /// The client's model writes a message; the parameters are those of `sampling/createMessage`.
@@ -41,7 +45,7 @@ pub enum Question {
     Roots,
 }
 
-/// What the client can be asked. Asking for more is refused.
+/// Kinds of questions that the client can be asked. Others are refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Askable {
     /// Forms.
@@ -54,7 +58,7 @@ pub struct Askable {
     pub roots: bool,
 }
 
-/// What the client has answered so far, and what the tool left for itself.
+/// Answers of the client so far, and the state that the tool left for itself.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
     /// The answers by the questions' keys, as they were sent. Not to be trusted: a client may send
@@ -64,7 +68,7 @@ pub struct Answers {
     pub state: Option<Value>,
 }
 
-/// How a user has answered a form or a URL.
+/// Answer of a user to a form or a URL.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Elicited {
     /// Filled in.
@@ -113,8 +117,8 @@ impl Needed {
 }
 
 impl Answers {
-    /// How the user has answered the form or URL under `key`; `None` if there is no such answer, or
-    /// none that makes sense: then it is to be asked again.
+    /// Answer of the user to the form or URL under `key`; `None` if there is no such answer, or
+    /// none that makes sense: then the tool is to ask again.
     pub fn elicited(&self, key: &str) -> Option<Elicited> {
         #[derive(Deserialize)]
         struct Wire {
@@ -157,7 +161,7 @@ impl Answers {
     }
 }
 
-/// How bad a message is that a tool logs for its caller, mildest first.
+/// Severity of a message that a tool logs for its caller, mildest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "named by RFC 5424")]
 pub enum LogLevel {

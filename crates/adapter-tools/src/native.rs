@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::{borrow::Cow, marker::PhantomData, sync::Arc};
 use tokio::task::JoinHandle;
 
-/// What a native tool function may take: anything that deserialises from an object and has a schema.
+/// Arguments of a native tool function: any type that deserialises from an object and has a schema.
 ///
 /// ```
 /// # use adapter_tools::{Tool, ToolCx};

@@ -6,20 +6,21 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-/// What a tool answers with.
+/// Answer of a tool.
 #[derive(Clone, Debug, Default)]
 pub struct ToolOutput {
     /// For the model to read.
     pub content: Vec<Content>,
     /// For programs: the text of one JSON object.
     pub structured: Option<Box<RawValue>>,
-    /// Whether this says that the tool failed; [`ToolError::Failed`] says the same with less to show.
+    /// True if the answer reports a failure of the tool; [`ToolError::Failed`] reports the same
+    /// with less to show.
     pub is_error: bool,
-    /// What goes into the result's `_meta`.
+    /// Members of the result's `_meta`.
     pub meta: Map<String, Value>,
 }
 
-/// What a native tool function may return: anything that serialises and has a schema, or a
+/// Result of a native tool function: any type that serialises and has a schema, or a
 /// [`ToolOutput`].
 ///
 /// ```

@@ -11,20 +11,20 @@ pub(crate) use order::NameOrder;
 pub(crate) use portable::{portable, take_out_nulls};
 use serde_json::Value;
 
-/// Why a schema cannot be used.
+/// Reason why a schema cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaError {
-    /// Its JSON has more bytes than [`MAX_SCHEMA_BYTES`].
+    /// A schema whose JSON has more bytes than [`MAX_SCHEMA_BYTES`].
     #[error("the schema has more than {MAX_SCHEMA_BYTES} bytes")]
     TooLarge,
-    /// It is nested deeper than [`MAX_SCHEMA_DEPTH`].
+    /// A schema that is nested deeper than [`MAX_SCHEMA_DEPTH`].
     #[error("the schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")]
     TooDeep,
-    /// Its root does not say `"type": "object"`, which the protocol asks for.
+    /// A root without `"type": "object"`, which the protocol asks for.
     #[error("the schema's root is not of type `object`")]
     RootNotObject,
-    /// It is written in another dialect than JSON Schema 2020-12.
+    /// A dialect other than JSON Schema 2020-12.
     #[error("the schema is in the dialect `{0}`, and only JSON Schema 2020-12 is understood")]
     Dialect(String),
     /// A reference leads out of the document. Nothing is ever fetched.
@@ -32,9 +32,9 @@ pub enum SchemaError {
         "the reference `{reference}` at `{pointer}` leads out of the schema, and nothing is fetched"
     )]
     Outside {
-        /// Where in the schema, as a JSON pointer.
+        /// Place in the schema, as a JSON pointer.
         pointer: String,
-        /// Where it leads to.
+        /// Target of the reference.
         reference: String,
     },
     /// One value may have to be checked against so many subschemas (references that are followed twice,
@@ -54,12 +54,12 @@ pub enum SchemaError {
         "the schema has more than {MAX_SCHEMA_PATTERNS} patterns, or one of more than {MAX_PATTERN_LENGTH} bytes"
     )]
     TooManyPatterns,
-    /// It is no valid JSON Schema 2020-12, or a reference leads nowhere.
+    /// A schema that is no valid JSON Schema 2020-12, or a reference without a target.
     #[error("the schema is not valid at `{pointer}`: {message}")]
     Invalid {
-        /// Where in the schema, as a JSON pointer.
+        /// Place in the schema, as a JSON pointer.
         pointer: String,
-        /// What is wrong there.
+        /// Description of what is wrong there.
         message: String,
     },
 }

@@ -16,27 +16,27 @@ struct Inner {
     by_name: HashMap<String, usize>,
 }
 
-/// Why a tool cannot be part of a set.
+/// Reason why a tool cannot be part of a set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the tool `{name}` cannot be offered")]
 pub struct ToolProblem {
     /// The tool's name, as it was given.
     pub name: String,
-    /// Where its code is, if that is known.
+    /// Place of its code, if that is known.
     pub tool_source: Option<String>,
-    /// What is wrong with it.
+    /// Kind of the problem.
     #[source]
     pub reason: ToolProblemReason,
 }
 
-/// What is wrong with a tool.
+/// Kind of a problem of a tool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolProblemReason {
     /// An earlier one has the same name.
     #[error("another tool has the same name")]
     Duplicate,
-    /// Its name is not 1 to 128 of `A-Z a-z 0-9 _ . -`.
+    /// A name that is not 1 to 128 of `A-Z a-z 0-9 _ . -`.
     #[error("a tool's name is 1 to 128 of the characters A-Z a-z 0-9 _ . -")]
     IllegalName,
     /// The source of the tool says why it cannot be offered.
@@ -109,12 +109,12 @@ impl ToolSet {
         self.0.tools.iter()
     }
 
-    /// How many there are.
+    /// Number of tools.
     pub fn len(&self) -> usize {
         self.0.tools.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no tools.
     pub fn is_empty(&self) -> bool {
         self.0.tools.is_empty()
     }

@@ -34,10 +34,10 @@ pub struct Tool {
     title: Option<Cow<'static, str>>,
     description: Cow<'static, str>,
     input: Arc<Schema>,
-    /// Whether the schema of the arguments was guessed from code.
+    /// True if the schema of the arguments was guessed from code.
     input_is_derived: bool,
     output: Option<Arc<Schema>>,
-    /// Whether answers fit the output schema by construction.
+    /// True if answers fit the output schema by construction.
     output_is_sure: bool,
     annotations: Annotations,
     timeout: Option<Duration>,
@@ -54,7 +54,7 @@ pub struct Tool {
     executor: Arc<dyn Executor>,
 }
 
-/// What carries a tool's calls out. For operators; clients are not told.
+/// Source of a tool. For operators; clients are not told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ToolKind {
@@ -87,12 +87,12 @@ impl fmt::Display for ToolKind {
     }
 }
 
-/// Whether calls of a tool can be tasks: answered at once, with their results fetched later.
+/// Support for calls as tasks: answered at once, with their results fetched later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TaskSupport {
     /// Never: its callers always wait.
     Forbidden,
-    /// Where the caller knows tasks; others wait.
+    /// Calls become tasks where the caller knows tasks; other callers wait.
     #[default]
     Optional,
     /// Always: callers that do not know tasks are refused.
@@ -102,16 +102,16 @@ pub enum TaskSupport {
 /// Hints about what a tool does. They are the tool's word about itself, and no reason for trust.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Annotations {
-    /// It changes nothing.
+    /// The tool changes nothing.
     #[serde(rename = "readOnlyHint", skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
-    /// What it changes may be lost.
+    /// The tool's changes may destroy data.
     #[serde(rename = "destructiveHint", skip_serializing_if = "Option::is_none")]
     pub destructive: Option<bool>,
     /// Twice does no more than once.
     #[serde(rename = "idempotentHint", skip_serializing_if = "Option::is_none")]
     pub idempotent: Option<bool>,
-    /// It deals with a world that is not closed, such as the web.
+    /// The tool deals with an open set of things, such as the web.
     #[serde(rename = "openWorldHint", skip_serializing_if = "Option::is_none")]
     pub open_world: Option<bool>,
 }
@@ -332,7 +332,7 @@ impl Tool {
         self
     }
 
-    /// What programs call it.
+    /// Name for programs.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -351,12 +351,12 @@ impl Tool {
         self
     }
 
-    /// What people call it.
+    /// Name for people.
     pub fn title(&self) -> Option<&str> {
         self.title.as_deref()
     }
 
-    /// What the model is told of it; may be empty.
+    /// Description for the model; may be empty.
     pub fn description(&self) -> &str {
         &self.description
     }
@@ -377,8 +377,8 @@ impl Tool {
         Some(schema.order.write(&schema.value))
     }
 
-    /// Whether a schema that somebody wrote for it should take the place of its own, by
-    /// [`with_input_schema`](Self::with_input_schema).
+    /// Returns true if a schema that a person wrote for the tool should take the place of its own,
+    /// by [`with_input_schema`](Self::with_input_schema).
     pub fn has_derived_schema(&self) -> bool {
         self.input_is_derived
     }
@@ -393,37 +393,37 @@ impl Tool {
         self.annotations
     }
 
-    /// How long one call may take, if the tool has a bound of its own.
+    /// Longest time of one call, if the tool has a bound of its own.
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
 
-    /// What one call is likely to cost, in millionths of the configured currency.
+    /// Expected cost of one call, in millionths of the configured currency.
     pub fn estimated_cost_micros(&self) -> Option<u64> {
         self.estimated_cost_micros
     }
 
-    /// Whether calls of it run beside each other.
+    /// Returns true if calls of it run beside each other.
     pub fn is_async(&self) -> bool {
         self.is_async
     }
 
-    /// Whether calls of it can be tasks.
+    /// Support for calls as tasks.
     pub fn task_support(&self) -> TaskSupport {
         self.task_support
     }
 
-    /// What carries its calls out.
+    /// Source of the tool.
     pub fn kind(&self) -> ToolKind {
         self.kind
     }
 
-    /// Where its code is.
+    /// Place of its code.
     pub fn source(&self) -> Option<&str> {
         self.source.as_deref()
     }
 
-    /// What goes into its `_meta`.
+    /// Members of its `_meta`.
     pub fn meta(&self) -> &Map<String, Value> {
         &self.meta
     }
@@ -497,7 +497,7 @@ impl Tool {
         self.refused.as_deref()
     }
 
-    /// Why the tool's schemas cannot be used, if so. Compiles them.
+    /// Reason why the tool's schemas cannot be used, if so. Compiles them.
     pub(crate) fn schema_problem(&self) -> Option<SchemaProblem> {
         if let Err(error) = self.input.compiled() {
             return Some(SchemaProblem::Input(error.clone()));

@@ -13,9 +13,9 @@ pub struct Violation {
     message: String,
 }
 
-/// How much of a name, an expectation or a found value is told, in characters.
+/// Most characters that are shown of a name, an expectation or a found value.
 const MAX_SHOWN: usize = 80;
-/// How much of a whole message or pointer is told, in characters.
+/// Most characters of a whole message or pointer.
 const MAX_MESSAGE: usize = 400;
 
 impl Violation {
@@ -26,12 +26,12 @@ impl Violation {
         }
     }
 
-    /// Where in the arguments, as a JSON pointer; empty for the arguments as a whole.
+    /// Place in the arguments, as a JSON pointer; empty for the arguments as a whole.
     pub fn pointer(&self) -> &str {
         &self.pointer
     }
 
-    /// What was expected there and what was found; of bounded length.
+    /// Description of what was expected there and what was found; of bounded length.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -175,7 +175,8 @@ fn violation(error: &ValidationError<'_>) -> Violation {
     Violation::new(error.instance_path().to_string(), message)
 }
 
-/// What the branches of an `anyOf` ask for, where that is a type each; else that there are branches.
+/// Types that the branches of an `anyOf` ask for, where each asks for one; else a note that there
+/// are branches.
 fn alternatives(branches: &[Vec<ValidationError<'static>>]) -> String {
     let types: Option<Vec<_>> = branches
         .iter()
@@ -192,7 +193,8 @@ fn alternatives(branches: &[Vec<ValidationError<'static>>]) -> String {
     }
 }
 
-/// What `value` is, in few words. Recursion and cost are bounded: containers tell their size only.
+/// Description of `value`, in few words. Recursion and cost are bounded: containers show their size
+/// only.
 pub(crate) fn describe(value: &Value) -> String {
     let plural = |count: usize, one: &str| match count {
         1 => format!("1 {one}"),

@@ -1,4 +1,4 @@
-//! What many lost workers leave behind in the server: nothing. Alone in its process, whose descriptors
+//! Many lost workers leave nothing behind in the server. Alone in its process, whose descriptors
 //! and children it counts.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "tests")]

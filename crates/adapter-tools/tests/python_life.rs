@@ -1,4 +1,4 @@
-//! How workers start, die, come back and end.
+//! Life of workers: start, death, return and end.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "tests")]
 

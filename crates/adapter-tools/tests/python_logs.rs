@@ -1,4 +1,4 @@
-//! What handlers print, and whose it is.
+//! Output of handlers, and the calls it belongs to.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "tests")]
 

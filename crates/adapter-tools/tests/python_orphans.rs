@@ -12,7 +12,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// Where the application is that `holder` is to hold.
+/// Variable with the directory of the application that `holder` is to hold.
 const DIRECTORY: &str = "TEST_APPLICATION_DIRECTORY";
 
 /// No test: a server that the tests below kill.
@@ -76,7 +76,8 @@ async fn nothing_is_left_of_a_server_that_is_killed() {
     }
 }
 
-/// What a killed server cannot remove itself, the next one does; what another one uses stays.
+/// A directory that a killed server cannot remove is removed by the next start; one that another
+/// server uses stays.
 #[tokio::test]
 async fn the_directory_of_a_server_that_is_killed_goes_with_the_next_start() {
     let temporary = tempfile::tempdir().unwrap();
@@ -156,7 +157,8 @@ async fn nothing_is_left_of_an_application_that_is_shut_down_or_dropped() {
     }
 }
 
-/// What a handler started in its own group goes with its worker, and not only with the server.
+/// A child that a handler started in its own group ends with its worker, and not only with the
+/// server.
 #[tokio::test]
 async fn children_in_the_group_of_a_worker_end_with_it() {
     let app = App::pool_shop();

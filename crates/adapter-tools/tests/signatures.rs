@@ -12,10 +12,10 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeSet, fmt::Write};
 
-/// How many handlers one application has: one interpreter serves that many cases.
+/// Number of handlers of one application: one interpreter serves that many cases.
 const HANDLERS: usize = 40;
 
-/// What the generated handlers need.
+/// Imports and types that the generated handlers need.
 const PRELUDE: &str = r#"
 import dataclasses, datetime, decimal, enum, pathlib, uuid
 from typing import Annotated, Any, Dict, FrozenSet, List, Literal, NamedTuple, NewType, Optional, Set, Tuple, TypedDict, Union
@@ -387,7 +387,7 @@ impl Hint {
         }
     }
 
-    /// What its values are in JSON.
+    /// Kind of its values in JSON.
     fn kind(&self) -> &'static str {
         match self {
             Self::Int | Self::Float => "number",
@@ -442,7 +442,7 @@ fn anything() -> BoxedStrategy<Value> {
     .boxed()
 }
 
-/// How a handler tells a plain JSON value.
+/// Form in which a handler prints a plain JSON value.
 fn told(value: &Value) -> Value {
     match value {
         Value::Null => json!(["NoneType", null]),
@@ -725,7 +725,7 @@ impl Handler {
         }
     }
 
-    /// Whether members that no parameter is named after are let through.
+    /// Returns true if members that no parameter is named after are let through.
     fn is_open(&self) -> bool {
         self.takes_rest || (self.takes_session && self.parameters.is_empty())
     }

@@ -10,7 +10,7 @@ use tokio::{
     sync::oneshot,
 };
 
-/// How long the end of the output is waited for once the program has ended: what it left behind may
+/// Time to wait for the end of the output once the program has ended: processes it left behind may
 /// hold the pipes open.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
@@ -19,7 +19,7 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 pub(super) struct Call {
     pub(super) process: Process,
     pub(super) pipes: Pipes,
-    /// What the program reads, if anything.
+    /// Input of the program, if it has any.
     pub(super) input: Option<Bytes>,
     pub(super) max_output: usize,
     pub(super) grace: Duration,
@@ -28,7 +28,7 @@ pub(super) struct Call {
     pub(super) given_up: oneshot::Receiver<()>,
 }
 
-/// What has come of a call.
+/// Outcome of a call.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// The program ended by itself.
@@ -38,11 +38,11 @@ pub(super) enum Outcome {
         /// The last lines of its standard error.
         last_words: String,
     },
-    /// It wrote more than it may, and was killed.
+    /// The program wrote more than it may, and was killed.
     TooMuch,
     /// The answer was not wanted any more; the program was asked to end, or killed.
     GivenUp,
-    /// How it ended cannot be known.
+    /// The end of the program cannot be known.
     Lost(io::Error),
 }
 

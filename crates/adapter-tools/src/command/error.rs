@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-/// Why a command line is none.
+/// Reason why a text is not a command line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TemplateError {
@@ -16,7 +16,7 @@ pub enum TemplateError {
     /// An element has `{name...}` and something else.
     #[error("`{0}` becomes several arguments and cannot hold anything else")]
     ItemsNotAlone(String),
-    /// Nothing but dashes stands before a placeholder.
+    /// A placeholder after nothing but dashes, which could choose an option.
     #[error("the caller would choose the option: `{0}`")]
     OptionIsChosen(String),
     /// A placeholder is no property of the tool's schema.
@@ -42,7 +42,7 @@ pub enum TemplateError {
     },
 }
 
-/// Why a program cannot be a tool.
+/// Reason why a program cannot be a tool.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
@@ -58,7 +58,7 @@ pub enum CommandError {
     /// The directory to run it in is none.
     #[error("there is no directory `{}` to run it in", .0.display())]
     NoDirectory(PathBuf),
-    /// Its command line does not fit the schema of its arguments.
+    /// A command line that does not fit the schema of its arguments.
     #[error("its command line does not fit its arguments")]
     Template(#[source] TemplateError),
 }

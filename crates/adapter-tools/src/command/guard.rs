@@ -10,7 +10,7 @@ use std::{
 
 /// The exit status of a guard that could not do its work.
 pub(super) const REFUSED: u8 = 127;
-/// What its message begins with, by which it is told from what it would have run.
+/// Prefix of the guard's messages, which distinguishes them from those of the program it runs.
 pub(super) const MARK: &str = "exec-guard: ";
 
 /// Bounds this process and becomes the program that `arguments` name; returns only if that fails.

@@ -65,12 +65,12 @@ impl Command {
         Ok(Self(Arc::new(Runner::new(options, program))))
     }
 
-    /// Where the program is.
+    /// Path of the program.
     pub fn program(&self) -> &Path {
         self.0.program()
     }
 
-    /// How the program is a tool.
+    /// Options of the tool.
     pub fn options(&self) -> &CommandOptions {
         self.0.options()
     }

@@ -8,43 +8,43 @@ use std::{
     time::Duration,
 };
 
-/// How a program is a tool.
+/// Options of a program that is a tool.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct CommandOptions {
     /// The tool's name.
     pub name: String,
-    /// What the model is told of it; may be empty.
+    /// Description for the model; may be empty.
     pub description: String,
-    /// What is run.
+    /// Command line.
     pub line: CommandLine,
-    /// Where it runs, and where the program's path begins.
+    /// Working directory, against which the program's path is resolved.
     pub directory: PathBuf,
     /// The whole environment of the program: nothing is inherited.
     pub environment: Vec<(OsString, OsString)>,
-    /// What it reads.
+    /// Input of the program.
     pub input: Input,
-    /// What it writes.
+    /// Output of the program.
     pub output: Output,
     /// The schema of what it writes, where that is an object.
     pub output_schema: Option<Value>,
-    /// How long one call may take; without it the server's own bound holds.
+    /// Longest time of one call; without it the server's own bound holds.
     pub timeout: Option<Duration>,
-    /// How many bytes it may write.
+    /// Most bytes that it may write.
     pub max_output: usize,
-    /// How many bytes its address space may have. Needs a [`guard`](Self::guard).
+    /// Most bytes of its address space. Needs a [`guard`](Self::guard).
     pub max_memory: Option<u64>,
-    /// How many calls run at once; at least 1.
+    /// Calls that run at once; at least 1.
     pub max_concurrent: usize,
-    /// How many calls wait for their turn before further ones are refused.
+    /// Calls that wait for their turn; further ones are refused.
     pub max_waiting: usize,
     /// The exit statuses that mean that all went well.
     pub success: Vec<u8>,
-    /// Whether clients are shown the end of what a program that fails wrote to its standard error.
+    /// True to show clients the end of the standard error of a program that fails.
     pub stderr_in_errors: bool,
     /// The hints about what it does.
     pub annotations: Annotations,
-    /// How long the program may go on after it was asked to end before it is killed.
+    /// Time that the program has to end after it was asked to; then it is killed.
     pub grace: Duration,
     /// A program and its first arguments that run [`guard`](super::guard()) with the arguments that
     /// come after them. Without one, memory is not bounded, the program shares the server's session,
@@ -52,17 +52,17 @@ pub struct CommandOptions {
     pub guard: Option<Vec<OsString>>,
 }
 
-/// What a program reads from its standard input.
+/// Input that a program reads from its standard input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Input {
     /// The arguments of the call, as one JSON object and a line end.
     Json,
-    /// Nothing.
+    /// No input.
     #[default]
     None,
 }
 
-/// What a program writes to its standard output.
+/// Format of the output that a program writes to its standard output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Output {
     /// A JSON object, else text.

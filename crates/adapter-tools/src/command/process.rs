@@ -100,7 +100,8 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Where the runtime goes, and the task that looks after the program with it.
+    /// Kills the program, for a runtime that ends together with the task that would have waited for
+    /// it.
     fn drop(&mut self) {
         self.signal(Signal::KILL);
     }
@@ -123,7 +124,7 @@ fn command(options: &CommandOptions, program: &Path) -> Command {
     }
 }
 
-/// How the end of a program is heard of.
+/// Source of the notification that a program has ended.
 #[derive(Debug)]
 enum End {
     #[cfg(target_os = "linux")]
@@ -163,8 +164,8 @@ impl End {
     }
 }
 
-/// Whether there were too many processes, too many open files, or too little memory to start one
-/// more, which passes.
+/// Returns true if there were too many processes, too many open files, or too little memory to
+/// start one more, which passes.
 pub(super) fn is_shortage(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let shortages = [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM];
@@ -172,7 +173,7 @@ pub(super) fn is_shortage(error: &io::Error) -> bool {
     number.is_some_and(|number| shortages.iter().any(|it| it.raw_os_error() == number))
 }
 
-/// Whether an executable file is there.
+/// Returns true if `path` is an executable file.
 pub(super) fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     let metadata = std::fs::metadata(path);

@@ -20,10 +20,10 @@ use std::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// When callers that are refused for want of room are told to come back.
+/// Time after which callers that are refused for want of room are told to retry.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What runs a program for one call after the other, so many at once.
+/// Runner of a program, for a bounded number of calls at once.
 #[derive(Debug)]
 pub(super) struct Runner {
     options: CommandOptions,
@@ -183,7 +183,7 @@ impl Runner {
     }
 }
 
-/// Where in a distributed trace the call is, as programs look for it in their environment.
+/// Environment variables with the call's place in a distributed trace.
 fn trace(cx: &ToolCx) -> Vec<(&'static str, Arc<str>)> {
     let all = [
         ("TRACEPARENT", cx.traceparent.clone()),

@@ -3,12 +3,12 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The longest line that becomes one entry of the log, in bytes; a longer one becomes several.
 const MAX_LINE: usize = 4096;
-/// How many bytes of one call become entries of the log.
+/// Most bytes of one call that become log entries.
 const MAX_LOGGED: usize = 64 * 1024;
-/// How many of the last lines are kept for the message about a failure.
+/// Number of last lines that are kept for the message about a failure.
 const MAX_LAST_LINES: usize = 20;
 
-/// What one call writes to its standard error, on its way into the log.
+/// Standard error of one call, on its way into the log.
 #[derive(Debug)]
 pub(super) struct StderrLog {
     tool: Arc<str>,

@@ -40,7 +40,7 @@ pub enum Word {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Element {
     pieces: Vec<Piece>,
-    /// Whether `--` came before, after which nothing is an option.
+    /// True if `--` came before, after which nothing is an option.
     is_operand: bool,
 }
 
@@ -93,17 +93,17 @@ impl CommandLine {
         Ok(Self { program, arguments })
     }
 
-    /// What is to be run: a path, or a name.
+    /// Program to run: a path, or a name.
     pub fn program(&self) -> &str {
         &self.program
     }
 
-    /// Whether anything depends on the caller.
+    /// Returns true if any part depends on the caller.
     pub fn has_placeholders(&self) -> bool {
         self.placeholders().next().is_some()
     }
 
-    /// Whether every placeholder is a property of `schema` that can be what it stands for.
+    /// Checks that every placeholder is a property of `schema` whose values fit its place.
     ///
     /// # Errors
     ///
@@ -254,7 +254,7 @@ fn refused(place: &str, why: &str) -> InvalidArguments {
     InvalidArguments::at(format!("/{place}"), why)
 }
 
-/// What a value is called on a command line.
+/// Text of a value on a command line.
 fn text_of(value: &Value) -> String {
     /// Up to here every integer is a double, and every double without a fraction that integer.
     const EXACT: f64 = 9_007_199_254_740_992.0;

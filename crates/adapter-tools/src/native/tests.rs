@@ -12,7 +12,7 @@ use std::sync::{
 
 #[derive(Deserialize, JsonSchema)]
 struct Order {
-    /// What is ordered.
+    /// Item to order.
     item: Item,
     #[serde(default)]
     #[schemars(range(min = 1))]
@@ -290,7 +290,7 @@ fn any_schema() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What the schemas above mean, read off independently of the validator.
+/// Meaning of the schemas above, read off independently of the validator.
 fn fits(schema: &Value, value: &Value) -> bool {
     let is = |kind: &str| match kind {
         "string" => value.is_string(),
@@ -347,7 +347,7 @@ impl Executor for Counting {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// Whatever the schema and whatever the arguments: the executor runs if they fit, and only then.
+    /// For any schema and any arguments, the executor runs if they fit, and only then.
     #[test]
     fn no_executor_sees_arguments_that_do_not_fit(
         schema in any_schema(),

@@ -1,4 +1,4 @@
-//! What is said between the server and one worker while it lives.
+//! Exchange of frames between the server and one worker while it lives.
 
 use super::{
     ending::Ending,
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 /// when the wait is over. So it is interrupted again, after this and then twice as long each time.
 const INTERRUPT_AGAIN: Duration = Duration::from_millis(20);
 
-/// Why a conversation is over.
+/// Reason why a conversation is over.
 #[derive(Debug)]
 pub(super) enum Over {
     /// The worker closed the socket, usually by dying.
@@ -217,7 +217,7 @@ fn failure(error: ErrorFrame) -> Answer {
     }))
 }
 
-/// How many characters of a cost that cannot be read are logged.
+/// Most characters that are logged of a cost that cannot be read.
 const MAX_TOLD_DIGITS: usize = 40;
 
 fn add(place: &Place, id: u64, cost: &CostFrame) {

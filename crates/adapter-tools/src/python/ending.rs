@@ -1,6 +1,6 @@
-//! How processes end, in words.
+//! Descriptions of the ends of processes.
 
-/// How a process ended.
+/// End of a process.
 #[derive(Clone, Debug)]
 pub(super) struct Ending {
     /// Such as `exit status 3` or `signal SIGSEGV (11)`; `None` where nobody knows, because its parent

@@ -1,4 +1,4 @@
-//! What launchers and workers say.
+//! Frames from launchers and workers.
 
 mod outgoing;
 
@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 pub(super) const PROTOCOL: u64 = 2;
 /// The largest frame either way, its length prefix not counted.
 pub(super) const MAX_FRAME: usize = 16 * 1024 * 1024;
-/// How much is read at once.
+/// Bytes that are read at once.
 const READ: usize = 64 * 1024;
 
 /// Cuts a stream of bytes into frames.
@@ -73,8 +73,8 @@ fn cut(buffer: &mut BytesMut) -> io::Result<Option<Bytes>> {
     Ok(Some(buffer.split_to(length).freeze()))
 }
 
-/// What every frame begins with, and a result, which is the one that matters for speed. The value of a
-/// result is skipped over and kept as it is written.
+/// Members that every frame begins with, and those of a result, the frame that matters for speed.
+/// The value of a result is skipped over and kept as it is written.
 #[derive(Debug, Deserialize)]
 pub(super) struct Head<'a> {
     #[serde(borrow, rename = "type")]
@@ -101,7 +101,7 @@ pub(super) struct Hello {
     pub(super) worker: Option<u64>,
 }
 
-/// What a process that connects is.
+/// Role of a process that connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Role {
@@ -109,7 +109,7 @@ pub(super) enum Role {
     Worker,
 }
 
-/// What a launcher says of its workers, told apart by `type`.
+/// Frames of a launcher about its workers, told apart by `type`.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum LauncherFrame {
@@ -152,7 +152,7 @@ pub(super) struct Ready {
     /// Signs that handlers keep state in memory.
     #[serde(default)]
     pub(super) changed_names: Vec<String>,
-    /// Why workers had better not be forked from who says this.
+    /// Reasons why workers had better not be forked from the sender.
     #[serde(default)]
     pub(super) cannot_fork: Vec<String>,
     /// The source files of the application.
@@ -189,7 +189,7 @@ pub(super) struct ToolFrame {
     /// Rules that attributes of the handler state, as the `owlclaw:` block of a skill would.
     #[serde(default)]
     pub(super) rules: Vec<serde_json::Value>,
-    /// Why it cannot be offered.
+    /// Reason why it cannot be offered.
     #[serde(default)]
     pub(super) refused: Option<String>,
 }
@@ -278,7 +278,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the stream is cut up, the frames are the same.
+        /// Frames are the same however the stream is cut up.
         #[test]
         fn frames_survive_any_fragmentation(
             frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..50), 0..8),

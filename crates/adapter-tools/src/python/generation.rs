@@ -19,7 +19,7 @@ use tokio::{
 pub(super) struct Generation {
     pub(super) number: u64,
     pub(super) ready: Arc<Ready>,
-    /// When loading began: files that are newer may not have been loaded as they are.
+    /// Time at which loading began: files that are newer may not have been loaded as they are.
     pub(super) begun: SystemTime,
     launcher: Arc<Launcher>,
     wish: watch::Sender<Wish>,
@@ -75,7 +75,7 @@ impl Generation {
         })
     }
 
-    /// Whether it has asynchronous handlers, or providers of states.
+    /// Returns true if the application has asynchronous handlers, or providers of states.
     pub(super) fn has_async(&self) -> bool {
         let Ready { tools, states, .. } = &*self.ready;
         tools.iter().any(|tool| tool.is_async) || states.iter().any(|state| state.is_async)

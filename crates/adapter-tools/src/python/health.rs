@@ -1,4 +1,4 @@
-//! How an application is doing, for whoever looks after the server.
+//! Health of an application, for the server's `/health` and its alerts.
 
 use super::{
     StartError,
@@ -10,48 +10,47 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// Whether an application's workers are there.
+/// State of an application's workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkerState {
     /// At least one of them takes calls.
     Ready,
     /// All were lost and are being started again; calls wait.
     Restarting {
-        /// When the last one was lost.
+        /// Time at which the last one was lost.
         since: Instant,
-        /// Which attempt to start one again this is, counted from 1.
+        /// Number of the attempt to start one again, counted from 1.
         attempt: u32,
-        /// Why it was lost, or why the last attempt failed.
+        /// Reason why it was lost, or why the last attempt failed.
         cause: String,
     },
-    /// They were stopped for good.
+    /// Workers that were stopped for good.
     Stopped,
 }
 
-/// How an application is doing.
+/// Health of an application.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AppHealth {
-    /// Whether its workers are there.
+    /// State of its workers.
     pub state: WorkerState,
-    /// How many of them take calls.
+    /// Number of workers that take calls.
     pub workers_ready: usize,
-    /// How many there should be.
+    /// Number of workers that there should be.
     pub workers: usize,
-    /// How often the application was loaded successfully.
+    /// Number of times the application was loaded successfully.
     pub generation: u64,
     /// The last worker that was lost.
     pub last_loss: Option<Loss>,
-    /// How many were lost so far.
+    /// Number of workers lost so far.
     pub losses: u64,
-    /// How many calls wait for a worker.
+    /// Number of calls that wait for a worker.
     pub calls_waiting: usize,
-    /// How many calls workers run.
+    /// Number of calls that workers run.
     pub calls_running: usize,
     /// The tools whose calls are refused, because they ended their workers too often.
     pub suspended: Vec<SuspendedTool>,
-    /// Why the application could not be loaded again the last time that it should have been. What was
-    /// loaded before goes on serving.
+    /// Failure of the last reload of the application. The version loaded before goes on serving.
     pub failed_reload: Option<FailedReload>,
 }
 
@@ -59,9 +58,9 @@ pub struct AppHealth {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Loss {
-    /// When.
+    /// Time.
     pub at: Instant,
-    /// Why, in one sentence.
+    /// Reason, in one sentence.
     pub cause: String,
 }
 
@@ -69,18 +68,18 @@ pub struct Loss {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SuspendedTool {
-    /// Which; of a state, `query_state` and its name.
+    /// Name of the handler; of a state, `query_state` and its name.
     pub name: String,
     /// For how much longer. Nothing left means that the next call is let through, or is under way, and
     /// decides.
     pub left: Duration,
 }
 
-/// Why an application could not be loaded again.
+/// Failure of a reload.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FailedReload {
-    /// When.
+    /// Time.
     pub at: Instant,
     /// In one sentence.
     pub message: String,
@@ -88,7 +87,7 @@ pub struct FailedReload {
     pub details: String,
 }
 
-/// Where what happens is written down.
+/// Record of the events that health is derived from.
 #[derive(Debug)]
 pub(super) struct Board {
     workers: usize,
@@ -229,7 +228,7 @@ impl Board {
     }
 }
 
-/// What the workers of an application have in common.
+/// Parts that the workers of an application share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) options: super::PythonOptions,

@@ -31,18 +31,18 @@ use tokio::{
     sync::{mpsc, watch},
 };
 
-/// How many orders may be on their way to a launcher: a few for each of its workers.
+/// Most orders that may be on their way to a launcher: a few for each of its workers.
 const MAX_ORDERS: usize = 4 * MAX_WORKERS;
-/// How long a launcher may take to read an order.
+/// Time that a launcher may take to read an order.
 const WRITE: Duration = Duration::from_secs(10);
-/// How long a launcher that closed its end of the socket, or that was hung up on, may take to end: it
-/// kills what its workers have left behind.
+/// Time that a launcher that closed its end of the socket, or whose socket was closed, may take to
+/// end: it kills the processes that its workers have left behind.
 const LAST_BREATH: Duration = Duration::from_secs(4);
-/// How long to look for what a process that has ended said before: why it could not load the
-/// application may still lie in the socket.
+/// Time for which frames of a process that has ended are still read: the reason why it could not
+/// load the application may lie in the socket.
 pub(super) const LAST_WORDS: Duration = Duration::from_millis(250);
 
-/// Who imports the application.
+/// Process that imports the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// The launcher, once; workers are forked from there.
@@ -76,13 +76,13 @@ enum Order {
     Kill,
 }
 
-/// What is known of a worker's process. Nothing more will be known once the sender is gone.
+/// State of a worker's process. The state is final once the sender is gone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct News {
     pub(super) pid: Option<i32>,
-    /// Why there is none.
+    /// Reason why there is no process.
     pub(super) failed: Option<String>,
-    /// How it ended.
+    /// End of the process.
     pub(super) exited: Option<String>,
 }
 
@@ -177,7 +177,7 @@ impl Launcher {
         let _ = self.orders.send(Order::Kill).await;
     }
 
-    /// Why the launcher is gone, once it is.
+    /// Reason why the launcher is gone, once it is.
     pub(super) async fn lost(&self) -> Arc<str> {
         let mut lost = self.lost.clone();
         match lost.wait_for(Option::is_some).await.as_deref() {
@@ -196,13 +196,13 @@ impl Launcher {
     }
 }
 
-/// Why loading came to nothing.
+/// Reason why loading failed.
 pub(super) enum Refusal {
     /// The process said so itself.
     Fatal(Fatal),
-    /// It closed the socket, or never came.
+    /// The process closed the socket, or never connected.
     Gone(Option<String>),
-    /// It talks nonsense.
+    /// The process sent an invalid frame.
     Nonsense(String),
 }
 
@@ -299,7 +299,7 @@ pub(super) fn parse<'a, T: serde::Deserialize<'a>>(frame: &'a Bytes) -> Result<T
     serde_json::from_slice(frame).map_err(Refusal::nonsense)
 }
 
-/// What talks to a launcher.
+/// Task that talks to a launcher.
 struct Running {
     process: LauncherProcess,
     reader: FrameReader<OwnedReadHalf>,
@@ -307,13 +307,13 @@ struct Running {
     workers: HashMap<u64, watch::Sender<News>>,
 }
 
-/// Why a launcher is done with.
+/// Reason why the conversation with a launcher ends.
 enum Over {
-    /// It closed the socket.
+    /// The launcher closed the socket.
     Closed,
-    /// It said what it must not say, or did not listen.
+    /// The launcher sent an invalid frame, or did not read.
     Nonsense(String),
-    /// Nobody wants it any more.
+    /// The launcher is not needed any more.
     Unwanted,
     Killed,
 }

@@ -1,4 +1,4 @@
-//! What Python processes print, on its way into the log.
+//! Output of Python processes, on its way into the log.
 
 mod fifo;
 mod lines;
@@ -17,11 +17,11 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// How much is read at once, in bytes.
+/// Bytes that are read at once.
 const READ: usize = 4096;
-/// How many of a process's last lines are kept for the message about its end.
+/// Number of a process's last lines that are kept for the message about its end.
 const MAX_LAST_LINES: usize = 20;
-/// How long the end of a dead process's output is waited for: its children may hold the pipes open.
+/// Time to wait for the end of a dead process's output: its children may hold the pipes open.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// The standard output and error of one process, on their way into the log.
@@ -33,7 +33,7 @@ pub(super) struct LogPipes {
     stderr: JoinHandle<()>,
 }
 
-/// What a process wrote to its standard error last.
+/// Last lines of a process's standard error.
 #[derive(Debug, Default)]
 struct LastLines(Mutex<VecDeque<String>>);
 
@@ -74,7 +74,7 @@ impl LogPipes {
         let _ = self.requests.set(requests);
     }
 
-    /// What the process wrote to its standard error last, once it has ended.
+    /// Last lines of the process's standard error, once it has ended.
     pub(super) async fn last_words(&mut self) -> String {
         let end = async {
             for pipe in [&mut self.stdout, &mut self.stderr] {

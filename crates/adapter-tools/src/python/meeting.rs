@@ -1,4 +1,4 @@
-//! Where launchers and workers find the server.
+//! Socket at which launchers and workers connect to the server.
 
 use super::{
     StartError,
@@ -20,11 +20,11 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
-/// How long something that connects may take to say who it is.
+/// Time that a process that connects may take to identify itself.
 const HELLO: Duration = Duration::from_secs(10);
-/// How many may be about to say who they are.
+/// Most connections that have not identified themselves.
 const MAX_VISITORS: usize = 128;
-/// How many of those who were given up before they came are remembered.
+/// Number of remembered nonces of processes that were given up before they connected.
 const MAX_GIVEN_UP: usize = 64;
 
 /// A socket in the private directory, at which one launcher and its workers arrive.
@@ -35,12 +35,13 @@ pub(super) struct Meeting {
     accepting: JoinHandle<()>,
 }
 
-/// Who may come, by nonce.
+/// Processes that may connect, by nonce.
 #[derive(Debug, Default)]
 struct Guests {
     expected: HashMap<String, Guest>,
-    /// Who was expected and is no longer, such as a worker that was still starting when the server
-    /// stopped: it may come nevertheless, and is no stranger. The latest are at the end.
+    /// Nonces that were expected and are no longer, such as that of a worker that was still
+    /// starting when the server stopped: it may connect nevertheless, and is no stranger. The
+    /// latest are at the end.
     given_up: VecDeque<String>,
 }
 
@@ -56,11 +57,11 @@ struct Guest {
 pub(super) struct Greeting {
     pub(super) reader: FrameReader<OwnedReadHalf>,
     pub(super) writer: OwnedWriteHalf,
-    /// Who is at the other end, in the kernel's words where it says so.
+    /// Process at the other end, where the kernel tells.
     pub(super) pid: Option<Pid>,
 }
 
-/// Somebody who is expected until this is dropped.
+/// Expectation of a process, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Expected {
     pub(super) nonce: String,
@@ -135,7 +136,7 @@ fn lock(guests: &Mutex<Guests>) -> MutexGuard<'_, Guests> {
     guests.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Who it was that connected.
+/// Kind of process that connected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Visitor {
     Expected,

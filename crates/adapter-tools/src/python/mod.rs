@@ -68,7 +68,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// How many may be waiting for the application to be loaded again.
+/// Most requests for a reload that may wait.
 const MAX_RELOADS: usize = 16;
 
 /// A running Python application. Dropping it ends its processes; [`shutdown`](Self::shutdown) waits for
@@ -84,7 +84,7 @@ pub struct PythonApp {
     supervisor: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What is known of a loaded application.
+/// Facts about a loaded application.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AppInfo {
@@ -92,16 +92,16 @@ pub struct AppInfo {
     pub app: String,
     /// The version of the interpreter.
     pub python: String,
-    /// Whether the application runs on the `owlclaw` that is installed; otherwise it runs on the
+    /// True if the application runs on the `owlclaw` that is installed; otherwise it runs on the
     /// bundled stand-in.
     pub has_real_owlclaw: bool,
-    /// How long it took to load.
+    /// Time that loading took.
     pub import: Duration,
     /// The names of its state providers.
     pub states: Vec<String>,
     /// The directory of skills that it has mounted, absolute.
     pub skills: Option<std::path::PathBuf>,
-    /// What an operator should know about it.
+    /// Warnings for an operator.
     pub warnings: Vec<String>,
     /// Keys that it sets of the governance of OwlClaw's own agent, by paths below `governance`. None of
     /// it holds for calls that come through here.
@@ -169,7 +169,7 @@ impl PythonApp {
         ready.tools.iter().map(|tool| self.tool(tool)).collect()
     }
 
-    /// What is known of the application, as it was loaded last.
+    /// Facts about the application, as it was loaded last.
     pub fn info(&self) -> AppInfo {
         let ready = self.ready.borrow();
         AppInfo {
@@ -184,12 +184,12 @@ impl PythonApp {
         }
     }
 
-    /// Whether workers are there; follows them.
+    /// State of the workers; follows it.
     pub fn state(&self) -> watch::Receiver<WorkerState> {
         self.board.state()
     }
 
-    /// How the application is doing now.
+    /// Health of the application now.
     pub fn health(&self) -> AppHealth {
         self.board.health(&self.scheduler)
     }
@@ -230,9 +230,9 @@ impl PythonApp {
         states::query_state(&self.ready, &self.scheduler)
     }
 
-    /// Which version of the handlers [`tools`](Self::tools) gives, and of the states; it grows when the
-    /// application was loaded again with others than it had before, for instance because its code was edited. Look at
-    /// it before the tools, so that no change is missed.
+    /// Version of the handlers that [`tools`](Self::tools) gives, and of the states; it grows when
+    /// the application was loaded again with others than it had before, for instance because its
+    /// code was edited. Read it before the tools, so that no change is missed.
     pub fn tools_version(&self) -> watch::Receiver<u64> {
         self.version.clone()
     }

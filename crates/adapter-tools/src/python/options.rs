@@ -7,7 +7,7 @@ use std::{
 /// The most workers that an application can have.
 pub(super) const MAX_WORKERS: usize = 64;
 
-/// How the workers of an application come to be.
+/// Method by which the workers of an application are started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StartMode {
     /// Forked, if the application can be after it was imported, and if the system allows it (Linux);
@@ -22,47 +22,46 @@ pub enum StartMode {
     Spawn,
 }
 
-/// How to run a Python application.
+/// Options of a Python application.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PythonOptions {
     /// The interpreter: a path, or a name to be found on `PATH`.
     pub interpreter: PathBuf,
-    /// What to load: `path.py[:attribute]`, `module[:attribute]` or `…:factory()`.
+    /// Application to load: `path.py[:attribute]`, `module[:attribute]` or `…:factory()`.
     pub app: String,
     /// The application's working directory, first on its `sys.path`.
     pub root: PathBuf,
     /// Environment variables on top of the server's own.
     pub env: Vec<(OsString, OsString)>,
-    /// How many processes run handlers, from 1 to 64. More than one means that a synchronous handler
-    /// does not keep the others waiting, and that the loss of a process is not noticed by calls in
-    /// others; and that handlers share no memory.
+    /// Number of processes that run handlers, from 1 to 64. With more than one, a synchronous
+    /// handler does not keep the others waiting, and calls in other processes do not notice the
+    /// loss of one; and handlers share no memory.
     pub workers: usize,
-    /// How they come to be.
+    /// Method by which they are started.
     pub start: StartMode,
-    /// How much memory each of them may have, in bytes of address space; beyond that, handlers get a
+    /// Most memory of each of them, in bytes of address space; beyond that, handlers get a
     /// `MemoryError`.
     pub worker_memory: Option<u64>,
-    /// Whether the application is loaded again when its source files change.
+    /// True to load the application again when its source files change.
     pub watch: bool,
-    /// How long it may take from the start of the interpreter until the application is loaded.
+    /// Longest time from the start of the interpreter until the application is loaded.
     pub start_timeout: Duration,
-    /// How long a handler may go on after its call was cancelled before the worker is killed.
+    /// Time that a handler has to end after its call was cancelled; then the worker is killed.
     pub grace: Duration,
-    /// How long a worker may go on after it was asked to end before it is killed. Shorter than
-    /// `grace`: whoever ends the server waits for it.
+    /// Time that a worker has to end after it was asked to; then it is killed. Shorter than
+    /// `grace`: the server's shutdown waits for it.
     pub end_grace: Duration,
-    /// How long to wait before a lost worker is started again; doubled from time to time while it
-    /// goes on being lost.
+    /// Time to wait before a lost worker is started again; doubled from time to time while it goes
+    /// on being lost.
     pub min_backoff: Duration,
     /// The longest to wait before a lost worker is started again.
     pub max_backoff: Duration,
-    /// How many calls run in a worker at once.
+    /// Calls that run in a worker at once.
     pub max_concurrent: usize,
-    /// How many calls wait for their turn, or for a worker to come back, before further ones are
-    /// refused.
+    /// Calls that wait for their turn, or for a worker to come back; further ones are refused.
     pub max_waiting: usize,
-    /// How many bytes the arguments of waiting calls have together, before further ones are refused.
+    /// Bytes that the arguments of waiting calls may have together; further ones are refused.
     pub max_waiting_bytes: usize,
     /// A directory with the package `owlclaw_worker` to use instead of the bundled one.
     pub package: Option<PathBuf>,
@@ -92,12 +91,12 @@ impl PythonOptions {
         }
     }
 
-    /// How many workers there are to be.
+    /// Number of workers to start.
     pub(super) fn workers(&self) -> usize {
         self.workers.clamp(1, MAX_WORKERS)
     }
 
-    /// How long to wait before the worker is started again after it was lost `times` times in a row.
+    /// Time to wait before the worker is started again after it was lost `times` times in a row.
     pub(super) fn backoff(&self, times: u32) -> Duration {
         let doublings = times.saturating_sub(1).min(31);
         self.min_backoff

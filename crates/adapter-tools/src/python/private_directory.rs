@@ -11,20 +11,21 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// What the names of all of them begin with.
+/// Prefix of the names of all of them.
 const PREFIX: &str = "owlclaw-";
-/// How many letters and digits follow, which nobody can guess.
+/// Number of letters and digits that follow, which no other user can guess.
 const RANDOM: usize = 6;
 /// The file that the owner holds locked as long as it lives. The system lets go of it with the process,
 /// however that ends; a number of a process may mean another one meanwhile, or one elsewhere.
 const OWNER: &str = "owner.lock";
 /// The longest path, in bytes: a socket's path may have about a hundred.
 const MAX_PATH: usize = 80;
-/// How often another directory is made when somebody took one for left behind before it was locked.
+/// Number of further attempts when another process took a new directory for left behind before it
+/// was locked.
 const MAX_ATTEMPTS: usize = 8;
-/// How many names of the temporary directory one start looks at.
+/// Most names of the temporary directory that one start reads.
 const MAX_NAMES: usize = 10_000;
-/// How many directories one start removes. What is left is for the next.
+/// Most directories that one start removes. The next start removes others.
 const MAX_REMOVED: usize = 64;
 
 /// A directory that only this user may enter. Removed when dropped.
@@ -32,7 +33,8 @@ const MAX_REMOVED: usize = 64;
 pub(super) struct PrivateDirectory {
     // Removed before it is let go of: fields are dropped in their order.
     directory: TempDir,
-    /// Nothing where the file system has no locks: then nobody takes it for left behind.
+    /// Lock of the directory; `None` where the file system has no locks: then no process takes it
+    /// for left behind.
     _owner: Option<File>,
 }
 
@@ -73,17 +75,17 @@ impl PrivateDirectory {
         self.directory.path()
     }
 
-    /// Where it is, and where others may have been left.
+    /// Path of the directory in which it is, and others may have been left.
     pub(super) fn parent(&self) -> Option<PathBuf> {
         self.path().parent().map(Path::to_owned)
     }
 }
 
-/// Whether a directory was made this process's own.
+/// Outcome of the attempt to own a directory.
 enum Owned {
     /// With the locked file, where there are locks.
     Yes(Option<File>),
-    /// Somebody took it for left behind.
+    /// Another process took the directory for left behind.
     TakenAway,
 }
 
@@ -137,7 +139,7 @@ fn is_name(name: &OsStr) -> bool {
     })
 }
 
-/// Whether `directory` was one whose owner is gone, and is removed.
+/// Removes `directory` if its owner is gone; returns true if it did.
 fn remove_if_left_behind(directory: &Path) -> io::Result<bool> {
     let there = match fs::symlink_metadata(directory) {
         Ok(there) => there,

@@ -1,4 +1,4 @@
-//! Which call runs where, and when.
+//! Scheduler of calls: which worker runs each, and when.
 
 mod breaker;
 mod place;
@@ -21,10 +21,10 @@ use std::{
 };
 use tokio::{sync::oneshot, time::Instant};
 
-/// When to try again after having been refused for too many waiting calls.
+/// Time after which to retry a call that was refused because too many wait.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// What a call is answered with.
+/// Answer to a call.
 pub(super) type Answer = Result<ToolOutput, ToolError>;
 
 /// All calls of one application: those that wait and those that its workers run.
@@ -42,7 +42,7 @@ pub(super) type Answer = Result<ToolOutput, ToolError>;
 pub(super) struct Scheduler {
     state: Mutex<State>,
     grace: Duration,
-    /// Whether there are others where one worker is silent.
+    /// True if there are other workers where one is silent.
     is_pool: bool,
     max_concurrent: usize,
     max_waiting: usize,
@@ -59,7 +59,7 @@ pub(super) struct Call {
     pub(super) answer: oneshot::Sender<Answer>,
 }
 
-/// What a call is for.
+/// Subject of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     /// A handler.
@@ -68,7 +68,7 @@ pub(super) enum Kind {
     State,
 }
 
-/// What is held responsible for the end of a worker.
+/// Handler or state that is held responsible for the end of a worker.
 type Key = (Kind, Arc<str>);
 
 #[derive(Default)]
@@ -79,11 +79,11 @@ struct State {
     running: HashMap<u64, Running>,
     /// The workers; the place of one that is gone is free for another.
     seats: Vec<Option<Seat>>,
-    /// Whose workers get new calls.
+    /// Generation whose workers get new calls.
     generation: u64,
-    /// Whether that one has asynchronous handlers.
+    /// True if that generation has asynchronous handlers.
     has_async: bool,
-    /// Which of that one's workers there are or will be again soon, a bit for each slot.
+    /// Workers of that generation that exist or will soon again, a bit for each slot.
     settled: u64,
     breaker: Breaker,
 }
@@ -135,7 +135,7 @@ impl Scheduler {
         Ok(id)
     }
 
-    /// Nobody waits for the call any more: takes it out of the line or has its worker cancel it.
+    /// Gives up a call: takes it out of the queue or has its worker cancel it.
     pub(super) fn abandon(&self, id: u64) {
         let mut state = self.lock();
         let State {
@@ -185,19 +185,19 @@ impl Scheduler {
         }
     }
 
-    /// How many workers take new calls.
+    /// Number of workers that take new calls.
     pub(super) fn ready(&self) -> usize {
         let state = self.lock();
         current(&state).count()
     }
 
-    /// How many calls wait, and how many run.
+    /// Number of calls that wait, and of those that run.
     pub(super) fn calls(&self) -> (usize, usize) {
         let state = self.lock();
         (state.queue.len(), state.running.len())
     }
 
-    /// Which handlers and states are refused, and for how much longer.
+    /// Handlers and states that are refused, and the time left for each.
     pub(super) fn tripped(&self) -> Vec<(Kind, Arc<str>, Duration)> {
         let state = self.lock();
         let tripped = state.breaker.tripped(Instant::now());
@@ -241,7 +241,7 @@ impl Scheduler {
         self.is_pool.then(Instant::now)
     }
 
-    /// Where such a call would go now.
+    /// Worker that such a call would go to now.
     fn seat_for(&self, state: &State, is_async: bool, now: Option<Instant>) -> Option<usize> {
         let seats = current(state);
         if is_async {

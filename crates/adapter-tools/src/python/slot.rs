@@ -14,15 +14,15 @@ use crate::ToolError;
 use std::{error::Error, sync::Arc};
 use tokio::sync::watch;
 
-/// What is wanted of a generation.
+/// Wish for a generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Wish {
-    /// That it serves.
+    /// Serve calls.
     #[default]
     Serve,
-    /// That it finishes what it runs, and ends.
+    /// Finish the running calls, and end.
     Retire,
-    /// That it ends now.
+    /// End now.
     End,
 }
 
@@ -182,7 +182,7 @@ fn verdict(over: &Over, ending: &Ending) -> (String, Blame) {
     }
 }
 
-/// What the calls are told that a worker took with it.
+/// Error for the calls that a lost worker was running.
 fn lost(cause: &str, ending: &Ending) -> ToolError {
     ToolError::Crashed {
         message: cause.to_owned(),
@@ -191,7 +191,7 @@ fn lost(cause: &str, ending: &Ending) -> ToolError {
     }
 }
 
-/// What calls are told that still run when their worker has to go.
+/// Error for calls that still run when their worker has to go.
 fn replaced() -> ToolError {
     ToolError::Crashed {
         message: "the application was loaded again several times while the call ran".to_owned(),
@@ -200,7 +200,7 @@ fn replaced() -> ToolError {
     }
 }
 
-/// What the calls are told that waited for a worker in vain.
+/// Error for the calls that waited for a worker in vain.
 pub(super) fn absent(error: &StartError) -> ToolError {
     ToolError::Crashed {
         message: "the Python application could not be loaded again".to_owned(),

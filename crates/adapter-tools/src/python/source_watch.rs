@@ -13,17 +13,17 @@ use std::{
 };
 use tokio::{sync::mpsc, time::Instant};
 
-/// How long nothing may change before a change is looked at.
+/// Time without a change before a change is handled.
 const QUIET: Duration = Duration::from_millis(300);
-/// How many quiet periods a burst of changes may last before it is looked at all the same.
+/// Number of quiet periods that a burst of changes may last before it is handled all the same.
 const MAX_QUIET_PERIODS: u32 = 10;
-/// How often files are compared although the system announces changes: it may lose some.
+/// Interval at which files are compared although the system announces changes: it may lose some.
 const FULL_CHECK: Duration = Duration::from_secs(30);
-/// How often files are compared where the system does not announce changes.
+/// Interval at which files are compared where the system does not announce changes.
 const POLL: Duration = Duration::from_secs(2);
 /// Signals that may wait. One says all there is to say: look again.
 const SIGNALS: usize = 1;
-/// How many files are looked at.
+/// Most files that are watched.
 const MAX_FILES: usize = 4096;
 
 /// Follows files. Nothing is announced before [`follow`](Self::follow).
@@ -34,9 +34,9 @@ pub(super) struct SourceWatch {
     /// Besides those, whatever is Python beside them: the application could not be loaded, perhaps
     /// because of a file that it had not had before.
     also: Option<BTreeMap<PathBuf, Option<Print>>>,
-    /// Whether something was announced that was not looked at yet.
+    /// True if a change was announced that was not handled yet.
     is_announced: bool,
-    /// Whether something is other than what was loaded.
+    /// True if a file differs from the one that was loaded.
     is_changed: bool,
     announcer: Option<Announcer>,
 }
@@ -58,7 +58,7 @@ struct Print {
 }
 
 impl SourceWatch {
-    /// These files are what was loaded, and loading began at this time.
+    /// Watches these files, which were loaded, with loading begun at this time.
     pub(super) fn follow(&mut self, files: &[PathBuf], begun: SystemTime) {
         let files: BTreeSet<&PathBuf> = files.iter().take(MAX_FILES).collect();
         self.also = None;
@@ -89,7 +89,7 @@ impl SourceWatch {
         }
     }
 
-    /// What is there now is about to be loaded.
+    /// Notes the present files, which are about to be loaded.
     pub(super) fn take_note(&mut self) {
         self.is_changed = false;
         for (file, seen) in &mut self.seen {
@@ -97,7 +97,7 @@ impl SourceWatch {
         }
     }
 
-    /// What is there now cannot be loaded, so any file may be the one that changes that.
+    /// Notes that the present files cannot be loaded, so any file may be the one that changes that.
     pub(super) fn expect_anything(&mut self) {
         self.also = Some(self.beside());
     }

@@ -1,6 +1,6 @@
 use std::{io, path::PathBuf, time::Duration};
 
-/// Why a Python application is not running.
+/// Reason why a Python application is not running.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -16,18 +16,18 @@ pub enum StartError {
     /// The interpreter is there and could not be started.
     #[error("the Python interpreter `{interpreter}` could not be started")]
     Spawn {
-        /// Which interpreter.
+        /// Path of the interpreter.
         interpreter: PathBuf,
-        /// Why not.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
     /// The application could not be loaded: it is not there, or its own code raised something.
     #[error("the Python application could not be loaded: {message}")]
     NotLoaded {
-        /// What was raised.
+        /// Exception that was raised.
         message: String,
-        /// Where, in Python's words.
+        /// Stack, in Python's words.
         traceback: String,
         /// The last lines of the worker's standard error.
         stderr: String,
@@ -35,7 +35,7 @@ pub enum StartError {
     /// The worker ended by itself before the application was loaded.
     #[error("the Python worker ended with {status} before the application was loaded")]
     Ended {
-        /// How it ended, such as `exit status 3` or `signal SIGSEGV (11)`.
+        /// End of the process, such as `exit status 3` or `signal SIGSEGV (11)`.
         status: String,
         /// The last lines of the worker's standard error.
         stderr: String,
@@ -46,19 +46,19 @@ pub enum StartError {
     /// The worker took too long.
     #[error("the Python application was not loaded after {after:?}")]
     TimedOut {
-        /// How long it was given.
+        /// Time it was given.
         after: Duration,
         /// The last lines of the worker's standard error.
         stderr: String,
     },
-    /// What spoke to us is no worker of this version.
+    /// A process that connected is no worker of this version.
     #[error("the Python worker broke the protocol: {0}")]
     Protocol(String),
 }
 
 impl StartError {
-    /// What an operator wants to see beyond the message, in several lines: Python's traceback and the
-    /// last lines of the worker's standard error. Empty where there is nothing.
+    /// Details for an operator beyond the message, in several lines: Python's traceback and the
+    /// last lines of the worker's standard error. Empty where there are none.
     pub fn details(&self) -> String {
         let (traceback, stderr) = match self {
             Self::NotLoaded {
@@ -73,14 +73,15 @@ impl StartError {
     }
 }
 
-/// Why an application was not loaded again.
+/// Reason why an application was not loaded again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReloadError {
-    /// It could not be loaded as it is now; the one that was loaded before goes on serving.
+    /// The application could not be loaded as it is now; the one that was loaded before goes on
+    /// serving.
     #[error("the application could not be loaded again")]
     Start(#[source] StartError),
-    /// It was shut down.
+    /// The application was shut down.
     #[error("the application was shut down")]
     Stopped,
 }

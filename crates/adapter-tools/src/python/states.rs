@@ -33,8 +33,8 @@ impl Executor for QueryState {
     }
 }
 
-/// Whether the provider of a state is asynchronous, in the application as it was loaded last. One that
-/// nobody knows may hold the worker's only thread.
+/// Returns true if the provider of a state is asynchronous, in the application as it was loaded
+/// last. An unknown provider counts as synchronous: it may hold the worker's only thread.
 pub(super) fn is_async(ready: &watch::Receiver<Arc<Ready>>, name: &str) -> bool {
     let ready = ready.borrow();
     let found = ready.states.iter().find(|state| state.name == name);

@@ -13,10 +13,11 @@ use super::{
 use std::{error::Error, sync::Arc};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// How many generations may be finishing what they run. When one more is to, the oldest is ended.
+/// Most generations that may be finishing their running calls. When one more is to, the oldest is
+/// ended.
 const MAX_RETIRING: usize = 4;
 
-/// Somebody wants the application loaded again, and to know what came of it.
+/// Request to load the application again, with the place for its outcome.
 pub(super) type ReloadRequest = oneshot::Sender<Result<(), ReloadError>>;
 
 pub(super) struct Supervisor {
@@ -38,7 +39,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// What there is to do next.
+/// Next task.
 enum Task {
     Stop,
     Restart(Arc<str>),

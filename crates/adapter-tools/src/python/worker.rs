@@ -16,12 +16,12 @@ use tokio::{
     sync::watch,
 };
 
-/// How long a launcher may take to fork a worker, and the worker to connect. It takes milliseconds;
-/// but machines can be busy.
+/// Time that a launcher may take to fork a worker, and the worker to connect. Milliseconds as a
+/// rule; but machines can be busy.
 const FORK: Duration = Duration::from_secs(20);
-/// How long a worker that closed its end of the socket may take to end.
+/// Time that a worker that closed its end of the socket may take to end.
 const LAST_BREATH: Duration = Duration::from_secs(2);
-/// How long to wait for the end of a worker that was killed; the kernel may be busy with it.
+/// Time to wait for the end of a worker that was killed; the kernel may be busy with it.
 const KILLED: Duration = Duration::from_secs(5);
 
 /// A running worker that takes calls.

@@ -1,4 +1,4 @@
-//! How much work it is to check a value, found out before the work is done.
+//! Estimate of the work that checking a value takes, made before the work is done.
 //!
 //! A validator has no bound of its own. References that are used twice, and twice again by what they
 //! refer to, double the work with every level; a schema as honest as that of an expression, whose
@@ -19,17 +19,17 @@ const MAX_STEPS_IN_PLACE: u64 = 10_000;
 const MAX_HEIGHT: usize = 400;
 /// The same for one value, what is inside it apart.
 const MAX_HEIGHT_IN_PLACE: usize = 64;
-/// How many times everything is looked at for `unevaluatedProperties` and `unevaluatedItems`: to see
-/// whether it fits, what of it has been evaluated, and once more where they are inside one another.
+/// Number of passes for `unevaluatedProperties` and `unevaluatedItems`: to see whether the value
+/// fits, which parts of it have been evaluated, and once more where they are inside one another.
 const LOOKS: u64 = 3;
-/// What one match costs that an engine without backtracking cannot do, at its worst.
+/// Steps counted for one match that an engine without backtracking cannot do, at its worst.
 const BACKTRACKING_STEPS: u64 = 500;
 /// The most distinct pairs of subschema and value that are looked at.
 const MAX_PAIRS: usize = 1_000_000;
 
 type Index = usize;
 
-/// What is known about a schema.
+/// Facts about a schema.
 #[derive(Debug)]
 pub(super) struct Effort {
     nodes: Vec<Node>,
@@ -37,20 +37,20 @@ pub(super) struct Effort {
     weight: u64,
     /// Steps for a value at most, by subschema, what is inside the value apart.
     in_place: Vec<u64>,
-    /// Whether some `pattern` may backtrack.
+    /// True if some `pattern` may backtrack.
     backtracks: bool,
 }
 
 /// One subschema.
 #[derive(Debug, Default)]
 struct Node {
-    /// What applies to the same value.
+    /// Subschemas that apply to the same value.
     in_place: Vec<Index>,
     properties: HashMap<String, Index>,
-    /// What may apply to any member, and to those that `properties` does not name.
+    /// Subschemas that may apply to any member, and to those that `properties` does not name.
     patterned: Vec<Index>,
     rest: Vec<Index>,
-    /// What applies to the names of members.
+    /// Subschemas that apply to the names of members.
     names: Vec<Index>,
     prefix: Vec<Index>,
     items: Vec<Index>,
@@ -87,7 +87,8 @@ impl Effort {
         })
     }
 
-    /// Whether checking `value`, the JSON of which has `bytes` bytes, takes at most `max` steps.
+    /// Returns true if checking `value`, the JSON of which has `bytes` bytes, takes at most `max`
+    /// steps.
     pub(super) fn is_within(&self, value: &Value, bytes: usize, max: u64) -> bool {
         // There is a node for every two bytes at most.
         let most = self.weight.saturating_mul(bytes as u64 / 2 + 1);
@@ -159,7 +160,7 @@ fn expand(
 }
 
 impl Node {
-    /// Everything that applies to a value or to what is inside it.
+    /// All subschemas that apply to a value or to a part of it.
     fn all(&self) -> impl Iterator<Item = Index> {
         let lists = [
             &self.in_place,

@@ -38,7 +38,7 @@ fn chain(length: usize) -> Value {
     json!({"type": "object", "$ref": "#/$defs/0", "$defs": definitions})
 }
 
-/// What is wrong with `value`, and how long it took to find out.
+/// Description of what is wrong with `value`, and the time it took to find out.
 fn refusal(schema: &CheckedSchema, value: &Value) -> (Option<String>, Duration) {
     let bytes = value.to_string().len();
     let began = Instant::now();
@@ -392,8 +392,8 @@ fn any_subschema() -> impl Strategy<Value = Value> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever subschemas refer to: either the schema or the value is refused, or the check is
-    /// over soon. On a stack as small as those of the server's threads.
+    /// For any references between subschemas: either the schema or the value is refused, or the
+    /// check is over soon. On a stack as small as those of the server's threads.
     #[test]
     fn no_schema_and_no_value_keep_a_thread(
         definitions in prop::collection::vec(any_subschema(), 6),

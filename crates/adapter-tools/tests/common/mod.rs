@@ -1,4 +1,4 @@
-//! What the tests with real Python processes share.
+//! Helpers that the tests with real Python processes share.
 #![allow(
     dead_code,
     unreachable_pub,

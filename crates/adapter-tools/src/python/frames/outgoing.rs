@@ -2,7 +2,7 @@ use super::MAX_FRAME;
 use bytes::{BufMut, BytesMut};
 use std::sync::Arc;
 
-/// What the worker needs in order to carry out a call.
+/// Data that the worker needs to carry out a call.
 #[derive(Debug)]
 pub(in super::super) struct CallFrame<'a> {
     pub(in super::super) id: u64,
@@ -77,7 +77,7 @@ pub(in super::super) fn put_cancel(out: &mut BytesMut, id: u64) {
     put_small(out, &format!("{{\"type\":\"cancel\",\"id\":{id}}}"));
 }
 
-/// What a launcher needs in order to fork a worker.
+/// Data that a launcher needs to fork a worker.
 #[derive(Debug)]
 pub(in super::super) struct ForkFrame<'a> {
     pub(in super::super) worker: u64,

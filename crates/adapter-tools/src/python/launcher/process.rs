@@ -15,7 +15,7 @@ use std::{
 };
 use tokio::process::{Child, Command};
 
-/// How long a launcher that nobody waits for may take to end by itself.
+/// Time that a launcher that no task waits for may take to end by itself.
 const ALONE: Duration = Duration::from_secs(4);
 
 /// The process of a launcher, in a process group of its own so that signals from the terminal reach
@@ -24,14 +24,14 @@ const ALONE: Duration = Duration::from_secs(4);
 pub(super) struct LauncherProcess {
     /// `None` once somebody else has it.
     child: Option<Child>,
-    /// What its number is, or was.
+    /// Process id, also after the end.
     pid: Option<Pid>,
-    /// Who is at the other end of the socket. Not always the child: that may be a script.
+    /// Process at the other end of the socket. Not always the child: that may be a script.
     pub(super) peer: Option<Pid>,
     pipes: LogPipes,
 }
 
-/// How a process ended that was waited for.
+/// End of a process that was waited for.
 pub(super) struct Ended {
     pub(super) is_well: bool,
     pub(super) text: String,
@@ -153,7 +153,7 @@ impl LauncherProcess {
         }
     }
 
-    /// Who was left behind by what was started, if that was no launcher itself.
+    /// Process that was left behind by a script that started the launcher.
     fn other(&self) -> Option<Pid> {
         self.peer.filter(|peer| Some(*peer) != self.pid)
     }

@@ -2,11 +2,11 @@
 
 /// The longest line that becomes one entry of the log, in bytes; a longer one becomes several.
 const MAX_LINE: usize = 4096;
-/// What a line begins with that belongs to a call, before the call's number.
+/// Beginning of a line that belongs to a call, before the call's number.
 const CALL: u8 = 0x1e;
-/// What comes after the number.
+/// Separator after the number.
 const TEXT: u8 = 0x1f;
-/// How many digits a number has at most.
+/// Most digits of a number.
 const MAX_DIGITS: usize = 20;
 
 /// Cuts bytes into printable lines of bounded length.

@@ -7,23 +7,23 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How often a tool ends a worker, for certain, before its calls are refused.
+/// Number of workers that a tool has to end, for certain, before its calls are refused.
 const LOSSES: u8 = 3;
 /// Within which time.
 const WINDOW: Duration = Duration::from_secs(60);
-/// How long calls are refused the first time; twice as long each time that a trial fails.
+/// Time for which calls are refused the first time; doubled each time that a trial fails.
 const FIRST_WAIT: Duration = Duration::from_secs(30);
 /// The longest that calls are refused before another trial.
 const MAX_WAIT: Duration = Duration::from_secs(5 * 60);
-/// When to come back while a trial runs, whose end is not known.
+/// Time after which to retry while a trial runs, whose end is not known.
 const TRIAL: Duration = Duration::from_secs(1);
 
-/// How much a loss counts against a tool.
+/// Weight of a loss against a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Suspicion {
-    /// It ran alone, or held the worker's only thread, or did not stop.
+    /// The tool ran alone, or held the worker's only thread, or did not stop.
     Certain,
-    /// It was one of several, which may well be innocent. Two of these are as one.
+    /// The tool was one of several, which may well be innocent. Two of these count as one.
     Shared,
 }
 
@@ -36,7 +36,7 @@ impl Suspicion {
     }
 }
 
-/// What is held against tools. Those that never lost a worker are not in it.
+/// Losses held against tools. Tools that never lost a worker are not in it.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     entries: HashMap<Key, Entry>,
@@ -62,7 +62,7 @@ impl Breaker {
         self.entries.is_empty()
     }
 
-    /// Whether the call may come in; otherwise when to try again.
+    /// Admits the call, or returns the time after which to retry.
     pub(super) fn admit(&mut self, key: &Key, id: u64, now: Instant) -> Result<(), Duration> {
         let entry = self.entries.get_mut(key);
         let Some(tripped) = entry.and_then(|entry| entry.tripped.as_mut()) else {
@@ -128,8 +128,7 @@ impl Breaker {
         }
     }
 
-    /// Which tools are refused, and for how much longer; nothing left means that the next call is a
-    /// trial.
+    /// Refused tools, and the time left for each; no time left means that the next call is a trial.
     pub(super) fn tripped(&self, now: Instant) -> impl Iterator<Item = (&Key, Duration)> {
         self.entries.iter().filter_map(move |(key, entry)| {
             let tripped = entry.tripped.as_ref()?;
@@ -159,7 +158,7 @@ mod tests {
         (Kind::Tool, name.into())
     }
 
-    /// How many losses of this kind, at once, it takes.
+    /// Number of losses of this kind, at once, that it takes.
     fn losses_until_tripped(suspicion: Suspicion) -> usize {
         let mut breaker = Breaker::default();
         let now = Instant::now();

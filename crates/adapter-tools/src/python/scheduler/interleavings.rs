@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order, the scheduler keeps its promises.
+//! Promises of the scheduler under every order of events.
 
 use super::{
     seat::{FEW, SILENCE},
@@ -57,7 +57,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// How often the worker is to be asked if it is there.
+/// Number of pings for the worker that wait to be written.
 fn questions(seat: &Seat) -> usize {
     let windows = seat.outbox.windows(6);
     windows.filter(|bytes| bytes == b"\"ping\"").count()
@@ -71,7 +71,7 @@ struct Caller {
 
 /// A scheduler and what has to be true of it.
 struct Model {
-    /// Whose time stands still unless it is told to pass.
+    /// Runtime whose time stands still unless it is told to pass.
     runtime: tokio::runtime::Runtime,
     scheduler: Arc<Scheduler>,
     generation: u64,
@@ -285,7 +285,7 @@ impl Model {
         self.nobody_waits_in_vain(&state, free);
     }
 
-    /// Nobody waits who could begin.
+    /// No call waits that could begin.
     fn nobody_waits_in_vain(&self, state: &State, free: usize) {
         let has_room = |seat: &Seat| seat.exclusive.is_none() && seat.running < MAX_CONCURRENT;
         let rooms = current(state).filter(|(_, seat)| has_room(seat)).count();

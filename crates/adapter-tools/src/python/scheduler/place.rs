@@ -17,7 +17,7 @@ pub(in super::super) struct Place {
     scheduler: Arc<Scheduler>,
     at: usize,
     bells: Arc<Bells>,
-    /// What was seen to be stuck when it was closed.
+    /// Handlers and states seen to be stuck when it was closed.
     stuck: Vec<Key>,
     is_left: bool,
 }
@@ -29,25 +29,26 @@ pub(in super::super) struct Outgoing {
     pub(in super::super) interrupt: bool,
 }
 
-/// Which of the calls that a lost worker ran may be to blame.
+/// Calls of a lost worker that may be to blame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Blame {
     /// None of them: the worker was not wanted any more, or was lost by no fault of its own.
     Nobody,
-    /// Those that were cancelled and did not end.
+    /// Calls that were cancelled and did not end.
     Stuck,
     /// All of them; but a synchronous one had the worker to itself.
     Everybody,
 }
 
-/// What came of the calls of a worker that is gone.
+/// Remains of a worker that is gone.
 #[derive(Debug, Default)]
 pub(in super::super) struct Left {
-    /// Whether it had answered any call.
+    /// True if it had answered any call.
     pub(in super::super) had_answered: bool,
     /// The calls that it was running.
     pub(in super::super) running: Vec<u64>,
-    /// What is refused from now on because of this loss, and for how long.
+    /// Handlers and states that are refused from now on because of this loss, and the time for
+    /// each.
     pub(in super::super) tripped: Vec<(Arc<str>, Duration)>,
 }
 
@@ -85,7 +86,7 @@ impl Scheduler {
 }
 
 impl Place {
-    /// What is to be written next, as soon as there is something.
+    /// Next output for the worker, as soon as there is some.
     ///
     /// # Cancel safety
     ///
@@ -182,7 +183,7 @@ impl Place {
         }
     }
 
-    /// Who is looking for the requests of this worker's calls.
+    /// Requests of this worker's calls, for the log.
     pub(in super::super) fn requests(&self) -> Requests {
         Requests {
             scheduler: Arc::clone(&self.scheduler),
@@ -212,7 +213,7 @@ impl Place {
         }
     }
 
-    /// Whether a call was cancelled and has not ended yet.
+    /// Returns true if a call was cancelled and has not ended yet.
     pub(in super::super) fn has_cancelled_calls(&self) -> bool {
         self.next_expiring().is_some()
     }
@@ -314,7 +315,7 @@ impl Place {
         }
     }
 
-    /// When the first of the cancelled calls has to have ended.
+    /// Time by which the first of the cancelled calls has to have ended.
     fn next_expiring(&self) -> Option<Instant> {
         let mut state = self.scheduler.lock();
         let State { seats, running, .. } = &mut *state;

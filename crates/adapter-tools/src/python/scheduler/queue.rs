@@ -13,12 +13,12 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// How many calls wait.
+    /// Number of calls that wait.
     pub(super) fn len(&self) -> usize {
         self.asynchronous.len() + self.synchronous.len()
     }
 
-    /// How large the arguments of all of them are.
+    /// Bytes of the arguments of all of them.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

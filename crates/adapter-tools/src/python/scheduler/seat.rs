@@ -1,60 +1,61 @@
-//! What the scheduler knows of one worker, and which worker a call goes to.
+//! State of one worker in the scheduler, and the choice of a worker for a call.
 
 use crate::python::frames::put_ping;
 use bytes::BytesMut;
 use std::{cmp::Reverse, collections::VecDeque, sync::Arc, time::Duration};
 use tokio::{sync::Notify, time::Instant};
 
-/// How many calls a worker has before an asynchronous one rather goes to the next: calls that run
-/// together share reads, writes and turns of the event loop, and those of few need no second worker.
+/// Number of calls from which on an asynchronous call rather goes to the next worker: calls that
+/// run together share reads, writes and turns of the event loop, and a few of them need no second
+/// worker.
 pub(super) const FEW: usize = 8;
-/// How much may be waiting to be written to a worker before no further call is put there, in bytes.
-/// One call more than that fits, and the cancellations of what runs.
+/// Bytes that may wait to be written to a worker before no further call is put there. One call more
+/// than that fits, and the cancellations of running calls.
 pub(super) const MAX_OUTBOX: usize = 1024 * 1024;
-/// How long a worker that runs calls may say nothing before others are preferred to it: it may be
-/// blocked by one of them. Longer than a busy event loop takes for a few of its turns.
+/// Time for which a worker that runs calls may be silent before others are preferred to it: it may
+/// be blocked by one of them. Longer than a busy event loop takes for a few of its turns.
 pub(super) const SILENCE: Duration = Duration::from_millis(20);
-/// How many of the calls that it has answered are remembered, for the lines they printed.
+/// Number of answered calls that are remembered, for the lines they printed.
 const MAX_RECENT: usize = 64;
 
 /// One worker.
 #[derive(Debug, Default)]
 pub(super) struct Seat {
-    /// Which loading of the application it belongs to.
+    /// Generation it belongs to.
     pub(super) generation: u64,
-    /// Which of that generation's workers it is, counted from 0.
+    /// Slot in that generation, counted from 0.
     pub(super) slot: usize,
-    /// Whether it gets no further calls, because it is lost.
+    /// True if it gets no further calls, because it is lost.
     pub(super) is_closed: bool,
-    /// How many calls it runs.
+    /// Number of calls it runs.
     pub(super) running: usize,
     /// The synchronous one of them.
     pub(super) exclusive: Option<u64>,
     /// Since when nothing was heard of it although it runs calls; `None` where that does not matter.
     pub(super) quiet_since: Option<Instant>,
-    /// Whether it was asked if it is there, and has not answered that.
+    /// True if it was asked whether it is there, and has not answered that.
     pub(super) is_asked: bool,
     /// Frames that are not written yet.
     pub(super) outbox: BytesMut,
-    /// Whether a signal is due once the outbox is written.
+    /// True if a signal is due once the outbox is written.
     pub(super) interrupt: bool,
     /// Cancelled calls and when they have to have ended; earliest first.
     pub(super) expiring: VecDeque<(Instant, u64)>,
-    /// Whether it has answered any call.
+    /// True if it has answered any call.
     pub(super) has_answered: bool,
     /// The calls that it answered last and the requests that they were.
     pub(super) recent: VecDeque<(u64, Arc<str>)>,
     pub(super) bells: Arc<Bells>,
 }
 
-/// What wakes up those who serve one worker.
+/// Notifications for the tasks that serve one worker.
 #[derive(Debug, Default)]
 pub(super) struct Bells {
     /// There is something to write, or to send a signal for.
     pub(super) outgoing: Notify,
     /// The calls that have to end soon are others than before.
     pub(super) expiring: Notify,
-    /// Its last call has ended.
+    /// Notified when its last call has ended.
     pub(super) idle: Notify,
 }
 
@@ -66,7 +67,7 @@ impl Seat {
         self.recent.push_back((id, request));
     }
 
-    /// Whether it runs calls and nothing was heard of it for some time.
+    /// Returns true if it runs calls and has been silent for some time.
     pub(super) fn is_silent(&self, now: Option<Instant>) -> bool {
         let quiet = now
             .zip(self.quiet_since)
@@ -88,9 +89,9 @@ impl Seat {
     }
 }
 
-/// Where an asynchronous call goes: to the first worker that has few calls, so that few calls share
-/// one; else to the one that has the fewest. Silent workers come after all others: an asynchronous
-/// handler that blocks its loop holds up whatever else is there.
+/// Worker for an asynchronous call: the first that has few calls, so that few calls share one; else
+/// the one that has the fewest. Silent workers come after all others: an asynchronous handler that
+/// blocks its loop holds up every other call there.
 pub(super) fn for_asynchronous<'a>(
     seats: impl Iterator<Item = (usize, &'a Seat)>,
     max_concurrent: usize,
@@ -107,8 +108,8 @@ pub(super) fn for_asynchronous<'a>(
         .map(|(at, _)| at)
 }
 
-/// Where a synchronous call goes: to the worker with the fewest calls, from the last one down, so that
-/// it meets as few asynchronous ones as possible. With `keep_one`, the last worker that runs no
+/// Worker for a synchronous call: the one with the fewest calls, from the last one down, so that it
+/// meets as few asynchronous ones as possible. With `keep_one`, the last worker that runs no
 /// synchronous call is left to the asynchronous ones. Silent workers come after all others.
 pub(super) fn for_synchronous<'a>(
     seats: impl Iterator<Item = (usize, &'a Seat)>,

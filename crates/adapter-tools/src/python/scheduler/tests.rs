@@ -58,7 +58,7 @@ fn frames(mut frames: BytesMut) -> Vec<String> {
     seen
 }
 
-/// What is to be written to a worker.
+/// Frames to be written to a worker.
 fn written(scheduler: &Scheduler, place: &Place) -> Vec<String> {
     let mut state = scheduler.lock();
     frames(place.seat(&mut state).unwrap().outbox.split())
