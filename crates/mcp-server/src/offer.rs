@@ -45,7 +45,7 @@ pub struct Offer {
 #[derive(Debug)]
 pub(crate) struct OfferedTool {
     pub(crate) tool: Tool,
-    /// Its name in policies and the ledger.
+    /// Name in policies and the ledger.
     pub(crate) capability: Arc<str>,
     /// A digest of its definition as it is listed.
     pub(crate) definition: Digest,

@@ -83,7 +83,7 @@ pub enum AuthorizationError {
     Registration {
         /// The endpoint.
         address: String,
-        /// Its error, in words.
+        /// Error of the server, in words.
         why: String,
     },
     /// An endpoint refuses to give a token, or gives none that can be used.
@@ -93,7 +93,7 @@ pub enum AuthorizationError {
         address: String,
         /// The error's code, as RFC 6749 has it; empty for an answer that is none of a token endpoint.
         code: String,
-        /// Its error, in words.
+        /// Error of the server, in words.
         why: String,
     },
     /// A person would have to sign in, and there is no browser to do so.
