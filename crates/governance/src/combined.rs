@@ -142,7 +142,7 @@ pub(crate) fn rules_by_name<'a>(spec: &'a PolicySpec, principal: &str) -> (&'a R
     }
 }
 
-/// `rules` as they are for somebody who brings roles along.
+/// `rules` for a caller that brings roles along.
 pub(crate) fn beside_roles(rules: &Rules) -> Cow<'_, Rules> {
     match &rules.beside_roles {
         None => Cow::Borrowed(rules),

@@ -43,8 +43,8 @@ pub enum Reason {
 pub struct Denial {
     /// Reason.
     pub reason: Reason,
-    /// Time until the same call will be admitted if nothing else is called meanwhile; `None`
-    /// when waiting alone does not help or nobody knows.
+    /// Time until the same call will be admitted if nothing else is called meanwhile; `None` when
+    /// waiting alone does not help, or the time is unknown.
     pub retry_after: Option<Duration>,
     /// The name of the condition that refused, where one did.
     pub condition: Option<Box<str>>,

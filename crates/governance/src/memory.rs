@@ -234,7 +234,7 @@ impl MemoryQuota {
             .is_ok()
     }
 
-    /// Forgets whoever can be forgotten, at most once a second.
+    /// Forgets the principals that can be forgotten, at most once a second.
     fn sweep(&self, calendar: &Calendar, now: Timestamp) {
         let swept_ms = self.swept_ms.load(Ordering::Relaxed);
         if now.0.abs_diff(swept_ms) < SWEEP_INTERVAL_MS

@@ -237,8 +237,8 @@ impl Meter {
         }
     }
 
-    /// Counts everything or nothing. `capability_running` is how many uses of the capability are
-    /// running, whoever's they are.
+    /// Counts everything or nothing. `capability_running` is the number of running uses of the
+    /// capability, of all principals.
     pub(crate) fn reserve(
         &mut self,
         charges: &Charges<'_>,

@@ -1,5 +1,5 @@
 //! Roles that callers bring along and the policy does not know: not an error, since an issuer has
-//! roles for many servers, but what an operator looks for who has misspelt one.
+//! roles for many servers, but helpful to an operator who has misspelt one.
 
 use crate::policy::Policy;
 use arc_swap::ArcSwap;

@@ -56,8 +56,8 @@ impl Encoder {
         }
     }
 
-    /// An encoder that does not say in modern results whose they are, which the revision permits:
-    /// for whoever passes on what somebody else has said.
+    /// An encoder that does not name the server in modern results, which the revision permits: for
+    /// programs that pass on results of another server.
     pub fn anonymous() -> Self {
         Self {
             server_info: Implementation::default(),

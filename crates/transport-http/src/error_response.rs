@@ -9,9 +9,10 @@ use std::borrow::Cow;
 /// A response whose body is at hand.
 pub type PlainResponse = Response<Bytes>;
 
-/// A response that refuses a request before it was anybody's: the body is a JSON-RPC error without
-/// id unless that has been read, so that a client that looks for one finds it. Only [`StatusCode::REQUEST_TIMEOUT`] is worth
-/// another try, which the error says (R9.9); for others, see [`refusal_with`].
+/// A response that refuses a request before its sender is known: the body is a JSON-RPC error
+/// without id unless that has been read, so that a client that looks for one finds it. Only
+/// [`StatusCode::REQUEST_TIMEOUT`] is worth another try, which the error says (R9.9); for others,
+/// see [`refusal_with`].
 pub fn refusal(status: StatusCode, why: impl Into<Cow<'static, str>>) -> PlainResponse {
     let error = if status == StatusCode::REQUEST_TIMEOUT {
         ErrorObject::new(ErrorCode::INVALID_REQUEST, why).with(&json!({ "retryable": true }))

@@ -111,7 +111,7 @@ impl SocketFile {
         &self.path
     }
 
-    /// Removes it once and for all. To be called while somebody still listens: afterwards another
+    /// Removes it once and for all. To be called while the server still listens: afterwards another
     /// server may take the place, and its file may even get the identity of this one.
     pub(crate) fn remove(&self) {
         if self.is_removed.swap(true, Ordering::AcqRel) {
@@ -191,7 +191,7 @@ fn bind_unix(_: &UnixSocket, _: &mut [Bound]) -> io::Result<SocketFile> {
     Err(io::Error::from(io::ErrorKind::Unsupported))
 }
 
-/// Makes room for a socket, if what is there is one that nobody listens on.
+/// Removes a socket at `path` on which no process listens.
 #[cfg(unix)]
 fn remove_stale(path: &Path) -> io::Result<()> {
     use std::os::unix::{fs::FileTypeExt, net::UnixStream};

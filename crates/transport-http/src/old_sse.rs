@@ -1,6 +1,5 @@
-//! HTTP with SSE, the transport of 2024-11-05: one stream for everything that is said to a client,
-//! and a place where it posts what it says. The stream is the session: nobody could hear an answer
-//! without it.
+//! HTTP with SSE, the transport of 2024-11-05: one stream for all messages to a client, and a path
+//! to which it posts its own. The stream is the session: without it no answer could be delivered.
 
 use crate::{
     error_response::{Handled, about, method_not_allowed, refuse},

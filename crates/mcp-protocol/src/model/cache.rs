@@ -21,7 +21,7 @@ pub enum CacheScope {
 }
 
 impl CacheHint {
-    /// Not to be kept, by anybody: the safe answer.
+    /// Not to be kept by any client: the safe answer.
     pub const NONE: Self = Self {
         ttl_ms: 0,
         scope: CacheScope::Private,

@@ -43,7 +43,7 @@ pub struct InputRequired {
 /// Members that a client adds when it repeats a request: the answers, and the state it was given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InputRetry {
-    /// The answers, under the keys of the questions. Keys nobody asked for are to be ignored.
+    /// The answers, under the keys of the questions. Keys that no question has are to be ignored.
     pub responses: BTreeMap<String, RawJson>,
     /// The state, which the client may have changed.
     pub state: Option<String>,

@@ -42,7 +42,7 @@ pub struct TaskRequest {
 /// A call whose result is fetched later.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
-    /// Names it; nobody else can guess it.
+    /// Id of the task; it cannot be guessed.
     pub id: String,
     /// State of the task.
     pub state: TaskState,

@@ -42,7 +42,8 @@ pub(crate) struct Handshaking<'a> {
     address: Option<IpAddr>,
 }
 
-/// Of IPv6, whoever has one address has all that begin like it up to here.
+/// Prefix length of an IPv6 network that counts as one client: a subscriber has all addresses of
+/// it.
 const SUBSCRIBER: u8 = 64;
 
 /// Among so many addresses handshakes are shared at least. Clients that open hundreds of connections

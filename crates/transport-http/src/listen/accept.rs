@@ -195,7 +195,8 @@ const PLAIN_TEXT: &str = r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"t
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: u64 = 64 * 1024;
 
-/// Tells somebody who speaks HTTP without TLS what is wrong; others would not understand.
+/// Sends a client that speaks HTTP without TLS the reason of the refusal; other clients would not
+/// understand.
 async fn refuse_plain_text(mut stream: TcpStream, first: u8) {
     tracing::debug!("a connection to the port of TLS began in plain text");
     if !first.is_ascii_uppercase() {

@@ -20,7 +20,8 @@ const ALLOWED: &str = "Content-Type, Accept, Authorization, Last-Event-ID, Mcp-S
      MCP-Protocol-Version, Mcp-Method, Mcp-Name, X-MCP-Client-ID, X-API-Key, If-None-Match, \
      Range, traceparent, tracestate";
 
-/// The answer to `OPTIONS`. Without an origin it is nobody's preflight, and only says what there is.
+/// The answer to `OPTIONS`. A request without an origin is no preflight, and its answer only lists
+/// the methods.
 pub(crate) fn preflight(
     options: &HttpOptions,
     request: &HeaderMap,

@@ -237,7 +237,8 @@ impl Events {
         events
     }
 
-    /// Ends it then, if it has not ended before. What is not said by then waits for whoever comes back.
+    /// Ends the stream at `expiry`, if it has not ended before. Events that are not sent by then
+    /// wait for a client that comes back.
     #[must_use]
     pub(crate) fn until(mut self: Box<Self>, expiry: Expiry) -> Box<Self> {
         self.expiry = expiry;

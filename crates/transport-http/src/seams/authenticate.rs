@@ -60,8 +60,8 @@ where
     }
 }
 
-/// Identity without authentication: what the client calls itself in `X-MCP-Client-ID`, else its IP
-/// address. Anybody can claim any name.
+/// Identity without authentication: the name that the client sends in `X-MCP-Client-ID`, else its
+/// IP address. Any client can claim any name.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientIdOrAddress;
 

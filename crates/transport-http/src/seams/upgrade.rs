@@ -21,7 +21,8 @@ use tokio::{
 };
 
 /// Another protocol that is spoken here. Asked after the checks of `Host` and `Origin` and after
-/// authentication, so that no page of a stranger gets this far, and nobody who proves nothing.
+/// authentication, so that neither a page of a stranger nor an unauthenticated client gets this
+/// far.
 pub trait Upgrade: Send + Sync + 'static {
     /// Path at which the upgrade is requested. A path that is the endpoint's is not used.
     fn path(&self) -> &str;
@@ -34,8 +35,8 @@ pub trait Upgrade: Send + Sync + 'static {
     fn begin(&self, request: UpgradeRequest) -> Result<Upgraded, Box<PlainResponse>>;
 }
 
-/// A request for another protocol. It can be kept: whoever serves a connection for long asks again
-/// from time to time who is at its other end.
+/// A request for another protocol. It can be kept: a long-lived connection authenticates its client
+/// again from time to time.
 pub struct UpgradeRequest {
     pub(crate) principal: Principal,
     pub(crate) parts: Parts,

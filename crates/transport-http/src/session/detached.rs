@@ -88,7 +88,8 @@ impl DetachedRequests {
 
 /// A request being handled, wherever that is. Dropping it drops the request.
 pub(crate) enum Work {
-    /// By whoever polls this, which is the connection: most are answered without a task.
+    /// Run by the task that polls this, which is the connection's: most requests are answered
+    /// without a task of their own.
     Here(Exchange),
     /// In a task, however little is read of what it says.
     Elsewhere(Driven),
@@ -109,7 +110,7 @@ impl Work {
         }
     }
 
-    /// Lets the request end although nobody wants its answer.
+    /// Lets the request end although no client waits for its answer.
     pub(crate) fn carry_on(self, detached: &DetachedRequests) {
         match self {
             Self::Here(exchange) => detached.carry_on(async move {

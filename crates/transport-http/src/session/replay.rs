@@ -243,7 +243,7 @@ impl State {
             .filter(move |(kept, _)| kept.stream == id.stream && id.sequence < kept.sequence)
     }
 
-    /// Forgets a stream that nobody could ask anything about.
+    /// Forgets a stream about which no client could ask any more.
     fn forget_stream(&mut self, stream: u64) {
         if self
             .streams
@@ -311,7 +311,7 @@ impl Reader {
         self.at
     }
 
-    /// The next event; `None` at the end of the stream, and once somebody else reads it.
+    /// The next event; `None` at the end of the stream, and once another connection reads it.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(EventId, Bytes)>> {
         let mut state = self.replay.lock();
         let kept = state.after(self.at).next().cloned();

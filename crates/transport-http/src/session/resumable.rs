@@ -1,6 +1,6 @@
 //! A request whose stream can be resumed, as long as the connection it came on carries it. Its
 //! client may lose that connection and come back on another before we notice, and even be unable to
-//! let us notice: nothing is asked of a stream that nobody reads.
+//! let us notice: a stream that its client does not read is not polled.
 
 use crate::session::in_flight::InFlight;
 use std::{

@@ -299,7 +299,7 @@ impl Sessions {
         self.streams.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Ends the sessions that nobody has used for too long.
+    /// Ends the sessions that have been unused for too long.
     pub(crate) fn sweep(&self) {
         let idle = u64::try_from(self.limits.session_idle.as_millis()).unwrap_or(u64::MAX);
         let now = self.now();

@@ -144,7 +144,7 @@ pub enum TlsError {
         /// The file.
         file: PathBuf,
     },
-    /// Client certificates are asked for, and nobody is named who issues them.
+    /// Client certificates are asked for, and no authority is named that issues them.
     #[error("client certificates are wanted, and no file says which authorities issue them")]
     NoAuthorities,
 }

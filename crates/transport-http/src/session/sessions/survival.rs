@@ -151,7 +151,8 @@ impl Session {
         }
     }
 
-    /// Held by nobody else meanwhile: who has ended it must not see it come back.
+    /// Stores the session. Its lock is held meanwhile: a task that has ended the session must not
+    /// see it come back.
     fn put(&self, keeper: &dyn PersistSessions, last_used: SystemTime) {
         let is_kept = lock(&self.is_kept);
         if !*is_kept {
