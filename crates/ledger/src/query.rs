@@ -45,8 +45,8 @@ pub trait ReadLedger {
     /// [`QueryError`] when the ledger cannot be read.
     fn open_calls(&mut self) -> Result<Vec<CallRecord>, QueryError>;
 
-    /// The calls of which nobody can say how they ended, because their server did first: newest
-    /// first, `limit` of them at most, from `before` on.
+    /// The calls whose outcome is unknown, because their server ended first: newest first, `limit`
+    /// of them at most, from `before` on.
     ///
     /// # Errors
     ///

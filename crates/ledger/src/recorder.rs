@@ -81,7 +81,7 @@ pub struct RecorderOptions {
     pub pending_approvals: PendingBounds,
     /// The error code that refused claims are answered with, for the record.
     pub claim_refusal_code: Option<i32>,
-    /// Tells the time in microseconds since the epoch, UTC, for ends that nobody tells of.
+    /// Clock in microseconds since the epoch, UTC, for ends of calls that were dropped.
     pub now: fn() -> u64,
 }
 
@@ -97,7 +97,7 @@ pub struct Recorder {
     reader: Option<EndReader>,
 }
 
-/// Closes the queue when nobody can begin a call any more.
+/// Closes the queue when no handle is left that could begin a call.
 #[derive(Debug)]
 struct Handle {
     shared: Arc<Shared>,
@@ -138,7 +138,7 @@ pub(crate) struct Committed {
     number: u64,
 }
 
-/// A call was not recorded, or nobody can say yet that it was.
+/// A call was not recorded, or it is not known yet that it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// The store fails. It is tried again; [`Recorder::health`] tells why it fails.
@@ -220,7 +220,7 @@ impl Recorder {
         Self::start(store, options, None)
     }
 
-    /// As [`Recorder::spawn`], with somebody who sees what is stored and adds to it.
+    /// As [`Recorder::spawn`], with a hook that sees what is stored and adds to it.
     ///
     /// # Errors
     ///
@@ -396,8 +396,8 @@ impl Recorder {
         }
     }
 
-    /// Holds an answer that was kept against the end of its call. With one that somebody has changed,
-    /// nobody can say any more what came of the call.
+    /// Compares a kept answer with the end of its call. If the answer was changed, the outcome of
+    /// the call is unknown.
     async fn checked(&self, refusal: ClaimRefusal) -> Result<ClaimRefusal, RecordError> {
         let (call, succeeded, text) = match refusal {
             ClaimRefusal::Done {
@@ -689,9 +689,10 @@ impl OpenCall {
         self.finish_keeping(end, None)
     }
 
-    /// As [`OpenCall::finish`], for a call that has claimed an idempotency key: keeps what to tell
-    /// whoever calls again with it, up to [`crate::record::operation::MAX_KEPT_BYTES`]. A call that was denied or
-    /// invalid never ran and gives its key back.
+    /// As [`OpenCall::finish`], for a call that has claimed an idempotency key: keeps the answer
+    /// for a caller that repeats the call with it, up to
+    /// [`crate::record::operation::MAX_KEPT_BYTES`]. A call that was denied or invalid never ran
+    /// and gives its key back.
     pub fn finish_keeping(self, end: &End<'_>, result: Option<&str>) -> Finished {
         self.finish_as(end, end.outcome.plain(), result)
     }
@@ -702,8 +703,8 @@ impl OpenCall {
         self.finish_as(end, Outcome::Invalid, None)
     }
 
-    /// As [`OpenCall::finish`], for a call that may or may not have been done, whatever its end says:
-    /// a person must look before anybody is told anything else under its key.
+    /// As [`OpenCall::finish`], for a call that may or may not have been done, whatever its end
+    /// says: a person must look before a caller gets any other answer under its key.
     pub fn finish_unknown(self, end: &End<'_>) -> Finished {
         self.finish_as(end, Outcome::Unknown, None)
     }
@@ -777,7 +778,7 @@ impl Drop for OpenCall {
 }
 
 impl Future for Finished {
-    /// An error means that the end is handed over and nobody can say when it will be on disk.
+    /// An error means that the end is handed over and it is not known when it will be on disk.
     type Output = Result<(), RecordError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

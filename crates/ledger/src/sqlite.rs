@@ -77,7 +77,7 @@ struct Open {
 #[error("the ledger's file has been changed by another program")]
 struct ChangedError;
 
-/// The database would go on to write to a file that nobody can find any more.
+/// The database would go on to write to a file that has lost its name.
 #[derive(Debug, thiserror::Error)]
 #[error("the ledger's file has been taken away or replaced")]
 struct TakenAwayError;

@@ -136,7 +136,7 @@ impl Offer {
     }
 
     /// A digest of the definition of a tool, as it is listed and in canonical form: another
-    /// description, schema or hint makes another tool of it for whoever has agreed to call it.
+    /// description, schema or hint makes another tool of it for a person who has agreed to call it.
     pub fn definition(&self, tool: &str) -> Option<Digest> {
         self.offered(tool).map(|it| it.definition)
     }

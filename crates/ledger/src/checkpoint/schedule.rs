@@ -132,8 +132,8 @@ impl Checkpoints {
     }
 
     /// Writes the last checkpoint to the file once its note has been stored. That waits for the
-    /// disk, and so does all before it: were the line there earlier, a crash that takes entries which
-    /// nobody waited for would leave it behind as the proof of a deletion.
+    /// disk, and so does all before it: were the line there earlier, a crash that takes entries
+    /// which no caller waited for would leave it behind as the proof of a deletion.
     fn write_down(&mut self, tail: &Tail) {
         let is_stored = |it: &mut Checkpoint| it.sequence.saturating_add(2) <= tail.next_sequence;
         if let Some(checkpoint) = self.unfiled.take_if(is_stored)

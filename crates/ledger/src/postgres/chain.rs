@@ -24,8 +24,8 @@ pub(super) struct End {
     pub(super) generation: i64,
 }
 
-/// The end of the ledger, locked: nobody else appends until the transaction ends. It also keeps
-/// everybody else from the tables of approvals and keys.
+/// The end of the ledger, locked: no other node appends until the transaction ends. The lock also
+/// keeps other nodes from the tables of approvals and keys.
 #[derive(Debug)]
 pub(super) struct Locked {
     pub(super) end: End,

@@ -120,8 +120,8 @@ struct Care {
     node: Arc<Node>,
     /// `None` after a failure: it is opened anew.
     session: Option<Session>,
-    /// Since when its lease has never run out. Where the database was away, everybody's did, and
-    /// nobody must be taken for dead before everybody could say otherwise.
+    /// Since when its lease has never run out. Where the database was away, all leases have, and no
+    /// node must be taken for dead before every node could renew its own.
     alive_since: Instant,
     renewed: Instant,
     failing: bool,

@@ -9,8 +9,8 @@ use std::{
 use tokio_postgres::Error;
 use uuid::Uuid;
 
-/// A server that appends. It has a name for as long as nobody declares it dead, and takes another
-/// then: what it appended under the old one is settled.
+/// A server that appends. It has a name until another node declares it dead, and takes another
+/// then: entries appended under the old one are settled.
 #[derive(Debug)]
 pub(super) struct Node {
     id: Mutex<Uuid>,

@@ -20,8 +20,8 @@ const SUCCEEDED: &str = "succeeded";
 const FAILED: &str = "failed";
 const UNKNOWN: &str = "unknown";
 
-/// The rows of one transaction, in which the end of the ledger is locked: whoever changes rows holds
-/// that lock, so that no two nodes do at the same time.
+/// The rows of one transaction, in which the end of the ledger is locked: a node that changes rows
+/// holds that lock, so that no two nodes do at the same time.
 pub(super) struct Rows<'a>(pub(super) &'a mut Session);
 
 impl Rows<'_> {

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-/// Of private use: hardly anybody sends it.
+/// Escape character. Of private use: texts hardly ever contain it.
 const ESCAPE: char = '\u{E000}';
 
 /// A text as it is stored.

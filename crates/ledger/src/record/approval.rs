@@ -21,7 +21,7 @@ const DIGITS: usize = 22;
 
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Names an approval: `apr_` and 22 letters and digits. Random, so that nobody can guess the next.
+/// Names an approval: `apr_` and 22 letters and digits. Random, so that the next cannot be guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ApprovalId(pub Uuid);
 

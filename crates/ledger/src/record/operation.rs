@@ -129,7 +129,7 @@ pub enum ClaimRefusal {
         /// Result of that call.
         result: Kept,
     },
-    /// A call with this key began, and nobody can say what came of it: a person must look.
+    /// A call with this key began, and its outcome is unknown: a person must look.
     #[error("nobody can say how the call with this idempotency key ended")]
     Unknown {
         /// Id of that call.
@@ -182,7 +182,8 @@ const CLAIM_REFUSED: u8 = 4;
 const KEPT: u8 = 5;
 const KEY: u8 = 6;
 
-/// Outcomes to bytes, for a store to keep with the group until it knows that nobody asks again.
+/// Outcomes to bytes, for a store to keep with the group until it knows that they are not asked for
+/// again.
 pub(crate) fn encode_outcomes(outcomes: &[OperationOutcome]) -> Vec<u8> {
     let mut out = Vec::new();
     for outcome in outcomes {

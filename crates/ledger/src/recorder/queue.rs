@@ -132,7 +132,7 @@ enum SlotState {
     GivenUp(Option<Unclaimed>),
 }
 
-/// A call that was given up before anybody knew whether it may run, so it never ran.
+/// A call that was given up before it was known whether it may run, so it never ran.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unclaimed {
     pub(crate) call: CallId,
@@ -660,8 +660,8 @@ impl Shared {
         }
     }
 
-    /// If the oldest entry that is not stored has waited for `max_wait`, lets everybody hear of it,
-    /// though the store may store it yet. Tells whether that is new.
+    /// If the oldest entry that is not stored has waited for `max_wait`, reports that to all
+    /// waiting callers, though the store may store it yet. Returns true if that is new.
     pub(crate) fn look_for_hanging(&self, max_wait: Duration) -> bool {
         let queue = self.lock();
         // Whoever it is that waits, a group is stored afterwards, and that is where it ends.

@@ -53,7 +53,7 @@ impl Waiter {
     }
 }
 
-/// Wakes everybody, each relay once.
+/// Wakes all waiting tasks, each relay once.
 pub(crate) fn wake(waiters: Vec<Waiter>) {
     // As many as there are runtime threads: a search is quicker than a table.
     let mut relays: Vec<(Arc<Relay>, Vec<Waker>)> = Vec::new();

@@ -111,7 +111,7 @@ fn watch_for_hanging(shared: Arc<Shared>, ended: mpsc::Receiver<Never>) -> io::R
 /// Value that is never sent.
 enum Never {}
 
-/// Tells everybody that the writer has ended, even if it panicked.
+/// Tells all waiting callers that the writer has ended, even if it panicked.
 struct StoppedGuard(Arc<Shared>);
 
 impl Drop for StoppedGuard {
@@ -183,7 +183,7 @@ impl<S: LedgerStore> Writer<'_, S> {
         }
     }
 
-    /// Lets relaxed entries gather: nobody waits for them, and a group costs more than an entry.
+    /// Lets relaxed entries gather: no caller waits for them, and a group costs more than an entry.
     async fn gather(&self) {
         if self.shared.options.durability == Durability::Relaxed
             && !self.shared.is_urgent(GATHER_BYTES)

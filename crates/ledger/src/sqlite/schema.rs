@@ -15,9 +15,9 @@ const LEDGER: Format = Format {
     version: 3,
 };
 
-/// The most of a ledger that a reader keeps in memory, in KiB, and the most that whoever appends does.
-/// A row of the index is put into ten trees; those of ten million entries, whose upper pages do not fit
-/// into the two megabytes that the database takes by itself, then cost twice as much writing.
+/// The most of a ledger that a reader keeps in memory, in KiB, and the most that a writer does. A
+/// row of the index is put into ten trees; those of ten million entries, whose upper pages do not
+/// fit into the two megabytes that the database takes by itself, then cost twice as much writing.
 const CACHE_KIB: i64 = 16 * 1024;
 
 /// Bytes to which the database's log is cut back. A long read beside much appending makes the log

@@ -30,9 +30,9 @@ pub(crate) trait ClaimStore {
         id: ApprovalId,
     ) -> impl Future<Output = Result<Option<Approval>, Self::Error>> + Send;
 
-    /// An approval for this that is pending, approved or denied, needs the same approver, and expires
-    /// after `now_us`; an approved one before others. What was denied stays so until it expires:
-    /// asking again and again must not wear anybody down. What was revoked is not live.
+    /// An approval for this that is pending, approved or denied, needs the same approver, and
+    /// expires after `now_us`; an approved one before others. A denied one stays so until it
+    /// expires: asking again and again must not wear an approver down. A revoked one is not live.
     fn live_approval(
         &mut self,
         new: &crate::record::approval::NewApproval,

@@ -29,8 +29,8 @@ const KEEP_US: u64 = KEEP_APPROVALS_US - 24 * 60 * 60 * 1_000_000;
 
 /// Approvals that were asked for and whose rows are not there.
 pub(super) struct Missing {
-    /// The latest time that anybody is known to have seen: a server whose clock was wrong may have
-    /// removed what was not over by another clock.
+    /// The latest time that any server is known to have seen: a server whose clock was wrong may
+    /// have removed a row that was not over by another clock.
     latest_us: u64,
     /// The one that would have to be there for longest: where it was asked for, and its time.
     last: Option<(u64, u64)>,

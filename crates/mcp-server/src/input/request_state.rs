@@ -112,7 +112,7 @@ impl Bound<'_> {
 }
 
 impl std::fmt::Debug for Sealer {
-    /// The key is nobody's to see.
+    /// Leaves the key out.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Sealer")
     }

@@ -216,9 +216,9 @@ pub(crate) struct Unanswered {
     pub(crate) refused: bool,
 }
 
-/// Asks a legacy client everything at once, and waits for all answers. One that is refused takes
-/// the others back: nobody should fill in a form for a call that has failed. `task` is the id of the
-/// task that asks, if it is one.
+/// Asks a legacy client everything at once, and waits for all answers. One that is refused
+/// withdraws the others: a user should not fill in a form for a call that has failed. `task` is the
+/// id of the task that asks, if it is one.
 pub(crate) async fn ask_all(
     cx: &RequestCx,
     requests: &BTreeMap<String, InputRequest>,

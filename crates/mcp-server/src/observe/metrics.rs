@@ -19,9 +19,9 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// The most tools that are counted by name, over the life of the process; what comes after them is
-/// counted as [`OTHER`]. An application that is loaded again and again with other names must not
-/// fill the memory of whoever reads the numbers.
+/// The most tools that are counted by name, over the life of the process; further ones are counted
+/// as [`OTHER`]. An application that is loaded again and again with other names must not fill the
+/// memory of the metrics' reader.
 pub(crate) const MAX_TOOLS: usize = 1_000;
 
 /// The label of anything that is not counted by its own name.
@@ -182,7 +182,7 @@ impl Metrics {
         });
     }
 
-    /// The same for a distribution that somebody else keeps.
+    /// The same for a distribution that is kept elsewhere.
     ///
     /// # Panics
     ///

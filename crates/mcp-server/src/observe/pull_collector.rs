@@ -50,7 +50,7 @@ impl Samples {
     }
 }
 
-/// A distribution that somebody else keeps.
+/// A distribution that is kept elsewhere.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buckets {
     /// Upper bounds of the buckets, rising.

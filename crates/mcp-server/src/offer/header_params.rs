@@ -51,7 +51,7 @@ pub enum BadAnnotation {
         /// Place in the schema.
         pointer: String,
     },
-    /// No chain of `properties` leads there, so nobody knows which argument is meant.
+    /// No chain of `properties` leads there, so it is unclear which argument is meant.
     #[error("`{pointer}` is no property, or not one that is always there")]
     Place {
         /// Place in the schema.

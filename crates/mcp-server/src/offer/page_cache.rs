@@ -8,7 +8,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Pages of lists as bytes, made once for everybody who sees the same (R4.10, R6.9).
+/// Pages of lists as bytes, made once for all clients that see the same (R4.10, R6.9).
 #[derive(Debug, Default)]
 pub(crate) struct PageCache(Mutex<HashMap<Key, RawJson>>);
 

@@ -61,7 +61,7 @@ pub struct ResourceEntry {
     pub category: String,
     /// For filters.
     pub tags: Vec<String>,
-    /// Changes whenever the content does; empty if nobody knows.
+    /// Changes whenever the content does; empty if it is unknown.
     pub etag: String,
 }
 
@@ -104,8 +104,8 @@ impl Resources for NoResources {
     }
 }
 
-/// The `SKILL.md` documents of a catalogue, and the files beside them. A file can be read by whoever
-/// may read its skill, and is recorded under the skill's URI.
+/// The `SKILL.md` documents of a catalogue, and the files beside them. A file can be read by
+/// clients that may read its skill, and is recorded under the skill's URI.
 #[derive(Debug)]
 pub struct SkillResources {
     catalog: Arc<SkillCatalog>,

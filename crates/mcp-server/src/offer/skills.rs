@@ -23,7 +23,7 @@ pub struct SkillIndex {
     directories: Directories,
 }
 
-/// One skill, whoever asks.
+/// One skill, the same for every client.
 #[derive(Debug)]
 struct Published {
     /// The URI of its `SKILL.md`.
@@ -123,7 +123,7 @@ impl SkillIndex {
             .map(|(index, skill)| (skill.uri.as_str(), index))
     }
 
-    /// One skill as somebody is told of it: with those files that are `visible`, given the URI whose
+    /// One skill as a client sees it: with those files that are `visible`, given the URI whose
     /// permission they need. Files of a nested skill may not be.
     pub(crate) fn entry(&self, index: usize, visible: impl Fn(&str) -> bool) -> SkillEntry {
         let skill = &self.skills[index];

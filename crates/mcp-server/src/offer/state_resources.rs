@@ -32,8 +32,8 @@ pub trait States: fmt::Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<RawJson, Box<dyn Error + Send + Sync>>>;
 }
 
-/// States as resources `state://NAME`, of type `application/json`. They are asked for each time they
-/// are read, and nobody is told when they change.
+/// States as resources `state://NAME`, of type `application/json`. They are read from the
+/// application each time, and their changes are not announced.
 #[derive(Debug)]
 pub struct StateResources {
     states: Arc<dyn States>,

@@ -106,7 +106,7 @@ impl Described {
         &self.tool.name
     }
 
-    /// A digest of all that anybody is told of it, apart from what depends on who asks.
+    /// A digest of the tool's entry in the list, apart from members that depend on the client.
     pub(crate) fn definition_digest(&self) -> Digest {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]

@@ -1,4 +1,4 @@
-//! Calls that somebody must confirm before they begin.
+//! Calls that a person must confirm before they begin.
 
 mod question;
 pub(crate) mod state;
@@ -58,8 +58,8 @@ enum Found {
 }
 
 impl<S> Confirmed<S> {
-    /// Approvals can be decided and used until `expire` after they were asked for. Whoever decides
-    /// sees arguments as `redactor` leaves them.
+    /// Approvals can be decided and used until `expire` after they were asked for. The person who
+    /// decides sees arguments as `redactor` leaves them.
     pub(crate) fn new(
         inner: S,
         recorder: Recorder,

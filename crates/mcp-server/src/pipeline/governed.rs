@@ -173,8 +173,8 @@ impl<S, Q: QuotaStore> Governed<S, Q> {
         }
     }
 
-    /// Visible, permitted, then budget and rates together (decision D6). What does not exist is
-    /// asked for in the same place, so that it costs nobody anything either.
+    /// Visible, permitted, then budget and rates together (decision D6). A capability that does not
+    /// exist is asked for in the same place, so that it uses up no quota either.
     async fn admit(
         &self,
         cx: &RequestCx,

@@ -46,8 +46,8 @@ impl<S> Recorded<S> {
     }
 }
 
-/// A redactor that knows what [`Spec::default`] has, with a key of its own that nobody knows. What
-/// it makes of equal secrets is equal for as long as it is there, and not after a restart.
+/// A redactor with [`Spec::default`] and a random key of its own. Its placeholders for equal
+/// secrets are equal for as long as it lives, and not after a restart.
 #[must_use]
 pub fn redactor_of_this_process() -> Arc<Redactor> {
     let mut key = [0; 32];

@@ -89,7 +89,8 @@ where
 /// The time that a handler has to notice that its call was given up, before the call is answered.
 const NOTICING: Duration = Duration::from_millis(200);
 
-/// Waits for what was given up to end, for what it meters meanwhile. Not for long: somebody waits.
+/// Waits for a call that was given up to end, for what it meters meanwhile. Not for long: the
+/// caller waits.
 async fn has_ended(report: &CallReport) {
     let _ = tokio::time::timeout(NOTICING, report.meter().unused()).await;
 }

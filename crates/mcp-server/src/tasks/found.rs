@@ -47,8 +47,8 @@ pub(crate) fn found_in_store(record: TaskRecord) -> Found {
 }
 
 impl Tasks {
-    /// Cancels a task that is not carried on here: whoever carries it on comes too late then. It may
-    /// be taken up here meanwhile, or end.
+    /// Cancels a task that is not carried on here: the process that carries it on comes too late
+    /// then. It may be taken up here meanwhile, or end.
     pub(crate) async fn cancel_elsewhere(&self, mut found: Found) -> Result<Found, StoreError> {
         for _ in 0..MAX_CANCEL_STEPS {
             let Found::Elsewhere(record) = found else {
@@ -77,7 +77,7 @@ impl Tasks {
         Ok(found)
     }
 
-    /// Gives whoever carries a task on some time.
+    /// Gives the process that carries a task on some time.
     pub(crate) async fn look_again_later(&self) -> Result<(), McpError> {
         let mut closing = self.closing.subscribe();
         let closes = pin!(closing.wait_for(|closing| *closing));

@@ -24,7 +24,7 @@ use task_store::{Lapsed, StoreError, TaskRecord, TaskState as Stored};
 /// The most tasks that are being taken up at the same time.
 const MAX_TAKEN_UP_AT_ONCE: usize = 64;
 
-/// Takes up tasks that nobody carries on, and keeps hold of those that run here.
+/// Takes up tasks whose lease has run out, and renews the leases of those that run here.
 #[derive(Debug)]
 pub(crate) struct Recovery<Q: QuotaStore> {
     pub(crate) tasks: Arc<Tasks>,
@@ -84,7 +84,8 @@ impl<Q: QuotaStore> Recovery<Q> {
         }
     }
 
-    /// Looks at everything that nobody carries on; tells whether there was no room for some of it.
+    /// Looks at all tasks whose lease has run out; returns true if there was no room for some of
+    /// them.
     async fn take_up_all(&self) -> bool {
         let lapsed = match self.tasks.store.lapsed((self.tasks.clock)()).await {
             Ok(lapsed) => lapsed,

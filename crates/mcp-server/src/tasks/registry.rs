@@ -344,8 +344,8 @@ impl Tasks {
         self.publish(live);
     }
 
-    /// Ends a task: in the store, then for everybody to see. While the store fails it is tried
-    /// again, until the task has expired.
+    /// Ends a task: in the store, then visibly for all waiting clients. While the store fails it is
+    /// tried again, until the task has expired.
     pub(crate) async fn end(&self, live: &RunningTask, state: TaskState, message: Option<String>) {
         let (state, message) = if convert::size(&state) <= MAX_OUTCOME_BYTES {
             (state, message)
@@ -387,14 +387,15 @@ impl Tasks {
         self.retire(live);
     }
 
-    /// Lets go of a task that is carried on by somebody else, or will be.
+    /// Lets go of a task that another process carries on, or will.
     pub(crate) fn lose(&self, live: &RunningTask) {
         self.retire(live);
         live.lose();
     }
 
-    /// Forgets a task that nobody was told of. While the store fails it stays one of those that run
-    /// here, and is tried again: it would be begun again by whoever finds that nobody carries it on.
+    /// Forgets a task whose id no client knows. While the store fails it stays one of those that
+    /// run here, and is tried again: another process would begin it again once its lease has run
+    /// out.
     pub(crate) async fn forget(self: &Arc<Self>, live: &Arc<RunningTask>) {
         if self.is_forgotten(live).await {
             return self.retire(live);
@@ -442,8 +443,8 @@ impl Tasks {
         self.lock().get(id).cloned()
     }
 
-    /// Forgets what has expired, now and then. Nobody waits for it: it may be much, and whoever asks
-    /// for something looks whether it has expired.
+    /// Forgets expired tasks, now and then. No caller waits for it: they may be many, and each
+    /// request for a task checks whether it has expired.
     pub(crate) fn sweep(&self, now_us: u64) {
         let swept_us = self.swept_us.load(Ordering::Relaxed);
         if now_us < swept_us.saturating_add(SWEEP_EVERY_US) {

@@ -370,7 +370,7 @@ impl<Q: QuotaStore> Run<Q> {
         }
     }
 
-    /// The call, for whoever carries it out; of `live`, if it is a task already.
+    /// The call, for the task or request that carries it out; of `live`, if it is a task already.
     fn call(self: &Arc<Self>, mut invocation: Invocation, live: Option<&RunningTask>) -> Call {
         invocation.task = live.map(|live| live.record.id.as_str().into());
         let run = Arc::clone(self);

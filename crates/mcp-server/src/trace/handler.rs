@@ -42,7 +42,8 @@ pub(crate) struct HandlerSpan {
 }
 
 impl HandlerSpan {
-    /// Begins it, if the request is traced. `estimate` is what the call costs if nobody knows better.
+    /// Begins it, if the request is traced. `estimate` is the cost of the call unless a better
+    /// figure is known.
     pub(crate) fn begin(
         cx: &RequestCx,
         invocation: &Invocation,

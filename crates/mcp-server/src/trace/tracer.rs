@@ -105,7 +105,7 @@ pub(super) struct RequestSpan {
 }
 
 impl RequestSpan {
-    /// Makes a span of the request, and says so to everybody who handles it.
+    /// Makes a span of the request, and attaches it for all layers that handle it.
     pub(super) fn enter(tracer: &Tracer, cx: &RequestCx, span: Span) -> Arc<Self> {
         let context = span.span_context().clone();
         let place = place_of(&context);
@@ -145,7 +145,7 @@ pub(super) fn place_of(context: &SpanContext) -> Option<TraceContext> {
     Some(place.with_state(Some(&state)))
 }
 
-/// The same the other way round, of a span of somebody else's.
+/// The same the other way round, of another system's span.
 pub(super) fn context_of(place: &TraceContext) -> SpanContext {
     let state = place.tracestate();
     let state = state.and_then(|it| it.parse::<TraceState>().ok());

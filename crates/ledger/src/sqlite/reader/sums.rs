@@ -153,7 +153,7 @@ impl Sums<'_> {
         Ok(())
     }
 
-    /// Adds what has been summed up for whole days: in months, where nobody asks for days.
+    /// Adds the sums of whole days: in months, where the query does not ask for days.
     fn add_days(&mut self, snapshot: &Transaction<'_>, days: Range<u64>) -> Result<(), QueryError> {
         let end = month_of(days.end);
         let months = match month_of(days.start) {
