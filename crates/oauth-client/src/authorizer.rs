@@ -115,7 +115,13 @@ impl Authorizer {
                 ))
             })
         };
-        let server = address(server, "the server's address")?;
+        // A WebSocket is opened by a request over HTTP, and belongs to the resource of that.
+        let server = match server.split_once("://") {
+            Some(("ws", rest)) => format!("http://{rest}"),
+            Some(("wss", rest)) => format!("https://{rest}"),
+            _ => server.to_owned(),
+        };
+        let server = address(&server, "the server's address")?;
         let client = &options.client;
         if let Some(url) = &client.metadata_url
             && !(url.starts_with("https://")
@@ -655,13 +661,15 @@ impl Inner {
                 }
                 tracing::info!(%error, server = self.key, "the refresh token is not taken any more");
                 if let Some(credentials) = &mut state.credentials {
-                    credentials.tokens = None;
+                    // The access token lasts until it ends, and its scopes are asked for again.
+                    if let Some(tokens) = &mut credentials.tokens {
+                        tokens.refresh_token = None;
+                    }
                     if error.is_code("invalid_client") {
                         credentials.registration = None;
                     }
                 }
                 self.save(state).await?;
-                state.serial += 1;
                 self.publish(state);
                 Ok(None)
             }

@@ -191,6 +191,17 @@ async fn a_refresh_token_that_is_not_taken_any_more_leads_to_a_sign_in() {
 }
 
 #[tokio::test]
+async fn an_access_token_is_used_to_its_end_without_a_refresh_token() {
+    let (issuer, server) = world().await;
+    let authorizer = signed_in(&issuer, &server, 3_550).await;
+    issuer.set(|it| it.refuses_refresh = true);
+    for _ in 0..3 {
+        assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    }
+    assert_eq!(issuer.grants(), ["authorization_code", "refresh_token"]);
+}
+
+#[tokio::test]
 async fn a_token_that_the_server_revoked_is_renewed_once() {
     let (issuer, server) = world().await;
     let authorizer = server.authorizer(headless());
@@ -254,6 +265,15 @@ async fn more_scopes_are_asked_for_beside_those_there_are_and_only_once() {
         .collect();
     let expected = ["mcp", "offline_access", "write"].map(str::to_owned);
     assert_eq!(scope, BTreeSet::from(expected));
+    // A sign-in that is needed later asks for all of them, too.
+    issuer.set(|it| {
+        it.tokens.clear();
+        it.refuses_refresh = true;
+    });
+    assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    let asked = issuer.site.asked("/authorize");
+    assert_eq!(asked.len(), 3);
+    assert!(asked[2].fields()["scope"].contains("write"), "{asked:?}");
     // One that was granted and does not help is not asked for again.
     issuer.set(|it| it.tokens.values_mut().for_each(String::clear));
     let refused = server.call(&authorizer).await.unwrap_err();
@@ -261,7 +281,7 @@ async fn more_scopes_are_asked_for_beside_those_there_are_and_only_once() {
         matches!(&refused, AuthorizationError::Scope(it) if it == "write"),
         "{refused}"
     );
-    assert_eq!(issuer.site.asked("/authorize").len(), 2);
+    assert_eq!(issuer.site.asked("/authorize").len(), 3);
 }
 
 #[tokio::test]
