@@ -296,7 +296,7 @@ impl CallMeter {
         if self.settled.load(Ordering::Relaxed) {
             tracing::warn!(
                 cost_micros = micros,
-                "a handler reported a cost after the end of its call; nobody is charged for it"
+                "a handler reported a cost after the end of its call; no client is charged for it"
             );
         }
         self.metered.store(true, Ordering::Relaxed);

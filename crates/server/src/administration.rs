@@ -196,7 +196,7 @@ impl Administration {
             let proof = format!("{kind} of {name}, role {role}, over HTTP");
             return Ok(Operator::Named { name, proof });
         }
-        tracing::warn!(%principal, path = request.parts().uri.path(), "somebody is no operator");
+        tracing::warn!(%principal, path = request.parts().uri.path(), "the caller is no operator");
         let why = "only operators may do this, which takes a role";
         Err(Box::new(problem(StatusCode::FORBIDDEN, why)))
     }

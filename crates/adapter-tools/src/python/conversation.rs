@@ -244,8 +244,8 @@ fn add(place: &Place, id: u64, cost: &CostFrame) {
     if !is_metered {
         tracing::warn!(
             usd = cost.usd,
-            "a handler reported a cost after the end of its call, or in a thread that knows of no call; nobody is \
-             charged for it"
+            "a handler reported a cost after the end of its call, or in a thread that knows of no call; no client \
+             is charged for it"
         );
     }
 }

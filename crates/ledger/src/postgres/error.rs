@@ -15,7 +15,7 @@ pub enum PostgresOpenError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// The user, the password or the name of the database is wrong.
-    #[error("the database {address} lets nobody in like this")]
+    #[error("the database {address} does not accept this user, password or database name")]
     Refused {
         /// Address, without the password.
         address: String,

@@ -238,7 +238,7 @@ pub enum ApprovalProblem {
     #[error("the approval has expired")]
     Expired,
     /// The person who wants to decide may not.
-    #[error("the approval must be decided by somebody else")]
+    #[error("the approval must be decided by another person")]
     NotEntitled,
     /// Too many wait for a decision already.
     #[error("too many approvals are pending")]

@@ -130,7 +130,7 @@ pub enum ClaimRefusal {
         result: Kept,
     },
     /// A call with this key began, and its outcome is unknown: a person must look.
-    #[error("nobody can say how the call with this idempotency key ended")]
+    #[error("it is unknown how the call with this idempotency key ended")]
     Unknown {
         /// Id of that call.
         call: CallId,

@@ -100,7 +100,7 @@ pub enum TakenBy {
     AnotherCall,
     /// The call may have been done: its end is unknown.
     #[error(
-        "nobody can say how the call with this idempotency key ended; somebody has to find out \
+        "it is unknown how the call with this idempotency key ended; an operator has to find out \
          before it is made again with a new key"
     )]
     Unknown,

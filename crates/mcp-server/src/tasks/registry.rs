@@ -418,7 +418,7 @@ impl Tasks {
             tracing::warn!(
                 error = error as &dyn std::error::Error,
                 task = ?live.record.id,
-                "a task that nobody knows of could not be forgotten"
+                "a task whose id no client knows could not be forgotten"
             );
         }
         removed.is_ok()
