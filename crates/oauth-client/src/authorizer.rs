@@ -13,7 +13,11 @@ use crate::{
     token::{self, ClientAt, ClientProof, Given},
     web::Web,
 };
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header::AUTHORIZATION};
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, Method, Request, StatusCode,
+    header::{AUTHORIZATION, CONTENT_TYPE},
+};
 use std::{
     fmt,
     sync::{
@@ -194,15 +198,25 @@ impl Authorizer {
         }
     }
 
-    /// Gets a token by a new grant, before any request has asked for one: what `login` does.
+    /// Gets a token by a new grant, before any request has asked for one. The server is sent an empty message
+    /// first, to see what it asks for.
     ///
     /// # Errors
     ///
     /// [`AuthorizationError`], the reason why there is none.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
     pub async fn login(&self) -> Result<(), AuthorizationError> {
+        let server = &self.0.server;
+        let json = HeaderValue::from_static("application/json");
+        let request = Request::post(server.to_string()).header(CONTENT_TYPE, json);
+        let message = Bytes::from_static(b"{}");
+        let answer = self.0.web.send(request, server, message).await?;
         let wanted = Wanted::Instead {
             serial: self.0.serial(),
-            challenge: Challenge::default(),
+            challenge: Challenge::of(answer.headers()).unwrap_or_default(),
             may_refresh: false,
             more: Vec::new(),
         };

@@ -72,6 +72,23 @@ async fn a_sign_in_is_bound_to_its_server_and_to_who_began_it() {
 }
 
 #[tokio::test]
+async fn a_sign_in_beforehand_asks_for_what_the_server_wants() {
+    let (issuer, server) = world().await;
+    let metadata = format!(
+        "{}/.well-known/oauth-protected-resource/mcp",
+        server.site.url
+    );
+    let challenge = format!("Bearer resource_metadata=\"{metadata}\", scope=\"special\"");
+    server.set(|it| it.challenge = challenge);
+    let authorizer = server.authorizer(headless());
+    authorizer.login().await.unwrap();
+    assert_eq!(server.call(&authorizer).await.unwrap(), 200);
+    let asked = issuer.site.asked("/authorize");
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0].fields()["scope"], "special offline_access");
+}
+
+#[tokio::test]
 async fn a_token_outlives_the_process_in_a_file() {
     let (issuer, server) = world().await;
     let directory = tempfile::tempdir().unwrap();
