@@ -34,7 +34,8 @@ enum Pair {
 pub enum BadKey {
     /// The text has no `PRIVATE KEY` in PEM.
     #[error(
-        "there is no private key in the text; give PKCS #8 in PEM, `-----BEGIN PRIVATE KEY-----`"
+        "the text has no private key in PKCS #8 (`-----BEGIN PRIVATE KEY-----`); `openssl pkcs8 -topk8 \
+         -nocrypt` makes one of other private keys"
     )]
     NotPem,
     /// The key is none of the kinds that are known.
