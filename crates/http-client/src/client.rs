@@ -12,7 +12,7 @@ use hyper::body::{Body, Incoming};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy,
-    rt::{TokioExecutor, TokioTimer},
+    rt::{TokioExecutor, TokioIo, TokioTimer},
 };
 use std::{
     collections::HashMap,
@@ -78,6 +78,7 @@ impl Default for ClientOptions {
 pub struct Client(Arc<Inner>);
 
 struct Inner {
+    connector: HttpsConnector<Connector>,
     client: legacy::Client<HttpsConnector<Connector>, Full<Bytes>>,
     options: ClientOptions,
     places: Mutex<HashMap<String, Arc<Semaphore>>>,
@@ -103,8 +104,9 @@ impl Client {
             .pool_max_idle_per_host(options.max_connections)
             .http1_max_buf_size(MAX_HEADER_BYTES)
             .http1_max_headers(MAX_HEADERS)
-            .build(connector);
+            .build(connector.clone());
         Ok(Self(Arc::new(Inner {
+            connector,
             client,
             options,
             places: Mutex::default(),
@@ -181,6 +183,61 @@ impl Client {
             .unwrap_or(Err(SendError::TimedOut))
     }
 
+    /// Sends one request, once, and returns with the answer's headers; the body is read as it comes. The
+    /// answer counts as one of the host's connections until its body is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] when there are no headers of an answer before `until`.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Client::send`].
+    pub async fn open(
+        &self,
+        request: Request<Bytes>,
+        until: Instant,
+    ) -> Result<Response<BodyStream>, SendError> {
+        let mut request = request.map(Full::new);
+        self.check(request.uri())?;
+        let headers = request.headers_mut();
+        headers.entry(header::USER_AGENT).or_insert(USER_AGENT);
+        let exchange = async {
+            let place = self.place(request.uri()).await;
+            let response = self.0.client.request(request).await.map_err(send_error)?;
+            check_headers(&response)?;
+            Ok(response.map(|body| BodyStream {
+                body,
+                _place: place,
+            }))
+        };
+        tokio::time::timeout_at(until, exchange)
+            .await
+            .unwrap_or(Err(SendError::TimedOut))
+    }
+
+    /// Connects to the host of `address` (`http` or `https`) without sending anything, for protocols that
+    /// begin with HTTP and go on with something else.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] when there is no connection.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub async fn connect(&self, address: Uri) -> Result<Connection, SendError> {
+        use tower_service::Service as _;
+        self.check(&address)?;
+        let mut connector = self.0.connector.clone();
+        let stream = connector.call(address).await.map_err(connect_error)?;
+        Ok(TokioIo::new(stream))
+    }
+
     fn check(&self, address: &Uri) -> Result<(), SendError> {
         let host = address.host().filter(|host| !host.is_empty());
         match (address.scheme_str(), host) {
@@ -214,6 +271,57 @@ impl Client {
     }
 }
 
+/// A connection to a host, encrypted if its address was `https`; reads and writes as tokio's do.
+pub type Connection = TokioIo<<HttpsConnector<Connector> as tower_service::Service<Uri>>::Response>;
+
+/// The body of an answer, read as it comes. Dropping it closes the connection, unless it was read to its end.
+pub struct BodyStream {
+    body: Incoming,
+    _place: OwnedSemaphorePermit,
+}
+
+impl BodyStream {
+    /// The next bytes; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Broken`] when the connection has broken.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, SendError> {
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|error| SendError::Broken(error.into()))?;
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+
+    /// All that is left, up to `max` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::TooLarge`] for more, [`SendError::Broken`] when the connection has broken.
+    pub async fn rest(mut self, max: usize) -> Result<Bytes, SendError> {
+        if (max as u64) < self.body.size_hint().lower() {
+            return Err(SendError::TooLarge(max));
+        }
+        let mut bytes = BytesMut::new();
+        while let Some(chunk) = self.chunk().await? {
+            if max - bytes.len() < chunk.len() {
+                return Err(SendError::TooLarge(max));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes.freeze())
+    }
+}
+
+impl fmt::Debug for BodyStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BodyStream").finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
@@ -225,15 +333,8 @@ impl fmt::Debug for Client {
 /// Reads a body to its end or to the bound. Chunks are copied, so that many small ones take no more
 /// memory than they have bytes.
 async fn whole(response: Response<Incoming>, max: usize) -> Result<Response<Bytes>, SendError> {
+    check_headers(&response)?;
     let (parts, mut body) = response.into_parts();
-    // hyper's own bound holds only for headers that do not arrive all at once.
-    let headers = parts.headers.iter();
-    let header_bytes: usize = headers
-        .map(|(name, value)| name.as_str().len() + value.len())
-        .sum();
-    if MAX_HEADER_BYTES < header_bytes {
-        return Err(SendError::LongHeaders);
-    }
     if (max as u64) < body.size_hint().lower() {
         return Err(SendError::TooLarge(max));
     }
@@ -250,14 +351,40 @@ async fn whole(response: Response<Incoming>, max: usize) -> Result<Response<Byte
     Ok(Response::from_parts(parts, bytes.freeze()))
 }
 
-fn send_error(error: legacy::Error) -> SendError {
-    let mut cause: Option<&(dyn Error + 'static)> = error.source();
+/// Refuses headers that are too long: hyper's own bound holds only for those that do not arrive all at once.
+fn check_headers<B>(response: &Response<B>) -> Result<(), SendError> {
+    let headers = response.headers().iter();
+    let header_bytes: usize = headers
+        .map(|(name, value)| name.as_str().len() + value.len())
+        .sum();
+    match MAX_HEADER_BYTES < header_bytes {
+        true => Err(SendError::LongHeaders),
+        false => Ok(()),
+    }
+}
+
+/// The address that `error` says may not be connected to, if that is the cause.
+fn forbidden(error: &(dyn Error + 'static)) -> Option<SendError> {
+    let mut cause = Some(error);
     while let Some(inner) = cause {
         if let Some(ConnectError::Private { host, address }) = inner.downcast_ref() {
             let (host, address) = (host.clone(), *address);
-            return SendError::Forbidden(ConnectError::Private { host, address }.into());
+            return Some(SendError::Forbidden(
+                ConnectError::Private { host, address }.into(),
+            ));
         }
         cause = inner.source();
+    }
+    None
+}
+
+fn connect_error(error: Box<dyn Error + Send + Sync>) -> SendError {
+    forbidden(&*error).unwrap_or(SendError::Unreachable(error))
+}
+
+fn send_error(error: legacy::Error) -> SendError {
+    if let Some(forbidden) = forbidden(&error) {
+        return forbidden;
     }
     match error.is_connect() {
         true => SendError::Unreachable(error.into()),

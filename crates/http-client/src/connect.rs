@@ -23,7 +23,7 @@ const NEXT_ADDRESS: Duration = Duration::from_millis(300);
 
 /// Reason why there is no connection.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ConnectError {
+pub enum ConnectError {
     #[error("the host `{0}` has no address")]
     NoAddress(String),
     #[error("the host `{host}` cannot be looked up")]
@@ -48,7 +48,7 @@ pub(crate) enum ConnectError {
 /// Resolves a name once, checks every address it has, and connects to one of those, so that a name
 /// that stands for something else a moment later changes nothing.
 #[derive(Clone, Debug)]
-pub(crate) struct Connector {
+pub struct Connector {
     reach: Arc<Reach>,
     timeout: Duration,
 }

@@ -37,7 +37,7 @@ mod retry_after;
 mod tls;
 
 pub use address::{AllowPrivate, BadAllowance, is_public};
-pub use client::{Client, ClientOptions, USER_AGENT};
+pub use client::{BodyStream, Client, ClientOptions, Connection, USER_AGENT};
 pub use error::{ClientError, MAX_HEADER_BYTES, SendError};
 pub use host::{HostList, bare};
 pub use reach::{HostError, Reach};
