@@ -13,6 +13,7 @@
 pub mod client;
 pub mod encode;
 mod error;
+mod header_params;
 pub mod method;
 pub mod model;
 mod session;
@@ -22,6 +23,7 @@ mod version;
 pub use crate::{
     encode::{Encoder, encode_input_request, encode_input_requests, encode_notification},
     error::ProtocolError,
+    header_params::{BadAnnotation, HeaderDiffers, MirroredParams},
     method::{Method, decode_notification, decode_request},
     session::{FOUNDING, Session},
     trace_context::{MAX_TRACE_STATE_BYTES, TraceContext},

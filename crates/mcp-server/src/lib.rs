@@ -55,7 +55,6 @@ pub use crate::{
     offer::{
         Offer,
         combined::CombinedResources,
-        header_params::{BadAnnotation, HeaderDiffers, MirroredParams},
         prompts::{PromptCx, PromptFailure, Prompts, StaticPrompts},
         resources::{
             NoResources, ReadFailure, ResourceEntry, Resources, SkillResources, StaticResources,

@@ -11,7 +11,7 @@ use crate::{
         metrics::Metrics,
         requests::{Observed, ObservedEngine},
     },
-    offer::{Offer, header_params::HeaderDiffers},
+    offer::Offer,
     options::Options,
     server::{ListOptions, Server},
     tasks::{recovery::Recovery, registry::Tasks},
@@ -25,7 +25,7 @@ use governance::{Governor, Policy, QuotaStore};
 use jsonrpc_core::RawJson;
 use ledger::Recorder;
 use mcp_protocol::{
-    Encoder,
+    Encoder, HeaderDiffers,
     model::{
         DIRECTORY_READ, Implementation, ResourcesCapability, SKILLS_EXTENSION, ServerCapabilities,
         TasksCapability,
@@ -260,7 +260,7 @@ impl<Q: QuotaStore> McpServer<Q> {
     }
 
     /// Compares the headers of a `tools/call` over HTTP with the arguments they repeat; `params` and
-    /// `header` as for [`MirroredParams::compare`](crate::offer::header_params::MirroredParams::compare). What `principal` may not see is passed, as what
+    /// `header` as for [`MirroredParams::compare`](mcp_protocol::MirroredParams::compare). What `principal` may not see is passed, as what
     /// does not exist: the call will say so.
     ///
     /// # Errors

@@ -1,7 +1,6 @@
 //! The offer: tools, resources and prompts at one time, with the caches of their lists.
 
 pub(crate) mod combined;
-pub(crate) mod header_params;
 pub(crate) mod page_cache;
 pub(crate) mod prompts;
 pub(crate) mod resources;
@@ -14,7 +13,6 @@ pub(crate) mod tool_source;
 use crate::{
     names::tool_capability,
     offer::{
-        header_params::MirroredParams,
         page_cache::PageCache,
         prompts::{Prompts, StaticPrompts},
         resources::{NoResources, Resources},
@@ -24,6 +22,7 @@ use crate::{
 use adapter_skills::{SkillCatalog, TaskHint, ToolHints};
 use adapter_tools::{Annotations, TaskSupport, Tool, ToolSet};
 use ledger::Digest;
+use mcp_protocol::MirroredParams;
 use std::{collections::HashMap, error::Error, sync::Arc, time::Duration};
 
 /// Complete offer at one time. A change of it is another offer, with empty caches: a list can never

@@ -2,7 +2,8 @@
 
 use super::{CacheHint, Resource, objects, present, raw_object};
 use jsonrpc_core::RawJson;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
+use serde_json::value::RawValue;
 
 /// The extension's name among a server's capabilities.
 pub const SKILLS_EXTENSION: &str = "io.modelcontextprotocol/skills";
@@ -22,8 +23,17 @@ pub struct SkillEntry {
     #[serde(deserialize_with = "raw_object")]
     pub frontmatter: RawJson,
     /// Every file, each once, that named by [`uri`](Self::uri) included.
-    #[serde(deserialize_with = "objects")]
+    /// Empty if the server makes them up as they are read (`"dynamic"`).
+    #[serde(deserialize_with = "files")]
     pub resources: Vec<SkillResource>,
+}
+
+fn files<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SkillResource>, D::Error> {
+    let files = Box::<RawValue>::deserialize(deserializer)?;
+    match files.get() {
+        "\"dynamic\"" => Ok(Vec::new()),
+        files => objects(&mut serde_json::Deserializer::from_str(files)).map_err(Error::custom),
+    }
 }
 
 /// One file of a skill.

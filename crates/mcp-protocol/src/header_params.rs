@@ -84,6 +84,30 @@ impl MirroredParams {
         self.0.is_empty()
     }
 
+    /// The headers, by name and value, that repeat `arguments`.
+    pub fn headers_of(&self, arguments: &RawJson) -> Vec<(String, String)> {
+        if self.0.is_empty() {
+            return Vec::new();
+        }
+        let Ok(arguments) = arguments.parse::<Map<String, Value>>() else {
+            return Vec::new();
+        };
+        let header = |param: &Param| {
+            let value = match argument(&arguments, &param.path)? {
+                Value::String(text) => text.clone(),
+                Value::Bool(truth) => truth.to_string(),
+                Value::Number(number) => match integer(number) {
+                    Some(integer) => integer.to_string(),
+                    None => number.to_string(),
+                },
+                Value::Null | Value::Array(_) | Value::Object(_) => return None,
+            };
+            let value = crate::client::header_value(&value).into_owned();
+            Some((param.header.clone(), value))
+        };
+        self.0.iter().filter_map(header).collect()
+    }
+
     /// Compares. `params` are those of the `tools/call`, and `header` gives all values of the header
     /// of this lower-case name.
     ///
