@@ -1,0 +1,188 @@
+use crate::{
+    Authorize, Bounds, Error, child,
+    child::ChildProgram,
+    http::HttpLink,
+    lines,
+    link::{Duplex, Link},
+    old_sse,
+    shared::Shared,
+    websocket,
+};
+use http::{HeaderMap, Uri};
+use http_client::{Client, ClientOptions, Reach};
+use std::{ffi::OsString, fmt, sync::Arc, sync::Mutex};
+use tokio::io::DuplexStream;
+
+/// The way to one server.
+#[derive(Clone, Debug)]
+pub enum Dial {
+    /// A program that is started, and spoken to over its standard streams.
+    Child(ChildProgram),
+    /// An address: `http` and `https` for Streamable HTTP (or HTTP+SSE of 2024-11-05, if the server turns
+    /// out to have that alone), `ws` and `wss` for a WebSocket.
+    Url(UrlDial),
+    /// A pair of byte streams that carry lines, such as two ends in one process. It can be dialled once.
+    Pair(Pair),
+}
+
+/// One end of a pair of byte streams; see [`Dial::Pair`].
+#[derive(Clone, Debug)]
+pub struct Pair(Arc<Mutex<Option<DuplexStream>>>);
+
+/// An address, and how requests to it are made.
+#[derive(Clone)]
+pub struct UrlDial {
+    /// The address.
+    pub url: String,
+    /// Headers of each request.
+    pub headers: HeaderMap,
+    /// The transport behind an `http` address.
+    pub transport: HttpTransport,
+    /// Authorization; requests that are refused fail without it.
+    pub authorize: Option<Arc<dyn Authorize>>,
+    /// Where connections may go. Anywhere, by default, since the address is the caller's.
+    pub reach: Reach,
+    /// Authorities that certificates may come from besides those of the system: PEM.
+    pub authorities: Vec<u8>,
+}
+
+/// Transport behind an `http` address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HttpTransport {
+    /// Streamable HTTP first; HTTP+SSE if the server refuses that with 400, 404 or 405.
+    #[default]
+    Detect,
+    /// Streamable HTTP.
+    Streamable,
+    /// HTTP+SSE of 2024-11-05.
+    Sse,
+}
+
+impl fmt::Debug for UrlDial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UrlDial")
+            .field("url", &self.url)
+            .field("transport", &self.transport)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Dial {
+    /// The server at `url`.
+    pub fn url(url: impl Into<String>) -> Self {
+        Self::Url(UrlDial {
+            url: url.into(),
+            headers: HeaderMap::new(),
+            transport: HttpTransport::default(),
+            authorize: None,
+            reach: Reach::Any,
+            authorities: Vec::new(),
+        })
+    }
+
+    /// The server that `program` is, started with `arguments`.
+    pub fn child<I>(program: impl Into<OsString>, arguments: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: Into<OsString>,
+    {
+        Self::Child(ChildProgram {
+            program: program.into(),
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            ..ChildProgram::default()
+        })
+    }
+
+    /// The server at the other end of `stream`.
+    pub fn pair(stream: DuplexStream) -> Self {
+        Self::Pair(Pair(Arc::new(Mutex::new(Some(stream)))))
+    }
+
+    /// Whether another transport is worth a try after `error`.
+    pub(crate) fn falls_back(&self, error: &Error) -> Option<Self> {
+        let Self::Url(url) = self else {
+            return None;
+        };
+        let refused = matches!(
+            error,
+            Error::Status {
+                status: 400 | 404 | 405,
+                ..
+            }
+        );
+        let is_http = !url.url.starts_with("ws");
+        (refused && is_http && url.transport == HttpTransport::Detect).then(|| {
+            Self::Url(UrlDial {
+                transport: HttpTransport::Sse,
+                ..url.clone()
+            })
+        })
+    }
+
+    /// Makes the way ready; nothing of MCP has been said yet.
+    pub(crate) async fn open(&self, shared: &Arc<Shared>) -> Result<Link, Error> {
+        match self {
+            Self::Child(program) => child::start(shared, program),
+            Self::Pair(Pair(stream)) => {
+                let mut stream = stream
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+                let taken = stream.take();
+                drop(stream);
+                let stream = taken.ok_or_else(|| Error::closed("a pair can be dialled once"))?;
+                let (reader, writer) = tokio::io::split(stream);
+                let (out, writing) = lines::write(writer);
+                let shared = Arc::clone(shared);
+                let reading = tokio::spawn(async move {
+                    let error = lines::read(&shared, reader).await;
+                    shared.close(&error.to_string());
+                });
+                let tasks = vec![reading.abort_handle(), writing];
+                Ok(Link::Duplex(Duplex::new(out, tasks, None)))
+            }
+            Self::Url(url) => url.open(shared).await,
+        }
+    }
+}
+
+impl UrlDial {
+    fn client(&self, bounds: &Bounds) -> Result<Client, Error> {
+        let options = ClientOptions {
+            reach: self.reach.clone(),
+            authorities: self.authorities.clone(),
+            // Each request that waits for an answer has a connection of its own.
+            max_connections: bounds.max_open,
+            max_body: bounds.max_message,
+            timeout: bounds.timeout,
+            ..ClientOptions::default()
+        };
+        Client::new(options).map_err(|error| self.unusable(&error.to_string()))
+    }
+
+    fn unusable(&self, reason: &str) -> Error {
+        Error::Address {
+            url: self.url.clone(),
+            reason: reason.to_owned(),
+        }
+    }
+
+    async fn open(&self, shared: &Arc<Shared>) -> Result<Link, Error> {
+        let parsed: Result<Uri, _> = self.url.parse();
+        let url = parsed.map_err(|_| self.unusable("it is no URL"))?;
+        let client = self.client(&shared.bounds)?;
+        let authorize = self.authorize.clone();
+        match url.scheme_str() {
+            Some("ws" | "wss") => {
+                websocket::open(shared, &client, &url, &self.headers, authorize.as_ref()).await
+            }
+            Some("http" | "https") => {
+                let link = HttpLink::new(client, url, self.headers.clone(), authorize);
+                match self.transport {
+                    HttpTransport::Sse => old_sse::open(shared, link).await,
+                    _ => Ok(Link::Http(Arc::new(link))),
+                }
+            }
+            _ => Err(self.unusable("its scheme is none of http, https, ws and wss")),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+use http_client::SendError;
+use jsonrpc_core::ErrorObject;
+use mcp_protocol::client::{EncodeError, ResultError, ServerError};
+use std::{io, time::Duration};
+
+/// Reason why a request of ours has no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The server has answered with a JSON-RPC error.
+    #[error("the server answered: {} ({})", error.message, error.code.0)]
+    Server {
+        /// The error as it was sent.
+        error: ErrorObject,
+        /// Its meaning in the revision that is spoken.
+        meaning: ServerError,
+    },
+    /// The connection has ended, or was given up because of what the server sent.
+    #[error("the connection has ended: {reason}{}", last_words(stderr))]
+    Closed {
+        /// Why.
+        reason: String,
+        /// The last lines that a child has written to standard error; empty for other servers.
+        stderr: String,
+    },
+    /// There was no answer in time. The server was told that none is wanted any more.
+    #[error("`{method}` was not answered within {within:?}{}", last_words(note))]
+    TimedOut {
+        /// The request's method.
+        method: &'static str,
+        /// The time it had.
+        within: Duration,
+        /// What the server has sent instead, and the last lines of a child's standard error.
+        note: String,
+    },
+    /// The program of a child cannot be started.
+    #[error("`{program}` cannot be started")]
+    Start {
+        /// The program.
+        program: String,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// An address that cannot be dialled.
+    #[error("`{url}` cannot be dialled: {reason}")]
+    Address {
+        /// The address.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The HTTP request has no answer.
+    #[error("the request has failed")]
+    Http(#[from] SendError),
+    /// The HTTP answer says that something is wrong, and is no message.
+    #[error("the server answered with HTTP {status}: {body}")]
+    Status {
+        /// The status.
+        status: u16,
+        /// The beginning of the answer.
+        body: String,
+    },
+    /// The server does not know the legacy session any more, and knows none of a new one either.
+    #[error("the server has forgotten the session")]
+    SessionLost,
+    /// The server wants authorization, and there is none or it was refused.
+    #[error("the server wants authorization (HTTP {status}): {reason}")]
+    Unauthorized {
+        /// 401 or 403.
+        status: u16,
+        /// What is missing.
+        reason: String,
+    },
+    /// The server and we have no revision in common.
+    #[error("the server speaks {theirs}, which this client does not")]
+    NoCommonVersion {
+        /// The revisions it has named.
+        theirs: String,
+    },
+    /// The server has sent something that the protocol does not allow here.
+    #[error("the server does not keep to the protocol: {0}")]
+    Protocol(String),
+    /// The result does not fit the request.
+    #[error("the answer cannot be used")]
+    Result(#[from] ResultError),
+    /// The request cannot be expressed in the revision that the server speaks.
+    #[error("the request cannot be made of this server")]
+    Encode(#[from] EncodeError),
+    /// A named bound of [`Bounds`](crate::Bounds) was reached.
+    #[error("the server has reached the bound `{name}` ({most})")]
+    Bound {
+        /// The field of [`Bounds`](crate::Bounds).
+        name: &'static str,
+        /// Its value.
+        most: u64,
+    },
+    /// The server asks for something that the handlers do not answer.
+    #[error("a question of the server's was not answered: {0}")]
+    Unanswered(String),
+    /// A file of a skill is not what the skill's entry says.
+    #[error("the skill's file `{uri}` is not what its entry says: {reason}")]
+    Skill {
+        /// The file.
+        uri: String,
+        /// The difference.
+        reason: String,
+    },
+}
+
+fn last_words(text: &str) -> String {
+    match text.trim() {
+        "" => String::new(),
+        text => format!("; {text}"),
+    }
+}
+
+impl Error {
+    /// Whether the request may have had its effect on the server.
+    #[must_use]
+    pub fn may_have_run(&self) -> bool {
+        match self {
+            Self::Start { .. }
+            | Self::Address { .. }
+            | Self::SessionLost
+            | Self::Unauthorized { .. }
+            | Self::NoCommonVersion { .. }
+            | Self::Encode(_) => false,
+            Self::Http(error) => error.was_sent(),
+            Self::Server { meaning, .. } => !matches!(
+                meaning,
+                ServerError::Parse | ServerError::InvalidRequest | ServerError::MethodNotFound
+            ),
+            _ => true,
+        }
+    }
+
+    pub(crate) fn closed(reason: impl Into<String>) -> Self {
+        Self::Closed {
+            reason: reason.into(),
+            stderr: String::new(),
+        }
+    }
+
+    pub(crate) fn bound(name: &'static str, most: impl TryInto<u64>) -> Self {
+        Self::Bound {
+            name,
+            most: most.try_into().unwrap_or(u64::MAX),
+        }
+    }
+}

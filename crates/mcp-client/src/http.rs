@@ -1,0 +1,497 @@
+//! Streamable HTTP, of both eras.
+
+use crate::{
+    Authorize, Error,
+    link::{Out, written},
+    shared::{Shared, quoted},
+    sse::Events,
+};
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
+};
+use http_client::{BodyStream, Client};
+use jsonrpc_core::{Id, Message, Payload, decode};
+use mcp_protocol::{Era, ProtocolVersion};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{task::AbortHandle, time::Instant};
+
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+
+/// The pause before a stream is resumed, if the server does not name one.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Most bytes of an answer that only says what is wrong.
+const MAX_COMPLAINT: usize = 64 << 10;
+/// Most bytes of a session's id.
+const MAX_SESSION_ID: usize = 4096;
+
+/// One endpoint.
+pub(crate) struct HttpLink {
+    pub(crate) client: Client,
+    pub(crate) url: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) authorize: Option<Arc<dyn Authorize>>,
+    session: Mutex<Option<HeaderValue>>,
+    listening: Mutex<Option<AbortHandle>>,
+}
+
+impl fmt::Debug for HttpLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpLink")
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
+}
+
+impl HttpLink {
+    pub(crate) fn new(
+        client: Client,
+        url: Uri,
+        headers: HeaderMap,
+        authorize: Option<Arc<dyn Authorize>>,
+    ) -> Self {
+        Self {
+            client,
+            url,
+            headers,
+            authorize,
+            session: Mutex::default(),
+            listening: Mutex::default(),
+        }
+    }
+
+    /// The same at another address of the same server.
+    pub(crate) fn at(self, url: Uri) -> Self {
+        Self { url, ..self }
+    }
+
+    pub(crate) fn session(&self) -> Option<HeaderValue> {
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        session.clone()
+    }
+
+    pub(crate) fn forget_session(&self) {
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    pub(crate) fn shut(&self) {
+        let mut listening = self
+            .listening
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(task) = listening.take() {
+            task.abort();
+        }
+    }
+
+    /// Ends a legacy session, if the server has given us one.
+    pub(crate) async fn give_back(&self, shared: &Shared) {
+        let Some(session) = self.session() else {
+            return;
+        };
+        self.forget_session();
+        let mut headers = HeaderMap::new();
+        headers.insert(SESSION, session);
+        let until = Instant::now() + shared.bounds.close_patience;
+        let sent = self.open(shared, Method::DELETE, &headers, Bytes::new(), until);
+        if let Err(error) = sent.await {
+            tracing::debug!(%error, "the session was not given back");
+        }
+    }
+
+    /// Sends a message; what answers it is delivered.
+    pub(crate) async fn exchange(&self, shared: &Arc<Shared>, out: Out) -> Result<(), Error> {
+        let version = shared.version();
+        let session = match out.opens {
+            true => None,
+            false => self.session().filter(|_| version.era() == Era::Legacy),
+        };
+        let mut headers = HeaderMap::new();
+        for (name, value) in &out.headers {
+            let name = HeaderName::try_from(name.as_str());
+            let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value.as_str())) else {
+                return Err(Error::Protocol(format!(
+                    "`{name}` cannot be a header",
+                    name = quoted(value.as_bytes())
+                )));
+            };
+            headers.insert(name, value);
+        }
+        if !out.opens && out.headers.is_empty() && ProtocolVersion::V2025_06_18 <= version {
+            headers.insert(VERSION, HeaderValue::from_static(version.as_str()));
+        }
+        if let Some(session) = &session {
+            headers.insert(SESSION, session.clone());
+        }
+        let body = written(&out.message);
+        let response = self
+            .open(shared, Method::POST, &headers, body, out.until)
+            .await?;
+        let status = response.status();
+        if status == StatusCode::NOT_FOUND && session.is_some() {
+            return Err(Error::SessionLost);
+        }
+        if out.opens && status.is_success() {
+            self.take_session(response.headers())?;
+        }
+        let Some(id) = out.id else {
+            return match status.is_success() {
+                true => Ok(()),
+                false => Err(complaint(status, response).await),
+            };
+        };
+        if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
+            let text = format!(
+                "a request was answered with HTTP {} and nothing else",
+                status.as_u16()
+            );
+            return Err(Error::Protocol(text));
+        }
+        if is_stream(response.headers()) && status.is_success() {
+            return self.follow(shared, response.into_body(), id, version).await;
+        }
+        let is_json = is_json(response.headers());
+        let max = match status.is_success() {
+            true => shared.bounds.max_message,
+            false => MAX_COMPLAINT,
+        };
+        let body = response.into_body().rest(max).await?;
+        let told = deliver_body(shared, &body, id);
+        match told {
+            Ok(()) => Ok(()),
+            Err(_) if !status.is_success() => Err(Error::Status {
+                status: status.as_u16(),
+                body: quoted(&body),
+            }),
+            Err(error) if is_json => Err(error),
+            Err(_) => Err(Error::Protocol(format!(
+                "it sent what is no message: {}",
+                quoted(&body)
+            ))),
+        }
+    }
+
+    fn take_session(&self, headers: &HeaderMap) -> Result<(), Error> {
+        let session = headers.get(SESSION).cloned();
+        let visible = |it: &HeaderValue| {
+            it.len() <= MAX_SESSION_ID && it.as_bytes().iter().all(|it| (0x21..=0x7e).contains(it))
+        };
+        if session.as_ref().is_some_and(|it| !visible(it)) {
+            return Err(Error::Protocol("the id of the session is none".to_owned()));
+        }
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = session;
+        Ok(())
+    }
+
+    /// Reads a stream of events until the request `id` is answered; resumes it if it ends before.
+    async fn follow(
+        &self,
+        shared: &Arc<Shared>,
+        mut body: BodyStream,
+        id: i64,
+        version: ProtocolVersion,
+    ) -> Result<(), Error> {
+        let bounds = &shared.bounds;
+        let mut events = Events::new(bounds.max_message);
+        let mut left = bounds.max_notifications;
+        for _ in 0..=bounds.max_resumptions {
+            let ended = self
+                .read(shared, &mut body, &mut events, Some((id, &mut left)))
+                .await;
+            if !shared.is_open(id) {
+                return Ok(());
+            }
+            let why = match ended {
+                Ok(()) => Error::closed("the stream ended before the answer"),
+                Err(error @ Error::Http(_)) => error,
+                Err(error) => return Err(error),
+            };
+            let Some(last) = events
+                .last_id
+                .clone()
+                .filter(|_| version.era() == Era::Legacy)
+            else {
+                return Err(why);
+            };
+            tokio::time::sleep(events.retry.unwrap_or(PAUSE).min(bounds.max_retry)).await;
+            body = self.resume(shared, version, Some(&last)).await?;
+            events = events.renewed();
+        }
+        Err(Error::bound(
+            "max_resumptions",
+            bounds.max_resumptions as u64,
+        ))
+    }
+
+    async fn resume(
+        &self,
+        shared: &Shared,
+        version: ProtocolVersion,
+        last: Option<&str>,
+    ) -> Result<BodyStream, Error> {
+        let mut headers = HeaderMap::new();
+        if let Some(last) = last.and_then(|it| HeaderValue::try_from(it).ok()) {
+            headers.insert(LAST_EVENT, last);
+        }
+        if let Some(session) = self.session() {
+            headers.insert(SESSION, session);
+        }
+        if ProtocolVersion::V2025_06_18 <= version {
+            headers.insert(VERSION, HeaderValue::from_static(version.as_str()));
+        }
+        let until = Instant::now() + shared.bounds.timeout;
+        let response = self
+            .open(shared, Method::GET, &headers, Bytes::new(), until)
+            .await?;
+        match response.status() {
+            StatusCode::OK if is_stream(response.headers()) => Ok(response.into_body()),
+            status => Err(complaint(status, response).await),
+        }
+    }
+
+    /// Opens the stream on which a legacy server sends what belongs to no request, if it has one.
+    pub(crate) fn listen(self: &Arc<Self>, shared: &Arc<Shared>) {
+        let (link, carrier) = (Arc::clone(self), Arc::clone(shared));
+        let task = tokio::spawn(async move {
+            let version = carrier.version();
+            let max = carrier.bounds.max_message;
+            let mut events = Events::new(max);
+            let mut failures = 0;
+            loop {
+                let last = events.last_id.clone();
+                let started = Instant::now();
+                match link.resume(&carrier, version, last.as_deref()).await {
+                    Ok(mut body) => {
+                        let read = link.read(&carrier, &mut body, &mut events, None).await;
+                        if let Err(error @ (Error::Bound { .. } | Error::Protocol(_))) = read {
+                            carrier.close(&error.to_string());
+                            return;
+                        }
+                    }
+                    // It has no such stream, or does not let us have it.
+                    Err(Error::Status { .. } | Error::Unauthorized { .. }) => return,
+                    Err(_) => {}
+                }
+                failures = if started.elapsed() < PAUSE {
+                    failures + 1
+                } else {
+                    0
+                };
+                let pause = events.retry.unwrap_or(PAUSE).min(carrier.bounds.max_retry);
+                tokio::time::sleep(
+                    pause.max(Duration::from_millis(100)) * 2_u32.pow(failures.min(5)),
+                )
+                .await;
+                events = events.renewed();
+            }
+        });
+        let mut listening = self
+            .listening
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = listening.replace(task.abort_handle()) {
+            before.abort();
+        }
+    }
+
+    /// Delivers the events of one body; `request` ends it with its answer and bounds its notifications.
+    async fn read(
+        &self,
+        shared: &Arc<Shared>,
+        body: &mut BodyStream,
+        events: &mut Events,
+        mut request: Option<(i64, &mut u64)>,
+    ) -> Result<(), Error> {
+        while let Some(chunk) = body.chunk().await? {
+            events.push(&chunk);
+            let too_long = |_| Error::bound("max_message", shared.bounds.max_message as u64);
+            while let Some(event) = events.next().map_err(too_long)? {
+                if !matches!(event.name.as_str(), "" | "message")
+                    || event.data.trim_ascii().is_empty()
+                {
+                    continue;
+                }
+                shared.frame(&Bytes::from(event.data))?;
+                if let Some((id, left)) = &mut request {
+                    if !shared.is_open(*id) {
+                        return Ok(());
+                    }
+                    if !shared.is_listening(*id) {
+                        **left = left.checked_sub(1).ok_or_else(|| {
+                            Error::bound("max_notifications", shared.bounds.max_notifications)
+                        })?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends one request, again as redirections and authorization want it.
+    pub(crate) async fn open(
+        &self,
+        shared: &Shared,
+        method: Method,
+        headers: &HeaderMap,
+        body: Bytes,
+        until: Instant,
+    ) -> Result<Response<BodyStream>, Error> {
+        let bounds = &shared.bounds;
+        let mut attempt = self.authorize.as_ref().map(|it| it.attempt());
+        let refused = |reason| Error::Unauthorized {
+            status: 401,
+            reason,
+        };
+        let mut url = self.url.clone();
+        let (mut redirects, mut repeated) = (0, 0);
+        loop {
+            let mut request = Request::new(body.clone());
+            *request.method_mut() = method.clone();
+            *request.uri_mut() = url.clone();
+            *request.headers_mut() = self.headers_of(&method, headers);
+            if let Some(attempt) = &mut attempt {
+                let (url, headers) = (url.to_string(), request.headers_mut());
+                let authorized = attempt.authorize(&method, &url, headers).await;
+                authorized.map_err(refused)?;
+            }
+            let response = self.client.open(request, until).await?;
+            let status = response.status();
+            if let Some(attempt) = &mut attempt {
+                let again = attempt.judge(status, response.headers()).await;
+                if again.map_err(|reason| Error::Unauthorized {
+                    status: status.as_u16(),
+                    reason,
+                })? {
+                    repeated += 1;
+                    if bounds.max_authorizations < repeated {
+                        let most = bounds.max_authorizations as u64;
+                        return Err(Error::bound("max_authorizations", most));
+                    }
+                    continue;
+                }
+            }
+            match status {
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                    return Err(Error::Unauthorized {
+                        status: status.as_u16(),
+                        reason: match attempt {
+                            None => "no authorization is configured".to_owned(),
+                            Some(_) => "it was refused".to_owned(),
+                        },
+                    });
+                }
+                StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => {
+                    let to = response.headers().get(header::LOCATION);
+                    let to = to.and_then(|it| it.to_str().ok()).unwrap_or_default();
+                    url = same_origin(&url, to).ok_or_else(|| {
+                        let to = quoted(to.as_bytes());
+                        Error::Protocol(format!("it redirects to another place: {to}"))
+                    })?;
+                    redirects += 1;
+                    if bounds.max_redirects < redirects {
+                        return Err(Error::bound("max_redirects", bounds.max_redirects as u64));
+                    }
+                }
+                _ => return Ok(response),
+            }
+        }
+    }
+
+    fn headers_of(&self, method: &Method, own: &HeaderMap) -> HeaderMap {
+        let mut all = self.headers.clone();
+        let accept = match *method {
+            Method::GET => "text/event-stream",
+            _ => "application/json, text/event-stream",
+        };
+        all.insert(header::ACCEPT, HeaderValue::from_static(accept));
+        if *method == Method::POST {
+            let json = HeaderValue::from_static("application/json");
+            all.insert(header::CONTENT_TYPE, json);
+        }
+        for (name, value) in own {
+            all.insert(name, value.clone());
+        }
+        all
+    }
+}
+
+/// Delivers an answer that is no stream. It can only answer the request that was sent.
+fn deliver_body(shared: &Arc<Shared>, body: &Bytes, id: i64) -> Result<(), Error> {
+    let bad = || Error::Protocol(format!("it sent what is no answer: {}", quoted(body)));
+    let payload = decode(body, shared.bounds.limits()).map_err(|_| bad())?;
+    let messages = match payload {
+        Payload::Single(message) => vec![message],
+        Payload::Batch(messages) => messages,
+    };
+    for message in messages {
+        let mut message = message.map_err(|_| bad())?;
+        if let Message::Response(response) = &mut message
+            && (response.id.is_none() && response.outcome.is_err())
+        {
+            response.id = Some(Id::Number(id));
+        }
+        shared.message(message)?;
+    }
+    match shared.is_open(id) {
+        true => Err(Error::Protocol(
+            "it answered another request than was sent".to_owned(),
+        )),
+        false => Ok(()),
+    }
+}
+
+async fn complaint(status: StatusCode, response: Response<BodyStream>) -> Error {
+    let body = response.into_body().rest(MAX_COMPLAINT).await;
+    Error::Status {
+        status: status.as_u16(),
+        body: body.map(|it| quoted(&it)).unwrap_or_default(),
+    }
+}
+
+fn content_type(headers: &HeaderMap) -> &str {
+    let value = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|it| it.to_str().ok());
+    value
+        .unwrap_or_default()
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+}
+
+pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
+    content_type(headers).eq_ignore_ascii_case("text/event-stream")
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    content_type(headers).eq_ignore_ascii_case("application/json")
+}
+
+/// `to`, seen from `from`, if it has the same origin.
+pub(crate) fn same_origin(from: &Uri, to: &str) -> Option<Uri> {
+    let to: Uri = to.parse().ok()?;
+    let mut parts = to.clone().into_parts();
+    if parts.scheme.is_none() && parts.authority.is_none() {
+        if !to.path().starts_with('/') {
+            return None;
+        }
+        parts.scheme = from.scheme().cloned();
+        parts.authority = from.authority().cloned();
+        return Uri::from_parts(parts).ok();
+    }
+    let port = |uri: &Uri| {
+        uri.port_u16().or(match uri.scheme_str() {
+            Some("https") => Some(443),
+            _ => Some(80),
+        })
+    };
+    let same = to.scheme() == from.scheme() && to.host() == from.host() && port(&to) == port(from);
+    same.then_some(to)
+}

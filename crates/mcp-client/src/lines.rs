@@ -1,0 +1,69 @@
+//! Messages as lines over a pair of byte streams.
+
+use crate::{Error, link::QUEUE, shared::Shared};
+use bytes::{Bytes, BytesMut};
+use std::sync::Arc;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    sync::mpsc,
+    task::AbortHandle,
+};
+
+/// Starts a task that writes lines; it ends, and drops `writer`, when the queue is closed.
+pub(crate) fn write(
+    mut writer: impl AsyncWrite + Send + Unpin + 'static,
+) -> (mpsc::Sender<Bytes>, AbortHandle) {
+    let (out, mut queue) = mpsc::channel::<Bytes>(QUEUE);
+    let task = tokio::spawn(async move {
+        let mut buffer = BytesMut::new();
+        while let Some(message) = queue.recv().await {
+            let mut next = Some(message);
+            while let Some(message) = next {
+                // Arguments pass through as they were written; a line must be one.
+                buffer.extend(
+                    message
+                        .iter()
+                        .map(|it| if *it == b'\n' { b' ' } else { *it }),
+                );
+                buffer.extend_from_slice(b"\n");
+                next = queue.try_recv().ok();
+            }
+            if writer.write_all(&buffer).await.is_err() || writer.flush().await.is_err() {
+                break;
+            }
+            buffer.clear();
+        }
+    });
+    (out, task.abort_handle())
+}
+
+/// Reads lines to the end; why it was the end.
+pub(crate) async fn read(shared: &Arc<Shared>, mut reader: impl AsyncRead + Unpin) -> Error {
+    let mut buffer = BytesMut::new();
+    let mut searched = 0;
+    loop {
+        while let Some(end) = buffer[searched..].iter().position(|it| *it == b'\n') {
+            let mut line = buffer.split_to(searched + end + 1).freeze();
+            searched = 0;
+            line.truncate(line.trim_ascii_end().len());
+            if shared.bounds.max_message < line.len() {
+                return Error::bound("max_message", shared.bounds.max_message as u64);
+            }
+            if !line.is_empty()
+                && let Err(error) = shared.frame(&line)
+            {
+                return error;
+            }
+        }
+        searched = buffer.len();
+        if shared.bounds.max_message < searched {
+            return Error::bound("max_message", shared.bounds.max_message as u64);
+        }
+        buffer.reserve(16 << 10);
+        match reader.read_buf(&mut buffer).await {
+            Ok(0) => return Error::closed("the server has closed the connection"),
+            Ok(_) => {}
+            Err(error) => return Error::closed(format!("the server cannot be read: {error}")),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Finding out which revision a server speaks.
+
+use crate::{CallOptions, Connection, Error, Speak, shared::Agreed};
+use mcp_protocol::{
+    Era, ProtocolVersion, RequestedVersion,
+    client::{Answer, Discovered, ServerError},
+    model::{ClientNotification, ClientRequest, Implementation, Initialize},
+};
+use tokio::time::{Instant, timeout};
+
+/// What the probe says.
+enum Found {
+    Modern,
+    Legacy(ProtocolVersion),
+}
+
+impl Connection {
+    pub(crate) async fn negotiate(&self) -> Result<(), Error> {
+        match self.options().speak {
+            Speak::Only(version) if version.era() == Era::Legacy => self.initialize(version).await,
+            Speak::Only(_) => match self.discover().await? {
+                Found::Modern => Ok(()),
+                Found::Legacy(version) => Err(Error::NoCommonVersion {
+                    theirs: format!("{version} or older"),
+                }),
+            },
+            Speak::Remembered(version) if version.era() == Era::Legacy => {
+                match self.initialize(version).await {
+                    Err(
+                        Error::Server { .. } | Error::NoCommonVersion { .. } | Error::Status { .. },
+                    ) => self.probe().await,
+                    told => told,
+                }
+            }
+            Speak::Remembered(_) | Speak::Probe => self.probe().await,
+        }
+    }
+
+    async fn probe(&self) -> Result<(), Error> {
+        let speaks = Agreed::on(ProtocolVersion::NEWEST);
+        self.shared().agree(speaks);
+        let patience = self.options().bounds.probe;
+        let mut discover = Box::pin(self.discover());
+        let version = match timeout(patience, &mut discover).await {
+            Ok(Ok(Found::Modern)) => return Ok(()),
+            Ok(Ok(Found::Legacy(version))) => version,
+            // The server cannot be spoken to at all, or not without authorization.
+            Ok(Err(
+                error @ (Error::Closed { .. }
+                | Error::Unauthorized { .. }
+                | Error::Http(_)
+                | Error::NoCommonVersion { .. }
+                | Error::Bound { .. }),
+            )) => return Err(error),
+            Ok(Err(_)) | Err(_) => ProtocolVersion::NEWEST_LEGACY,
+        };
+        // A server that is slow to start may still answer the probe, which is then worth more than that
+        // it does not know `initialize`.
+        match self.initialize(version).await {
+            Err(error @ Error::Server { .. }) => {
+                let late = futures_util::FutureExt::now_or_never(discover);
+                match late {
+                    Some(Ok(Found::Modern)) => Ok(()),
+                    _ => Err(error),
+                }
+            }
+            told => told,
+        }
+    }
+
+    async fn discover(&self) -> Result<Found, Error> {
+        let options = CallOptions::default();
+        let until = self.until(&options);
+        let mut repeated = false;
+        loop {
+            let version = ProtocolVersion::NEWEST;
+            let asked = self
+                .once(version, &ClientRequest::Discover, &options, until)
+                .await;
+            return match asked {
+                Ok(answered) => match answered.answer {
+                    Answer::Discover(found) => self.discovered(found, answered.server_info),
+                    _ => Err(Error::Protocol(
+                        "the probe was answered with something else".to_owned(),
+                    )),
+                },
+                Err(Error::Server {
+                    meaning: ServerError::UnsupportedVersion { supported, .. },
+                    error,
+                }) => match best(&supported) {
+                    Some(version) if version.era() == Era::Modern => match repeated {
+                        false => {
+                            repeated = true;
+                            continue;
+                        }
+                        true => Err(Error::Server {
+                            meaning: ServerError::of(version, &error),
+                            error,
+                        }),
+                    },
+                    Some(version) => Ok(Found::Legacy(version)),
+                    None if supported.is_empty() => {
+                        Ok(Found::Legacy(ProtocolVersion::NEWEST_LEGACY))
+                    }
+                    None => Err(unknown(&supported)),
+                },
+                Err(error) => Err(error),
+            };
+        }
+    }
+
+    fn discovered(&self, found: Discovered, info: Option<Implementation>) -> Result<Found, Error> {
+        match best(&found.supported_versions) {
+            Some(version) if version.era() == Era::Modern => {
+                self.shared().agree(Agreed {
+                    version,
+                    named: None,
+                    offer: found.offer,
+                    server_info: info,
+                    instructions: found.instructions,
+                });
+                Ok(Found::Modern)
+            }
+            Some(version) => Ok(Found::Legacy(version)),
+            None => Err(unknown(&found.supported_versions)),
+        }
+    }
+
+    /// Opens a legacy session, in `version` or what the server makes of it.
+    pub(crate) async fn initialize(&self, version: ProtocolVersion) -> Result<(), Error> {
+        self.shared().agree(Agreed::on(version));
+        let request = ClientRequest::Initialize(Initialize {
+            protocol_version: version.as_str().to_owned(),
+            capabilities: self.options().handlers.capabilities(),
+            client_info: self.options().client_info.clone(),
+        });
+        let options = CallOptions::default();
+        let until = Instant::now() + self.options().bounds.timeout;
+        let answered = self.once(version, &request, &options, until).await?;
+        let Answer::Initialize(told) = answered.answer else {
+            return Err(Error::Protocol(
+                "`initialize` was answered with something else".to_owned(),
+            ));
+        };
+        let (version, named) = match &told.protocol_version {
+            RequestedVersion::Known(version) if version.era() == Era::Legacy => (*version, None),
+            // It has answered `initialize`, and so does what the last revision with it does.
+            RequestedVersion::Known(version) => (
+                ProtocolVersion::NEWEST_LEGACY,
+                Some(version.as_str().to_owned()),
+            ),
+            RequestedVersion::Unknown(text) if told.protocol_version.is_modern() => {
+                return Err(Error::NoCommonVersion {
+                    theirs: text.chars().take(64).collect(),
+                });
+            }
+            // Something older than all revisions, such as "1.0": served as far as it can be.
+            RequestedVersion::Unknown(text) => (
+                ProtocolVersion::V2024_11_05,
+                Some(text.chars().take(64).collect()),
+            ),
+        };
+        self.shared().agree(Agreed {
+            version,
+            named,
+            offer: told.offer,
+            server_info: told.server_info,
+            instructions: told.instructions,
+        });
+        self.notify(&ClientNotification::Initialized).await?;
+        if let Some(link) = self.shared().link().http() {
+            link.listen(self.shared());
+        }
+        Ok(())
+    }
+}
+
+fn best(versions: &[RequestedVersion]) -> Option<ProtocolVersion> {
+    let known = versions.iter().filter_map(|version| match version {
+        RequestedVersion::Known(version) => Some(*version),
+        RequestedVersion::Unknown(_) => None,
+    });
+    known.max()
+}
+
+fn unknown(versions: &[RequestedVersion]) -> Error {
+    let texts: Vec<_> = versions
+        .iter()
+        .take(8)
+        .map(RequestedVersion::as_str)
+        .collect();
+    let theirs = match texts.is_empty() {
+        true => "no version at all".to_owned(),
+        false => texts.join(", ").chars().take(256).collect(),
+    };
+    Error::NoCommonVersion { theirs }
+}

@@ -1,0 +1,453 @@
+//! The requests that are under way on one connection, and what becomes of each message of the server's.
+
+use crate::{Bounds, Error, Handlers, link::Link, options::Progress};
+use bytes::Bytes;
+use jsonrpc_core::{
+    ErrorCode, ErrorObject, Id, Message, Notification, Payload, RawJson, Request, Response, decode,
+};
+use mcp_protocol::{
+    Era, ProtocolVersion,
+    client::{
+        ServerOffer, ServerRequest, decode_server_notification, decode_server_request,
+        encode_input_response,
+    },
+    model::{Implementation, ServerNotification, SubscriptionFilter},
+};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+};
+use tokio::{
+    sync::{Semaphore, mpsc, oneshot},
+    task::AbortHandle,
+};
+
+/// The agreement of client and server on how they speak.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Agreed {
+    /// The revision.
+    pub version: ProtocolVersion,
+    /// The version that the server has named, if it is no revision we know.
+    pub named: Option<String>,
+    /// What the server offers.
+    pub offer: ServerOffer,
+    /// Who the server says it is.
+    pub server_info: Option<Implementation>,
+    /// How to use it, for the model. Whoever believes it trusts the server.
+    pub instructions: Option<String>,
+}
+
+impl Agreed {
+    pub(crate) fn on(version: ProtocolVersion) -> Self {
+        Self {
+            version,
+            named: None,
+            offer: ServerOffer::default(),
+            server_info: None,
+            instructions: None,
+        }
+    }
+}
+
+pub(crate) type Outcome = Result<Result<RawJson, ErrorObject>, Error>;
+pub(crate) type Changes = mpsc::Sender<ServerNotification>;
+
+/// One request that is under way.
+pub(crate) struct Open {
+    pub(crate) answer: oneshot::Sender<Outcome>,
+    pub(crate) progress: Option<Progress>,
+    pub(crate) changes: Option<Arc<Listener>>,
+    pub(crate) notifications: u64,
+    pub(crate) task: Option<AbortHandle>,
+}
+
+/// Where the changes go that a subscription is about.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) filter: SubscriptionFilter,
+    pub(crate) changes: Changes,
+    pub(crate) dropped: AtomicU64,
+}
+
+impl Listener {
+    fn hear(&self, notification: &ServerNotification) {
+        if self.changes.try_send(notification.clone()).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn wants(&self, notification: &ServerNotification) -> bool {
+        let filter = &self.filter;
+        match notification {
+            ServerNotification::ToolsListChanged => filter.tools_list_changed,
+            ServerNotification::PromptsListChanged => filter.prompts_list_changed,
+            ServerNotification::ResourcesListChanged => filter.resources_list_changed,
+            // What has changed may be a part of what was subscribed to.
+            ServerNotification::ResourceUpdated { .. } => !filter.resource_subscriptions.is_empty(),
+            ServerNotification::TaskChanged(task) => filter.task_ids.contains(&task.id),
+            _ => false,
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    open: HashMap<i64, Open>,
+    questions: HashMap<Id, AbortHandle>,
+    listeners: Vec<Arc<Listener>>,
+    closed: Option<(String, String)>,
+    unexpected: u64,
+    rubbish: u64,
+    first_rubbish: Option<String>,
+}
+
+/// Everything that the parts of one connection share.
+pub(crate) struct Shared {
+    pub(crate) bounds: Bounds,
+    pub(crate) handlers: Arc<dyn Handlers>,
+    pub(crate) link: OnceLock<Link>,
+    state: Mutex<State>,
+    agreed: RwLock<Arc<Agreed>>,
+    next: AtomicI64,
+    answering: Arc<Semaphore>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+/// Most characters kept of a line that is no message.
+const MAX_QUOTED: usize = 200;
+
+pub(crate) fn quoted(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&text[..text.len().min(4 * MAX_QUOTED)]);
+    let printable = |it: char| if it.is_control() { ' ' } else { it };
+    text.chars().take(MAX_QUOTED).map(printable).collect()
+}
+
+impl Shared {
+    pub(crate) fn new(bounds: Bounds, handlers: Arc<dyn Handlers>) -> Arc<Self> {
+        let answering = Arc::new(Semaphore::new(bounds.max_questions));
+        Arc::new(Self {
+            bounds,
+            handlers,
+            link: OnceLock::new(),
+            state: Mutex::default(),
+            agreed: RwLock::new(Arc::new(Agreed::on(ProtocolVersion::NEWEST))),
+            next: AtomicI64::new(1),
+            answering,
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        self.link.get().expect("set before anything is sent")
+    }
+
+    pub(crate) fn agreed(&self) -> Arc<Agreed> {
+        let agreed = self.agreed.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&agreed)
+    }
+
+    pub(crate) fn agree(&self, agreed: Agreed) {
+        let mut place = self.agreed.write().unwrap_or_else(PoisonError::into_inner);
+        *place = Arc::new(agreed);
+    }
+
+    pub(crate) fn version(&self) -> ProtocolVersion {
+        self.agreed().version
+    }
+
+    pub(crate) fn next_id(&self) -> i64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Enters a request; fails when there are too many, or the connection has ended.
+    pub(crate) fn open(&self, id: i64, open: Open) -> Result<(), Error> {
+        let mut state = self.state();
+        if let Some((reason, stderr)) = state.closed.clone() {
+            return Err(Error::Closed { reason, stderr });
+        }
+        if self.bounds.max_open <= state.open.len() {
+            return Err(Error::bound("max_open", self.bounds.max_open as u64));
+        }
+        state.open.insert(id, open);
+        Ok(())
+    }
+
+    /// Ties a task to a request; it ends with it.
+    pub(crate) fn carried_by(&self, id: i64, task: AbortHandle) {
+        match self.state().open.get_mut(&id) {
+            Some(open) => open.task = Some(task),
+            None => task.abort(),
+        }
+    }
+
+    pub(crate) fn is_open(&self, id: i64) -> bool {
+        self.state().open.contains_key(&id)
+    }
+
+    /// Whether the request is a subscription, which may hear of as much as it wants.
+    pub(crate) fn is_listening(&self, id: i64) -> bool {
+        let state = self.state();
+        state
+            .open
+            .get(&id)
+            .is_some_and(|open| open.changes.is_some())
+    }
+
+    /// Forgets a request whose answer is not wanted any more; whether it was still under way.
+    pub(crate) fn forget(&self, id: i64) -> bool {
+        let Some(open) = self.state().open.remove(&id) else {
+            return false;
+        };
+        if let Some(task) = open.task {
+            task.abort();
+        }
+        true
+    }
+
+    pub(crate) fn fail(&self, id: i64, error: Error) {
+        if let Some(open) = self.state().open.remove(&id) {
+            // Nobody waits any more, which is no concern of the server's.
+            let _ = open.answer.send(Err(error));
+        }
+    }
+
+    pub(crate) fn listen(&self, listener: Arc<Listener>) {
+        self.state().listeners.push(listener);
+    }
+
+    pub(crate) fn unlisten(&self, listener: &Arc<Listener>) {
+        self.state()
+            .listeners
+            .retain(|it| !Arc::ptr_eq(it, listener));
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state().closed.is_some()
+    }
+
+    /// Ends the connection: every request fails with `reason`.
+    pub(crate) fn close(&self, reason: &str) {
+        let stderr = self.link.get().map(Link::stderr).unwrap_or_default();
+        let mut state = self.state();
+        if state.closed.is_some() {
+            return;
+        }
+        let mut reason = reason.to_owned();
+        if let Some(first) = &state.first_rubbish {
+            reason = format!("{reason}; it has sent what is no message: {first}");
+        }
+        state.closed = Some((reason.clone(), stderr.clone()));
+        state.listeners.clear();
+        let open: Vec<_> = state.open.drain().collect();
+        let questions: Vec<_> = state.questions.drain().collect();
+        drop(state);
+        for (_, question) in questions {
+            question.abort();
+        }
+        for (_, open) in open {
+            if let Some(task) = open.task {
+                task.abort();
+            }
+            let (reason, stderr) = (reason.clone(), stderr.clone());
+            let _ = open.answer.send(Err(Error::Closed { reason, stderr }));
+        }
+        if let Some(link) = self.link.get() {
+            link.shut();
+        }
+    }
+
+    /// Text for an error about silence: rubbish, and the last lines of standard error.
+    pub(crate) fn note(&self) -> String {
+        let mut note = self.link.get().map(Link::stderr).unwrap_or_default();
+        if let Some(first) = &self.state().first_rubbish {
+            note = format!("it has sent what is no message: {first}; {note}");
+        }
+        note
+    }
+
+    /// Takes one frame of a duplex connection; an error ends the connection.
+    pub(crate) fn frame(self: &Arc<Self>, frame: &Bytes) -> Result<(), Error> {
+        let payload = match decode(frame, self.bounds.limits()) {
+            Ok(payload) => payload,
+            Err(_) => return self.rubbish(frame),
+        };
+        let messages = match payload {
+            Payload::Single(message) => vec![message],
+            Payload::Batch(messages) => messages,
+        };
+        for message in messages {
+            match message {
+                Ok(message) => self.message(message)?,
+                Err(_) => self.rubbish(frame)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn rubbish(&self, frame: &[u8]) -> Result<(), Error> {
+        let mut state = self.state();
+        state.rubbish += 1;
+        state.first_rubbish.get_or_insert_with(|| quoted(frame));
+        match self.bounds.max_rubbish < state.rubbish {
+            true => Err(Error::bound("max_rubbish", self.bounds.max_rubbish)),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes one message; an error ends the connection.
+    pub(crate) fn message(self: &Arc<Self>, message: Message) -> Result<(), Error> {
+        match message {
+            Message::Response(response) => self.response(response),
+            Message::Notification(notification) => self.notification(&notification),
+            Message::Request(request) => {
+                self.question(request);
+                Ok(())
+            }
+        }
+    }
+
+    fn response(&self, response: Response) -> Result<(), Error> {
+        let mut state = self.state();
+        let id = match response.id {
+            Some(Id::Number(id)) => Some(id),
+            // Servers exist that turn numbers into strings.
+            Some(Id::String(text)) => text.parse().ok(),
+            Some(Id::BigNumber(_)) => None,
+            // An error about a request whose id the server could not read: ours, if there is but one.
+            None if state.open.len() == 1 => state.open.keys().next().copied(),
+            None => None,
+        };
+        let Some(open) = id.and_then(|id| state.open.remove(&id)) else {
+            state.unexpected += 1;
+            return match self.bounds.max_unexpected < state.unexpected {
+                true => Err(Error::bound("max_unexpected", self.bounds.max_unexpected)),
+                false => Ok(()),
+            };
+        };
+        drop(state);
+        let _ = open.answer.send(Ok(response.outcome));
+        Ok(())
+    }
+
+    fn notification(&self, notification: &Notification) -> Result<(), Error> {
+        let version = self.version();
+        let told = decode_server_notification(version, &notification.method, &notification.params);
+        let told = match told {
+            Ok(Some(told)) => told,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                tracing::debug!(%error, "a notification was ignored");
+                return Ok(());
+            }
+        };
+        let mut state = self.state();
+        let subscription = match &told.subscription {
+            Some(Id::Number(id)) => Some(*id),
+            _ => None,
+        };
+        if let Some(open) = subscription.and_then(|id| state.open.get(&id))
+            && let Some(listener) = &open.changes
+        {
+            listener.hear(&told.notification);
+        }
+        if version.era() == Era::Legacy {
+            for listener in &state.listeners {
+                if listener.wants(&told.notification) {
+                    listener.hear(&told.notification);
+                }
+            }
+        }
+        let mut progress = None;
+        match &told.notification {
+            ServerNotification::Progress {
+                token: Id::Number(id),
+                ..
+            } => {
+                if let Some(open) = state.open.get_mut(id) {
+                    open.notifications += 1;
+                    if self.bounds.max_notifications < open.notifications {
+                        let most = self.bounds.max_notifications;
+                        let open = state.open.remove(id);
+                        drop(state);
+                        if let Some(open) = open {
+                            let error = Error::bound("max_notifications", most);
+                            let _ = open.answer.send(Err(error));
+                        }
+                        return Ok(());
+                    }
+                    progress.clone_from(&open.progress);
+                }
+            }
+            ServerNotification::Cancelled { request, .. } => {
+                if let Some(question) = state.questions.remove(request) {
+                    question.abort();
+                }
+            }
+            _ => {}
+        }
+        drop(state);
+        if let Some(progress) = progress {
+            progress.report(&told.notification);
+        }
+        self.handlers.notified(&told.notification);
+        Ok(())
+    }
+
+    /// Answers a request of a legacy server's, in a task of its own.
+    fn question(self: &Arc<Self>, request: Request) {
+        let Ok(permit) = Arc::clone(&self.answering).try_acquire_owned() else {
+            let error = ErrorObject::new(ErrorCode::INTERNAL_ERROR, "too many open questions");
+            self.link().reply(self, answer_to(&request.id, Err(error)));
+            return;
+        };
+        let id = request.id.clone();
+        let shared = Arc::clone(self);
+        let (start, started) = oneshot::channel::<()>();
+        let task = tokio::spawn(async move {
+            let _ = started.await;
+            let outcome = shared.answer(&request).await;
+            shared.state().questions.remove(&request.id);
+            shared
+                .link()
+                .reply(&shared, answer_to(&request.id, outcome));
+            drop(permit);
+        });
+        self.state().questions.insert(id, task.abort_handle());
+        let _ = start.send(());
+    }
+
+    async fn answer(&self, request: &Request) -> Result<RawJson, ErrorObject> {
+        let version = self.version();
+        let asked = decode_server_request(version, &request.method, &request.params);
+        let refused = |text: String| ErrorObject::new(ErrorCode::INTERNAL_ERROR, text);
+        let asked = asked.map_err(|error| error.to_error_object())?;
+        let ServerRequest::Input(question) = asked.request else {
+            return Ok(RawJson::EMPTY_OBJECT);
+        };
+        if !question.is_declared_by(&self.handlers.capabilities()) {
+            let text = format!("{} was not declared", question.method());
+            return Err(ErrorObject::new(ErrorCode::METHOD_NOT_FOUND, text));
+        }
+        let response = self.handlers.answer(question).await.map_err(refused)?;
+        encode_input_response(version, &response).map_err(|error| refused(error.to_string()))
+    }
+}
+
+fn answer_to(id: &Id, outcome: Result<RawJson, ErrorObject>) -> Message {
+    Message::Response(Response {
+        id: Some(id.clone()),
+        outcome,
+    })
+}

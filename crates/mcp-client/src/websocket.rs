@@ -1,0 +1,152 @@
+//! One JSON text in each message of a WebSocket.
+
+use crate::{
+    Authorize, Error,
+    link::{Duplex, Link, QUEUE},
+    shared::{Shared, quoted},
+};
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, header, uri::Scheme};
+use http_client::Client;
+use std::sync::Arc;
+use tokio::{sync::mpsc, time::Instant};
+use tokio_tungstenite::{
+    client_async_with_config,
+    tungstenite::{Message, handshake::client::generate_key, protocol::WebSocketConfig},
+};
+
+/// Opens a WebSocket at `url` (`ws` or `wss`).
+pub(crate) async fn open(
+    shared: &Arc<Shared>,
+    client: &Client,
+    url: &Uri,
+    headers: &HeaderMap,
+    authorize: Option<&Arc<dyn Authorize>>,
+) -> Result<Link, Error> {
+    let until = Instant::now() + shared.bounds.timeout;
+    let within = shared.bounds.timeout;
+    let opening = handshake(shared, client, url, headers, authorize);
+    let opened = tokio::time::timeout_at(until, opening).await;
+    let socket = opened.map_err(|_| Error::TimedOut {
+        method: "the WebSocket's handshake",
+        within,
+        note: String::new(),
+    })??;
+    let (mut sink, mut stream) = socket.split();
+    let (out, mut queue) = mpsc::channel::<Bytes>(QUEUE);
+    let writing = tokio::spawn(async move {
+        while let Some(message) = queue.recv().await {
+            let Ok(text) = message.try_into() else {
+                continue;
+            };
+            if sink.send(Message::Text(text)).await.is_err() {
+                break;
+            }
+        }
+        // The other end may be gone already.
+        let _ = sink.close().await;
+    });
+    let reading = tokio::spawn({
+        let shared = Arc::clone(shared);
+        async move {
+            let reason = loop {
+                match stream.next().await {
+                    Some(Ok(Message::Text(text))) => {
+                        if let Err(error) = shared.frame(&Bytes::from(text)) {
+                            break error.to_string();
+                        }
+                    }
+                    Some(Ok(Message::Close(Some(close)))) => {
+                        let why = quoted(close.reason.as_bytes());
+                        break format!("the server has closed it ({}: {why})", close.code);
+                    }
+                    Some(Ok(Message::Binary(_))) => break "it has sent binary data".to_owned(),
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) => break error.to_string(),
+                    None => break "the server has closed it".to_owned(),
+                }
+            };
+            shared.close(&reason);
+        }
+    });
+    let tasks = vec![writing.abort_handle(), reading.abort_handle()];
+    Ok(Link::Duplex(Duplex::new(out, tasks, None)))
+}
+
+type Socket = tokio_tungstenite::WebSocketStream<http_client::Connection>;
+
+async fn handshake(
+    shared: &Shared,
+    client: &Client,
+    url: &Uri,
+    headers: &HeaderMap,
+    authorize: Option<&Arc<dyn Authorize>>,
+) -> Result<Socket, Error> {
+    let address = |reason: &str| Error::Address {
+        url: url.to_string(),
+        reason: reason.to_owned(),
+    };
+    let mut parts = url.clone().into_parts();
+    parts.scheme = Some(match url.scheme_str() {
+        Some("wss") => Scheme::HTTPS,
+        _ => Scheme::HTTP,
+    });
+    let as_http = Uri::from_parts(parts).map_err(|_| address("it has no host"))?;
+    let host = url.authority().ok_or_else(|| address("it has no host"))?;
+    let host = host.as_str().rsplit('@').next().unwrap_or_default();
+    let mut attempt = authorize.map(|it| it.attempt());
+    let mut repeated = 0;
+    loop {
+        let mut request = Request::new(());
+        *request.uri_mut() = url.clone();
+        let all = request.headers_mut();
+        all.extend(headers.clone());
+        let mut put = |name, value: &str| {
+            if let Ok(value) = HeaderValue::try_from(value) {
+                all.insert(name, value);
+            }
+        };
+        put(header::HOST, host);
+        put(header::CONNECTION, "Upgrade");
+        put(header::UPGRADE, "websocket");
+        put(header::SEC_WEBSOCKET_VERSION, "13");
+        put(header::SEC_WEBSOCKET_KEY, &generate_key());
+        put(header::SEC_WEBSOCKET_PROTOCOL, "mcp");
+        if let Some(attempt) = &mut attempt {
+            let url = as_http.to_string();
+            let authorized = attempt.authorize(&Method::GET, &url, all).await;
+            authorized.map_err(|reason| Error::Unauthorized {
+                status: 401,
+                reason,
+            })?;
+        }
+        let stream = client.connect(as_http.clone()).await?;
+        let max = shared.bounds.max_message;
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(max))
+            .max_frame_size(Some(max));
+        let response = match client_async_with_config(request, stream, Some(config)).await {
+            Ok((socket, _)) => return Ok(socket),
+            Err(tokio_tungstenite::tungstenite::Error::Http(response)) => response,
+            Err(error) => return Err(address(&error.to_string())),
+        };
+        let status = response.status().as_u16();
+        if let Some(attempt) = &mut attempt {
+            let again = attempt.judge(response.status(), response.headers()).await;
+            let again = again.map_err(|reason| Error::Unauthorized { status, reason })?;
+            repeated += 1;
+            if again && repeated <= shared.bounds.max_authorizations {
+                continue;
+            }
+        }
+        let body = quoted(response.body().as_deref().unwrap_or_default());
+        return Err(match status {
+            401 | 403 => Error::Unauthorized {
+                status,
+                reason: body,
+            },
+            _ => Error::Status { status, body },
+        });
+    }
+}
