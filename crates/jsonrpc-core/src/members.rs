@@ -104,7 +104,8 @@ impl Cursor<'_> {
             }
             _ => {
                 let rest = &self.text[self.at..];
-                let is_end = |it: &u8| matches!(it, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
+                let is_end =
+                    |it: &u8| matches!(it, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
                 self.at += rest.iter().position(is_end)?;
                 Some(())
             }
@@ -356,7 +357,9 @@ fn stop(text: &[u8], mut at: usize) -> usize {
         at += bytes.len();
     }
     let rest = text.get(at..).unwrap_or_default().iter();
-    at + rest.take_while(|it| !matches!(it, b'"' | b'\\' | 0..0x20)).count()
+    at + rest
+        .take_while(|it| !matches!(it, b'"' | b'\\' | 0..0x20))
+        .count()
 }
 
 #[cfg(test)]

@@ -42,6 +42,9 @@ pub struct Bounds {
     pub max_retry: Duration,
     /// Time for the answer to `server/discover`; silence beyond it means a legacy server.
     pub probe: Duration,
+    /// The same over HTTP, where connecting takes its time; signing in may take a whole
+    /// [`timeout`](Self::timeout).
+    pub probe_http: Duration,
     /// Time for one request, unless its [`CallOptions`](crate::CallOptions) say otherwise.
     pub timeout: Duration,
     /// Time that a child has to end after its input was closed, and again after SIGTERM.
@@ -66,9 +69,10 @@ impl Default for Bounds {
             max_stderr: 64 << 10,
             max_resumptions: 16,
             max_redirects: 3,
-            max_authorizations: 3,
+            max_authorizations: 8,
             max_retry: Duration::from_secs(30),
             probe: Duration::from_secs(2),
+            probe_http: Duration::from_secs(10),
             timeout: Duration::from_secs(60),
             close_patience: Duration::from_secs(2),
         }

@@ -70,14 +70,7 @@ impl fmt::Debug for UrlDial {
 impl Dial {
     /// The server at `url`.
     pub fn url(url: impl Into<String>) -> Self {
-        Self::Url(UrlDial {
-            url: url.into(),
-            headers: HeaderMap::new(),
-            transport: HttpTransport::default(),
-            authorize: None,
-            reach: Reach::Any,
-            authorities: Vec::new(),
-        })
+        Self::Url(UrlDial::new(url))
     }
 
     /// The server that `program` is, started with `arguments`.
@@ -146,6 +139,18 @@ impl Dial {
 }
 
 impl UrlDial {
+    /// `url`, without headers and authorization.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            headers: HeaderMap::new(),
+            transport: HttpTransport::default(),
+            authorize: None,
+            reach: Reach::Any,
+            authorities: Vec::new(),
+        }
+    }
+
     fn client(&self, bounds: &Bounds) -> Result<Client, Error> {
         let options = ClientOptions {
             reach: self.reach.clone(),

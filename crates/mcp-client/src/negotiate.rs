@@ -39,7 +39,13 @@ impl Connection {
     async fn probe(&self) -> Result<(), Error> {
         let speaks = Agreed::on(ProtocolVersion::NEWEST);
         self.shared().agree(speaks);
-        let patience = self.options().bounds.probe;
+        let bounds = &self.options().bounds;
+        let patience = match self.shared().link().http() {
+            None => bounds.probe,
+            // Signing in takes as long as it takes; an endpoint that says nothing is no legacy server either.
+            Some(link) if link.authorize.is_some() => bounds.timeout,
+            Some(_) => bounds.probe_http,
+        };
         let mut discover = Box::pin(self.discover());
         let version = match timeout(patience, &mut discover).await {
             Ok(Ok(Found::Modern)) => return Ok(()),
@@ -57,11 +63,15 @@ impl Connection {
         // A server that is slow to start may still answer the probe, which is then worth more than that
         // it does not know `initialize`.
         match self.initialize(version).await {
-            Err(error @ Error::Server { .. }) => {
-                let late = futures_util::FutureExt::now_or_never(discover);
+            Err(Error::Server { meaning, error }) => {
+                // Servers of the modern era alone have these codes, so its answer is worth waiting for.
+                let late = match (-32022..=-32020).contains(&error.code.0) {
+                    true => Some(discover.await),
+                    false => futures_util::FutureExt::now_or_never(discover),
+                };
                 match late {
                     Some(Ok(Found::Modern)) => Ok(()),
-                    _ => Err(error),
+                    _ => Err(Error::Server { meaning, error }),
                 }
             }
             told => told,

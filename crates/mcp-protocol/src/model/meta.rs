@@ -390,7 +390,8 @@ mod tests {
             r#"{"io.modelcontextprotocol/logLevel":"loud"}"#.to_owned(),
             r#"{"progressToken":null}"#.to_owned(),
             r#"{"progressToken":"t","progressToken":"t"}"#.to_owned(),
-            r#"{"traceparent":null,"tracestate":"a=1","io.owlclaw/idempotencyKey":null}"#.to_owned(),
+            r#"{"traceparent":null,"tracestate":"a=1","io.owlclaw/idempotencyKey":null}"#
+                .to_owned(),
             r#"{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}"#
                 .to_owned(),
             r#"{"x":"\"","\u0070rogressToken":"t"}"#.to_owned(),

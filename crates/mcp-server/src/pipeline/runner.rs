@@ -47,7 +47,8 @@ impl Runner {
         name: &str,
     ) -> Result<Invoked, InvocationError> {
         let invocation = admitted.inner();
-        let OfferedTool { tool, .. } = &**invocation.tool.as_ref().ok_or(InvocationError::Unknown)?;
+        let OfferedTool { tool, .. } =
+            &**invocation.tool.as_ref().ok_or(InvocationError::Unknown)?;
         // There is no other way to arguments than this check, so no tool runs without (D3).
         let arguments = tool
             .check(invocation.arguments.clone().into_bytes())

@@ -45,7 +45,9 @@ where
     ) -> Result<S::Response, InvocationError> {
         let invocation = admitted.inner();
         let own = invocation.tool.as_ref();
-        let timeout = own.and_then(|it| it.tool.timeout()).unwrap_or(self.default_timeout);
+        let timeout = own
+            .and_then(|it| it.tool.timeout())
+            .unwrap_or(self.default_timeout);
         // It was let through and is on record: what it can be refused for lies behind it.
         if let Some(handover) = &invocation.handover {
             handover.begin();

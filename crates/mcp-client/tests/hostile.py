@@ -1,0 +1,199 @@
+"""A server on standard streams that misbehaves as its argument says."""
+
+import json
+import os
+import signal
+import sys
+import time
+
+how = sys.argv[1]
+out = sys.stdout
+
+
+def send(value):
+    out.write(json.dumps(value) + "\n")
+    out.flush()
+
+
+def forever():
+    while True:
+        time.sleep(60)
+
+
+def text(value):
+    return {"content": [{"type": "text", "text": value}]}
+
+
+def initialized(version="2025-11-25", **more):
+    return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": "h", "version": "1"}, **more}
+
+
+if how == "ends_at_once":
+    sys.stderr.write("cannot find the database\n")
+    sys.exit(3)
+if how == "is_killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+if how == "closes_output":
+    sys.stderr.write("no more output\n")
+    sys.stderr.flush()
+    os.close(1)
+    forever()
+if how == "never_reads":
+    forever()
+if how == "floods_rubbish":
+    while True:
+        out.write("Starting up...\n")
+if how == "one_endless_line":
+    while True:
+        out.write("x" * 65536)
+if how == "floods_stderr":
+    while True:
+        sys.stderr.write("e" * 65536)
+if how == "binary":
+    while True:
+        out.buffer.write(os.urandom(4096) + b"\n")
+if how == "says_hello_first":
+    out.write("Welcome to the server!\n\n")
+    out.flush()
+
+for line in sys.stdin:
+    message = json.loads(line)
+    method, number = message.get("method"), message.get("id")
+
+    def answer(result):
+        send({"jsonrpc": "2.0", "id": number, "result": result})
+
+    def fail(code, words, **more):
+        send({"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": words, **more}})
+
+    if how == "silent":
+        continue
+    if method == "server/discover":
+        if how == "silent_probe":
+            continue
+        if how == "probe_null_id":
+            send({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "?"}})
+            continue
+        if how == "probe_odd_result":
+            answer({"hello": 1})
+            continue
+        if how == "probe_array":
+            answer([1])
+            continue
+        if how == "unknown_versions":
+            answer({"resultType": "complete", "supportedVersions": ["2031-01-01"], "capabilities": {}, "ttlMs": 0, "cacheScope": "private"})
+            continue
+        if how == "no_versions":
+            answer({"resultType": "complete", "supportedVersions": [], "capabilities": {}, "ttlMs": 0, "cacheScope": "private"})
+            continue
+        if how.startswith("modern_"):
+            answer({"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "ttlMs": 0, "cacheScope": "private"})
+            continue
+        if how == "unsupported_forever":
+            fail(-32022, "no", data={"supported": ["2026-07-28"], "requested": "2026-07-28"})
+            continue
+        fail(-32601, "method not found")
+    elif method == "initialize":
+        if how == "refuses_initialize":
+            fail(-32603, "out of order")
+        elif how == "initialize_array":
+            answer([])
+        elif how == "initialize_no_version":
+            answer({"capabilities": {}})
+        elif how == "version_far_future":
+            answer(initialized("2099-01-01"))
+        elif how == "version_old":
+            answer(initialized("1.0"))
+        elif how == "version_modern":
+            answer(initialized("2026-07-28"))
+        elif how == "string_ids":
+            send({"jsonrpc": "2.0", "id": str(number), "result": initialized()})
+        else:
+            answer(initialized())
+    elif method == "tools/list":
+        if how == "pages_without_end":
+            answer({"tools": [], "nextCursor": str(number)})
+        elif how == "page_to_itself":
+            answer({"tools": [], "nextCursor": "again"})
+        elif how == "items_without_end":
+            answer({"tools": [{"name": f"t{number}-{i}", "inputSchema": {"type": "object"}} for i in range(2000)], "nextCursor": str(number)})
+        elif how == "tools_no_list":
+            answer({"tools": "none"})
+        else:
+            answer({"tools": [], **({"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if how.startswith("modern_") else {})})
+    elif method == "tools/call":
+        if how in ("answers_other_ids", "wrong_id_flood"):
+            for i in range(3000 if how == "wrong_id_flood" else 1):
+                send({"jsonrpc": "2.0", "id": 900000 + i, "result": text("no")})
+        elif how == "dies_in_call":
+            sys.stderr.write("Traceback: boom\n")
+            sys.stderr.flush()
+            os._exit(7)
+        elif how == "answers_twice":
+            answer(text("one"))
+            answer(text("two"))
+        elif how == "deep":
+            out.write('{"jsonrpc":"2.0","id":%d,"result":%s}\n' % (number, "[" * 100000 + "]" * 100000))
+            out.flush()
+        elif how == "huge":
+            answer(text("x" * (3 << 20)))
+        elif how == "result_and_error":
+            send({"jsonrpc": "2.0", "id": number, "result": text("a"), "error": {"code": 1, "message": "b"}})
+        elif how == "no_content":
+            answer({})
+        elif how == "result_null":
+            answer(None)
+        elif how == "error_is_text":
+            send({"jsonrpc": "2.0", "id": number, "error": "bad"})
+        elif how == "no_version_member":
+            send({"id": number, "result": text("a")})
+        elif how == "progress_without_end":
+            token = message["params"].get("_meta", {}).get("progressToken")
+            i = 0
+            while True:
+                i += 1
+                send({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": i}})
+        elif how == "asks_without_end":
+            i = 0
+            while True:
+                i += 1
+                send({"jsonrpc": "2.0", "id": f"q{i}", "method": "roots/list"})
+        elif how == "asks_undeclared":
+            send({"jsonrpc": "2.0", "id": "q", "method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}})
+            reply = json.loads(sys.stdin.readline())
+            answer(text(json.dumps(reply)))
+        elif how == "asks_nonsense":
+            send({"jsonrpc": "2.0", "id": "q", "method": "please/destroy"})
+            reply = json.loads(sys.stdin.readline())
+            answer(text(json.dumps(reply)))
+        elif how == "batch_of_rubbish":
+            out.write("[1,2,3]\n")
+            out.flush()
+        elif how == "modern_rounds_without_end":
+            answer({"resultType": "input_required", "requestState": "s"})
+        elif how == "modern_undeclared":
+            answer({"resultType": "input_required", "inputRequests": {"k": {"method": "roots/list"}}})
+        elif how == "modern_odd_type":
+            answer({"resultType": "x" * 10000})
+        elif how == "modern_asks_directly":
+            send({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})
+            reply = json.loads(sys.stdin.readline())
+            answer({"resultType": "complete", **text(json.dumps(reply))})
+        elif how == "modern_task_nonsense":
+            answer({"resultType": "task", "taskId": 7})
+        elif how == "modern_task_of_others":
+            answer({"resultType": "task", "taskId": "a", "status": "working", "createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z", "ttlMs": None, "pollIntervalMs": 0})
+        elif how == "waits":
+            continue
+        elif how.startswith("modern_"):
+            answer({"resultType": "complete", **text("ok")})
+        else:
+            answer(text("ok"))
+    elif method == "tasks/get":
+        answer({"resultType": "complete", "taskId": "b", "status": "completed", "createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z", "ttlMs": None, "result": text("theirs")})
+    elif method == "ping":
+        answer({})
+
+if how == "ignores_the_end":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    forever()

@@ -1,0 +1,185 @@
+//! Servers that misbehave: each ends in a clear error within its deadline.
+
+use mcp_client::{Bounds, CallOptions, Connection, Dial, Error, Options, RawJson};
+use std::time::{Duration, Instant};
+
+const LONGEST: Duration = Duration::from_secs(20);
+
+fn server(how: &str) -> Dial {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hostile.py");
+    Dial::child("python3", [script, how])
+}
+
+fn options() -> Options {
+    Options {
+        bounds: Bounds {
+            max_message: 1 << 20,
+            max_notifications: 1000,
+            max_pages: 50,
+            max_items: 10_000,
+            timeout: Duration::from_secs(3),
+            close_patience: Duration::from_millis(500),
+            ..Bounds::default()
+        },
+        ..Options::default()
+    }
+}
+
+/// What comes of connecting, listing and calling: the text of the result, or the error with its causes.
+async fn outcome(how: &str) -> Result<String, String> {
+    let started = Instant::now();
+    let tried = async {
+        let connection = Connection::open(&server(how), options()).await?;
+        connection.tools().await?;
+        let options = CallOptions {
+            progress: Some(mcp_client::Progress::new(|_, _, _| {})),
+            ..CallOptions::default()
+        };
+        let result = connection
+            .call("any", RawJson::EMPTY_OBJECT, &options)
+            .await?;
+        connection.close().await;
+        Ok::<_, Error>(format!("{:?}", result.content))
+    };
+    let tried = tried.await;
+    assert!(
+        started.elapsed() < LONGEST,
+        "{how} took {:?}",
+        started.elapsed()
+    );
+    tried.map_err(|error| {
+        let mut text = error.to_string();
+        let mut cause = std::error::Error::source(&error);
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        text
+    })
+}
+
+async fn all(cases: &[(&str, &str)]) {
+    for group in cases.chunks(4) {
+        let tried = group.iter().map(|(how, _)| outcome(how));
+        let tried = futures_util::future::join_all(tried).await;
+        for ((how, expected), tried) in group.iter().zip(tried) {
+            let text = match &tried {
+                Ok(text) => format!("ok {text}"),
+                Err(error) => format!("error {error}"),
+            };
+            assert!(
+                text.contains(expected),
+                "{how}: {text}\nexpected: {expected}"
+            );
+            assert!(text.len() < 4000, "{how}: an error must be short");
+        }
+    }
+}
+
+#[tokio::test]
+async fn servers_that_never_begin() {
+    all(&[
+        ("ends_at_once", "exit status: 3); cannot find the database"),
+        ("is_killed", "signal: 9"),
+        (
+            "closes_output",
+            "the server has closed the connection; no more output",
+        ),
+        ("silent", "`initialize` was not answered"),
+        ("never_reads", "`initialize` was not answered"),
+        (
+            "floods_rubbish",
+            "`max_rubbish` (100); it has sent what is no message: Starting up...",
+        ),
+        ("one_endless_line", "`max_message`"),
+        ("floods_stderr", "`initialize` was not answered"),
+        ("binary", "`max_rubbish`"),
+        ("unknown_versions", "the server speaks 2031-01-01"),
+        ("no_versions", "no version at all"),
+        ("refuses_initialize", "out of order"),
+        ("initialize_array", "the answer cannot be used"),
+        ("initialize_no_version", "protocolVersion"),
+        ("version_far_future", "the server speaks 2099-01-01"),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn servers_that_begin_oddly_are_served_all_the_same() {
+    let hows = [
+        "says_hello_first",
+        "silent_probe",
+        "probe_null_id",
+        "probe_odd_result",
+        "probe_array",
+        "unsupported_forever",
+        "version_old",
+        "version_modern",
+        "string_ids",
+        "answers_twice",
+        "modern_honest",
+    ];
+    let cases: Vec<_> = hows.iter().map(|how| (*how, "ok [")).collect();
+    all(&cases).await;
+}
+
+#[tokio::test]
+async fn lists_that_do_not_end() {
+    all(&[
+        ("pages_without_end", "`max_pages` (50)"),
+        ("page_to_itself", "a page leads to itself"),
+        ("items_without_end", "`max_items` (10000)"),
+        ("tools_no_list", "the result of `tools/list` does not fit"),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn calls_that_are_answered_badly() {
+    all(&[
+        ("answers_other_ids", "`tools/call` was not answered"),
+        ("wrong_id_flood", "`max_unexpected`"),
+        ("dies_in_call", "exit status: 7); Traceback: boom"),
+        ("deep", "`tools/call` was not answered"),
+        ("huge", "`max_message`"),
+        ("result_and_error", "`tools/call` was not answered"),
+        ("no_content", "does not fit"),
+        ("result_null", "does not fit"),
+        ("error_is_text", "`tools/call` was not answered"),
+        ("no_version_member", "`tools/call` was not answered"),
+        ("progress_without_end", "`max_notifications` (1000)"),
+        ("asks_without_end", "`tools/call` was not answered"),
+        ("batch_of_rubbish", "`tools/call` was not answered"),
+        ("waits", "`tools/call` was not answered"),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn questions_that_are_not_allowed() {
+    all(&[
+        ("asks_undeclared", "was not declared"),
+        ("asks_nonsense", "-32601"),
+        ("modern_rounds_without_end", "`max_rounds` (16)"),
+        ("modern_undeclared", "roots/list, which was not declared"),
+        ("modern_odd_type", "was answered with a result of the type"),
+        ("modern_asks_directly", "-32601"),
+        ("modern_task_nonsense", "does not fit"),
+        ("modern_task_of_others", "another task than was asked for"),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn a_child_that_ignores_the_end_is_killed() {
+    let connection = Connection::open(&server("ignores_the_end"), options())
+        .await
+        .unwrap();
+    let started = Instant::now();
+    connection.close().await;
+    let took = started.elapsed();
+    assert!(
+        Duration::from_millis(900) < took && took < LONGEST,
+        "{took:?}"
+    );
+}
