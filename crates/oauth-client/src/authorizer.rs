@@ -925,7 +925,12 @@ impl Inner {
             None => {}
         }
         let is_login = matches!(self.options.grant, Grant::Login(_));
-        if is_login && server.supports_scope(OFFLINE_ACCESS) && server.may_refresh() {
+        // Alone it would be asked for instead of what the server grants by default.
+        if is_login
+            && !scopes.is_empty()
+            && server.supports_scope(OFFLINE_ACCESS)
+            && server.may_refresh()
+        {
             add_scopes(&mut scopes, [OFFLINE_ACCESS]);
         }
         scopes

@@ -205,7 +205,9 @@ impl FileStore {
         let text = serde_json::to_vec_pretty(credentials)?;
         let suffix = crate::key::random::<8>().ok_or("no random numbers")?;
         let beside = self.directory.join(format!(".{suffix}.tmp"));
-        let written = write_new(&beside, &text).and_then(|()| std::fs::rename(&beside, &path));
+        let written = write_new(&beside, &text)
+            .and_then(|()| std::fs::rename(&beside, &path))
+            .and_then(|()| sync(&self.directory));
         written.map_err(|error| {
             let _ = std::fs::remove_file(&beside);
             at(&path, &error)
@@ -251,6 +253,14 @@ fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut file = options.open(path)?;
     file.write_all(text)?;
     file.sync_all()
+}
+
+/// Makes a renaming last: an authorization server may take the refresh token of before no more.
+fn sync(directory: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    std::fs::File::open(directory)?.sync_all()?;
+    let _ = directory;
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<Credentials, StoreError> {

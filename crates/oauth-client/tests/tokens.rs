@@ -89,6 +89,23 @@ async fn a_sign_in_beforehand_asks_for_what_the_server_wants() {
 }
 
 #[tokio::test]
+async fn a_server_that_names_no_scope_is_asked_for_none() {
+    let (issuer, server) = world().await;
+    server.set(|it| it.metadata = json!({"scopes_supported": null}));
+    assert_eq!(
+        server.call(&server.authorizer(headless())).await.unwrap(),
+        200
+    );
+    let asked = issuer.site.asked("/authorize")[0].fields();
+    assert!(!asked.contains_key("scope"), "{asked:?}");
+    let mut options = headless();
+    options.scopes = vec!["mine".to_owned()];
+    assert_eq!(server.call(&server.authorizer(options)).await.unwrap(), 200);
+    let asked = issuer.site.asked("/authorize")[1].fields();
+    assert_eq!(asked["scope"], "mine offline_access");
+}
+
+#[tokio::test]
 async fn a_token_outlives_the_process_in_a_file() {
     let (issuer, server) = world().await;
     let directory = tempfile::tempdir().unwrap();
