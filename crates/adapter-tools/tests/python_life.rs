@@ -229,7 +229,7 @@ async fn an_application_that_takes_too_long_is_ended() {
 fn fake(how: &str) -> adapter_tools::python::PythonOptions {
     let mut options = adapter_tools::python::PythonOptions::new(how, fixtures());
     options.package = Some(fixtures().join("fake_worker"));
-    options.workers = 1;
+    (options.workers, options.threads) = (1, 1);
     options.grace = Duration::from_millis(200);
     options.min_backoff = Duration::from_millis(10);
     options

@@ -117,6 +117,7 @@ pub(super) async fn start(config: &Config) -> Result<Option<Arc<PythonApp>>, Fai
         options.env.push(("PYTHONPATH".into(), path));
     }
     options.workers = config.workers.count;
+    options.threads = config.workers.threads;
     options.start = match config.workers.start {
         config::WorkerStart::Auto => StartMode::Auto,
         config::WorkerStart::Fork => StartMode::Fork,

@@ -11,7 +11,7 @@ def main():
 
     package_parent = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     given = {}
-    for name in ("SOCKET", "NONCE", "APP", "ROOT", "START", "MEMORY"):
+    for name in ("SOCKET", "NONCE", "APP", "ROOT", "START", "MEMORY", "THREADS"):
         given[name] = os.environ.pop("OWLCLAW_WORKER_" + name, None)
     missing = ["OWLCLAW_WORKER_" + name for name in ("SOCKET", "NONCE", "APP", "ROOT", "START") if not given[name]]
     if missing:
@@ -19,8 +19,9 @@ def main():
         return 2
     _forget_path(package_parent)
     memory = int(given["MEMORY"]) if given["MEMORY"] else None
+    threads = int(given["THREADS"] or 1)
     return launcher.run(
-        launcher.Settings(given["SOCKET"], given["NONCE"], given["APP"], given["ROOT"], given["START"], memory)
+        launcher.Settings(given["SOCKET"], given["NONCE"], given["APP"], given["ROOT"], given["START"], memory, threads)
     )
 
 

@@ -7,7 +7,7 @@ import sysconfig
 import time
 import traceback
 
-from . import describe, hints, load, module_state, protocol
+from . import describe, hints, load, module_state, protocol, threads
 from .call import Handler
 
 # At most so many files are watched for changes.
@@ -33,6 +33,8 @@ def ready(application, root, started, cannot_fork=()):
     tools = [describe.describe(handler, root, warnings) for handler in handlers.values()]
     # A handler whose validators cannot be run is not called at all.
     handlers = {name: handler for name, handler in handlers.items() if not handler.signature.refusals}
+    found = files(root)
+    application.one_thread = threads.bound(module for module in list(sys.modules.values()) if _file(module) in found)
     frame = {
         "type": "ready",
         "app": application.name,
@@ -46,9 +48,15 @@ def ready(application, root, started, cannot_fork=()):
         "governance": application.governance,
         "changed_names": module_state.changed_names([handler.function for handler in handlers.values()], root),
         "cannot_fork": list(cannot_fork),
-        "files": files(root),
+        "one_thread": application.one_thread,
+        "files": found,
     }
     return protocol.encode_frame(frame), handlers
+
+
+def _file(module):
+    path = getattr(module, "__file__", None)
+    return os.path.abspath(path) if isinstance(path, str) else None
 
 
 def _states(providers):

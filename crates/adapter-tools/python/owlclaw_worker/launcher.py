@@ -27,13 +27,14 @@ _READ_SIZE = 64 * 1024
 class Settings:
     """What the server said in the environment."""
 
-    def __init__(self, socket_path, nonce, app, root, start, memory=None):
+    def __init__(self, socket_path, nonce, app, root, start, memory=None, threads=1):
         self.socket = socket_path
         self.nonce = nonce
         self.app = app
         self.root = os.path.abspath(root)
         self.start = start  # "fork" or "spawn"
         self.memory = memory  # bytes, for each worker
+        self.threads = threads  # with one, synchronous handlers run on the main thread
         self.launcher = os.getpid()
 
 
@@ -281,6 +282,8 @@ def _load(settings, connection, loop):
         os.chdir(settings.root)
         application = load.load(settings.app, settings.root, loop.run_until_complete)
         frame, handlers = introduce.ready(application, settings.root, started, before.reasons(loop))
+        if application.one_thread:
+            settings.threads = 1
     except BaseException as error:  # SystemExit of an application that misses its settings included.
         frame, handlers = introduce.fatal(error, settings.root), None
     finally:

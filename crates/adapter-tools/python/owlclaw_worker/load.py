@@ -38,6 +38,7 @@ class Application:
         self.owlclaw = owlclaw  # "real" or "bundled"
         self.warnings = warnings
         self.governance = []
+        self.one_thread = []
         self.name = str(getattr(app, "name", "") or "")
 
     def handlers(self):

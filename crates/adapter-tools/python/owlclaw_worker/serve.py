@@ -1,9 +1,12 @@
-"""The worker itself: one socket, one event loop, one main thread.
+"""The worker itself: one socket, one event loop, and threads for synchronous handlers.
 
-Asynchronous handlers are tasks of the loop. Synchronous ones run inline on the main thread, as OwlClaw
-runs them: code that is bound to its thread or its loop keeps working. While one runs the loop stands
-still, so a cancellation comes with a signal, whose handler reads the socket and raises `Interrupted`
-inside the application's code, and nowhere else: `_Call.interruptible` says when that is allowed.
+Asynchronous handlers are tasks of the loop. Synchronous ones run in threads beside it; a cancelled one has
+`Interrupted` raised in its thread.
+
+With one thread (`workers.threads: 1`) they run inline on the main thread instead, as OwlClaw runs them: code
+that is bound to its thread or its loop keeps working. While one runs the loop stands still, so a
+cancellation comes with a signal, whose handler reads the socket and raises `Interrupted` inside the
+application's code, and nowhere else: `_Call.interruptible` says when that is allowed.
 """
 
 import asyncio
@@ -18,7 +21,7 @@ import threading
 
 import owlclaw_worker
 
-from . import log_lines, processes, protocol
+from . import log_lines, processes, protocol, threads
 from .call import Handler
 from .constraints import InvalidArgument
 
@@ -36,9 +39,10 @@ SERVING = protocol.encode_frame({"type": "serving"})
 class Interrupted(BaseException):
     """The caller gave up on the call that is running. Not an Exception, so that handlers let it pass."""
 
-    def __init__(self, call):
+    def __init__(self, call=None):
         super().__init__()
-        self.call = call
+        # In a thread it is made of the class alone.
+        self.call = call or owlclaw_worker._current_call.get()
 
 
 class _Call:
@@ -56,6 +60,8 @@ class _Call:
         "cancel_requested",
         "interruptible",
         "interrupted",
+        "thread",
+        "gate",
         "_worker",
     )
 
@@ -74,6 +80,10 @@ class _Call:
         # Whether it was told: by `Interrupted`, or by `CancelledError` at an `await`. That is done once per
         # call: code that catches it has to be able to clean up.
         self.interrupted = False
+        # The thread that runs it, if that is not the main one. Whoever interrupts it holds the gate, and so
+        # does the thread where it must not be interrupted.
+        self.thread = None
+        self.gate = None
         self._worker = worker
 
     def emit(self, frame):
@@ -97,7 +107,7 @@ class _Call:
 class Worker:
     """Serves the calls that arrive on one socket."""
 
-    def __init__(self, connection, loop):
+    def __init__(self, connection, loop, has_threads=False):
         self._socket = connection
         self._loop = loop
         self._reader = protocol.FrameReader()
@@ -109,6 +119,7 @@ class Worker:
         self._handlers = {}
         self._states = {}
         self._active = {}
+        self._threads = threads.Threads(self._run_in_thread) if has_threads else None
         self._waiting = collections.deque()  # synchronous calls, bounded by what the server has in flight
         self._deferred = []  # frames read by the signal handler, for the loop
         self._context = contextvars.copy_context()
@@ -136,6 +147,10 @@ class Worker:
         self._watch_unraisable()
         threading.Thread(target=_exit_on_hang_up, args=(self._socket,), daemon=True).start()
         self.install_signals()
+
+    def use_main_thread(self):
+        """Run synchronous handlers on the main thread, one at a time."""
+        self._threads = None
 
     def install_signals(self):
         """Own the signals; once more after loading, in case the application took them."""
@@ -274,8 +289,14 @@ class Worker:
         self._active[call.id] = call
         if getattr(handler, "is_async", False):
             call.task = self._loop.create_task(self._run_async(call))
-        else:
+        elif self._threads is None:
             self._waiting.append(call)
+        else:
+            call.gate = threading.Lock()
+            try:
+                self._threads.take(call)
+            except RuntimeError as error:
+                self._finish(call, None, error)
 
     def _maybe_stop(self):
         if self._shutting_down and not self._active:
@@ -355,20 +376,70 @@ class Worker:
             call.interruptible = False
             return None, raised
 
+    def _run_in_thread(self, call, context):
+        value = error = None
+        # As in `_finish_later`.
+        try:
+            try:
+                value, error = context.run(self._invoke_in_thread, call)
+            except BaseException as raised:
+                error = raised
+        except Interrupted as raised:
+            error = raised
+        while True:
+            try:
+                with call.gate:
+                    call.interruptible = False
+                    if call.interrupted:
+                        threads.withdraw(call.thread)
+                break
+            except Interrupted as raised:
+                error = raised
+        if error is None and type(value) is not dict and inspect.isawaitable(value):
+            call.gate = None
+            call.started = False
+            self._loop.call_soon_threadsafe(self._await_result, call, value, context=context)
+        else:
+            self._finish(call, value, error)
+
+    def _invoke_in_thread(self, call):
+        self._enter(call)
+        with call.gate:
+            call.started = True
+            if call.cancel_requested:
+                return None, asyncio.CancelledError()
+            call.interruptible = True
+        return call.invoke(), None
+
+    def _await_result(self, call, value):
+        call.task = self._loop.create_task(self._finish_later(call, lambda: value))
+
     def _finish(self, call, value, error):
-        call.finished = True
-        self._active.pop(call.id, None)
         if self._forked:
             # The handler forked, and this is the child, which has no business here.
             os._exit(0)
+        is_here = threading.get_ident() == self._main_thread
+        call.finished = True
+        if is_here:
+            self._active.pop(call.id, None)
         if log_lines.unfinished:
             log_lines.end(call.id)
         try:
-            self._reply(_answer(call, value, error))
+            data = _answer(call, value, error)
+            if is_here:
+                self._reply(data)
+            else:
+                self._send(data)
         except BaseException as problem:  # Out of memory, say. Whoever waits for the answer must hear of it.
             _end("the worker cannot go on: a call cannot be answered: %r" % problem)
+        if is_here:
+            if self._shutting_down:
+                self._maybe_stop()
+            return
+        # Not before it is answered: the main thread ends the process when there is no call left.
+        self._active.pop(call.id, None)
         if self._shutting_down:
-            self._maybe_stop()
+            self._loop.call_soon_threadsafe(self._maybe_stop)
 
     # Cancelling
 
@@ -377,15 +448,35 @@ class Worker:
         if call is None or call.cancel_requested:
             return
         call.cancel_requested = True
-        if call.task is not None and call.started:
+        if call.gate is not None:
+            self._interrupt_thread(call)
+        elif call.task is not None and call.started:
             call.task.cancel()
             if self._current_task() is not call.task:
                 # It hears of it by `CancelledError`. The signal may come later, and would strike while it
                 # cleans up.
                 call.interrupted = True
 
+    def _interrupt_thread(self, call, patience=0.05):
+        # In a signal's handler whoever holds the gate may be the code that it has interrupted.
+        gate = call.gate
+        if gate is not None and gate.acquire(timeout=0 if self._reading_in_signal else patience):
+            try:
+                if call.interruptible and not call.interrupted:
+                    call.interrupted = threads.interrupt(call.thread, Interrupted)
+            finally:
+                gate.release()
+
+    def _interrupt_threads_again(self):
+        """Where the first attempt met a closed gate, or the exception came to nothing."""
+        for call in list(self._active.values()):
+            if call.cancel_requested and call.gate is not None:
+                self._interrupt_thread(call, patience=0)
+
     def _on_signal(self, _number, _frame):
         self._signalled = True
+        if self._threads is not None:
+            self._interrupt_threads_again()
         call = self._running
         if call is None:
             # An asynchronous handler that blocks its loop can be reached all the same.
@@ -432,7 +523,8 @@ class Worker:
 
         def notice(unraisable):
             if isinstance(unraisable.exc_value, Interrupted):
-                unraisable.exc_value.call.interrupted = False
+                if unraisable.exc_value.call is not None:
+                    unraisable.exc_value.call.interrupted = False
             else:
                 report(unraisable)
 
@@ -454,7 +546,20 @@ class Worker:
             if text in frame:
                 frame[text] = protocol.shortened(frame[text], protocol.MAX_MESSAGE)
         if threading.get_ident() != self._main_thread:
-            self._send(protocol.encode_frame(frame))
+            data = protocol.encode_frame(frame)
+            if call is None or call.gate is None or call.thread != threading.get_ident():
+                self._send(data)
+                return
+            with call.gate:
+                if call.cancel_requested and call.interruptible and not call.interrupted:
+                    # Whoever says so much may leave no gap for being interrupted.
+                    call.interrupted = True
+                    raise Interrupted(call)
+                if not call.interrupted:
+                    self._send(data)
+                    return
+            # `Interrupted` may be on its way, and must not come when half a frame is written.
+            self._loop.call_soon_threadsafe(self._send, data)
             return
         self._critical += 1
         try:

@@ -55,7 +55,7 @@ def _run(settings, order, loop, loaded):
         connection = introduce.connect(settings.socket, order["nonce"], role="worker", worker=order["worker"])
     except (FileNotFoundError, ConnectionError):
         raise _NotWanted from None
-    worker = serve.Worker(connection, loop)
+    worker = serve.Worker(connection, loop, has_threads=1 < settings.threads)
     worker.start()
     started = time.monotonic()
     try:
@@ -66,6 +66,8 @@ def _run(settings, order, loop, loaded):
             application = load.load(settings.app, settings.root, loop.run_until_complete)
             frame, handlers = introduce.ready(application, settings.root, started)
             loaded = handlers, application.states()
+            if application.one_thread:
+                worker.use_main_thread()
             asyncio.set_event_loop(loop)
             connection.sendall(frame)
             worker.install_signals()

@@ -141,7 +141,7 @@ class Log:
 class Launcher(Frames):
     """A launcher started as the server starts it. Use as a context manager."""
 
-    def __init__(self, files, app="app.py", start="fork", memory=None, arguments=("-m", "owlclaw_worker"), variables=()):
+    def __init__(self, files, app="app.py", start="fork", memory=None, threads=None, arguments=("-m", "owlclaw_worker"), variables=()):
         self.application = Application({"app.py": files} if isinstance(files, str) else files)
         self.directory = tempfile.mkdtemp(prefix="owlclaw-socket-")
         self.workers = {}
@@ -162,6 +162,8 @@ class Launcher(Frames):
             "OWLCLAW_WORKER_START": start,
             **dict(variables),
         }
+        if threads is not None:
+            environment["OWLCLAW_WORKER_THREADS"] = str(threads)
         if memory is not None:
             environment["OWLCLAW_WORKER_MEMORY"] = str(memory)
         pipes = {"stdout": os.pipe(), "stderr": os.pipe()}

@@ -155,6 +155,9 @@ pub(super) struct Ready {
     /// Reasons why workers had better not be forked from the sender.
     #[serde(default)]
     pub(super) cannot_fork: Vec<String>,
+    /// Reasons why synchronous handlers run on the main thread alone, one at a time.
+    #[serde(default)]
+    pub(super) one_thread: Vec<String>,
     /// The source files of the application.
     #[serde(default)]
     pub(super) files: Vec<PathBuf>,

@@ -45,7 +45,14 @@ impl Generation {
                 "a worker serves and has not said what".to_owned(),
             ));
         };
-        let signs = signs_of_sharing(&ready, options.workers());
+        if 1 < options.threads && !ready.one_thread.is_empty() {
+            ready.warnings.push(format!(
+                "{}: synchronous handlers run one at a time, on that thread",
+                ready.one_thread.join("; ")
+            ));
+        }
+        let threads = threads_of(&ready, options.threads);
+        let signs = signs_of_sharing(&ready, options.workers(), threads);
         ready.warnings.extend(signs);
         shared.board.warn(&ready.warnings);
         let (wish, wished) = watch::channel(Wish::Serve);
@@ -81,6 +88,11 @@ impl Generation {
         tools.iter().any(|tool| tool.is_async) || states.iter().any(|state| state.is_async)
     }
 
+    /// How many synchronous handlers each of its workers runs at once.
+    pub(super) fn threads(&self, configured: usize) -> usize {
+        threads_of(&self.ready, configured)
+    }
+
     /// Returns why, when its launcher is lost and all workers with it.
     pub(super) async fn lost(&self) -> Arc<str> {
         self.launcher.lost().await
@@ -110,8 +122,15 @@ impl Drop for Generation {
     }
 }
 
-/// Warnings for authors who may not expect several processes.
-fn signs_of_sharing(ready: &Ready, workers: usize) -> Vec<String> {
+fn threads_of(ready: &Ready, configured: usize) -> usize {
+    match ready.one_thread.is_empty() {
+        true => configured.max(1),
+        false => 1,
+    }
+}
+
+/// Warnings for authors who may not expect several processes, or one thread.
+fn signs_of_sharing(ready: &Ready, workers: usize, threads: usize) -> Vec<String> {
     let mut signs = Vec::new();
     if workers > 1 && !ready.changed_names.is_empty() {
         signs.push(format!(
@@ -121,10 +140,11 @@ fn signs_of_sharing(ready: &Ready, workers: usize) -> Vec<String> {
         ));
     }
     let synchronous = ready.tools.iter().filter(|tool| !tool.is_async).count();
-    if synchronous >= workers && ready.tools.len() > 1 {
+    if threads < 2 && synchronous >= workers && ready.tools.len() > 1 {
         signs.push(format!(
             "{synchronous} handlers are synchronous, and {workers} workers run one of their calls each: {workers} \
-             slow ones hold up all others; make handlers that wait `async`, or raise `workers.count`"
+             slow ones hold up all others; make handlers that wait `async`, or raise `workers.threads` or \
+             `workers.count`"
         ));
     }
     signs
@@ -185,18 +205,18 @@ mod tests {
                 "tools": tools, "changed_names": names});
             serde_json::from_str(&frame.to_string()).unwrap()
         };
-        let signs = signs_of_sharing(&ready(&["app.py: ORDERS"], &[true, false]), 4);
+        let signs = signs_of_sharing(&ready(&["app.py: ORDERS"], &[true, false]), 4, 64);
         assert_eq!(signs.len(), 1);
         assert!(
             signs[0].contains("(app.py: ORDERS), and each of the 4 workers"),
             "{signs:?}"
         );
-        let signs = signs_of_sharing(&ready(&["app.py: ORDERS"], &[false, false]), 1);
+        let signs = signs_of_sharing(&ready(&["app.py: ORDERS"], &[false, false]), 1, 1);
         assert_eq!(signs.len(), 1);
         assert!(
             signs[0].starts_with("2 handlers are synchronous, and 1 workers"),
             "{signs:?}"
         );
-        assert!(signs_of_sharing(&ready(&[], &[true, false]), 2).is_empty());
+        assert!(signs_of_sharing(&ready(&[], &[true, false]), 2, 1).is_empty());
     }
 }

@@ -137,7 +137,8 @@ impl PythonApp {
         });
         let generation = Generation::start(&shared, 1).await?;
         // Calls may come before the supervisor runs for the first time.
-        scheduler.switch_to(generation.number, generation.has_async());
+        let threads = generation.threads(shared.options.threads);
+        scheduler.switch_to(generation.number, generation.has_async(), threads);
         board.loaded();
         let (ready, ready_seen) = watch::channel(Arc::clone(&generation.ready));
         let (version, version_seen) = watch::channel(0);

@@ -34,10 +34,12 @@ pub struct PythonOptions {
     pub root: PathBuf,
     /// Environment variables on top of the server's own.
     pub env: Vec<(OsString, OsString)>,
-    /// Number of processes that run handlers, from 1 to 64. With more than one, a synchronous
-    /// handler does not keep the others waiting, and calls in other processes do not notice the
-    /// loss of one; and handlers share no memory.
+    /// Number of processes that run handlers, from 1 to 64. More than one means that the loss of a process
+    /// is not noticed by calls in others, that handlers use several cores, and that they share no memory.
     pub workers: usize,
+    /// Number of synchronous handlers that run in each of them at once, in threads. With 1 they run on the
+    /// main thread, where each has its process to itself.
+    pub threads: usize,
     /// Method by which they are started.
     pub start: StartMode,
     /// Most memory of each of them, in bytes of address space; beyond that, handlers get a
@@ -75,7 +77,8 @@ impl PythonOptions {
             app: app.into(),
             root: root.as_ref().to_owned(),
             env: Vec::new(),
-            workers: 4,
+            workers: 1,
+            threads: 64,
             start: StartMode::default(),
             worker_memory: None,
             watch: true,

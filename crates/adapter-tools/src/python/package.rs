@@ -29,6 +29,7 @@ const FILES: &[(&str, &str)] = files![
     "owlclaw_worker/protocol.py",
     "owlclaw_worker/schema.py",
     "owlclaw_worker/serve.py",
+    "owlclaw_worker/threads.py",
     "owlclaw_worker/worker.py",
 ];
 

@@ -21,6 +21,9 @@ use std::{
 };
 use tokio::{sync::oneshot, time::Instant};
 
+/// How many times as much as is left a principal may have, of threads and of places in the line.
+const SHARE: usize = 3;
+
 /// Time after which to retry a call that was refused because too many wait.
 const BUSY: Duration = Duration::from_secs(1);
 
@@ -30,10 +33,16 @@ pub(super) type Answer = Result<ToolOutput, ToolError>;
 /// All calls of one application: those that wait and those that its workers run.
 ///
 /// Calls begin in the order in which they came, except that none waits for what only those before it
-/// wait for. Asynchronous handlers run beside each other; while a synchronous one runs, nothing else
-/// is begun in the same worker, since it holds that one's only thread. It does not wait for
-/// asynchronous ones to end: they may take minutes, and OwlClaw itself does not either. Of several
-/// workers one is always left to asynchronous calls, if the application has any.
+/// wait for. Asynchronous handlers run beside each other, and so do synchronous ones, in threads. A
+/// principal may have three times as many threads as are left: whatever its calls wait for, there is a
+/// thread for the next principal.
+///
+/// With one thread a worker, a synchronous handler runs on its main thread: nothing else is begun there
+/// meanwhile. It does not wait for asynchronous ones to end: they may take minutes, and OwlClaw itself does
+/// not either. Of several workers one is always left to asynchronous calls, if the application has any.
+///
+/// A cancelled call whose handler does not end in time is abandoned, as long as its worker answers: nobody
+/// waits for it, and it holds no place any more. A worker that does not answer is killed.
 ///
 /// An asynchronous handler that blocks instead of awaiting holds up its whole worker, and nothing says
 /// so. Hence a worker that runs calls and is silent for some time gets further ones only where there is
@@ -83,6 +92,10 @@ struct State {
     generation: u64,
     /// True if that generation has asynchronous handlers.
     has_async: bool,
+    /// How many synchronous handlers each of its workers runs at once.
+    threads: usize,
+    /// How many threads each principal has.
+    held: HashMap<Arc<str>, usize>,
     /// Workers of that generation that exist or will soon again, a bit for each slot.
     settled: u64,
     breaker: Breaker,
@@ -91,6 +104,10 @@ struct State {
 struct Running {
     key: Key,
     seat: usize,
+    /// Whether it has a thread of its own.
+    has_thread: bool,
+    /// Whether it was cancelled and did not end in time.
+    is_abandoned: bool,
     cx: ToolCx,
     /// `None` once nobody waits any more.
     answer: Option<oneshot::Sender<Answer>>,
@@ -118,8 +135,20 @@ impl Scheduler {
         let is_full = self.max_waiting <= state.queue.len() || self.max_waiting_bytes < bytes;
         if is_full {
             // Calls that can begin at once pass through an empty line, whatever their size.
-            let is_first = state.queue.first(call.is_async).is_none();
+            let is_first = match call.is_async {
+                true => state.queue.first_asynchronous().is_none(),
+                false => {
+                    let principal = &*call.cx.principal;
+                    state.queue.of(principal) == 0 && has_share(&state, principal)
+                }
+            };
             if !is_first || self.seat_for(&state, call.is_async, self.now()).is_none() {
+                return Err(ToolError::Busy { retry_after: BUSY });
+            }
+        } else if !call.is_async && 1 < state.threads {
+            // Nobody fills the line alone: there is room for the next principal.
+            let left = self.max_waiting - state.queue.len();
+            if SHARE * left <= state.queue.of(&call.cx.principal) {
                 return Err(ToolError::Busy { retry_after: BUSY });
             }
         }
@@ -158,6 +187,10 @@ impl Scheduler {
         call.cx.meter().cancel();
         if let Some(Some(seat)) = seats.get_mut(call.seat) {
             put_cancel(&mut seat.outbox, id);
+            if seat.exclusive.is_none() {
+                // Its answer tells a handler that does not end from a worker that is stuck.
+                seat.ask();
+            }
             seat.interrupt = true;
             seat.expiring.push_back((Instant::now() + self.grace, id));
             seat.bells.outgoing.notify_one();
@@ -166,10 +199,11 @@ impl Scheduler {
     }
 
     /// From now on, this generation's workers get the calls; what others run they go on with.
-    pub(super) fn switch_to(&self, generation: u64, has_async: bool) {
+    pub(super) fn switch_to(&self, generation: u64, has_async: bool, threads: usize) {
         let mut state = self.lock();
         state.generation = generation;
         state.has_async = has_async;
+        state.threads = threads;
         let settled = state.seats.iter().flatten();
         let settled = settled.filter(|seat| seat.generation == generation && !seat.is_closed);
         state.settled = settled.fold(0, |bits, seat| bits | bit(seat.slot));
@@ -247,6 +281,9 @@ impl Scheduler {
         if is_async {
             return seat::for_asynchronous(seats, self.max_concurrent, now);
         }
+        if 1 < state.threads {
+            return seat::for_thread(seats, self.max_concurrent, state.threads, now);
+        }
         let keep_one = state.has_async && 1 < state.settled.count_ones();
         seat::for_synchronous(seats, self.max_concurrent, keep_one, now)
     }
@@ -259,19 +296,22 @@ impl Scheduler {
         let now = self.now();
         loop {
             let next = |is_async| {
-                let id = state.queue.first(is_async)?;
+                let id = match is_async {
+                    true => state.queue.first_asynchronous()?,
+                    false => state.queue.first_synchronous(|who| has_share(state, who))?,
+                };
                 let seat = self.seat_for(state, is_async, now)?;
-                Some((id, is_async, seat))
+                Some((id, seat))
             };
             let (asynchronous, synchronous) = (next(true), next(false));
             let next = match (asynchronous, synchronous) {
                 (Some(one), Some(other)) => Some(one.min(other)),
                 (one, other) => one.or(other),
             };
-            let Some((_, is_async, seat)) = next else {
+            let Some((id, seat)) = next else {
                 return;
             };
-            let Some((id, call)) = state.queue.pop(is_async) else {
+            let Some(call) = state.queue.remove(id) else {
                 return;
             };
             self.ask_who_is_silent(state, now);
@@ -303,6 +343,32 @@ fn current(state: &State) -> impl Iterator<Item = (usize, &Seat)> {
     seats
         .filter_map(|(at, seat)| Some((at, seat.as_ref()?)))
         .filter(|(_, seat)| seat.generation == state.generation && !seat.is_closed)
+}
+
+/// Whether a principal may have another thread: where each call has one, it has less than three times as
+/// many as are left.
+fn has_share(state: &State, principal: &str) -> bool {
+    if state.threads < 2 {
+        return true;
+    }
+    let left: usize = current(state)
+        .map(|(_, seat)| state.threads.saturating_sub(seat.threads))
+        .sum();
+    let held = state.held.get(principal).copied().unwrap_or(0);
+    held < SHARE * left
+}
+
+/// Gives back the thread of a call.
+fn give_back(held: &mut HashMap<Arc<str>, usize>, seat: Option<&mut Seat>, principal: &Arc<str>) {
+    if let Some(seat) = seat {
+        seat.threads -= 1;
+    }
+    if let Some(count) = held.get_mut(principal) {
+        *count -= 1;
+        if *count == 0 {
+            held.remove(principal);
+        }
+    }
 }
 
 fn bit(slot: usize) -> u64 {
@@ -356,13 +422,22 @@ fn begin(state: &mut State, id: u64, call: Call, at: usize, now: Option<Instant>
         seat.quiet_since = now;
     }
     seat.running += 1;
-    if !call.is_async {
+    let has_thread = !call.is_async && 1 < state.threads;
+    if has_thread {
+        seat.threads += 1;
+        *state
+            .held
+            .entry(Arc::clone(&call.cx.principal))
+            .or_default() += 1;
+    } else if !call.is_async {
         seat.exclusive = Some(id);
     }
     seat.bells.outgoing.notify_one();
     let running = Running {
         key: (call.kind, call.name),
         seat: at,
+        has_thread,
+        is_abandoned: false,
         cx: call.cx,
         answer: Some(call.answer),
     };

@@ -186,7 +186,10 @@ impl Supervisor {
     /// New calls go to `next`; what runs is finished where it runs.
     fn switch(&self, current: &mut Generation, next: Generation, retiring: &mut Vec<Generation>) {
         let shared = &*self.shared;
-        shared.scheduler.switch_to(next.number, next.has_async());
+        let threads = next.threads(shared.options.threads);
+        shared
+            .scheduler
+            .switch_to(next.number, next.has_async(), threads);
         shared.board.loaded();
         shared.board.worker_is_there();
         let before = self.ready.send_replace(Arc::clone(&next.ready));

@@ -71,6 +71,7 @@ impl App {
         options.workers = 1;
         options.watch = false;
         options.grace = LONG;
+        options.threads = 1;
         options
     }
 

@@ -14,10 +14,14 @@ use crate::environment;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Workers {
-    /// Number of worker processes. With one, handlers share their memory, and one that blocks holds
-    /// up all others.
+    /// Number of worker processes. With one, handlers share their memory. Several use several cores, and
+    /// the loss of one is not noticed by calls in the others.
     #[schemars(range(min = 1, max = 64))]
     pub count: usize,
+    /// Number of synchronous handlers that run in each at once, in threads. One client has up to three times
+    /// as many as are left. With 1 they run on the main thread, where each has its process to itself.
+    #[schemars(range(min = 1, max = 1_024))]
+    pub threads: usize,
     /// Method by which they are started.
     pub start: WorkerStart,
     /// The directory that the application runs in. Without one, that of its file; of a module, that of the
@@ -30,8 +34,9 @@ pub struct Workers {
     pub python_path: Vec<PathBuf>,
     /// Load the application anew when its code changes on disk.
     pub watch: bool,
-    /// Seconds that a handler may go on after its call was cancelled or has timed out; then its
-    /// worker is killed, with everything else that runs in it.
+    /// Seconds that a handler may go on after its call was cancelled or has timed out. Then it is left alone
+    /// if it has a thread of its own and its worker still answers; else the worker is killed, with
+    /// everything else that runs in it.
     #[schemars(range(min = 1, max = 3_600))]
     pub grace_seconds: u64,
     /// Bytes of memory that each worker may address; a handler that needs more gets a
@@ -43,7 +48,8 @@ pub struct Workers {
 impl Default for Workers {
     fn default() -> Self {
         Self {
-            count: 4,
+            count: 1,
+            threads: 64,
             start: WorkerStart::default(),
             cwd: None,
             python_path: Vec::new(),

@@ -56,6 +56,7 @@ impl LauncherProcess {
             .env("OWLCLAW_WORKER_NONCE", nonce)
             .env("OWLCLAW_WORKER_APP", &options.app)
             .env("OWLCLAW_WORKER_ROOT", &options.root)
+            .env("OWLCLAW_WORKER_THREADS", options.threads.to_string())
             .env(
                 "OWLCLAW_WORKER_START",
                 match mode {

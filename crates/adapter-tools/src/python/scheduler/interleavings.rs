@@ -86,10 +86,11 @@ struct Model {
 impl Model {
     fn new() -> Self {
         let mut options = PythonOptions::new("app.py", ".");
+        options.workers = 4;
         options.max_concurrent = MAX_CONCURRENT;
         options.max_waiting = MAX_WAITING;
         let scheduler = Arc::new(Scheduler::new(&options));
-        scheduler.switch_to(1, true);
+        scheduler.switch_to(1, true, 1);
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_time().start_paused(true).build().unwrap();
         Self {
@@ -160,7 +161,7 @@ impl Model {
                 self.has_async = has_async;
                 let place = self.scheduler.sit(self.generation, 0);
                 self.places.insert((self.generation, 0), place);
-                self.scheduler.switch_to(self.generation, has_async);
+                self.scheduler.switch_to(self.generation, has_async, 1);
             }
             Step::RefuseWaiting => self
                 .scheduler
@@ -289,11 +290,11 @@ impl Model {
     fn nobody_waits_in_vain(&self, state: &State, free: usize) {
         let has_room = |seat: &Seat| seat.exclusive.is_none() && seat.running < MAX_CONCURRENT;
         let rooms = current(state).filter(|(_, seat)| has_room(seat)).count();
-        if state.queue.first(true).is_some() {
+        if state.queue.first_asynchronous().is_some() {
             assert_eq!(rooms, 0, "an asynchronous call waits, and there is room");
         }
         let keep_one = self.has_async && 1 < state.settled.count_ones();
-        if state.queue.first(false).is_some() && 0 < rooms {
+        if state.queue.first_synchronous(|_| true).is_some() && 0 < rooms {
             assert!(
                 keep_one && free == 1,
                 "a synchronous call waits, and there is room"

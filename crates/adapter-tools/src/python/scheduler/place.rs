@@ -3,7 +3,8 @@
 use super::{
     Answer, Key, Running, Scheduler, State, bit,
     breaker::Suspicion,
-    seat::{Bells, Seat},
+    give_back,
+    seat::{Bells, MAX_ABANDONED, Seat},
     stopped,
 };
 use crate::{CallMeter, ToolCx, ToolError};
@@ -121,14 +122,22 @@ impl Place {
         if !state.breaker.is_empty() {
             state.breaker.answered(&call.key, id);
         }
+        let principal = call.cx.principal;
         if let Some(seat) = self.seat(&mut state) {
             seat.has_answered = true;
-            seat.running -= 1;
+            if call.is_abandoned {
+                seat.abandoned -= 1;
+            } else {
+                seat.running -= 1;
+            }
             seat.quiet_since = match seat.running {
                 0 => None,
                 _ => self.scheduler.now(),
             };
-            seat.remember(id, call.cx.request_id);
+            if !seat.expiring.is_empty() {
+                seat.heard_at = Some(Instant::now());
+            }
+            seat.remember(id, call.cx.request_id.clone());
             if seat.exclusive == Some(id) {
                 seat.exclusive = None;
                 // Whatever was cancelled meanwhile could not take note of it before now.
@@ -142,6 +151,11 @@ impl Place {
                 seat.bells.idle.notify_one();
             }
         }
+        if call.has_thread && !call.is_abandoned {
+            let State { seats, held, .. } = &mut *state;
+            let seat = seats.get_mut(self.at).and_then(Option::as_mut);
+            give_back(held, seat, &principal);
+        }
         self.scheduler.begin_what_can(&mut state);
         drop(state);
         if let Some(waiter) = call.answer {
@@ -153,11 +167,12 @@ impl Place {
     /// The worker has said something else than an answer; `is_there`, if it is what it was asked for.
     pub(in super::super) fn heard(&self, is_there: bool) {
         let now = self.scheduler.now();
-        if now.is_none() {
-            return;
-        }
         if let Some(seat) = self.seat(&mut self.scheduler.lock()) {
+            let is_answer = seat.is_asked && is_there;
             seat.is_asked &= !is_there;
+            if is_answer && !seat.expiring.is_empty() {
+                seat.heard_at = Some(Instant::now());
+            }
             if 0 < seat.running {
                 seat.quiet_since = now;
             }
@@ -192,7 +207,8 @@ impl Place {
         }
     }
 
-    /// Returns when a cancelled call has not ended in time.
+    /// Returns when a cancelled call has not ended in time and the worker says nothing either, or has
+    /// too many such calls.
     pub(in super::super) async fn expired(&self) {
         loop {
             let next = self.next_expiring();
@@ -204,13 +220,63 @@ impl Place {
             };
             tokio::select! {
                 () = sleep => {
-                    if self.next_expiring().is_some_and(|when| when <= Instant::now()) {
+                    let now = Instant::now();
+                    if self.next_expiring().is_some_and(|when| when <= now) && !self.let_be(now) {
                         return;
                     }
                 }
                 () = self.bells.expiring.notified() => {}
             }
         }
+    }
+
+    /// Abandons the cancelled calls that have not ended by now, if the worker was heard of since it was told.
+    fn let_be(&self, now: Instant) -> bool {
+        let mut state = self.scheduler.lock();
+        let State {
+            seats,
+            running,
+            held,
+            threads,
+            ..
+        } = &mut *state;
+        let Some(seat) = seats.get_mut(self.at).and_then(Option::as_mut) else {
+            return false;
+        };
+        if *threads < 2 || seat.exclusive.is_some() {
+            return false;
+        }
+        while let Some(&(when, id)) = seat.expiring.front() {
+            if now < when {
+                break;
+            }
+            let told = when - self.scheduler.grace;
+            let is_there = seat.heard_at.is_some_and(|heard| told <= heard);
+            if !is_there || MAX_ABANDONED <= seat.abandoned {
+                return false;
+            }
+            seat.expiring.pop_front();
+            let Some(call) = running.get_mut(&id) else {
+                continue;
+            };
+            call.is_abandoned = true;
+            seat.running -= 1;
+            seat.abandoned += 1;
+            if call.has_thread {
+                give_back(held, Some(seat), &call.cx.principal);
+            }
+            tracing::warn!(
+                tool = %call.key.1,
+                request_id = %call.cx.request_id,
+                "a handler goes on although its call was cancelled; it is left alone"
+            );
+        }
+        if seat.running == 0 {
+            seat.quiet_since = None;
+            seat.bells.idle.notify_one();
+        }
+        self.scheduler.begin_what_can(&mut state);
+        true
     }
 
     /// Returns true if a call was cancelled and has not ended yet.
@@ -300,6 +366,9 @@ impl Place {
         }
         for id in &lost {
             if let Some(call) = state.running.remove(id) {
+                if call.has_thread && !call.is_abandoned {
+                    give_back(&mut state.held, None, &call.cx.principal);
+                }
                 // If it was on trial and is not held responsible, the next one is.
                 state.breaker.withdrawn(&call.key, *id);
                 if let Some(waiter) = call.answer {
@@ -379,7 +448,15 @@ impl Requests {
             let found = recent.find(|(other, _)| *other == id)?;
             Some(Arc::clone(&found.1))
         };
+        // Of a worker that runs one call only, that must be it.
+        let only = || {
+            let mut calls = state.running.values().filter(|call| call.seat == self.at);
+            let only = calls.next()?;
+            let is_only = only.has_thread && calls.next().is_none();
+            is_only.then(|| Arc::clone(&only.cx.request_id))
+        };
         id.and_then(|id| running(id).or_else(|| recent(id)))
             .or_else(|| seat.exclusive.and_then(running))
+            .or_else(only)
     }
 }

@@ -1,21 +1,26 @@
 //! The calls that wait for their turn.
 
 use super::Call;
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
-/// Two lines, since what a synchronous call waits for need not be what an asynchronous one waits for.
-/// Numbers grow, so each line has its oldest call first.
+/// Calls by number.
+type Line = VecDeque<(u64, Call)>;
+
+/// The calls that wait: asynchronous ones in one line, since what a synchronous call waits for need not be
+/// what an asynchronous one waits for, and synchronous ones in a line for each principal, which has its
+/// share of the threads. Numbers grow, so each line has its oldest call first.
 #[derive(Default)]
 pub(super) struct Queue {
-    asynchronous: VecDeque<(u64, Call)>,
-    synchronous: VecDeque<(u64, Call)>,
+    asynchronous: Line,
+    synchronous: Vec<(Arc<str>, Line)>,
+    len: usize,
     bytes: usize,
 }
 
 impl Queue {
     /// Number of calls that wait.
     pub(super) fn len(&self) -> usize {
-        self.asynchronous.len() + self.synchronous.len()
+        self.len
     }
 
     /// Bytes of the arguments of all of them.
@@ -23,52 +28,69 @@ impl Queue {
         self.bytes
     }
 
-    /// The number of the first call in the line for such calls.
-    pub(super) fn first(&self, is_async: bool) -> Option<u64> {
-        let line = if is_async {
-            &self.asynchronous
-        } else {
-            &self.synchronous
-        };
-        line.front().map(|(id, _)| *id)
+    /// The number of the first asynchronous call.
+    pub(super) fn first_asynchronous(&self) -> Option<u64> {
+        self.asynchronous.front().map(|(id, _)| *id)
+    }
+
+    /// The number of the first synchronous call of a principal that may have one begun.
+    pub(super) fn first_synchronous(&self, may: impl Fn(&str) -> bool) -> Option<u64> {
+        let lines = self.synchronous.iter();
+        lines
+            .filter(|(principal, _)| may(principal))
+            .filter_map(|(_, line)| line.front().map(|(id, _)| *id))
+            .min()
+    }
+
+    /// How many synchronous calls of a principal wait.
+    pub(super) fn of(&self, principal: &str) -> usize {
+        let mut lines = self.synchronous.iter();
+        lines
+            .find(|(of, _)| **of == *principal)
+            .map_or(0, |(_, line)| line.len())
     }
 
     pub(super) fn push(&mut self, id: u64, call: Call) {
         self.bytes += call.arguments.len();
-        self.line(call.is_async).push_back((id, call));
-    }
-
-    pub(super) fn pop(&mut self, is_async: bool) -> Option<(u64, Call)> {
-        let (id, call) = self.line(is_async).pop_front()?;
-        self.bytes -= call.arguments.len();
-        Some((id, call))
-    }
-
-    /// Takes a call out of the middle.
-    pub(super) fn remove(&mut self, id: u64) -> Option<Call> {
-        for is_async in [true, false] {
-            let line = self.line(is_async);
-            if let Ok(at) = line.binary_search_by_key(&id, |(id, _)| *id) {
-                let (_, call) = line.remove(at)?;
-                self.bytes -= call.arguments.len();
-                return Some(call);
+        self.len += 1;
+        if call.is_async {
+            return self.asynchronous.push_back((id, call));
+        }
+        let mut lines = self.synchronous.iter_mut();
+        match lines.find(|(principal, _)| *principal == call.cx.principal) {
+            Some((_, line)) => line.push_back((id, call)),
+            None => {
+                let principal = Arc::clone(&call.cx.principal);
+                self.synchronous.push((principal, [(id, call)].into()));
             }
         }
-        None
+    }
+
+    /// Takes a call out, wherever it stands.
+    pub(super) fn remove(&mut self, id: u64) -> Option<Call> {
+        let taken = take(&mut self.asynchronous, id).or_else(|| {
+            let mut lines = self.synchronous.iter_mut().enumerate();
+            let (at, call) = lines.find_map(|(at, (_, line))| Some((at, take(line, id)?)))?;
+            if self.synchronous[at].1.is_empty() {
+                self.synchronous.swap_remove(at);
+            }
+            Some(call)
+        });
+        let call = taken?;
+        self.bytes -= call.arguments.len();
+        self.len -= 1;
+        Some(call)
     }
 
     /// Takes all calls out.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (u64, Call)> {
-        self.bytes = 0;
+        (self.bytes, self.len) = (0, 0);
         let asynchronous = self.asynchronous.drain(..);
-        asynchronous.chain(self.synchronous.drain(..))
+        asynchronous.chain(self.synchronous.drain(..).flat_map(|(_, line)| line))
     }
+}
 
-    fn line(&mut self, is_async: bool) -> &mut VecDeque<(u64, Call)> {
-        if is_async {
-            &mut self.asynchronous
-        } else {
-            &mut self.synchronous
-        }
-    }
+fn take(line: &mut Line, id: u64) -> Option<Call> {
+    let at = line.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+    line.remove(at).map(|(_, call)| call)
 }

@@ -7,9 +7,10 @@ const FIRST: u64 = 1;
 
 fn scheduler(has_async: bool, change: impl FnOnce(&mut PythonOptions)) -> Arc<Scheduler> {
     let mut options = PythonOptions::new("app.py", ".");
+    options.workers = 4;
     change(&mut options);
     let scheduler = Scheduler::new(&options);
-    scheduler.switch_to(FIRST, has_async);
+    scheduler.switch_to(FIRST, has_async, 1);
     Arc::new(scheduler)
 }
 
@@ -232,7 +233,7 @@ async fn who_runs_a_synchronous_call_or_is_not_used_any_more_is_not_asked() {
     let scheduler = scheduler(true, |_| {});
     let old = scheduler.sit(FIRST, 0);
     let _awaits = begin(&scheduler, "a");
-    scheduler.switch_to(2, true);
+    scheduler.switch_to(2, true, 1);
     let places = [0, 1].map(|slot| scheduler.sit(2, slot));
     let _blocks = begin(&scheduler, "sync");
     silence_passes().await;
@@ -271,7 +272,7 @@ async fn the_next_generation_gets_what_waits_and_the_old_one_finishes_what_it_ru
     let [(running, mut answered), (_, _waits)] = begin_all(&scheduler, ["a", "b"]);
     let new = scheduler.sit(2, 0);
     assert!(written(&scheduler, &new).is_empty());
-    scheduler.switch_to(2, true);
+    scheduler.switch_to(2, true, 1);
     assert_eq!(written(&scheduler, &new), ["b"]);
     assert_eq!(written(&scheduler, &old), ["a"]);
     assert!(answered.try_recv().is_err());
@@ -474,4 +475,81 @@ async fn a_synchronous_call_that_does_not_end_is_noticed_whatever_was_cancelled_
     let begun = Instant::now();
     place.expired().await;
     assert_eq!(begun.elapsed().as_secs(), 2);
+}
+
+/// A scheduler with one worker, in which synchronous calls have threads.
+fn threaded(threads: usize, change: impl FnOnce(&mut PythonOptions)) -> (Arc<Scheduler>, Place) {
+    let scheduler = scheduler(true, change);
+    scheduler.switch_to(FIRST, true, threads);
+    let place = scheduler.sit(FIRST, 0);
+    (scheduler, place)
+}
+
+fn begin_for(scheduler: &Scheduler, who: &str) -> (u64, oneshot::Receiver<Answer>) {
+    submit(scheduler, "sync", ToolCx::new(who, "1")).unwrap()
+}
+
+#[tokio::test]
+async fn each_principal_has_three_times_as_many_threads_as_are_left() {
+    let (scheduler, place) = threaded(16, |_| {});
+    let held = || scheduler.lock().held.clone();
+    let mut calls = Vec::new();
+    for _ in 0..20 {
+        calls.push(begin_for(&scheduler, "anna"));
+    }
+    assert_eq!(held()["anna"], 12);
+    for _ in 0..20 {
+        begin_for(&scheduler, "ben");
+    }
+    assert_eq!(held()["ben"], 3);
+    begin_for(&scheduler, "carl");
+    assert_eq!(held()["carl"], 1);
+    assert_eq!(scheduler.calls(), (8 + 17, 16));
+    for (id, _) in calls.drain(..12) {
+        answer(&place, id);
+    }
+    let held = held();
+    assert!(3 < held["ben"] && 3 < held["anna"], "those that waited: {held:?}");
+    assert!(held.values().sum::<usize>() < 16, "one is left for the next: {held:?}");
+    place.leave(Blame::Nobody, lost);
+    assert!(scheduler.lock().held.is_empty());
+}
+
+#[tokio::test]
+async fn nobody_fills_the_line_alone() {
+    let (scheduler, _place) = threaded(2, |options| options.max_waiting = 8);
+    let submit = |who| submit(&scheduler, "sync", ToolCx::new(who, "1"));
+    let mut taken = 0;
+    while submit("anna").is_ok() {
+        taken += 1;
+    }
+    assert_eq!(taken, 2 + 6, "two run");
+    assert!(submit("ben").is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_does_not_end_is_abandoned_if_its_worker_answers_and_the_worker_ended_else() {
+    for answers in [true, false] {
+        let (scheduler, place) = threaded(4, |options| options.grace = Duration::from_secs(1));
+        let (id, waiter) = begin(&scheduler, "sync");
+        drop(waiter);
+        scheduler.abandon(id);
+        assert_eq!(written(&scheduler, &place), ["sync", "-1", "?"]);
+        place.heard(false);
+        if answers {
+            place.heard(true);
+        }
+        let expired = tokio::time::timeout(Duration::from_secs(5), place.expired()).await;
+        assert_eq!(expired.is_err(), answers);
+        if answers {
+            assert!(scheduler.lock().held.is_empty());
+            tokio::time::timeout(Duration::from_secs(1), place.idle())
+                .await
+                .unwrap();
+            answer(&place, id);
+            let mut state = scheduler.lock();
+            let seat = place.seat(&mut state).unwrap();
+            assert_eq!((seat.abandoned, seat.running, seat.threads), (0, 0, 0));
+        }
+    }
 }

@@ -1,0 +1,114 @@
+"""Threads that run synchronous handlers, so that the event loop goes on meanwhile.
+
+There are as many as calls run at once, which the server bounds. A thread cannot be stopped from outside:
+a cancelled call gets `Interrupted` at its next step in Python. Until a wait in the kernel (`time.sleep`, a
+read from a socket) has ended, nothing reaches it, and the server lets it be.
+"""
+
+import contextvars
+import queue
+import sys
+import threading
+
+try:
+    import ctypes
+
+    _raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    _raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
+    _raise_in.restype = ctypes.c_int
+    _NOTHING = ctypes.py_object()
+except (ImportError, AttributeError):  # An interpreter without it: calls go on until they end by themselves.
+    _raise_in = None
+
+
+class Threads:
+    """Threads for calls, started when all others are busy and kept afterwards."""
+
+    def __init__(self, run):
+        self._run = run
+        self._calls = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+
+    def take(self, call):
+        """Have a thread run `call`, in a copy of the current context."""
+        context = contextvars.copy_context()
+        with self._lock:
+            is_needed = self._idle == 0
+            if not is_needed:
+                self._idle -= 1
+        if is_needed:
+            # Raises if there can be no more threads.
+            threading.Thread(target=self._work, name="owlclaw-handler", daemon=True).start()
+        self._calls.put((call, context))
+
+    def _work(self):
+        while True:
+            call, context = self._calls.get()
+            call.thread = threading.get_ident()
+            self._run(call, context)
+            # A thread that waits keeps nothing of the call alive.
+            call = context = None
+            with self._lock:
+                self._idle += 1
+
+
+def interrupt(thread, exception):
+    """Raise `exception`, a class, in a thread as soon as it runs Python code. Returns whether it can be."""
+    return _raise_in is not None and _raise_in(thread, exception) == 1
+
+
+def withdraw(thread):
+    """Take back what `interrupt` asked for and what has not been raised yet."""
+    if _raise_in is not None:
+        _raise_in(thread, _NOTHING)
+
+
+def bound(modules):
+    """What of an application belongs to the thread that has imported it, for people.
+
+    Handlers that use it from other threads would fail, so they all run on the main one.
+    """
+    sqlite = sys.modules.get("sqlite3")
+    if sqlite is None:
+        return []
+    found = []
+    for module in modules:
+        for name, value in list(vars(module).items()):
+            for path, one in _connections(sqlite, "%s.%s" % (module.__name__, name), value):
+                if path not in found and _is_bound(sqlite, one):
+                    found.append(path)
+    return ["the SQLite connection `%s` belongs to the main thread (`check_same_thread`)" % path for path in found]
+
+
+def _connections(sqlite, path, value):
+    if isinstance(value, (sqlite.Connection, sqlite.Cursor)):
+        yield path, value
+        return
+    try:
+        attributes = list(vars(value).items())
+    except TypeError:
+        return
+    if not isinstance(value, type(threading)):
+        for name, one in attributes:
+            if isinstance(one, (sqlite.Connection, sqlite.Cursor)):
+                yield "%s.%s" % (path, name), one
+
+
+def _is_bound(sqlite, one):
+    connection = getattr(one, "connection", one)
+    outcome = []
+
+    def ask():
+        try:
+            connection.total_changes
+            connection.cursor().close()
+        except sqlite.ProgrammingError as error:
+            outcome.append("thread" in str(error))
+        except Exception:
+            pass  # The application's own subclass.
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    return any(outcome)
