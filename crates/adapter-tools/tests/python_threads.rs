@@ -27,6 +27,8 @@ async fn start(body: &str) -> (App, Running) {
 }
 
 const SLEEPERS: &str = "
+@app.handler('wait')
+def wait(seconds: float): threading.Event().wait(seconds)
 @app.handler('rest')
 def rest(seconds: float = 0.5):
     time.sleep(seconds)
@@ -137,7 +139,7 @@ async fn a_handler_that_cannot_be_interrupted_is_abandoned_and_costs_nobody_else
         let cx =
             ToolCx::new("anna", "1").with_deadline(Instant::now() + Duration::from_millis(100));
         let error = shop
-            .call_with(cx, "rest", json!({"seconds": 600}))
+            .call_with(cx, "wait", json!({"seconds": 600}))
             .await
             .unwrap_err();
         assert!(matches!(error, ToolError::TimedOut), "{error:?}");

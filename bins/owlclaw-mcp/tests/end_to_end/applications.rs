@@ -127,7 +127,6 @@ async fn results_that_are_no_json_fail_by_themselves() {
     let mut server = site.stdio();
     server.open("2025-06-18").await;
     for (tool, arguments, expected) in [
-        ("nan", json!({}), "NaN"),
         ("unserialisable", json!({}), "no JSON form"),
         ("large", json!({"megabytes": 20}), "too large"),
     ] {
@@ -187,8 +186,10 @@ async fn a_call_beyond_its_deadline_is_answered_at_once_whatever_it_does() {
             .expect("the next call is served");
         assert_eq!(site.outcomes(tool), ["timed_out"]);
     }
-    // Where it can, Python was told.
-    let site = impatient(60);
+    // Where it can, Python was told: on the main thread also a handler that waits in the kernel.
+    let site = Site::new(json!({
+        "tools": {"default_timeout_seconds": 1}, "workers": {"grace_seconds": 60, "threads": 1},
+    }));
     let mut server = site.stdio();
     server.open("2025-06-18").await;
     for (tool, file, word) in [
@@ -234,8 +235,8 @@ async fn asynchronous_handlers_run_beside_each_other() {
 }
 
 #[tokio::test]
-async fn synchronous_handlers_run_one_at_a_time() {
-    let site = Site::new(json!({}));
+async fn with_one_thread_synchronous_handlers_run_one_at_a_time() {
+    let site = Site::new(json!({"workers": {"threads": 1}}));
     let mut server = site.stdio();
     server.open("2025-06-18").await;
     for _ in 0..10 {
@@ -245,6 +246,70 @@ async fn synchronous_handlers_run_one_at_a_time() {
     for answer in server.receive_many(10).await {
         assert_eq!(text(&answer["result"]), "1");
     }
+}
+
+/// An application that keeps its state in memory, as it comes: sixteen slow calls run at once, and what one stores
+/// the next one finds.
+#[tokio::test]
+async fn synchronous_handlers_run_at_once_and_share_their_memory() {
+    let site = Site::with_app(
+        "import time\nfrom owlclaw import OwlClaw\napp = OwlClaw('todo')\napp.mount_skills('skills')\ntodo = []\n\
+        @app.handler('add')\ndef add(what: str):\n    time.sleep(0.5)\n    todo.append(what)\n    return len(todo)\n\
+        @app.handler('list')\ndef every(): return todo\n",
+    );
+    let mut server = site.stdio();
+    server.open("2025-11-25").await;
+    server.request("tools/call", call("list", json!({}))).await;
+    let since = Instant::now();
+    for number in 0..16 {
+        let asked = call("add", json!({"what": format!("task {number}")}));
+        let request = server.voice.request("tools/call", asked);
+        server.send(&request).await;
+    }
+    server.receive_many(16).await;
+    let took = since.elapsed();
+    println!("sixteen calls of half a second took {took:?}");
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    let listed = server.request("tools/call", call("list", json!({}))).await;
+    let todo: Vec<String> = serde_json::from_str(text(listed.result())).unwrap();
+    assert_eq!(todo.len(), 16);
+}
+
+#[tokio::test]
+async fn pictures_and_messages_of_handlers_reach_the_client() {
+    let site = Site::with_app(
+        "from owlclaw import OwlClaw\nfrom owlclaw_worker import Context, Image\n\
+        app = OwlClaw('draws')\napp.mount_skills('skills')\n\
+        @app.handler('draw')\ndef draw(what: str, ctx: Context):\n    ctx.warning('drawing ' + what)\n\
+        \x20   return [what, Image(data=b'PNG', format='png')]\n\
+        @app.handler('count')\ndef count():\n    for number in range(3): yield number\n",
+    );
+    let mut server = site.stdio();
+    server.open("2025-11-25").await;
+    let level = json!({"level": "debug"});
+    let set = server.request("logging/setLevel", level).await;
+    assert_eq!(set.result(), &json!({}));
+    let drawn = server
+        .request("tools/call", call("draw", json!({"what": "tea"})))
+        .await;
+    assert_eq!(
+        drawn.result()["content"],
+        json!([
+            {"type": "text", "text": "tea"},
+            {"type": "image", "data": "UE5H", "mimeType": "image/png"},
+        ])
+    );
+    let told = &drawn.earlier[0];
+    assert_eq!(told["method"], "notifications/message");
+    assert_eq!(
+        (&told["params"]["level"], &told["params"]["data"]),
+        (&json!("warning"), &json!("drawing tea"))
+    );
+    let counted = server
+        .request("tools/call", call_with_progress("count", json!({}), "mine"))
+        .await;
+    assert_eq!(text(counted.result()), "[0,1,2]");
+    assert_eq!(counted.earlier.len(), 3, "{:?}", counted.earlier);
 }
 
 #[tokio::test]

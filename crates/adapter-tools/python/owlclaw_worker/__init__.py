@@ -21,7 +21,21 @@ import typing
 from contextvars import ContextVar
 from decimal import Decimal, InvalidOperation
 
-__all__ = ["Caller", "caller", "progress", "cost", "log", "cancelled", "trace_context"]
+__all__ = [
+    "Audio",
+    "Caller",
+    "Context",
+    "File",
+    "Image",
+    "ToolResult",
+    "caller",
+    "cancelled",
+    "cost",
+    "get_context",
+    "log",
+    "progress",
+    "trace_context",
+]
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -141,3 +155,7 @@ def _number(name, value):
     if not finite:
         raise ValueError("%s must be finite: %r" % (name, value))
     return float(value) if isinstance(value, Decimal) else value
+
+
+from .context import Context, current as get_context  # noqa: E402
+from .content import Audio, File, Image, ToolResult  # noqa: E402

@@ -1,7 +1,24 @@
 from decimal import Decimal
 from typing import Dict, Literal, NamedTuple, Optional, Tuple, Union
 
-__all__ = ["Caller", "caller", "progress", "cost", "log", "cancelled", "trace_context"]
+from .context import Context as Context, current as get_context
+from .content import Audio as Audio, File as File, Image as Image, ToolResult as ToolResult
+
+__all__ = [
+    "Audio",
+    "Caller",
+    "Context",
+    "File",
+    "Image",
+    "ToolResult",
+    "caller",
+    "cancelled",
+    "cost",
+    "get_context",
+    "log",
+    "progress",
+    "trace_context",
+]
 
 class Caller(NamedTuple):
     principal: str

@@ -10,6 +10,7 @@ import typing
 
 from . import constraints, hints, protocol
 from .constraints import InvalidArgument
+from .context import current
 from .convert import converter, optional
 
 # Members of `session` about the caller. The server alone sets them: an argument of such a name does not
@@ -96,6 +97,8 @@ class Handler:
     def bind(self, arguments, context):
         """The positional and keyword arguments for the handler. Raises `InvalidArgument`."""
         keywords = self._choose(arguments, context)
+        for name in self.signature.contexts:
+            keywords.pop(name, None)
         for name, convert in self._converters:
             if name in keywords:
                 keywords[name] = convert(keywords[name], "/" + name)
@@ -106,6 +109,8 @@ class Handler:
         for name, factory in self._factories:
             if name not in keywords:
                 keywords[name] = factory()
+        for name in self.signature.contexts:
+            keywords[name] = current()
         if not self.signature.positional:
             return (), keywords
         positional = []

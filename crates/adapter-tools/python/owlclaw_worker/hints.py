@@ -57,6 +57,7 @@ class Signature:
     def __init__(self, handler):
         self.parameters = []
         self.session = None  # the `session` parameter, if there is one
+        self.contexts = []  # the names of those that get the context of the call
         self.positional = []  # those that can be given by position only, `session` among them, in order
         self.open = False  # takes **kwargs
         self.open_hint = MISSING
@@ -81,6 +82,9 @@ class Signature:
             hint = hints.resolve(name, parameter.annotation)
             if parameter.kind is parameter.VAR_KEYWORD:
                 self._take_any(hint)
+                continue
+            if hint is not MISSING and is_context(hint):
+                self.contexts.append(name)
                 continue
             entry = Parameter(name, hint, parameter.default, parameter.kind is parameter.POSITIONAL_ONLY)
             if name not in RESERVED:
@@ -130,6 +134,13 @@ class Signature:
                 self.open_hint = typing.NoReturn
             return
         self.open_hint = hint
+
+
+def is_context(hint):
+    """Whether a parameter of this hint is to be filled in with the context of the call, and is no argument."""
+    from . import context  # which is made of this module's parts
+
+    return context.is_context(hint)
 
 
 class _Resolver:
@@ -208,7 +219,7 @@ def is_async(handler):
     """Whether calling it yields a coroutine, as far as one can know without calling it."""
     while isinstance(handler, functools.partial):
         handler = handler.func
-    return inspect.iscoroutinefunction(handler) or (
+    return inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler) or (
         not inspect.isfunction(handler)
         and not inspect.ismethod(handler)
         and inspect.iscoroutinefunction(getattr(type(handler), "__call__", None))

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 
-from . import hints, llm_costs
+from . import hints, llm_costs, threads
 
 FACTORIES = ("create_app", "_create_app", "build_app", "make_app")
 
@@ -74,6 +74,7 @@ def load(spec, root, await_it):
     _put_first(root)
     owlclaw = _provide_owlclaw()
     llm_costs.watch()
+    threads.watch_sleep()
     module_class = importlib.import_module("owlclaw")
     app_class = getattr(module_class, "OwlClaw", None)
     if not isinstance(app_class, type):

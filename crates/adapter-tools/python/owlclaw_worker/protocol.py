@@ -68,6 +68,22 @@ def encode_result(call_id, value):
     return pack(b'{"type":"result","id":%d,"value":%b}' % (call_id, encode_value(value)))
 
 
+def encode_content(call_id, blocks, structured=None, meta=None):
+    """The `content` frame of a call, whose result is blocks of content."""
+    whole = {"content": list(blocks)}
+    if structured is not None:
+        whole["structured"] = structured
+    if meta is not None:
+        whole["meta"] = meta
+    return pack(b'{"type":"content","id":%d,"value":%b}' % (call_id, encode_value(whole)))
+
+
+def as_text(value):
+    """A value as a block of text: a text as it is, anything else as its JSON."""
+    plain = to_plain(value, infinite_is_null=True)
+    return {"type": "text", "text": plain if isinstance(plain, str) else _encoder.encode(plain)}
+
+
 def shortened(text, limit):
     """`text` with its middle left out, if it is longer than `limit` characters."""
     if len(text) <= limit:
@@ -140,7 +156,7 @@ def encode_value(value):
 
 
 def _encode_exactly(value):
-    plain = to_plain(value)
+    plain = to_plain(value, infinite_is_null=True)
     try:
         return _encoder.encode(plain).encode("utf-8")
     except Exception as error:  # Not expected: `to_plain` leaves nothing to object to.
@@ -167,18 +183,18 @@ def _may_be_too_deep(body):
     return bool(brackets)
 
 
-def to_plain(value):
+def to_plain(value, infinite_is_null=False):
     """`value` made of nothing but dict, list, str, int, float, bool and None. Raises `Unserializable`."""
-    return _plain(value, "", 0, set())
+    return _plain(value, "", 0, set(), infinite_is_null)
 
 
-def _plain(value, path, depth, open_ids):
+def _plain(value, path, depth, open_ids, infinite_is_null=False):
     kind = type(value)
     if value is None or kind is bool:
         return value
     if isinstance(value, enum.Enum):
         # Before str and int, which an enumeration may also be.
-        return _plain(value.value, path, depth, open_ids)
+        return _plain(value.value, path, depth, open_ids, infinite_is_null)
     if isinstance(value, str):
         return _text(value, path)
     if isinstance(value, int):
@@ -189,6 +205,9 @@ def _plain(value, path, depth, open_ids):
     if isinstance(value, float):
         value = float(value)
         if not math.isfinite(value):
+            # JSON has no such numbers. JavaScript, pandas and pydantic write null for them, too.
+            if infinite_is_null:
+                return None
             name = "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
             raise Unserializable("%s is %s" % (_place(path), name))
         return value
@@ -204,10 +223,13 @@ def _plain(value, path, depth, open_ids):
                 name = _key(key, path)
                 if name in plain:
                     raise Unserializable("%s has two keys that are both written %r" % (_place(path), name))
-                plain[name] = _plain(item, _member(path, name), depth + 1, open_ids)
+                plain[name] = _plain(item, _member(path, name), depth + 1, open_ids, infinite_is_null)
             return plain
         if isinstance(value, (list, tuple)):
-            return [_plain(item, "%s/%d" % (path, at), depth + 1, open_ids) for at, item in enumerate(value)]
+            return [
+                _plain(item, "%s/%d" % (path, at), depth + 1, open_ids, infinite_is_null)
+                for at, item in enumerate(value)
+            ]
         try:
             simpler = _simpler(value)
         except Unserializable as error:
@@ -217,7 +239,7 @@ def _plain(value, path, depth, open_ids):
                 "%s: a %s that could not be read: %s: %s"
                 % (_place(path), kind.__name__, type(error).__name__, error)
             ) from error
-        return _plain(simpler, path, depth, open_ids)
+        return _plain(simpler, path, depth, open_ids, infinite_is_null)
     finally:
         open_ids.discard(id(value))
 
@@ -226,6 +248,9 @@ def _simpler(value):
     """One step from `value` towards JSON; the JSON encoder's `default`. Raises `Unserializable`."""
     if isinstance(value, enum.Enum):
         return value.value
+    kind = type(value)
+    if kind.__name__ in ("NaTType", "NAType") and kind.__module__.startswith("pandas"):
+        return None
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(value, datetime.timedelta):
@@ -245,7 +270,6 @@ def _simpler(value):
             return sorted(value)
         except TypeError:
             return list(value)
-    kind = type(value)
     if isinstance(value, type):
         raise Unserializable("the class %s" % value.__name__)
     if callable(getattr(kind, "model_dump", None)):
@@ -258,8 +282,19 @@ def _simpler(value):
         return value.dict(by_alias=True)
     if isinstance(value, collections.abc.Mapping):
         return dict(value)
-    if kind.__module__.partition(".")[0] == "numpy" and callable(getattr(value, "tolist", None)):
-        return value.tolist()
+    package = kind.__module__.partition(".")[0]
+    if package == "pandas":
+        if kind.__name__ == "DataFrame":
+            return value.to_dict(orient="records")
+        if callable(getattr(value, "tolist", None)):  # Series and Index
+            return value.tolist()
+        return str(value)  # Period, Interval
+    if package == "polars" and hasattr(value, "to_dicts"):
+        return value.to_dicts()
+    if package in ("numpy", "polars", "pyarrow"):
+        for name in ("tolist", "to_list", "to_pylist"):
+            if callable(getattr(value, name, None)):
+                return getattr(value, name)()
     if inspect.isgenerator(value) or inspect.isasyncgen(value) or isinstance(value, collections.abc.Iterator):
         raise Unserializable("a %s; return a list" % kind.__name__)
     if inspect.isawaitable(value):

@@ -21,7 +21,7 @@ import threading
 
 import owlclaw_worker
 
-from . import log_lines, processes, protocol, threads
+from . import content, log_lines, processes, protocol, streams, threads
 from .call import Handler
 from .constraints import InvalidArgument
 
@@ -62,6 +62,8 @@ class _Call:
         "interrupted",
         "thread",
         "gate",
+        "woken",
+        "kept",
         "_worker",
     )
 
@@ -84,6 +86,8 @@ class _Call:
         # does the thread where it must not be interrupted.
         self.thread = None
         self.gate = None
+        self.woken = None  # an event that ends its sleep
+        self.kept = None  # what its context keeps
         self._worker = worker
 
     def emit(self, frame):
@@ -96,7 +100,7 @@ class _Call:
         """Call the handler. May return an awaitable."""
         if isinstance(self.handler, Handler):
             positional, keywords = self.handler.bind(self.arguments, self.context)
-            return self.handler.function(*positional, **keywords)
+            return streams.collected(self.handler.function(*positional, **keywords))
         return self.handler()
 
     @property
@@ -329,7 +333,9 @@ class Worker:
                 call.interruptible = True
                 value = produce()
                 if inspect.isawaitable(value):
-                    value = await value
+                    value = streams.collected(await value)
+                    if inspect.isawaitable(value):
+                        value = await value
                 call.interruptible = False
             except BaseException as raised:
                 call.interruptible = False
@@ -464,6 +470,8 @@ class Worker:
             try:
                 if call.interruptible and not call.interrupted:
                     call.interrupted = threads.interrupt(call.thread, Interrupted)
+                    if call.woken is not None:
+                        call.woken.set()
             finally:
                 gate.release()
 
@@ -674,7 +682,7 @@ def _answer(call, value, error):
             error = problem
     if error is None:
         try:
-            return protocol.encode_result(call.id, value)
+            return content.encode(call.id, value) or protocol.encode_result(call.id, value)
         except protocol.Unserializable as problem:
             kind, text = "unserializable", str(problem)
         except protocol.TooLarge as problem:

@@ -1,14 +1,17 @@
 """Threads that run synchronous handlers, so that the event loop goes on meanwhile.
 
 There are as many as calls run at once, which the server bounds. A thread cannot be stopped from outside:
-a cancelled call gets `Interrupted` at its next step in Python. Until a wait in the kernel (`time.sleep`, a
-read from a socket) has ended, nothing reaches it, and the server lets it be.
+a cancelled call gets `Interrupted` at its next step in Python. `time.sleep` is cut short for it; until another
+wait in the kernel, such as for a socket, has ended, nothing reaches it, and the server lets it be.
 """
 
 import contextvars
 import queue
 import sys
 import threading
+import time
+
+import owlclaw_worker
 
 try:
     import ctypes
@@ -51,6 +54,31 @@ class Threads:
             call = context = None
             with self._lock:
                 self._idle += 1
+
+
+# Shorter ones are not worth the trouble.
+_LONG_SLEEP = 0.05
+
+
+def watch_sleep():
+    """Replace `time.sleep` by one that a cancellation ends. Before the application is imported."""
+    sleep_on = time.sleep
+
+    def sleep(seconds, /):
+        call = owlclaw_worker._current_call.get()
+        if call is None or call.thread != threading.get_ident() or not isinstance(seconds, (int, float)):
+            return sleep_on(seconds)
+        if not _LONG_SLEEP < seconds < threading.TIMEOUT_MAX:
+            return sleep_on(seconds)
+        with call.gate:
+            woken = call.woken = None if call.cancel_requested else threading.Event()
+        if woken is None:
+            return sleep_on(seconds)
+        woken.wait(seconds)
+
+    sleep.__doc__ = sleep_on.__doc__
+    sleep.__module__ = "time"
+    time.sleep = sleep
 
 
 def interrupt(thread, exception):

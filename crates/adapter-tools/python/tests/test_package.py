@@ -90,7 +90,14 @@ class Package(unittest.TestCase):
         stubs = ast.parse((PYTHON_DIRECTORY / "owlclaw_worker" / "__init__.pyi").read_text(encoding="utf-8"))
         functions = {node.name: node.args for node in stubs.body if isinstance(node, ast.FunctionDef)}
         classes = {node.name: node.body for node in stubs.body if isinstance(node, ast.ClassDef)}
-        self.assertEqual(sorted([*functions, *classes]), sorted(owlclaw_worker.__all__))
+        imported = {
+            one.asname
+            for node in stubs.body
+            if isinstance(node, ast.ImportFrom)
+            for one in node.names
+            if one.asname in owlclaw_worker.__all__
+        }
+        self.assertEqual(sorted([*functions, *classes, *imported]), sorted(owlclaw_worker.__all__))
         for name, members in classes.items():
             self.assertEqual([member.target.id for member in members], list(getattr(owlclaw_worker, name)._fields))
         for name, arguments in functions.items():

@@ -137,16 +137,13 @@ def fine(): return "fine"
 
     def test_results_that_cannot_be_sent_are_errors_of_their_call(self):
         text = HEAD + r"""
-import math
 def cycle():
     value = {}
     value["self"] = value
     return value
 async def coroutine(): ...
 kinds = {
-    "nan": lambda: {"rows": [0, math.nan]},
     "cycle": cycle,
-    "generator": lambda: (x for x in [1]),
     "bytes": lambda: {"b": b"\xff"},
     "surrogate": lambda: "\udc80",
     "deep": lambda: __import__("functools").reduce(lambda value, _: [value], range(500), 1),
@@ -155,15 +152,9 @@ kinds = {
 }
 @handler("give")
 def give(kind: str): return kinds[kind]()
-@handler("yields")
-def yields(): yield 1
-@handler("yields-later")
-async def yields_later(): yield 1
 """
         rows = [
-            ("nan", "unserializable", "/rows/1 is NaN"),
             ("cycle", "unserializable", "/self contains itself"),
-            ("generator", "unserializable", "the value is a generator; return a list"),
             ("bytes", "unserializable", "/b is bytes that are not UTF-8"),
             ("surrogate", "unserializable", "the value holds a lone surrogate"),
             ("deep", "unserializable", "nested more than 100 levels"),
@@ -177,8 +168,6 @@ async def yields_later(): yield 1
                     frame = worker.error(call_id, "give", {"kind": kind})
                     self.assertEqual(frame["kind"], expected)
                     self.assertIn(message, frame["message"])
-            for call_id, name in enumerate(("yields", "yields-later"), 50):
-                self.assertEqual(worker.error(call_id, name)["kind"], "unserializable")
 
     def test_results_up_to_the_bound_are_sent(self):
         text = HEAD + "handler('large')(lambda size: 'x' * size)\n"

@@ -2,13 +2,16 @@
 
 use super::{
     ending::Ending,
-    frames::{CostFrame, ErrorFrame, Head, LogFrame, ProgressFrame, put_cancel, put_shutdown},
+    frames::{
+        ContentValue, CostFrame, ErrorFrame, Head, LogFrame, ProgressFrame, put_cancel,
+        put_shutdown,
+    },
     launcher::send,
     log_pipes, money,
     scheduler::{Answer, Place},
     worker::Worker,
 };
-use crate::{Failure, InvalidArguments, ToolError, ToolOutput};
+use crate::{Failure, InvalidArguments, LogLevel, ToolCx, ToolError, ToolOutput};
 use bytes::{Bytes, BytesMut};
 use serde_json::{json, value::RawValue};
 use std::{fmt::Display, time::Duration};
@@ -140,13 +143,17 @@ fn hear(place: &Place, frame: &Bytes) -> Result<(), String> {
         head.id
             .ok_or_else(|| format!("`{:.32}` without an id", head.kind))
     };
-    if !matches!(&*head.kind, "result" | "error") {
+    if !matches!(&*head.kind, "result" | "content" | "error") {
         place.heard(head.kind == "pong");
     }
     match &*head.kind {
         "result" => {
             let value = head.value.ok_or("a result without a value")?;
             place.answered(id()?, || Ok(output(value)));
+        }
+        "content" => {
+            let value = head.value.ok_or("content without a value")?;
+            place.answered(id()?, || content(value));
         }
         "error" => {
             let error: ErrorFrame = serde_json::from_slice(frame).map_err(unreadable)?;
@@ -164,11 +171,14 @@ fn hear(place: &Place, frame: &Bytes) -> Result<(), String> {
         }
         "log" => {
             let entry: LogFrame = serde_json::from_slice(frame).map_err(unreadable)?;
-            let request_id = head
-                .id
-                .and_then(|id| place.context(id))
-                .map(|cx| cx.request_id);
-            log(&entry, request_id.as_deref());
+            let cx = head.id.and_then(|id| place.context(id));
+            if entry.to_client {
+                if let Some(cx) = cx {
+                    tell(&cx, entry);
+                }
+            } else {
+                log(&entry, cx.map(|cx| cx.request_id).as_deref());
+            }
         }
         "pong" => {}
         other => return Err(format!("a frame `{other:.32}`")),
@@ -182,6 +192,26 @@ fn unreadable(error: impl Display) -> String {
 
 fn output(value: &RawValue) -> ToolOutput {
     ToolOutput::from_raw(value.to_owned())
+}
+
+/// What a handler has said block by block. It may have made them itself.
+fn content(value: &RawValue) -> Answer {
+    let said: ContentValue = serde_json::from_str(value.get()).map_err(|error| {
+        ToolError::failed(format!("the handler's blocks of content are none: {error}"))
+    })?;
+    if let Some(structured) = &said.structured
+        && !structured.get().starts_with('{')
+    {
+        return Err(ToolError::failed(
+            "the handler's structured content is no object",
+        ));
+    }
+    Ok(ToolOutput {
+        content: said.content,
+        structured: said.structured,
+        is_error: false,
+        meta: said.meta,
+    })
 }
 
 fn failure(error: ErrorFrame) -> Answer {
@@ -250,8 +280,27 @@ fn add(place: &Place, id: u64, cost: &CostFrame) {
     }
 }
 
+/// Tells the client what a handler logs for it.
+fn tell(cx: &ToolCx, entry: LogFrame) {
+    let level = match entry.level.as_str() {
+        "debug" => LogLevel::Debug,
+        "notice" => LogLevel::Notice,
+        "warning" => LogLevel::Warning,
+        "error" => LogLevel::Error,
+        "critical" => LogLevel::Critical,
+        "alert" => LogLevel::Alert,
+        "emergency" => LogLevel::Emergency,
+        _ => LogLevel::Info,
+    };
+    let data = match entry.extra {
+        None => entry.message.into(),
+        Some(extra) => json!({"msg": entry.message, "extra": extra}),
+    };
+    cx.log(level, entry.logger.as_deref(), &data);
+}
+
 fn log(entry: &LogFrame, request_id: Option<&str>) {
-    let LogFrame { level, message } = entry;
+    let LogFrame { level, message, .. } = entry;
     log_pipes::cut(message, |line| match level.as_str() {
         "error" | "critical" => tracing::error!(target: "python", request_id, "{line}"),
         "warning" => tracing::warn!(target: "python", request_id, "{line}"),

@@ -7,6 +7,7 @@ pub(super) use self::outgoing::{
     put_shutdown, put_state,
 };
 
+use crate::Content;
 use bytes::{Buf, Bytes, BytesMut};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -223,6 +224,16 @@ pub(super) struct ErrorFrame {
     pub(super) traceback: String,
 }
 
+/// A result that is blocks of content, as the `value` of its frame.
+#[derive(Debug, Deserialize)]
+pub(super) struct ContentValue {
+    pub(super) content: Vec<Content>,
+    #[serde(default)]
+    pub(super) structured: Option<Box<RawValue>>,
+    #[serde(default)]
+    pub(super) meta: serde_json::Map<String, serde_json::Value>,
+}
+
 #[derive(Debug, Deserialize)]
 pub(super) struct ProgressFrame {
     pub(super) progress: f64,
@@ -249,6 +260,14 @@ pub(super) struct CostFrame {
 pub(super) struct LogFrame {
     pub(super) level: String,
     pub(super) message: String,
+    /// Whether it is for the client, and not for the server's log.
+    #[serde(default)]
+    pub(super) to_client: bool,
+    #[serde(default)]
+    pub(super) logger: Option<String>,
+    /// What goes along with the message.
+    #[serde(default)]
+    pub(super) extra: Option<serde_json::Value>,
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ const FILES: &[(&str, &str)] = files![
     "owlclaw_worker/__main__.py",
     "owlclaw_worker/call.py",
     "owlclaw_worker/constraints.py",
+    "owlclaw_worker/content.py",
+    "owlclaw_worker/context.py",
     "owlclaw_worker/convert.py",
     "owlclaw_worker/describe.py",
     "owlclaw_worker/docstring.py",
@@ -29,6 +31,8 @@ const FILES: &[(&str, &str)] = files![
     "owlclaw_worker/protocol.py",
     "owlclaw_worker/schema.py",
     "owlclaw_worker/serve.py",
+    "owlclaw_worker/streams.py",
+    "owlclaw_worker/testing.py",
     "owlclaw_worker/threads.py",
     "owlclaw_worker/worker.py",
 ];

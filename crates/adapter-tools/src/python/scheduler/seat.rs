@@ -135,8 +135,8 @@ pub(super) fn for_synchronous<'a>(
     best.filter(|_| !keep_one || 1 < free)
 }
 
-/// Where a synchronous call goes that gets a thread: to the worker with the fewest calls. Silent workers come
-/// after all others.
+/// Where a synchronous call goes that gets a thread: to the worker with the fewest calls, from the last one
+/// down as above. Silent workers come after all others.
 pub(super) fn for_thread<'a>(
     seats: impl Iterator<Item = (usize, &'a Seat)>,
     max_concurrent: usize,
@@ -145,6 +145,6 @@ pub(super) fn for_thread<'a>(
 ) -> Option<usize> {
     seats
         .filter(|(_, seat)| seat.threads < max_threads && seat.has_room(max_concurrent))
-        .min_by_key(|(_, seat)| (seat.is_silent(now), seat.running, seat.slot))
+        .min_by_key(|(_, seat)| (seat.is_silent(now), seat.running, Reverse(seat.slot)))
         .map(|(at, _)| at)
 }

@@ -509,8 +509,14 @@ async fn each_principal_has_three_times_as_many_threads_as_are_left() {
         answer(&place, id);
     }
     let held = held();
-    assert!(3 < held["ben"] && 3 < held["anna"], "those that waited: {held:?}");
-    assert!(held.values().sum::<usize>() < 16, "one is left for the next: {held:?}");
+    assert!(
+        3 < held["ben"] && 3 < held["anna"],
+        "those that waited: {held:?}"
+    );
+    assert!(
+        held.values().sum::<usize>() < 16,
+        "one is left for the next: {held:?}"
+    );
     place.leave(Blame::Nobody, lost);
     assert!(scheduler.lock().held.is_empty());
 }

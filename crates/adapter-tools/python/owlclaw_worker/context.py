@@ -1,0 +1,128 @@
+"""What a handler that takes a `Context` knows of its call and can tell the client that makes it.
+
+A parameter annotated with `Context` is no argument of the tool: it is filled in here. The names are
+FastMCP's. Methods act at once and can be awaited all the same, so that synchronous handlers use them, too.
+"""
+
+import typing
+
+import owlclaw_worker
+
+from . import hints, protocol
+
+_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+
+class _Done:
+    """What awaiting gives at once."""
+
+    def __await__(self):
+        return None
+        yield  # which makes it a generator
+
+
+class Context:
+    """The running call."""
+
+    def __init__(self, call):
+        self._call = call
+
+    # What is known
+
+    @property
+    def request_id(self) -> str:
+        """The id of the request, which the client has chosen."""
+        return str(self._call.context.get("request_id"))
+
+    @property
+    def client_id(self) -> str:
+        """The principal who calls, as the server has established it."""
+        return str(self._call.context.get("client_id"))
+
+    principal = client_id
+
+    @property
+    def roles(self) -> typing.Tuple[str, ...]:
+        """The roles that are vouched for."""
+        return tuple(self._call.context.get("roles") or ())
+
+    @property
+    def session_id(self) -> typing.Optional[str]:
+        """Always `None`: handlers are not told of sessions, and the modern revision has none."""
+        return None
+
+    def get_state(self, key):
+        """What `set_state` has kept for this call."""
+        return (self._call.kept or {}).get(key)
+
+    def set_state(self, key, value):
+        """Keep something until the call ends, for whatever else runs in it."""
+        if self._call.kept is None:
+            self._call.kept = {}
+        self._call.kept[key] = value
+
+    def cancelled(self) -> bool:
+        """Whether the caller has given up."""
+        return self._call.cancel_requested
+
+    # What is told
+
+    def log(self, message, level="info", logger_name=None, extra=None):
+        """Tell the client something, if it wants to hear that much."""
+        if level not in _LEVELS:
+            raise ValueError("level must be one of %s: %r" % (", ".join(_LEVELS), level))
+        frame = {"type": "log", "id": self._call.id, "level": level, "message": str(message), "to_client": True}
+        if logger_name is not None:
+            frame["logger"] = str(logger_name)
+        if extra is not None:
+            frame["extra"] = protocol.to_plain(extra, infinite_is_null=True)
+        self._call.emit(frame)
+        return _Done()
+
+    def debug(self, message, logger_name=None, extra=None):
+        """Tell the client something of level `debug`."""
+        return self.log(message, "debug", logger_name, extra)
+
+    def info(self, message, logger_name=None, extra=None):
+        """Tell the client something of level `info`."""
+        return self.log(message, "info", logger_name, extra)
+
+    def warning(self, message, logger_name=None, extra=None):
+        """Tell the client something of level `warning`."""
+        return self.log(message, "warning", logger_name, extra)
+
+    def error(self, message, logger_name=None, extra=None):
+        """Tell the client something of level `error`."""
+        return self.log(message, "error", logger_name, extra)
+
+    def report_progress(self, progress, total=None, message=None):
+        """Report how far the call has come."""
+        owlclaw_worker.progress(progress, total, message)
+        return _Done()
+
+    def cost(self, usd, model=None, tokens_in=None, tokens_out=None):
+        """Add to what the call has cost."""
+        owlclaw_worker.cost(usd, model, tokens_in, tokens_out)
+        return _Done()
+
+
+def current():
+    """The context of the running call. Raises `RuntimeError` outside of calls."""
+    call = owlclaw_worker._current_call.get()
+    if call is None:
+        raise RuntimeError("there is no call here: a Context exists while a handler runs")
+    return Context(call)
+
+
+def is_context(hint):
+    """Whether a parameter of this hint is to be filled in with a context."""
+    try:
+        hint = hints.peel(hint)[0]
+        candidates = typing.get_args(hint) or (hint,)
+    except Exception:  # Hints are the application's objects.
+        return False
+    for one in candidates:
+        if isinstance(one, type) and one.__name__ == "Context":
+            if one is Context or one.__module__.partition(".")[0] in ("fastmcp", "mcp"):
+                return True
+    return False

@@ -1,0 +1,201 @@
+"""What handlers return besides values: content, streams, frames of data."""
+
+import base64
+import unittest
+
+from support import WorkerProcess, call_frame
+
+HEAD = """
+import asyncio, datetime, decimal, math, os, threading, time, uuid
+import owlclaw_worker
+from owlclaw_worker import Audio, File, Image, ToolResult
+from owlclaw import OwlClaw
+app = OwlClaw("test")
+app.mount_skills("skills")
+handler = app.handler
+"""
+
+
+class Results(unittest.TestCase):
+    maxDiff = None
+
+    def test_content_of_all_kinds(self):
+        text = HEAD + """
+@handler("image")
+def image(): return Image(data=b"\\x89PNG", format="png")
+@handler("audio")
+async def audio(): return Audio(data=b"RIFF", format="wav")
+@handler("file")
+def file():
+    with open("note.txt", "w") as note: note.write("hello")
+    return File(path="note.txt")
+@handler("bytes")
+def raw(): return b"\\xff\\x00"
+@handler("several")
+def several(): return ["a picture", Image(data=b"1", format="jpeg"), {"a": math.nan}]
+@handler("full")
+def full(): return ToolResult(content="said", structured_content={"a": 1}, meta={"m": 2})
+@handler("structured")
+def structured(): return ToolResult(structured_content={"a": decimal.Decimal("1.5")})
+@handler("missing")
+def missing(): return Image(path="no-such-file.png")
+@handler("list")
+def plain(): return ["a", 1]
+"""
+        blob = base64.b64encode(b"\xff\x00").decode()
+        expected = {
+            "image": {"content": [{"type": "image", "data": base64.b64encode(b"\x89PNG").decode(), "mimeType": "image/png"}]},
+            "audio": {"content": [{"type": "audio", "data": base64.b64encode(b"RIFF").decode(), "mimeType": "audio/wav"}]},
+            "bytes": {
+                "content": [
+                    {
+                        "type": "resource",
+                        "resource": {"uri": "file:///resource", "mimeType": "application/octet-stream", "blob": blob},
+                    }
+                ]
+            },
+            "several": {
+                "content": [
+                    {"type": "text", "text": "a picture"},
+                    {"type": "image", "data": "MQ==", "mimeType": "image/jpeg"},
+                    {"type": "text", "text": '{"a":null}'},
+                ]
+            },
+            "full": {"content": [{"type": "text", "text": "said"}], "structured": {"a": 1}, "meta": {"m": 2}},
+            "structured": {"content": [{"type": "text", "text": '{"a":"1.5"}'}], "structured": {"a": "1.5"}},
+        }
+        for threads in (1, 8):
+            with WorkerProcess(text, threads=threads) as worker:
+                worker.ready()
+                for call_id, (name, content) in enumerate(expected.items()):
+                    worker.send(call_frame(call_id, name))
+                    frame = worker.frame()
+                    self.assertEqual((frame["type"], frame["value"]), ("content", content), name)
+                worker.send(call_frame(50, "file"))
+                resource = worker.frame()["value"]["content"][0]["resource"]
+                self.assertEqual((resource["mimeType"], resource["text"]), ("text/plain", "hello"))
+                self.assertTrue(resource["uri"].startswith("file:///"), resource)
+                self.assertIn("no-such-file.png", worker.error(51, "missing")["traceback"])
+                self.assertEqual(worker.result(52, "list"), ["a", 1])
+
+    def test_generators_report_their_items_and_answer_with_all_of_them(self):
+        text = HEAD + """
+@handler("count")
+def count(to: int):
+    for number in range(to): yield {"number": number}
+@handler("count-later")
+async def count_later(to: int):
+    for number in range(to):
+        await asyncio.sleep(0)
+        yield {"number": number}
+@handler("fails")
+def fails():
+    yield 1
+    raise ValueError("no more")
+"""
+        for threads in (1, 8):
+            with WorkerProcess(text, threads=threads) as worker:
+                worker.ready()
+                for call_id, name in enumerate(("count", "count-later")):
+                    worker.send(call_frame(call_id, name, {"to": 3}))
+                    frames = [worker.frame() for _ in range(4)]
+                    self.assertEqual([frame["type"] for frame in frames], ["progress"] * 3 + ["result"])
+                    self.assertEqual([frame["progress"] for frame in frames[:3]], [1, 2, 3])
+                    self.assertEqual(frames[1]["message"], '{"number":1}')
+                    self.assertEqual(frames[3]["value"], [{"number": 0}, {"number": 1}, {"number": 2}])
+                worker.send(call_frame(9, "fails"))
+                self.assertEqual(worker.frame()["type"], "progress")
+                self.assertEqual(worker.frame()["exception"], "ValueError")
+
+    def test_frames_of_data_are_their_records(self):
+        # Of the shape of pandas, which need not be installed.
+        text = HEAD + """
+class DataFrame:
+    def to_dict(self, orient):
+        return {"records": [{"sku": "a", "n": math.nan}]}[orient]
+DataFrame.__module__ = "pandas.core.frame"
+class Series:
+    def tolist(self): return [1, math.inf]
+Series.__module__ = "pandas.core.series"
+@handler("frame")
+def frame(): return DataFrame()
+@handler("nested")
+def nested(): return {"rows": DataFrame(), "totals": Series()}
+"""
+        with WorkerProcess(text) as worker:
+            worker.ready()
+            self.assertEqual(worker.result(1, "frame"), [{"sku": "a", "n": None}])
+            self.assertEqual(worker.result(2, "nested"), {"rows": [{"sku": "a", "n": None}], "totals": [1, None]})
+
+    def test_a_sleep_in_a_thread_ends_when_its_call_is_cancelled(self):
+        text = HEAD + """
+@handler("rest")
+def rest():
+    try:
+        time.sleep(600)
+    finally:
+        began = time.monotonic()
+        time.sleep(0.1)
+        owlclaw_worker.log("cleaned up after %.1f" % (time.monotonic() - began))
+"""
+        with WorkerProcess(text, threads=8) as worker:
+            worker.ready()
+            worker.send(call_frame(1, "rest"))
+            worker.send({"type": "ping"})
+            self.assertEqual(worker.frame()["type"], "pong")
+            worker.send({"type": "cancel", "id": 1})
+            frames = [worker.frame(), worker.frame()]
+            kinds = {frame["type"]: frame for frame in frames}
+            self.assertEqual(kinds["error"]["kind"], "cancelled")
+            self.assertIn("cleaned up after 0.1", kinds["log"]["message"])
+
+
+class Contexts(unittest.TestCase):
+    def test_a_context_is_no_argument_and_knows_the_call(self):
+        text = HEAD + """
+from typing import Optional
+from owlclaw_worker import Context, get_context
+@handler("sync")
+def sync(what: str, ctx: Context):
+    ctx.info("began")
+    ctx.report_progress(1, 2)
+    ctx.set_state("what", what)
+    return [ctx.client_id, ctx.request_id, list(ctx.roles), get_context().get_state("what")]
+@handler("async")
+async def asynchronous(ctx: "Optional[Context]" = None, what: str = "x"):
+    await ctx.warning("began", logger_name="shop", extra={"at": datetime.date(2026, 1, 2)})
+    await ctx.report_progress(1, 2)
+    return [ctx.client_id, what]
+@handler("only")
+def only(context: Context): return context.request_id
+"""
+        for threads in (1, 8):
+            with WorkerProcess(text, threads=threads) as worker:
+                tools = {tool["name"]: tool for tool in worker.ready()["tools"]}
+                self.assertEqual(list(tools["sync"]["input_schema"]["properties"]), ["what"])
+                self.assertEqual(list(tools["async"]["input_schema"]["properties"]), ["what"])
+                self.assertEqual(tools["only"]["input_schema"].get("properties", {}), {})
+                who = {"client_id": "anna", "roles": ["clerk"], "request_id": "r1"}
+                worker.send({"type": "call", "id": 1, "name": "sync", "arguments": {"what": "tea"}, "ctx": who})
+                frames = [worker.frame() for _ in range(3)]
+                self.assertEqual([frame["type"] for frame in frames], ["log", "progress", "result"])
+                self.assertEqual((frames[0]["to_client"], frames[0]["message"]), (True, "began"))
+                self.assertEqual(frames[2]["value"], ["anna", "r1", ["clerk"], "tea"])
+                # What a caller gives under its name is not it.
+                arguments = {"ctx": "forged", "what": "tea"}
+                worker.send({"type": "call", "id": 2, "name": "async", "arguments": arguments, "ctx": who})
+                frames = [worker.frame() for _ in range(3)]
+                self.assertEqual((frames[0]["logger"], frames[0]["extra"]), ("shop", {"at": "2026-01-02"}))
+                self.assertEqual(frames[2]["value"], ["anna", "tea"])
+                worker.send({"type": "call", "id": 3, "name": "only", "arguments": {}, "ctx": who})
+                self.assertEqual(worker.frame()["value"], "r1")
+
+    def test_outside_of_calls_there_is_no_context(self):
+        import owlclaw_worker
+
+        with self.assertRaisesRegex(RuntimeError, "there is no call here"):
+            owlclaw_worker.get_context()
+
+
+if __name__ == "__main__":
+    unittest.main()
