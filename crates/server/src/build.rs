@@ -343,6 +343,8 @@ fn options(config: &Config) -> Options {
         read_only_exempt: config.ledger.read_only_exempt,
         request_log: request_log(&config.logging),
         keep_keys: seconds(config.governance.idempotency.keep_seconds),
+        // Handlers in Python log to clients by their `Context`.
+        client_logging: config.app.is_some(),
         clock: system_clock,
         ..Options::default()
     }
