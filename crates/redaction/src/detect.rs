@@ -41,6 +41,20 @@ impl Hints {
         is_anchored: true,
     };
 
+    /// As [`Hints::of`], of a part of a text that has `digits`: they need not be counted again if they are too
+    /// few for a card.
+    #[inline]
+    pub(crate) fn of_part(part: &str, is_anchored: bool, digits: u32) -> Self {
+        if card::FEWEST_DIGITS <= digits {
+            return Self::of(part, is_anchored);
+        }
+        Self {
+            has_signs: memchr::memchr3(b':', b'=', b'>', part.as_bytes()).is_some(),
+            digits,
+            is_anchored,
+        }
+    }
+
     /// Hints from one pass over `text`.
     #[inline]
     pub(crate) fn of(text: &str, is_anchored: bool) -> Self {

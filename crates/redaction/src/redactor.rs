@@ -123,7 +123,7 @@ impl Redactor {
         level: usize,
     ) -> Result<Cow<'a, str>, NotJson> {
         let mut trail = (!pointers.is_empty()).then(|| Trail::new(pointers));
-        let is_anchored = self.detect.is_anchored(json);
+        let known = Hints::of(json, self.detect.is_anchored(json));
         let mut scanner = Scanner::new(json);
         let mut splice = Splice::new(json);
         // What the name before says of the value that comes next.
@@ -163,7 +163,7 @@ impl Redactor {
                         trail.name(&json[name.range()], name.is_escaped);
                     }
                     named = self.label_of(json, name);
-                    self.string(&mut splice, name, is_anchored, &[], level);
+                    self.string(&mut splice, name, known, &[], level);
                 }
                 Token::Object(start) | Token::Array(start) => match label {
                     Some(label) => {
@@ -186,7 +186,7 @@ impl Redactor {
                         self.replace(&mut splice, label, text.start - 1, text.end + 1);
                     }
                     Some(_) => {}
-                    None => self.string(&mut splice, text, is_anchored, pointers, level),
+                    None => self.string(&mut splice, text, known, pointers, level),
                 },
                 Token::Number(start, end) => match label {
                     Some(label) => self.replace(&mut splice, label, start, end),
@@ -231,7 +231,7 @@ impl Redactor {
         &self,
         splice: &mut Splice<'_>,
         text: Text,
-        is_anchored: bool,
+        known: Hints,
         pointers: &[&Pointer],
         level: usize,
     ) {
@@ -246,7 +246,7 @@ impl Redactor {
             }
             return;
         }
-        let hints = Hints::of(raw, is_anchored);
+        let hints = Hints::of_part(raw, known.is_anchored, known.digits);
         for span in self.detect.find(raw, hints, &self.names) {
             let (start, end) = (text.start + span.start, text.start + span.end);
             splice.replace(start, end, |out| {
