@@ -7,14 +7,18 @@ pub struct Member<'a> {
     pub name: &'a str,
     /// The value, without white space around it.
     pub value: &'a str,
+    /// True if the value is a string without escapes.
+    is_plain_text: bool,
 }
 
 impl<'a> Member<'a> {
     /// The text that the value is, if it is a string without escapes.
+    #[inline]
     pub fn plain_text(&self) -> Option<&'a str> {
-        let inside = self.value.strip_prefix('"')?.strip_suffix('"')?;
-        let end = stop(inside.as_bytes(), 0);
-        (end == inside.len()).then_some(inside)
+        if !self.is_plain_text {
+            return None;
+        }
+        self.value.strip_prefix('"')?.strip_suffix('"')
     }
 }
 
@@ -36,7 +40,7 @@ pub fn take_members<'a>(json: &'a str, mut take: impl FnMut(Member<'a>) -> bool)
         loop {
             cursor.expect(b'"')?;
             let start = cursor.at;
-            let end = stop(cursor.text, start);
+            let end = mark(cursor.text, start);
             if *cursor.text.get(end)? != b'"' {
                 return None;
             }
@@ -45,9 +49,13 @@ pub fn take_members<'a>(json: &'a str, mut take: impl FnMut(Member<'a>) -> bool)
             cursor.expect(b':')?;
             cursor.skip_space();
             let start = cursor.at;
-            cursor.skip_value()?;
-            let value = json.get(start..cursor.at)?;
-            if !take(Member { name, value }) {
+            let is_plain_text = cursor.skip_value()?;
+            let member = Member {
+                name,
+                value: json.get(start..cursor.at)?,
+                is_plain_text,
+            };
+            if !take(member) {
                 return None;
             }
             match cursor.peek()? {
@@ -81,9 +89,10 @@ impl Cursor<'_> {
         (self.peek()? == byte).then(|| self.at += 1)
     }
 
-    fn skip_value(&mut self) -> Option<()> {
+    /// Skips a value, and tells if it is a string without escapes.
+    fn skip_value(&mut self) -> Option<bool> {
         match self.text.get(self.at)? {
-            b'"' => self.skip_string(),
+            b'"' => return self.skip_string(),
             b'{' | b'[' => {
                 let mut depth = 0_usize;
                 loop {
@@ -98,7 +107,7 @@ impl Cursor<'_> {
                     }
                     self.at += 1;
                     if depth == 0 {
-                        return Some(());
+                        break;
                     }
                 }
             }
@@ -107,31 +116,27 @@ impl Cursor<'_> {
                 let is_end =
                     |it: &u8| matches!(it, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
                 self.at += rest.iter().position(is_end)?;
-                Some(())
             }
         }
+        Some(false)
     }
 
-    /// Skips the string whose quotation mark is next.
-    fn skip_string(&mut self) -> Option<()> {
-        let mut at = self.at + 1;
-        loop {
-            at = stop(self.text, at);
-            match self.text.get(at)? {
-                b'"' => break,
-                0..0x20 => return None,
-                // Of all escapes only that of a quotation mark or a backslash could be taken for something else.
-                _ => at += 2,
-            }
+    /// Skips the string whose quotation mark is next, and tells if it has no escapes.
+    #[inline]
+    fn skip_string(&mut self) -> Option<bool> {
+        let mut at = mark(self.text, self.at + 1);
+        let is_plain = *self.text.get(at)? == b'"';
+        while *self.text.get(at)? != b'"' {
+            // Of all escapes only that of a quotation mark or a backslash could be taken for something else.
+            at = mark(self.text, at + 2);
         }
         self.at = at + 1;
-        Some(())
+        Some(is_plain)
     }
 }
 
-/// Calls `take` for each member of the object that `json` is, as [`take_members`], but for a text
-/// that was not parsed before: false also if it is no JSON, or nested deeper than [`MAX_DEPTH`].
-/// Members taken before that mean nothing then.
+/// Calls `take` for each member of the object that `json` is, as [`take_members`], but for a text that nobody has
+/// read: false also if it is no JSON, or nested deeper than [`MAX_DEPTH`]. What was taken before means nothing then.
 pub(crate) fn take_unread_members<'a>(json: &'a str, take: impl FnMut(Member<'a>) -> bool) -> bool {
     let mut take = take;
     let mut scanner = Scanner {
@@ -156,9 +161,19 @@ pub(crate) fn take_unread_members<'a>(json: &'a str, take: impl FnMut(Member<'a>
             scanner.expect(b':')?;
             scanner.skip_space();
             let start = scanner.at;
-            scanner.value()?;
-            let value = json.get(start..scanner.at)?;
-            if !take(Member { name, value }) {
+            let is_plain_text = match scanner.peek()? {
+                b'"' => !scanner.string()?,
+                _ => {
+                    scanner.value()?;
+                    false
+                }
+            };
+            let member = Member {
+                name,
+                value: json.get(start..scanner.at)?,
+                is_plain_text,
+            };
+            if !take(member) {
                 return None;
             }
             scanner.skip_space();
@@ -337,29 +352,50 @@ impl Scanner<'_> {
     }
 }
 
+const ONES: u64 = u64::MAX / 0xFF;
+
+/// The highest bit of each byte that is less than `bound`, which is at most 0x80. Those of bytes above (in a
+/// number, after) such a one may be wrong.
+const fn below(word: u64, bound: u8) -> u64 {
+    word.wrapping_sub(ONES * bound as u64) & !word & (ONES << 7)
+}
+
+/// The bits of quotation marks and backslashes, as [`below`].
+const fn marks(word: u64) -> u64 {
+    below(word ^ (ONES * b'"' as u64), 1) | below(word ^ (ONES * b'\\' as u64), 1)
+}
+
+/// Place of the first quotation mark or backslash from `at` on, or the end.
+#[inline]
+fn mark(text: &[u8], at: usize) -> usize {
+    find(text, at, marks, |it| matches!(it, b'"' | b'\\'))
+}
+
 /// Place of the first quotation mark, backslash or control character from `at` on, or the end.
 #[inline]
-fn stop(text: &[u8], mut at: usize) -> usize {
-    const ONES: u64 = u64::MAX / 0xFF;
-    /// The highest bit of each byte that is less than `bound`, which is at most 0x80. Those of bytes above (in a number, after) such a one may be
-    /// wrong.
-    const fn below(word: u64, bound: u8) -> u64 {
-        word.wrapping_sub(ONES * bound as u64) & !word & (ONES << 7)
-    }
-    while let Some(bytes) = text.get(at..).and_then(<[u8]>::first_chunk) {
-        let word = u64::from_le_bytes(*bytes);
-        let stops = below(word, 0x20)
-            | below(word ^ (ONES * b'"' as u64), 1)
-            | below(word ^ (ONES * b'\\' as u64), 1);
-        if stops != 0 {
-            return at + stops.trailing_zeros() as usize / 8;
+fn stop(text: &[u8], at: usize) -> usize {
+    let stops = |word| marks(word) | below(word, 0x20);
+    find(text, at, stops, |it| matches!(it, b'"' | b'\\' | 0..0x20))
+}
+
+/// Place of the first byte from `at` on that is looked for, or the end. Looks at eight bytes at a time.
+#[inline]
+fn find(
+    text: &[u8],
+    at: usize,
+    found: impl Fn(u64) -> u64,
+    is_found: impl Fn(&u8) -> bool,
+) -> usize {
+    let rest = text.get(at..).unwrap_or_default();
+    let (words, tail) = rest.as_chunks::<8>();
+    for (index, bytes) in words.iter().enumerate() {
+        let found = found(u64::from_le_bytes(*bytes));
+        if found != 0 {
+            return at + index * 8 + found.trailing_zeros() as usize / 8;
         }
-        at += bytes.len();
     }
-    let rest = text.get(at..).unwrap_or_default().iter();
-    at + rest
-        .take_while(|it| !matches!(it, b'"' | b'\\' | 0..0x20))
-        .count()
+    let place = tail.iter().position(is_found);
+    text.len() - place.map_or(0, |place| tail.len() - place)
 }
 
 #[cfg(test)]
@@ -406,10 +442,23 @@ mod tests {
 
     #[test]
     fn a_text_is_plain_without_escapes() {
-        let plain = |value| Member { name: "", value }.plain_text();
-        assert_eq!(plain(r#""abcdefghij""#), Some("abcdefghij"));
-        assert_eq!(plain(r#""""#), Some(""));
-        for other in [r#""a\n""#, r#""\"""#, "7", "{}", "\""] {
+        let plain = |value: &str| {
+            let json = format!(r#"{{"a":{value}}}"#);
+            let mut texts = Vec::new();
+            assert!(take_members(&json, |it| {
+                texts.push(it.plain_text().map(str::to_owned));
+                true
+            }));
+            assert!(take_unread_members(&json, |it| {
+                texts.push(it.plain_text().map(str::to_owned));
+                true
+            }));
+            assert_eq!(texts[0], texts[1]);
+            texts.swap_remove(0)
+        };
+        assert_eq!(plain(r#""abcdefghij""#).as_deref(), Some("abcdefghij"));
+        assert_eq!(plain(r#""""#).as_deref(), Some(""));
+        for other in [r#""a\n""#, r#""\"""#, "7", "{}", r#"["a"]"#] {
             assert_eq!(plain(other), None, "{other}");
         }
     }

@@ -69,13 +69,15 @@ impl RawJson {
         Self::slice_of(&self.0, value)
     }
 
-    /// The value of a member of this one, by reference to the same frame.
+    /// A value inside of this one, by its place in the text, by reference to the same frame. The place must be one
+    /// where [`take_members`](crate::take_members) has found a value.
     ///
     /// # Panics
     ///
-    /// When it was not taken from `self` by [`take_members`](crate::take_members).
-    pub fn value_of(&self, member: &crate::Member<'_>) -> Self {
-        Self::of_text(&self.0, member.value)
+    /// When the text has no such place.
+    #[must_use]
+    pub fn slice(&self, place: std::ops::Range<usize>) -> Self {
+        Self(self.0.slice(place))
     }
 
     /// Reads the value as a `T`, which may borrow from it.

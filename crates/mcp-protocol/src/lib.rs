@@ -24,7 +24,7 @@ pub use crate::{
     encode::{Encoder, encode_input_request, encode_input_requests, encode_notification},
     error::ProtocolError,
     header_params::{BadAnnotation, HeaderDiffers, MirroredParams},
-    method::{Method, decode_notification, decode_request},
+    method::{Method, decode_notification, decode_request, decode_request_with},
     session::{FOUNDING, Session},
     trace_context::{MAX_TRACE_STATE_BYTES, TraceContext},
     version::{Era, ProtocolVersion, RequestedVersion},

@@ -5,11 +5,11 @@ use crate::{
     ProtocolVersion::{V2024_11_05, V2025_06_18, V2025_11_25, V2026_07_28},
     model::{
         CallTool, ClientNotification, ClientRequest, Complete, CompletionReference, DIRECTORY_READ,
-        GetPrompt, InputRetry, LoggingLevel, Object, ReadResource, SKILLS_EXTENSION,
+        GetPrompt, InputRetry, LoggingLevel, Object, ReadResource, RequestMeta, SKILLS_EXTENSION,
         ServerCapabilities, SubscriptionFilter, TaskRequest, UpdateTask,
     },
 };
-use jsonrpc_core::{Id, RawJson, take_members};
+use jsonrpc_core::{Id, RawJson};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use std::{borrow::Cow, collections::BTreeMap, ops::RangeInclusive};
@@ -241,6 +241,21 @@ pub fn decode_request(
     method: &str,
     params: &RawJson,
 ) -> Result<ClientRequest, ProtocolError> {
+    decode_request_with(version, offer, method, params, &RequestMeta::default())
+}
+
+/// Reads a request of which `meta` has been read already, with which an ordinary call has been found.
+///
+/// # Errors
+///
+/// As [`decode_request`] has them.
+pub fn decode_request_with(
+    version: ProtocolVersion,
+    offer: &ServerCapabilities,
+    method: &str,
+    params: &RawJson,
+    meta: &RequestMeta,
+) -> Result<ClientRequest, ProtocolError> {
     let row = REQUESTS
         .iter()
         .find(|row| row.name == method && row.versions.contains(&version))
@@ -255,6 +270,13 @@ pub fn decode_request(
     // serde reads a struct from an array, too.
     if !params.is_object() {
         return Err(invalid("`params` must be an object".to_owned()));
+    }
+    if row.method == Method::CallTool
+        && let Some(call) = &meta.call
+        && !(call.has_task && version == V2025_11_25)
+        && let Some(call) = call.of(params)
+    {
+        return Ok(ClientRequest::CallTool(call));
     }
     (row.decode)(params).map_err(invalid)
 }
@@ -326,37 +348,6 @@ fn uri(params: &RawJson) -> Result<String, String> {
 }
 
 fn call_tool(params: &RawJson) -> Result<ClientRequest, String> {
-    match plain_call(params, &[]) {
-        Some(call) => Ok(ClientRequest::CallTool(call)),
-        None => parsed_call(params),
-    }
-}
-
-/// A call that says nothing but its tool and the arguments, in which there is nothing that only a parser can read
-/// or refuse, as in nearly every call.
-/// `also` are members that mean something, too.
-fn plain_call(params: &RawJson, also: &[&str]) -> Option<CallTool> {
-    let (mut name, mut arguments) = (None, None);
-    let is_plain = take_members(params.as_str(), |it| match it.name {
-        "name" => {
-            let text = it.plain_text();
-            text.is_some_and(|it| name.replace(it).is_none())
-        }
-        "arguments" => it.value.starts_with('{') && arguments.replace(it).is_none(),
-        "inputResponses" | "requestState" => false,
-        other => !also.contains(&other),
-    });
-    let name = name.filter(|_| is_plain)?;
-    Some(CallTool {
-        name: name.to_owned(),
-        arguments: arguments.map_or(RawJson::EMPTY_OBJECT, |it| params.value_of(&it)),
-        retry: InputRetry::default(),
-        task: None,
-    })
-}
-
-/// Any call, by a parser, which says what is wrong.
-fn parsed_call(params: &RawJson) -> Result<ClientRequest, String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Wire<'a> {
@@ -395,9 +386,6 @@ fn call_tool_or_task(params: &RawJson) -> Result<ClientRequest, String> {
     struct Task {
         #[serde(default, deserialize_with = "crate::model::present")]
         ttl: Option<u64>,
-    }
-    if let Some(call) = plain_call(params, &["task"]) {
-        return Ok(ClientRequest::CallTool(call));
     }
     let task = read::<Wire>(params)?.task;
     let task = task.map(|task| TaskRequest { ttl_ms: task.ttl });
@@ -555,13 +543,16 @@ mod tests {
             "{}",
         ] {
             let raw = RawJson::from_bytes(params.to_owned().into()).unwrap();
-            if let Some(call) = plain_call(&raw, &[]) {
-                plain += 1;
-                let Ok(ClientRequest::CallTool(parsed)) = parsed_call(&raw) else {
-                    panic!("{params}");
-                };
-                assert_eq!(format!("{call:?}"), format!("{parsed:?}"));
+            let meta = RequestMeta::of(&raw).unwrap_or_default();
+            plain += usize::from(meta.call.is_some());
+            for version in [V2026_07_28, V2025_11_25] {
+                let read = decode_request_with(version, &offer(), "tools/call", &raw, &meta);
+                let parsed = decode_request(version, &offer(), "tools/call", &raw);
+                assert_eq!(format!("{read:?}"), format!("{parsed:?}"), "{params}");
             }
+            // What was found in one text is not looked for in another.
+            let other = RawJson::from_bytes(params.to_owned().into()).unwrap();
+            assert!(meta.call.and_then(|it| it.of(&other)).is_none());
         }
         assert_eq!(plain, 3);
     }

@@ -75,11 +75,9 @@ impl<Q: QuotaStore> McpServer<Q> {
             method: Method::ReadResource.name().to_owned(),
             params: RawJson::from_value(&params).map_err(|_| broken())?,
         };
-        let meta = RequestMeta {
-            protocol_version: Some(RequestedVersion::Known(ProtocolVersion::V2026_07_28)),
-            client_capabilities: Some(ClientCapabilities::default()),
-            ..RequestMeta::default()
-        };
+        let mut meta = RequestMeta::default();
+        meta.protocol_version = Some(RequestedVersion::Known(ProtocolVersion::V2026_07_28));
+        meta.client_capabilities = Some(ClientCapabilities::default());
         let transport = TransportKind::Http;
         let engine = self.engine();
         let reply = match engine.accept_modern(principal, transport, request, meta, None, trace) {

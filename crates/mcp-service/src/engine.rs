@@ -36,7 +36,7 @@ use jsonrpc_core::{
 };
 use mcp_protocol::{
     Encoder, Era, ProtocolError, ProtocolVersion, Session, TraceContext, decode_notification,
-    decode_request,
+    decode_request_with,
     model::{
         CacheHint, CacheScope, ClientNotification, ClientRequest, DiscoverResult, Implementation,
         Initialize, InitializeResult, LoggingLevel, RequestMeta, ServerCapabilities, ServerResult,
@@ -589,8 +589,8 @@ where
         connection: Option<&Arc<Connection>>,
     ) -> Settled<S> {
         let era = cx.version.era();
-        let request = match decode_request(cx.version, &self.identity.capabilities, method, params)
-        {
+        let offer = &self.identity.capabilities;
+        let request = match decode_request_with(cx.version, offer, method, params, &cx.meta) {
             Ok(request) => request,
             Err(error) => {
                 let status = error.http_status(era);

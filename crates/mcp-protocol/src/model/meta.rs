@@ -1,13 +1,13 @@
-use super::{ClientCapabilities, Object, object, present, raw};
+use super::{CallTool, ClientCapabilities, InputRetry, Object, object, present, raw};
 use crate::{ProtocolError, RequestedVersion, TraceContext};
-use jsonrpc_core::{Id, RawJson, take_members};
+use jsonrpc_core::{Id, Member, RawJson, take_members};
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{MapAccess, Visitor},
     ser::SerializeMap,
 };
 use serde_json::value::RawValue;
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, ops::Range};
 
 /// The `_meta` of a request: what it says about itself.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +26,88 @@ pub struct RequestMeta {
     /// `io.owlclaw/idempotencyKey`: what the client calls this one call, so that it can be sent again
     /// without being done again. JSON text as it was sent, not checked.
     pub idempotency_key: Option<Box<str>>,
+    /// The rest of the parameters, where they are those of a plain call.
+    pub(crate) call: Option<PlainCall>,
+}
+
+/// Places of the members of a call of a tool in the text of its parameters, where there is nothing beside them that
+/// only a parser can read or refuse, as in nearly every call: found with `_meta`, so that nobody looks again.
+#[derive(Clone, Debug)]
+pub(crate) struct PlainCall {
+    /// Address and length of the text.
+    text: (usize, usize),
+    name: Range<usize>,
+    arguments: Option<Range<usize>>,
+    /// True if there is a member `task`, which is part of a call in one revision.
+    pub(crate) has_task: bool,
+}
+
+impl PlainCall {
+    /// The call of these parameters; `None` if it was found in others.
+    pub(crate) fn of(&self, params: &RawJson) -> Option<CallTool> {
+        let text = params.as_str();
+        if self.text != address(text) {
+            return None;
+        }
+        Some(CallTool {
+            name: text.get(self.name.clone())?.to_owned(),
+            arguments: match &self.arguments {
+                Some(arguments) => params.slice(arguments.clone()),
+                None => RawJson::EMPTY_OBJECT,
+            },
+            retry: InputRetry::default(),
+            task: None,
+        })
+    }
+}
+
+fn address(text: &str) -> (usize, usize) {
+    (text.as_ptr() as usize, text.len())
+}
+
+/// Place of a part of `text`.
+fn place(text: &str, part: &str) -> Range<usize> {
+    let start = part.as_ptr() as usize - text.as_ptr() as usize;
+    start..start + part.len()
+}
+
+/// Members of a call, as they are found.
+#[derive(Default)]
+struct Found {
+    name: Option<Range<usize>>,
+    arguments: Option<Range<usize>>,
+    has_task: bool,
+    /// True if only a parser can tell what it says.
+    is_odd: bool,
+}
+
+impl Found {
+    fn take(&mut self, params: &str, member: Member<'_>) {
+        match member.name {
+            "name" => match member.plain_text() {
+                Some(text) => self.is_odd |= self.name.replace(place(params, text)).is_some(),
+                None => self.is_odd = true,
+            },
+            "arguments" => {
+                let place = place(params, member.value);
+                self.is_odd |=
+                    !member.value.starts_with('{') || self.arguments.replace(place).is_some();
+            }
+            "inputResponses" | "requestState" => self.is_odd = true,
+            "task" => self.has_task = true,
+            _ => {}
+        }
+    }
+
+    fn call(self, params: &str) -> Option<PlainCall> {
+        let name = self.name.filter(|_| !self.is_odd)?;
+        Some(PlainCall {
+            text: address(params),
+            name,
+            arguments: self.arguments,
+            has_task: self.has_task,
+        })
+    }
 }
 
 /// Severity of a log message, mildest first.
@@ -113,20 +195,27 @@ impl RequestMeta {
         }
     }
 
-    /// The same where there is nothing in it that only a parser can read or refuse, as in nearly every request.
-    /// What is beside `_meta` is skipped.
+    /// Reads `_meta` without a parser, where nothing in it needs one, as in nearly every request. Everything beside
+    /// `_meta` is skipped, but the places of a call's members are noted.
     fn plain(params: &str) -> Option<Self> {
-        let mut meta = None;
+        let (mut meta, mut call) = (None, Found::default());
         let is_plain = take_members(params, |it| {
-            it.name != "_meta" || meta.replace(it.value).is_none()
+            if it.name == "_meta" {
+                return meta.replace(it.value).is_none();
+            }
+            call.take(params, it);
+            true
         });
         if !is_plain {
             return None;
         }
-        let Some(meta) = meta else {
-            return Some(Self::default());
+        let mut found = Self {
+            call: call.call(params),
+            ..Self::default()
         };
-        let mut found = Self::default();
+        let Some(meta) = meta else {
+            return Some(found);
+        };
         let (mut client_info, mut traceparent, mut tracestate) = (None, None, None);
         let is_plain = take_members(meta, |it| {
             // Each at most once.
@@ -162,7 +251,7 @@ impl RequestMeta {
         is_plain.then_some(found)
     }
 
-    /// The same by a parser, which says what is wrong.
+    /// Reads `_meta` with a parser, which says what is wrong.
     fn parsed(params: &RawJson) -> Result<Self, ProtocolError> {
         let invalid = |reason: String| ProtocolError::InvalidMeta { reason };
         let Object(envelope): Object<Envelope<'_>> =
@@ -181,6 +270,7 @@ impl RequestMeta {
                 wire.tracestate.map(RawValue::get),
             ),
             idempotency_key: wire.idempotency_key.map(|raw| raw.get().into()),
+            call: None,
         })
     }
 }
@@ -402,8 +492,9 @@ mod tests {
             ] {
                 let raw = RawJson::from_bytes(params.clone().into()).unwrap();
                 let parsed = RequestMeta::parsed(&raw);
-                if let Some(found) = RequestMeta::plain(&params) {
+                if let Some(mut found) = RequestMeta::plain(&params) {
                     plain += 1;
+                    found.call = None;
                     assert_eq!(format!("{found:?}"), format!("{:?}", parsed.unwrap()));
                 }
             }
