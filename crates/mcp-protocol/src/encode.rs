@@ -6,6 +6,7 @@ mod tasks;
 mod views;
 
 pub use self::{
+    content::write_plain_text,
     messages::{encode_input_request, encode_notification},
     tasks::encode_input_requests,
 };
@@ -119,17 +120,26 @@ impl Encoder {
                     next_cursor: next_cursor.as_deref(),
                 },
             ),
-            ServerResult::CallTool(result) => encode(
-                &shape(Some(&result.meta), None),
-                &Called {
+            ServerResult::CallTool(result) => {
+                let shape = shape(Some(&result.meta), None);
+                if result.structured_content.is_none() && !result.is_error {
+                    let mut out = Vec::with_capacity(USUAL_BYTES);
+                    out.extend_from_slice(br#"{"content":"#);
+                    if write_plain_text(&result.content, &mut out) {
+                        out.push(b'}');
+                        return finish(&shape, out);
+                    }
+                }
+                let called = Called {
                     content: Contents(version, &result.content),
                     structured_content: result
                         .structured_content
                         .as_ref()
                         .filter(|content| allows_structured(version, content)),
                     is_error: result.is_error,
-                },
-            ),
+                };
+                encode(&shape, &called)
+            }
             ServerResult::ListResources(ListResourcesResult {
                 resources,
                 next_cursor,
@@ -317,17 +327,20 @@ impl Meta<'_> {
     fn write(&self, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         out.push(b'{');
         let mut first = true;
-        let server_info = self
-            .server_info
-            .map(|info| ("io.modelcontextprotocol/serverInfo", info));
-        let entries = self.entries.into_iter().flat_map(ResultMeta::iter);
-        for (key, value) in entries.chain(server_info) {
+        for (key, value) in self.entries.into_iter().flat_map(ResultMeta::iter) {
             if !std::mem::take(&mut first) {
                 out.push(b',');
             }
             serde_json::to_writer(&mut *out, key)?;
             out.push(b':');
             out.extend_from_slice(value.as_bytes());
+        }
+        if let Some(info) = self.server_info {
+            if !first {
+                out.push(b',');
+            }
+            out.extend_from_slice(br#""io.modelcontextprotocol/serverInfo":"#);
+            out.extend_from_slice(info.as_bytes());
         }
         out.push(b'}');
         Ok(())
@@ -341,6 +354,11 @@ const USUAL_BYTES: usize = 512;
 fn encode<T: Serialize>(shape: &Shape<'_>, own: &T) -> Result<RawJson, serde_json::Error> {
     let mut out = Vec::with_capacity(USUAL_BYTES);
     serde_json::to_writer(&mut out, own)?;
+    finish(shape, out)
+}
+
+/// Writes `shape`'s members behind those of the object that `out` is.
+fn finish(shape: &Shape<'_>, mut out: Vec<u8>) -> Result<RawJson, serde_json::Error> {
     debug_assert_eq!(out.last(), Some(&b'}'), "a result is an object");
     out.pop();
     let mut first = out == b"{";
@@ -351,8 +369,9 @@ fn encode<T: Serialize>(shape: &Shape<'_>, own: &T) -> Result<RawJson, serde_jso
         out.extend_from_slice(name.as_bytes());
     };
     if let Some(result_type) = shape.result_type {
-        member(&mut out, "\"resultType\":");
-        serde_json::to_writer(&mut out, result_type)?;
+        member(&mut out, "\"resultType\":\"");
+        out.extend_from_slice(result_type.as_bytes());
+        out.push(b'"');
     }
     if let Some(ttl_ms) = shape.ttl_ms {
         member(&mut out, "\"ttlMs\":");

@@ -21,7 +21,9 @@ mod trace_context;
 mod version;
 
 pub use crate::{
-    encode::{Encoder, encode_input_request, encode_input_requests, encode_notification},
+    encode::{
+        Encoder, encode_input_request, encode_input_requests, encode_notification, write_plain_text,
+    },
     error::ProtocolError,
     header_params::{BadAnnotation, HeaderDiffers, MirroredParams},
     method::{Method, decode_notification, decode_request, decode_request_with},

@@ -10,6 +10,26 @@ use serde::{Serialize, Serializer};
 /// Content as `version` knows it; what it does not know is given in the nearest form it does.
 pub(super) struct Contents<'a>(pub(super) ProtocolVersion, pub(super) &'a [Content]);
 
+/// Writes a list of content as JSON, if it is a single text with nothing beside it, as most results are. What serde
+/// makes of it says the same.
+pub fn write_plain_text(content: &[Content], out: &mut Vec<u8>) -> bool {
+    match content {
+        [
+            Content::Text {
+                text,
+                annotations: None,
+                meta,
+            },
+        ] if meta.is_empty() => {
+            out.extend_from_slice(br#"[{"type":"text","text":"#);
+            let is_written = serde_json::to_writer(&mut *out, text).is_ok();
+            out.extend_from_slice(b"}]");
+            is_written
+        }
+        _ => false,
+    }
+}
+
 impl Serialize for Contents<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(version, blocks) = self;
@@ -166,4 +186,32 @@ pub(super) fn annotations_view(
             .filter(|_| ProtocolVersion::V2025_06_18 <= version),
     }
     .unless_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_text_is_written_as_serde_writes_it() {
+        let image = Content::image("AA==".to_owned(), "image/png".to_owned());
+        for (content, is_plain) in [
+            (vec![Content::text("")], true),
+            (vec![Content::text("a \"b\"\n\\ \u{1} é")], true),
+            (vec![Content::text("a"), Content::text("b")], false),
+            (vec![image], false),
+            (Vec::new(), false),
+        ] {
+            let mut out = Vec::new();
+            assert_eq!(
+                write_plain_text(&content, &mut out),
+                is_plain,
+                "{content:?}"
+            );
+            for version in ProtocolVersion::ALL.into_iter().filter(|_| is_plain) {
+                let expected = serde_json::to_vec(&Contents(version, &content)).unwrap();
+                assert_eq!(out, expected, "{version}");
+            }
+        }
+    }
 }

@@ -7,16 +7,23 @@ use crate::invocation::{
     verdict::Ended,
 };
 use governance::Ending;
-use mcp_protocol::model::CallToolResult;
+use mcp_protocol::{model::CallToolResult, write_plain_text};
 use std::borrow::Cow;
 
 /// The answer of a tool, without what the server has added.
 pub(crate) fn recorded_result(result: &CallToolResult) -> Cow<'_, str> {
     match &result.structured_content {
         Some(structured) => structured.as_str().into(),
-        None => serde_json::to_string(&result.content)
-            .unwrap_or_default()
-            .into(),
+        None => {
+            let mut text = Vec::with_capacity(128);
+            if write_plain_text(&result.content, &mut text)
+                && let Ok(text) = String::from_utf8(text)
+            {
+                return text.into();
+            }
+            let text = serde_json::to_string(&result.content);
+            text.unwrap_or_default().into()
+        }
     }
 }
 
