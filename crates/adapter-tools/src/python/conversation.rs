@@ -194,7 +194,7 @@ fn output(value: &RawValue) -> ToolOutput {
     ToolOutput::from_raw(value.to_owned())
 }
 
-/// What a handler has said block by block. It may have made them itself.
+/// Makes the answer of the blocks that a handler has said. It may have made them itself.
 fn content(value: &RawValue) -> Answer {
     let said: ContentValue = serde_json::from_str(value.get()).map_err(|error| {
         ToolError::failed(format!("the handler's blocks of content are none: {error}"))

@@ -260,12 +260,12 @@ pub(super) struct CostFrame {
 pub(super) struct LogFrame {
     pub(super) level: String,
     pub(super) message: String,
-    /// Whether it is for the client, and not for the server's log.
+    /// True for a message to the client, and not to the server's log.
     #[serde(default)]
     pub(super) to_client: bool,
     #[serde(default)]
     pub(super) logger: Option<String>,
-    /// What goes along with the message.
+    /// Data that goes along with the message.
     #[serde(default)]
     pub(super) extra: Option<serde_json::Value>,
 }

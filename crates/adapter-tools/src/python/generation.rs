@@ -88,7 +88,7 @@ impl Generation {
         tools.iter().any(|tool| tool.is_async) || states.iter().any(|state| state.is_async)
     }
 
-    /// How many synchronous handlers each of its workers runs at once.
+    /// Number of synchronous handlers that each of its workers runs at once.
     pub(super) fn threads(&self, configured: usize) -> usize {
         threads_of(&self.ready, configured)
     }

@@ -21,7 +21,7 @@ use std::{
 };
 use tokio::{sync::oneshot, time::Instant};
 
-/// How many times as much as is left a principal may have, of threads and of places in the line.
+/// Multiple of what is left that a principal may have, of threads and of places in the line.
 const SHARE: usize = 3;
 
 /// Time after which to retry a call that was refused because too many wait.
@@ -92,9 +92,9 @@ struct State {
     generation: u64,
     /// True if that generation has asynchronous handlers.
     has_async: bool,
-    /// How many synchronous handlers each of its workers runs at once.
+    /// Number of synchronous handlers that each of its workers runs at once.
     threads: usize,
-    /// How many threads each principal has.
+    /// Number of threads of each principal.
     held: HashMap<Arc<str>, usize>,
     /// Workers of that generation that exist or will soon again, a bit for each slot.
     settled: u64,
@@ -104,9 +104,9 @@ struct State {
 struct Running {
     key: Key,
     seat: usize,
-    /// Whether it has a thread of its own.
+    /// True if it has a thread of its own.
     has_thread: bool,
-    /// Whether it was cancelled and did not end in time.
+    /// True if it was cancelled and did not end in time.
     is_abandoned: bool,
     cx: ToolCx,
     /// `None` once nobody waits any more.
@@ -345,7 +345,7 @@ fn current(state: &State) -> impl Iterator<Item = (usize, &Seat)> {
         .filter(|(_, seat)| seat.generation == state.generation && !seat.is_closed)
 }
 
-/// Whether a principal may have another thread: where each call has one, it has less than three times as
+/// Returns true if a principal may have another thread: where each call has one, it has less than three times as
 /// many as are left.
 fn has_share(state: &State, principal: &str) -> bool {
     if state.threads < 2 {

@@ -42,7 +42,7 @@ impl Queue {
             .min()
     }
 
-    /// How many synchronous calls of a principal wait.
+    /// Number of synchronous calls of a principal that wait.
     pub(super) fn of(&self, principal: &str) -> usize {
         let mut lines = self.synchronous.iter();
         lines

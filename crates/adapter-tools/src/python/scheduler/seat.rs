@@ -15,7 +15,7 @@ pub(super) const MAX_OUTBOX: usize = 1024 * 1024;
 /// Time for which a worker that runs calls may be silent before others are preferred to it: it may
 /// be blocked by one of them. Longer than a busy event loop takes for a few of its turns.
 pub(super) const SILENCE: Duration = Duration::from_millis(20);
-/// How many calls that were cancelled and do not end a worker may have before it is killed for it.
+/// Number of calls that were cancelled and do not end from which on their worker is killed.
 pub(super) const MAX_ABANDONED: usize = 256;
 /// Number of answered calls that are remembered, for the lines they printed.
 const MAX_RECENT: usize = 64;
@@ -33,11 +33,11 @@ pub(super) struct Seat {
     pub(super) running: usize,
     /// The synchronous one of them, where it has the worker to itself.
     pub(super) exclusive: Option<u64>,
-    /// How many of them have a thread.
+    /// Number of them that have a thread.
     pub(super) threads: usize,
-    /// How many calls it still runs that were cancelled and do not end. They are not counted otherwise.
+    /// Number of running calls that were cancelled and do not end. They are not counted otherwise.
     pub(super) abandoned: usize,
-    /// When it was last heard of while cancelled calls were expected to end.
+    /// Time at which it was last heard of while cancelled calls were expected to end.
     pub(super) heard_at: Option<Instant>,
     /// Since when nothing was heard of it although it runs calls; `None` where that does not matter.
     pub(super) quiet_since: Option<Instant>,
@@ -135,7 +135,7 @@ pub(super) fn for_synchronous<'a>(
     best.filter(|_| !keep_one || 1 < free)
 }
 
-/// Where a synchronous call goes that gets a thread: to the worker with the fewest calls, from the last one
+/// Chooses a worker for a synchronous call that gets a thread: the one with the fewest calls, from the last one
 /// down as above. Silent workers come after all others.
 pub(super) fn for_thread<'a>(
     seats: impl Iterator<Item = (usize, &'a Seat)>,
