@@ -1,7 +1,12 @@
+mod negotiate;
+mod skills;
+pub(crate) mod subscription;
+mod tasks;
+
 use crate::{
     CallOptions, Dial, Error, Options, Subscription,
-    link::{Link, Out},
-    shared::{Agreed, Listener, Open, Shared},
+    wire::link::{Link, Out},
+    wire::shared::{Agreed, Listener, Open, Shared},
 };
 use jsonrpc_core::{Id, Message, RawJson};
 use mcp_protocol::{
@@ -37,7 +42,7 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     /// Headers that repeat arguments, by tool; from the last list.
     mirrored: Mutex<HashMap<String, MirroredParams>>,
-    /// What a new legacy session must be told again.
+    /// State that a new legacy session must be told again.
     session: AsyncMutex<Session>,
 }
 
@@ -59,7 +64,7 @@ pub(crate) struct Flight {
     pub(crate) id: i64,
     kind: Method,
     version: ProtocolVersion,
-    pub(crate) answer: oneshot::Receiver<crate::shared::Outcome>,
+    pub(crate) answer: oneshot::Receiver<crate::wire::shared::Outcome>,
 }
 
 impl Drop for Flight {
@@ -129,7 +134,7 @@ impl Connection {
         self.0.shared.agreed()
     }
 
-    /// Whether the connection has ended. An ended connection stays so; dial again.
+    /// True once the connection has ended. An ended connection stays so; dial again.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.0.shared.is_closed()

@@ -1,12 +1,13 @@
 use crate::{
-    Authorize, Bounds, Error, child,
-    child::ChildProgram,
-    http::HttpLink,
-    lines,
-    link::{Duplex, Link},
-    old_sse,
-    shared::Shared,
-    websocket,
+    Authorize, Bounds, Error,
+    wire::child,
+    wire::child::ChildProgram,
+    wire::http::HttpLink,
+    wire::lines,
+    wire::link::{Duplex, Link},
+    wire::old_sse,
+    wire::shared::Shared,
+    wire::websocket,
 };
 use http::{HeaderMap, Uri};
 use http_client::{Client, ClientOptions, Reach};
@@ -40,7 +41,7 @@ pub struct UrlDial {
     pub transport: HttpTransport,
     /// Authorization; requests that are refused fail without it.
     pub authorize: Option<Arc<dyn Authorize>>,
-    /// Where connections may go. Anywhere, by default, since the address is the caller's.
+    /// Limits on where connections may go. Anywhere, by default, since the address is the caller's.
     pub reach: Reach,
     /// Authorities that certificates may come from besides those of the system: PEM.
     pub authorities: Vec<u8>,
@@ -91,7 +92,7 @@ impl Dial {
         Self::Pair(Pair(Arc::new(Mutex::new(Some(stream)))))
     }
 
-    /// Whether another transport is worth a try after `error`.
+    /// The same address over another transport, if that is worth a try after `error`.
     pub(crate) fn falls_back(&self, error: &Error) -> Option<Self> {
         let Self::Url(url) = self else {
             return None;

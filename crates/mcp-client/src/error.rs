@@ -12,13 +12,13 @@ pub enum Error {
     Server {
         /// The error as it was sent.
         error: ErrorObject,
-        /// Its meaning in the revision that is spoken.
+        /// The error's meaning in the revision that is spoken.
         meaning: ServerError,
     },
     /// The connection has ended, or was given up because of what the server sent.
     #[error("the connection has ended: {reason}{}", last_words(stderr))]
     Closed {
-        /// Why.
+        /// Reason.
         reason: String,
         /// The last lines that a child has written to standard error; empty for other servers.
         stderr: String,
@@ -30,7 +30,7 @@ pub enum Error {
         method: &'static str,
         /// The time it had.
         within: Duration,
-        /// What the server has sent instead, and the last lines of a child's standard error.
+        /// Notes on what the server has sent instead, and the last lines of a child's standard error.
         note: String,
     },
     /// The program of a child cannot be started.
@@ -38,7 +38,7 @@ pub enum Error {
     Start {
         /// The program.
         program: String,
-        /// Why.
+        /// Reason.
         #[source]
         cause: io::Error,
     },
@@ -47,7 +47,7 @@ pub enum Error {
     Address {
         /// The address.
         url: String,
-        /// What is wrong with it.
+        /// Reason why.
         reason: String,
     },
     /// The HTTP request has no answer.
@@ -69,7 +69,7 @@ pub enum Error {
     Unauthorized {
         /// 401 or 403.
         status: u16,
-        /// What is missing.
+        /// Reason why.
         reason: String,
     },
     /// The server and we have no revision in common.
@@ -92,7 +92,7 @@ pub enum Error {
     Bound {
         /// The field of [`Bounds`](crate::Bounds).
         name: &'static str,
-        /// Its value.
+        /// The bound's value.
         most: u64,
     },
     /// The server asks for something that the handlers do not answer.
@@ -116,7 +116,7 @@ fn last_words(text: &str) -> String {
 }
 
 impl Error {
-    /// Whether the request may have had its effect on the server.
+    /// True if the request may have had its effect on the server.
     #[must_use]
     pub fn may_have_run(&self) -> bool {
         match self {

@@ -8,7 +8,7 @@ use mcp_protocol::model::{
 ///
 /// Legacy servers ask by requests of their own, modern ones by results; a handler need not know which.
 pub trait Handlers: Send + Sync + 'static {
-    /// What the server is told that it may ask. A question that is not declared here is refused without
+    /// Capabilities that tell the server what it may ask. A question that is not declared here is refused without
     /// being put to [`Handlers::answer`].
     fn capabilities(&self) -> ClientCapabilities {
         ClientCapabilities::default()

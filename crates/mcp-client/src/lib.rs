@@ -2,7 +2,7 @@
 //!
 //! A [`Connection`] is to one server, dialled by a [`Dial`]: a child process, an address, or a pair of
 //! streams. It finds out which revision the server speaks; what is asked of it is the same in all of them.
-//! What the server asks is answered by [`Handlers`].
+//! Questions of the server are answered by [`Handlers`].
 //!
 //! # What holds
 //!
@@ -36,35 +36,25 @@
 mod authorize;
 pub mod blocking;
 mod bounds;
-mod child;
 mod connection;
 mod dial;
 mod error;
 mod handlers;
-mod http;
-mod lines;
-mod link;
-mod negotiate;
-mod old_sse;
 mod options;
-mod shared;
-mod skills;
-mod sse;
-mod subscription;
-mod tasks;
-mod websocket;
+mod wire;
 
 pub use crate::{
     authorize::{Attempt, Authorize},
     bounds::Bounds,
-    child::{ChildProgram, INHERITED},
-    connection::Connection,
+    connection::{Connection, subscription::Subscription},
     dial::{Dial, HttpTransport, Pair, UrlDial},
     error::Error,
     handlers::{Handlers, NoHandlers, OnlyRoots},
     options::{CallOptions, Options, Progress, Speak},
-    shared::Agreed,
-    subscription::Subscription,
+    wire::{
+        child::{ChildProgram, INHERITED},
+        shared::Agreed,
+    },
 };
 pub use mcp_protocol::RawJson;
 
@@ -72,7 +62,7 @@ pub use mcp_protocol::RawJson;
 ///
 /// # Errors
 ///
-/// What cannot be written as JSON.
+/// [`serde_json::Error`] for a value that cannot be written as JSON.
 pub fn json<T: serde::Serialize + ?Sized>(value: &T) -> Result<RawJson, serde_json::Error> {
     RawJson::from_value(value)
 }

@@ -8,15 +8,15 @@ use std::{fmt, sync::Arc, time::Duration};
 /// Options of one connection.
 #[derive(Clone)]
 pub struct Options {
-    /// Who the server is told that we are.
+    /// Name and version that the server is told.
     pub client_info: Implementation,
     /// The embedder's side of the connection.
     pub handlers: Arc<dyn Handlers>,
     /// Bounds on what the server can cause.
     pub bounds: Bounds,
-    /// Which revision to speak.
+    /// The revision to speak.
     pub speak: Speak,
-    /// Whether servers may answer calls with tasks, whose results are then waited for.
+    /// True if servers may answer calls with tasks, whose results are then waited for.
     pub tasks: bool,
     /// Severity from which log messages are wanted; none without it.
     pub log_level: Option<LoggingLevel>,

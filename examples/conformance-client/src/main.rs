@@ -194,7 +194,7 @@ async fn call(connection: &Connection, name: &str, arguments: &Value) -> Outcome
     Ok(())
 }
 
-/// Something for each argument that a tool requires.
+/// A value for each argument that a tool requires.
 fn arguments_for(tool: &Tool) -> Result<Value, serde_json::Error> {
     let schema: Value = tool.input_schema.parse()?;
     let mut arguments = serde_json::Map::new();

@@ -1,6 +1,7 @@
 //! Finding out which revision a server speaks.
 
-use crate::{CallOptions, Connection, Error, Speak, shared::Agreed};
+use crate::{CallOptions, Connection, Error, Speak, wire::shared::Agreed};
+use futures_util::{FutureExt, future::FusedFuture};
 use mcp_protocol::{
     Era, ProtocolVersion, RequestedVersion,
     client::{Answer, Discovered, ServerError},
@@ -8,7 +9,7 @@ use mcp_protocol::{
 };
 use tokio::time::{Instant, timeout};
 
-/// What the probe says.
+/// Result of the probe.
 enum Found {
     Modern,
     Legacy(ProtocolVersion),
@@ -46,7 +47,7 @@ impl Connection {
             Some(link) if link.authorize.is_some() => bounds.timeout,
             Some(_) => bounds.probe_http,
         };
-        let mut discover = Box::pin(self.discover());
+        let mut discover = Box::pin(self.discover().fuse());
         let version = match timeout(patience, &mut discover).await {
             Ok(Ok(Found::Modern)) => return Ok(()),
             Ok(Ok(Found::Legacy(version))) => version,
@@ -65,9 +66,10 @@ impl Connection {
         match self.initialize(version).await {
             Err(Error::Server { meaning, error }) => {
                 // Servers of the modern era alone have these codes, so its answer is worth waiting for.
-                let late = match (-32022..=-32020).contains(&error.code.0) {
+                let modern = (-32022..=-32020).contains(&error.code.0);
+                let late = match modern && !discover.is_terminated() {
                     true => Some(discover.await),
-                    false => futures_util::FutureExt::now_or_never(discover),
+                    false => discover.now_or_never(),
                 };
                 match late {
                     Some(Ok(Found::Modern)) => Ok(()),

@@ -2,10 +2,10 @@
 
 use crate::{
     Error,
-    http::{HttpLink, is_stream, same_origin},
-    link::{Duplex, Link, QUEUE},
-    shared::{Shared, quoted},
-    sse::Events,
+    wire::http::{HttpLink, is_stream, same_origin},
+    wire::link::{Duplex, Link, QUEUE},
+    wire::shared::{Shared, quoted},
+    wire::sse::Events,
 };
 use bytes::Bytes;
 use http::{HeaderMap, Method};

@@ -6,9 +6,9 @@ use std::time::Duration;
 /// One event of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// Its type; empty for the usual one.
+    /// Type; empty for the usual one.
     pub(crate) name: String,
-    /// Its data, the lines joined.
+    /// Data, the lines joined.
     pub(crate) data: Vec<u8>,
 }
 

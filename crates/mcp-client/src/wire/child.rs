@@ -5,9 +5,10 @@
 //! way, SIGKILL included, the pipe closes and the guard kills the child's group.
 
 use crate::{
-    Bounds, Error, lines,
-    link::{Duplex, Link},
-    shared::Shared,
+    Bounds, Error,
+    wire::lines,
+    wire::link::{Duplex, Link},
+    wire::shared::Shared,
 };
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::{
@@ -29,7 +30,7 @@ use tokio::{
 pub struct ChildProgram {
     /// The program; looked up in `PATH` if it has no slash.
     pub program: OsString,
-    /// Its arguments.
+    /// The program's arguments.
     pub arguments: Vec<OsString>,
     /// Environment variables besides [`INHERITED`], which are all that it inherits.
     pub environment: Vec<(OsString, OsString)>,
@@ -43,7 +44,7 @@ pub const INHERITED: [&str; 10] = [
 ];
 
 /// Kills the group `$1` when its input ends without a line.
-const GUARD: &str = "read -r line || kill -KILL -- \"-$1\"";
+const GUARD: &str = "read -r line || kill -s KILL -- \"-$1\"";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
@@ -170,11 +171,13 @@ pub(crate) fn start(shared: &Arc<Shared>, program: &ChildProgram) -> Result<Link
         let shared = Arc::clone(shared);
         let mut phase = phase.subscribe();
         async move {
-            let mut reason = lines::read(&shared, stdout).await.to_string();
+            let error = lines::read(&shared, stdout).await;
+            let mut reason = error.to_string();
             // Its exit status and its last words say more than the end of its output.
             let ended = phase.wait_for(|it| matches!(it, Phase::Ended(_)));
             let patience = Duration::from_millis(500);
-            if let Ok(Ok(phase)) = tokio::time::timeout(patience, ended).await
+            if matches!(error, Error::Closed { .. })
+                && let Ok(Ok(phase)) = tokio::time::timeout(patience, ended).await
                 && let Phase::Ended(Some(status)) = &*phase
             {
                 reason = format!("the program has ended ({status})");

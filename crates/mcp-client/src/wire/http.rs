@@ -2,9 +2,9 @@
 
 use crate::{
     Authorize, Error,
-    link::{Out, written},
-    shared::{Shared, quoted},
-    sse::Events,
+    wire::link::{Out, written},
+    wire::shared::{Shared, quoted},
+    wire::sse::Events,
 };
 use bytes::Bytes;
 use http::{

@@ -1,4 +1,4 @@
-use crate::{Connection, Error, connection::Flight, shared::Listener};
+use crate::{Connection, Error, connection::Flight, wire::shared::Listener};
 use mcp_protocol::model::{ServerNotification, SubscriptionFilter};
 use std::{
     fmt,
@@ -80,7 +80,7 @@ impl Subscription {
         }
     }
 
-    /// What the server tells of; a legacy server says nothing about it, and what was asked for is told.
+    /// Changes that the server tells of; a legacy server says nothing about it, and what was asked for is told.
     #[must_use]
     pub fn accepted(&self) -> &SubscriptionFilter {
         &self.accepted

@@ -1,6 +1,6 @@
 //! The requests that are under way on one connection, and what becomes of each message of the server's.
 
-use crate::{Bounds, Error, Handlers, link::Link, options::Progress};
+use crate::{Bounds, Error, Handlers, options::Progress, wire::link::Link};
 use bytes::Bytes;
 use jsonrpc_core::{
     ErrorCode, ErrorObject, Id, Message, Notification, Payload, RawJson, Request, Response, decode,
@@ -33,11 +33,11 @@ pub struct Agreed {
     pub version: ProtocolVersion,
     /// The version that the server has named, if it is no revision we know.
     pub named: Option<String>,
-    /// What the server offers.
+    /// Capabilities of the server.
     pub offer: ServerOffer,
-    /// Who the server says it is.
+    /// Name and version that the server gives itself.
     pub server_info: Option<Implementation>,
-    /// How to use it, for the model. Whoever believes it trusts the server.
+    /// Instructions for the model. Whoever believes it trusts the server.
     pub instructions: Option<String>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Open {
     pub(crate) task: Option<AbortHandle>,
 }
 
-/// Where the changes go that a subscription is about.
+/// Destination of the changes that a subscription is about.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) filter: SubscriptionFilter,
@@ -105,7 +105,7 @@ struct State {
     first_rubbish: Option<String>,
 }
 
-/// Everything that the parts of one connection share.
+/// State that the parts of one connection share.
 pub(crate) struct Shared {
     pub(crate) bounds: Bounds,
     pub(crate) handlers: Arc<dyn Handlers>,
@@ -196,7 +196,7 @@ impl Shared {
         self.state().open.contains_key(&id)
     }
 
-    /// Whether the request is a subscription, which may hear of as much as it wants.
+    /// True if the request is a subscription, which may hear of as much as it wants.
     pub(crate) fn is_listening(&self, id: i64) -> bool {
         let state = self.state();
         state

@@ -2,8 +2,8 @@
 
 use crate::{
     Authorize, Error,
-    link::{Duplex, Link, QUEUE},
-    shared::{Shared, quoted},
+    wire::link::{Duplex, Link, QUEUE},
+    wire::shared::{Shared, quoted},
 };
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};

@@ -1,6 +1,6 @@
 //! The way out: messages on a duplex connection, or HTTP requests of their own.
 
-use crate::{Error, child::ChildHandle, http::HttpLink, shared::Shared};
+use crate::{Error, wire::child::ChildHandle, wire::http::HttpLink, wire::shared::Shared};
 use bytes::{Bytes, BytesMut};
 use jsonrpc_core::{Message, encode};
 use std::{
@@ -32,7 +32,7 @@ pub(crate) struct Out {
     /// Headers for HTTP alone.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) until: Instant,
-    /// Whether it opens a legacy session.
+    /// True if it opens a legacy session.
     pub(crate) opens: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Messages as lines over a pair of byte streams.
 
-use crate::{Error, link::QUEUE, shared::Shared};
+use crate::{Error, wire::link::QUEUE, wire::shared::Shared};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use tokio::{
