@@ -64,7 +64,9 @@ impl fmt::Debug for Options {
 
 /// Takes the progress notifications of one request.
 #[derive(Clone)]
-pub struct Progress(Arc<dyn Fn(f64, Option<f64>, Option<&str>) + Send + Sync>);
+pub struct Progress(Arc<Report>);
+
+type Report = dyn Fn(f64, Option<f64>, Option<&str>) + Send + Sync;
 
 impl Progress {
     /// Calls `report` with how far the request is, how far it will go, and a text for people. It must not
