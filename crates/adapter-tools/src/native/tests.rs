@@ -46,7 +46,7 @@ fn the_schema_is_one_piece_with_comments_as_descriptions() {
     assert_eq!(schema["type"], "object");
     assert_eq!(
         schema["properties"]["item"]["description"],
-        "What is ordered."
+        "Item to order."
     );
     assert_eq!(
         schema["properties"]["item"]["properties"]["name"]["type"],
