@@ -21,7 +21,7 @@ pub struct Malformed;
 ///
 /// Two texts that somebody who reads them could take for different values have different digests.
 /// RFC 8785 does not go that far, since it knows numbers only as doubles and refuses what is not
-/// I-JSON (RFC 7493). So there are four additions to it:
+/// I-JSON (RFC 7493). So there are five additions to it:
 ///
 /// * Integers keep all of their digits, where JCS rounds those beyond 2^53: in Python and as an `i64`
 ///   in Rust, 9007199254740993 is not 9007199254740992.
@@ -29,6 +29,8 @@ pub struct Malformed;
 ///   JCS has the digits of an integer: in Python `1.0` and `1` are a `float` and an `int`, which
 ///   print differently. For the same reason `-0` is `-0` and `-0.0` is `-0.0`, and what is too large
 ///   for a double is left as it is written.
+/// * A fraction that is not how its double is printed, with as many digits as needed or with 17, keeps all of its
+///   digits, as an integer with an exponent: 100000000000000000.49 is `10000000000000000049e-2`.
 /// * Members of the same name all stay, in their order. Readers differ in whether they take the
 ///   first, the last or none, so that none can be left out.
 /// * A surrogate that is alone in an escape stays an escape, `\ud800`, as JavaScript writes it.

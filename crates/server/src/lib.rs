@@ -76,6 +76,7 @@ pub use list::{Problems, Survey, resources_list, survey};
 pub use listing::{ResourceFilter, ResourceRow, ToolRow, estimated_tokens};
 pub use logging::{LevelHandle, Log, json_text};
 pub use quota_postgres::Comparison;
+pub use redaction::has_redaction_key;
 pub use serve::start;
 pub use stdio::tell_client;
 pub use store::{

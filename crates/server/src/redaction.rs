@@ -57,6 +57,21 @@ pub(super) fn redactor(
     Ok(Arc::new(Redactor::new(&config.spec(), key)?))
 }
 
+/// Returns false if there is no key beside the ledger at `ledger`.
+///
+/// # Errors
+///
+/// The reason why a start would refuse the key.
+pub fn has_redaction_key(ledger: &Path) -> Result<bool, crate::Failure> {
+    let path = key_path(ledger);
+    match fs::read_to_string(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(RedactionError::KeyFile { path, source }.into()),
+        Ok(text) if parse(&text).is_some() => Ok(true),
+        Ok(_) => Err(RedactionError::NoKey(path).into()),
+    }
+}
+
 fn key_path(ledger: &Path) -> PathBuf {
     let mut path = ledger.as_os_str().to_owned();
     path.push(".redaction-key");

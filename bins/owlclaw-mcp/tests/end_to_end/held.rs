@@ -15,7 +15,7 @@ const SKILL: &str = "skills/shop/echo/SKILL.md";
 const CRITICAL: &str = "owlclaw: {risk_level: critical}\n";
 
 /// Contents of a skill's file that make it unfit for use, each with its description.
-const UNFIT: [(&str, &str); 17] = [
+const UNFIT: [(&str, &str); 20] = [
     ("a typing error", "---\nname: echo\ndescription: [\n---\n"),
     ("no description", "---\nname: echo\n---\n"),
     ("no name", "---\ndescription: Echoes.\n---\n"),
@@ -45,6 +45,18 @@ const UNFIT: [(&str, &str); 17] = [
     (
         "a setting that is not there",
         "---\nname: echo\ndescription: Echoes.\nprerequisites: {config: [no.such.key]}\n---\n",
+    ),
+    (
+        "a misspelt kind of prerequisite",
+        "---\nname: echo\ndescription: Echoes.\nprerequisites: {bin: [no-such-program]}\n---\n",
+    ),
+    (
+        "misspelt prerequisites",
+        "---\nname: echo\ndescription: Echoes.\nPrerequisite: {bins: [no-such-program]}\n---\n",
+    ),
+    (
+        "a misspelt rule",
+        "---\nname: echo\ndescription: Echoes.\nowlclaw: {requires_confirmaton: true}\n---\n",
     ),
     (
         "perhaps",
@@ -463,7 +475,7 @@ async fn a_key_that_limits_nothing_holds_its_tool_back_by_a_setting() {
     let mut client = server.client();
     client.open(MODERN).await;
     assert_eq!(fate(&mut client, "echo").await, "ran");
-    let unread = "owlclaw: {constraints: {max_daily_call: 1}}\n";
+    let unread = "owlclaw: {constraints: {at_most_each_week: 1}}\n";
     site.skill("shop", "echo", unread);
     turns(&mut client, "held").await;
     let health = offer_health(&server).await;

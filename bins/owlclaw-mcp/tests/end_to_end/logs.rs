@@ -54,7 +54,8 @@ async fn every_request_has_a_line_with_all_that_is_known_of_it() {
     })
     .await;
     let text = server.stderr();
-    assert!(!text.contains("8888"), "{text}");
+    // A time may have four eights, too.
+    assert!(!text.contains("8888 8888"), "{text}");
     let all = log(&text);
     let line = all
         .iter()

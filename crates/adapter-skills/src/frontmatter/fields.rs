@@ -23,13 +23,13 @@ impl BadField {
     /// True if the skill's tool is held back because of the field, which governs it.
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.consequence == HELD
+        [HELD, MISSPELT].contains(&self.consequence)
     }
 
     /// True for an unknown key among keys that limit calls.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
-        self.consequence == UNKNOWN
+        [UNKNOWN, MISSPELT].contains(&self.consequence)
     }
 }
 
@@ -41,6 +41,9 @@ pub(super) const HELD: &str = "its tool is held back until it is";
 
 /// Consequence of a key that would govern if it were another one.
 pub(super) const UNKNOWN: &str = "it is not known, and limits nothing";
+
+/// Consequence of a key that is nearly one that governs.
+pub(super) const MISSPELT: &str = "it is not known, and its tool is held back until it is";
 
 /// Below this, two keys are different keys.
 const MIN_SIMILARITY: f64 = 0.7;
@@ -85,18 +88,25 @@ impl Fields<'_, '_> {
     }
 
     /// Reports every key that is not among `known`; with `only_typos`, only those that are like one
-    /// of them. Keys that belong elsewhere are left out: another problem reports them.
+    /// of them. Keys that belong elsewhere are left out: another problem reports them. True if one is like
+    /// a key of `governing`, which holds the tool back.
     pub(super) fn only(
         &mut self,
         known: &[&'static str],
+        governing: &[&'static str],
         only_typos: bool,
         elsewhere: impl Fn(&str) -> Option<String>,
-    ) {
+    ) -> bool {
         let unknown = self.map.keys();
         let unknown = unknown.filter(|key| !known.contains(&key.as_str()));
         let unknown = unknown.filter(|key| elsewhere(key).is_none());
+        let mut is_misspelt = false;
         for key in unknown.cloned().collect::<Vec<_>>() {
             match nearest(&key, known) {
+                Some(meant) if governing.contains(&meant) => {
+                    is_misspelt = true;
+                    self.complain(&key, format!("`{meant}`"), MISSPELT);
+                }
                 Some(meant) => self.complain(&key, format!("`{meant}`"), UNKNOWN),
                 None if only_typos => {}
                 None => {
@@ -105,6 +115,7 @@ impl Fields<'_, '_> {
                 }
             }
         }
+        is_misspelt
     }
 
     /// Complains about each of these keys that is there without a value: what it was to forbid is not

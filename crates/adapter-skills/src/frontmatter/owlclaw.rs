@@ -239,6 +239,16 @@ fn look_at_top(top: &mut Fields<'_, '_>) {
         top.complain("metadata.owlclaw", "`owlclaw`, beside `metadata`", HELD);
     }
     top.none_empty(&["prerequisites"]);
+    let metadata = top.map.get("metadata").and_then(Value::as_object);
+    if metadata.is_some_and(|it| it.contains_key("prerequisites")) {
+        let expected = "`prerequisites`, beside `metadata`";
+        top.complain("metadata.prerequisites", expected, HELD);
+    }
+    let is_misspelt =
+        |key: &&String| *key != "prerequisites" && nearest(key, &["prerequisites"]).is_some();
+    if let Some(key) = top.map.keys().find(is_misspelt).cloned() {
+        top.complain(&key, "`prerequisites`", HELD);
+    }
     if !top.map.contains_key("owlclaw") {
         let block = top
             .map
@@ -368,8 +378,8 @@ impl OwlclawBlock {
         }
         let is_unclear = is_other_risk
             | fields.none_empty(&GOVERNING)
-            | misplaced(&mut fields, &KEYS, place_of_rule);
-        fields.only(&KEYS, true, place_of_rule);
+            | misplaced(&mut fields, &KEYS, place_of_rule)
+            | fields.only(&KEYS, &GOVERNING, true, place_of_rule);
         let (risk_level, risk_is_unreadable) = read_risk(&mut fields);
         let asked_for = fields.boolean("requires_confirmation");
         let read = Self {
@@ -430,9 +440,9 @@ impl Constraints {
             prefix: "owlclaw.constraints.",
             complaints,
         };
-        let is_unclear =
-            fields.none_empty(&CONSTRAINTS) | misplaced(&mut fields, &CONSTRAINTS, place_of_rule);
-        fields.only(&CONSTRAINTS, false, place_of_rule);
+        let is_unclear = fields.none_empty(&CONSTRAINTS)
+            | misplaced(&mut fields, &CONSTRAINTS, place_of_rule)
+            | fields.only(&CONSTRAINTS, &CONSTRAINTS, false, place_of_rule);
         let trading_hours_only = fields.boolean("trading_hours_only");
         let max_daily_calls = fields.whole_number("max_daily_calls");
         let cooldown = fields.whole_number("cooldown_seconds");
@@ -465,6 +475,15 @@ impl Prerequisites {
             complaints,
         };
         fields.none_empty(&PREREQUISITES);
+        let unknown = fields.map.keys();
+        let unknown = unknown.filter(|key| !PREREQUISITES.contains(&key.as_str()));
+        for key in unknown.cloned().collect::<Vec<_>>() {
+            let expected = match nearest(&key, &PREREQUISITES) {
+                Some(meant) => format!("`{meant}`"),
+                None => format!("one of `{}`", PREREQUISITES.join("`, `")),
+            };
+            fields.complain(&key, expected, HELD);
+        }
         Self {
             env: fields.texts_or("env", HELD),
             bins: fields.texts_or("bins", HELD),

@@ -319,7 +319,7 @@ fn unknown_constraint_keys_are_reported_with_the_nearest_known_one() {
     let rows = [
         (
             "owlclaw:\n  constraints:\n    max_daily_call: 3",
-            "`owlclaw.constraints.max_daily_call` should be `max_daily_calls`; it is not known, and limits nothing",
+            "`owlclaw.constraints.max_daily_call` should be `max_daily_calls`; it is not known, and its tool is held back until it is",
             Some(6),
         ),
         (
@@ -329,7 +329,7 @@ fn unknown_constraint_keys_are_reported_with_the_nearest_known_one() {
         ),
         (
             "owlclaw:\n  require_confirmation: true",
-            "`owlclaw.require_confirmation` should be `requires_confirmation`; it is not known, and limits nothing",
+            "`owlclaw.require_confirmation` should be `requires_confirmation`; it is not known, and its tool is held back until it is",
             Some(5),
         ),
         (

@@ -33,6 +33,8 @@ fn in_database(config: &Config) -> Vec<Finding> {
         Ok(mut reader) => {
             let took = began.elapsed().as_millis();
             let mut findings = vec![Finding::ok(AREA, format!("it answers ({took} ms)"))];
+            // Each server has its own, made at its first start.
+            findings.extend(redaction_key(AREA, config, false));
             findings.extend(continued(AREA, config));
             findings.extend(clock(&mut *reader));
             drop(reader);
@@ -93,6 +95,7 @@ fn in_file(config: &Config) -> Vec<Finding> {
     match open_reader(config) {
         Ok(mut reader) => {
             findings.push(Finding::ok(AREA, format!("{place} can be read")));
+            findings.extend(redaction_key(AREA, config, true));
             findings.extend(continued(AREA, config));
             findings.extend(clock(&mut *reader));
         }
@@ -101,6 +104,24 @@ fn in_file(config: &Config) -> Vec<Finding> {
         )),
     }
     findings
+}
+
+/// A finding if the key of redaction cannot be used, or is missing although it `must_exist`.
+fn redaction_key(area: &'static str, config: &Config, must_exist: bool) -> Option<Finding> {
+    let path = &config.ledger.path;
+    match server::has_redaction_key(path) {
+        Ok(exists) if exists || !must_exist => None,
+        Ok(_) => {
+            let place = path.display();
+            let missing = format!("the key of redaction beside {place} is missing");
+            let hint = "put it back from a backup: the next start makes a new one";
+            Some(Finding::warning(area, missing).hint(hint))
+        }
+        Err(failure) => {
+            let hint = "put the key back from a backup";
+            Some(Finding::error(area, server::with_causes(&*failure)).hint(hint))
+        }
+    }
 }
 
 /// A finding if a server would refuse to continue this ledger.

@@ -12,9 +12,66 @@ pub(super) fn write(number: &str, into: &mut String) {
         return;
     }
     match number.parse::<f64>() {
-        Ok(double) if double.is_finite() => write_double(double, into),
+        Ok(double) if double.is_finite() => {
+            let start = into.len();
+            write_double(double, into);
+            let Some(exact) = Decimal::of(number) else {
+                into.truncate(start);
+                into.push_str(number);
+                return;
+            };
+            // Programs print doubles with as many digits as needed, or with 17. Any other number is one that
+            // readers who keep all digits tell from its double.
+            let is = |printed: &str| Decimal::of(printed).as_ref() == Some(&exact);
+            if !is(&into[start..]) && !is(&format!("{double:.16e}")) {
+                into.truncate(start);
+                exact.write(into);
+            }
+        }
         // What readers make of it depends on how it is written.
         _ => into.push_str(number),
+    }
+}
+
+/// A number with all of its digits: the integer `digits`, times ten to the power of `exponent`.
+#[derive(PartialEq, Eq)]
+struct Decimal {
+    is_negative: bool,
+    /// Without zeros at the beginning and at the end; empty for zero.
+    digits: String,
+    exponent: i64,
+}
+
+impl Decimal {
+    /// Reads a number of JSON; `None` if its exponent is too large for 64 bits.
+    fn of(number: &str) -> Option<Self> {
+        let (is_negative, number) = match number.strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, number),
+        };
+        let (mantissa, exponent) = match number.split_once(['e', 'E']) {
+            Some((mantissa, exponent)) => (mantissa, exponent.parse::<i64>().ok()?),
+            None => (number, 0),
+        };
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let digits = format!("{whole}{fraction}");
+        let kept = digits.trim_end_matches('0');
+        let moved = (digits.len() - kept.len()).try_into().ok()?;
+        let exponent = exponent
+            .checked_sub(fraction.len().try_into().ok()?)?
+            .checked_add(moved)?;
+        let kept = kept.trim_start_matches('0');
+        Some(Self {
+            is_negative,
+            digits: kept.to_owned(),
+            exponent: if kept.is_empty() { 0 } else { exponent },
+        })
+    }
+
+    /// Appends it as `digits`, `e`, `exponent`. No double is written so.
+    fn write(&self, into: &mut String) {
+        let sign = if self.is_negative { "-" } else { "" };
+        let _ = write!(into, "{sign}{}e{:+}", self.digits, self.exponent);
     }
 }
 
