@@ -346,7 +346,6 @@ fn options(config: &Config) -> Options {
         // Handlers in Python log to clients by their `Context`.
         client_logging: config.app.is_some(),
         clock: system_clock,
-        ..Options::default()
     }
 }
 
