@@ -55,7 +55,7 @@ pub use crate::{
     offer::{
         Offer,
         combined::CombinedResources,
-        prompts::{PromptCx, PromptFailure, Prompts, StaticPrompts},
+        prompts::{CombinedPrompts, PromptCx, PromptFailure, Prompts, StaticPrompts},
         resources::{
             NoResources, ReadFailure, ResourceEntry, Resources, SkillResources, StaticResources,
         },

@@ -24,9 +24,9 @@ use crate::{
     server::cursor::Asked,
     tasks::registry::Tasks,
 };
-use adapter_tools::{TaskSupport, Tool};
+use adapter_tools::{TaskSupport, Tool, ToolCx};
 use arc_swap::ArcSwap;
-use governance::{Governor, Policy, QuotaStore};
+use governance::{Caller, Governor, Policy, QuotaStore};
 use jsonrpc_core::{ErrorCode, RawJson};
 use ledger::Recorder;
 use mcp_protocol::{
@@ -41,7 +41,13 @@ use mcp_protocol::{
 use mcp_service::{McpError, RequestCx, Service};
 use redaction::Redactor;
 use serde_json::json;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Time that suggestions for an argument may take: they are asked for while somebody types.
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sizes and lifetimes of list pages.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +93,7 @@ impl<Q: QuotaStore> Service<ClientRequest> for Server<Q> {
             ClientRequest::ReadDirectory(read) => self.read_directory(cx, &read),
             ClientRequest::ListPrompts(page) => self.list_prompts(cx, page),
             ClientRequest::GetPrompt(get) => self.get_prompt(cx, get).await,
-            ClientRequest::Complete(complete) => self.complete(cx, &complete),
+            ClientRequest::Complete(complete) => self.complete(cx, &complete).await,
             ClientRequest::GetTask(id) => self.get_task(cx, &id).await,
             ClientRequest::UpdateTask(update) => self.update_task(cx, update).await,
             ClientRequest::CancelTask(id) => self.cancel_task(cx, &id).await,
@@ -244,28 +250,39 @@ impl<Q: QuotaStore> Server<Q> {
     }
 
     /// Suggests only for what the caller may see.
-    fn complete(&self, cx: &RequestCx, complete: &Complete) -> Result<ServerResult, McpError> {
-        let offer = self.offer.load();
-        let visible = match &complete.reference {
+    async fn complete(
+        &self,
+        cx: &RequestCx,
+        complete: &Complete,
+    ) -> Result<ServerResult, McpError> {
+        let offer = self.offer.load_full();
+        let policy = self.governor.policy();
+        let caller = caller_of(&cx.principal);
+        let (visible, known_template) = match &complete.reference {
             CompletionReference::Prompt { name } => {
-                let policy = self.governor.policy();
-                policy.visible(caller_of(&cx.principal), &prompt_capability(name))
+                (policy.visible(caller, &prompt_capability(name)), false)
             }
-            CompletionReference::Resource { .. } => true,
-        };
-        let known_template = match &complete.reference {
             CompletionReference::Resource { uri } => {
-                let templates = offer.resources().templates();
-                templates.iter().any(|it| it.uri_template == *uri)
+                let mut templates = offer.resources().templates().iter();
+                let visible = template_visible(&policy, caller, uri);
+                (
+                    visible,
+                    visible && templates.any(|it| it.uri_template == *uri),
+                )
             }
-            CompletionReference::Prompt { .. } => false,
         };
-        let values = offer.prompts().complete(complete).filter(|_| visible);
-        match values.or_else(|| known_template.then(Vec::new)) {
-            Some(values) => Ok(ServerResult::Complete(Completion {
-                values,
-                ..Completion::default()
-            })),
+        drop(policy);
+        let found = match visible {
+            true => {
+                let call = ToolCx::new(Arc::clone(cx.principal.name()), cx.id.to_string())
+                    .with_roles(cx.principal.shared_roles().cloned())
+                    .with_deadline(Instant::now() + COMPLETION_TIMEOUT);
+                offer.prompts().suggest(call, complete).await
+            }
+            false => None,
+        };
+        match found.or_else(|| known_template.then(Completion::default)) {
+            Some(completion) => Ok(ServerResult::Complete(completion)),
             None => Err(McpError::new(
                 ErrorCode::INVALID_PARAMS,
                 "invalid params: `ref` leads nowhere",
@@ -341,20 +358,33 @@ impl<Q: QuotaStore> Server<Q> {
 
     fn list_templates(&self, cx: &RequestCx, page: Page) -> Result<ServerResult, McpError> {
         let offer = self.offer.load();
-        self.listed(cx, &offer, List::Templates, page.cursor, |_, cursor| {
-            let templates = offer.resources().templates();
-            let keys = templates.iter().map(|it| it.uri_template.as_str());
-            let (range, next_cursor) = cursor
-                .page(keys, self.lists.resources_page)
-                .ok_or_else(bad_cursor)?;
-            Ok(ServerResult::ListResourceTemplates(
-                ListResourceTemplatesResult {
-                    resource_templates: templates[range].to_vec(),
-                    next_cursor,
-                    cache: private(self.lists.resources_ttl_ms),
-                },
-            ))
-        })
+        self.listed(
+            cx,
+            &offer,
+            List::Templates,
+            page.cursor,
+            |policy, cursor| {
+                let caller = caller_of(&cx.principal);
+                let templates = offer.resources().templates().iter();
+                let templates: Vec<_> = templates
+                    .filter(|it| template_visible(policy, caller, &it.uri_template))
+                    .collect();
+                let keys = templates.iter().map(|it| it.uri_template.as_str());
+                let (range, next_cursor) = cursor
+                    .page(keys, self.lists.resources_page)
+                    .ok_or_else(bad_cursor)?;
+                Ok(ServerResult::ListResourceTemplates(
+                    ListResourceTemplatesResult {
+                        resource_templates: templates[range]
+                            .iter()
+                            .map(|it| (*it).clone())
+                            .collect(),
+                        next_cursor,
+                        cache: private(self.lists.resources_ttl_ms),
+                    },
+                ))
+            },
+        )
     }
 
     fn list_skills(&self, cx: &RequestCx, page: Page) -> Result<ServerResult, McpError> {
@@ -464,6 +494,12 @@ impl<Q: QuotaStore> Server<Q> {
             Err(InvocationError::Unknown.to_reader(uri, cx.version))
         }
     }
+}
+
+/// Tells if a caller may know of a family of resources. Rules match its template as they match a URI. That of
+/// skills says nothing of what there is, and everybody may know it.
+fn template_visible(policy: &Policy, caller: Caller<'_>, template: &str) -> bool {
+    template.starts_with("skill://") || policy.visible(caller, &resource_capability(template))
 }
 
 /// Test of a resource for visibility, given the URI whose permission it needs.

@@ -9,8 +9,8 @@ use adapter_skills::{ScanOptions, SkillCatalog};
 use adapter_tools::{Tool, ToolSet};
 use config::{Config, OnOffer, UnmatchedFilter};
 use mcp_server::{
-    CombinedResources, IncludeSkill, NotOffered, Offer, Resources, SkillResources, SourceTools,
-    resource_capability, tool_capability,
+    CombinedPrompts, CombinedResources, IncludeSkill, NotOffered, Offer, Prompts, Resources,
+    SkillResources, SourceTools, prompt_capability, resource_capability, tool_capability,
 };
 
 use crate::sources::Sources;
@@ -119,7 +119,9 @@ pub(super) fn capabilities(offer: &Offer) -> BTreeSet<String> {
     let tools = tools.map(|tool| tool_capability(tool.name()));
     let resources = offer.resources().entries().iter();
     let resources = resources.map(|it| resource_capability(&it.resource.uri));
-    tools.chain(resources).collect()
+    let prompts = offer.prompts().entries().iter();
+    let prompts = prompts.map(|it| prompt_capability(&it.name));
+    tools.chain(resources).chain(prompts).collect()
 }
 
 /// Patterns of services and switches of the application that match no tool.
@@ -186,5 +188,11 @@ pub(super) fn offer(
     };
     let timeout = Duration::from_secs(config.tools.default_timeout_seconds);
     let offer = Offer::new(tools, resources, Some(catalog), include, timeout);
+    let mut prompts: Vec<Arc<dyn Prompts>> = sources.prompts().collect();
+    let offer = match prompts.len() {
+        0 => offer,
+        1 => offer.with_prompts(prompts.remove(0)),
+        _ => offer.with_prompts(Arc::new(CombinedPrompts::new(prompts))),
+    };
     (offer, lost)
 }

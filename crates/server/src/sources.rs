@@ -9,7 +9,9 @@ use adapter_tools::Tool;
 use adapter_tools::python::PythonApp;
 use config::{Config, UnmatchedFilter};
 use futures_util::future::{join_all, select_all};
-use mcp_server::{Component, ComponentState, NotOffered, Resources, SourceTools, ToolSource};
+use mcp_server::{
+    Component, ComponentState, NotOffered, Prompts, Resources, SourceTools, ToolSource,
+};
 use tokio::sync::watch;
 
 use crate::Failure;
@@ -118,6 +120,11 @@ impl Sources {
     /// Resources of the sources.
     pub(super) fn resources(&self) -> impl Iterator<Item = Arc<dyn Resources>> {
         self.all.iter().filter_map(|source| source.resources())
+    }
+
+    /// Prompts of the sources.
+    pub(super) fn prompts(&self) -> impl Iterator<Item = Arc<dyn Prompts>> {
+        self.all.iter().filter_map(|source| source.prompts())
     }
 
     /// Parts of `/health`, one for each source that can fail by itself.

@@ -331,6 +331,8 @@ fn read_told(code: i32, failure: &ReadFailure, uri: &str, version: ProtocolVersi
             let data = json!({ "uri": shortened(uri), "details": why, "retryable": false });
             Told::new(code, "the range cannot be read", data)
         }
+        // The runner makes a result of it; getting here is a fault of ours.
+        ReadFailure::NeedsInput(_) => internal(code),
         ReadFailure::Unreadable(_) => {
             let data = json!({ "details": "the resource cannot be read", "retryable": false });
             Told::new(code, "internal error", data)

@@ -206,6 +206,8 @@ impl InvocationError {
             Self::Read(failure) => match failure {
                 ReadFailure::NotFound => row((RESOURCE_NOT_FOUND, Error), Failed, NOT_RUN, (Ended::Error, Warning, "not_found", OTHER)),
                 ReadFailure::Range(_) => row((INVALID_PARAMS, Error), Failed, NOT_RUN, (Ended::Invalid, Warning, "invalid_range", OTHER)),
+                // As for tools.
+                ReadFailure::NeedsInput(_) => row((INTERNAL, Error), Failed, NOT_RUN, (Ended::Asked, Warning, "needs_input", OTHER)),
                 ReadFailure::Unreadable(_) => row((INTERNAL, Error), Failed, UNREAD, (Ended::Unavailable, Fault, "unreadable_resource", OTHER)),
             },
             Self::Prompt(failure) => match failure {
@@ -340,6 +342,10 @@ mod tests {
             ),
             ("a range behind the end", InvocationError::Read(range)),
             (
+                "a resource's questions that nobody asks",
+                InvocationError::Read(ReadFailure::NeedsInput(Needed::default())),
+            ),
+            (
                 "a resource that cannot be read",
                 InvocationError::Read(ReadFailure::Unreadable("x".into())),
             ),
@@ -381,7 +387,10 @@ mod tests {
                 | ToolError::Broken(_),
             )
             | InvocationError::Read(
-                ReadFailure::NotFound | ReadFailure::Range(_) | ReadFailure::Unreadable(_),
+                ReadFailure::NotFound
+                | ReadFailure::Range(_)
+                | ReadFailure::NeedsInput(_)
+                | ReadFailure::Unreadable(_),
             )
             | InvocationError::Prompt(
                 PromptFailure::Arguments(_)

@@ -4,6 +4,7 @@ use crate::offer::{
     resources::{ReadFailure, ResourceEntry, Resources},
     skills::SkillIndex,
 };
+use adapter_tools::ToolCx;
 use futures_util::future::BoxFuture;
 use mcp_protocol::model::{ListResources, ReadResource, ReadResourceResult, ResourceTemplate};
 use std::sync::Arc;
@@ -109,6 +110,17 @@ impl Resources for CombinedResources {
     ) -> BoxFuture<'static, Result<ReadResourceResult, ReadFailure>> {
         match self.part(&read.uri) {
             Some(part) => Arc::clone(part).read(read),
+            None => Box::pin(std::future::ready(Err(ReadFailure::NotFound))),
+        }
+    }
+
+    fn read_for(
+        self: Arc<Self>,
+        cx: ToolCx,
+        read: ReadResource,
+    ) -> BoxFuture<'static, Result<ReadResourceResult, ReadFailure>> {
+        match self.part(&read.uri) {
+            Some(part) => Arc::clone(part).read_for(cx, read),
             None => Box::pin(std::future::ready(Err(ReadFailure::NotFound))),
         }
     }

@@ -1,8 +1,8 @@
 //! Prompts on offer.
 
-use adapter_tools::{Answers, Askable, Needed};
+use adapter_tools::{Answers, Askable, Needed, ToolCx};
 use futures_util::future::BoxFuture;
-use mcp_protocol::model::{Complete, CompletionReference, GetPromptResult, Prompt};
+use mcp_protocol::model::{Complete, Completion, CompletionReference, GetPromptResult, Prompt};
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 /// Prompts on offer at one time. A change of them is another value.
@@ -18,6 +18,20 @@ pub trait Prompts: fmt::Debug + Send + Sync {
     fn complete(&self, _request: &Complete) -> Option<Vec<String>> {
         None
     }
+
+    /// The same for prompts that ask elsewhere what to suggest, on behalf of the caller of `cx`. Called
+    /// for what the caller may see, with a deadline.
+    fn suggest<'a>(
+        &'a self,
+        _cx: ToolCx,
+        request: &'a Complete,
+    ) -> BoxFuture<'a, Option<Completion>> {
+        let values = self.complete(request);
+        Box::pin(std::future::ready(values.map(|values| Completion {
+            values,
+            ..Completion::default()
+        })))
+    }
 }
 
 /// A prompt that is being filled in.
@@ -31,6 +45,8 @@ pub struct PromptCx {
     pub askable: Askable,
     /// Answers of the client to earlier questions.
     pub answers: Arc<Answers>,
+    /// The call: its caller and deadline, and ways to report to the caller.
+    pub call: ToolCx,
 }
 
 /// Reason why a prompt was not filled in.
@@ -129,5 +145,80 @@ impl Prompts for StaticPrompts {
         }
         // An argument nobody completes is no mistake: there is nothing to suggest.
         known.then(Vec::new)
+    }
+}
+
+/// Prompts of several sources as one. Of two with one name, the earlier source's is listed and filled in.
+#[derive(Debug)]
+pub struct CombinedPrompts {
+    parts: Vec<Arc<dyn Prompts>>,
+    entries: Vec<Prompt>,
+}
+
+impl CombinedPrompts {
+    /// All of `parts`, in their order.
+    pub fn new(parts: Vec<Arc<dyn Prompts>>) -> Self {
+        let mut entries: Vec<Prompt> = Vec::new();
+        for entry in parts.iter().flat_map(|part| part.entries()) {
+            if entries.iter().any(|other| other.name == entry.name) {
+                tracing::warn!(
+                    prompt = entry.name,
+                    "another prompt has the same name; the first is offered"
+                );
+            } else {
+                entries.push(entry.clone());
+            }
+        }
+        Self { parts, entries }
+    }
+
+    fn part(&self, name: &str) -> Option<&Arc<dyn Prompts>> {
+        let has = |part: &&Arc<dyn Prompts>| part.entries().iter().any(|it| it.name == name);
+        self.parts.iter().find(has)
+    }
+}
+
+impl Prompts for CombinedPrompts {
+    fn entries(&self) -> &[Prompt] {
+        &self.entries
+    }
+
+    fn get(&self, cx: PromptCx) -> BoxFuture<'_, Result<GetPromptResult, PromptFailure>> {
+        match self.part(&cx.name) {
+            Some(part) => part.get(cx),
+            None => Box::pin(std::future::ready(Err(PromptFailure::Arguments(
+                "there is no such prompt".to_owned(),
+            )))),
+        }
+    }
+
+    fn complete(&self, request: &Complete) -> Option<Vec<String>> {
+        match &request.reference {
+            CompletionReference::Prompt { name } => self.part(name)?.complete(request),
+            CompletionReference::Resource { .. } => {
+                self.parts.iter().find_map(|part| part.complete(request))
+            }
+        }
+    }
+
+    fn suggest<'a>(
+        &'a self,
+        cx: ToolCx,
+        request: &'a Complete,
+    ) -> BoxFuture<'a, Option<Completion>> {
+        match &request.reference {
+            CompletionReference::Prompt { name } => match self.part(name) {
+                Some(part) => part.suggest(cx, request),
+                None => Box::pin(std::future::ready(None)),
+            },
+            CompletionReference::Resource { .. } => Box::pin(async move {
+                for part in &self.parts {
+                    if let Some(found) = part.suggest(cx.clone(), request).await {
+                        return Some(found);
+                    }
+                }
+                None
+            }),
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::{clock::rfc3339, offer::skills::SkillIndex};
 use adapter_skills::{ReadError, Skill, SkillCatalog, SkillFilter, SkillPattern};
+use adapter_tools::{Needed, ToolCx};
 use futures_util::future::BoxFuture;
 use mcp_protocol::model::{
     CacheHint, CacheScope, ListResources, ReadResource, ReadResourceResult, Resource,
@@ -48,6 +49,15 @@ pub trait Resources: fmt::Debug + Send + Sync {
         self: Arc<Self>,
         read: ReadResource,
     ) -> BoxFuture<'static, Result<ReadResourceResult, ReadFailure>>;
+
+    /// The same for resources that depend on the call: on its caller, its deadline, or on answers of the client.
+    fn read_for(
+        self: Arc<Self>,
+        _cx: ToolCx,
+        read: ReadResource,
+    ) -> BoxFuture<'static, Result<ReadResourceResult, ReadFailure>> {
+        self.read(read)
+    }
 }
 
 /// One listed resource.
@@ -74,6 +84,9 @@ pub enum ReadFailure {
     /// The bytes asked for are not there.
     #[error("{0}")]
     Range(String),
+    /// Answers of the client are needed.
+    #[error("the resource needs input")]
+    NeedsInput(Needed),
     /// The resource cannot be read, which no client can help.
     #[error("the resource cannot be read")]
     Unreadable(#[source] Box<dyn std::error::Error + Send + Sync>),

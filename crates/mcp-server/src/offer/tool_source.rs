@@ -1,6 +1,6 @@
 //! Sources of tools.
 
-use super::resources::Resources;
+use super::{prompts::Prompts, resources::Resources};
 use crate::health::ComponentState;
 use adapter_skills::SkillCatalog;
 use adapter_tools::{Tool, ToolSet};
@@ -24,8 +24,13 @@ pub trait ToolSource: fmt::Debug + Send + Sync {
         None
     }
 
-    /// A number that changes whenever [`tools`](Self::tools) or [`resources`](Self::resources) may
-    /// answer otherwise; `None` if they never change by themselves.
+    /// Prompts of the source now.
+    fn prompts(&self) -> Option<Arc<dyn Prompts>> {
+        None
+    }
+
+    /// A number that changes whenever [`tools`](Self::tools), [`resources`](Self::resources) or
+    /// [`prompts`](Self::prompts) may answer otherwise; `None` if they never change by themselves.
     fn changes(&self) -> Option<watch::Receiver<u64>> {
         None
     }

@@ -6,6 +6,7 @@ use crate::{
     offer::{
         OfferedTool,
         prompts::{PromptCx, PromptFailure},
+        resources::ReadFailure,
     },
     pipeline::governed::Admitted,
     trace::handler::HandlerSpan,
@@ -53,22 +54,13 @@ impl Runner {
         let arguments = tool
             .check(invocation.arguments.clone().into_bytes())
             .map_err(InvocationError::Invalid)?;
-        let mut tool_cx = ToolCx::new(Arc::clone(cx.principal.name()), cx.id.to_string())
-            .with_roles(cx.principal.shared_roles().cloned())
-            .with_meter(Arc::clone(invocation.report.meter()))
-            .with_answers(askable(cx), invocation.answers.clone());
-        if let Some(reporter) = cx.log_reporter() {
-            tool_cx = tool_cx.with_log(log_sink(reporter));
-        }
+        let mut tool_cx = context_of(cx, admitted);
         if let Some(release) = cx.stream_release() {
             tool_cx = tool_cx.with_stream_release(Arc::new(move || release.close_stream()));
         }
         if let Some(handover) = &invocation.handover {
             let handover = Arc::clone(handover);
             tool_cx = tool_cx.with_task(Arc::new(move || handover.ask()));
-        }
-        if let Some(deadline) = admitted.deadline() {
-            tool_cx = tool_cx.with_deadline(deadline);
         }
         let span = HandlerSpan::begin(
             cx,
@@ -79,8 +71,8 @@ impl Runner {
         );
         if let Some(span) = &span {
             tool_cx = span.around(tool_cx);
-        } else if let Some(trace) = cx.trace() {
-            tool_cx = tool_cx.with_trace(trace.traceparent(), trace.tracestate());
+        } else {
+            tool_cx = traced(cx, tool_cx);
         }
         let reporter = cx.progress_reporter();
         // Nothing of it is there for a call whose progress nobody hears of.
@@ -135,8 +127,12 @@ impl Service<Admitted<Invocation>> for Runner {
             Target::Tool(name) => self.call_tool(cx, &admitted, name).await,
             Target::Resource(read) => {
                 let resources = Arc::clone(invocation.offer.resources());
-                let result = resources.read(read.clone()).await;
-                result.map(Invoked::Resource).map_err(InvocationError::Read)
+                let call = reporting(cx, traced(cx, context_of(cx, &admitted)));
+                match resources.read_for(call, read.clone()).await {
+                    Ok(result) => Ok(Invoked::Resource(result)),
+                    Err(ReadFailure::NeedsInput(needed)) => Ok(Invoked::NeedsInput(needed)),
+                    Err(failure) => Err(InvocationError::Read(failure)),
+                }
             }
             Target::Prompt(name, arguments) => {
                 let prompts = invocation.offer.prompts();
@@ -147,6 +143,7 @@ impl Service<Admitted<Invocation>> for Runner {
                     arguments: arguments.clone(),
                     askable: askable(cx),
                     answers: invocation.answers.clone().unwrap_or_default(),
+                    call: reporting(cx, traced(cx, context_of(cx, &admitted))),
                 };
                 match prompts.get(prompt).await {
                     Ok(result) => Ok(Invoked::Prompt(result)),
@@ -155,6 +152,40 @@ impl Service<Admitted<Invocation>> for Runner {
                 }
             }
         }
+    }
+}
+
+/// The context of a call as its handler has it, apart from progress and traces.
+fn context_of(cx: &RequestCx, admitted: &Admitted<Invocation>) -> ToolCx {
+    let invocation = admitted.inner();
+    let mut context = ToolCx::new(Arc::clone(cx.principal.name()), cx.id.to_string())
+        .with_roles(cx.principal.shared_roles().cloned())
+        .with_meter(Arc::clone(invocation.report.meter()))
+        .with_answers(askable(cx), invocation.answers.clone());
+    if let Some(reporter) = cx.log_reporter() {
+        context = context.with_log(log_sink(reporter));
+    }
+    if let Some(deadline) = admitted.deadline() {
+        context = context.with_deadline(deadline);
+    }
+    context
+}
+
+/// A context that says where in a distributed trace its request is.
+fn traced(cx: &RequestCx, context: ToolCx) -> ToolCx {
+    match cx.trace() {
+        Some(trace) => context.with_trace(trace.traceparent(), trace.tracestate()),
+        None => context,
+    }
+}
+
+/// A context whose progress goes to the client, if it wants that.
+fn reporting(cx: &RequestCx, context: ToolCx) -> ToolCx {
+    match cx.progress_reporter() {
+        Some(reporter) => context.with_progress(Arc::new(move |it: Progress| {
+            reporter.report(it.progress, it.total, it.message.as_deref());
+        })),
+        None => context,
     }
 }
 
