@@ -7,8 +7,10 @@ use std::{
     time::SystemTime,
 };
 
+use documents::ReadError;
+
 use crate::{
-    content::{Content, ReadError},
+    content::Content,
     filter::SkillFilter,
     hold::Hold,
     problem::Problem,

@@ -1,24 +1,18 @@
 //! Front matter: the YAML at the top of a `SKILL.md`.
 
-mod document;
 mod fields;
 mod owlclaw;
 mod tools;
-mod yaml;
 
 use std::collections::BTreeMap;
 
+use documents::{Document, SplitError, YamlError, parse_yaml};
 use serde_json::{Map, Value};
 
 pub use self::{
-    document::{Document, Excerpt, SplitError, excerpt_at_line},
     fields::BadField,
     owlclaw::{Constraints, OwlclawBlock, Prerequisites, RiskLevel, TaskHint, ToolHints},
     tools::ToolDeclaration,
-    yaml::{
-        MAX_FRONTMATTER_BYTES, MAX_VALUE_BYTES, MAX_YAML_ALIASES, MAX_YAML_DEPTH, MAX_YAML_NODES,
-        YamlError,
-    },
 };
 
 /// The longest name of a skill, in bytes.
@@ -137,7 +131,7 @@ impl Frontmatter {
     pub fn parse_document(
         document: &Document<'_>,
     ) -> Result<(Self, Vec<BadField>), FrontmatterError> {
-        let value = yaml::parse(document.frontmatter).map_err(|mut error| {
+        let value = parse_yaml(document.frontmatter).map_err(|mut error| {
             // The opening `---` is the file's first line.
             error.position = error.position.map(|(line, column)| (line + 1, column));
             FrontmatterError::Yaml(error)

@@ -71,18 +71,15 @@ mod problem;
 mod scan;
 mod skill;
 mod uri;
-mod walk;
 mod watch;
 
 pub use crate::{
     catalog::{ResolveError, Resolved, SkillCatalog},
-    content::{ByteRange, Content, Part, RangeError, ReadError},
+    content::{ByteRange, Content, Part, RangeError},
     filter::{SkillFilter, SkillPattern},
     frontmatter::{
-        BadField, Constraints, Document, Excerpt, Frontmatter, FrontmatterError,
-        MAX_FRONTMATTER_BYTES, MAX_NAME_BYTES, MAX_VALUE_BYTES, MAX_YAML_ALIASES, MAX_YAML_DEPTH,
-        MAX_YAML_NODES, OwlclawBlock, Prerequisites, RiskLevel, SplitError, TaskHint,
-        ToolDeclaration, ToolHints, YamlError, excerpt_at_line,
+        BadField, Constraints, Frontmatter, FrontmatterError, MAX_NAME_BYTES, OwlclawBlock,
+        Prerequisites, RiskLevel, TaskHint, ToolDeclaration, ToolHints,
     },
     hold::Hold,
     host::{ASKING, Host, Interpreter, Unmet},
@@ -95,5 +92,9 @@ pub use crate::{
         BadSegment, MAX_URI_BYTES, MAX_URI_SEGMENTS, PathUriError, SCHEME, SKILL_FILE_NAME,
         SkillUri, SkillUriError,
     },
-    watch::{WatchError, WatchGuard, WatchOptions, watch},
+    watch::{WatchOptions, watch},
+};
+pub use documents::{
+    Document, Excerpt, MAX_FRONTMATTER_BYTES, MAX_VALUE_BYTES, MAX_YAML_ALIASES, MAX_YAML_DEPTH,
+    MAX_YAML_NODES, ReadError, SplitError, WatchError, WatchGuard, YamlError, excerpt_at_line,
 };

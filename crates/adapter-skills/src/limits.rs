@@ -1,5 +1,9 @@
 //! Bounds of a scan.
 
+use documents::Walk;
+
+use crate::uri::SKILL_FILE_NAME;
+
 /// Bounds of a scan. Whatever lies beyond one is a [`Problem`](crate::Problem) and is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -15,6 +19,17 @@ pub struct Limits {
     pub max_bytes_per_skill: u64,
     /// The size of a `SKILL.md`, in bytes.
     pub max_document_bytes: u64,
+}
+
+impl Limits {
+    /// The bounds of the listing.
+    pub(crate) fn walk(&self) -> Walk {
+        Walk {
+            max_depth: self.max_depth,
+            max_entries: self.max_entries,
+            document: Some(SKILL_FILE_NAME),
+        }
+    }
 }
 
 impl Default for Limits {

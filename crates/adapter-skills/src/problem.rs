@@ -2,8 +2,9 @@
 
 use std::{error::Error, fmt, io, path::PathBuf};
 
+use documents::{ReadError, WalkProblem};
+
 use crate::{
-    content::ReadError,
     frontmatter::{BadField, FrontmatterError},
     host::Unmet,
     uri::{PathUriError, SKILL_FILE_NAME, SkillUri},
@@ -132,6 +133,19 @@ pub enum ProblemKind {
         /// The bound.
         max_bytes: u64,
     },
+}
+
+impl From<WalkProblem> for ProblemKind {
+    fn from(problem: WalkProblem) -> Self {
+        match problem {
+            WalkProblem::NoDirectory(error) => Self::NoDirectory(error),
+            WalkProblem::Unlistable(error) => Self::Unlistable(error),
+            WalkProblem::NotAFile => Self::NotAFile,
+            WalkProblem::LinkOutside => Self::LinkOutside,
+            WalkProblem::TooDeep { max_depth } => Self::TooDeep { max_depth },
+            WalkProblem::TooManyEntries { max_entries } => Self::TooManyEntries { max_entries },
+        }
+    }
 }
 
 impl Problem {

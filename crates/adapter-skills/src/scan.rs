@@ -8,9 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use documents::{Document, Listing, Place, ReadError, excerpt_at_line};
+
 use crate::{
-    content::{Place, ReadError},
-    frontmatter::{BadField, Document, Frontmatter, excerpt_at_line, names_in},
+    frontmatter::{BadField, Frontmatter, names_in},
     hold::Hold,
     host::Host,
     limits::Limits,
@@ -18,7 +19,6 @@ use crate::{
     problem::{Problem, ProblemKind},
     skill::{Facts, MAX_KEPT_BODY_BYTES, Skill, SkillFile},
     uri::{BadSegment, SKILL_FILE_NAME, SkillUri, check_segment},
-    walk::{self, Listing},
 };
 
 /// The category of flat skills where the skills directory has no name that could be one, as `/`.
@@ -137,7 +137,10 @@ fn is_nearly_document(name: &OsStr) -> bool {
 }
 
 pub(crate) fn scan(options: &ScanOptions, problems: &mut Vec<Problem>) -> Scanned {
-    let listing = walk::list(&options.root, &options.limits, problems);
+    let mut found = Vec::new();
+    let listing = documents::list(&options.root, &options.limits.walk(), &mut found);
+    let found = found.into_iter();
+    problems.extend(found.map(|(path, problem)| Problem::new(path, problem.into())));
     let mut scan = Scan {
         options,
         flat_category: options.flat_category(),
@@ -258,11 +261,7 @@ impl<'a> Scan<'a> {
 
     fn place(&self, relative: &Path, max_bytes: u64) -> Result<Place, ReadError> {
         let entry = self.listing.get(relative).ok_or(ReadError::Vanished)?;
-        Ok(Place {
-            path: self.options.root.join(relative),
-            resolved: entry.resolved.clone(),
-            max_bytes,
-        })
+        Ok(entry.place(&self.options.root, relative, max_bytes))
     }
 
     /// The skill of a `SKILL.md`, without its other files, and what is odd about it.

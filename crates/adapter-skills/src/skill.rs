@@ -2,9 +2,11 @@
 
 use std::{path::Path, time::SystemTime};
 
+use documents::{Excerpt, Place, ReadError, excerpt_at_line};
+
 use crate::{
-    content::{Content, Place, ReadError, digest, is_text},
-    frontmatter::{Excerpt, Frontmatter, excerpt_at_line},
+    content::{Content, digest, is_text},
+    frontmatter::Frontmatter,
     media::MARKDOWN,
     uri::{SKILL_FILE_NAME, SkillUri},
 };

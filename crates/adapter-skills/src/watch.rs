@@ -1,46 +1,12 @@
 //! A catalogue that follows its directory.
 
-use std::{
-    collections::BTreeSet,
-    error::Error,
-    fs, io,
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{self, Receiver, RecvTimeoutError, SyncSender},
-    },
-    thread,
-    time::{Duration, Instant, SystemTime},
-};
+use std::{collections::BTreeSet, error::Error, path::Path, sync::Arc, time::Duration};
 
-use notify::{
-    Config, Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher,
-    event::{AccessKind, AccessMode},
-};
+use documents::{Follow, Listing, WatchError, WatchGuard};
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
-use crate::{
-    catalog::SkillCatalog,
-    problem::Problem,
-    scan::ScanOptions,
-    walk::{self, Listing},
-};
-
-/// Number of quiet periods that a burst of changes may last before it is scanned all the same.
-const MAX_QUIET_PERIODS: u32 = 10;
-
-/// Interval at which the skills directory is checked for being the same one. The system announces
-/// neither a directory that appears, nor a link that leads elsewhere.
-const ROOT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Interval at which everything is compared although the system announces changes: it may lose
-/// some, as when directories are made faster than they can be watched.
-const FULL_CHECK_INTERVAL: Duration = Duration::from_secs(30);
-
-/// Signals that may wait. One says all there is to say: look again.
-const SIGNAL_CAPACITY: usize = 1;
+use crate::{catalog::SkillCatalog, problem::Problem, scan::ScanOptions};
 
 /// Options of a watch.
 #[derive(Clone, Debug)]
@@ -63,47 +29,14 @@ impl WatchOptions {
     /// 150 ms of quiet, and where it must be, polling every two seconds.
     #[must_use]
     pub fn new(scan: ScanOptions) -> Self {
+        let usual = documents::WatchOptions::default();
         Self {
             scan,
-            quiet_period: Duration::from_millis(150),
-            poll_interval: Duration::from_secs(2),
-            poll_only: false,
+            quiet_period: usual.quiet_period,
+            poll_interval: usual.poll_interval,
+            poll_only: usual.poll_only,
             before: SkillCatalog::default(),
         }
-    }
-}
-
-/// Watching cannot begin.
-#[derive(Debug, thiserror::Error)]
-pub enum WatchError {
-    /// The system gives no thread.
-    #[error("no thread can be started")]
-    Thread(#[source] io::Error),
-}
-
-/// Watching lasts as long as this; the receivers then see their channel closed.
-#[derive(Debug)]
-#[must_use = "watching ends when this is dropped"]
-pub struct WatchGuard {
-    stop: Arc<AtomicBool>,
-    forgets: Arc<AtomicBool>,
-    signals: SyncSender<()>,
-}
-
-impl WatchGuard {
-    /// Looks again, and no longer keeps the rules of skills whose files are gone.
-    pub fn forget(&self) {
-        self.forgets.store(true, Ordering::Release);
-        let _ = self.signals.try_send(());
-    }
-}
-
-impl Drop for WatchGuard {
-    /// Does not wait for the thread, which ends once a scan under way is over.
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        // If it is full the thread is about to wake up anyway.
-        let _ = self.signals.try_send(());
     }
 }
 
@@ -113,7 +46,7 @@ impl Drop for WatchGuard {
 /// The directory need not exist yet, unless it is [required](ScanOptions::required): without one there are no
 /// skills. Once it was there, it is required. Problems are logged
 /// when they first appear. What a skill says of its tool stays known when its file is broken, moved
-/// away or deleted: see [`SkillCatalog::following`].
+/// away or deleted: see [`SkillCatalog::following`], until [`WatchGuard::forget`].
 ///
 /// # Errors
 ///
@@ -121,194 +54,45 @@ impl Drop for WatchGuard {
 pub fn watch(
     mut options: WatchOptions,
 ) -> Result<(watch::Receiver<Arc<SkillCatalog>>, WatchGuard), WatchError> {
-    let (signals, signalled) = mpsc::sync_channel(SIGNAL_CAPACITY);
-    let (publisher, receiver) = watch::channel(Arc::new(std::mem::take(&mut options.before)));
-    let stop = Arc::new(AtomicBool::new(false));
-    let guard = WatchGuard {
-        stop: Arc::clone(&stop),
-        forgets: Arc::default(),
-        signals: signals.clone(),
-    };
-    let mut follower = Follower {
-        options,
+    let before = std::mem::take(&mut options.before);
+    let (publisher, mut receiver) = watch::channel(Arc::new(before));
+    let follower = Follower {
+        scan: options.scan,
         publisher,
-        signals,
-        forgets: Arc::clone(&guard.forgets),
-        trouble: Arc::default(),
-        attached: None,
-        seen: Listing::new(),
         known_problems: BTreeSet::new(),
     };
-    // Announcements first: what changes during the scan is announced then.
-    follower.attach_if_moved();
-    follower.rescan();
-    let mut receiver = receiver;
+    let options = documents::WatchOptions {
+        quiet_period: options.quiet_period,
+        poll_interval: options.poll_interval,
+        poll_only: options.poll_only,
+    };
+    let guard = documents::watch("skill-watch", options, follower)?;
     receiver.mark_unchanged();
-    thread::Builder::new()
-        .name("skill-watch".to_owned())
-        .spawn(move || follower.run(&signalled, &stop))
-        .map_err(WatchError::Thread)?;
     Ok((receiver, guard))
 }
 
-/// Identity of a directory: a path alone is not enough, nor is an inode number, which is used anew.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Identity {
-    resolved: PathBuf,
-    numbers: Option<(u64, u64)>,
-    created: Option<SystemTime>,
-}
-
-#[derive(Debug)]
-struct Attached {
-    to: Identity,
-    /// `None` where the directory must be polled.
-    watcher: Option<RecommendedWatcher>,
-}
-
 struct Follower {
-    options: WatchOptions,
+    scan: ScanOptions,
     publisher: watch::Sender<Arc<SkillCatalog>>,
-    signals: SyncSender<()>,
-    /// Set when skills that are gone are to be forgotten.
-    forgets: Arc<AtomicBool>,
-    /// Set by the watcher when it may have missed something, or its directory is gone.
-    trouble: Arc<AtomicBool>,
-    attached: Option<Attached>,
-    seen: Listing,
     known_problems: BTreeSet<String>,
 }
 
-impl Follower {
-    fn run(mut self, signalled: &Receiver<()>, stop: &AtomicBool) {
-        let mut checked = Instant::now();
-        let mut is_unsettled = false;
-        while !stop.load(Ordering::Acquire) {
-            let announced = match signalled.recv_timeout(self.pause()) {
-                Ok(()) => {
-                    self.wait_for_quiet(signalled, stop);
-                    true
-                }
-                Err(RecvTimeoutError::Timeout) => false,
-                // Cannot be, since `self.signals` is one of the senders.
-                Err(RecvTimeoutError::Disconnected) => return,
-            };
-            if stop.load(Ordering::Acquire) {
-                return;
-            }
-            let moved = self.attach_if_moved();
-            let is_due = checked.elapsed() >= FULL_CHECK_INTERVAL;
-            if announced || moved {
-                self.rescan();
-                checked = Instant::now();
-                // A directory may get its first files before it is watched, so look again soon.
-                is_unsettled = true;
-            } else if is_due || is_unsettled || !self.is_announced() {
-                checked = Instant::now();
-                is_unsettled = false;
-                if self.listing() != self.seen {
-                    self.rescan();
-                    // Something was not announced, so make sure that all is watched.
-                    self.trouble.store(self.is_announced(), Ordering::Release);
-                }
-            }
-        }
-    }
-
-    fn is_announced(&self) -> bool {
-        self.attached
-            .as_ref()
-            .is_some_and(|attached| attached.watcher.is_some())
-    }
-
-    fn pause(&self) -> Duration {
-        match &self.attached {
-            Some(Attached { watcher: None, .. }) => self.options.poll_interval,
-            _ => ROOT_CHECK_INTERVAL.min(self.options.poll_interval),
-        }
-    }
-
-    /// Returns once nothing was announced for a quiet period, or that took too long.
-    fn wait_for_quiet(&self, signalled: &Receiver<()>, stop: &AtomicBool) {
-        let quiet = self.options.quiet_period;
-        let deadline = Instant::now() + quiet * MAX_QUIET_PERIODS;
-        while !stop.load(Ordering::Acquire) && Instant::now() < deadline {
-            if signalled.recv_timeout(quiet).is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Has the directory watched if it is another one than before, or its watcher is in trouble.
-    /// Whether something may have changed by that.
-    fn attach_if_moved(&mut self) -> bool {
-        let is_troubled = self.trouble.swap(false, Ordering::AcqRel);
-        let now = identity(self.options.scan.root());
-        let before = self.attached.as_ref().map(|attached| &attached.to);
-        if now.as_ref() == before && !is_troubled {
-            return false;
-        }
-        self.attached = now.map(|to| {
-            let watcher = if self.options.poll_only {
-                None
-            } else {
-                self.watcher(&to.resolved)
-            };
-            Attached { to, watcher }
-        });
-        true
-    }
-
-    fn watcher(&self, resolved: &Path) -> Option<RecommendedWatcher> {
-        let signals = self.signals.clone();
-        let trouble = Arc::clone(&self.trouble);
-        let root = resolved.to_owned();
-        let handler = move |event: Result<Event, notify::Error>| {
-            let (is_change, is_trouble) = match &event {
-                Ok(event) => (is_change(event), is_trouble(event, &root)),
-                Err(_) => (true, true),
-            };
-            if is_trouble {
-                trouble.store(true, Ordering::Release);
-            }
-            if is_change {
-                // If it is full, the thread will look again without this.
-                let _ = signals.try_send(());
-            }
-        };
-        // A link may lead anywhere, and what it leads to inside the root is watched as that.
-        let config = Config::default().with_follow_symlinks(false);
-        let watcher = RecommendedWatcher::new(handler, config).and_then(|mut watcher| {
-            watcher.watch(resolved, RecursiveMode::Recursive)?;
-            Ok(watcher)
-        });
-        match watcher {
-            Ok(watcher) => Some(watcher),
-            Err(error) => {
-                let error = &error as &dyn Error;
-                warn!(
-                    error,
-                    "changes of skills are not announced, so they are polled for"
-                );
-                None
-            }
-        }
+impl Follow for Follower {
+    fn root(&self) -> &Path {
+        self.scan.root()
     }
 
     fn listing(&self) -> Listing {
-        let scan = &self.options.scan;
-        walk::list(scan.root(), &scan.limits, &mut Vec::new())
+        let walk = self.scan.limits.walk();
+        documents::list(self.scan.root(), &walk, &mut Vec::new())
     }
 
-    fn rescan(&mut self) {
-        // Before the scan, so that a change between the two is seen at the next comparison.
-        self.seen = self.listing();
-        let forgets = self.forgets.swap(false, Ordering::AcqRel);
-        let (catalog, problems) = SkillCatalog::scan(&self.options.scan);
+    fn read(&mut self, forgets: bool) {
+        let (catalog, problems) = SkillCatalog::scan(&self.scan);
         let catalog = catalog.following(&self.publisher.borrow(), forgets);
         // Once it was there, it does not go without a word.
         let is_there = !problems.iter().any(Problem::is_no_directory);
-        self.options.scan.is_required |= is_there;
+        self.scan.is_required |= is_there;
         if let Some(hold) = catalog.incomplete().filter(|_| forgets) {
             warn!(
                 problem = hold.problem,
@@ -334,83 +118,5 @@ impl Follower {
             }
             is_other
         });
-    }
-}
-
-/// Our own reading is announced too, and must not start the next scan.
-fn is_change(event: &Event) -> bool {
-    match event.kind {
-        EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
-        _ => true,
-    }
-}
-
-fn is_trouble(event: &Event, root: &Path) -> bool {
-    let is_of_root = event.paths.iter().any(|path| path == root);
-    let is_loss = matches!(
-        event.kind,
-        EventKind::Remove(_) | EventKind::Modify(notify::event::ModifyKind::Name(_))
-    );
-    event.need_rescan() || (is_of_root && is_loss)
-}
-
-fn identity(root: &Path) -> Option<Identity> {
-    let resolved = fs::canonicalize(root).ok()?;
-    let metadata = fs::metadata(&resolved).ok()?;
-    #[cfg(unix)]
-    let numbers = {
-        use std::os::unix::fs::MetadataExt;
-        Some((metadata.dev(), metadata.ino()))
-    };
-    #[cfg(not(unix))]
-    let numbers = None;
-    metadata.is_dir().then(|| Identity {
-        resolved,
-        numbers,
-        created: metadata.created().ok(),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use notify::event::{CreateKind, Flag, ModifyKind, RemoveKind, RenameMode};
-
-    use super::*;
-
-    #[test]
-    fn reading_is_no_change_and_everything_else_is() {
-        let rows = [
-            (EventKind::Access(AccessKind::Open(AccessMode::Any)), false),
-            (
-                EventKind::Access(AccessKind::Close(AccessMode::Read)),
-                false,
-            ),
-            (
-                EventKind::Access(AccessKind::Close(AccessMode::Write)),
-                true,
-            ),
-            (EventKind::Create(CreateKind::File), true),
-            (EventKind::Modify(ModifyKind::Any), true),
-            (EventKind::Remove(RemoveKind::Folder), true),
-            (EventKind::Any, true),
-            (EventKind::Other, true),
-        ];
-        for (kind, expected) in rows {
-            assert_eq!(is_change(&Event::new(kind)), expected, "{kind:?}");
-        }
-    }
-
-    #[test]
-    fn a_lost_root_and_lost_events_are_trouble() {
-        let root = Path::new("/skills");
-        let removed = Event::new(EventKind::Remove(RemoveKind::Folder));
-        let renamed = Event::new(EventKind::Modify(ModifyKind::Name(RenameMode::From)));
-        assert!(is_trouble(&removed.clone().add_path(root.to_owned()), root));
-        assert!(is_trouble(&renamed.add_path(root.to_owned()), root));
-        assert!(!is_trouble(&removed.add_path(root.join("a")), root));
-        assert!(is_trouble(
-            &Event::new(EventKind::Other).set_flag(Flag::Rescan),
-            root
-        ));
     }
 }

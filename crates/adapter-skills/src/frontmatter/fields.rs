@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use documents::nearest;
 use serde_json::{Map, Value};
 
 /// A field whose value is not what it should be, or a key that is not known. The skill is served all
@@ -44,24 +45,6 @@ pub(super) const UNKNOWN: &str = "it is not known, and limits nothing";
 
 /// Consequence of a key that is nearly one that governs.
 pub(super) const MISSPELT: &str = "it is not known, and its tool is held back until it is";
-
-/// Below this, two keys are different keys.
-const MIN_SIMILARITY: f64 = 0.7;
-
-/// The known key that `key` probably is a misspelling of.
-pub(super) fn nearest(key: &str, known: &[&'static str]) -> Option<&'static str> {
-    const MAX_COMPARED_BYTES: usize = 100;
-    if key.len() > MAX_COMPARED_BYTES {
-        return None;
-    }
-    let key = key.to_lowercase().replace('-', "_");
-    let similarity = |known: &str| strsim::normalized_damerau_levenshtein(&key, known);
-    let alike = known.iter().map(|known| (similarity(known), *known));
-    alike
-        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, known)| known)
-}
 
 /// One map, and where complaints about it go.
 #[derive(Debug)]

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::fields::{BadField, Fields, HELD, IGNORED, nearest};
+use documents::nearest;
+
+use super::fields::{BadField, Fields, HELD, IGNORED};
 
 /// Values of an `owlclaw:` block. Without such a block, the default.
 ///

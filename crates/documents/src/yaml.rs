@@ -44,7 +44,7 @@ pub struct YamlError {
 ///
 /// [`YamlError`] for text that is not YAML, for more than one document, for a key that occurs
 /// twice, and for anything above the bounds of this file.
-pub(super) fn parse(text: &str) -> Result<Value, YamlError> {
+pub fn parse_yaml(text: &str) -> Result<Value, YamlError> {
     if text.len() > MAX_FRONTMATTER_BYTES {
         return Err(YamlError {
             message: format!("longer than {MAX_FRONTMATTER_BYTES} bytes"),
@@ -69,7 +69,7 @@ pub(super) fn parse(text: &str) -> Result<Value, YamlError> {
             max_replay_stack_depth: MAX_YAML_DEPTH,
         },
         strict_booleans: true,
-        // JSON has no such numbers, and one of them is no reason to lose a skill.
+        // JSON has no such numbers, and one of them is no reason to lose a document.
         non_finite_float_policy: NonFiniteFloatPolicy::AsString,
         with_snippet: false,
     };
@@ -210,7 +210,7 @@ mod tests {
             "a": 1, "b": 1.5, "c": true, "d": "yes", "e": null, "f": "2024-01-02", "g": "1",
             "h": -3, "1": "key", "on": "off", "k": ".nan", "l": 18446744073709551615u64,
         });
-        assert_eq!(parse(text), Ok(expected));
+        assert_eq!(parse_yaml(text), Ok(expected));
     }
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
             ("a: 1\nb: *nothing\n", 2),
             ("a: 1\na: 2\n", 2),
         ] {
-            let error = parse(text).unwrap_err();
+            let error = parse_yaml(text).unwrap_err();
             assert_eq!(
                 error.position.map(|(line, _)| line),
                 Some(line),
@@ -260,7 +260,7 @@ mod tests {
             "x".repeat(MAX_FRONTMATTER_BYTES + 1),
         ] {
             let shown: String = bomb.chars().take(40).collect();
-            assert!(parse(&bomb).is_err(), "{shown}");
+            assert!(parse_yaml(&bomb).is_err(), "{shown}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Split of a document into front matter and Markdown.
 
-/// The text of a `SKILL.md`, in its two parts.
+/// The text of a document, in its two parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Document<'a> {
     /// The YAML between the two `---` lines, without them. It begins on line 2 of the file.

@@ -1,4 +1,4 @@
-//! Files below the skills directory.
+//! Files below a directory.
 
 use std::{
     collections::BTreeMap,
@@ -10,37 +10,88 @@ use std::{
 
 use walkdir::{DirEntry, WalkDir};
 
-use crate::{
-    limits::Limits,
-    problem::{Problem, ProblemKind},
-    uri::SKILL_FILE_NAME,
-};
+use crate::place::Place;
 
 /// Regular files by their path relative to the root, in the order of the paths' components.
-pub(crate) type Listing = BTreeMap<PathBuf, Entry>;
+pub type Listing = BTreeMap<PathBuf, Entry>;
 
 /// A regular file, unread.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub struct Entry {
     /// With symbolic links resolved.
-    pub(crate) resolved: PathBuf,
+    pub resolved: PathBuf,
     size: u64,
     modified: Option<SystemTime>,
     /// Time of the last change of anything about the file, its permissions included.
     changed: Option<(i64, i64)>,
 }
 
+impl Entry {
+    /// Place of the file, which is at `relative` below `root`; of it no more than `max_bytes` are read.
+    #[must_use]
+    pub fn place(&self, root: &Path, relative: &Path, max_bytes: u64) -> Place {
+        Place {
+            path: root.join(relative),
+            resolved: self.resolved.clone(),
+            max_bytes,
+        }
+    }
+}
+
+/// Bounds of a listing.
+#[derive(Clone, Copy, Debug)]
+pub struct Walk {
+    /// Deepest level of a file below the root, in directories.
+    pub max_depth: usize,
+    /// The most files and directories that are looked at.
+    pub max_entries: usize,
+    /// Name of a document, which no directory may have.
+    pub document: Option<&'static str>,
+}
+
+/// Reason why something is not listed.
+#[derive(Debug, thiserror::Error)]
+pub enum WalkProblem {
+    /// The root is not there, or is no directory.
+    #[error("the directory cannot be opened")]
+    NoDirectory(#[source] io::Error),
+    /// A directory or the kind of an entry cannot be read.
+    #[error("cannot be looked into")]
+    Unlistable(#[source] io::Error),
+    /// A pipe, a socket or a device, or a directory with the name of a document.
+    #[error("not read, because it is not a regular file")]
+    NotAFile,
+    /// A symbolic link that leads outside of the root, or nowhere.
+    #[error("not followed, because the link does not lead to a place in the directory")]
+    LinkOutside,
+    /// Directories below are not looked into.
+    #[error("not looked into, because it lies more than {max_depth} directories deep")]
+    TooDeep {
+        /// The bound.
+        max_depth: usize,
+    },
+    /// The walk ended here.
+    #[error("the listing ended here, after {max_entries} files and directories")]
+    TooManyEntries {
+        /// The bound.
+        max_entries: usize,
+    },
+}
+
+/// A path, and the reason why it is not listed.
+pub type Problem = (PathBuf, WalkProblem);
+
 /// Lists what may be served. Whatever has a name that starts with a dot is left out, with all below
 /// it: `.git` and `.env` are nothing to show to clients. Symbolic links are followed as long as they
 /// stay inside the root.
-pub(crate) fn list(root: &Path, limits: &Limits, problems: &mut Vec<Problem>) -> Listing {
+pub fn list(root: &Path, limits: &Walk, problems: &mut Vec<Problem>) -> Listing {
     let mut listing = Listing::new();
     // A link as root is fine, as are links above it; only what lies below is held to stay inside.
     let opened = fs::canonicalize(root).and_then(|it| fs::read_dir(&it).map(|_| it));
     let resolved_root = match opened {
         Ok(resolved_root) => resolved_root,
         Err(error) => {
-            problems.push(Problem::new(root, ProblemKind::NoDirectory(error)));
+            problems.push((root.to_owned(), WalkProblem::NoDirectory(error)));
             return listing;
         }
     };
@@ -64,8 +115,8 @@ pub(crate) fn list(root: &Path, limits: &Limits, problems: &mut Vec<Problem>) ->
         count += 1;
         if count > limits.max_entries {
             let max_entries = limits.max_entries;
-            let kind = ProblemKind::TooManyEntries { max_entries };
-            problems.push(Problem::new(entry.path(), kind));
+            let kind = WalkProblem::TooManyEntries { max_entries };
+            problems.push((entry.path().to_owned(), kind));
             break;
         }
         match consider(&entry, &resolved_root, limits) {
@@ -77,7 +128,7 @@ pub(crate) fn list(root: &Path, limits: &Limits, problems: &mut Vec<Problem>) ->
             Ok(Considered::Directory) => {}
             Ok(Considered::Skipped) => skip(&mut entries, &entry),
             Err(kind) => {
-                problems.push(Problem::new(entry.path(), kind));
+                problems.push((entry.path().to_owned(), kind));
                 // What lies below a directory that is only oddly named is looked at.
                 if entry.path_is_symlink() {
                     skip(&mut entries, &entry);
@@ -97,36 +148,39 @@ enum Considered {
 fn consider(
     entry: &DirEntry,
     resolved_root: &Path,
-    limits: &Limits,
-) -> Result<Considered, ProblemKind> {
+    limits: &Walk,
+) -> Result<Considered, WalkProblem> {
     if is_hidden(entry.file_name()) {
         return Ok(Considered::Skipped);
     }
     if entry.path_is_symlink() {
         let target = fs::canonicalize(entry.path());
         if !target.is_ok_and(|target| target.starts_with(resolved_root)) {
-            return Err(ProblemKind::LinkOutside);
+            return Err(WalkProblem::LinkOutside);
         }
     }
     let kind = entry.file_type();
     if kind.is_dir() {
-        if entry.file_name() == SKILL_FILE_NAME {
-            return Err(ProblemKind::NotAFile);
+        if limits
+            .document
+            .is_some_and(|name| entry.file_name() == name)
+        {
+            return Err(WalkProblem::NotAFile);
         }
         if entry.depth() > limits.max_depth {
             let max_depth = limits.max_depth;
-            return Err(ProblemKind::TooDeep { max_depth });
+            return Err(WalkProblem::TooDeep { max_depth });
         }
         return Ok(Considered::Directory);
     }
     if !kind.is_file() {
-        return Err(ProblemKind::NotAFile);
+        return Err(WalkProblem::NotAFile);
     }
-    let resolved = fs::canonicalize(entry.path()).map_err(ProblemKind::Unlistable)?;
+    let resolved = fs::canonicalize(entry.path()).map_err(WalkProblem::Unlistable)?;
     if !resolved.starts_with(resolved_root) {
-        return Err(ProblemKind::LinkOutside);
+        return Err(WalkProblem::LinkOutside);
     }
-    let metadata = fs::metadata(&resolved).map_err(ProblemKind::Unlistable)?;
+    let metadata = fs::metadata(&resolved).map_err(WalkProblem::Unlistable)?;
     Ok(Considered::File(Entry {
         resolved,
         size: metadata.len(),
@@ -155,13 +209,13 @@ fn walk_problem(root: &Path, error: walkdir::Error) -> Option<Problem> {
     }
     let is_link = fs::symlink_metadata(&path).is_ok_and(|it| it.is_symlink());
     if is_link && error.loop_ancestor().is_none() {
-        return Some(Problem::new(path, ProblemKind::LinkOutside));
+        return Some((path, WalkProblem::LinkOutside));
     }
     let cause = io::Error::from(error);
     if cause.kind() == io::ErrorKind::NotFound {
         return None;
     }
-    Some(Problem::new(path, ProblemKind::Unlistable(cause)))
+    Some((path, WalkProblem::Unlistable(cause)))
 }
 
 #[cfg(unix)]
