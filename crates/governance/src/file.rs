@@ -49,7 +49,7 @@ pub struct PolicyFile {
     /// The limits of each client without limits of its own.
     #[serde(deserialize_with = "strict")]
     pub default_quota: Quota,
-    /// Tools and resources of clients without lists of their own.
+    /// Tools, resources and prompts of clients without lists of their own.
     #[serde(deserialize_with = "strict")]
     pub default: Access,
     /// Rules of clients of one kind, by the name of the role.
@@ -68,6 +68,9 @@ pub struct PolicyFile {
     /// Facts about single tools, by their name.
     #[serde(deserialize_with = "strict")]
     pub tools: BTreeMap<String, ToolRule>,
+    /// Facts about single prompts, by their name. They hold for every version of a prompt.
+    #[serde(deserialize_with = "strict")]
+    pub prompts: BTreeMap<String, ToolRule>,
     /// Hours of tools whose skill says `trading_hours_only`.
     #[schemars(extend("x-items" = "window"))]
     #[serde(deserialize_with = "strict")]
@@ -125,7 +128,7 @@ pub struct PartialQuota {
     pub max_running: Option<u32>,
 }
 
-/// Tools and resources that are visible and usable.
+/// Tools, resources and prompts that are visible and usable.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Access {
@@ -133,6 +136,8 @@ pub struct Access {
     pub tools: AccessRules,
     /// Patterns over resource URIs.
     pub resources: AccessRules,
+    /// Patterns over names of prompts.
+    pub prompts: AccessRules,
 }
 
 /// Patterns in which `*` stands for any text. `hide` and `deny` win over `allow`.
@@ -160,6 +165,9 @@ pub struct Role {
     /// Patterns over resource URIs. Nothing, if nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<AccessRules>,
+    /// Patterns over names of prompts. Nothing, if nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompts: Option<AccessRules>,
     /// Limits of its clients, where they have none of their own. The most generous of several roles
     /// holds.
     pub quota: PartialQuota,
@@ -185,6 +193,9 @@ pub struct Client {
     /// Replaces `governance.default.resources` as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<AccessRules>,
+    /// Replaces `governance.default.prompts` as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompts: Option<AccessRules>,
     /// Replaces `governance.default_quota`, limit by limit.
     pub quota: PartialQuota,
     /// Tools, by patterns, of which each of its calls must be confirmed.
@@ -293,6 +304,7 @@ impl Default for PolicyFile {
             confirm: Vec::new(),
             conditions: BTreeMap::new(),
             tools: BTreeMap::new(),
+            prompts: BTreeMap::new(),
             trading_hours: windows.into_iter().map(zoned).collect(),
             breaker: BreakerSpec {
                 rest: usual_rest(),
@@ -376,10 +388,19 @@ impl PolicyFile {
         let client = self.clients.get(name);
         let tools = client.and_then(|client| client.tools.clone());
         let resources = client.and_then(|client| client.resources.clone());
+        let prompts = client.and_then(|client| client.prompts.clone());
         Access {
             tools: tools.unwrap_or_else(|| self.default.tools.clone()),
             resources: resources.unwrap_or_else(|| self.default.resources.clone()),
+            prompts: prompts.unwrap_or_else(|| self.default.prompts.clone()),
         }
+    }
+}
+
+impl Access {
+    /// The lists of tools, resources and prompts, in this order.
+    fn lists(&self) -> [Option<&AccessRules>; 3] {
+        [&self.tools, &self.resources, &self.prompts].map(Some)
     }
 }
 

@@ -32,6 +32,7 @@ fn allow_deny_and_hide_mean_what_the_file_says() {
                 &["refund-*"],
             ),
             resources: access(&[], &[], &[]),
+            prompts: access(&["mail-*"], &["mail-all"], &["mail-draft"]),
         },
         ..PolicyFile::default()
     };
@@ -42,6 +43,10 @@ fn allow_deny_and_hide_mean_what_the_file_says() {
         ("tool/refund-issue", false, false),
         ("tool/anything", false, false),
         ("resource/skill://a/b", false, false),
+        ("prompt/mail-reply", true, true),
+        ("prompt/mail-all", true, false),
+        ("prompt/mail-draft", false, false),
+        ("prompt/anything", false, false),
     ];
     for (capability, visible, permitted) in rows {
         assert_eq!(
@@ -62,6 +67,7 @@ fn without_governance_everything_may_be_done() {
         default: Access {
             tools: access(&[], &[], &["*"]),
             resources: access(&[], &[], &["*"]),
+            prompts: access(&[], &[], &["*"]),
         },
         ..PolicyFile::default()
     };

@@ -9,13 +9,15 @@ use crate::problem::{Origin, Problem, Severity};
 use crate::sections::governance::UnmatchedRules;
 use crate::{Loaded, Redaction};
 
-/// Names of the tools and resources that rules can match.
+/// Names of the tools, resources and prompts that rules can match.
 #[derive(Debug, Clone, Default)]
 pub struct OnOffer {
     /// Tools, each with its name on offer and its name at its source.
     pub tools: Vec<(String, String)>,
     /// The addresses of the resources.
     pub resources: Vec<String>,
+    /// The names of the prompts.
+    pub prompts: Vec<String>,
     /// Patterns that select tools where those come from, and match nothing there.
     pub unmatched_filters: Vec<UnmatchedFilter>,
     /// Skills that state rules and are about no tool: the path of each, and its name.
@@ -37,7 +39,15 @@ pub struct UnmatchedFilter {
 struct Rule<'a> {
     key: String,
     pattern: &'a str,
-    is_resource: bool,
+    kind: Kind,
+}
+
+/// Kind of what a rule is about.
+#[derive(Clone, Copy)]
+enum Kind {
+    Tool,
+    Resource,
+    Prompt,
 }
 
 impl Loaded {
@@ -50,15 +60,19 @@ impl Loaded {
         };
         let rules = rules(&config.governance.rules, &config.redaction);
         let unmatched = rules.into_iter().filter_map(|rule| {
-            let (severity, message, hint) = match rule.is_resource {
-                true => {
-                    let names = offered.resources.iter().map(String::as_str);
+            let (severity, message, hint) = match rule.kind {
+                Kind::Resource | Kind::Prompt => {
+                    let names = match rule.kind {
+                        Kind::Resource => &offered.resources,
+                        _ => &offered.prompts,
+                    };
+                    let names = names.iter().map(String::as_str);
                     if !matches_none(rule.pattern, names.clone()) {
                         return None;
                     }
                     (severity, says_nothing(&rule), meant(rule.pattern, names))
                 }
-                false => {
+                Kind::Tool => {
                     let names = offered.tools.iter().map(|(name, _)| name.as_str());
                     if !matches_none(rule.pattern, names.clone()) {
                         return None;
@@ -128,7 +142,11 @@ fn matches_none<'a>(pattern: &str, mut names: impl Iterator<Item = &'a str>) -> 
 }
 
 fn says_nothing(rule: &Rule<'_>) -> String {
-    let kind = if rule.is_resource { "resource" } else { "tool" };
+    let kind = match rule.kind {
+        Kind::Tool => "tool",
+        Kind::Resource => "resource",
+        Kind::Prompt => "prompt",
+    };
     format!("`{}`: `{}` matches no {kind}", rule.key, rule.pattern)
 }
 
@@ -136,62 +154,63 @@ fn meant<'a>(pattern: &str, names: impl Iterator<Item = &'a str> + Clone) -> Str
     let word: String = pattern.split('*').collect();
     match nearest(&word, names) {
         Some(name) => format!("did you mean `{name}`?"),
-        None => "`tools list` and `resources list` show what there is".to_owned(),
+        None => "`tools list`, `resources list` and `prompts list` show what there is".to_owned(),
     }
 }
 
 fn rules<'a>(file: &'a PolicyFile, redaction: &'a Redaction) -> Vec<Rule<'a>> {
     let mut rules = Vec::new();
-    let mut list = |section: String, patterns: &'a [String], is_resource| {
+    let mut list = |section: String, patterns: &'a [String], kind| {
         rules.extend(patterns.iter().enumerate().map(|(index, pattern)| Rule {
             key: format!("{section}[{index}]"),
             pattern,
-            is_resource,
+            kind,
         }));
     };
-    let mut access = |section: &str, tools: Option<&'a AccessRules>, resources| {
-        for (name, rules, is_resource) in [("tools", tools, false), ("resources", resources, true)]
-        {
+    let mut access = |section: &str, lists: [Option<&'a AccessRules>; 3]| {
+        let kinds = [
+            ("tools", Kind::Tool),
+            ("resources", Kind::Resource),
+            ("prompts", Kind::Prompt),
+        ];
+        for ((name, kind), rules) in kinds.into_iter().zip(lists) {
             let Some(AccessRules { allow, deny, hide }) = rules else {
                 continue;
             };
             for (list_name, patterns) in [("allow", allow), ("deny", deny), ("hide", hide)] {
-                list(
-                    format!("{section}.{name}.{list_name}"),
-                    patterns,
-                    is_resource,
-                );
+                list(format!("{section}.{name}.{list_name}"), patterns, kind);
             }
         }
     };
     let default = &file.default;
     access(
         "governance.default",
-        Some(&default.tools),
-        Some(&default.resources),
+        [&default.tools, &default.resources, &default.prompts].map(Some),
     );
     for (name, role) in &file.roles {
         let section = child("governance.roles", name);
-        access(&section, role.tools.as_ref(), role.resources.as_ref());
+        let lists = [&role.tools, &role.resources, &role.prompts];
+        access(&section, lists.map(Option::as_ref));
     }
     for (name, client) in &file.clients {
         let section = child("governance.clients", name);
-        access(&section, client.tools.as_ref(), client.resources.as_ref());
+        let lists = [&client.tools, &client.resources, &client.prompts];
+        access(&section, lists.map(Option::as_ref));
     }
-    list("governance.confirm".to_owned(), &file.confirm, false);
+    list("governance.confirm".to_owned(), &file.confirm, Kind::Tool);
     for (name, role) in &file.roles {
         let section = child("governance.roles", name);
-        list(format!("{section}.confirm"), &role.confirm, false);
+        list(format!("{section}.confirm"), &role.confirm, Kind::Tool);
     }
     for (name, client) in &file.clients {
         let section = child("governance.clients", name);
-        list(format!("{section}.confirm"), &client.confirm, false);
+        list(format!("{section}.confirm"), &client.confirm, Kind::Tool);
     }
     for (section, conditions) in file.conditions("governance") {
         rules.extend(conditions.iter().map(|(name, condition)| Rule {
             key: child(&child(&section, name), "tool"),
             pattern: &condition.tool,
-            is_resource: false,
+            kind: Kind::Tool,
         }));
     }
     let of_tools = file.tools.keys();
@@ -201,7 +220,13 @@ fn rules<'a>(file: &'a PolicyFile, redaction: &'a Redaction) -> Vec<Rule<'a>> {
     rules.extend(of_tools.chain(pointers).map(|(key, pattern)| Rule {
         key,
         pattern,
-        is_resource: false,
+        kind: Kind::Tool,
     }));
+    let of_prompts = file.prompts.keys().map(|name| Rule {
+        key: child("governance.prompts", name),
+        pattern: name,
+        kind: Kind::Prompt,
+    });
+    rules.extend(of_prompts);
     rules
 }

@@ -68,20 +68,21 @@ impl PolicyFile {
         let default = child(root, "default");
         found.access(&child(&default, "tools"), &self.default.tools);
         found.access(&child(&default, "resources"), &self.default.resources);
+        found.access(&child(&default, "prompts"), &self.default.prompts);
         found.patterns(child(root, "confirm"), &self.confirm);
         for (name, role) in &self.roles {
             let path = of("roles", name);
             found.name(&path, name);
             found.quota(&child(&path, "quota"), role.quota);
             found.patterns(child(&path, "confirm"), &role.confirm);
-            found.accesses(&path, [&role.tools, &role.resources]);
+            found.accesses(&path, [&role.tools, &role.resources, &role.prompts]);
         }
         for (name, client) in &self.clients {
             let path = of("clients", name);
             found.name(&path, name);
             found.quota(&child(&path, "quota"), client.quota);
             found.patterns(child(&path, "confirm"), &client.confirm);
-            found.accesses(&path, [&client.tools, &client.resources]);
+            found.accesses(&path, [&client.tools, &client.resources, &client.prompts]);
             for role in &client.roles {
                 if !self.roles.contains_key(role) {
                     let key = child(&path, "roles");
@@ -100,8 +101,12 @@ impl PolicyFile {
                 found.condition(&child(&path, name), name, condition);
             }
         }
-        for (name, tool) in &self.tools {
-            let path = of("tools", name);
+        let rules = || {
+            let tools = self.tools.iter().map(|rule| ("tools", rule));
+            tools.chain(self.prompts.iter().map(|rule| ("prompts", rule)))
+        };
+        for (section, (name, tool)) in rules() {
+            let path = of(section, name);
             found.name(&path, name);
             for (key, limit) in [
                 ("max_calls_per_minute", tool.max_calls_per_minute),
@@ -120,8 +125,8 @@ impl PolicyFile {
             }
         }
         found.windows(child(root, "trading_hours"), &self.trading_hours);
-        for (name, tool) in &self.tools {
-            let path = of("tools", name);
+        for (section, (name, tool)) in rules() {
+            let path = of(section, name);
             let risk = tool.risk.as_deref().unwrap_or_default();
             if risk.contains(&Risk::ReadOnly)
                 && (risk.contains(&Risk::Mutating) || risk.contains(&Risk::Financial))
@@ -184,8 +189,8 @@ impl Found {
         }
     }
 
-    fn accesses(&mut self, path: &str, [tools, resources]: [&Option<AccessRules>; 2]) {
-        for (key, rules) in [("tools", tools), ("resources", resources)] {
+    fn accesses(&mut self, path: &str, lists: [&Option<AccessRules>; 3]) {
+        for (key, rules) in ["tools", "resources", "prompts"].into_iter().zip(lists) {
             if let Some(rules) = rules {
                 self.access(&child(path, key), rules);
             }

@@ -31,10 +31,14 @@ impl PolicyFile {
         TimeWindows::of(&self.trading_hours).unwrap_or_else(TimeWindows::trading_hours)
     }
 
-    /// Puts what the file says of tools over what is known of them otherwise.
+    /// Puts what the file says of tools and prompts over what is known of them otherwise.
     pub fn apply_to(&self, capabilities: &mut BTreeMap<String, CapabilityFacts>) {
         for (name, rule) in &self.tools {
             let facts = capabilities.entry(tool(name)).or_default();
+            *facts = over(rule, std::mem::take(facts));
+        }
+        for (name, rule) in &self.prompts {
+            let facts = capabilities.entry(format!("prompt/{name}")).or_default();
             *facts = over(rule, std::mem::take(facts));
         }
     }
@@ -54,10 +58,7 @@ impl PolicyFile {
         let roles = self.roles.iter();
         let default = Rules {
             beside_roles: Some(spec::Access::default()),
-            ..with(
-                access(Some(&self.default.tools), Some(&self.default.resources)),
-                self.default_quota.into(),
-            )
+            ..with(access(self.default.lists()), self.default_quota.into())
         };
         let spec = PolicySpec {
             default: everybody(default),
@@ -74,11 +75,11 @@ impl PolicyFile {
     }
 
     fn rules(&self, name: &str, client: &Client) -> Rules {
-        let own = access(client.tools.as_ref(), client.resources.as_ref());
+        let own = access([&client.tools, &client.resources, &client.prompts].map(Option::as_ref));
         let rules = match client.roles.is_empty() {
             true => {
                 let with_defaults = self.access_of(name);
-                let lists = access(Some(&with_defaults.tools), Some(&with_defaults.resources));
+                let lists = access(with_defaults.lists());
                 Rules {
                     // What it does not set gives way to what roles set that a token vouches for,
                     // and what it does not say is then as they say.
@@ -111,13 +112,14 @@ fn tools(patterns: &[String]) -> Vec<String> {
 
 /// Lists of capabilities: what is allowed or denied can be seen; what is in neither list, or hidden, does
 /// not exist.
-fn access(tools: Option<&AccessRules>, resources: Option<&AccessRules>) -> spec::Access {
+fn access(lists: [Option<&AccessRules>; 3]) -> spec::Access {
     let named = |select: fn(&AccessRules) -> &[String]| -> Vec<String> {
-        let tools = tools.into_iter().flat_map(select);
-        let resources = resources.into_iter().flat_map(select);
-        tools
-            .map(|name| tool(name))
-            .chain(resources.map(|uri| format!("resource/{uri}")))
+        let kinds = ["tool", "resource", "prompt"].into_iter().zip(lists);
+        kinds
+            .flat_map(|(kind, rules)| {
+                let names = rules.into_iter().flat_map(select);
+                names.map(move |name| format!("{kind}/{name}"))
+            })
             .collect()
     };
     let (allow, deny) = (named(|it| &it.allow), named(|it| &it.deny));
@@ -154,7 +156,7 @@ fn role(role: &Role) -> RoleRules {
         hidden,
         allow,
         deny,
-    } = access(role.tools.as_ref(), role.resources.as_ref());
+    } = access([&role.tools, &role.resources, &role.prompts].map(Option::as_ref));
     RoleRules {
         visible,
         hidden,
