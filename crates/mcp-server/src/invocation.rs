@@ -124,8 +124,13 @@ impl Invocation {
         arguments: BTreeMap<String, String>,
         as_sent: RawJson,
     ) -> Self {
+        // Every version of a prompt is governed and recorded as the prompt.
+        let capability = match offer.prompts().governed_by(&name) {
+            Some(entry) => prompt_capability(&entry),
+            None => prompt_capability(&name),
+        };
         Self {
-            capability: prompt_capability(&name).into(),
+            capability: capability.into(),
             tool: None,
             target: Target::Prompt(name, arguments),
             arguments: as_sent,
@@ -152,12 +157,7 @@ impl Invocation {
         match &self.target {
             Target::Tool(_) => self.tool.is_some(),
             Target::Resource(read) => self.offer.resources().canonical(&read.uri).is_some(),
-            Target::Prompt(name, _) => self
-                .offer
-                .prompts()
-                .entries()
-                .iter()
-                .any(|it| it.name == *name),
+            Target::Prompt(name, _) => self.offer.prompts().governed_by(name).is_some(),
         }
     }
 
@@ -173,9 +173,12 @@ impl Invocation {
         self.task.as_deref().or_else(|| handover?.task())
     }
 
-    /// A digest of what is called, as it is defined now; of tools alone.
+    /// A digest of what is called, as it is defined now; of tools and prompts.
     pub fn definition(&self) -> Option<Digest> {
-        self.tool.as_ref().map(|it| it.definition)
+        match &self.target {
+            Target::Prompt(name, _) => self.offer.prompts().definition(name),
+            Target::Tool(_) | Target::Resource(_) => self.tool.as_ref().map(|it| it.definition),
+        }
     }
 
     /// A digest of all that an approval of this call is for.

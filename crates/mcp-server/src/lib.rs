@@ -55,7 +55,8 @@ pub use crate::{
     offer::{
         Offer,
         combined::CombinedResources,
-        prompts::{CombinedPrompts, PromptCx, PromptFailure, Prompts, StaticPrompts},
+        combined_prompts::CombinedPrompts,
+        prompts::{PromptCx, PromptFailure, Prompts, StaticPrompts},
         resources::{
             NoResources, ReadFailure, ResourceEntry, Resources, SkillResources, StaticResources,
         },

@@ -103,7 +103,7 @@ impl<Q: QuotaStore> McpServer<Q> {
         );
         observer.set_log(options.request_log);
         let tracer = tracing.map(|it| Tracer::new(it, Arc::clone(&redactor)));
-        let has_prompts = !offer.prompts().entries().is_empty();
+        let has_prompts = offer.prompts().is_announced();
         let extensions = extensions(&offer);
         let offer = Arc::new(ArcSwap::from_pointee(offer));
         let giving_up = Arc::new(GivingUp::default());

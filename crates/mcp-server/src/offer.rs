@@ -1,6 +1,7 @@
 //! The offer: tools, resources and prompts at one time, with the caches of their lists.
 
 pub(crate) mod combined;
+pub(crate) mod combined_prompts;
 pub(crate) mod page_cache;
 pub(crate) mod prompts;
 pub(crate) mod resources;

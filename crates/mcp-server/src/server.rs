@@ -260,7 +260,9 @@ impl<Q: QuotaStore> Server<Q> {
         let caller = caller_of(&cx.principal);
         let (visible, known_template) = match &complete.reference {
             CompletionReference::Prompt { name } => {
-                (policy.visible(caller, &prompt_capability(name)), false)
+                let entry = offer.prompts().governed_by(name);
+                let capability = prompt_capability(entry.as_deref().unwrap_or(name));
+                (policy.visible(caller, &capability), false)
             }
             CompletionReference::Resource { uri } => {
                 let mut templates = offer.resources().templates().iter();

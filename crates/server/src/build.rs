@@ -117,7 +117,7 @@ impl Server {
         standing::refuse(&unmatched)?;
         standing.rules([unheeded, unmatched].concat());
 
-        let policy = Arc::new(policy::policy(&config, &catalog, offer.tools())?);
+        let policy = Arc::new(policy::policy(&config, &catalog, &offer)?);
         let settled = Mutex::new(offering::capabilities(&offer));
         let is_first_start = !config.ledger.path.exists();
         let Stores { recorder, quotas } = store::open(&config, &policy).await?;

@@ -102,7 +102,7 @@ async fn judge(
         },
     };
     let quotas = Arc::new(counters(config, &bench.policy).await?);
-    let policy = super::policy::policy(config, &bench.catalog, tools)?;
+    let policy = super::policy::policy(config, &bench.catalog, &bench.offer)?;
     let governor = Governor::new(policy, Arc::clone(&quotas));
     let ask = Ask {
         principal: caller.principal,

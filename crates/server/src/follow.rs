@@ -65,7 +65,7 @@ impl Server {
         if unmatched.iter().any(|it| it.severity == Severity::Error) {
             return self.reject(rules, cause, &unmatched);
         }
-        let policy = match policy::policy(&changed.config, &catalog, offer.tools()) {
+        let policy = match policy::policy(&changed.config, &catalog, &offer) {
             Ok(policy) => policy,
             Err(error) => {
                 let message = crate::with_causes(&error);
@@ -129,7 +129,7 @@ impl Server {
             }
         };
         self.standing.rules([unheeded, unmatched].concat());
-        match policy::holding(config, catalog, offer.tools(), &held) {
+        match policy::holding(config, catalog, &offer, &held) {
             Ok(policy) => {
                 let versions = (self.policy_version(), policy.version());
                 if versions.0 != versions.1 {

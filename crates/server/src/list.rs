@@ -59,7 +59,7 @@ impl Bench {
         let catalog = Arc::new(catalog.following(&memory.catalog(), false));
         let sources = Sources::prepare(config, &catalog, app, Vec::new())?;
         let (offer, lost) = offering::offer(config, &sources, &catalog);
-        let policy = policy::policy(config, &catalog, offer.tools())?;
+        let policy = policy::policy(config, &catalog, &offer)?;
         Ok(Self {
             catalog,
             offer: Arc::new(offer),
@@ -194,7 +194,11 @@ pub fn resources_list(
     for problem in problems {
         tracing::warn!(%problem, "a skill is not as it should be");
     }
-    let policy = policy::policy(&config, &catalog, &ToolSet::default())?;
+    let policy = policy::policy(
+        &config,
+        &catalog,
+        &Offer::of_tools(ToolSet::default(), Duration::ZERO),
+    )?;
     let filter = SkillFilter {
         category: filter.category,
         tag: filter.tag,

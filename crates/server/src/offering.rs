@@ -9,8 +9,8 @@ use adapter_skills::{ScanOptions, SkillCatalog};
 use adapter_tools::{Tool, ToolSet};
 use config::{Config, OnOffer, UnmatchedFilter};
 use mcp_server::{
-    CombinedPrompts, CombinedResources, IncludeSkill, NotOffered, Offer, Prompts, Resources,
-    SkillResources, SourceTools, prompt_capability, resource_capability, tool_capability,
+    CombinedResources, IncludeSkill, NotOffered, Offer, Resources, SkillResources, SourceTools,
+    prompt_capability, resource_capability, tool_capability,
 };
 
 use crate::sources::Sources;
@@ -83,7 +83,7 @@ pub(super) fn scan_options(
     }
 }
 
-/// Names of the tools and resources that rules can match, and filters that match nothing.
+/// Names of the tools, resources and prompts that rules can match, and filters that match nothing.
 pub(super) fn on_offer(
     offer: &Offer,
     catalog: &SkillCatalog,
@@ -108,12 +108,16 @@ pub(super) fn on_offer(
             .map(|tool| (tool.name().to_owned(), tool.own_name().to_owned()))
             .collect(),
         resources: resources.iter().map(|it| it.resource.uri.clone()).collect(),
+        prompts: {
+            let prompts = offer.prompts().entries().iter();
+            prompts.map(|it| it.name.clone()).collect()
+        },
         unmatched_filters: filters.to_vec(),
         idle_skills,
     }
 }
 
-/// The tools and resources on offer, as rules know them.
+/// The tools, resources and prompts on offer, as rules know them.
 pub(super) fn capabilities(offer: &Offer) -> BTreeSet<String> {
     let tools = offer.tools().iter();
     let tools = tools.map(|tool| tool_capability(tool.name()));
@@ -171,7 +175,10 @@ pub(super) fn offer(
         config::IncludeSkill::Link => IncludeSkill::Link,
         config::IncludeSkill::None => IncludeSkill::None,
     };
-    if tools.iter().next().is_none() && catalog.iter().next().is_none() {
+    if tools.iter().next().is_none()
+        && catalog.iter().next().is_none()
+        && sources.prompts().is_none()
+    {
         tracing::warn!(
             hint = "set `app`, `commands` or `services`, or --app, and put skills into \
                     `resources.skills_dir`",
@@ -188,11 +195,9 @@ pub(super) fn offer(
     };
     let timeout = Duration::from_secs(config.tools.default_timeout_seconds);
     let offer = Offer::new(tools, resources, Some(catalog), include, timeout);
-    let mut prompts: Vec<Arc<dyn Prompts>> = sources.prompts().collect();
-    let offer = match prompts.len() {
-        0 => offer,
-        1 => offer.with_prompts(prompts.remove(0)),
-        _ => offer.with_prompts(Arc::new(CombinedPrompts::new(prompts))),
+    let offer = match sources.prompts() {
+        Some(prompts) => offer.with_prompts(Arc::new(prompts)),
+        None => offer,
     };
     (offer, lost)
 }

@@ -6,9 +6,11 @@ use adapter_skills::SkillCatalog;
 use adapter_tools::ToolSet;
 use config::{Config, Governance, UnmatchedRules};
 use governance::{Confirmation, Policy, PolicyError, PolicySpec};
-use mcp_server::{BrokenSkill, capability_facts, hold_back, tool_capability};
+use mcp_server::{
+    BrokenSkill, Offer, capability_facts, hold_back, prompt_capability, tool_capability,
+};
 
-/// Builds the policy in force for these tools.
+/// Builds the policy in force for this offer.
 ///
 /// # Errors
 ///
@@ -16,9 +18,9 @@ use mcp_server::{BrokenSkill, capability_facts, hold_back, tool_capability};
 pub(super) fn policy(
     config: &Config,
     skills: &SkillCatalog,
-    tools: &ToolSet,
+    offer: &Offer,
 ) -> Result<Policy, PolicyError> {
-    holding(config, skills, tools, &BTreeMap::new())
+    holding(config, skills, offer, &BTreeMap::new())
 }
 
 /// The same, with these capabilities held back, each for a reason.
@@ -29,9 +31,10 @@ pub(super) fn policy(
 pub(super) fn holding(
     config: &Config,
     skills: &SkillCatalog,
-    tools: &ToolSet,
+    offer: &Offer,
     held: &BTreeMap<String, String>,
 ) -> Result<Policy, PolicyError> {
+    let tools = offer.tools();
     let broken = match config.tools.broken_skill {
         config::BrokenSkill::Refuse => BrokenSkill::Refuse,
         config::BrokenSkill::Confirm => BrokenSkill::Confirm,
@@ -39,9 +42,12 @@ pub(super) fn holding(
     let mut spec = spec(&config.governance, skills, tools, broken);
     if config.governance.rules.enabled {
         weigh(&mut spec, &config.switches, tools);
-        for (capability, why) in held {
-            let facts = spec.capabilities.entry(capability.clone()).or_default();
-            facts.held = Some(why.as_str().into());
+        let held = held.iter().map(|(name, why)| (name.clone(), why.clone()));
+        let prompts = offer.prompts().held().into_iter();
+        let prompts = prompts.map(|(name, why)| (prompt_capability(&name), why));
+        for (capability, why) in held.chain(prompts) {
+            let facts = spec.capabilities.entry(capability).or_default();
+            facts.held = Some(why.into());
         }
     }
     Policy::new(spec)

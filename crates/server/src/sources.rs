@@ -10,7 +10,7 @@ use adapter_tools::python::PythonApp;
 use config::{Config, UnmatchedFilter};
 use futures_util::future::{join_all, select_all};
 use mcp_server::{
-    Component, ComponentState, NotOffered, Prompts, Resources, SourceTools, ToolSource,
+    CombinedPrompts, Component, ComponentState, NotOffered, Resources, SourceTools, ToolSource,
 };
 use tokio::sync::watch;
 
@@ -122,9 +122,10 @@ impl Sources {
         self.all.iter().filter_map(|source| source.resources())
     }
 
-    /// Prompts of the sources.
-    pub(super) fn prompts(&self) -> impl Iterator<Item = Arc<dyn Prompts>> {
-        self.all.iter().filter_map(|source| source.prompts())
+    /// Prompts of the sources, as one offer; `None` if no source has any.
+    pub(super) fn prompts(&self) -> Option<CombinedPrompts> {
+        let parts: Vec<_> = self.all.iter().filter_map(|it| it.prompts()).collect();
+        (!parts.is_empty()).then(|| CombinedPrompts::new(parts))
     }
 
     /// Parts of `/health`, one for each source that can fail by itself.
@@ -152,7 +153,8 @@ impl Sources {
         join_all(self.all.iter().map(|source| source.close())).await;
     }
 
-    /// Refuses two tools of one name from two sources: who configures a tool means it to be called.
+    /// Refuses two tools or prompts of one name from two sources: who configures a tool means it to be
+    /// called.
     fn check(&self, catalog: &SkillCatalog) -> Result<(), Failure> {
         let mut seen: HashMap<String, (usize, Tool)> = HashMap::new();
         let mut problems = Vec::new();
@@ -171,6 +173,9 @@ impl Sources {
                     None => drop(seen.insert(tool.name().to_owned(), (at, tool))),
                 }
             }
+        }
+        if let Some(prompts) = self.prompts() {
+            problems.extend(prompts.duplicates().values().cloned());
         }
         match problems.is_empty() {
             true => Ok(()),

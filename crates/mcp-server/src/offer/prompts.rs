@@ -2,6 +2,7 @@
 
 use adapter_tools::{Answers, Askable, Needed, ToolCx};
 use futures_util::future::BoxFuture;
+use ledger::Digest;
 use mcp_protocol::model::{Complete, Completion, CompletionReference, GetPromptResult, Prompt};
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -31,6 +32,35 @@ pub trait Prompts: fmt::Debug + Send + Sync {
             values,
             ..Completion::default()
         })))
+    }
+
+    /// Name of the entry under which `name` is governed and recorded: its own, or that of the prompt
+    /// of which it names a version. `None` if there is no such prompt.
+    fn governed_by(&self, name: &str) -> Option<String> {
+        let mut entries = self.entries().iter();
+        entries.find(|it| it.name == name).map(|it| it.name.clone())
+    }
+
+    /// A digest of all that is filled in under `name`, for the record of each use; `None` if there is
+    /// no text that could be compared, as in code.
+    fn definition(&self, _name: &str) -> Option<Digest> {
+        None
+    }
+
+    /// Place of the definition of an entry, for operators.
+    fn place(&self, _name: &str) -> Option<String> {
+        None
+    }
+
+    /// Entries that cannot be used, each with the reason for operators. They are listed, and every use
+    /// of them is refused.
+    fn held(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    /// True if clients are told that the server has prompts, which may also be while there are none.
+    fn is_announced(&self) -> bool {
+        !self.entries().is_empty()
     }
 }
 
@@ -145,80 +175,5 @@ impl Prompts for StaticPrompts {
         }
         // An argument nobody completes is no mistake: there is nothing to suggest.
         known.then(Vec::new)
-    }
-}
-
-/// Prompts of several sources as one. Of two with one name, the earlier source's is listed and filled in.
-#[derive(Debug)]
-pub struct CombinedPrompts {
-    parts: Vec<Arc<dyn Prompts>>,
-    entries: Vec<Prompt>,
-}
-
-impl CombinedPrompts {
-    /// All of `parts`, in their order.
-    pub fn new(parts: Vec<Arc<dyn Prompts>>) -> Self {
-        let mut entries: Vec<Prompt> = Vec::new();
-        for entry in parts.iter().flat_map(|part| part.entries()) {
-            if entries.iter().any(|other| other.name == entry.name) {
-                tracing::warn!(
-                    prompt = entry.name,
-                    "another prompt has the same name; the first is offered"
-                );
-            } else {
-                entries.push(entry.clone());
-            }
-        }
-        Self { parts, entries }
-    }
-
-    fn part(&self, name: &str) -> Option<&Arc<dyn Prompts>> {
-        let has = |part: &&Arc<dyn Prompts>| part.entries().iter().any(|it| it.name == name);
-        self.parts.iter().find(has)
-    }
-}
-
-impl Prompts for CombinedPrompts {
-    fn entries(&self) -> &[Prompt] {
-        &self.entries
-    }
-
-    fn get(&self, cx: PromptCx) -> BoxFuture<'_, Result<GetPromptResult, PromptFailure>> {
-        match self.part(&cx.name) {
-            Some(part) => part.get(cx),
-            None => Box::pin(std::future::ready(Err(PromptFailure::Arguments(
-                "there is no such prompt".to_owned(),
-            )))),
-        }
-    }
-
-    fn complete(&self, request: &Complete) -> Option<Vec<String>> {
-        match &request.reference {
-            CompletionReference::Prompt { name } => self.part(name)?.complete(request),
-            CompletionReference::Resource { .. } => {
-                self.parts.iter().find_map(|part| part.complete(request))
-            }
-        }
-    }
-
-    fn suggest<'a>(
-        &'a self,
-        cx: ToolCx,
-        request: &'a Complete,
-    ) -> BoxFuture<'a, Option<Completion>> {
-        match &request.reference {
-            CompletionReference::Prompt { name } => match self.part(name) {
-                Some(part) => part.suggest(cx, request),
-                None => Box::pin(std::future::ready(None)),
-            },
-            CompletionReference::Resource { .. } => Box::pin(async move {
-                for part in &self.parts {
-                    if let Some(found) = part.suggest(cx.clone(), request).await {
-                        return Some(found);
-                    }
-                }
-                None
-            }),
-        }
     }
 }

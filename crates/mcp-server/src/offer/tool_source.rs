@@ -24,7 +24,7 @@ pub trait ToolSource: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Prompts of the source now.
+    /// Prompts of the source now. Two sources with prompts of one name are a mistake.
     fn prompts(&self) -> Option<Arc<dyn Prompts>> {
         None
     }
