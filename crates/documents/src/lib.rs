@@ -33,7 +33,7 @@ mod yaml;
 
 pub use crate::{
     document::{Document, Excerpt, SplitError, excerpt_at_line},
-    nearest::nearest,
+    nearest::{nearest, nearest_of},
     place::{Place, RawContent, ReadError},
     walk::{Entry, Listing, Problem, Walk, WalkProblem, list},
     watch::{Follow, WatchError, WatchGuard, WatchOptions, watch},
